@@ -44,15 +44,15 @@ impl Partition {
                 && (name_part.is_empty() || queue.source.name.contains(name_part))
         };
         if let Some(only) = only {
-            let bound = self.addresses.get(only).map(|address| address.bound.iter());
-            let queues = bound.into_iter().flatten().filter_map(|id| self.queues.get(&id));
+            let bound = self.state.addresses.get(only).map(|address| address.bound.iter());
+            let queues = bound.into_iter().flatten().filter_map(|id| self.state.queues.get(&id));
             return Page::first(queues.filter(is_listed).map(row_of_queue), ask);
         }
-        Page::first(self.queues.values().filter(is_listed).map(row_of_queue), ask)
+        Page::first(self.state.queues.values().filter(is_listed).map(row_of_queue), ask)
     }
 
     fn page_of_connections(&self, ask: &Ask) -> Page {
-        let connections = self.connections.iter().filter(|(id, _)| !id.is_internal());
+        let connections = self.leader.connections.iter().filter(|(id, _)| !id.is_internal());
         let row = |(id, connection): (&ConnectionId, &crate::connection::Connection)| {
             let client = connection.client.as_deref();
             let text = |text: Option<&Arc<str>>| text.cloned().unwrap_or_default();
@@ -71,20 +71,25 @@ impl Partition {
 
     fn page_of_consumers(&self, of: Option<&Destination>, ask: &Ask) -> Page {
         let Some(of) = of else {
-            let rows =
-                self.consumers.iter().filter_map(|(key, consumer)| self.row_of_consumer(*key, consumer));
+            let rows = self
+                .leader
+                .delivery
+                .consumers
+                .iter()
+                .filter_map(|(key, consumer)| self.row_of_consumer(*key, consumer));
             return Page::first(rows, ask);
         };
-        let queues = self.addresses.get(of).into_iter().flat_map(|address| address.bound.iter());
-        let keys = queues.filter_map(|id| self.queues.get(&id)).flat_map(|queue| &queue.consumers);
-        let rows = keys.filter_map(|key| self.row_of_consumer(*key, self.consumers.get(key)?));
+        let queues = self.state.addresses.get(of).into_iter().flat_map(|address| address.bound.iter());
+        let keys = queues.filter_map(|id| self.state.queues.get(&id)).flat_map(|queue| &queue.consumers);
+        let rows =
+            keys.filter_map(|key| self.row_of_consumer(*key, self.leader.delivery.consumers.get(key)?));
         Page::first(rows, ask)
     }
 
     fn row_of_consumer(&self, key: ConsumerKey, consumer: &Consumer) -> Option<Row> {
-        let queue = self.queues.get(&consumer.queue)?;
+        let queue = self.state.queues.get(&consumer.queue)?;
         // Members of a consumer of a pattern are told of as the whole.
-        let whole = self.consumers.get(&key.whole()).unwrap_or(consumer);
+        let whole = self.leader.delivery.consumers.get(&key.whole()).unwrap_or(consumer);
         let notice = consumer.notice.as_deref().or(whole.notice.as_deref());
         Some(Row::Consumer(ConsumerRow {
             consumer: key,
@@ -101,7 +106,9 @@ impl Partition {
 
     /// A browser that has not been sent anything begins behind these entries, one of each lane that it has seen before.
     fn seek(&mut self, key: ConsumerKey, after: &[postroad_model::EntryTag]) {
-        let Some(browse) = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut()) else {
+        let Some(browse) =
+            self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut())
+        else {
             return;
         };
         after.iter().for_each(|tag| browse.pass(*tag));

@@ -197,12 +197,12 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let until_ms = self.now_ms.saturating_add(CLAIM_WAIT_MS);
-        let outcome = self.claims.claim(&name, holder, connection, ticket, until_ms);
+        let outcome = self.leader.claims.claim(&name, holder, connection, ticket, until_ms);
         if let Outcome::Taken { holder } = outcome {
             let refusal = Refusal::NameTaken { name, holder };
             return self.reply(connection, ticket, Err(refusal), effects);
         }
-        self.connections.entry(connection).or_default().claims.insert(name);
+        self.leader.connections.entry(connection).or_default().claims.insert(name);
         match outcome {
             Outcome::Waits { evicted } => {
                 effects.extend(evicted.map(|connection| Effect::Evict { connection }));
@@ -212,8 +212,8 @@ impl Partition {
     }
 
     fn disclaim(&mut self, name: &Arc<str>, connection: ConnectionId) {
-        self.claims.disclaim(name, connection);
-        if let Some(connection) = self.connections.get_mut(&connection) {
+        self.leader.claims.disclaim(name, connection);
+        if let Some(connection) = self.leader.connections.get_mut(&connection) {
             connection.claims.remove(name);
         }
     }
@@ -221,24 +221,24 @@ impl Partition {
     /// The connection has closed: its name stays taken until the broker has finished with what it sent.
     pub(crate) fn close_claim(&mut self, name: &Arc<str>, connection: ConnectionId) {
         let until_ms = self.now_ms.saturating_add(CLAIM_WAIT_MS);
-        self.claims.close(name, connection, until_ms);
+        self.leader.claims.close(name, connection, until_ms);
     }
 
     /// See [`postroad_model::Event::Concluded`].
     fn concluded(&mut self, name: &Arc<str>, connection: ConnectionId, effects: &mut Vec<Effect>) {
         self.free_name(name, connection, effects);
-        self.claims.forget_freed();
+        self.leader.claims.forget_freed();
     }
 
     /// Names whose connections have not been concluded in time are free all the same.
     pub(crate) fn free_overdue_names(&mut self, effects: &mut Vec<Effect>) {
-        while let Some((name, connection)) = self.claims.take_overdue(self.now_ms) {
+        while let Some((name, connection)) = self.leader.claims.take_overdue(self.now_ms) {
             self.free_name(&name, connection, effects);
         }
     }
 
     fn free_name(&mut self, name: &Arc<str>, connection: ConnectionId, effects: &mut Vec<Effect>) {
-        if let Some((connection, ticket)) = self.claims.free(name, connection) {
+        if let Some((connection, ticket)) = self.leader.claims.free(name, connection) {
             self.reply(connection, ticket, Ok(()), effects);
         }
     }

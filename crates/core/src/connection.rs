@@ -85,13 +85,13 @@ impl Ended {
 impl Partition {
     /// Whether nothing more will come of the connection.
     pub(crate) fn has_ended(&self, connection: ConnectionId) -> bool {
-        connection.is_internal() || self.ended.latest.contains(&connection)
+        connection.is_internal() || self.leader.ended.latest.contains(&connection)
     }
 
     /// The outbox has room again: consumers that waited for it get back into their lines.
     pub(crate) fn written(&mut self, id: ConnectionId, bytes: u64, effects: &mut Vec<Effect>) {
         let was_full = self.outbox_is_full(id);
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.leader.connections.get_mut(&id) else { return };
         connection.unwritten_bytes = connection.unwritten_bytes.saturating_sub(bytes);
         if was_full {
             for key in connection.consumers.clone() {
@@ -103,26 +103,26 @@ impl Partition {
     fn serve_again(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
         for reader in self.readers_of(key) {
             self.line_up(reader);
-            if let Some(id) = self.consumers.get(&reader).map(|consumer| consumer.queue) {
+            if let Some(id) = self.leader.delivery.consumers.get(&reader).map(|consumer| consumer.queue) {
                 self.dispatch(id, effects);
             }
         }
     }
 
     pub(crate) fn outbox_is_full(&self, id: ConnectionId) -> bool {
-        let unwritten = self.connections.get(&id).map_or(0, |connection| connection.unwritten_bytes);
+        let unwritten = self.leader.connections.get(&id).map_or(0, |connection| connection.unwritten_bytes);
         unwritten >= self.settings.outbox_bytes_max
     }
 
     pub(crate) fn closed(&mut self, id: ConnectionId, effects: &mut Vec<Effect>) {
-        self.ended.push(id);
+        self.leader.ended.push(id);
         self.abandon_all(id, effects);
         let staying = self.parked_for_queues(id);
         self.forget_parked(id, |parked| !staying.contains(&parked.number()), effects);
-        self.redrives.forget_those_of(id);
+        self.leader.settling.redrives.forget_those_of(id);
         self.undo_branches_of(id, effects);
-        self.waiting.forget_consumers_of(id);
-        let Some(connection) = self.connections.get(&id) else { return self.unpark(effects) };
+        self.leader.intake.waiting.forget_consumers_of(id);
+        let Some(connection) = self.leader.connections.get(&id) else { return self.unpark(effects) };
         let (transactions, consumers) = (connection.transactions.clone(), connection.consumers.clone());
         // What one of them gives back goes to no other of them.
         for key in &consumers {
@@ -130,7 +130,7 @@ impl Partition {
         }
         // Nothing is served before all has come back, not even what is let in now that there is room: else a later message
         // could be sent ahead of an earlier one.
-        let parked = std::mem::take(&mut self.parked);
+        let parked = std::mem::take(&mut self.leader.intake.parked);
         let mut touched = Vec::new();
         for transaction in transactions {
             if let Some(open) = self.take_open(transaction) {
@@ -140,10 +140,10 @@ impl Partition {
         for key in consumers {
             touched.extend(self.remove_consumer(key, Delivered::All, effects));
         }
-        self.parked = parked;
+        self.leader.intake.parked = parked;
         self.dispatch_all(touched, effects);
-        let Some(connection) = self.connections.remove(&id) else { return };
-        self.ended.coordinated.close(id, connection.coordinated);
+        let Some(connection) = self.leader.connections.remove(&id) else { return };
+        self.leader.ended.coordinated.close(id, connection.coordinated);
         for link in &connection.links {
             self.leave_link(link, id, true, effects);
         }
@@ -164,12 +164,12 @@ impl Partition {
     }
 
     pub(crate) fn stop_serving(&mut self, key: ConsumerKey) {
-        if let Some(spread) = self.spreads.get_mut(&key) {
+        if let Some(spread) = self.leader.delivery.spreads.get_mut(&key) {
             spread.credit = 0;
         }
         for reader in self.readers_of(key) {
             self.leave_line(reader);
-            if let Some(consumer) = self.consumers.get_mut(&reader) {
+            if let Some(consumer) = self.leader.delivery.consumers.get_mut(&reader) {
                 consumer.credit = 0;
             }
         }

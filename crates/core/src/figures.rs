@@ -50,12 +50,12 @@ pub struct QueueFigures<'p> {
 impl Partition {
     /// How many lasting queues there are.
     pub fn lasting_queues(&self) -> u64 {
-        self.addresses.lasting.len() as u64
+        self.state.addresses.lasting.len() as u64
     }
 
     /// The lasting queues, oldest first: to take some of them costs nothing for the others.
     pub fn queue_figures(&self) -> impl Iterator<Item = QueueFigures<'_>> {
-        let lasting = self.addresses.lasting.iter().filter_map(|id| self.queues.get(id));
+        let lasting = self.state.addresses.lasting.iter().filter_map(|id| self.state.queues.get(id));
         lasting.map(|queue| QueueFigures {
             queue: &queue.source,
             subscription: queue.subscription.as_ref().map(|subscription| &*subscription.name),

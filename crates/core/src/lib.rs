@@ -20,6 +20,7 @@ mod connection;
 mod delivery;
 mod figures;
 mod intake;
+mod leader;
 mod leasing;
 mod log;
 mod memory;
@@ -31,6 +32,7 @@ mod retained;
 mod schedule;
 mod settings;
 mod settling;
+mod state;
 mod transaction;
 
 pub use delivery::selection::PropertiesOf;

@@ -21,7 +21,7 @@ impl Partition {
         client: Arc<ClientNotice>,
         effects: &mut Vec<Effect>,
     ) {
-        let connection = self.connections.entry(id).or_default();
+        let connection = self.leader.connections.entry(id).or_default();
         let before = connection.client.replace(client.clone());
         if before.as_ref() == Some(&client) {
             return;
@@ -41,9 +41,9 @@ impl Partition {
     ) {
         let is_topic = producer.to.kind == DestinationKind::Topic && !producer.to.temporary;
         if is_topic && !postroad_routing::is_wildcard(&producer.to.name) {
-            self.addresses.get_or_make(&producer.to);
+            self.state.addresses.get_or_make(&producer.to);
         }
-        let connection = self.connections.entry(id).or_default();
+        let connection = self.leader.connections.entry(id).or_default();
         connection.producers.insert((producer.name.clone(), producer.to.clone()), producer.clone());
         self.announce(Notice::Producer { producer, present: true }, effects);
     }
@@ -54,7 +54,7 @@ impl Partition {
         producer: &ProducerNotice,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.leader.connections.get_mut(&id) else { return };
         if let Some(producer) = connection.producers.remove(&(producer.name.clone(), producer.to.clone())) {
             self.announce(Notice::Producer { producer, present: false }, effects);
         }
@@ -81,9 +81,9 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let Some(key) = self.entry(queue, tag).map(|entry| entry.key) else { return };
-        let at = self.queues.get(&queue).map(|queue| queue.source.clone());
-        let (Some(at), Some(message)) = (at, self.bodies.resident(key).cloned()) else { return };
-        let consumer = consumer.and_then(|key| self.consumers.get(&key)?.notice.clone());
+        let at = self.state.queues.get(&queue).map(|queue| queue.source.clone());
+        let (Some(at), Some(message)) = (at, self.state.bodies.resident(key).cloned()) else { return };
+        let consumer = consumer.and_then(|key| self.leader.delivery.consumers.get(&key)?.notice.clone());
         self.announce(Notice::Message { event, at, message, consumer }, effects);
     }
 
@@ -117,7 +117,7 @@ impl Partition {
         if !self.settings.policies.advised(at).fast_producer {
             return;
         }
-        let connection = self.connections.get(&id);
+        let connection = self.leader.connections.get(&id);
         let producer =
             connection.and_then(|known| known.producers.values().find(|producer| producer.to == *at));
         if let Some(producer) = producer.cloned() {
@@ -127,7 +127,7 @@ impl Partition {
 
     /// Tells of addresses that came or went since the last time.
     pub(crate) fn announce_addresses(&mut self, effects: &mut Vec<Effect>) {
-        for (destination, present) in self.addresses.take_changes() {
+        for (destination, present) in self.state.addresses.take_changes() {
             self.announce(Notice::Destination { destination, present }, effects);
         }
     }
@@ -140,15 +140,15 @@ impl Partition {
         answer: (ConnectionId, Ticket),
         effects: &mut Vec<Effect>,
     ) {
-        self.addresses.forget_change(destination);
+        self.state.addresses.forget_change(destination);
         let notice = Notice::Destination { destination: destination.clone(), present: true };
         effects.push(Effect::Announce(Box::new(Announcement { notice, answer: Some(answer) })));
     }
 
     /// After a start: tells of every address that outlived the last run.
     pub(crate) fn announce_all(&mut self, effects: &mut Vec<Effect>) {
-        self.addresses.take_changes();
-        for destination in self.addresses.names() {
+        self.state.addresses.take_changes();
+        for destination in self.state.addresses.names() {
             self.announce(Notice::Destination { destination, present: true }, effects);
         }
     }

@@ -41,8 +41,8 @@ impl Partition {
     }
 
     fn missing_binding(&self, queue: &Destination, feed: Feed, attach: Option<&Attach>) -> Option<Binding> {
-        let known = self.addresses.get(queue).and_then(|address| address.bound.own());
-        let known = known.and_then(|id| self.queues.get(&id));
+        let known = self.state.addresses.get(queue).and_then(|address| address.bound.own());
+        let known = known.and_then(|id| self.state.queues.get(&id));
         let fed = known.and_then(|queue| queue.fed_by.iter().find(|fed| fed.topic == feed.topic));
         let everything: Arc<str> = "".into();
         let Feed { topic, selector_aware } = feed;
@@ -98,8 +98,8 @@ impl Partition {
     fn bind_new_queue(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
         // Few queues are fed by topics; nothing else is looked up for the others.
         if self.settings.addressing.feeds_of(queue).is_empty()
-            || self.addresses.get(queue).is_some()
-            || self.waiting.is_for_queue(queue)
+            || self.state.addresses.get(queue).is_some()
+            || self.leader.intake.waiting.is_for_queue(queue)
         {
             return;
         }
@@ -117,13 +117,13 @@ impl Partition {
     pub(crate) fn apply_bind(&mut self, binding: Binding) {
         let Binding { topic, queue, selectors } = binding;
         let id = self.declare_queue(&queue);
-        if let Some(queue) = self.queues.get_mut(&id) {
+        if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.fed_by.retain(|fed| fed.topic != topic);
             queue.fed_by.push(Fed { topic: topic.clone(), selectors: selectors.clone() });
         }
         let takes_everything = selectors.iter().any(|selector| selector.is_empty());
         let chosen = selectors.iter().filter_map(|text| selection::of_binding(text)).collect();
-        self.addresses.bound_mut(&topic).insert(id, (!takes_everything).then_some(chosen));
+        self.state.addresses.bound_mut(&topic).insert(id, (!takes_everything).then_some(chosen));
     }
 
     pub(crate) fn apply_unbind(
@@ -132,19 +132,24 @@ impl Partition {
         queue: &Destination,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(id) = self.addresses.get(queue).and_then(|address| address.bound.own()) else { return };
-        if let Some(queue) = self.queues.get_mut(&id) {
+        let Some(id) = self.state.addresses.get(queue).and_then(|address| address.bound.own()) else {
+            return;
+        };
+        if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.fed_by.retain(|fed| fed.topic != *topic);
         }
-        self.addresses.unbind(topic, id);
+        self.state.addresses.unbind(topic, id);
         // It may have been this queue that held up sends to the topic.
         self.unpark_held_by(HeldBy::Queue(id), effects);
     }
 
     /// After a start: queues that the log knows are bound as the operator's rules want it now.
     pub(crate) fn bind_by_rules(&mut self, effects: &mut Vec<Effect>) {
-        let lasting =
-            self.queues.values().filter(|queue| !queue.id.is_volatile() && queue.subscription.is_none());
+        let lasting = self
+            .state
+            .queues
+            .values()
+            .filter(|queue| !queue.id.is_volatile() && queue.subscription.is_none());
         let mut queues: Vec<_> =
             lasting.map(|queue| (queue.id, queue.source.clone(), queue.fed_by.clone())).collect();
         queues.sort_unstable_by_key(|(id, ..)| *id);
@@ -163,13 +168,13 @@ impl Partition {
     /// The log could not take it. A queue that is there all the same is bound once the log is well again.
     pub(crate) fn bind_failed(&mut self, queue: Destination) {
         if self.own_queue(&queue).is_some() {
-            self.unbound.insert(queue);
+            self.leader.volatile.unbound.insert(queue);
         }
     }
 
     /// The log is well again.
     pub(crate) fn bind_again(&mut self, effects: &mut Vec<Effect>) {
-        for queue in std::mem::take(&mut self.unbound) {
+        for queue in std::mem::take(&mut self.leader.volatile.unbound) {
             self.bind(&queue, Urgency::Lazy, effects);
         }
     }

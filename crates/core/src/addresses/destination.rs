@@ -25,9 +25,9 @@ impl Partition {
                 result => self.reply(connection, ticket, result.map(drop), effects),
             };
         }
-        let is_for_it = self.waiting.is_for_queue(&destination);
+        let is_for_it = self.leader.intake.waiting.is_for_queue(&destination);
         if destination.kind == DestinationKind::Queue
-            && (is_for_it || self.addresses.get(&destination).is_none())
+            && (is_for_it || self.state.addresses.get(&destination).is_none())
         {
             let completion = Completion::Reply { connection, ticket };
             if is_for_it {
@@ -47,23 +47,23 @@ impl Partition {
         connection: ConnectionId,
         steals: Option<Arc<str>>,
     ) -> Result<bool, Refusal> {
-        let is_new = match self.addresses.get(destination).map(|address| address.owner) {
+        let is_new = match self.state.addresses.get(destination).map(|address| address.owner) {
             Some(Some(owner)) if owner == connection => return Ok(false),
             Some(Some(owner)) if self.gives_up(owner, destination, steals.as_ref()) => false,
             Some(_) => return Err(Refusal::NotOwner(destination.clone())),
             None => true,
         };
-        self.addresses.get_or_make(destination).owner = Some(connection);
+        self.state.addresses.get_or_make(destination).owner = Some(connection);
         if is_new && destination.kind == DestinationKind::Queue {
             self.bind_volatile(destination, None);
         }
-        self.connections.entry(connection).or_default().temporary.insert(destination.clone(), steals);
+        self.leader.connections.entry(connection).or_default().temporary.insert(destination.clone(), steals);
         Ok(is_new)
     }
 
     /// A connection gives a temporary destination up, if that is what a client has left behind which takes it.
     fn gives_up(&mut self, owner: ConnectionId, destination: &Destination, heir: Option<&Arc<str>>) -> bool {
-        let Some(connection) = self.connections.get_mut(&owner) else { return false };
+        let Some(connection) = self.leader.connections.get_mut(&owner) else { return false };
         let made_for = connection.temporary.get(destination).and_then(Option::as_ref);
         let is_its = heir.is_some() && heir == made_for;
         if is_its {
@@ -80,20 +80,20 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let event = Event::Delete { destination: destination.clone(), connection, ticket };
-        if self.waiting.wait_for_address(&destination, &event) {
+        if self.leader.intake.waiting.wait_for_address(&destination, &event) {
             return;
         }
-        let Some(address) = self.addresses.get(&destination) else {
+        let Some(address) = self.state.addresses.get(&destination) else {
             return self.reply(connection, ticket, Ok(()), effects);
         };
         if destination.temporary && address.owner != Some(connection) {
             return self.reply(connection, ticket, Err(Refusal::NotOwner(destination)), effects);
         }
-        if self.moves.pauses(&destination) {
+        if self.is_moving(&destination) {
             return self.reply(connection, ticket, Err(Refusal::OnTheMove(destination)), effects);
         }
         // Queues that a topic feeds are destinations of their own.
-        let bound = address.bound.iter().filter_map(|id| self.queues.get(&id));
+        let bound = address.bound.iter().filter_map(|id| self.state.queues.get(&id));
         let bound = bound.filter(|queue| queue.source == destination);
         let consumers: u64 = bound.map(|queue| (queue.consumers.len() - queue.reserves) as u64).sum();
         if consumers > 0 {
@@ -111,12 +111,12 @@ impl Partition {
 
     pub(crate) fn delete_address(&mut self, destination: &Destination, effects: &mut Vec<Effect>) {
         self.end_move(destination);
-        let Some(address) = self.addresses.remove(destination) else { return };
-        if let Some(connection) = address.owner.and_then(|owner| self.connections.get_mut(&owner)) {
+        let Some(address) = self.state.addresses.remove(destination) else { return };
+        if let Some(connection) = address.owner.and_then(|owner| self.leader.connections.get_mut(&owner)) {
             connection.temporary.remove(destination);
         }
         for id in address.bound.iter() {
-            match self.queues.get(&id).is_some_and(|queue| queue.source == *destination) {
+            match self.state.queues.get(&id).is_some_and(|queue| queue.source == *destination) {
                 true => self.delete_queue(id, effects),
                 // The topic fed it; it has a name and a life of its own.
                 false => self.feed_again(id, destination),
@@ -125,7 +125,7 @@ impl Partition {
     }
 
     fn feed_again(&mut self, id: QueueId, topic: &Destination) {
-        let Some(queue) = self.queues.get(&id) else { return };
+        let Some(queue) = self.state.queues.get(&id) else { return };
         let fed = queue.fed_by.iter().find(|fed| fed.topic == *topic).cloned();
         if let Some(Fed { topic, selectors }) = fed {
             self.apply_bind(Binding { topic, queue: queue.source.clone(), selectors });
@@ -134,23 +134,27 @@ impl Partition {
 
     /// The queue ends, with its entries and its consumers.
     pub(crate) fn delete_queue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        let Some(queue) = self.queues.remove(&id) else { return };
-        self.addresses.lasting.remove(&id);
-        self.accounts.close(&queue);
+        let Some(queue) = self.state.queues.remove(&id) else { return };
+        self.state.addresses.lasting.remove(&id);
+        self.leader.intake.accounts.close(&queue);
         let skips = queue.subscription.as_ref().is_some_and(|subscription| subscription.skips.is_some());
-        self.skipping_subscriptions -= u64::from(skips);
-        self.addresses.unbind(&queue.source, id);
+        self.leader.volatile.skipping_subscriptions -= u64::from(skips);
+        self.state.addresses.unbind(&queue.source, id);
         for fed in &queue.fed_by {
-            self.addresses.unbind(&fed.topic, id);
+            self.state.addresses.unbind(&fed.topic, id);
         }
         if let Some(name) = queue.subscription.as_ref().map(|subscription| &subscription.name) {
-            let names = if id.is_volatile() { &mut self.shared_volatile } else { &mut self.subscriptions };
+            let names = if id.is_volatile() {
+                &mut self.leader.volatile.subscriptions
+            } else {
+                &mut self.state.subscriptions
+            };
             names.remove(name);
         }
         for key in queue.consumers {
             self.forget_reader(key, &queue.source, effects);
         }
-        self.leases.forget_queue(id);
+        self.state.leases.forget_queue(id);
         self.let_go(id, queue.lanes, effects);
         self.unpark(effects);
     }

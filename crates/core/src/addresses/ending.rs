@@ -33,17 +33,17 @@ impl Endings {
 impl Partition {
     /// The folded pages of queues that are gone.
     pub(crate) fn ending_pages(&self) -> impl Iterator<Item = &Page> {
-        let lanes = self.endings.gone.iter().flat_map(|(_, lanes)| lanes.iter());
+        let lanes = self.state.endings.gone.iter().flat_map(|(_, lanes)| lanes.iter());
         lanes.flat_map(|(_, lane)| lane.folded_pages())
     }
 
     /// A queue is gone that held this.
     pub(crate) fn let_go(&mut self, id: QueueId, lanes: Lanes, effects: &mut Vec<Effect>) {
         self.counters.discarded += lanes.iter().map(|(_, lane)| lane.len()).sum::<u64>();
-        self.endings.gone.push_back((id, lanes));
+        self.state.endings.gone.push_back((id, lanes));
         self.let_go_some(effects);
         // While a log is read nobody waits, and there is no time that could pass.
-        while !self.is_live && !self.endings.gone.is_empty() {
+        while !self.leader.is_live && !self.state.endings.gone.is_empty() {
             self.let_go_some(effects);
         }
     }
@@ -51,12 +51,12 @@ impl Partition {
     /// Lets go of some of what queues held that are gone.
     pub(crate) fn let_go_some(&mut self, effects: &mut Vec<Effect>) {
         let mut entries = 0;
-        while let Some((id, lanes)) = self.endings.gone.front_mut()
+        while let Some((id, lanes)) = self.state.endings.gone.front_mut()
             && entries < STEP_ENTRIES
         {
             let id = *id;
             match lanes.take_page() {
-                None => drop(self.endings.gone.pop_front()),
+                None => drop(self.state.endings.gone.pop_front()),
                 Some((number, TakenPage::Folded(page))) => {
                     entries += page.len();
                     self.let_page_go(id, number, &page, effects);
@@ -79,17 +79,17 @@ impl Partition {
         entry: &Entry,
         effects: &mut Vec<Effect>,
     ) {
-        let at_ms = self.bodies.headers(entry).map_or(0, |(headers, _)| headers.expires_at_ms);
-        self.expiries.remove(at_ms, id, tag(number.0, sequence));
+        let at_ms = self.state.bodies.headers(entry).map_or(0, |(headers, _)| headers.expires_at_ms);
+        self.state.expiries.remove(at_ms, id, tag(number.0, sequence));
         self.let_message_go(entry, effects);
     }
 
     fn let_page_go(&mut self, id: QueueId, number: LaneNumber, page: &Page, effects: &mut Vec<Effect>) {
-        self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-        self.bodies.remove_page(page);
+        self.state.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+        self.state.bodies.remove_page(page);
         for (key, bytes) in page.messages().iter().flat_map(|row| row.keys().map(|key| (key, row.body_bytes)))
         {
-            if self.bodies.end_folded(key) {
+            if self.state.bodies.end_folded(key) {
                 self.released(key, bytes, effects);
             }
         }

@@ -25,8 +25,10 @@ impl Partition {
         attach: &Attach,
         name: &Arc<str>,
     ) -> Result<Option<QueueId>, Refusal> {
-        let queue = self.subscriptions.get(name).and_then(|id| self.queues.get(id));
-        let Some(queue) = queue.filter(|_| !self.waiting.is_for_subscription(name)) else { return Ok(None) };
+        let queue = self.state.subscriptions.get(name).and_then(|id| self.state.queues.get(id));
+        let Some(queue) = queue.filter(|_| !self.leader.intake.waiting.is_for_subscription(name)) else {
+            return Ok(None);
+        };
         let wanted = wanted(attach, name);
         let Some(found) = queue.subscription.as_ref() else { return Ok(None) };
         let same = *found == wanted;
@@ -43,18 +45,23 @@ impl Partition {
     /// Whether whoever reads a subscription is what the same user has left behind: what others read is theirs, and what the same connection
     /// reads was not left.
     pub(crate) fn may_steal(&self, attach: &Attach, name: &Arc<str>) -> bool {
-        let queue = self.subscriptions.get(name).and_then(|id| self.queues.get(id));
+        let queue = self.state.subscriptions.get(name).and_then(|id| self.state.queues.get(id));
         let mut readers = queue.into_iter().flat_map(|queue| &queue.consumers);
         let is_its = |reader: &ConsumerKey| {
             reader.connection != attach.consumer.connection
-                && self.consumers.get(reader).is_some_and(|reader| reader.steals == attach.steals)
+                && self
+                    .leader
+                    .delivery
+                    .consumers
+                    .get(reader)
+                    .is_some_and(|reader| reader.steals == attach.steals)
         };
         attach.steals.is_some() && readers.all(is_its)
     }
 
     /// Ends the reader of a durable subscription that is not shared: its own client reads it by another connection now.
     pub(crate) fn take_subscription(&mut self, name: &Arc<str>, effects: &mut Vec<Effect>) {
-        let queue = self.subscriptions.get(name).and_then(|id| self.queues.get(id));
+        let queue = self.state.subscriptions.get(name).and_then(|id| self.state.queues.get(id));
         let alone = |queue: &&Queue| queue.subscription.as_ref().is_some_and(|found| !found.shared);
         let readers = queue.filter(alone).map_or_else(Vec::new, |queue| queue.consumers.clone());
         for reader in readers {
@@ -71,7 +78,9 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) -> Result<QueueId, Refusal> {
         let wanted = wanted(attach, name);
-        if let Some(queue) = self.shared_volatile.get(name).and_then(|id| self.queues.get(id)) {
+        if let Some(queue) =
+            self.leader.volatile.subscriptions.get(name).and_then(|id| self.state.queues.get(id))
+        {
             return match queue.subscription.as_ref() == Some(&wanted) {
                 true => Ok(queue.id),
                 false => Err(Refusal::SubscriptionInUse { name: name.clone() }),
@@ -79,17 +88,17 @@ impl Partition {
         }
         let selector = selection::parse(&attach.selector)?;
         let id = self.subscribe(attach, selector, effects);
-        if let Some(queue) = self.queues.get_mut(&id) {
+        if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.subscription = Some(wanted);
         }
-        self.shared_volatile.insert(name.clone(), id);
+        self.leader.volatile.subscriptions.insert(name.clone(), id);
         Ok(id)
     }
 
     /// A durable subscription was made: what it has missed is in memory alone, as in ActiveMQ.
     pub(crate) fn begin_subscription(&mut self, attach: &Attach, effects: &mut Vec<Effect>) {
-        let id = attach.subscription.as_ref().and_then(|name| self.subscriptions.get(name)).copied();
-        let Some(id) = id.filter(|id| self.queues.get(id).is_some_and(|queue| queue.len() == 0)) else {
+        let id = attach.subscription.as_ref().and_then(|name| self.state.subscriptions.get(name)).copied();
+        let Some(id) = id.filter(|id| self.state.queues.get(id).is_some_and(|queue| queue.len() == 0)) else {
             return;
         };
         let selector = selection::parse(&attach.selector).ok().flatten();
@@ -97,13 +106,14 @@ impl Partition {
     }
 
     pub(crate) fn apply_subscribe(&mut self, subscription: Subscription, effects: &mut Vec<Effect>) {
-        let existing = self.subscriptions.get(&subscription.name).and_then(|id| self.queues.get(id));
+        let existing =
+            self.state.subscriptions.get(&subscription.name).and_then(|id| self.state.queues.get(id));
         if existing.is_some_and(|queue| queue.subscription.as_ref() == Some(&subscription)) {
             return;
         }
         self.apply_unsubscribe(&subscription.name, effects);
-        let id = QueueId(self.next_queue);
-        self.next_queue += 1;
+        let id = QueueId(self.state.next_queue);
+        self.state.next_queue += 1;
         self.bind_subscription(self.new_queue(id, subscription.topic.clone()), subscription);
     }
 
@@ -111,22 +121,22 @@ impl Partition {
     pub(crate) fn bind_subscription(&mut self, mut queue: Queue, subscription: Subscription) {
         let selector = selection::of_binding(&subscription.selector);
         let selectors = selector.map(|selector| vec![selector]);
-        self.addresses.bound_mut(&subscription.topic).insert(queue.id, selectors);
-        self.subscriptions.insert(subscription.name.clone(), queue.id);
-        self.skipping_subscriptions += u64::from(subscription.skips.is_some());
+        self.state.addresses.bound_mut(&subscription.topic).insert(queue.id, selectors);
+        self.state.subscriptions.insert(subscription.name.clone(), queue.id);
+        self.leader.volatile.skipping_subscriptions += u64::from(subscription.skips.is_some());
         queue.subscription = Some(subscription);
         self.add_queue(queue);
     }
 
     pub(crate) fn apply_unsubscribe(&mut self, name: &Arc<str>, effects: &mut Vec<Effect>) {
-        if let Some(id) = self.subscriptions.remove(name) {
+        if let Some(id) = self.state.subscriptions.remove(name) {
             self.delete_queue(id, effects);
         }
     }
 
     /// A durable subscription was made here: it may have read another topic before, in another partition.
     pub(crate) fn tell_of_subscription(&self, name: &Arc<str>, effects: &mut Vec<Effect>) {
-        let queue = self.subscriptions.get(name).and_then(|id| self.queues.get(id));
+        let queue = self.state.subscriptions.get(name).and_then(|id| self.state.queues.get(id));
         let Some(made) = queue.and_then(|queue| queue.subscription.as_ref()) else { return };
         let others = (0..self.settings.placement.partitions).map(PartitionId);
         for other in others.filter(|other| *other != self.settings.id) {
@@ -137,12 +147,12 @@ impl Partition {
     /// This durable subscription was made in another partition: one of its name and kind here is over if it reads another topic, as it
     /// would be if both topics lived here (see [`Partition::find_subscription`]); unless somebody reads it.
     pub(crate) fn end_former_subscription(&mut self, made: &Subscription, effects: &mut Vec<Effect>) {
-        let queue = self.subscriptions.get(&made.name).and_then(|id| self.queues.get(id));
+        let queue = self.state.subscriptions.get(&made.name).and_then(|id| self.state.queues.get(id));
         let unread = queue.filter(|queue| queue.consumers.is_empty());
         let is_over = unread
             .and_then(|queue| queue.subscription.as_ref())
             .is_some_and(|found| found.topic != made.topic && found.shared == made.shared);
-        if is_over && !self.waiting.is_for_subscription(&made.name) {
+        if is_over && !self.leader.intake.waiting.is_for_subscription(&made.name) {
             self.end_subscription(made.name.clone(), None, effects);
         }
     }
@@ -155,12 +165,14 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         if self
+            .leader
+            .intake
             .waiting
             .wait_for_subscription(&name, &Event::Unsubscribe { name: name.clone(), connection, ticket })
         {
             return;
         }
-        let queue = self.subscriptions.get(&name).and_then(|id| self.queues.get(id));
+        let queue = self.state.subscriptions.get(&name).and_then(|id| self.state.queues.get(id));
         let refusal = match queue {
             None => Refusal::NoSuchSubscription { name },
             Some(queue) if !queue.consumers.is_empty() => Refusal::SubscriptionInUse { name },

@@ -87,7 +87,7 @@ impl Browses {
 impl Partition {
     /// Serves the browsers of the queue one step, unless they go on with the next tick anyway.
     pub(crate) fn browse(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        if self.queues.get(&id).is_some_and(|queue| !queue.browse_is_due) {
+        if self.state.queues.get(&id).is_some_and(|queue| !queue.browse_is_due) {
             self.browse_step(id, effects);
         }
     }
@@ -96,10 +96,10 @@ impl Partition {
     pub(crate) fn go_on_browsing(&mut self, effects: &mut Vec<Effect>) {
         let mut looked = 0;
         while looked < TICK_ENTRIES
-            && let Some(id) = self.browses.due.pop_front()
+            && let Some(id) = self.leader.delivery.browses.due.pop_front()
         {
             // A queue that has ended is passed over.
-            let Some(queue) = self.queues.get_mut(&id) else { continue };
+            let Some(queue) = self.state.queues.get_mut(&id) else { continue };
             queue.browse_is_due = false;
             looked += self.browse_step(id, effects);
             self.finish_drains(id, effects);
@@ -110,11 +110,11 @@ impl Partition {
     /// Returns how many entries were looked at.
     fn browse_step(&mut self, id: QueueId, effects: &mut Vec<Effect>) -> usize {
         let mut looked = 0;
-        while let Some(key) = self.queues.get(&id).and_then(|queue| queue.browsing.get(0)) {
+        while let Some(key) = self.state.queues.get(&id).and_then(|queue| queue.browsing.get(0)) {
             if STEP_ENTRIES <= looked {
-                if let Some(queue) = self.queues.get_mut(&id) {
+                if let Some(queue) = self.state.queues.get_mut(&id) {
                     queue.browse_is_due = true;
-                    self.browses.due.push_back(id);
+                    self.leader.delivery.browses.due.push_back(id);
                 }
                 break;
             }
@@ -143,7 +143,7 @@ impl Partition {
                 Step::Waits => return looked,
             }
         }
-        if let Some(queue) = self.queues.get_mut(&id).filter(|queue| queue.browsing.get(0) == Some(key))
+        if let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| queue.browsing.get(0) == Some(key))
             && let Some(waiting) = queue.browsing.take(0)
         {
             queue.browsing.push(waiting);
@@ -153,11 +153,12 @@ impl Partition {
 
     /// The body is here that a browser waited for: it has a turn at once, before the body may leave memory again.
     pub(crate) fn browse_fetched(&mut self, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        let browse = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut());
+        let browse =
+            self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut());
         let Some(browse) = browse.filter(|browse| browse.is_fetching) else { return };
         browse.is_fetching = false;
         self.line_up(key);
-        if self.consumers.get(&key).is_some_and(|consumer| consumer.in_line) {
+        if self.leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.in_line) {
             self.browse_turn(id, key, effects);
         }
         self.browse(id, effects);
@@ -166,7 +167,7 @@ impl Partition {
 
     /// Whether it browses.
     pub(crate) fn browses(&self, key: ConsumerKey) -> bool {
-        self.consumers.get(&key).is_some_and(|consumer| consumer.browse.is_some())
+        self.leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.browse.is_some())
     }
 
     /// A browser with a selector sees only what matches.
@@ -178,7 +179,7 @@ impl Partition {
         failed_deliveries: u32,
     ) -> bool {
         let properties = self.at_delivery(message, failed_deliveries);
-        let Some(consumer) = self.consumers.get_mut(&key) else { return false };
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return false };
         let Some(selection) = &consumer.selection else { return false };
         let passes = !selection.wants(&properties);
         if let Some(browse) = consumer.browse.as_mut().filter(|_| passes) {
@@ -190,18 +191,20 @@ impl Partition {
     /// A body that was read back for a browser leaves memory again, if that is short: it must not push out what was read ahead for
     /// consumers.
     pub(crate) fn forget_browsed(&mut self, id: QueueId, tag: EntryTag, key: MessageKey) {
-        let last_ahead = self.queues.get(&id).and_then(|queue| queue.read_on).map(|on| untag(on.last));
+        let last_ahead = self.state.queues.get(&id).and_then(|queue| queue.read_on).map(|on| untag(on.last));
         let (lane, sequence) = untag(tag);
         let is_for_consumers = last_ahead.is_some_and(|(of, last)| of == lane && sequence <= last);
         if !is_for_consumers && self.is_short_of_memory() {
-            self.bodies.evict_read_back(key);
+            self.state.bodies.evict_read_back(key);
         }
     }
 
     /// A browser that has seen everything is told so, and leaves the line.
     fn finish_browse(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
         self.leave_line(key);
-        if let Some(browse) = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut()) {
+        if let Some(browse) =
+            self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut())
+        {
             browse.is_over = true;
         }
         if self.has_looked_at_all(key) {

@@ -75,7 +75,7 @@ impl Partition {
         let Some(attach) = self.attach_to_pattern(attach, effects) else { return };
         // A topic that is being deleted ends its subscriptions that are in memory alone.
         if attach.source.kind == DestinationKind::Topic
-            && self.waiting.wait_for_address(&attach.source, &Event::Attach(attach.clone()))
+            && self.leader.intake.waiting.wait_for_address(&attach.source, &Event::Attach(attach.clone()))
         {
             return;
         }
@@ -124,14 +124,14 @@ impl Partition {
     /// Whether the log has to learn first what feeds the consumer's queue, or is learning it for another consumer.
     fn must_wait_for_bindings(&self, attach: &Attach) -> bool {
         let is_queue = attach.source.kind == DestinationKind::Queue && !attach.source.temporary;
-        is_queue && (self.waiting.is_for_queue(&attach.source) || self.changes_bindings(attach))
+        is_queue && (self.leader.intake.waiting.is_for_queue(&attach.source) || self.changes_bindings(attach))
     }
 
     /// The queue to read from; `None` if it must be declared first.
     fn source_of(&mut self, attach: &Attach, effects: &mut Vec<Effect>) -> Result<Option<QueueId>, Refusal> {
         let source = &attach.source;
         self.check_new(attach.consumer)?;
-        let address = self.addresses.get(source);
+        let address = self.state.addresses.get(source);
         if source.temporary {
             let address = address.ok_or_else(|| Refusal::NoSuchDestination(source.clone()))?;
             if address.owner != Some(attach.consumer.connection) {
@@ -160,7 +160,9 @@ impl Partition {
 
     /// Refuses a number that is taken.
     pub(crate) fn check_new(&self, key: ConsumerKey) -> Result<(), Refusal> {
-        match self.consumers.contains_key(&key) || self.spreads.contains_key(&key) {
+        match self.leader.delivery.consumers.contains_key(&key)
+            || self.leader.delivery.spreads.contains_key(&key)
+        {
             true => Err(Refusal::ConsumerExists { number: key.number }),
             false => Ok(()),
         }
@@ -174,7 +176,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) -> QueueId {
         let queue = self.bind_volatile(&attach.source, selector.clone());
-        if let Some(new) = self.queues.get_mut(&queue) {
+        if let Some(new) = self.state.queues.get_mut(&queue) {
             new.prefetch = attach.credit;
             new.follow(&self.settings.policies);
         }
@@ -184,7 +186,7 @@ impl Partition {
 
     fn attach_to(&mut self, id: QueueId, attach: Attach, effects: &mut Vec<Effect>) {
         let key = attach.consumer;
-        self.connections.entry(key.connection).or_default().consumers.insert(key);
+        self.leader.connections.entry(key.connection).or_default().consumers.insert(key);
         self.announce_consumer(attach.notice.as_ref(), true, effects);
         self.seat(id, key, &attach);
         self.dispatch(id, effects);
@@ -192,7 +194,7 @@ impl Partition {
 
     /// Gives a consumer its place in a queue.
     pub(crate) fn seat(&mut self, id: QueueId, key: ConsumerKey, attach: &Attach) {
-        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let Some(queue) = self.state.queues.get_mut(&id) else { return };
         // A subscription takes only what matches; on a queue it is the consumer that selects.
         let selects = queue.source.kind == DestinationKind::Queue;
         let selector = selection::parse(&attach.selector).ok().flatten().filter(|_| selects);
@@ -215,7 +217,7 @@ impl Partition {
             selection: (selector.is_some() || grouped).then(|| Selection::new(selector)),
             draining: false,
             // Behind those that were served already, and ahead of whatever is served from now on.
-            served: self.next_hold - 1,
+            served: self.leader.delivery.next_hold - 1,
             in_line: false,
             starved: false,
             notice: attach.notice.clone().filter(|_| key.member == 0),
@@ -223,7 +225,7 @@ impl Partition {
             steals: attach.steals.clone(),
             reserving: None,
         };
-        self.consumers.insert(key, consumer);
+        self.leader.delivery.consumers.insert(key, consumer);
         self.gather(id);
         self.line_up_all_if_exclusive(id);
         self.line_up(key);
@@ -231,11 +233,11 @@ impl Partition {
     }
 
     pub(crate) fn credit(&mut self, key: ConsumerKey, add: u32, effects: &mut Vec<Effect>) {
-        if let Some(spread) = self.spreads.get_mut(&key) {
+        if let Some(spread) = self.leader.delivery.spreads.get_mut(&key) {
             spread.credit = spread.credit.saturating_add(add);
             return self.feed(key, effects);
         }
-        let Some(consumer) = self.consumers.get_mut(&key) else {
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else {
             if let Some(credit) = self.departed(key) {
                 *credit = credit.saturating_add(add);
             }
@@ -248,12 +250,12 @@ impl Partition {
     }
 
     pub(crate) fn drain(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        if let Some(spread) = self.spreads.get_mut(&key) {
+        if let Some(spread) = self.leader.delivery.spreads.get_mut(&key) {
             spread.draining = true;
             self.feed(key, effects);
             return self.finish_drain_of_members(key, effects);
         }
-        let Some(consumer) = self.consumers.get_mut(&key) else {
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else {
             if let Some(credit) = self.departed(key) {
                 *credit = 0;
                 effects.push(Effect::Drained { consumer: key });
@@ -268,9 +270,9 @@ impl Partition {
 
     /// Ends the credit of draining consumers, unless something may still be theirs.
     pub(crate) fn finish_drains(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        let Some(queue) = self.queues.get(&id) else { return };
+        let Some(queue) = self.state.queues.get(&id) else { return };
         let drains = |key: &ConsumerKey| {
-            let drains = self.consumers.get(key).is_some_and(|consumer| consumer.draining);
+            let drains = self.leader.delivery.consumers.get(key).is_some_and(|consumer| consumer.draining);
             drains && !self.may_get_more(*key)
         };
         let draining: Vec<ConsumerKey> = queue.consumers.iter().filter(|key| drains(key)).copied().collect();
@@ -281,7 +283,7 @@ impl Partition {
         }
         for key in draining {
             self.leave_line(key);
-            if let Some(consumer) = self.consumers.get_mut(&key) {
+            if let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) {
                 (consumer.draining, consumer.pace.withheld) = (false, 0);
                 consumer.credit = 0;
                 effects.push(Effect::Drained { consumer: key });
@@ -291,10 +293,10 @@ impl Partition {
 
     /// Whether a body that may be its own is on its way; a browser may be about to see more, too.
     pub(crate) fn may_get_more(&self, key: ConsumerKey) -> bool {
-        let Some(consumer) = self.consumers.get(&key) else { return false };
+        let Some(consumer) = self.leader.delivery.consumers.get(&key) else { return false };
         match &consumer.browse {
             Some(browse) => consumer.in_line || browse.is_fetching,
-            None => self.queues.get(&consumer.queue).is_some_and(|queue| queue.fetching),
+            None => self.state.queues.get(&consumer.queue).is_some_and(|queue| queue.fetching),
         }
     }
 
@@ -319,7 +321,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) -> Vec<QueueId> {
         effects.push(Effect::Detached { consumer: key.whole(), cause });
-        if let Some(connection) = self.connections.get_mut(&key.connection) {
+        if let Some(connection) = self.leader.connections.get_mut(&key.connection) {
             connection.note_ousted(key.whole());
         }
         self.remove_consumer(key.whole(), Delivered::All, effects)
@@ -336,16 +338,16 @@ impl Partition {
             Delivered::All => u64::MAX,
             Delivered::None => 0,
             Delivered::Through { member, tag } => {
-                let reader = self.consumers.get(&key.with_member(member));
+                let reader = self.leader.delivery.consumers.get(&key.with_member(member));
                 reader.map_or(0, |reader| reader.held.order_of(tag))
             }
         };
-        if let Some(connection) = self.connections.get_mut(&key.connection) {
+        if let Some(connection) = self.leader.connections.get_mut(&key.connection) {
             connection.consumers.remove(&key);
             connection.departed.remove(&key);
         }
         let readers = self.readers_of(key);
-        if let Some(spread) = self.spreads.remove(&key) {
+        if let Some(spread) = self.leader.delivery.spreads.remove(&key) {
             self.announce_consumer(spread.notice(), false, effects);
         }
         // What one of them gives back goes to no other of them: nothing is dispatched until all have left.
@@ -359,10 +361,10 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) -> Option<QueueId> {
         self.leave_line(key);
-        let consumer = self.consumers.remove(&key)?;
+        let consumer = self.leader.delivery.consumers.remove(&key)?;
         self.announce_consumer(consumer.notice.as_ref(), false, effects);
         let id = consumer.queue;
-        let queue = self.queues.get_mut(&id)?;
+        let queue = self.state.queues.get_mut(&id)?;
         queue.consumers.retain(|other| *other != key);
         queue.remove_selecting(key);
         queue.exclusive_consumers -= u32::from(consumer.mode == ConsumerMode::Exclusive);

@@ -7,7 +7,7 @@ use crate::delivery::fetches::{Fetch, Waiter};
 use crate::delivery::group::GroupTurn;
 use crate::delivery::selection::Selected;
 use crate::memory::bodies::Sought;
-use crate::queue::{LaneNumber, Load, ReadOn, State};
+use crate::queue::{EntryState, LaneNumber, Load, ReadOn};
 
 /// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read pays, few enough to stay small.
 const FETCH_MESSAGES_MIN: u64 = 64;
@@ -66,7 +66,7 @@ impl Partition {
         // Consumers ahead of this place found nothing that they want.
         let mut place = 0;
         loop {
-            let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
+            let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
             if queue.paused || queue.gathers_until_ms.is_some() {
                 return;
             }
@@ -91,16 +91,16 @@ impl Partition {
 
     /// The consumer at this place has had its turn: behind its equals, or out of the line if it can take no more.
     fn next_turn(&mut self, id: QueueId, place: usize, key: ConsumerKey) {
-        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let Some(queue) = self.state.queues.get_mut(&id) else { return };
         let line = &mut queue.waiting;
         // What was sent may have made room for other messages, whose turns have been already.
         if line.get(place).filter(|front| *front == key).and_then(|_| line.take(place)).is_none() {
             return;
         }
         let takes_more = self.takes_more(key);
-        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         consumer.in_line = takes_more;
-        if let Some(queue) = self.queues.get_mut(&id).filter(|_| takes_more) {
+        if let Some(queue) = self.state.queues.get_mut(&id).filter(|_| takes_more) {
             queue.waiting.push(consumer.waiting(key));
         }
     }
@@ -111,13 +111,13 @@ impl Partition {
     }
 
     fn selects(&self, consumer: ConsumerKey) -> bool {
-        self.consumers.get(&consumer).is_some_and(|consumer| consumer.selection.is_some())
+        self.leader.delivery.consumers.get(&consumer).is_some_and(|consumer| consumer.selection.is_some())
     }
 
     /// The entry that is due for the consumer.
     fn next_for(&mut self, id: QueueId, key: ConsumerKey) -> Selected {
-        let Some(consumer) = self.consumers.get(&key) else { return Selected::Nothing };
-        let Some(queue) = self.queues.get_mut(&id) else { return Selected::Nothing };
+        let Some(consumer) = self.leader.delivery.consumers.get(&key) else { return Selected::Nothing };
+        let Some(queue) = self.state.queues.get_mut(&id) else { return Selected::Nothing };
         let next = match (&consumer.browse, &consumer.selection) {
             (Some(browse), _) => queue.next_visible(|lane| browse.view(lane)),
             (None, Some(_)) => return self.next_selected(id, key),
@@ -137,24 +137,25 @@ impl Partition {
             Selected::Nothing => return Step::Nothing,
             Selected::Absent(tag) => return self.fetch_from(id, consumer, tag, effects),
         };
-        let browsing = self.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
+        let browsing =
+            self.leader.delivery.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
         let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
         let (sought, state) = (Sought::from(&*entry), entry.state);
-        if browsing && state != State::Ready && self.peeks(consumer) {
+        if browsing && state != EntryState::Ready && self.peeks(consumer) {
             self.pass_by(consumer, tag);
             return Step::Skipped;
         }
         let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
         let failed_deliveries = entry.failed_deliveries + entry.uncounted_deliveries;
-        let Some((headers, _)) = self.bodies.headers(sought) else { return Step::Nothing };
+        let Some((headers, _)) = self.state.bodies.headers(sought) else { return Step::Nothing };
         if self.is_over(headers) && !browsing {
-            if self.bodies.resident(sought).is_none() && self.grave_of(id, sought.key).is_some() {
+            if self.state.bodies.resident(sought).is_none() && self.grave_of(id, sought.key).is_some() {
                 return self.fetch_from(id, consumer, tag, effects);
             }
             self.expire(id, tag, effects);
             return Step::Skipped;
         }
-        let Some(message) = self.bodies.resident(sought).cloned() else {
+        let Some(message) = self.state.bodies.resident(sought).cloned() else {
             return self.fetch_from(id, consumer, tag, effects);
         };
         let read_on = self.read_on_of(id, consumer).filter(|on| on.at == tag);
@@ -178,7 +179,8 @@ impl Partition {
         self.counters.delivered += 1;
         let turn = if browsing { GroupTurn::default() } else { self.take_group(id, consumer, &message) };
         let first_of_group = turn.first;
-        let source = self.queues.get(&id).filter(|_| consumer.member != 0).map(|queue| queue.source.clone());
+        let source =
+            self.state.queues.get(&id).filter(|_| consumer.member != 0).map(|queue| queue.source.clone());
         let by_policy = failed_deliveries > 0 && self.redelivers(id);
         let delivery =
             Delivery { consumer, source, tag, failed_deliveries, by_policy, first_of_group, message };
@@ -194,7 +196,8 @@ impl Partition {
 
     /// A browser does not look at this entry.
     fn pass_by(&mut self, key: ConsumerKey, tag: EntryTag) {
-        let browse = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut());
+        let browse =
+            self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut());
         if let Some(browse) = browse {
             browse.pass(tag);
         }
@@ -207,8 +210,8 @@ impl Partition {
     fn hand_over(&mut self, id: QueueId, tag: EntryTag, by: ConsumerKey, message: &Message) {
         self.pace_begins(by);
         self.spend_credit(by);
-        let Some(consumer) = self.consumers.get_mut(&by) else { return };
-        if let Some(connection) = self.connections.get_mut(&by.connection) {
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&by) else { return };
+        if let Some(connection) = self.leader.connections.get_mut(&by.connection) {
             connection.unwritten_bytes += message.bytes.len() as u64;
         }
         if let Some(browse) = &mut consumer.browse {
@@ -216,14 +219,14 @@ impl Partition {
             return;
         }
         consumer.pace.gets(tag);
-        consumer.served = self.next_hold;
-        consumer.held.push(self.next_hold, tag);
-        self.next_hold += 1;
-        let Some(queue) = self.queues.get_mut(&id) else { return };
+        consumer.served = self.leader.delivery.next_hold;
+        consumer.held.push(self.leader.delivery.next_hold, tag);
+        self.leader.delivery.next_hold += 1;
+        let Some(queue) = self.state.queues.get_mut(&id) else { return };
         queue.away.add(message.size());
         if let Some(entry) = queue.entry(tag) {
-            entry.state = State::Held { by, in_transaction: false };
-            self.bodies.pin(&*entry);
+            entry.state = EntryState::Held { by, in_transaction: false };
+            self.state.bodies.pin(&*entry);
         }
     }
 
@@ -237,25 +240,26 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) -> Step {
         let due = self.sought(id, from);
-        if due.is_some_and(|due| self.bodies.resident(due).is_some()) {
+        if due.is_some_and(|due| self.state.bodies.resident(due).is_some()) {
             return Step::Skipped;
         }
-        let Some(queue) = self.queues.get_mut(&id) else { return Step::Nothing };
+        let Some(queue) = self.state.queues.get_mut(&id) else { return Step::Nothing };
         if queue.lanes.get(LaneNumber::of_tag(from)).is_none() {
             return Step::Nothing;
         }
-        let waiter = match self.consumers.get_mut(&reader).and_then(|reader| reader.browse.as_mut()) {
-            // Consumers and other browsers go on.
-            Some(browse) => {
-                browse.is_fetching = true;
-                self.leave_line(reader);
-                Waiter::Browser(id, reader)
-            }
-            None => {
-                queue.fetching = true;
-                Waiter::Queue(id)
-            }
-        };
+        let waiter =
+            match self.leader.delivery.consumers.get_mut(&reader).and_then(|reader| reader.browse.as_mut()) {
+                // Consumers and other browsers go on.
+                Some(browse) => {
+                    browse.is_fetching = true;
+                    self.leave_line(reader);
+                    Waiter::Browser(id, reader)
+                }
+                None => {
+                    queue.fetching = true;
+                    Waiter::Queue(id)
+                }
+            };
         self.fetch_behind(waiter, from, effects);
         Step::Waits
     }
@@ -266,12 +270,12 @@ impl Partition {
         let (id, browser) = (waiter.queue(), waiter.browser());
         let (number, first) = crate::queue::untag(from);
         let (messages_max, bytes_max) = self.fetch_max(id, browser);
-        let queue = self.queues.get(&id);
+        let queue = self.state.queues.get(&id);
         let lane = queue.and_then(|queue| queue.lanes.get(LaneNumber(number)));
         // Another queue may have asked for the later ones alone.
         let is_on_its_way = |sequence| {
             let entry = lane.and_then(|lane| lane.get(sequence));
-            entry.is_some_and(|entry| self.fetches.has(entry.key))
+            entry.is_some_and(|entry| self.leader.delivery.fetches.has(entry.key))
         };
         let read_on = self.read_on_for(id, browser).map(|on| crate::queue::untag(on.then));
         let will_read_on = read_on.is_some_and(|(lane, then)| lane == number && first <= then);
@@ -312,14 +316,14 @@ impl Partition {
 
     fn read_on_for(&self, id: QueueId, browser: Option<ConsumerKey>) -> Option<ReadOn> {
         match browser {
-            Some(key) => self.consumers.get(&key)?.browse.as_ref()?.read_on,
-            None => self.queues.get(&id)?.read_on,
+            Some(key) => self.leader.delivery.consumers.get(&key)?.browse.as_ref()?.read_on,
+            None => self.state.queues.get(&id)?.read_on,
         }
     }
 
     fn note_read_on(&mut self, id: QueueId, browser: Option<ConsumerKey>, read_on: ReadOn) {
-        let browse = browser.and_then(|key| self.consumers.get_mut(&key)?.browse.as_mut());
-        match (browse, self.queues.get_mut(&id)) {
+        let browse = browser.and_then(|key| self.leader.delivery.consumers.get_mut(&key)?.browse.as_mut());
+        match (browse, self.state.queues.get_mut(&id)) {
             (Some(browse), _) => browse.read_on = Some(read_on),
             (None, Some(queue)) if browser.is_none() => queue.read_on = Some(read_on),
             (None, _) => {}
@@ -331,8 +335,8 @@ impl Partition {
         if browser.is_some() {
             return (BROWSED_MESSAGES_MAX, BROWSED_BYTES_MAX);
         }
-        let consumers = self.queues.get(&id).into_iter().flat_map(|queue| &queue.consumers);
-        let consumers = consumers.filter_map(|key| self.consumers.get(key));
+        let consumers = self.state.queues.get(&id).into_iter().flat_map(|queue| &queue.consumers);
+        let consumers = consumers.filter_map(|key| self.leader.delivery.consumers.get(key));
         let takers = consumers.filter(|consumer| consumer.browse.is_none());
         let window: u64 =
             takers.map(|consumer| u64::from(consumer.credit) + consumer.held.len() as u64).sum();
@@ -343,14 +347,14 @@ impl Partition {
     /// Whether what somebody is at, and so stays in memory, takes more than there is for it, with what is on its way.
     fn is_pressed(&self) -> bool {
         let bytes_max = self.durable_bytes_max();
-        self.bodies.taken() + self.fetches.bytes() > bytes_max + bytes_max / 8
+        self.state.bodies.taken() + self.leader.delivery.fetches.bytes() > bytes_max + bytes_max / 8
     }
 
     /// What may be read ahead of its turn beside what already is, here or on its way: of what is for that, or of what nothing takes.
     fn room_ahead(&self) -> u64 {
-        let (on_its_way, bytes_max) = (self.fetches.bytes(), self.durable_bytes_max());
-        let own = self.ahead_bytes_max().saturating_sub(self.bodies.ahead_bytes() + on_its_way);
-        own.max(bytes_max.saturating_sub(self.bodies.taken() + on_its_way))
+        let (on_its_way, bytes_max) = (self.leader.delivery.fetches.bytes(), self.durable_bytes_max());
+        let own = self.ahead_bytes_max().saturating_sub(self.state.bodies.ahead_bytes() + on_its_way);
+        own.max(bytes_max.saturating_sub(self.state.bodies.taken() + on_its_way))
     }
 
     /// Messages from this entry on, in its page and those that are in reach of it, whose bodies are neither here nor on their way. Such a
@@ -368,7 +372,7 @@ impl Partition {
         let messages_min = if room < bytes_max { 1 } else { FETCH_MESSAGES_MIN / 2 };
         let bytes_max = bytes_max.min(room);
         for count in 0..messages_max {
-            let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
+            let lane = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
             let Some(lane) = lane else { break };
             let end = lane.page_of(first) + self.entries_ahead(lane);
             let Some((_, found)) = lane.next_visible(sequence).filter(|(_, found)| *found < end) else {
@@ -382,13 +386,13 @@ impl Partition {
                 self.sought(id, tag)
             };
             let Some(sought) = open.or_else(opened) else { break };
-            let Some(absent_bytes) = self.bodies.absent(sought) else { break };
+            let Some(absent_bytes) = self.state.bodies.absent(sought) else { break };
             // Half of them are asked for while the others go.
             if messages_min <= count && bytes_max <= bytes {
                 break;
             }
             bytes += absent_bytes;
-            if !self.fetches.has(sought.key) {
+            if !self.leader.delivery.fetches.has(sought.key) {
                 absent.push((tag, sought));
             }
             sequence = found + 1;
@@ -410,8 +414,8 @@ impl Partition {
 
     /// The body is on its way from now on, unless it was before.
     pub(crate) fn begin_fetch(&mut self, what: Sought) -> &mut Fetch {
-        let bytes = self.bodies.absent(what).unwrap_or(0);
-        self.fetches.begin(what, bytes)
+        let bytes = self.state.bodies.absent(what).unwrap_or(0);
+        self.leader.delivery.fetches.begin(what, bytes)
     }
 
     /// Bodies came back from the log.
@@ -422,13 +426,13 @@ impl Partition {
     ) {
         let mut waiting: Vec<Waiter> = Vec::new();
         for (key, message) in bodies {
-            let fetch = self.fetches.end(key);
-            self.redrives.fetched(key);
-            self.moves.fetched(key);
-            let expired = self.expiries.take_read(key);
+            let fetch = self.leader.delivery.fetches.end(key);
+            self.leader.settling.redrives.fetched(key);
+            self.leader.moves.fetched(key);
+            let expired = self.state.expiries.take_read(key);
             let is_there = message.is_ok();
             match message {
-                Ok(message) => self.bodies.restore(fetch.what, message),
+                Ok(message) => self.state.bodies.restore(fetch.what, message),
                 Err(_) if self.set_job_aside(key) => continue,
                 Err(_) => self.set_aside(key, &fetch.waiting),
             }
@@ -445,21 +449,21 @@ impl Partition {
     /// The queues in which a message is due, or at its end, whose body is on its way, for whoever tells that it cannot be read; `None` if
     /// it was read ahead, and will be asked for again.
     pub fn awaiting(&self, key: MessageKey) -> Option<Vec<&Destination>> {
-        let due = self.fetches.get(key).into_iter().flat_map(|fetch| &fetch.waiting);
+        let due = self.leader.delivery.fetches.get(key).into_iter().flat_map(|fetch| &fetch.waiting);
         let due = due.map(|waiter| waiter.queue());
-        let mut queues: Vec<QueueId> = due.chain(self.expiries.awaiting(key).copied()).collect();
+        let mut queues: Vec<QueueId> = due.chain(self.state.expiries.awaiting(key).copied()).collect();
         queues.sort_unstable();
         queues.dedup();
-        let names = queues.into_iter().filter_map(|id| self.queues.get(&id)).map(|queue| &queue.source);
+        let names = queues.into_iter().filter_map(|id| self.state.queues.get(&id)).map(|queue| &queue.source);
         let names: Vec<&Destination> = names.collect();
-        (!names.is_empty() || self.jobs.awaits(key)).then_some(names)
+        (!names.is_empty() || self.state.jobs.awaits(key)).then_some(names)
     }
 
     /// A body cannot be read: its entries stay on disk, undelivered and counted, and the others go on.
     fn set_aside(&mut self, key: MessageKey, waiting: &[Waiter]) {
         for id in waiting.iter().map(|waiter| waiter.queue()) {
             // Those set aside are found no more, if the queue waits several times.
-            for tag in self.queues.get(&id).map(|queue| queue.find(key)).unwrap_or_default() {
+            for tag in self.state.queues.get(&id).map(|queue| queue.find(key)).unwrap_or_default() {
                 self.counters.unreadable += 1;
                 self.set_entry_aside(id, tag);
             }
@@ -468,9 +472,9 @@ impl Partition {
 
     /// The entry stays where it is, undelivered, until the process ends; its queue may move without it.
     pub(crate) fn set_entry_aside(&mut self, id: QueueId, tag: EntryTag) {
-        self.set_state(id, tag, State::Leaving);
-        if let Some(queue) = self.queues.get(&id) {
-            self.moves.set_aside(&queue.source, tag);
+        self.set_state(id, tag, EntryState::Leaving);
+        if let Some(queue) = self.state.queues.get(&id) {
+            self.leader.moves.set_aside(&queue.source, tag);
         }
     }
 
@@ -479,7 +483,7 @@ impl Partition {
             let id = waiter.queue();
             match waiter {
                 Waiter::Queue(_) => {
-                    if let Some(queue) = self.queues.get_mut(&id) {
+                    if let Some(queue) = self.state.queues.get_mut(&id) {
                         queue.fetching = false;
                     }
                     self.dispatch(id, effects);

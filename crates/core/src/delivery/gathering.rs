@@ -31,10 +31,14 @@ impl Partition {
         if !self.settings.policies.any_gathering() {
             return;
         }
-        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let Some(queue) = self.state.queues.get_mut(&id) else { return };
         let gathering = self.settings.policies.of(&queue.source).gathering;
         let takes = |key: &&ConsumerKey| {
-            self.consumers.get(*key).is_some_and(|consumer| consumer.mode != ConsumerMode::Browse)
+            self.leader
+                .delivery
+                .consumers
+                .get(*key)
+                .is_some_and(|consumer| consumer.mode != ConsumerMode::Browse)
         };
         let present = queue.consumers.iter().filter(takes).count();
         let before = queue.gathers_until_ms;
@@ -48,18 +52,18 @@ impl Partition {
         queue.gathers_until_ms = until_ms.filter(|_| !gathering.is_complete(present));
         let after = queue.gathers_until_ms;
         if before != after {
-            before.map(|at_ms| self.gatherings.ends.remove(&(at_ms, id)));
-            self.gatherings.ends.extend(after.map(|at_ms| (at_ms, id)));
+            before.map(|at_ms| self.leader.delivery.gatherings.ends.remove(&(at_ms, id)));
+            self.leader.delivery.gatherings.ends.extend(after.map(|at_ms| (at_ms, id)));
         }
     }
 
     /// Who has waited long enough for others is served.
     pub(crate) fn end_gatherings(&mut self, effects: &mut Vec<Effect>) {
-        while let Some((at_ms, id)) = self.gatherings.ends.first().copied()
+        while let Some((at_ms, id)) = self.leader.delivery.gatherings.ends.first().copied()
             && at_ms <= self.now_ms
         {
-            self.gatherings.ends.pop_first();
-            if let Some(queue) = self.queues.get_mut(&id) {
+            self.leader.delivery.gatherings.ends.pop_first();
+            if let Some(queue) = self.state.queues.get_mut(&id) {
                 queue.gathers_until_ms = None;
                 self.dispatch(id, effects);
             }

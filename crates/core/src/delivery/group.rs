@@ -26,10 +26,12 @@ impl Partition {
     /// The queue's first message of a group has come.
     pub(crate) fn begin_groups(&mut self, id: QueueId) {
         self.wake_all_idle(id);
-        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let Some(queue) = self.state.queues.get_mut(&id) else { return };
         queue.groups.get_or_insert_default();
         for key in &queue.consumers {
-            if let Some(consumer) = self.consumers.get_mut(key).filter(|consumer| consumer.browse.is_none()) {
+            if let Some(consumer) =
+                self.leader.delivery.consumers.get_mut(key).filter(|consumer| consumer.browse.is_none())
+            {
                 consumer.selection.get_or_insert_with(|| Selection::new(None));
             }
         }
@@ -38,9 +40,14 @@ impl Partition {
     /// The consumer is sent this message: its group is the consumer's from now on, or over.
     pub(crate) fn take_group(&mut self, id: QueueId, key: ConsumerKey, message: &Message) -> GroupTurn {
         let Some(group) = message.group() else { return GroupTurn::default() };
-        let exclusive =
-            self.consumers.get(&key).is_none_or(|consumer| consumer.mode == ConsumerMode::Exclusive);
-        let groups = self.queues.get_mut(&id).filter(|_| !exclusive).and_then(|queue| queue.groups.as_mut());
+        let exclusive = self
+            .leader
+            .delivery
+            .consumers
+            .get(&key)
+            .is_none_or(|consumer| consumer.mode == ConsumerMode::Exclusive);
+        let groups =
+            self.state.queues.get_mut(&id).filter(|_| !exclusive).and_then(|queue| queue.groups.as_mut());
         let Some(groups) = groups else { return GroupTurn::default() };
         let first = groups.take(&group.id, key);
         let ended = group.sequence < 0 && groups.end(&group.id);
@@ -52,7 +59,7 @@ impl Partition {
 
     /// The consumer has left: what it had is anybody's.
     pub(crate) fn free_groups(&mut self, id: QueueId, key: ConsumerKey, selection: Option<&Selection>) {
-        let groups = self.queues.get_mut(&id).and_then(|queue| queue.groups.as_mut());
+        let groups = self.state.queues.get_mut(&id).and_then(|queue| queue.groups.as_mut());
         if groups.is_some_and(|groups| groups.leave(key)) {
             self.offer_again(id, key, selection.map(Selection::views));
         }
@@ -60,23 +67,28 @@ impl Partition {
 
     /// The consumer has joined: it gets its share of the groups of which nothing is under way.
     pub(crate) fn share_groups(&mut self, id: QueueId, key: ConsumerKey) {
-        let Some(queue) = self.queues.get(&id).filter(|queue| queue.groups.is_some()) else { return };
+        let Some(queue) = self.state.queues.get(&id).filter(|queue| queue.groups.is_some()) else { return };
         let sharing = |key: &ConsumerKey| {
-            self.consumers.get(key).is_some_and(|consumer| consumer.mode == ConsumerMode::Shared)
+            self.leader
+                .delivery
+                .consumers
+                .get(key)
+                .is_some_and(|consumer| consumer.mode == ConsumerMode::Shared)
         };
         let consumers: Vec<ConsumerKey> = queue.consumers.iter().copied().filter(sharing).collect();
         // A selector may not want what comes next of a group, which nobody else could have then.
-        let selects = self.consumers.get(&key).and_then(|consumer| consumer.selection.as_ref());
+        let selects =
+            self.leader.delivery.consumers.get(&key).and_then(|consumer| consumer.selection.as_ref());
         if consumers.last() != Some(&key) || selects.is_some_and(Selection::has_selector) {
             return;
         }
-        let holders = consumers.iter().filter_map(|key| self.consumers.get(key));
+        let holders = consumers.iter().filter_map(|key| self.leader.delivery.consumers.get(key));
         let held = holders.flat_map(|consumer| consumer.held.tags());
         let under_way: Vec<EntryTag> = held.chain(self.committing(id)).collect();
-        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let Some(queue) = self.state.queues.get_mut(&id) else { return };
         let keys: Vec<_> = under_way.into_iter().filter_map(|tag| Some(queue.entry(tag)?.key)).collect();
         let Some(groups) = &mut queue.groups else { return };
-        let headers = keys.into_iter().filter_map(|key| self.bodies.headers(key));
+        let headers = keys.into_iter().filter_map(|key| self.state.bodies.headers(key));
         let busy: FxHashSet<_> =
             headers.filter_map(|(headers, _)| Some(groups.key_of(&headers.group()?.id))).collect();
         groups.join(&consumers, &busy);
@@ -84,17 +96,21 @@ impl Partition {
 
     /// Entries of the queue that transactions on their way to the log have settled: consumers hold them again if those fail.
     fn committing(&self, id: QueueId) -> impl Iterator<Item = EntryTag> {
-        let proposed = self.proposals.iter().filter_map(Completion::volatile);
-        let holders = proposed.chain(self.prepared_volatile.values()).flat_map(|changes| &changes.holders);
+        let proposed = self.leader.log.pending.iter().filter_map(Completion::volatile);
+        let holders = proposed
+            .chain(self.leader.transactions.prepared_volatile.values())
+            .flat_map(|changes| &changes.holders);
         holders.filter(move |(_, end)| end.queue == id).map(|(_, end)| end.tag)
     }
 
     /// A group is free that leases kept from everybody: all look again at what is there.
     pub(crate) fn offer_to_all_again(&mut self, id: QueueId) {
         self.wake_all_idle(id);
-        let Some(queue) = self.queues.get(&id) else { return };
+        let Some(queue) = self.state.queues.get(&id) else { return };
         for key in &queue.consumers {
-            if let Some(selection) = self.consumers.get_mut(key).and_then(|other| other.selection.as_mut()) {
+            if let Some(selection) =
+                self.leader.delivery.consumers.get_mut(key).and_then(|other| other.selection.as_mut())
+            {
                 selection.step_back(&BTreeMap::new());
             }
         }
@@ -102,11 +118,13 @@ impl Partition {
 
     /// What `owner` had to itself is free: the others look again at what it has not come to.
     fn offer_again(&mut self, id: QueueId, owner: ConsumerKey, views: Option<&BTreeMap<u8, View>>) {
-        let own = self.consumers.get(&owner).and_then(|consumer| consumer.selection.as_ref());
+        let own = self.leader.delivery.consumers.get(&owner).and_then(|consumer| consumer.selection.as_ref());
         let views = views.or(own.map(Selection::views)).cloned().unwrap_or_default();
-        let Some(queue) = self.queues.get(&id) else { return };
+        let Some(queue) = self.state.queues.get(&id) else { return };
         for key in queue.consumers.iter().filter(|key| **key != owner) {
-            if let Some(selection) = self.consumers.get_mut(key).and_then(|other| other.selection.as_mut()) {
+            if let Some(selection) =
+                self.leader.delivery.consumers.get_mut(key).and_then(|other| other.selection.as_mut())
+            {
                 selection.step_back(&views);
             }
         }

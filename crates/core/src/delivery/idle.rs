@@ -58,8 +58,13 @@ impl Queue {
 impl Partition {
     /// The consumer at this place of the line wants nothing of what is there; `false` if it has to stay in line.
     pub(crate) fn fall_idle(&mut self, id: QueueId, place: usize, key: ConsumerKey) -> bool {
-        let shares = self.consumers.get(&key).is_some_and(|consumer| consumer.mode == ConsumerMode::Shared);
-        let Some(queue) = self.queues.get_mut(&id) else { return false };
+        let shares = self
+            .leader
+            .delivery
+            .consumers
+            .get(&key)
+            .is_some_and(|consumer| consumer.mode == ConsumerMode::Shared);
+        let Some(queue) = self.state.queues.get_mut(&id) else { return false };
         let Some(selecting) = &mut queue.selecting else { return false };
         let may = shares && queue.groups.is_none() && queue.exclusive_consumers == 0;
         if !may || selecting.index.get(&key).is_none() {
@@ -73,9 +78,9 @@ impl Partition {
 
     /// An entry has come, or has come back: idle consumers that want it look again.
     pub(crate) fn wake_who_wants(&mut self, id: QueueId, key: MessageKey, tag: EntryTag) {
-        let selecting = self.queues.get(&id).and_then(|queue| queue.selecting.as_ref());
+        let selecting = self.state.queues.get(&id).and_then(|queue| queue.selecting.as_ref());
         let Some(selecting) = selecting.filter(|selecting| !selecting.idle.is_empty()) else { return };
-        let Some(message) = self.bodies.resident(key) else { return self.wake_all_idle(id) };
+        let Some(message) = self.state.bodies.resident(key) else { return self.wake_all_idle(id) };
         let mut woken = Vec::new();
         {
             let properties = self.at_delivery(message, self.failed_deliveries(id, tag));
@@ -91,7 +96,7 @@ impl Partition {
 
     /// All idle consumers of the queue look again.
     pub(crate) fn wake_all_idle(&mut self, id: QueueId) {
-        let selecting = self.queues.get(&id).and_then(|queue| queue.selecting.as_ref());
+        let selecting = self.state.queues.get(&id).and_then(|queue| queue.selecting.as_ref());
         let Some(selecting) = selecting else { return };
         let mut idle: Vec<_> = selecting.idle.iter().map(|(key, since)| (*since, *key)).collect();
         idle.sort_unstable();
@@ -102,9 +107,9 @@ impl Partition {
 
     /// With the entry that it wants it need not look at what came before: none of that was wanted.
     fn wake_idle(&mut self, id: QueueId, key: ConsumerKey, wanted: Option<EntryTag>) {
-        let Some(queue) = self.queues.get_mut(&id).filter(|queue| queue.is_idle(key)) else { return };
+        let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| queue.is_idle(key)) else { return };
         queue.leave_idle(key);
-        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         if let (Some(selection), Some(tag)) = (&mut consumer.selection, wanted) {
             selection.go_to(&queue.lanes, tag);
         }

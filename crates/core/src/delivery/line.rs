@@ -8,7 +8,7 @@ use crate::delivery::consumer::Consumer;
 impl Partition {
     /// Puts a consumer into the line of its queue, if it can take a message and is not there yet.
     pub(crate) fn line_up(&mut self, key: ConsumerKey) {
-        let Some(consumer) = self.consumers.get(&key) else { return };
+        let Some(consumer) = self.leader.delivery.consumers.get(&key) else { return };
         let browses_no_more =
             consumer.browse.as_ref().is_some_and(|browse| browse.is_over || browse.is_fetching);
         // A member may wait without credit: it is when its turn comes that there must be some.
@@ -16,19 +16,24 @@ impl Partition {
             && !browses_no_more
             && !self.outbox_is_full(key.connection)
             && self.is_chosen(key, consumer);
-        let Some(consumer) = self.consumers.get_mut(&key).filter(|consumer| may && !consumer.in_line) else {
+        let Some(consumer) =
+            self.leader.delivery.consumers.get_mut(&key).filter(|consumer| may && !consumer.in_line)
+        else {
             return;
         };
-        let Some(queue) = self.queues.get_mut(&consumer.queue) else { return };
+        let Some(queue) = self.state.queues.get_mut(&consumer.queue) else { return };
         consumer.in_line = true;
         queue.line(consumer.mode).push(consumer.waiting(key));
     }
 
     /// Takes a consumer out of its line.
     pub(crate) fn leave_line(&mut self, key: ConsumerKey) {
-        let Some(consumer) = self.consumers.get_mut(&key).filter(|consumer| consumer.in_line) else { return };
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key).filter(|consumer| consumer.in_line)
+        else {
+            return;
+        };
         consumer.in_line = false;
-        if let Some(queue) = self.queues.get_mut(&consumer.queue)
+        if let Some(queue) = self.state.queues.get_mut(&consumer.queue)
             && !queue.leave_idle(key)
         {
             queue.line(consumer.mode).remove(key);
@@ -36,7 +41,7 @@ impl Partition {
     }
 
     pub(crate) fn line_up_all_if_exclusive(&mut self, id: QueueId) {
-        if self.queues.get(&id).is_some_and(|queue| queue.exclusive_consumers > 0) {
+        if self.state.queues.get(&id).is_some_and(|queue| queue.exclusive_consumers > 0) {
             self.line_up_all(id);
         }
     }
@@ -44,11 +49,11 @@ impl Partition {
     /// Makes the line anew: after a consumer came or went, the exclusive one may be another.
     pub(crate) fn line_up_all(&mut self, id: QueueId) {
         self.wake_all_idle(id);
-        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let Some(queue) = self.state.queues.get_mut(&id) else { return };
         let line = queue.waiting.drain();
         let consumers = queue.consumers.clone();
         for key in &line {
-            if let Some(consumer) = self.consumers.get_mut(key) {
+            if let Some(consumer) = self.leader.delivery.consumers.get_mut(key) {
                 consumer.in_line = false;
             }
         }
@@ -62,11 +67,12 @@ impl Partition {
         if consumer.mode == ConsumerMode::Browse {
             return true;
         }
-        let Some(queue) = self.queues.get(&consumer.queue) else { return false };
+        let Some(queue) = self.state.queues.get(&consumer.queue) else { return false };
         if queue.exclusive_consumers == 0 {
             return true;
         }
-        let exclusive = queue.consumers.iter().filter_map(|key| Some((*key, self.consumers.get(key)?)));
+        let exclusive =
+            queue.consumers.iter().filter_map(|key| Some((*key, self.leader.delivery.consumers.get(key)?)));
         let mut exclusive = exclusive.filter(|(_, consumer)| consumer.mode == ConsumerMode::Exclusive);
         let Some(first) = exclusive.next() else { return true };
         let chosen =

@@ -153,21 +153,21 @@ impl Judge<'_> {
 impl Partition {
     /// The message's properties as a delivery after so many others shows them now.
     pub(crate) fn at_delivery<'m>(&self, message: &'m Message, failed_deliveries: u32) -> AtDelivery<'m> {
-        AtDelivery::new((self.properties_of)(message), failed_deliveries, self.clock.wall_ms())
+        AtDelivery::new((self.protocols.properties_of)(message), failed_deliveries, self.clock.wall_ms())
     }
 
     /// How often the entry was delivered without success; its page is open.
     pub(crate) fn failed_deliveries(&self, id: QueueId, entry: EntryTag) -> u32 {
         let (_, sequence) = untag(entry);
-        let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber::of_tag(entry)));
+        let lane = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber::of_tag(entry)));
         lane.and_then(|lane| lane.get(sequence)).map_or(0, Entry::deliveries)
     }
 
     /// The entry that is due for the consumer: as for others, but among those that its selector matches and whose group
     /// is not another's. Each is judged once, unless it was given back.
     pub(crate) fn next_selected(&mut self, id: QueueId, key: ConsumerKey) -> Selected {
-        let Some(queue) = self.queues.get(&id) else { return Selected::Nothing };
-        let Some(consumer) = self.consumers.get_mut(&key) else { return Selected::Nothing };
+        let Some(queue) = self.state.queues.get(&id) else { return Selected::Nothing };
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return Selected::Nothing };
         let exclusive = consumer.mode == ConsumerMode::Exclusive;
         let Some(Selection { selector, views }) = &mut consumer.selection else { return Selected::Nothing };
         let mut judge = Judge {
@@ -175,8 +175,8 @@ impl Partition {
             selector: selector.as_ref(),
             // An exclusive consumer gets everything.
             groups: queue.groups.as_deref().filter(|_| !exclusive),
-            bodies: &self.bodies,
-            properties_of: self.properties_of,
+            bodies: &self.state.bodies,
+            properties_of: self.protocols.properties_of,
             now_ms: self.clock.wall_ms(),
             refused: Vec::new(),
             absent: None,
@@ -196,7 +196,7 @@ impl Partition {
     fn forget_bodies(&mut self, keys: Vec<MessageKey>) {
         for key in keys {
             if self.is_short_of_memory() {
-                self.bodies.evict(key);
+                self.state.bodies.evict(key);
             }
         }
     }
@@ -204,7 +204,8 @@ impl Partition {
     /// The consumer was sent the entry: it need not be judged again.
     pub(crate) fn selected(&mut self, key: ConsumerKey, entry: EntryTag) {
         let (lane, sequence) = untag(entry);
-        if let Some(selection) = self.consumers.get_mut(&key).and_then(|consumer| consumer.selection.as_mut())
+        if let Some(selection) =
+            self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.selection.as_mut())
         {
             selection.views.entry(lane).or_default().pass(sequence);
         }

@@ -14,7 +14,7 @@ use postroad_model::{ConsumerKey, ConsumerMode, DetachCause, Effect, EntryTag, N
 use postroad_routing::{Slow, WhenSlow};
 
 use crate::Partition;
-use crate::queue::State;
+use crate::queue::EntryState;
 
 /// Consumers are looked at so often, while any has something that must not be slow.
 const LOOK_MS: u64 = 200;
@@ -69,34 +69,34 @@ impl Partition {
             return;
         }
         let now_ms = self.now_ms;
-        if let Some(consumer) = self.consumers.get_mut(&key)
+        if let Some(consumer) = self.leader.delivery.consumers.get_mut(&key)
             && consumer.held.is_empty()
         {
             consumer.pace.spoke_ms = now_ms;
         }
-        self.next_look_ms.get_or_insert(now_ms + LOOK_MS);
+        self.leader.delivery.next_look_ms.get_or_insert(now_ms + LOOK_MS);
     }
 
     /// A consumer speaks about messages. Those that were taken back from it are its own again if nobody else has had them:
     /// `false` if one of them is lost to it, so that the others must not be confirmed either; these it holds again. If what it says
     /// `needs_body`, now or later, one whose body has left memory meanwhile is lost too.
     pub(crate) fn has_spoken(&mut self, key: ConsumerKey, tags: &[EntryTag], needs_body: bool) -> bool {
-        if !self.settings.policies.any_slow() && !self.has_taken_back {
+        if !self.settings.policies.any_slow() && !self.leader.delivery.has_taken_back {
             return true;
         }
         let now_ms = self.now_ms;
-        let Some(consumer) = self.consumers.get_mut(&key) else { return true };
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return true };
         let (queue, pace) = (consumer.queue, &mut consumer.pace);
         (pace.spoke_ms, pace.is_slow) = (now_ms, false);
         let mut taken: Vec<EntryTag> = tags.iter().filter(|tag| pace.taken.contains(tag)).copied().collect();
         if self.settings.policies.any_slow() {
-            self.next_look_ms.get_or_insert(now_ms + LOOK_MS);
+            self.leader.delivery.next_look_ms.get_or_insert(now_ms + LOOK_MS);
         }
         let asked = taken.len();
         taken.retain(|tag| self.hold_once_more(queue, key, *tag, needs_body));
         let lost = taken.len() < asked;
         // What is lost stays so, however often the consumer speaks about it.
-        if let Some(consumer) = self.consumers.get_mut(&key) {
+        if let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) {
             for tag in &taken {
                 consumer.pace.taken.remove(tag);
             }
@@ -106,7 +106,11 @@ impl Partition {
 
     /// A verdict about what came to the consumer more than once may be meant for any of these times.
     pub(crate) fn note_what_came_again(&mut self, key: ConsumerKey, tags: &[EntryTag], outcome: Outcome) {
-        let Some(consumer) = self.consumers.get_mut(&key).filter(|_| self.has_taken_back) else { return };
+        let Some(consumer) =
+            self.leader.delivery.consumers.get_mut(&key).filter(|_| self.leader.delivery.has_taken_back)
+        else {
+            return;
+        };
         match outcome {
             Outcome::Accepted | Outcome::Expired => consumer.pace.ends(tags),
             Outcome::Released { .. } | Outcome::Rejected => consumer.pace.gives_back(tags),
@@ -116,10 +120,10 @@ impl Partition {
 
     /// A consumer that has spoken may use its credit again, behind what came of its words: what it gave back is ahead of the rest.
     pub(crate) fn give_withheld(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        if !self.has_taken_back {
+        if !self.leader.delivery.has_taken_back {
             return;
         }
-        let consumer = self.consumers.get_mut(&key);
+        let consumer = self.leader.delivery.consumers.get_mut(&key);
         let withheld = consumer.map_or(0, |consumer| std::mem::take(&mut consumer.pace.withheld));
         if withheld > 0 {
             self.credit(key, withheld, effects);
@@ -127,15 +131,15 @@ impl Partition {
     }
 
     fn hold_once_more(&mut self, queue: QueueId, by: ConsumerKey, tag: EntryTag, needs_body: bool) -> bool {
-        let order = self.next_hold;
-        let ready = self.entry(queue, tag).filter(|entry| entry.state == State::Ready);
+        let order = self.leader.delivery.next_hold;
+        let ready = self.entry(queue, tag).filter(|entry| entry.state == EntryState::Ready);
         let Some(key) = ready.map(|entry| entry.key) else { return false };
-        if needs_body && self.bodies.resident(key).is_none() {
+        if needs_body && self.state.bodies.resident(key).is_none() {
             return false;
         }
-        self.next_hold += 1;
-        self.set_state(queue, tag, State::Held { by, in_transaction: false });
-        if let Some(consumer) = self.consumers.get_mut(&by) {
+        self.leader.delivery.next_hold += 1;
+        self.set_state(queue, tag, EntryState::Held { by, in_transaction: false });
+        if let Some(consumer) = self.leader.delivery.consumers.get_mut(&by) {
             consumer.held.push(order, tag);
         }
         true
@@ -144,12 +148,12 @@ impl Partition {
     /// Looks for consumers that have become slow.
     pub(crate) fn look_for_slow(&mut self, effects: &mut Vec<Effect>) {
         let now_ms = self.now_ms;
-        if self.next_look_ms.is_none_or(|at_ms| now_ms < at_ms) {
+        if self.leader.delivery.next_look_ms.is_none_or(|at_ms| now_ms < at_ms) {
             return;
         }
         let (mut slow, mut watched) = (Vec::new(), false);
-        for (key, consumer) in &self.consumers {
-            let Some(queue) = self.queues.get(&consumer.queue) else { continue };
+        for (key, consumer) in &self.leader.delivery.consumers {
+            let Some(queue) = self.state.queues.get(&consumer.queue) else { continue };
             let Slow { after_ms: Some(after_ms), then } = queue.slow else { continue };
             if consumer.held.is_empty() || consumer.pace.is_slow || consumer.mode == ConsumerMode::Browse {
                 continue;
@@ -163,13 +167,13 @@ impl Partition {
         for (key, then) in slow {
             self.is_too_slow(key, then, effects);
         }
-        self.next_look_ms = watched.then_some(now_ms + LOOK_MS);
+        self.leader.delivery.next_look_ms = watched.then_some(now_ms + LOOK_MS);
     }
 
     fn is_too_slow(&mut self, key: ConsumerKey, then: WhenSlow, effects: &mut Vec<Effect>) {
         let unsettled = self.unsettled_of(key);
         let now_ms = self.now_ms;
-        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         if unsettled.is_empty() {
             // It has spoken about all of it, in a transaction: until it gets more it has nothing to say, and must not wait for that.
             consumer.pace.spoke_ms = now_ms;
@@ -177,8 +181,8 @@ impl Partition {
         }
         consumer.pace.is_slow = true;
         let (id, notice) = (consumer.queue, consumer.notice.clone());
-        let at = self.queues.get(&id).map(|queue| queue.source.clone());
-        let notice = notice.or_else(|| self.spreads.get(&key.whole())?.notice().cloned());
+        let at = self.state.queues.get(&id).map(|queue| queue.source.clone());
+        let notice = notice.or_else(|| self.leader.delivery.spreads.get(&key.whole())?.notice().cloned());
         if let (Some(consumer), Some(at)) = (notice, at) {
             self.announce(Notice::SlowConsumer { consumer, at }, effects);
         }
@@ -196,8 +200,8 @@ impl Partition {
 
     /// What a consumer holds and has not spoken about.
     fn unsettled_of(&mut self, key: ConsumerKey) -> Vec<EntryTag> {
-        let held = State::Held { by: key, in_transaction: false };
-        let Some(consumer) = self.consumers.get(&key) else { return Vec::new() };
+        let held = EntryState::Held { by: key, in_transaction: false };
+        let Some(consumer) = self.leader.delivery.consumers.get(&key) else { return Vec::new() };
         let (id, mut tags) = (consumer.queue, consumer.held.tags().collect::<Vec<EntryTag>>());
         tags.retain(|tag| self.entry(id, *tag).is_some_and(|entry| entry.state == held));
         tags
@@ -212,11 +216,11 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         tags.sort_unstable();
-        self.has_taken_back = true;
+        self.leader.delivery.has_taken_back = true;
         self.forget_held(key, &tags);
         self.release(id, key, &tags, true, effects);
         self.leave_line(key);
-        if let Some(consumer) = self.consumers.get_mut(&key) {
+        if let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) {
             consumer.pace.withheld += std::mem::take(&mut consumer.credit);
             consumer.pace.taken.extend(tags);
         }

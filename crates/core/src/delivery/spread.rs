@@ -56,7 +56,7 @@ impl Partition {
             self.reply(key.connection, ticket, Err(refusal), effects);
             return None;
         }
-        let queues = self.addresses.queues_matching(&pattern);
+        let queues = self.state.addresses.queues_matching(&pattern);
         // As in ActiveMQ: where nothing matches yet, a queue of the pattern's own name collects what the topics send.
         let is_fed = !self.settings.addressing.feeds_of(&attach.source).is_empty();
         if queues.is_empty() && is_fed && attach.mode != ConsumerMode::Browse {
@@ -74,12 +74,12 @@ impl Partition {
             last_member: 0,
             starved: VecDeque::new(),
         };
-        self.spreads.insert(key, spread);
-        self.connections.entry(key.connection).or_default().consumers.insert(key);
-        let notice = self.spreads.get(&key).and_then(Spread::notice).cloned();
+        self.leader.delivery.spreads.insert(key, spread);
+        self.leader.connections.entry(key.connection).or_default().consumers.insert(key);
+        let notice = self.leader.delivery.spreads.get(&key).and_then(Spread::notice).cloned();
         self.announce_consumer(notice.as_ref(), true, effects);
         let queues: Vec<QueueId> =
-            queues.iter().filter_map(|queue| self.addresses.get(queue)?.bound.own()).collect();
+            queues.iter().filter_map(|queue| self.state.addresses.get(queue)?.bound.own()).collect();
         for id in &queues {
             self.join(key, *id);
         }
@@ -103,7 +103,7 @@ impl Partition {
     }
 
     fn join(&mut self, whole: ConsumerKey, id: QueueId) {
-        let Some(spread) = self.spreads.get_mut(&whole) else { return };
+        let Some(spread) = self.leader.delivery.spreads.get_mut(&whole) else { return };
         spread.last_member += 1;
         spread.members.insert(spread.last_member);
         let (member, attach) = (whole.with_member(spread.last_member), spread.attach.clone());
@@ -112,14 +112,20 @@ impl Partition {
 
     /// A queue was made: whoever reads a pattern that it matches reads it too. A browser sees what was there when it came.
     pub(crate) fn join_spreads(&mut self, id: QueueId, queue: &Destination) {
-        if self.spreads.is_empty() || queue.temporary {
+        if self.leader.delivery.spreads.is_empty() || queue.temporary {
             return;
         }
         let wants = |spread: &Spread| {
             spread.attach.mode != ConsumerMode::Browse && spread.pattern.matches(&queue.name)
         };
-        let wholes: Vec<ConsumerKey> =
-            self.spreads.iter().filter(|(_, spread)| wants(spread)).map(|(key, _)| *key).collect();
+        let wholes: Vec<ConsumerKey> = self
+            .leader
+            .delivery
+            .spreads
+            .iter()
+            .filter(|(_, spread)| wants(spread))
+            .map(|(key, _)| *key)
+            .collect();
         for whole in wholes {
             self.join(whole, id);
         }
@@ -127,18 +133,18 @@ impl Partition {
 
     /// Whether a consumer may be sent a message, as far as its credit goes.
     pub(crate) fn has_credit(&self, key: ConsumerKey) -> bool {
-        match self.spreads.get(&key.whole()).filter(|_| key.member != 0) {
+        match self.leader.delivery.spreads.get(&key.whole()).filter(|_| key.member != 0) {
             Some(spread) => spread.credit > 0,
-            None => self.consumers.get(&key).is_some_and(|consumer| consumer.credit > 0),
+            None => self.leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.credit > 0),
         }
     }
 
     /// One message is sent to it.
     pub(crate) fn spend_credit(&mut self, key: ConsumerKey) {
-        let of_whole = self.spreads.get_mut(&key.whole()).filter(|_| key.member != 0);
+        let of_whole = self.leader.delivery.spreads.get_mut(&key.whole()).filter(|_| key.member != 0);
         let credit = match of_whole {
             Some(spread) => &mut spread.credit,
-            None => match self.consumers.get_mut(&key) {
+            None => match self.leader.delivery.consumers.get_mut(&key) {
                 Some(consumer) => &mut consumer.credit,
                 None => return,
             },
@@ -149,9 +155,9 @@ impl Partition {
     /// A member has its turn while the whole has no credit: its next turn comes with credit.
     pub(crate) fn starve(&mut self, key: ConsumerKey) {
         self.leave_line(key);
-        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         if !std::mem::replace(&mut consumer.starved, true)
-            && let Some(spread) = self.spreads.get_mut(&key.whole())
+            && let Some(spread) = self.leader.delivery.spreads.get_mut(&key.whole())
         {
             spread.starved.push_back(key.member);
         }
@@ -159,11 +165,12 @@ impl Partition {
 
     /// Serves the starved, as long as there is credit.
     pub(crate) fn feed(&mut self, whole: ConsumerKey, effects: &mut Vec<Effect>) {
-        while let Some(spread) = self.spreads.get_mut(&whole).filter(|spread| spread.credit > 0)
+        while let Some(spread) =
+            self.leader.delivery.spreads.get_mut(&whole).filter(|spread| spread.credit > 0)
             && let Some(member) = spread.starved.pop_front()
         {
             let key = whole.with_member(member);
-            let Some(consumer) = self.consumers.get_mut(&key) else { continue };
+            let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { continue };
             consumer.starved = false;
             let id = consumer.queue;
             self.line_up(key);
@@ -173,7 +180,7 @@ impl Partition {
 
     /// The consumers that stand in queues for this one: itself, or its members.
     pub(crate) fn readers_of(&self, key: ConsumerKey) -> Vec<ConsumerKey> {
-        match self.spreads.get(&key) {
+        match self.leader.delivery.spreads.get(&key) {
             Some(spread) => spread.members.iter().map(|member| key.with_member(*member)).collect(),
             None => vec![key],
         }
@@ -181,13 +188,13 @@ impl Partition {
 
     /// Ends the credit of a draining whole, unless something may still be a member's.
     pub(crate) fn finish_drain_of_members(&mut self, whole: ConsumerKey, effects: &mut Vec<Effect>) {
-        if !self.spreads.get(&whole).is_some_and(|spread| spread.draining) {
+        if !self.leader.delivery.spreads.get(&whole).is_some_and(|spread| spread.draining) {
             return;
         }
         if self.readers_of(whole).iter().any(|key| self.may_get_more(*key)) {
             return;
         }
-        if let Some(spread) = self.spreads.get_mut(&whole) {
+        if let Some(spread) = self.leader.delivery.spreads.get_mut(&whole) {
             spread.draining = false;
             spread.credit = 0;
             effects.push(Effect::Drained { consumer: whole });
@@ -196,10 +203,15 @@ impl Partition {
 
     /// A browser of a pattern is told once that all its members have seen everything.
     pub(crate) fn end_browse_of_members(&mut self, whole: ConsumerKey, effects: &mut Vec<Effect>) {
-        let browses =
-            self.spreads.get(&whole).is_some_and(|spread| spread.attach.mode == ConsumerMode::Browse);
+        let browses = self
+            .leader
+            .delivery
+            .spreads
+            .get(&whole)
+            .is_some_and(|spread| spread.attach.mode == ConsumerMode::Browse);
         let is_over = |key: &ConsumerKey| {
-            let browse = self.consumers.get(key).and_then(|consumer| consumer.browse.as_ref());
+            let browse =
+                self.leader.delivery.consumers.get(key).and_then(|consumer| consumer.browse.as_ref());
             browse.is_none_or(|browse| browse.is_over)
         };
         if browses && self.readers_of(whole).iter().all(is_over) {
@@ -214,10 +226,10 @@ impl Partition {
         source: &Destination,
         effects: &mut Vec<Effect>,
     ) {
-        let consumer = self.consumers.remove(&key);
+        let consumer = self.leader.delivery.consumers.remove(&key);
         let notice = consumer.as_ref().and_then(|consumer| consumer.notice.as_ref());
         self.announce_consumer(notice, false, effects);
-        if let Some(spread) = self.spreads.get_mut(&key.whole()).filter(|_| key.member != 0) {
+        if let Some(spread) = self.leader.delivery.spreads.get_mut(&key.whole()).filter(|_| key.member != 0) {
             spread.members.remove(&key.member);
             if consumer.and_then(|consumer| consumer.browse).is_some_and(|browse| !browse.is_over) {
                 self.end_browse_of_members(key.whole(), effects);
@@ -226,7 +238,7 @@ impl Partition {
             self.finish_drain_of_members(key.whole(), effects);
             return;
         }
-        if let Some(connection) = self.connections.get_mut(&key.connection) {
+        if let Some(connection) = self.leader.connections.get_mut(&key.connection) {
             connection.consumers.remove(&key);
         }
         if let Some(reserving) = consumer.and_then(|consumer| consumer.reserving) {

@@ -152,36 +152,37 @@ impl Accounts {
 impl Partition {
     /// The accounts that have a limit here, each with the number of addresses that wait for room in it.
     pub fn accounts(&self) -> impl Iterator<Item = (&Account, u64)> {
-        let numbered = (0..).map(AccountNumber).zip(&self.accounts.all);
-        numbered.map(|(number, account)| (account, self.lines.waiting_for(HeldBy::Account(number))))
+        let numbered = (0..).map(AccountNumber).zip(&self.leader.intake.accounts.all);
+        numbered
+            .map(|(number, account)| (account, self.leader.intake.lines.waiting_for(HeldBy::Account(number))))
     }
 
     pub(crate) fn owners_of(&self, address: &Destination) -> Owners {
-        self.accounts.owners_of(address, &self.settings.policies)
+        self.leader.intake.accounts.owners_of(address, &self.settings.policies)
     }
 
     /// Policies have changed, or recovery has ended: every queue is counted anew.
     pub(crate) fn account_anew(&mut self) {
         let parts = u64::from(self.settings.placement.partitions);
         let accounts = Accounts::new(&self.settings.policies, parts);
-        for queue in self.queues.values_mut() {
+        for queue in self.state.queues.values_mut() {
             queue.owners = accounts.owners_of(&queue.source, &self.settings.policies);
         }
-        self.accounts = accounts;
-        self.queues.values().for_each(|queue| self.accounts.open(queue));
+        self.leader.intake.accounts = accounts;
+        self.state.queues.values().for_each(|queue| self.leader.intake.accounts.open(queue));
     }
 
     /// An account that is not the sum of its queues: there must be none.
     pub(crate) fn is_misaccounted(&self) -> bool {
-        let all = self.accounts.all.iter().map(|account| Account {
+        let all = self.leader.intake.accounts.all.iter().map(|account| Account {
             load: Load::default(),
             incoming: Load::default(),
             volatile_bytes: 0,
             ..account.clone()
         });
         let mut sums = Accounts { all: all.collect(), by_owner: BTreeMap::new() };
-        self.queues.values().for_each(|queue| sums.open(queue));
-        sums.all != self.accounts.all
+        self.state.queues.values().for_each(|queue| sums.open(queue));
+        sums.all != self.leader.intake.accounts.all
     }
 
     /// The accounts that have no room for the message, or, behind others that wait, any that it would be in.
@@ -191,10 +192,10 @@ impl Partition {
         receivers: &[QueueId],
         is_behind: bool,
     ) -> Vec<AccountNumber> {
-        if self.accounts.all.is_empty() {
+        if self.leader.intake.accounts.all.is_empty() {
             return Vec::new();
         }
-        let queues = receivers.iter().filter_map(|id| self.queues.get(id)).map(|queue| queue.owners);
+        let queues = receivers.iter().filter_map(|id| self.state.queues.get(id)).map(|queue| queue.owners);
         let mut shares: Vec<(AccountNumber, Load)> = Vec::new();
         for number in queues.chain(self.owners_of_unborn(sent)).flatten().flatten() {
             let known = shares.iter().position(|(known, _)| *known == number);
@@ -205,7 +206,7 @@ impl Partition {
             shares[place].1.add(sent.message.size());
         }
         let is_full = |(number, share): &(AccountNumber, Load)| {
-            let account = &self.accounts.all[usize::from(number.0)];
+            let account = &self.leader.intake.accounts.all[usize::from(number.0)];
             is_behind || !account.has_room_for(*share, sent.message.persistent)
         };
         shares.iter().filter(|share| is_full(share)).map(|(number, _)| *number).collect()
@@ -214,16 +215,16 @@ impl Partition {
     /// The accounts of the queues that the message is the first of.
     pub(crate) fn owners_of_unborn(&self, sent: &Sent) -> impl Iterator<Item = Owners> {
         // What is due later counts when it is due.
-        let counts = !self.accounts.all.is_empty() && sent.schedule.is_none();
+        let counts = !self.leader.intake.accounts.all.is_empty() && sent.schedule.is_none();
         let queues = sent.targets().filter(move |to| counts && to.kind == DestinationKind::Queue);
-        queues.filter(|to| self.addresses.get(to).is_none()).map(|to| self.owners_of(to))
+        queues.filter(|to| self.state.addresses.get(to).is_none()).map(|to| self.owners_of(to))
     }
 
     /// The first account for which so much more in these queues would be too much.
     fn quota_exceeded_by(&self, more: &BTreeMap<Destination, Load>) -> Option<Refusal> {
         let policies = &self.settings.policies;
         let mut accounts = Accounts::new(policies, u64::from(self.settings.placement.partitions));
-        let held = self.queues.values().map(|queue| (&queue.source, queue.load));
+        let held = self.state.queues.values().map(|queue| (&queue.source, queue.load));
         for (address, load) in held.chain(more.iter().map(|(to, load)| (to, *load))) {
             let owners = accounts.owners_of(address, policies);
             accounts.of_owners(owners, |account| account.load.add_all(load));
@@ -243,7 +244,7 @@ impl Partition {
     pub fn limit_exceeded_by(&self, more: &BTreeMap<Destination, Load>) -> Option<Refusal> {
         let of_queue = more.iter().find_map(|(to, more)| {
             let limit = self.settings.policies.of(to).limit;
-            let queue = self.own_queue(to).and_then(|id| self.queues.get(&id));
+            let queue = self.own_queue(to).and_then(|id| self.state.queues.get(&id));
             let mut load = queue.map(|queue| queue.load).unwrap_or_default();
             load.add_all(*more);
             let exceeded = 1 < load.messages && !load.is_within(&limit, load.bytes);
@@ -253,6 +254,6 @@ impl Partition {
     }
 
     pub(crate) fn account(&self, number: AccountNumber) -> &Account {
-        &self.accounts.all[usize::from(number.0)]
+        &self.leader.intake.accounts.all[usize::from(number.0)]
     }
 }

@@ -161,13 +161,13 @@ impl Partition {
         if message.persistent
             && let Some((producer, sequence)) = self.producer_of(message)
         {
-            self.audit.note(producer, sequence, self.settings.audited_producers_max);
+            self.state.audit.note(producer, sequence, self.settings.audited_producers_max);
         }
     }
 
     /// Who sent a message, and the number that it has there.
     fn producer_of(&self, message: &Message) -> Option<(Producer, u64)> {
-        let origin = (self.origin_of)(message)?;
+        let origin = (self.protocols.origin_of)(message)?;
         Some((Producer { user: message.user(), id: origin.producer }, origin.sequence))
     }
 
@@ -176,7 +176,7 @@ impl Partition {
         let producer = || self.producer_of(&publish.sent.message);
         publish.resent
             && publish.sent.message.persistent
-            && producer().is_some_and(|(producer, sequence)| self.audit.knows(producer, sequence))
+            && producer().is_some_and(|(producer, sequence)| self.state.audit.knows(producer, sequence))
     }
 
     /// What a client sends over its next connection may be on its way to the log from the last one: the answer waits
@@ -189,15 +189,15 @@ impl Partition {
         if !publish.sent.message.persistent {
             return Some(publish);
         }
-        let names_producer = || (self.origin_of)(&publish.sent.message).is_some();
-        let connection = self.connections.get(&publish.connection);
+        let names_producer = || (self.protocols.origin_of)(&publish.sent.message).is_some();
+        let connection = self.leader.connections.get(&publish.connection);
         // What is sent behind one that waits waits behind it.
         let is_behind = connection.is_some_and(|connection| connection.resends > 0);
         if !is_behind && (!publish.resent || !names_producer()) {
             return Some(publish);
         }
         // It has come just now: its connection is there.
-        let connection = self.connections.entry(publish.connection).or_default();
+        let connection = self.leader.connections.entry(publish.connection).or_default();
         if connection.resent && connection.resends == 0 {
             return Some(publish);
         }
@@ -224,7 +224,7 @@ impl Partition {
 
     /// One message less waits; `false` if its connection is gone.
     fn no_more_waits(&mut self, connection: ConnectionId) -> bool {
-        let Some(connection) = self.connections.get_mut(&connection) else { return false };
+        let Some(connection) = self.leader.connections.get_mut(&connection) else { return false };
         connection.resends = connection.resends.saturating_sub(1);
         connection.resent = true;
         true

@@ -39,8 +39,6 @@ pub struct Uploads {
     under_way_bytes: u64,
     lent: Vec<Lent>,
     next_look_ms: Option<u64>,
-    /// Of messages that are due later, whose headers are in the log alone.
-    scheduled: BTreeMap<MessageKey, Arc<Chunks>>,
 }
 
 /// The pieces of one body that are in the log.
@@ -83,16 +81,6 @@ impl Uploads {
     pub fn sent_to(&self, address: &Destination) -> u64 {
         self.open.values().filter(|upload| upload.to.contains(address)).count() as u64
     }
-
-    /// Bodies of messages that are due later.
-    pub fn scheduled(&self) -> impl Iterator<Item = (MessageKey, &Arc<Chunks>)> {
-        self.scheduled.iter().map(|(key, chunks)| (*key, chunks))
-    }
-
-    /// Notes the body of a message that is due later.
-    pub fn schedule(&mut self, key: MessageKey, chunks: Arc<Chunks>) {
-        self.scheduled.insert(key, chunks);
-    }
 }
 
 impl Partition {
@@ -100,7 +88,13 @@ impl Partition {
     pub(crate) fn pass_on(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Chunk { connection, upload, to, bytes, ticket } => {
-                let index = self.uploads.open.get(&(connection, upload)).map_or(0, |upload| upload.begun);
+                let index = self
+                    .leader
+                    .intake
+                    .uploads
+                    .open
+                    .get(&(connection, upload))
+                    .map_or(0, |upload| upload.begun);
                 self.take_piece(Piece { connection, upload, to, index, bytes, ticket }, effects);
             }
             Event::Abandon { connection, upload } => self.abandon(connection, upload, effects),
@@ -115,25 +109,25 @@ impl Partition {
     fn take_piece(&mut self, piece: Piece, effects: &mut Vec<Effect>) {
         let (upload, to) = ((piece.connection, piece.upload), &piece.to);
         let begin = || Upload { to: to.clone(), bytes: 0, begun: 0, pieces: BTreeMap::new() };
-        self.uploads.open.entry(upload).or_insert_with(begin).begun += 1;
-        self.uploads.waiting.push_back(piece);
+        self.leader.intake.uploads.open.entry(upload).or_insert_with(begin).begun += 1;
+        self.leader.intake.uploads.waiting.push_back(piece);
         self.propose_pieces(effects);
     }
 
     /// Sends pieces on their way, as many as may be.
     fn propose_pieces(&mut self, effects: &mut Vec<Effect>) {
-        while self.uploads.under_way_bytes < UNDER_WAY_BYTES_MAX
-            && let Some(piece) = self.uploads.waiting.pop_front()
+        while self.leader.intake.uploads.under_way_bytes < UNDER_WAY_BYTES_MAX
+            && let Some(piece) = self.leader.intake.uploads.waiting.pop_front()
         {
             let Piece { connection, upload, to, index, bytes, ticket } = piece;
-            if !self.space_ample {
+            if !self.leader.log.space_ample {
                 let reason = "the disk is full".to_owned();
                 let result = Err(Refusal::StoreFailed { reason });
                 self.answer_piece((connection, upload), ticket, result, effects);
                 continue;
             }
             let length = bytes.len() as u64;
-            self.uploads.under_way_bytes += length;
+            self.leader.intake.uploads.under_way_bytes += length;
             let completion = Completion::Piece { connection, upload, index, bytes: length, ticket };
             self.propose_for(Some(to), Command::Chunk(bytes), Urgency::Waiting, completion, effects);
         }
@@ -147,9 +141,10 @@ impl Partition {
         ticket: Ticket,
         effects: &mut Vec<Effect>,
     ) {
-        self.uploads.under_way_bytes -= bytes;
+        self.leader.intake.uploads.under_way_bytes -= bytes;
         // If the upload was given up meanwhile nothing refers to the record, and nothing keeps it.
-        if let (Some(open), Some(position)) = (self.uploads.open.get_mut(&(connection, upload)), self.applied)
+        if let (Some(open), Some(position)) =
+            (self.leader.intake.uploads.open.get_mut(&(connection, upload)), self.state.applied)
         {
             open.bytes += bytes;
             open.pieces.insert(index, (position, bytes));
@@ -167,7 +162,7 @@ impl Partition {
         (ticket, refusal): (Ticket, &Refusal),
         effects: &mut Vec<Effect>,
     ) {
-        self.uploads.under_way_bytes -= bytes;
+        self.leader.intake.uploads.under_way_bytes -= bytes;
         self.answer_piece(upload, ticket, Err(refusal.clone()), effects);
         self.propose_pieces(effects);
     }
@@ -195,7 +190,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let connection = ConnectionId::internal(from);
-        if !self.uploads.open.contains_key(&(connection, upload)) && !self.passes_on(&address) {
+        if !self.leader.intake.uploads.open.contains_key(&(connection, upload)) && !self.passes_on(&address) {
             // It was asked for, or has waited for others, while the queue was here; its message would be the only one that is.
             let result = Err(Refusal::OnTheMove(address));
             return self.tell(from, Peer::PieceTaken { upload, result }, effects);
@@ -227,13 +222,14 @@ impl Partition {
     /// The rest of an upload will not come. Pieces of it that still wait go nowhere; a session counts on their answers all the same.
     pub(crate) fn abandon(&mut self, connection: ConnectionId, upload: u64, effects: &mut Vec<Effect>) {
         let is_its = |piece: &Piece| (piece.connection, piece.upload) == (connection, upload);
-        let (dropped, waiting) = std::mem::take(&mut self.uploads.waiting).into_iter().partition(is_its);
-        self.uploads.waiting = waiting;
+        let (dropped, waiting) =
+            std::mem::take(&mut self.leader.intake.uploads.waiting).into_iter().partition(is_its);
+        self.leader.intake.uploads.waiting = waiting;
         if !connection.is_internal() {
             let dropped: VecDeque<Piece> = dropped;
             dropped.iter().for_each(|piece| self.reply(connection, piece.ticket, Ok(()), effects));
         }
-        let given_up = self.uploads.open.remove(&(connection, upload));
+        let given_up = self.leader.intake.uploads.open.remove(&(connection, upload));
         for (position, bytes) in given_up.into_iter().flat_map(|given_up| given_up.pieces.into_values()) {
             effects.push(Effect::Release { position, ordinal: 0, bytes });
         }
@@ -242,7 +238,8 @@ impl Partition {
     /// A connection is gone, with what it had not finished.
     pub(crate) fn abandon_all(&mut self, connection: ConnectionId, effects: &mut Vec<Effect>) {
         let of = (connection, 0)..=(connection, u64::MAX);
-        let uploads: Vec<u64> = self.uploads.open.range(of).map(|((_, upload), _)| *upload).collect();
+        let uploads: Vec<u64> =
+            self.leader.intake.uploads.open.range(of).map(|((_, upload), _)| *upload).collect();
         for upload in uploads {
             self.abandon(connection, upload, effects);
         }
@@ -258,7 +255,7 @@ impl Partition {
 
     /// The body that has come, for the message that will name it.
     fn take_upload(&mut self, upload: (ConnectionId, u64)) -> Option<Arc<Chunks>> {
-        let Upload { bytes, pieces, .. } = self.uploads.open.remove(&upload)?;
+        let Upload { bytes, pieces, .. } = self.leader.intake.uploads.open.remove(&upload)?;
         let piece_bytes = pieces.get(&0).map_or(0, |(_, bytes)| *bytes as u32);
         debug_assert!(
             pieces.values().rev().skip(1).all(|(_, bytes)| *bytes == u64::from(piece_bytes)),
@@ -267,7 +264,7 @@ impl Partition {
         let positions = pieces.into_values().map(|(position, _)| position).collect();
         let chunks = Arc::new(Chunks { bytes, piece_bytes, positions });
         // They count already, each since it is in the log.
-        self.uploads.lent.push(Lent { chunks: chunks.clone(), is_new: true });
+        self.leader.intake.uploads.lent.push(Lent { chunks: chunks.clone(), is_new: true });
         self.look_later();
         Some(chunks)
     }
@@ -277,8 +274,8 @@ impl Partition {
         let Some(chunks) = message.chunks() else { return };
         retain(chunks, effects);
         let is_it = |lent: &Lent| lent.is_new && Arc::ptr_eq(&lent.chunks, chunks);
-        if let Some(index) = self.uploads.lent.iter().position(is_it) {
-            release(&self.uploads.lent.swap_remove(index).chunks, effects);
+        if let Some(index) = self.leader.intake.uploads.lent.iter().position(is_it) {
+            release(&self.leader.intake.uploads.lent.swap_remove(index).chunks, effects);
         }
     }
 
@@ -286,13 +283,13 @@ impl Partition {
     pub(crate) fn schedule_chunks(&mut self, key: MessageKey, message: &Message, effects: &mut Vec<Effect>) {
         self.retain_chunks(message, effects);
         if let Some(chunks) = message.chunks() {
-            self.uploads.schedule(key, chunks.clone());
+            self.state.scheduled_bodies.insert(key, chunks.clone());
         }
     }
 
     /// A message that was due later is gone.
     pub(crate) fn release_scheduled(&mut self, key: MessageKey, effects: &mut Vec<Effect>) {
-        if let Some(chunks) = self.uploads.scheduled.remove(&key) {
+        if let Some(chunks) = self.state.scheduled_bodies.remove(&key) {
             release(&chunks, effects);
         }
     }
@@ -301,34 +298,35 @@ impl Partition {
     /// the message.
     pub(crate) fn lend(&mut self, message: &Message, effects: &mut Vec<Effect>) {
         let Some(chunks) = message.chunks() else { return };
-        let known = self.uploads.lent.iter_mut().find(|lent| Arc::ptr_eq(&lent.chunks, chunks));
+        let known = self.leader.intake.uploads.lent.iter_mut().find(|lent| Arc::ptr_eq(&lent.chunks, chunks));
         match known {
             Some(lent) => lent.is_new = false,
             None => {
                 retain(chunks, effects);
-                self.uploads.lent.push(Lent { chunks: chunks.clone(), is_new: false });
+                self.leader.intake.uploads.lent.push(Lent { chunks: chunks.clone(), is_new: false });
                 self.look_later();
             }
         }
     }
 
     fn look_later(&mut self) {
-        self.uploads.next_look_ms.get_or_insert(self.now_ms + LOOK_MS);
+        self.leader.intake.uploads.next_look_ms.get_or_insert(self.now_ms + LOOK_MS);
     }
 
     /// Takes back what nobody has in hand any more.
     pub(crate) fn look_who_has_pieces(&mut self, effects: &mut Vec<Effect>) {
-        if self.uploads.next_look_ms.is_none_or(|look_ms| self.now_ms < look_ms) {
+        if self.leader.intake.uploads.next_look_ms.is_none_or(|look_ms| self.now_ms < look_ms) {
             return;
         }
-        self.uploads.lent.retain(|lent| {
+        self.leader.intake.uploads.lent.retain(|lent| {
             let is_alone = Arc::strong_count(&lent.chunks) == 1;
             if is_alone {
                 release(&lent.chunks, effects);
             }
             !is_alone
         });
-        self.uploads.next_look_ms = (!self.uploads.lent.is_empty()).then_some(self.now_ms + LOOK_MS);
+        self.leader.intake.uploads.next_look_ms =
+            (!self.leader.intake.uploads.lent.is_empty()).then_some(self.now_ms + LOOK_MS);
     }
 }
 

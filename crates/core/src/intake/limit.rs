@@ -28,7 +28,7 @@ use postroad_routing::{AtLimit, Limit};
 use crate::Partition;
 use crate::intake::account::{AccountNumber, Owners};
 use crate::intake::parked::{Ahead, Parked};
-use crate::queue::{Queue, State};
+use crate::queue::{EntryState, Queue};
 
 /// What the first send to an address waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,26 +74,26 @@ impl Partition {
         let mut queue = Queue::new(id, source, self.settings.queue_page_entries());
         queue.follow(&self.settings.policies);
         queue.owners = self.owners_of(&queue.source);
-        queue.paused = !id.is_volatile() && self.moves.pauses(&queue.source);
+        queue.paused = !id.is_volatile() && self.is_moving(&queue.source);
         queue
     }
 
     /// Policies have changed: queues that hold too much now lose it, and whoever waits may have room.
     pub(crate) fn limit_anew(&mut self, effects: &mut Vec<Effect>) {
-        for queue in self.queues.values_mut() {
+        for queue in self.state.queues.values_mut() {
             queue.follow(&self.settings.policies);
         }
         self.account_anew();
         self.trim_all(effects);
         self.unpark(effects);
         if self.settings.policies.any_slow() {
-            self.next_look_ms.get_or_insert(self.now_ms);
+            self.leader.delivery.next_look_ms.get_or_insert(self.now_ms);
         }
     }
 
     pub(crate) fn trim_all(&mut self, effects: &mut Vec<Effect>) {
-        let over = self.queues.values().filter(|queue| queue.limit.drops() && queue.is_over());
-        self.endings.over.extend(over.map(|queue| queue.id));
+        let over = self.state.queues.values().filter(|queue| queue.limit.drops() && queue.is_over());
+        self.state.endings.over.extend(over.map(|queue| queue.id));
         self.go_on_trimming(effects);
     }
 
@@ -101,7 +101,7 @@ impl Partition {
     pub(crate) fn go_on_trimming(&mut self, effects: &mut Vec<Effect>) {
         let mut left = TRIM_MAX;
         while left > 0
-            && let Some(id) = self.endings.over.pop_first()
+            && let Some(id) = self.state.endings.over.pop_first()
         {
             // One that has nothing to drop costs a look.
             left -= self.trim_some(id, left, effects).max(1);
@@ -139,21 +139,21 @@ impl Partition {
         is_behind: bool,
     ) -> impl Iterator<Item = &'p Queue> {
         let (bytes, persistent) = (sent.message.size(), sent.message.persistent);
-        let queues = receivers.iter().filter_map(|id| self.queues.get(id));
+        let queues = receivers.iter().filter_map(|id| self.state.queues.get(id));
         let holding = queues.filter(|queue| !queue.limit.drops() && !queue.limit.is_none());
         holding.filter(move |queue| is_behind || !queue.has_room_for(bytes, persistent))
     }
 
     /// What the first send to this address waits for, if one waits.
     pub(crate) fn what_holds(&self, to: &Destination) -> Option<HeldBy> {
-        let parked = self.parked.first(to)?;
+        let parked = self.leader.intake.parked.first(to)?;
         let first = &parked.publish;
         let admitted = self.admit(&first.sent);
         let receivers = self.receivers_if_needed(first, &admitted);
         if admitted.is_err() {
             return Some(HeldBy::Disk);
         }
-        if self.parked.ahead_of_first(parked).own {
+        if self.leader.intake.parked.ahead_of_first(parked).own {
             return Some(HeldBy::Own(first.connection));
         }
         if let Some(queue) = self.full_queues(&first.sent, &receivers, false).next() {
@@ -172,13 +172,13 @@ impl Partition {
     /// Remembers what the first send to this address waits for, if one waits.
     pub(crate) fn note_what_holds(&mut self, to: &Destination) {
         if let Some(held_by) = self.what_holds(to) {
-            self.lines.put(to.clone(), held_by, false);
+            self.leader.intake.lines.put(to.clone(), held_by, false);
         }
     }
 
     /// Whether a message that cannot wait would have to.
     pub(crate) fn is_full_for(&self, sent: &Sent, from: ConnectionId) -> bool {
-        let ahead = Ahead { here: self.parked.is_at(&sent.to), own: false };
+        let ahead = Ahead { here: self.leader.intake.parked.is_at(&sent.to), own: false };
         self.settings.policies.any_limit()
             && self.wait_for_room(sent, &self.receivers_of(sent, Some(from)), ahead).is_some()
     }
@@ -208,13 +208,14 @@ impl Partition {
             return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
         let destination = publish.sent.to.clone();
-        let is_first = !self.parked.is_at(&destination);
+        let is_first = !self.leader.intake.parked.is_at(&destination);
         if is_first {
             self.announce(Notice::Full { destination: destination.clone() }, effects);
         }
         self.announce_fast_producer(publish.connection, &destination, effects);
-        self.next_refusal_ms = self.next_refusal_ms.into_iter().chain(until_ms).min();
-        self.parked.push(publish, until_ms);
+        self.leader.intake.next_refusal_ms =
+            self.leader.intake.next_refusal_ms.into_iter().chain(until_ms).min();
+        self.leader.intake.parked.push(publish, until_ms);
         if is_first {
             self.note_what_holds(&destination);
         }
@@ -222,13 +223,14 @@ impl Partition {
 
     /// Refuses those that have waited long enough.
     pub(crate) fn refuse_late(&mut self, effects: &mut Vec<Effect>) {
-        if self.next_refusal_ms.is_none_or(|until_ms| self.now_ms < until_ms) {
+        if self.leader.intake.next_refusal_ms.is_none_or(|until_ms| self.now_ms < until_ms) {
             return;
         }
         let now_ms = self.now_ms;
         let is_late = |parked: &Parked| parked.until_ms.is_some_and(|until_ms| until_ms <= now_ms);
-        let late = self.parked.take_out(is_late);
-        self.next_refusal_ms = self.parked.iter().filter_map(|parked| parked.until_ms).min();
+        let late = self.leader.intake.parked.take_out(is_late);
+        self.leader.intake.next_refusal_ms =
+            self.leader.intake.parked.iter().filter_map(|parked| parked.until_ms).min();
         for Parked { publish, .. } in late {
             let refusal = self.full(&publish.sent, publish.connection);
             self.reply(publish.connection, publish.ticket, Err(refusal), effects);
@@ -239,7 +241,7 @@ impl Partition {
 
     /// A queue that drops what is more than its limit does so, in one step or more.
     pub(crate) fn trim(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        if !self.endings.over.contains(&id) {
+        if !self.state.endings.over.contains(&id) {
             self.trim_some(id, TRIM_MAX, effects);
         }
     }
@@ -255,16 +257,16 @@ impl Partition {
             count += 1;
         }
         self.settle_leaving(dropped, None, effects);
-        if count == most && self.queues.get(&id).is_some_and(Queue::is_over) {
-            self.endings.over.insert(id);
+        if count == most && self.state.queues.get(&id).is_some_and(Queue::is_over) {
+            self.state.endings.over.insert(id);
         }
         count
     }
 
     /// The entry that the queue drops next; `None` if it holds no more than it may, or if somebody holds all of it.
     fn surplus(&mut self, id: QueueId) -> Option<EntryTag> {
-        let is_live = self.is_live;
-        let queue = self.queues.get_mut(&id).filter(|queue| is_live && queue.is_over())?;
+        let is_live = self.leader.is_live;
+        let queue = self.state.queues.get_mut(&id).filter(|queue| is_live && queue.is_over())?;
         match queue.limit.action {
             AtLimit::DropOldest => queue.lanes.oldest_of_lowest(),
             AtLimit::DropFirst => queue.lanes.oldest(),
@@ -274,19 +276,19 @@ impl Partition {
     }
 
     /// The entry waits for no consumer any more, or still does not.
-    pub(crate) fn set_state(&mut self, id: QueueId, tag: EntryTag, state: State) {
+    pub(crate) fn set_state(&mut self, id: QueueId, tag: EntryTag, state: EntryState) {
         let Some(entry) = self.entry(id, tag) else { return };
-        let (key, was_ready) = (entry.key, entry.state == State::Ready);
+        let (key, was_ready) = (entry.key, entry.state == EntryState::Ready);
         let is_taken = !entry.state.is_in_hand() && state.is_in_hand();
         entry.state = state;
         if is_taken {
-            self.bodies.pin(key);
+            self.state.bodies.pin(key);
         }
         if !was_ready {
             return;
         }
-        let bytes = self.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
-        if let Some(queue) = self.queues.get_mut(&id) {
+        let bytes = self.state.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
+        if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.away.add(bytes);
         }
     }
@@ -296,11 +298,11 @@ impl Partition {
         let Some(entry) = self.entry(id, tag) else { return };
         let (key, state) = (entry.key, entry.state);
         // It was to leave, and its lease is not over.
-        if state == State::Leaving && self.leases.get(id, tag).is_some() {
-            return self.set_state(id, tag, State::Leased);
+        if state == EntryState::Leaving && self.state.leases.get(id, tag).is_some() {
+            return self.set_state(id, tag, EntryState::Leased);
         }
-        let bytes = self.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
-        if let Some(queue) = self.queues.get_mut(&id) {
+        let bytes = self.state.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
+        if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.give_back(tag, bytes);
         }
         self.wake_who_wants(id, key, tag);
@@ -314,15 +316,15 @@ impl Partition {
         let bytes = sent.message.size();
         let unborn: Vec<Owners> =
             self.owners_of_unborn(sent).filter(|owners| *owners != Owners::default()).collect();
-        unborn.iter().for_each(|owners| self.accounts.expect_unborn(*owners, bytes));
+        unborn.iter().for_each(|owners| self.leader.intake.accounts.expect_unborn(*owners, bytes));
         let mut queues = Vec::new();
         for id in receivers {
             let counted = |queue: &&mut Queue| {
                 queue.owners != Owners::default() || !queue.limit.is_none() && !queue.limit.drops()
             };
-            if let Some(queue) = self.queues.get_mut(id).filter(counted) {
+            if let Some(queue) = self.state.queues.get_mut(id).filter(counted) {
                 queue.incoming.add(bytes);
-                self.accounts.expect(queue.owners, bytes);
+                self.leader.intake.accounts.expect(queue.owners, bytes);
                 queues.push(*id);
             }
         }
@@ -333,7 +335,7 @@ impl Partition {
     pub(crate) fn unpark_held_by_any(&mut self, expecting: &Expecting, effects: &mut Vec<Effect>) {
         let mut accounts: Vec<AccountNumber> = expecting.unborn.iter().flatten().flatten().copied().collect();
         for id in &expecting.queues {
-            accounts.extend(self.queues.get(id).into_iter().flat_map(|queue| queue.owners).flatten());
+            accounts.extend(self.state.queues.get(id).into_iter().flat_map(|queue| queue.owners).flatten());
             self.unpark_held_by(HeldBy::Queue(*id), effects);
         }
         accounts.sort_unstable();
@@ -345,11 +347,14 @@ impl Partition {
 
     /// It has reached the log, or never will.
     pub(crate) fn expected(&mut self, expecting: &Expecting, bytes: u64) {
-        expecting.unborn.iter().for_each(|owners| self.accounts.expected_unborn(*owners, bytes));
+        expecting
+            .unborn
+            .iter()
+            .for_each(|owners| self.leader.intake.accounts.expected_unborn(*owners, bytes));
         for id in &expecting.queues {
-            if let Some(queue) = self.queues.get_mut(id) {
+            if let Some(queue) = self.state.queues.get_mut(id) {
                 queue.incoming.remove(bytes);
-                self.accounts.expected(queue.owners, bytes);
+                self.leader.intake.accounts.expected(queue.owners, bytes);
             }
         }
     }

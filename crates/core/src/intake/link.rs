@@ -200,19 +200,22 @@ impl Partition {
     /// A client attaches a link that is to be remembered.
     fn resume_link(&mut self, resume: ResumeLink, effects: &mut Vec<Effect>) {
         let (name, holder) = (resume.link.clone(), resume.holder);
-        let is_known = self.links.by_name.contains_key(&name);
-        if !is_known && LINKS_MAX <= self.links.by_name.len() && !self.links.forget_lost() {
+        let is_known = self.leader.intake.links.by_name.contains_key(&name);
+        if !is_known
+            && LINKS_MAX <= self.leader.intake.links.by_name.len()
+            && !self.leader.intake.links.forget_lost()
+        {
             let refusal = Refusal::TooManyLinks { max: LINKS_MAX };
             return self.reply(resume.connection(), resume.ticket, Err(refusal), effects);
         }
-        let link = self.links.by_name.entry(name.clone()).or_default();
+        let link = self.leader.intake.links.by_name.entry(name.clone()).or_default();
         link.kept_ms = resume.kept_ms;
         let before = link.holder.replace(holder).filter(|before| before.connection != holder.connection);
         let asked = link.asked.replace(resume);
         if let Some(ends_ms) = link.ends_ms.take() {
-            self.links.ends.remove(&(ends_ms, name.clone()));
+            self.leader.intake.links.ends.remove(&(ends_ms, name.clone()));
         }
-        self.connections.entry(holder.connection).or_default().links.insert(name.clone());
+        self.leader.connections.entry(holder.connection).or_default().links.insert(name.clone());
         if let Some(asked) = asked {
             refuse(&asked, effects);
         }
@@ -225,26 +228,26 @@ impl Partition {
             // Others may have waited behind them alone.
             self.unpark(effects);
         }
-        tell(self.links.answer(&name), effects);
+        tell(self.leader.intake.links.answer(&name), effects);
     }
 
     /// A message comes by a link that is remembered; refused if it has a new holder.
     pub(crate) fn note_delivery(&mut self, publish: &Publish) -> Result<(), Refusal> {
         let Some(delivery) = &publish.delivery else { return Ok(()) };
-        let holder = self.links.by_name.get(&delivery.link).and_then(|link| link.holder);
+        let holder = self.leader.intake.links.by_name.get(&delivery.link).and_then(|link| link.holder);
         if holder.is_none_or(|holder| holder.connection != publish.connection) {
             return Err(Refusal::LinkLost { name: delivery.link.name.clone() });
         }
         let from = (publish.connection, publish.ticket);
-        if !self.links.on_their_way.contains_key(&from) {
-            self.links.note(delivery, from);
+        if !self.leader.intake.links.on_their_way.contains_key(&from) {
+            self.leader.intake.links.note(delivery, from);
         }
         Ok(())
     }
 
     /// Looks for the answers to messages of such links among the effects from `first` on.
     pub(crate) fn note_answers(&mut self, first: usize, effects: &mut Vec<Effect>) {
-        if self.links.on_their_way.is_empty() {
+        if self.leader.intake.links.on_their_way.is_empty() {
             return;
         }
         let mut answers = Vec::new();
@@ -254,7 +257,7 @@ impl Partition {
                 Ok(()) => Standing::TakenIn,
                 Err(refusal) => Standing::Refused(refusal.clone()),
             };
-            answers.extend(self.links.end((*connection, *ticket), Some(standing)));
+            answers.extend(self.leader.intake.links.end((*connection, *ticket), Some(standing)));
         }
         for answer in answers {
             tell(Some(answer), effects);
@@ -269,16 +272,16 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let goes = |parked: &Parked| parked.publish.connection == connection && goes(parked);
-        for Parked { publish, .. } in self.parked.take_out(goes) {
+        for Parked { publish, .. } in self.leader.intake.parked.take_out(goes) {
             if publish.delivery.is_some() {
-                tell(self.links.end((connection, publish.ticket), None), effects);
+                tell(self.leader.intake.links.end((connection, publish.ticket), None), effects);
             }
         }
     }
 
     /// The client knows what became of these deliveries.
     fn forget_deliveries(&mut self, name: &LinkName, connection: ConnectionId, tags: &[Bytes]) {
-        self.links.with(name, |link| {
+        self.leader.intake.links.with(name, |link| {
             if link.holder.is_some_and(|holder| holder.connection == connection) {
                 tags.iter().for_each(|tag| link.remove(tag));
             }
@@ -293,11 +296,11 @@ impl Partition {
         is_kept: bool,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(known) = self.connections.get_mut(&connection) {
+        if let Some(known) = self.leader.connections.get_mut(&connection) {
             known.links.remove(name);
         }
         let now_ms = self.now_ms;
-        let Some(link) = self.links.by_name.get_mut(name) else { return };
+        let Some(link) = self.leader.intake.links.by_name.get_mut(name) else { return };
         if link.holder.is_none_or(|holder| holder.connection != connection) {
             return;
         }
@@ -305,19 +308,19 @@ impl Partition {
             refuse(&asked, effects);
         }
         if !is_kept || link.kept_ms == 0 {
-            return self.links.forget(name);
+            return self.leader.intake.links.forget(name);
         }
         let ends_ms = now_ms.saturating_add(link.kept_ms);
         (link.holder, link.ends_ms) = (None, Some(ends_ms));
-        self.links.ends.insert((ends_ms, name.clone()));
+        self.leader.intake.links.ends.insert((ends_ms, name.clone()));
     }
 
     /// Links that were lost for long enough are forgotten.
     pub(crate) fn forget_links(&mut self) {
-        while let Some((ends_ms, _)) = self.links.ends.first()
+        while let Some((ends_ms, _)) = self.leader.intake.links.ends.first()
             && *ends_ms <= self.now_ms
         {
-            self.links.forget_lost();
+            self.leader.intake.links.forget_lost();
         }
     }
 }

@@ -55,7 +55,7 @@ impl Partition {
             self.tell_all(publish, receivers, effects);
             return self.reply(connection, ticket, Ok(()), effects);
         }
-        let ahead = self.parked.ahead_of(&publish);
+        let ahead = self.leader.intake.parked.ahead_of(&publish);
         match self.must_wait(&publish, &admitted, &receivers, ahead) {
             Some(until_ms) => self.park(publish, until_ms, effects),
             None => self.take_in(publish, admitted, &receivers, effects),
@@ -81,8 +81,8 @@ impl Partition {
     /// Whether the message goes past the log, and must wait until that has what its producer may have sent before: through the log,
     /// because something durable was bound to the address until then, or to one of several addresses.
     pub(crate) fn follows_the_log(&self, publish: &Publish, admitted: &Result<Admitted, Refusal>) -> bool {
-        let connection = self.connections.get(&publish.connection);
-        let follows = self.follows.max(connection.map_or(0, |connection| connection.follows));
+        let connection = self.leader.connections.get(&publish.connection);
+        let follows = self.leader.log.barrier.max(connection.map_or(0, |connection| connection.follows));
         publish.sent.message.persistent
             && matches!(admitted, Ok(Admitted::Volatile))
             && self.proposals_ended() < follows
@@ -139,10 +139,10 @@ impl Partition {
                     false => Completion::Sent { connection, ticket, expecting, bytes },
                 };
                 self.propose(command, Urgency::Waiting, completion, effects);
-                let known = self.connections.entry(connection).or_default();
-                known.sends = self.proposals_made;
+                let known = self.leader.connections.entry(connection).or_default();
+                known.sends = self.leader.log.made;
                 if goes_both_ways {
-                    known.follows = self.proposals_made;
+                    known.follows = self.leader.log.made;
                 }
             }
             Ok(Admitted::Volatile) => {
@@ -168,7 +168,7 @@ impl Partition {
         if let Some(schedule) = &sent.schedule {
             self.check_schedule(sent, schedule)?;
             let full = || Refusal::StoreFull { to: sent.to.clone() };
-            return if self.space_ample { Ok(Admitted::Durable) } else { Err(full()) };
+            return if self.leader.log.space_ample { Ok(Admitted::Durable) } else { Err(full()) };
         }
         let mut admitted = self.admit_to(&sent.to, sent.message.persistent)?;
         for to in &sent.also {
@@ -180,13 +180,15 @@ impl Partition {
             };
         }
         match admitted {
-            Admitted::Durable if !self.space_ample => Err(Refusal::StoreFull { to: sent.to.clone() }),
+            Admitted::Durable if !self.leader.log.space_ample => {
+                Err(Refusal::StoreFull { to: sent.to.clone() })
+            }
             admitted => Ok(admitted),
         }
     }
 
     fn admit_to(&self, to: &Destination, persistent: bool) -> Result<Admitted, Refusal> {
-        let exists = self.addresses.get(to).is_some();
+        let exists = self.state.addresses.get(to).is_some();
         let durable = || persistent && self.wanted_by(to) != Durability::Memory;
         Ok(match to.kind {
             _ if to.temporary && exists => Admitted::Volatile,
@@ -204,7 +206,7 @@ impl Partition {
     /// subscriber holds up its own topic and nobody else.
     fn has_memory_for(&self, sent: &Sent, receivers: &[QueueId]) -> bool {
         fits(
-            self.bodies.volatile_bytes.saturating_sub(self.retained.body_bytes()),
+            self.state.bodies.volatile_bytes.saturating_sub(self.leader.retained.body_bytes()),
             sent,
             self.settings.volatile_bytes_max,
         ) && receivers.iter().all(|queue| self.share_has_room_for(*queue, sent))
@@ -212,13 +214,13 @@ impl Partition {
 
     /// Whether the queue may have this message in memory too.
     pub(crate) fn share_has_room_for(&self, queue: QueueId, sent: &Sent) -> bool {
-        let queue = self.queues.get(&queue);
+        let queue = self.state.queues.get(&queue);
         queue.is_none_or(|queue| fits(queue.volatile_bytes, sent, self.queue_share()))
     }
 
     /// Whether the queue may have more in memory that topics retain.
     pub(crate) fn share_is_open(&self, queue: QueueId) -> bool {
-        self.queues.get(&queue).is_some_and(|queue| queue.volatile_bytes < self.queue_share())
+        self.state.queues.get(&queue).is_some_and(|queue| queue.volatile_bytes < self.queue_share())
     }
 
     /// Bytes of memory that the non-persistent messages of one queue may take.
@@ -228,10 +230,10 @@ impl Partition {
 
     /// The queues that take a message: those bound to its address whose selectors it matches, but for `noLocal`.
     fn receivers(&self, to: &Destination, message: &Message, from: Option<ConnectionId>) -> Vec<QueueId> {
-        let bounds = self.addresses.bounds(to);
+        let bounds = self.state.addresses.bounds(to);
         let mut receivers = Vec::new();
         for bound in &bounds {
-            receivers.extend(bound.taking(|| (self.properties_of)(message)));
+            receivers.extend(bound.taking(|| (self.protocols.properties_of)(message)));
         }
         if bounds.len() > 1 {
             receivers.sort_unstable();
@@ -252,7 +254,7 @@ impl Partition {
 
     /// Whether the queue is a durable subscription that takes nothing of the client that sent the message.
     fn skips(&self, queue: QueueId, message: &Message) -> bool {
-        let subscription = self.queues.get(&queue).and_then(|queue| queue.subscription.as_ref());
+        let subscription = self.state.queues.get(&queue).and_then(|queue| queue.subscription.as_ref());
         message.client().is_some() && subscription.and_then(|own| own.skips.as_ref()) == message.client()
     }
 
@@ -260,11 +262,11 @@ impl Partition {
     pub(crate) fn without_idle_client(&self, mut sent: Sent) -> Sent {
         let Some(rare) = sent.message.rare.as_ref().filter(|rare| rare.client.is_some()) else { return sent };
         let skipped = |to: &Destination| {
-            let bounds = self.addresses.bounds(to);
+            let bounds = self.state.addresses.bounds(to);
             bounds.iter().any(|bound| bound.iter().any(|queue| self.skips(queue, &sent.message)))
         };
-        let asked =
-            self.skipping_subscriptions > 0 && std::iter::once(&sent.to).chain(&sent.also).any(skipped);
+        let asked = self.leader.volatile.skipping_subscriptions > 0
+            && std::iter::once(&sent.to).chain(&sent.also).any(skipped);
         if !asked {
             let rest = RareHeaders { client: None, ..(**rare).clone() };
             sent.message.rare = (rest != RareHeaders::default()).then(|| Arc::new(rest));
@@ -274,12 +276,12 @@ impl Partition {
 
     /// Lets parked sends in, as far as there is room.
     pub(crate) fn unpark(&mut self, effects: &mut Vec<Effect>) {
-        self.lines.clear();
-        if self.parked.is_empty() {
+        self.leader.intake.lines.clear();
+        if self.leader.intake.parked.is_empty() {
             return;
         }
         let mut moved = BTreeSet::new();
-        for to in self.parked.addresses() {
+        for to in self.leader.intake.parked.addresses() {
             while let Some((publish, admitted, receivers)) = self.next_parked(&to) {
                 moved.insert(HeldBy::Own(publish.connection));
                 self.take_in(publish, admitted, &receivers, effects);
@@ -291,13 +293,13 @@ impl Partition {
 
     /// As `unpark`, where it was this that held sends up: others need not be asked.
     pub(crate) fn unpark_held_by(&mut self, held_by: HeldBy, effects: &mut Vec<Effect>) {
-        if !self.lines.is_empty() {
+        if !self.leader.intake.lines.is_empty() {
             self.unpark_held_by_all(BTreeSet::from([held_by]), effects);
         }
     }
 
     fn unpark_held_by_all(&mut self, mut moved: BTreeSet<HeldBy>, effects: &mut Vec<Effect>) {
-        while let Some(held_by) = moved.pop_first().filter(|_| !self.lines.is_empty()) {
+        while let Some(held_by) = moved.pop_first().filter(|_| !self.leader.intake.lines.is_empty()) {
             self.unpark_line(held_by, &mut moved, effects);
         }
     }
@@ -305,15 +307,15 @@ impl Partition {
     /// What goes on out of this line moves what waits behind it in others.
     fn unpark_line(&mut self, held_by: HeldBy, moved: &mut BTreeSet<HeldBy>, effects: &mut Vec<Effect>) {
         let mut stay = Vec::new();
-        while let Some(to) = self.lines.take_first(held_by) {
+        while let Some(to) = self.leader.intake.lines.take_first(held_by) {
             if let Some((publish, admitted, receivers)) = self.next_parked(&to) {
                 moved.insert(HeldBy::Own(publish.connection));
                 self.take_in(publish, admitted, &receivers, effects);
                 // Its next one, which may wait for nothing any more, has its turn behind those of the others.
-                if let Some(next) = self.parked.first(&to) {
+                if let Some(next) = self.leader.intake.parked.first(&to) {
                     let own = HeldBy::Own(next.publish.connection);
                     moved.insert(own);
-                    self.lines.put(to, own, false);
+                    self.leader.intake.lines.put(to, own, false);
                 }
                 continue;
             }
@@ -321,12 +323,14 @@ impl Partition {
                 // Each waits for something of its own.
                 (Some(still), HeldBy::Own(_) | HeldBy::Log) if still == held_by => stay.push(to),
                 // There is no room for what has waited longest: what came later waits behind it.
-                (Some(still), _) if still == held_by => return self.lines.put(to, held_by, true),
-                (Some(other), _) => self.lines.put(to, other, false),
+                (Some(still), _) if still == held_by => {
+                    return self.leader.intake.lines.put(to, held_by, true);
+                }
+                (Some(other), _) => self.leader.intake.lines.put(to, other, false),
                 (None, _) => {}
             }
         }
-        stay.into_iter().for_each(|to| self.lines.put(to, held_by, false));
+        stay.into_iter().for_each(|to| self.leader.intake.lines.put(to, held_by, false));
     }
 
     /// Takes the oldest send to this address out of the waiting room, if it need not wait any longer.
@@ -335,21 +339,22 @@ impl Partition {
         &mut self,
         to: &Destination,
     ) -> Option<(Publish, Result<Admitted, Refusal>, Vec<QueueId>)> {
-        let parked = self.parked.first(to)?;
+        let parked = self.leader.intake.parked.first(to)?;
         let first = &parked.publish;
         let admitted = self.admit(&first.sent);
         let receivers = self.receivers_if_needed(first, &admitted);
-        let ahead = self.parked.ahead_of_first(parked);
+        let ahead = self.leader.intake.parked.ahead_of_first(parked);
         if self.awaits_queue(&first.sent, &admitted) {
             return None;
         }
         if let Some(until_ms) = self.must_wait(first, &admitted, &receivers, ahead) {
             // What it waits for now may have another end than what it waited for before.
-            self.parked.end_first(to, until_ms);
-            self.next_refusal_ms = self.next_refusal_ms.into_iter().chain(until_ms).min();
+            self.leader.intake.parked.end_first(to, until_ms);
+            self.leader.intake.next_refusal_ms =
+                self.leader.intake.next_refusal_ms.into_iter().chain(until_ms).min();
             return None;
         }
-        let Parked { publish, .. } = self.parked.take_first(to)?;
+        let Parked { publish, .. } = self.leader.intake.parked.take_first(to)?;
         Some((publish, admitted, receivers))
     }
 
@@ -382,9 +387,9 @@ impl Partition {
     ) {
         if let Some(retain) = retain {
             self.retain(&sent.to, &sent.message, &retain, effects);
-            let count = self.retained.count(&sent.to.name);
+            let count = self.leader.retained.count(&sent.to.name);
             if !receivers.is_empty() {
-                sent.message = (self.count_retained)(&sent.message, count);
+                sent.message = (self.protocols.count_retained)(&sent.message, count);
             }
         }
         for to in sent.targets() {
@@ -396,7 +401,7 @@ impl Partition {
         let is_part = is_part(&sent.message.bytes);
         let (moved, key) = (sent.moved, self.insert_volatile(sent.message, effects));
         // Every queue has it before any is served: serving one may expire it there, and let a parked send in behind it.
-        self.bodies.refer(key);
+        self.state.bodies.refer(key);
         for queue in receivers {
             self.push_entry(*queue, key, moved);
         }
@@ -405,19 +410,22 @@ impl Partition {
         }
         self.drop_reference(key, effects);
         if is_part {
-            self.bodies.keep_apart(key);
+            self.state.bodies.keep_apart(key);
         }
     }
 
     /// Whether the queue belongs to a `noLocal` subscription of the connection that publishes.
     fn shuts_out(&self, queue: QueueId, from: Option<ConnectionId>) -> bool {
         let subscription = self
+            .state
             .queues
             .get(&queue)
             .filter(|queue| queue.id.is_volatile() && queue.source.kind == DestinationKind::Topic);
         let subscriber = subscription.and_then(|queue| queue.consumers.first());
         let subscriber = subscriber.filter(|key| Some(key.connection) == from);
-        subscriber.and_then(|key| self.consumers.get(key)).is_some_and(|consumer| consumer.no_local)
+        subscriber
+            .and_then(|key| self.leader.delivery.consumers.get(key))
+            .is_some_and(|consumer| consumer.no_local)
     }
 
     /// Carries out durable sends: one body each in the store, one entry in each durable queue.
@@ -445,7 +453,7 @@ impl Partition {
         let mut parts = Vec::new();
         let mut touched: Vec<QueueId> = Vec::with_capacity(sends.len());
         for ((place, mut sent), key) in sends.into_iter().enumerate().zip(keys.clone()) {
-            let from = self.proposals.front().and_then(|completion| completion.sender(place));
+            let from = self.leader.log.pending.front().and_then(|completion| completion.sender(place));
             self.audit(&sent.message);
             sent.message.forget_user();
             if let Some(schedule) = &sent.schedule {
@@ -457,10 +465,10 @@ impl Partition {
             if is_part(&sent.message.bytes) {
                 parts.push(key);
             }
-            self.bodies.insert(key, sent.message);
-            self.bodies.refer(key);
+            self.state.bodies.insert(key, sent.message);
+            self.state.bodies.refer(key);
             // Until all of its addresses have it: the queues of one may leave bodies to the disk, and selectors at the next judge it.
-            self.bodies.pin(key);
+            self.state.bodies.pin(key);
             for to in std::iter::once(&sent.to).chain(&sent.also) {
                 self.bind_entries((key, sent.moved), to, from, &mut touched, effects);
             }
@@ -469,7 +477,7 @@ impl Partition {
         let are_deep = self.are_deep(&touched);
         self.dispatch_all(touched, effects);
         self.evict_newest(keys, are_deep);
-        parts.into_iter().for_each(|key| self.bodies.keep_apart(key));
+        parts.into_iter().for_each(|key| self.state.bodies.keep_apart(key));
     }
 
     /// One entry in each queue that the address feeds; a queue is made on first use. See [`Sent::moved`].
@@ -483,9 +491,9 @@ impl Partition {
     ) {
         let before = touched.len();
         self.bind_entries_silently((key, moved), to, (from, touched), effects);
-        if self.is_live
+        if self.leader.is_live
             && moved.is_none()
-            && let Some(message) = self.bodies.resident(key)
+            && let Some(message) = self.state.bodies.resident(key)
         {
             let is_read = self.is_read(&touched[before..], to);
             self.announce_arrival(message, to, is_read, effects);
@@ -495,7 +503,7 @@ impl Partition {
     /// Whether anybody is there to read what these queues of an address got: on a topic whoever has a subscription.
     fn is_read(&self, receivers: &[QueueId], to: &Destination) -> bool {
         let consumed = |id| {
-            let queue = self.queues.get(id).filter(|queue| queue.source == *to);
+            let queue = self.state.queues.get(id).filter(|queue| queue.source == *to);
             queue.is_some_and(|queue| !queue.consumers.is_empty())
         };
         match to.kind {
@@ -525,7 +533,7 @@ impl Partition {
             return touched.push(queue);
         }
         self.keep_recent_of(key, to, effects);
-        let Some((message, _)) = self.bodies.headers(key) else { return };
+        let Some((message, _)) = self.state.bodies.headers(key) else { return };
         let receivers = self.receivers(to, message, from);
         for queue in &receivers {
             self.push_entry(*queue, key, moved);
@@ -548,7 +556,7 @@ impl Partition {
             if !deep && !self.is_short_of_memory() {
                 return;
             }
-            self.bodies.evict(key);
+            self.state.bodies.evict(key);
         }
     }
 

@@ -142,15 +142,15 @@ impl Partition {
     /// Puts a reader off until its queue is in the log; what comes later for that reader waits behind it.
     pub(crate) fn declare_first(&mut self, queue: Destination, attach: Attach, effects: &mut Vec<Effect>) {
         self.begin_queue(&queue, Some(&attach), effects);
-        self.waiting.for_queues.entry(queue).or_default().push(Event::Attach(attach));
+        self.leader.intake.waiting.for_queues.entry(queue).or_default().push(Event::Attach(attach));
     }
 
     /// Has the log make a queue, or bind it as the reader wants it, unless that is under way: what waits then says what else it
     /// wants.
     fn begin_queue(&mut self, queue: &Destination, attach: Option<&Attach>, effects: &mut Vec<Effect>) {
         // A line is there as long as its queue is on the way, even if everybody has left it.
-        if !self.waiting.is_for_queue(queue) {
-            self.waiting.for_queues.insert(queue.clone(), Vec::new());
+        if !self.leader.intake.waiting.is_for_queue(queue) {
+            self.leader.intake.waiting.for_queues.insert(queue.clone(), Vec::new());
             let completion = Completion::Declared { queue: queue.clone() };
             self.propose_queue(queue.clone(), attach, completion, effects);
         }
@@ -163,21 +163,26 @@ impl Partition {
             self.begin_queue(&queue, None, effects);
         }
         let to = publish.sent.to.clone();
-        self.parked.push_first(publish);
-        self.lines.put(to, HeldBy::Log, false);
+        self.leader.intake.parked.push_first(publish);
+        self.leader.intake.lines.put(to, HeldBy::Log, false);
     }
 
     /// Whether the send waits for queues that are on their way into the log.
     pub(crate) fn awaits_queue(&self, sent: &Sent, admitted: &Result<Admitted, Refusal>) -> bool {
         matches!(admitted, Ok(Admitted::NeedsQueue))
-            && self.queues_needed(sent).all(|queue| self.waiting.is_for_queue(queue))
+            && self.queues_needed(sent).all(|queue| self.leader.intake.waiting.is_for_queue(queue))
     }
 
     /// What the connection has sent that needs nothing but queues, and what waits behind that: it comes in even if the connection ends,
     /// as it would if the queues were there.
     pub(crate) fn parked_for_queues(&self, connection: ConnectionId) -> BTreeSet<i64> {
-        let mut own: Vec<&Parked> =
-            self.parked.iter().filter(|parked| parked.publish.connection == connection).collect();
+        let mut own: Vec<&Parked> = self
+            .leader
+            .intake
+            .parked
+            .iter()
+            .filter(|parked| parked.publish.connection == connection)
+            .collect();
         own.sort_unstable_by_key(|parked| parked.number());
         let (mut staying, mut ways) = (BTreeSet::new(), BTreeSet::new());
         for parked in own {
@@ -197,31 +202,34 @@ impl Partition {
     /// The queues among its addresses that do not exist.
     fn queues_needed<'a>(&'a self, sent: &'a Sent) -> impl Iterator<Item = &'a Destination> {
         let queues = sent.targets().filter(|to| to.kind == DestinationKind::Queue);
-        queues.filter(|queue| self.addresses.get(queue).is_none())
+        queues.filter(|queue| self.state.addresses.get(queue).is_none())
     }
 
     /// The log has not made the queue: what needs it is refused.
     pub(crate) fn queue_failed(&mut self, queue: &Destination, refusal: &Refusal, effects: &mut Vec<Effect>) {
-        let waiting = self.waiting.take_for_queue(queue);
+        let waiting = self.leader.intake.waiting.take_for_queue(queue);
         self.refuse_waiting(waiting, refusal, effects);
         let needs = |parked: &&Parked| {
             let sent = &parked.publish.sent;
             let is_needed = self.queues_needed(sent).any(|needed| needed == queue);
             is_needed && matches!(self.admit(sent), Ok(Admitted::NeedsQueue))
         };
-        let failed: BTreeSet<i64> = self.parked.iter().filter(needs).map(Parked::number).collect();
-        for Parked { publish, .. } in self.parked.take_out(|parked| failed.contains(&parked.number())) {
+        let failed: BTreeSet<i64> =
+            self.leader.intake.parked.iter().filter(needs).map(Parked::number).collect();
+        for Parked { publish, .. } in
+            self.leader.intake.parked.take_out(|parked| failed.contains(&parked.number()))
+        {
             self.reply(publish.connection, publish.ticket, Err(refusal.clone()), effects);
         }
     }
 
     /// Puts a reader off until its durable subscription is in the log; what comes later for that subscription waits behind it.
     pub(crate) fn subscribe_first(&mut self, name: &Arc<str>, attach: Attach, effects: &mut Vec<Effect>) {
-        if let Some(waiting) = self.waiting.for_subscriptions.get_mut(name) {
+        if let Some(waiting) = self.leader.intake.waiting.for_subscriptions.get_mut(name) {
             return waiting.push(Event::Attach(attach));
         }
         let command = Command::Subscribe(crate::addresses::subscription::wanted(&attach, name));
-        self.waiting.for_subscriptions.insert(name.clone(), vec![Event::Attach(attach)]);
+        self.leader.intake.waiting.for_subscriptions.insert(name.clone(), vec![Event::Attach(attach)]);
         let completion = Completion::Subscribed { name: name.clone() };
         self.propose(command, Urgency::Waiting, completion, effects);
     }
@@ -233,7 +241,7 @@ impl Partition {
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
-        self.waiting.for_subscriptions.insert(name.clone(), Vec::new());
+        self.leader.intake.waiting.for_subscriptions.insert(name.clone(), Vec::new());
         let completion = Completion::Unsubscribed { name: name.clone(), answer };
         self.propose(Command::Unsubscribe { name }, Urgency::Waiting, completion, effects);
     }
@@ -245,7 +253,7 @@ impl Partition {
         answer: (ConnectionId, Ticket),
         effects: &mut Vec<Effect>,
     ) {
-        self.waiting.for_queues.insert(address.clone(), Vec::new());
+        self.leader.intake.waiting.for_queues.insert(address.clone(), Vec::new());
         let completion = Completion::Deleted { address: address.clone(), answer };
         self.propose(Command::Delete { queue: address }, Urgency::Waiting, completion, effects);
     }
@@ -254,45 +262,45 @@ impl Partition {
     /// back.
     pub(crate) fn behind_its_sends(&mut self, event: Event) -> Option<Event> {
         let needed = looker(&event).map_or(0, |connection| self.proposals_of_sends(connection));
-        if needed <= self.proposals_ended() || self.waiting.for_sends.len() >= FOR_SENDS_MAX {
+        if needed <= self.proposals_ended() || self.leader.intake.waiting.for_sends.len() >= FOR_SENDS_MAX {
             return Some(event);
         }
-        self.waiting.wait_for_sends(needed, event);
+        self.leader.intake.waiting.wait_for_sends(needed, event);
         None
     }
 
     /// So many proposals must have come back before what the connection has sent is where it is sent to, or waits for something else
     /// than the log.
     fn proposals_of_sends(&self, connection: ConnectionId) -> u64 {
-        if self.parked.has_any_of(connection) {
-            return self.proposals_made;
+        if self.leader.intake.parked.has_any_of(connection) {
+            return self.leader.log.made;
         }
-        self.connections.get(&connection).map_or(0, |connection| connection.sends)
+        self.leader.connections.get(&connection).map_or(0, |connection| connection.sends)
     }
 
     /// How many proposals have come back, durable or not.
     pub(crate) fn proposals_ended(&self) -> u64 {
-        self.proposals_made - self.proposals.len() as u64
+        self.leader.log.made - self.leader.log.pending.len() as u64
     }
 
     /// Proposals have come back: what waited for sends that were among them goes on.
     pub(crate) fn resume_behind_sends(&mut self, effects: &mut Vec<Effect>) {
-        let waiting = self.waiting.take_for_sends(self.proposals_ended());
+        let waiting = self.leader.intake.waiting.take_for_sends(self.proposals_ended());
         self.resume(waiting, effects);
         self.answer_echoes(effects);
     }
 
     /// See [`Event::Echo`].
     pub(crate) fn echo(&mut self, connection: ConnectionId, ticket: Ticket, effects: &mut Vec<Effect>) {
-        if self.ended.coordinated.holds_up(connection, ticket) {
+        if self.leader.ended.coordinated.holds_up(connection, ticket) {
             return;
         }
-        self.waiting.echoes.push_back((self.proposals_made, connection, ticket));
+        self.leader.intake.waiting.echoes.push_back((self.leader.log.made, connection, ticket));
         self.answer_echoes(effects);
     }
 
     fn answer_echoes(&mut self, effects: &mut Vec<Effect>) {
-        while let Some((connection, ticket)) = self.waiting.take_echo(self.proposals_ended()) {
+        while let Some((connection, ticket)) = self.leader.intake.waiting.take_echo(self.proposals_ended()) {
             self.reply(connection, ticket, Ok(()), effects);
         }
     }
@@ -300,7 +308,7 @@ impl Partition {
     /// The log has made what these events need.
     pub(crate) fn resume(&mut self, waiting: Vec<Event>, effects: &mut Vec<Effect>) {
         for event in waiting {
-            if let Some(event) = self.waiting.behind_its_attach(event) {
+            if let Some(event) = self.leader.intake.waiting.behind_its_attach(event) {
                 self.take(event, effects);
             }
         }

@@ -9,7 +9,7 @@ use postroad_model::{
 
 use super::Lease;
 use crate::Partition;
-use crate::queue::State;
+use crate::queue::EntryState;
 
 /// Leases that end in one tick at most: many that are due at once hold up nobody else for long.
 const ENDED_MAX: usize = 256;
@@ -31,19 +31,19 @@ impl Partition {
         (lease, end): (Option<LeaseId>, LeaseEnd),
         group: Option<Arc<str>>,
     ) {
-        let until_ms = self.is_live.then(|| self.now_ms.saturating_add(end.lasts_ms));
-        self.set_state(id, tag, State::Leased);
+        let until_ms = self.leader.is_live.then(|| self.now_ms.saturating_add(end.lasts_ms));
+        self.set_state(id, tag, EntryState::Leased);
         self.free_leased_group(id, tag);
-        if let (Some(group), Some(queue)) = (&group, self.queues.get_mut(&id)) {
+        if let (Some(group), Some(queue)) = (&group, self.state.queues.get_mut(&id)) {
             queue.groups.get_or_insert_default().lease(group);
         }
-        self.leases.insert((id, tag), Lease { id: lease, end, until_ms, group });
+        self.state.leases.insert((id, tag), Lease { id: lease, end, until_ms, group });
     }
 
     /// The entry's lease keeps no group from others any more; returns whether one became free.
     fn free_leased_group(&mut self, id: QueueId, tag: EntryTag) -> bool {
-        let group = self.leases.get(id, tag).and_then(|lease| lease.group.clone());
-        let groups = self.queues.get_mut(&id).and_then(|queue| queue.groups.as_mut());
+        let group = self.state.leases.get(id, tag).and_then(|lease| lease.group.clone());
+        let groups = self.state.queues.get_mut(&id).and_then(|queue| queue.groups.as_mut());
         match (group, groups) {
             (Some(group), Some(groups)) => groups.end_lease(&group),
             _ => false,
@@ -52,21 +52,21 @@ impl Partition {
 
     /// The entry has left its queue, or is about to be ready: its lease is over.
     pub(crate) fn forget_lease(&mut self, id: QueueId, tag: EntryTag) {
-        if self.leases.is_empty() {
+        if self.state.leases.is_empty() {
             return;
         }
         let freed = self.free_leased_group(id, tag);
-        self.leases.remove(id, tag);
+        self.state.leases.remove(id, tag);
         if freed {
             self.offer_to_all_again(id);
-            self.leases.freed.push(id);
+            self.leader.leasing.freed.push(id);
         }
     }
 
     /// Serves those that waited for message groups which are free now.
     pub(crate) fn dispatch_freed(&mut self, effects: &mut Vec<Effect>) {
-        while !self.leases.freed.is_empty() {
-            let freed = std::mem::take(&mut self.leases.freed);
+        while !self.leader.leasing.freed.is_empty() {
+            let freed = std::mem::take(&mut self.leader.leasing.freed);
             self.dispatch_all(freed, effects);
         }
     }
@@ -74,7 +74,7 @@ impl Partition {
     /// Ends a lease: an entry that it held is ready.
     pub(crate) fn end_lease(&mut self, id: QueueId, tag: EntryTag) {
         self.forget_lease(id, tag);
-        if self.entry(id, tag).is_some_and(|entry| entry.state == State::Leased) {
+        if self.entry(id, tag).is_some_and(|entry| entry.state == EntryState::Leased) {
             self.give_back(id, tag);
         }
     }
@@ -82,11 +82,11 @@ impl Partition {
     /// Ends the leases and delays that are due.
     pub(crate) fn end_leases(&mut self, effects: &mut Vec<Effect>) {
         let wall_ms = self.wall_ms();
-        self.leases.set_time(self.now_ms, wall_ms);
+        self.state.leases.set_time(self.now_ms, wall_ms);
         let mut touched = Vec::new();
         for _ in 0..ENDED_MAX {
-            let Some((id, tag)) = self.leases.take_due(self.now_ms) else { break };
-            let was_held = self.leases.get(id, tag).is_some_and(|lease| lease.id.is_some());
+            let Some((id, tag)) = self.state.leases.take_due(self.now_ms) else { break };
+            let was_held = self.state.leases.get(id, tag).is_some_and(|lease| lease.id.is_some());
             self.end_lease(id, tag);
             touched.push(id);
             if was_held {
@@ -98,7 +98,7 @@ impl Partition {
 
     /// After how many deliveries without success a message of the queue is dead, if leases are what delivered it; 0 for never.
     fn deliveries_max(&self, id: QueueId) -> u32 {
-        let Some(queue) = self.queues.get(&id) else { return 0 };
+        let Some(queue) = self.state.queues.get(&id) else { return 0 };
         let own = queue.options.as_ref().map_or(0, |options| options.deliveries_max);
         match (own, self.settings.policies.of(&queue.source).redelivery.count_max) {
             (0, 0) => 0,
@@ -109,7 +109,7 @@ impl Partition {
 
     /// Where messages of the queue go that were delivered too often.
     fn grave_of_spent(&self, id: QueueId) -> Option<Destination> {
-        let queue = self.queues.get(&id)?;
+        let queue = self.state.queues.get(&id)?;
         let own = queue.options.as_ref().and_then(|options| options.dead_letters.as_ref());
         let to = match own {
             Some(name) => Some(Destination::queue(name)),
@@ -120,7 +120,7 @@ impl Partition {
 
     /// Whether this delivery is to be checked for being one too many: to a reserve, or of a queue whose clients have set a maximum.
     pub(crate) fn may_bury_spent(&self, id: QueueId, to: ConsumerKey) -> bool {
-        let options = || self.queues.get(&id).and_then(|queue| queue.options.as_ref());
+        let options = || self.state.queues.get(&id).and_then(|queue| queue.options.as_ref());
         self.is_reserving(to) || options().is_some_and(|options| 0 < options.deliveries_max)
     }
 
@@ -136,18 +136,18 @@ impl Partition {
         let max = self.deliveries_max(id);
         let Some(entry) = self.entry(id, tag).filter(|_| 0 < max) else { return false };
         let (key, deliveries) = (entry.key, entry.failed_deliveries + entry.uncounted_deliveries);
-        if deliveries < max || entry.state != State::Ready {
+        if deliveries < max || entry.state != EntryState::Ready {
             return false;
         }
         let (Some(grave), Some(source)) =
-            (self.grave_of_spent(id), self.queues.get(&id).map(|queue| queue.source.clone()))
+            (self.grave_of_spent(id), self.state.queues.get(&id).map(|queue| queue.source.clone()))
         else {
             return false;
         };
         if source.kind != DestinationKind::Queue {
             return false;
         }
-        let Some(message) = self.bodies.resident(key).cloned() else { return false };
+        let Some(message) = self.state.bodies.resident(key).cloned() else { return false };
         let reason = Some(DELIVERED_TOO_OFTEN.into());
         let past = DeadLetter { queue: grave.clone(), origin: source, reason };
         let sent = Sent::new(grave, self.dead(&message, &past));

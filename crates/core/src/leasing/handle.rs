@@ -7,7 +7,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::log::completion::Completion;
-use crate::queue::State;
+use crate::queue::EntryState;
 
 impl Partition {
     pub(crate) fn handle_entries(&mut self, asked: HandleEntries, effects: &mut Vec<Effect>) {
@@ -50,22 +50,22 @@ impl Partition {
 
     /// Whether the handle still holds its entry, and if not, why.
     fn check_handle(&mut self, handle: &Handle, action: HandleAction) -> Result<(), Stale> {
-        let current = self.leases.get(handle.queue, handle.tag).map(|lease| lease.id);
+        let current = self.state.leases.get(handle.queue, handle.tag).map(|lease| lease.id);
         let state = self.entry(handle.queue, handle.tag).map(|entry| entry.state).ok_or(Stale::Gone)?;
         let even_expired = matches!(action, HandleAction::Delete { even_expired: true });
         match (state, handle.lease, current) {
-            (State::Leaving, ..) => Err(Stale::Gone),
-            (State::Leased, Some(lease), Some(Some(held))) if lease == held => Ok(()),
+            (EntryState::Leaving, ..) => Err(Stale::Gone),
+            (EntryState::Leased, Some(lease), Some(Some(held))) if lease == held => Ok(()),
             // A delay: nobody holds it.
-            (State::Leased, None, Some(None)) => Ok(()),
-            (State::Leased, Some(_), Some(None)) if even_expired => Ok(()),
-            (State::Leased, Some(_), Some(None)) => Err(Stale::Expired),
-            (State::Leased, Some(_), _) => Err(Stale::Taken),
-            (State::Ready | State::Resting, None, _) => Ok(()),
-            (State::Ready | State::Resting, Some(_), _) if even_expired => Ok(()),
-            (State::Ready | State::Resting, Some(_), _) => Err(Stale::Expired),
-            (State::Held { .. }, Some(_), _) => Err(Stale::Taken),
-            (State::Held { .. } | State::Leased, None, _) => Err(Stale::Held),
+            (EntryState::Leased, None, Some(None)) => Ok(()),
+            (EntryState::Leased, Some(_), Some(None)) if even_expired => Ok(()),
+            (EntryState::Leased, Some(_), Some(None)) => Err(Stale::Expired),
+            (EntryState::Leased, Some(_), _) => Err(Stale::Taken),
+            (EntryState::Ready | EntryState::Resting, None, _) => Ok(()),
+            (EntryState::Ready | EntryState::Resting, Some(_), _) if even_expired => Ok(()),
+            (EntryState::Ready | EntryState::Resting, Some(_), _) => Err(Stale::Expired),
+            (EntryState::Held { .. }, Some(_), _) => Err(Stale::Taken),
+            (EntryState::Held { .. } | EntryState::Leased, None, _) => Err(Stale::Held),
         }
     }
 
@@ -97,7 +97,8 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let durable = |(tag, _): &&(EntryTag, Option<LeaseId>)| {
-            let key = self.queues.get(&queue).and_then(|queue| queue.entry_ref(*tag)).map(|entry| entry.key);
+            let key =
+                self.state.queues.get(&queue).and_then(|queue| queue.entry_ref(*tag)).map(|entry| entry.key);
             matches!(key, Some(MessageKey::Durable { .. })) && !queue.is_volatile()
         };
         let logged: Vec<_> = entries.iter().filter(durable).copied().collect();
@@ -123,12 +124,12 @@ impl Partition {
     fn touch(&mut self, id: QueueId, until: Option<LeaseEnd>, entries: &[(EntryTag, Option<LeaseId>)]) {
         for (tag, lease) in entries {
             let state = self.entry(id, *tag).map(|entry| entry.state);
-            if !matches!(state, Some(State::Ready | State::Resting | State::Leased)) {
+            if !matches!(state, Some(EntryState::Ready | EntryState::Resting | EntryState::Leased)) {
                 continue;
             }
             match until {
                 Some(end) => {
-                    let group = self.leases.get(id, *tag).and_then(|lease| lease.group.clone());
+                    let group = self.state.leases.get(id, *tag).and_then(|lease| lease.group.clone());
                     self.begin_lease(id, *tag, (*lease, end), group);
                 }
                 None => self.end_lease(id, *tag),
@@ -143,7 +144,7 @@ impl Partition {
         until: Option<LeaseEnd>,
         entries: &[(EntryTag, Option<LeaseId>)],
     ) {
-        if !self.is_live {
+        if !self.leader.is_live {
             self.touch(id, until, entries);
         }
     }
@@ -159,7 +160,7 @@ impl Partition {
         for (tag, count) in tags.iter().zip(1..) {
             let Some(entry) = self.entry(id, *tag) else { continue };
             entry.failed_deliveries += 1;
-            if self.is_live {
+            if self.leader.is_live {
                 if let Some(entry) = self.entry(id, *tag) {
                     entry.uncounted_deliveries = entry.uncounted_deliveries.saturating_sub(1);
                 }
@@ -173,7 +174,7 @@ impl Partition {
     /// The message group of an entry.
     pub(crate) fn group_of(&mut self, id: QueueId, tag: EntryTag) -> Option<std::sync::Arc<str>> {
         let sought = self.sought(id, tag)?;
-        let (headers, _) = self.bodies.headers(sought)?;
+        let (headers, _) = self.state.bodies.headers(sought)?;
         headers.group().map(|group| group.id.clone())
     }
 

@@ -61,6 +61,11 @@ pub struct Leases {
     /// Found in the log or a snapshot, before the time was known.
     untimed: Vec<(QueueId, EntryTag)>,
     counts: HashMap<QueueId, LeaseCounts, FxBuildHasher>,
+}
+
+/// Requests for leases, known to this run alone.
+#[derive(Default)]
+pub struct Leasing {
     /// How many leases were given in this run.
     given: u64,
     /// Requests for messages that need attention.

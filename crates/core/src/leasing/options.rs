@@ -9,7 +9,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::log::completion::Completion;
-use crate::queue::{Queue, State};
+use crate::queue::{EntryState, Queue};
 
 /// Entries that one clear deletes in one record; more are deleted in further ones.
 const CLEARED_MAX: usize = 4096;
@@ -70,15 +70,15 @@ impl Partition {
 
     pub(crate) fn apply_configure(&mut self, queue: &Destination, options: QueueOptions) {
         let id = self.declare_queue(queue);
-        if let Some(queue) = self.queues.get_mut(&id) {
+        if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.options = Some(Box::new(options));
         }
     }
 
     fn describe(&self, name: &Destination) -> Result<QueueDescription, Refusal> {
-        let found = self.own_queue(name).and_then(|id| self.queues.get(&id));
+        let found = self.own_queue(name).and_then(|id| self.state.queues.get(&id));
         let queue = found.ok_or_else(|| Refusal::NoSuchQueue(name.clone()))?;
-        let counts = self.leases.counts(queue.id);
+        let counts = self.state.leases.counts(queue.id);
         Ok(QueueDescription {
             queue: queue.id,
             options: queue.options.as_deref().cloned(),
@@ -100,7 +100,7 @@ impl Partition {
                 && name.starts_with(prefix)
                 && after < &**name
         };
-        let listed = self.queues.values().filter(is_listed).map(|queue| queue.source.name.clone());
+        let listed = self.state.queues.values().filter(is_listed).map(|queue| queue.source.name.clone());
         let mut names: Vec<Arc<str>> = listed.collect();
         names.sort_unstable();
         names.truncate(count_max);
@@ -120,7 +120,7 @@ impl Partition {
         };
         let mut settlements = Vec::new();
         let mut cursor = std::collections::BTreeMap::new();
-        while let Some(tag) = self.queues.get(&id).and_then(|queue| {
+        while let Some(tag) = self.state.queues.get(&id).and_then(|queue| {
             queue.next_visible(|lane| {
                 let from: u64 = cursor.get(&lane.0).copied().unwrap_or(0);
                 from..u64::MAX
@@ -129,7 +129,7 @@ impl Partition {
             let (lane, sequence) = crate::queue::untag(tag);
             cursor.insert(lane, sequence + 1);
             let state = self.entry(id, tag).map(|entry| entry.state);
-            if !matches!(state, Some(State::Ready | State::Resting | State::Leased)) {
+            if !matches!(state, Some(EntryState::Ready | EntryState::Resting | EntryState::Leased)) {
                 continue;
             }
             settlements.extend(self.leave(id, &[tag], SettleCause::Consumed, effects));

@@ -8,7 +8,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::intake::limit::Expecting;
 use crate::log::completion::Completion;
-use crate::queue::{LaneNumber, State, tag};
+use crate::queue::{EntryState, LaneNumber, tag};
 
 /// A post on its way to the log.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Partition {
         sends: &[Sent],
         from: ConnectionId,
     ) -> Result<Vec<(Expecting, u64)>, Refusal> {
-        if !self.space_ample {
+        if !self.leader.log.space_ample {
             return Err(Refusal::StoreFull { to: to.clone() });
         }
         let mut expecting = Vec::new();
@@ -78,7 +78,8 @@ impl Partition {
         let Posting { connection, ticket, to, count, expecting } = posting;
         let lane = LaneNumber::of(NORMAL_PRIORITY, false);
         let id = self.own_queue(&to);
-        let next = id.and_then(|id| self.queues.get(&id)?.lanes.get(lane)).map(|lane| lane.next_sequence());
+        let next =
+            id.and_then(|id| self.state.queues.get(&id)?.lanes.get(lane)).map(|lane| lane.next_sequence());
         if let (Some(queue), Some(next)) = (id, next) {
             let first: EntryTag = tag(lane.0, next.saturating_sub(count));
             let answer = LeaseAnswer::Posted { queue, first };
@@ -103,14 +104,14 @@ impl Partition {
     pub(crate) fn delay_new(&mut self, id: QueueId, entry: EntryTag, visible_at_ms: u64) -> bool {
         let left_ms = visible_at_ms.saturating_sub(self.wall_ms());
         // The time is not known while the log is read.
-        if visible_at_ms == 0 || self.is_live && left_ms == 0 {
+        if visible_at_ms == 0 || self.leader.is_live && left_ms == 0 {
             return false;
         }
         let end = LeaseEnd { wall_ms: visible_at_ms, lasts_ms: left_ms };
         // The group keeps its order: what comes behind it waits too.
         let group = self.group_of(id, entry);
         self.begin_lease(id, entry, (None, end), group);
-        debug_assert!(self.entry(id, entry).is_some_and(|entry| entry.state == State::Leased));
+        debug_assert!(self.entry(id, entry).is_some_and(|entry| entry.state == EntryState::Leased));
         true
     }
 }

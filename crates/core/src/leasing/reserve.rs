@@ -16,7 +16,7 @@ use crate::delivery::browse::Browse;
 use crate::delivery::selection;
 use crate::log::completion::Completion;
 use crate::memory::bodies::Sought;
-use crate::queue::State;
+use crate::queue::EntryState;
 
 /// Messages that one reserve takes at most.
 const RESERVED_MAX: u32 = 1000;
@@ -87,17 +87,17 @@ impl Partition {
         let queue = &reserve.queue;
         selection::parse(&reserve.selector)?;
         let id = self.own_queue(queue).ok_or_else(|| Refusal::NoSuchQueue(queue.clone()))?;
-        if self.moves.pauses(queue) {
+        if self.is_moving(queue) {
             return Err(Refusal::OnTheMove(queue.clone()));
         }
-        let waiting = self.queues.get(&id).map_or(0, |queue| queue.reserves);
+        let waiting = self.state.queues.get(&id).map_or(0, |queue| queue.reserves);
         if WAITING_MAX <= waiting {
             return Err(Refusal::TooManyWaiting { queue: queue.clone(), max: WAITING_MAX });
         }
         let wanted = reserve.messages_max.clamp(1, RESERVED_MAX);
         let Take::Lease { .. } = reserve.take else { return Ok((id, wanted)) };
         let max = self.settings.policies.of(queue).leases_max.0;
-        let left = max.saturating_sub(self.leases.counts(id).leased);
+        let left = max.saturating_sub(self.state.leases.counts(id).leased);
         match u32::try_from(left).unwrap_or(u32::MAX).min(wanted) {
             0 => Err(Refusal::TooManyLeases { queue: queue.clone(), max }),
             credit => Ok((id, credit)),
@@ -129,7 +129,7 @@ impl Partition {
             notice: None,
             ticket,
         };
-        self.connections.entry(connection).or_default().consumers.insert(key);
+        self.leader.connections.entry(connection).or_default().consumers.insert(key);
         let until_ms = self.now_ms.saturating_add(wait_ms);
         let reserving =
             Reserving { ticket, take, until_ms, taken: Vec::new(), bytes: 0, is_overdue: wait_ms == 0 };
@@ -140,22 +140,23 @@ impl Partition {
 
     fn next_reserve_key(&mut self, connection: ConnectionId) -> ConsumerKey {
         loop {
-            self.leases.reserves.last_number = self.leases.reserves.last_number.wrapping_add(1);
-            let key = ConsumerKey::new(connection, RESERVE_NUMBER | self.leases.reserves.last_number);
-            if !self.consumers.contains_key(&key) {
+            self.leader.leasing.reserves.last_number =
+                self.leader.leasing.reserves.last_number.wrapping_add(1);
+            let key = ConsumerKey::new(connection, RESERVE_NUMBER | self.leader.leasing.reserves.last_number);
+            if !self.leader.delivery.consumers.contains_key(&key) {
                 return key;
             }
         }
     }
 
     fn seat_reserve(&mut self, id: QueueId, key: ConsumerKey, attach: &Attach, reserving: Reserving) {
-        if let Some(queue) = self.queues.get_mut(&id) {
+        if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.reserves += 1;
         }
         self.seat(id, key, attach);
-        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         if let Take::Get(tag) = reserving.take {
-            consumer.browse = self.queues.get(&id).map(|queue| Browse::of_one(queue, tag));
+            consumer.browse = self.state.queues.get(&id).map(|queue| Browse::of_one(queue, tag));
         }
         consumer.reserving = Some(Box::new(reserving));
     }
@@ -163,26 +164,28 @@ impl Partition {
     /// A reserve that was just begun and has got nothing waits, unless it is not to.
     fn end_or_wait(&mut self, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) {
         let is_fetching = self.has_more_coming(id, key);
-        let Some(reserving) = self.consumers.get(&key).and_then(|consumer| consumer.reserving.as_ref())
+        let Some(reserving) =
+            self.leader.delivery.consumers.get(&key).and_then(|consumer| consumer.reserving.as_ref())
         else {
             return;
         };
         match (reserving.is_overdue, is_fetching) {
             (true, true) => {}
             (true, false) => self.finish_reserve(key, effects),
-            (false, _) => drop(self.leases.reserves.waits.insert((reserving.until_ms, key))),
+            (false, _) => drop(self.leader.leasing.reserves.waits.insert((reserving.until_ms, key))),
         }
     }
 
     /// Whether the consumer stands for a reserve.
     pub(crate) fn is_reserving(&self, key: ConsumerKey) -> bool {
         key.number & RESERVE_NUMBER != 0
-            && self.consumers.get(&key).is_some_and(|consumer| consumer.reserving.is_some())
+            && self.leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.reserving.is_some())
     }
 
     /// Whether the consumer looks only at what waits for consumers.
     pub(crate) fn peeks(&self, key: ConsumerKey) -> bool {
-        let reserving = self.consumers.get(&key).and_then(|consumer| consumer.reserving.as_ref());
+        let reserving =
+            self.leader.delivery.consumers.get(&key).and_then(|consumer| consumer.reserving.as_ref());
         reserving.is_some_and(|reserving| reserving.take == Take::Peek)
     }
 
@@ -195,7 +198,7 @@ impl Partition {
         message: Message,
     ) -> bool {
         self.spend_credit(key);
-        let Some(take) = self.consumers.get_mut(&key).and_then(|consumer| {
+        let Some(take) = self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| {
             if let Some(browse) = &mut consumer.browse {
                 browse.pass(tag);
             }
@@ -211,7 +214,7 @@ impl Partition {
             }
             Take::Delete => {
                 ended = self.take_group(id, key, &message).ended;
-                self.set_state(id, tag, State::Leaving);
+                self.set_state(id, tag, EntryState::Leaving);
             }
             Take::Peek | Take::Get(_) => {}
         }
@@ -222,10 +225,10 @@ impl Partition {
             self.entry(id, tag).map_or(0, |entry| entry.failed_deliveries + entry.uncounted_deliveries);
         let deliveries = deliveries + u32::from(take == Take::Delete);
         let bytes = message.bytes.len() as u64;
-        let Some(consumer) = self.consumers.get_mut(&key) else { return ended };
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return ended };
         let Some(reserving) = &mut consumer.reserving else { return ended };
         if reserving.taken.is_empty() {
-            self.leases.reserves.fed.push(key);
+            self.leader.leasing.reserves.fed.push(key);
         }
         reserving.taken.push(Reserved { queue: id, tag, lease, deliveries, message });
         reserving.bytes += bytes;
@@ -237,8 +240,8 @@ impl Partition {
 
     /// The entry is leased from now on; the log learns it with the rest of the batch.
     fn lease_entry(&mut self, id: QueueId, tag: EntryTag, lasts_ms: u64, message: &Message) -> LeaseId {
-        self.leases.given += 1;
-        let lease = LeaseId::before_first(self.settings.incarnation).plus(self.leases.given);
+        self.leader.leasing.given += 1;
+        let lease = LeaseId::before_first(self.settings.incarnation).plus(self.leader.leasing.given);
         let end = LeaseEnd { wall_ms: self.wall_ms().saturating_add(lasts_ms), lasts_ms };
         let group = message.group().map(|group| group.id.clone());
         self.begin_lease(id, tag, (Some(lease), end), group);
@@ -255,45 +258,48 @@ impl Partition {
 
     /// A browse that is over is answered, if it is a reserve's.
     pub(crate) fn has_looked_at_all(&mut self, key: ConsumerKey) -> bool {
-        let Some(consumer) = self.consumers.get(&key) else { return false };
+        let Some(consumer) = self.leader.delivery.consumers.get(&key) else { return false };
         let Some(reserving) = &consumer.reserving else { return false };
         if reserving.taken.is_empty() {
-            self.leases.reserves.fed.push(key);
+            self.leader.leasing.reserves.fed.push(key);
         }
         true
     }
 
     /// Whether the reserve may get more without anything else happening: bodies are on their way, or it has not looked at all.
     fn has_more_coming(&self, id: QueueId, key: ConsumerKey) -> bool {
-        let Some(consumer) = self.consumers.get(&key).filter(|consumer| 0 < consumer.credit) else {
+        let Some(consumer) = self.leader.delivery.consumers.get(&key).filter(|consumer| 0 < consumer.credit)
+        else {
             return false;
         };
         match &consumer.browse {
             Some(browse) => !browse.is_over,
-            None => self.queues.get(&id).is_some_and(|queue| queue.fetching),
+            None => self.state.queues.get(&id).is_some_and(|queue| queue.fetching),
         }
     }
 
     /// Answers the reserves that got something, unless bodies of more are on their way.
     pub(crate) fn finish_fed(&mut self, effects: &mut Vec<Effect>) {
         let mut keep = Vec::new();
-        for key in std::mem::take(&mut self.leases.reserves.fed) {
-            let Some(consumer) = self.consumers.get(&key) else { continue };
+        for key in std::mem::take(&mut self.leader.leasing.reserves.fed) {
+            let Some(consumer) = self.leader.delivery.consumers.get(&key) else { continue };
             match self.has_more_coming(consumer.queue, key) {
                 true => keep.push(key),
                 false => self.finish_reserve(key, effects),
             }
         }
-        self.leases.reserves.fed.append(&mut keep);
+        self.leader.leasing.reserves.fed.append(&mut keep);
     }
 
     /// Those whose time was over while bodies were on their way: these are here, or cannot be read.
     pub(crate) fn finish_overdue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        let Some(queue) = self.queues.get(&id).filter(|queue| !queue.fetching && 0 < queue.reserves) else {
+        let Some(queue) = self.state.queues.get(&id).filter(|queue| !queue.fetching && 0 < queue.reserves)
+        else {
             return;
         };
         let overdue = |key: &ConsumerKey| {
-            let reserving = self.consumers.get(key).and_then(|consumer| consumer.reserving.as_ref());
+            let reserving =
+                self.leader.delivery.consumers.get(key).and_then(|consumer| consumer.reserving.as_ref());
             reserving.is_some_and(|reserving| reserving.is_overdue) && !self.has_more_coming(id, *key)
         };
         for key in queue.consumers.iter().copied().filter(overdue).collect::<Vec<_>>() {
@@ -303,13 +309,13 @@ impl Partition {
 
     /// Answers the reserves whose time is over.
     pub(crate) fn end_waits(&mut self, effects: &mut Vec<Effect>) {
-        while let Some((until_ms, key)) = self.leases.reserves.waits.first().copied() {
+        while let Some((until_ms, key)) = self.leader.leasing.reserves.waits.first().copied() {
             if self.now_ms < until_ms {
                 break;
             }
-            self.leases.reserves.waits.pop_first();
-            let Some(consumer) = self.consumers.get_mut(&key) else { continue };
-            let is_fetching = self.queues.get(&consumer.queue).is_some_and(|queue| queue.fetching);
+            self.leader.leasing.reserves.waits.pop_first();
+            let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { continue };
+            let is_fetching = self.state.queues.get(&consumer.queue).is_some_and(|queue| queue.fetching);
             match &mut consumer.reserving {
                 Some(reserving) if is_fetching => reserving.is_overdue = true,
                 Some(_) => self.finish_reserve(key, effects),
@@ -320,7 +326,7 @@ impl Partition {
 
     /// The reserve ends: its client is answered once the log has what it took.
     fn finish_reserve(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         let (id, Some(reserving)) = (consumer.queue, consumer.reserving.take()) else { return };
         self.forget_reserve(id, key, reserving.until_ms);
         self.remove_consumer(key, Delivered::None, effects);
@@ -343,8 +349,8 @@ impl Partition {
     }
 
     fn forget_reserve(&mut self, id: QueueId, key: ConsumerKey, until_ms: u64) {
-        self.leases.reserves.waits.remove(&(until_ms, key));
-        if let Some(queue) = self.queues.get_mut(&id) {
+        self.leader.leasing.reserves.waits.remove(&(until_ms, key));
+        if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.reserves = queue.reserves.saturating_sub(1);
         }
     }
@@ -411,7 +417,12 @@ impl Partition {
     pub(crate) fn take_back_reserved(&mut self, answering: &Answering) -> Vec<QueueId> {
         let mut touched = self.give_back_all(&answering.settlements);
         for message in &answering.messages {
-            if self.leases.get(message.queue, message.tag).is_some_and(|lease| lease.id == message.lease) {
+            if self
+                .state
+                .leases
+                .get(message.queue, message.tag)
+                .is_some_and(|lease| lease.id == message.lease)
+            {
                 self.end_lease(message.queue, message.tag);
                 touched.push(message.queue);
             }
@@ -431,7 +442,7 @@ impl Partition {
                 self.end_lease(id, tag);
             } else if reserving.take == Take::Delete {
                 if let Some(sought) = self.entry(id, tag).map(|entry| Sought::from(&*entry)) {
-                    self.bodies.unpin(sought);
+                    self.state.bodies.unpin(sought);
                 }
                 self.give_back(id, tag);
             }
@@ -446,7 +457,7 @@ impl Partition {
         queue: &Destination,
         effects: &mut Vec<Effect>,
     ) {
-        self.leases.reserves.waits.remove(&(reserving.until_ms, key));
+        self.leader.leasing.reserves.waits.remove(&(reserving.until_ms, key));
         self.reply(key.connection, reserving.ticket, Err(Refusal::NoSuchQueue(queue.clone())), effects);
     }
 
@@ -458,9 +469,10 @@ impl Partition {
         ticket: Ticket,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(queue) = self.own_queue(queue).and_then(|id| self.queues.get(&id)) else { return };
+        let Some(queue) = self.own_queue(queue).and_then(|id| self.state.queues.get(&id)) else { return };
         let asked = |key: &ConsumerKey| {
-            let reserving = self.consumers.get(key).and_then(|consumer| consumer.reserving.as_ref());
+            let reserving =
+                self.leader.delivery.consumers.get(key).and_then(|consumer| consumer.reserving.as_ref());
             key.connection == connection && reserving.is_some_and(|reserving| reserving.ticket == ticket)
         };
         if let Some(key) = queue.consumers.iter().copied().find(asked) {

@@ -17,7 +17,7 @@ impl Partition {
     /// Full pages that are not written as they are now. What is done from here on may add to them: that is left to
     /// [`Partition::snapshot`].
     pub fn unwritten_pages(&self) -> UnwrittenPages {
-        let queues = self.queues.values().filter(|queue| !queue.id.is_volatile());
+        let queues = self.state.queues.values().filter(|queue| !queue.id.is_volatile());
         let lanes =
             queues.flat_map(|queue| queue.lanes.iter().map(|(number, lane)| (queue.id, number, lane)));
         let durable = lanes.filter(|(_, number, _)| !number.is_volatile());
@@ -33,7 +33,7 @@ impl Partition {
         let mut entries = 0;
         while let Some((id, number, page)) = unwritten.0.pop() {
             // It may be gone, or folded, by now.
-            if let Some(lane) = self.queues.get(&id).and_then(|queue| queue.lanes.get(number)) {
+            if let Some(lane) = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(number)) {
                 self.written_page(lane, page);
                 entries += lane.page_entries();
             }

@@ -220,7 +220,7 @@ impl Partition {
                 self.piece_stored((connection, upload), (index, bytes), ticket, effects);
             }
             Completion::Declared { queue } => {
-                let waiting = self.waiting.take_for_queue(&queue);
+                let waiting = self.leader.intake.waiting.take_for_queue(&queue);
                 self.resume(waiting, effects);
             }
             Completion::Settled { answer, .. } => self.answer(answer, Ok(()), effects),
@@ -241,7 +241,7 @@ impl Partition {
             Completion::Withdrawn { id } => self.withdrawn(id, effects),
             Completion::Ended { id } => self.tell(id.coordinator, Peer::Done { id }, effects),
             Completion::Subscribed { name } => {
-                let waiting = self.waiting.take_for_subscription(&name);
+                let waiting = self.leader.intake.waiting.take_for_subscription(&name);
                 if let Some(Event::Attach(attach)) = waiting.first() {
                     self.begin_subscription(attach, effects);
                 }
@@ -250,12 +250,12 @@ impl Partition {
             }
             Completion::Deleted { address, answer } => {
                 self.answer(Some(answer), Ok(()), effects);
-                let waiting = self.waiting.take_for_queue(&address);
+                let waiting = self.leader.intake.waiting.take_for_queue(&address);
                 self.resume(waiting, effects);
             }
             Completion::Unsubscribed { name, answer } => {
                 self.answer(answer, Ok(()), effects);
-                let waiting = self.waiting.take_for_subscription(&name);
+                let waiting = self.leader.intake.waiting.take_for_subscription(&name);
                 self.resume(waiting, effects);
             }
             Completion::Resent(publish) => self.resent(*publish, effects),
@@ -273,7 +273,7 @@ impl Partition {
 
     /// Every outstanding proposal failed: each waiter is told, and nothing of it happened.
     pub(crate) fn proposals_failed(&mut self, reason: &str, effects: &mut Vec<Effect>) {
-        let mut failed: Vec<Completion> = self.proposals.drain(..).collect();
+        let mut failed: Vec<Completion> = self.leader.log.pending.drain(..).collect();
         let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
         self.fail_searches(reason, effects);
         // Nothing is served before all has come back: else a later message could be sent ahead of an earlier one.
@@ -297,8 +297,8 @@ impl Partition {
                 self.return_to_holders(settlements, std::mem::take(volatile))
             }
             Completion::Prepared { id, settlements } => {
-                self.branches.held_by_prepared.end(*id);
-                let volatile = self.prepared_volatile.remove(id).unwrap_or_default();
+                self.leader.transactions.branches.held_by_prepared.end(*id);
+                let volatile = self.leader.transactions.prepared_volatile.remove(id).unwrap_or_default();
                 self.return_to_holders(settlements, volatile)
             }
             _ => Vec::new(),
@@ -321,7 +321,9 @@ impl Partition {
             }
             Completion::Bound { queue } => self.bind_failed(queue),
             Completion::Declared { queue } => self.queue_failed(&queue, refusal, effects),
-            Completion::Settled { settlements, answer: None } => self.unsaved.extend(settlements),
+            Completion::Settled { settlements, answer: None } => {
+                self.leader.settling.unsaved.extend(settlements)
+            }
             Completion::Settled { answer, .. } => self.answer(answer, no(), effects),
             Completion::Transacted { shares, answer, .. } => {
                 self.shares_ended(shares, false, effects);
@@ -334,18 +336,18 @@ impl Partition {
                 self.decision_failed(id, refusal, effects);
             }
             Completion::Subscribed { name } => {
-                let waiting = self.waiting.take_for_subscription(&name);
+                let waiting = self.leader.intake.waiting.take_for_subscription(&name);
                 self.refuse_waiting(waiting, refusal, effects);
             }
             // It is there as before, for whoever waits.
             Completion::Deleted { address, answer } => {
                 self.answer(Some(answer), no(), effects);
-                let waiting = self.waiting.take_for_queue(&address);
+                let waiting = self.leader.intake.waiting.take_for_queue(&address);
                 self.resume(waiting, effects);
             }
             Completion::Unsubscribed { name, answer } => {
                 self.answer(answer, no(), effects);
-                let waiting = self.waiting.take_for_subscription(&name);
+                let waiting = self.leader.intake.waiting.take_for_subscription(&name);
                 self.resume(waiting, effects);
             }
             Completion::Resent(publish) => self.resend_failed(&publish, refusal, effects),
@@ -367,11 +369,11 @@ impl Partition {
 
     /// Whether the disk has room; when it has again, what had to wait is proposed again.
     pub(crate) fn space(&mut self, ample: bool, effects: &mut Vec<Effect>) {
-        self.space_ample = ample;
+        self.leader.log.space_ample = ample;
         if !ample {
             return;
         }
-        let settlements = std::mem::take(&mut self.unsaved);
+        let settlements = std::mem::take(&mut self.leader.settling.unsaved);
         if !settlements.is_empty() {
             let command = postroad_model::Command::Settle(settlements.clone());
             let completion = Completion::Settled { settlements, answer: None };

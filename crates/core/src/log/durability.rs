@@ -65,7 +65,7 @@ impl Partition {
     }
 
     fn wanted_by_bound(&self, topic: &Destination) -> Option<Durability> {
-        let bounds = self.addresses.bounds(topic);
+        let bounds = self.state.addresses.bounds(topic);
         if !self.settings.policies.any_weaker_durability() {
             return bounds.iter().any(|bound| bound.has_durable()).then_some(Durability::Sync);
         }
@@ -74,7 +74,7 @@ impl Partition {
     }
 
     fn wanted_by_queue(&self, queue: QueueId) -> Option<Durability> {
-        let queue = self.queues.get(&queue)?;
+        let queue = self.state.queues.get(&queue)?;
         Some(self.settings.policies.durability_of(&queue.source))
     }
 }

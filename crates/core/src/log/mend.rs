@@ -90,13 +90,13 @@ impl Mending {
 
     /// The next record that is there comes behind `last`: those between are lost.
     pub fn lose(&mut self, last: Position) {
-        let first = self.partition.applied.map_or(Position::FIRST, Position::next);
+        let first = self.partition.state.applied.map_or(Position::FIRST, Position::next);
         if last < first {
             return;
         }
         self.certain.get_or_insert_with(|| lanes_of(&self.partition));
         self.lost.push(first..=last);
-        self.partition.applied = Some(last);
+        self.partition.state.applied = Some(last);
     }
 
     /// Applies the record behind the last one, as far as it is certain what it means.
@@ -139,7 +139,9 @@ impl Mending {
             }
             // The job's own record is lost, but what it sends is here.
             Command::Fire { due, sent, .. } if self.is_lost(due.position) => Command::Enqueue(sent),
-            Command::Commit { id } | Command::Abort { id } if !self.partition.prepared.contains_key(&id) => {
+            Command::Commit { id } | Command::Abort { id }
+                if !self.partition.state.prepared.contains_key(&id) =>
+            {
                 self.doubts.transactions += 1;
                 command
             }
@@ -156,7 +158,7 @@ impl Mending {
             settlements.into_iter().partition(|settlement| self.is_certain(settlement.queue, settlement.tag));
         for settlement in doubtful {
             let known = self.certain.as_ref().is_some_and(|certain| certain.contains_key(&settlement.queue));
-            let queue = self.partition.queues.get(&settlement.queue).filter(|_| known);
+            let queue = self.partition.state.queues.get(&settlement.queue).filter(|_| known);
             let queue = queue.map(|queue| queue.source.clone());
             *self.doubts.settlements.entry(queue).or_default() += 1;
         }
@@ -177,7 +179,7 @@ impl Mending {
     /// Behind the last record: the messages of jobs that are on shelves, all of which end here. Each is to be put back: its own record says
     /// when it is due, so nothing is asked of the records of shelves.
     pub fn take_shelved(&mut self) -> Vec<MessageRow> {
-        std::mem::take(&mut self.partition.jobs.shelves).keys.rows().collect()
+        std::mem::take(&mut self.partition.state.jobs.shelves).keys.rows().collect()
     }
 
     /// A message of [`Mending::take_shelved`], with so many bytes; `None` if its record is not there.
@@ -196,17 +198,17 @@ impl Mending {
     pub fn end(mut self, is_there: impl Fn(Position) -> bool) -> Mended {
         self.drop_entries(&is_there);
         self.drop_jobs(&is_there);
-        let mut prepared = std::mem::take(&mut self.partition.prepared);
+        let mut prepared = std::mem::take(&mut self.partition.state.prepared);
         for share in prepared.values_mut() {
             share.settlements.retain(|end| self.partition.entry(end.queue, end.tag).is_some());
         }
-        self.partition.prepared = prepared;
+        self.partition.state.prepared = prepared;
         Mended { partition: self.partition, lost: self.messages, doubts: self.doubts }
     }
 
     fn drop_entries(&mut self, is_there: &impl Fn(Position) -> bool) {
         let mut ending = Vec::new();
-        let mut queues: Vec<&Queue> = self.partition.queues.values().collect();
+        let mut queues: Vec<&Queue> = self.partition.state.queues.values().collect();
         queues.sort_unstable_by_key(|queue| queue.id);
         for queue in queues {
             for (number, sequence, key, body_bytes) in entries_of(&self.partition, queue) {
@@ -228,19 +230,19 @@ impl Mending {
 
     /// Whether every piece of a large body is there; a body that came whole has none.
     fn has_pieces(&self, key: MessageKey, is_there: &impl Fn(Position) -> bool) -> bool {
-        let chunks = self.partition.bodies.headers(key).and_then(|(message, _)| message.chunks());
+        let chunks = self.partition.state.bodies.headers(key).and_then(|(message, _)| message.chunks());
         chunks.is_none_or(|chunks| chunks.iter().all(|(position, _)| is_there(position)))
     }
 
     /// Messages of prepared transactions: whoever commits could not deliver them.
     fn drop_shares(&mut self, is_there: &impl Fn(Position) -> bool) {
         let lost = &mut self.messages;
-        let mut prepared = std::mem::take(&mut self.partition.prepared);
+        let mut prepared = std::mem::take(&mut self.partition.state.prepared);
         for share in prepared.values_mut() {
             share.sends.retain(|(key, to)| {
                 let found = lost_message(*key, is_there);
                 if let Some((position, ordinal)) = found {
-                    let body_bytes = self.partition.bodies.headers(*key).map_or(0, |(_, bytes)| bytes);
+                    let body_bytes = self.partition.state.bodies.headers(*key).map_or(0, |(_, bytes)| bytes);
                     let (queue, subscription, holder) = (Some(to.clone()), None, Holder::Transaction);
                     lost.push(LostMessage { queue, subscription, position, ordinal, body_bytes, holder });
                     self.partition.put_down(*key, &mut Vec::new());
@@ -257,11 +259,11 @@ impl Mending {
                 found.is_none()
             });
         }
-        self.partition.prepared = prepared;
+        self.partition.state.prepared = prepared;
     }
 
     fn drop_jobs(&mut self, is_there: &impl Fn(Position) -> bool) {
-        let jobs = self.partition.jobs.iter().filter(|(due, ..)| !is_there(due.position));
+        let jobs = self.partition.state.jobs.iter().filter(|(due, ..)| !is_there(due.position));
         let gone: Vec<_> = jobs.map(|(due, job, _)| (due, job)).collect();
         let jobs: Vec<Due> = gone.iter().map(|(due, _)| *due).collect();
         self.partition.apply_unschedule(&jobs, &mut Vec::new());
@@ -283,7 +285,7 @@ fn lost_message(key: MessageKey, is_there: &impl Fn(Position) -> bool) -> Option
 
 /// Every durable lane of every durable queue, with its next sequence.
 fn lanes_of(partition: &Partition) -> Lanes {
-    let durable = partition.queues.values().filter(|queue| !queue.id.is_volatile());
+    let durable = partition.state.queues.values().filter(|queue| !queue.id.is_volatile());
     let lanes = durable.map(|queue| {
         let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
         (queue.id, lanes.map(|(number, lane)| (number.0, lane.next_sequence())).collect())
@@ -298,7 +300,7 @@ fn entries_of<'p>(
 ) -> impl Iterator<Item = (LaneNumber, u64, MessageKey, u64)> + 'p {
     queue.lanes.iter().flat_map(move |(number, lane)| {
         let open = lane.iter().map(move |(sequence, entry)| {
-            let bytes = partition.bodies.headers(entry.key).map_or(0, |(_, bytes)| bytes);
+            let bytes = partition.state.bodies.headers(entry.key).map_or(0, |(_, bytes)| bytes);
             (number, sequence, entry.key, bytes)
         });
         let folded = lane.folded_pages().flat_map(|page| page.entries()).map(move |folded| {

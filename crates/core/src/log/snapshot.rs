@@ -19,7 +19,7 @@ use crate::intake::audit::{Audit, Producer, Window, Windows};
 use crate::log::reader::Reader;
 use crate::log::record::{RecordError, Writer};
 use crate::memory::folding::folded_pages;
-use crate::queue::{Entry, Folded, Lane, LaneNumber, Load, Page, Queue, Span, State, tag};
+use crate::queue::{Entry, EntryState, Folded, Lane, LaneNumber, Load, Page, Queue, Span, tag};
 use crate::schedule::{Chunk, Job, Shelf, WORDS};
 use crate::settings::Settings;
 use crate::transaction::{Prepared, Promised};
@@ -72,7 +72,8 @@ pub struct HeldEntry<'p> {
 impl Partition {
     /// What all durable queues hold, queue by queue, in each lane in order.
     pub fn durable_entries(&self) -> impl Iterator<Item = HeldEntry<'_>> {
-        let mut queues: Vec<&Queue> = self.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
+        let mut queues: Vec<&Queue> =
+            self.state.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
         queues.sort_unstable_by_key(|queue| queue.id);
         queues.into_iter().flat_map(move |queue| {
             let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
@@ -92,7 +93,7 @@ impl Partition {
         };
         match span {
             Span::Open(entry) => {
-                let found = self.bodies.headers(entry.key);
+                let found = self.state.bodies.headers(entry.key);
                 let found = found.map(|(headers, body_bytes)| {
                     held(entry.key, headers.clone(), body_bytes, entry.failed_deliveries)
                 });
@@ -117,8 +118,9 @@ impl Partition {
     /// takes neither time nor memory.
     pub fn snapshot_pieces(&self) -> Snapshot {
         let mut out = Writer::default();
-        out.u8(VERSION).u64(self.applied.map_or(0, Position::get)).u64(self.next_queue);
-        let mut queues: Vec<&Queue> = self.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
+        out.u8(VERSION).u64(self.state.applied.map_or(0, Position::get)).u64(self.state.next_queue);
+        let mut queues: Vec<&Queue> =
+            self.state.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
         queues.sort_unstable_by_key(|queue| queue.id);
         let parts: Vec<_> = queues.iter().map(|queue| (*queue, self.lanes_of(queue))).collect();
         let lanes = || parts.iter().flat_map(|(_, lanes)| lanes);
@@ -129,7 +131,7 @@ impl Partition {
             out.headers(message, *bytes);
         });
         out.list(&parts, |out, (queue, lanes)| write_queue(out, queue, lanes));
-        let prepared: Vec<_> = self.prepared.iter().collect();
+        let prepared: Vec<_> = self.state.prepared.iter().collect();
         out.list(&prepared, |out, (id, prepared)| {
             out.transaction(**id).settlements(&prepared.settlements);
             out.list(&prepared.sends, |out, (key, to)| {
@@ -137,18 +139,18 @@ impl Partition {
                 out.destination(to);
             });
         });
-        let decided: Vec<_> = self.decided.iter().collect();
+        let decided: Vec<_> = self.state.decided.iter().collect();
         out.list(&decided, |out, (id, participants)| {
             out.transaction(**id).participants(participants);
         });
-        let promised: Vec<_> = self.branches.promised().collect();
+        let promised: Vec<_> = self.state.branches.promised().collect();
         out.list(&promised, |out, (branch, promised)| {
             out.branch(branch).transaction(promised.id).participants(&promised.participants);
         });
         out.list(&bindings(&queues), |out, binding| {
             out.binding(binding);
         });
-        for generation in self.audit.generations() {
+        for generation in self.state.audit.generations() {
             out.list(&generation, |out, (producer, windows)| {
                 out.u64(UserKey::number(producer.user));
                 out.u64(producer.id as u64).u64((producer.id >> 64) as u64);
@@ -157,12 +159,12 @@ impl Partition {
             });
         }
         self.write_jobs(&mut out);
-        let overruled: Vec<_> = self.branches.all_overruled().collect();
+        let overruled: Vec<_> = self.state.branches.all_overruled().collect();
         out.list(&overruled, |out, (branch, committed)| {
             out.branch(branch).u8(u8::from(*committed));
         });
-        out.list(&self.uploads.scheduled().collect::<Vec<_>>(), |out, (key, chunks)| {
-            write_key(out, *key);
+        out.list(&self.state.scheduled_bodies.iter().collect::<Vec<_>>(), |out, (key, chunks)| {
+            write_key(out, **key);
             out.chunks(chunks);
         });
         self.write_shelves(&mut out);
@@ -198,27 +200,28 @@ impl Partition {
         lanes: impl Iterator<Item = &'p WrittenLane<'p>>,
     ) -> Vec<(MessageKey, &Message, u64)> {
         let entries = lanes.flat_map(|lane| lane.entries.iter().map(|(_, entry)| entry.key));
-        let prepared = self.prepared.values().flat_map(|prepared| prepared.sends.iter().map(|(key, _)| *key));
+        let prepared =
+            self.state.prepared.values().flat_map(|prepared| prepared.sends.iter().map(|(key, _)| *key));
         let mut keys: Vec<MessageKey> = entries.chain(prepared).collect();
         keys.sort_unstable();
         keys.dedup();
         let message = |key: MessageKey| {
-            let (headers, body_bytes) = self.bodies.headers(key)?;
+            let (headers, body_bytes) = self.state.bodies.headers(key)?;
             Some((key, headers, body_bytes))
         };
         keys.into_iter().filter_map(message).collect()
     }
 
     fn write_jobs(&self, out: &mut Writer) {
-        out.list(&self.jobs.waiting.pages(), |out, (folded, jobs)| {
+        out.list(&self.state.jobs.waiting.pages(), |out, (folded, jobs)| {
             out.kept_blob(folded).list(jobs, |out, (due, job)| {
                 out.due(*due).u32(job.bytes).u64(job.name);
             });
         });
-        out.list(&self.jobs.repeating(), |out, (due, again)| {
+        out.list(&self.state.jobs.repeating(), |out, (due, again)| {
             out.due(*due).again(again);
         });
-        let scheduled = self.prepared.iter().flat_map(|(id, prepared)| {
+        let scheduled = self.state.prepared.iter().flat_map(|(id, prepared)| {
             prepared.scheduled.iter().map(move |(key, bytes, schedule)| (*id, *key, *bytes, schedule))
         });
         out.list(&scheduled.collect::<Vec<_>>(), |out, (id, key, bytes, schedule)| {
@@ -229,17 +232,20 @@ impl Partition {
     }
 
     fn write_shelves(&self, out: &mut Writer) {
-        out.list(&self.jobs.shelves.iter().collect::<Vec<_>>(), |out, shelf| {
+        out.list(&self.state.jobs.shelves.iter().collect::<Vec<_>>(), |out, shelf| {
             out.u64(shelf.position.get()).due(shelf.first).due(shelf.last).u32(shelf.jobs).u32(shelf.bytes);
         });
-        out.list(&self.jobs.shelves.keys.chunks().collect::<Vec<_>>(), |out, ((ordinal, number), chunk)| {
-            out.u32(*ordinal).u64(*number).u64(chunk.body_bytes);
-            // Where all are here, as most often, one word says so.
-            let words = if chunk.bits == [u64::MAX; WORDS] { &[][..] } else { &chunk.bits[..] };
-            out.list(words, |out, word| {
-                out.u64(*word);
-            });
-        });
+        out.list(
+            &self.state.jobs.shelves.keys.chunks().collect::<Vec<_>>(),
+            |out, ((ordinal, number), chunk)| {
+                out.u32(*ordinal).u64(*number).u64(chunk.body_bytes);
+                // Where all are here, as most often, one word says so.
+                let words = if chunk.bits == [u64::MAX; WORDS] { &[][..] } else { &chunk.bits[..] };
+                out.list(words, |out, word| {
+                    out.u64(*word);
+                });
+            },
+        );
     }
 
     fn read_shelves(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
@@ -249,7 +255,7 @@ impl Partition {
         };
         for shelf in input.list(shelf)? {
             let number = shelf.position.get();
-            if !self.jobs.shelves.insert(shelf) {
+            if !self.state.jobs.shelves.insert(shelf) {
                 return Err(SnapshotError::Dangling { what: "place for shelf", number });
             }
         }
@@ -263,7 +269,7 @@ impl Partition {
                 what: "chunk of shelved messages",
                 number: number.1,
             })?;
-            self.jobs.shelves.keys.restore(number, Chunk { bits, body_bytes });
+            self.state.jobs.shelves.keys.restore(number, Chunk { bits, body_bytes });
         }
         Ok(())
     }
@@ -272,8 +278,11 @@ impl Partition {
         out.list(&self.leaving().collect::<Vec<_>>(), |out, (queue, to)| {
             out.destination(queue).u16(to.0);
         });
-        let moved =
-            self.prepared.iter().flat_map(|(id, prepared)| prepared.moved.iter().map(move |of| (*id, of)));
+        let moved = self
+            .state
+            .prepared
+            .iter()
+            .flat_map(|(id, prepared)| prepared.moved.iter().map(move |of| (*id, of)));
         out.list(&moved.collect::<Vec<_>>(), |out, (id, (key, failed_deliveries))| {
             out.transaction(*id);
             write_key(out, **key);
@@ -282,7 +291,7 @@ impl Partition {
     }
 
     fn write_leases(&self, out: &mut Writer, queues: &[&Queue]) {
-        out.list(&self.leases.durable().collect::<Vec<_>>(), |out, (queue, tag, lease)| {
+        out.list(&self.state.leases.durable().collect::<Vec<_>>(), |out, (queue, tag, lease)| {
             out.u64(queue.0).u64(tag.0).lease(lease.id).lease_end(lease.end);
         });
         let options = queues.iter().filter_map(|queue| Some((queue.id, queue.options.as_ref()?)));
@@ -297,7 +306,7 @@ impl Partition {
             Ok((entry, (input.lease()?, input.lease_end()?)))
         };
         for ((queue, tag), lease) in input.list(lease)? {
-            let is_there = self.entry(queue, tag).is_some_and(|entry| entry.state == State::Ready);
+            let is_there = self.entry(queue, tag).is_some_and(|entry| entry.state == EntryState::Ready);
             // A prepared transaction that deletes it has it already.
             if is_there {
                 let group = self.group_of(queue, tag);
@@ -305,7 +314,7 @@ impl Partition {
             }
         }
         for (id, options) in input.list(|input| Ok((QueueId(input.u64()?), input.queue_options()?)))? {
-            let queue = self.queues.get_mut(&id);
+            let queue = self.state.queues.get_mut(&id);
             let queue = queue.ok_or(SnapshotError::Dangling { what: "queue of options", number: id.0 })?;
             queue.options = Some(Box::new(options));
         }
@@ -318,7 +327,7 @@ impl Partition {
         }
         let moved = input.list(|input| Ok((input.transaction()?, read_key(input)?, input.u32()?)))?;
         for (id, key, failed_deliveries) in moved {
-            let prepared = self.prepared.get_mut(&id);
+            let prepared = self.state.prepared.get_mut(&id);
             let what = "transaction of moved message";
             let prepared = prepared.ok_or(SnapshotError::Dangling { what, number: id.number })?;
             prepared.moved.insert(key, failed_deliveries);
@@ -330,11 +339,11 @@ impl Partition {
         let job =
             |input: &mut Reader<'_>| Ok((input.due()?, Job { bytes: input.u32()?, name: input.u64()? }));
         let pages = input.list(|input| Ok((input.blob()?, input.list(job)?)))?;
-        self.jobs.restore(pages, input.list(|input| Ok((input.due()?, input.again()?)))?)?;
+        self.state.jobs.restore(pages, input.list(|input| Ok((input.due()?, input.again()?)))?)?;
         let scheduled = input
             .list(|input| Ok((input.transaction()?, (read_key(input)?, input.u64()?, input.schedule()?))))?;
         for (id, scheduled) in scheduled {
-            let prepared = self.prepared.get_mut(&id);
+            let prepared = self.state.prepared.get_mut(&id);
             let what = "transaction of scheduled message";
             prepared.ok_or(SnapshotError::Dangling { what, number: id.number })?.scheduled.push(scheduled);
         }
@@ -364,11 +373,11 @@ impl Partition {
         if found != VERSION {
             return Err(SnapshotError::Version { found, known: VERSION });
         }
-        partition.applied = Position::new(input.u64()?);
-        partition.next_queue = input.u64()?;
+        partition.state.applied = Position::new(input.u64()?);
+        partition.state.next_queue = input.u64()?;
         input.each(|input| -> Result<(), RecordError> {
             let (key, (message, bytes)) = (read_key(input)?, input.headers()?);
-            partition.bodies.insert_absent(key, message, bytes);
+            partition.state.bodies.insert_absent(key, message, bytes);
             Ok(())
         })?;
         input.each(|input| partition.read_queue(input))?;
@@ -376,29 +385,29 @@ impl Partition {
         for (id, prepared) in &prepared {
             partition.claim_prepared(*id, prepared)?;
         }
-        partition.bodies.forget_unreferred();
+        partition.state.bodies.forget_unreferred();
         partition.restore_folded();
         for (id, prepared) in prepared {
             partition.restore_prepared(id, prepared)?;
         }
         let decided = input.list(|input| Ok((input.transaction()?, input.participants()?)))?;
-        partition.decided = decided.into_iter().collect();
+        partition.state.decided = decided.into_iter().collect();
         for (branch, promised) in input.list(|input| Ok((input.branch()?, read_promised(input)?)))? {
-            partition.branches.promise(branch, promised);
+            partition.state.branches.promise(branch, promised);
         }
         for (binding, number) in input.list(Reader::binding)?.into_iter().zip(0..) {
-            if partition.addresses.get(&binding.queue).is_none() {
+            if partition.state.addresses.get(&binding.queue).is_none() {
                 return Err(SnapshotError::Dangling { what: "queue of binding", number });
             }
             partition.apply_bind(binding);
         }
-        partition.audit = Audit::restore([input.list(read_producer)?, input.list(read_producer)?]);
+        partition.state.audit = Audit::restore([input.list(read_producer)?, input.list(read_producer)?]);
         partition.read_jobs(&mut input)?;
         for (branch, committed) in input.list(|input| Ok((input.branch()?, input.boolean("outcome")?)))? {
-            partition.branches.overrule(branch, committed);
+            partition.state.branches.overrule(branch, committed);
         }
         for (key, chunks) in input.list(|input| Ok((read_key(input)?, input.chunks()?)))? {
-            partition.uploads.schedule(key, Arc::new(chunks));
+            partition.state.scheduled_bodies.insert(key, Arc::new(chunks));
         }
         partition.read_shelves(&mut input)?;
         partition.read_moves(&mut input)?;
@@ -411,8 +420,8 @@ impl Partition {
     /// What the journal must keep: each message once, and each piece of a large one for each message that names it.
     pub fn live_messages(&self) -> impl Iterator<Item = MessageRow> {
         let own = |message: &Message, bytes: u64| bytes.saturating_sub(message.chunk_bytes());
-        let open = self.bodies.durable().map(move |(key, message, bytes)| (key, own(message, bytes)));
-        let prepared = self.prepared.values().flat_map(|prepared| &prepared.scheduled);
+        let open = self.state.bodies.durable().map(move |(key, message, bytes)| (key, own(message, bytes)));
+        let prepared = self.state.prepared.values().flat_map(|prepared| &prepared.scheduled);
         let prepared = prepared.map(|(key, bytes, _)| (*key, *bytes));
         let alone = open.chain(prepared).filter_map(|(key, body_bytes)| match key {
             MessageKey::Durable { position, ordinal } => {
@@ -421,50 +430,52 @@ impl Partition {
             MessageKey::Volatile(_) => None,
         });
         let later = self
+            .state
             .jobs
             .iter()
             .map(|(due, job, _)| MessageRow::of_one(due.position, due.ordinal, u64::from(job.bytes)));
-        let shelves = self.jobs.shelves.iter();
+        let shelves = self.state.jobs.shelves.iter();
         let shelves = shelves.map(|shelf| MessageRow::of_one(shelf.position, 0, u64::from(shelf.bytes)));
         alone
-            .chain(self.bodies.only_folded(folded_pages(self.queues.values())))
+            .chain(self.state.bodies.only_folded(folded_pages(self.state.queues.values())))
             .chain(later)
-            .chain(self.jobs.shelves.keys.rows())
+            .chain(self.state.jobs.shelves.keys.rows())
             .chain(shelves)
             .chain(self.live_pieces())
     }
 
     pub(crate) fn live_pieces(&self) -> impl Iterator<Item = MessageRow> {
-        let large = self.bodies.durable().filter_map(|(_, message, _)| message.chunks());
-        let large = large.chain(self.uploads.scheduled().map(|(_, chunks)| chunks));
+        let large = self.state.bodies.durable().filter_map(|(_, message, _)| message.chunks());
+        let large = large.chain(self.state.scheduled_bodies.values());
         large.flat_map(|chunks| chunks.iter()).map(|(chunk, bytes)| MessageRow::of_one(chunk, 0, bytes))
     }
 
     /// Messages of prepared transactions whose bodies a snapshot left on the disk. They must be read before anything is
     /// applied: which subscriptions take them may depend on what is in them.
     pub fn absent_prepared(&self) -> Vec<MessageKey> {
-        let keys = self.prepared.values().flat_map(|prepared| prepared.sends.iter().map(|(key, _)| *key));
-        keys.filter(|key| self.bodies.resident(*key).is_none()).collect()
+        let keys =
+            self.state.prepared.values().flat_map(|prepared| prepared.sends.iter().map(|(key, _)| *key));
+        keys.filter(|key| self.state.bodies.resident(*key).is_none()).collect()
     }
 
     /// Whether this message of a prepared transaction goes where it goes whatever is in it: to queues alone.
     pub fn is_prepared_for_queues(&self, key: MessageKey) -> bool {
-        let sends = self.prepared.values().flat_map(|prepared| &prepared.sends);
+        let sends = self.state.prepared.values().flat_map(|prepared| &prepared.sends);
         sends.filter(|(sent, _)| *sent == key).all(|(_, to)| to.kind == DestinationKind::Queue)
     }
 
     /// Gives a message its body back.
     pub fn restore_body(&mut self, key: MessageKey, message: Message) {
-        self.bodies.restore(key, message);
-        self.bodies.pin(key);
+        self.state.bodies.restore(key, message);
+        self.state.bodies.pin(key);
     }
 
     /// Counts what is in folded pages, and finds which of them still hold what others do.
     fn restore_folded(&mut self) {
-        self.bodies.restore_folded(folded_pages(self.queues.values()));
-        let lanes = self.queues.values_mut().flat_map(|queue| queue.lanes.iter_mut());
+        self.state.bodies.restore_folded(folded_pages(self.state.queues.values()));
+        let lanes = self.state.queues.values_mut().flat_map(|queue| queue.lanes.iter_mut());
         for page in lanes.flat_map(|(_, lane)| lane.folded_pages_mut()).filter(|page| page.is_shared()) {
-            page.set_shared(self.bodies.has_folds(page));
+            page.set_shared(self.state.bodies.has_folds(page));
         }
     }
 
@@ -477,7 +488,7 @@ impl Partition {
         match subscription {
             Some(subscription) => self.bind_subscription(queue, subscription),
             None => {
-                self.addresses.get_or_make(&source).bound.insert(id, None);
+                self.state.addresses.get_or_make(&source).bound.insert(id, None);
                 self.add_queue(queue);
             }
         }
@@ -511,7 +522,7 @@ impl Partition {
             let page = Page::read(&input.blob()?)?.shared(is_shared);
             // It may be out of memory from here on.
             let load = page.load();
-            Ok(Part::Page(self.bodies.keep_page(page, &self.settings), load))
+            Ok(Part::Page(self.state.bodies.keep_page(page, &self.settings), load))
         };
         parts.extend(input.list(kept)?);
         parts.sort_by_key(Part::first);
@@ -538,21 +549,21 @@ impl Partition {
         queue: &mut Queue,
         (sequence, failed_deliveries, key): OpenEntry,
     ) -> Result<(), SnapshotError> {
-        let message = self.bodies.claim(key);
+        let message = self.state.bodies.claim(key);
         let (place, message, bytes) =
             message.ok_or(SnapshotError::Dangling { what: "message of entry", number: sequence })?;
         queue.load.add(bytes);
         queue.counts.found += 1;
         let value = message.last_value().filter(|_| queue.keeps_last).cloned();
         begin_groups(queue, message.group().is_some());
-        self.expiries.insert(message.expires_at_ms, queue.id, tag(number.0, sequence));
+        self.state.expiries.insert(message.expires_at_ms, queue.id, tag(number.0, sequence));
         let stamp = queue.next_stamp;
         queue.next_stamp += 1;
         let lane = queue.lanes.get_or_make(number);
         if lane.folded(sequence).is_some() || lane.get(sequence).is_some() {
             return Err(RecordError::Page { what: "one of its sequences is taken" }.into());
         }
-        let state = State::Ready;
+        let state = EntryState::Ready;
         let entry = Entry { key, place, stamp, failed_deliveries, uncounted_deliveries: 0, state };
         lane.restore(sequence, entry);
         if let Some(value) = value {
@@ -573,7 +584,7 @@ impl Partition {
         queue.load.add_all(load);
         queue.counts.found += page.len();
         begin_groups(queue, page.has_groups());
-        self.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));
+        self.state.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));
         for folded in queue.keeps_last.then(|| page.entries()).into_iter().flatten() {
             let key = MessageKey::Durable { position: folded.position, ordinal: folded.ordinal };
             if let Some(value) = folded.headers.last_value() {
@@ -590,21 +601,21 @@ impl Partition {
     fn claim_prepared(&mut self, id: TransactionId, prepared: &Prepared) -> Result<(), SnapshotError> {
         let dangling = || SnapshotError::Dangling { what: "message of transaction", number: id.number };
         let mut sends = prepared.sends.iter();
-        sends.try_for_each(|(key, _)| self.bodies.claim(*key).map(drop).ok_or_else(dangling))
+        sends.try_for_each(|(key, _)| self.state.bodies.claim(*key).map(drop).ok_or_else(dangling))
     }
 
     fn restore_prepared(&mut self, id: TransactionId, prepared: Prepared) -> Result<(), SnapshotError> {
         // A queue that was deleted meanwhile, or a subscription that was ended, has taken its entries along.
         for settlement in &prepared.settlements {
-            if !self.queues.contains_key(&settlement.queue) {
+            if !self.state.queues.contains_key(&settlement.queue) {
                 continue;
             }
             let entry = self.entry(settlement.queue, settlement.tag);
             let number = settlement.tag.0;
             entry.ok_or(SnapshotError::Dangling { what: "entry of transaction", number })?;
-            self.set_state(settlement.queue, settlement.tag, State::Leaving);
+            self.set_state(settlement.queue, settlement.tag, EntryState::Leaving);
         }
-        self.prepared.insert(id, prepared);
+        self.state.prepared.insert(id, prepared);
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use postroad_model::{ConsumerKey, EntryTag, Message, MessageKey, QueueId};
 
 use crate::Partition;
 use crate::memory::folds::FOLDS_MAX;
-use crate::queue::{Entry, Folded, Lane, LaneNumber, Load, Page, Queue, ReadOn, State, tag, untag};
+use crate::queue::{Entry, EntryState, Folded, Lane, LaneNumber, Load, Page, Queue, ReadOn, tag, untag};
 use crate::settings::Settings;
 
 /// Pages that are folded in one attempt: it must not hold up everybody for long.
@@ -55,10 +55,10 @@ impl Partition {
         wanted: Range<u64>,
         within: Load,
     ) -> Option<Range<u64>> {
-        let lane = self.queues.get_mut(&id)?.lanes.get_mut(number)?;
+        let lane = self.state.queues.get_mut(&id)?.lanes.get_mut(number)?;
         let page = lane.take_folded(wanted.start)?;
-        self.bodies.remove_page(&page);
-        let era = self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+        self.state.bodies.remove_page(&page);
+        let era = self.state.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
         let (mut entries, is_shared) = (page.entries(), page.is_shared());
         let last = last_wanted(&entries, &wanted, within);
         let pages = lane.page_of(wanted.start)..lane.page_of(last) + lane.page_entries();
@@ -73,8 +73,8 @@ impl Partition {
                 let page = Page::of(block);
                 debug_assert!(page.is_some(), "they made a page with others");
                 let Some(page) = page else { continue };
-                self.expiries.insert_in(era, page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-                let page = self.bodies.keep_page(page.shared(is_shared), &self.settings);
+                self.state.expiries.insert_in(era, page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+                let page = self.state.bodies.keep_page(page.shared(is_shared), &self.settings);
                 let restored = lane.restore_folded(page);
                 debug_assert!(restored, "its place was its own until now");
             }
@@ -84,9 +84,9 @@ impl Partition {
             let Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes } =
                 folded;
             let key = MessageKey::Durable { position, ordinal };
-            self.expiries.insert_in(era, headers.expires_at_ms, id, tag(number.0, sequence));
-            let place = self.bodies.unfold(key, headers, body_bytes);
-            let state = State::Ready;
+            self.state.expiries.insert_in(era, headers.expires_at_ms, id, tag(number.0, sequence));
+            let place = self.state.bodies.unfold(key, headers, body_bytes);
+            let state = EntryState::Ready;
             let entry = Entry { key, place, stamp, failed_deliveries, uncounted_deliveries: 0, state };
             lane.restore(sequence, entry);
         }
@@ -96,7 +96,7 @@ impl Partition {
     /// Makes a wide page of the folded page of this sequence and those beside it, if all of them are folded, and a wider one of that
     /// and those beside it.
     fn widen(&mut self, id: QueueId, number: LaneNumber, sequence: u64) {
-        let Some(lane) = self.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) else {
+        let Some(lane) = self.state.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) else {
             return;
         };
         loop {
@@ -106,11 +106,15 @@ impl Partition {
             let wide = wide.shared(row.iter().any(|page| page.is_shared()));
             let mut era = None;
             for page in row {
-                era = era.or(self.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0)));
-                self.bodies.remove_page(page);
+                era = era.or(self.state.expiries.remove(
+                    page.first_expiry_ms(),
+                    id,
+                    tag(number.0, page.ends().0),
+                ));
+                self.state.bodies.remove_page(page);
             }
-            self.expiries.insert_in(era, wide.first_expiry_ms(), id, tag(number.0, wide.ends().0));
-            let wide = self.bodies.keep_page(wide, &self.settings);
+            self.state.expiries.insert_in(era, wide.first_expiry_ms(), id, tag(number.0, wide.ends().0));
+            let wide = self.state.bodies.keep_page(wide, &self.settings);
             lane.widen(wide);
         }
     }
@@ -126,7 +130,7 @@ impl Partition {
         if number.is_volatile() || id.is_volatile() || !self.is_short_of_memory() {
             return;
         }
-        let Some(queue) = self.queues.get(&id) else { return };
+        let Some(queue) = self.state.queues.get(&id) else { return };
         let Some(lane) = queue.lanes.get(number) else { return };
         let in_use = self.pages_in_use(queue, number, lane);
         let is_in_use = |page: &u64| in_use.iter().any(|pages| pages.contains(page));
@@ -147,17 +151,17 @@ impl Partition {
     /// If the lane has become deep, leaves the bodies of these pages of it to the disk. Those few that found room now and then would lie
     /// apart from each other, and each hold a part of memory that no other size of body can have.
     fn leave_bodies(&mut self, id: QueueId, number: LaneNumber, pages: &[u64]) {
-        let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(number));
+        let lane = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(number));
         let Some(lane) = lane.filter(|lane| lane.is_deep()) else { return };
         for (_, entry) in pages.iter().flat_map(|page| lane.page(*page)) {
-            self.bodies.evict(entry.key);
+            self.state.bodies.evict(entry.key);
         }
     }
 
     /// Whether what these queues got last is not due for long: all of them have folded pages, and nobody reads them.
     pub(crate) fn are_deep(&self, queues: &[QueueId]) -> bool {
         let is_deep = |id| {
-            let queue: Option<&Queue> = self.queues.get(id).filter(|queue| queue.consumers.is_empty());
+            let queue: Option<&Queue> = self.state.queues.get(id).filter(|queue| queue.consumers.is_empty());
             queue.is_some_and(|queue| queue.lanes.iter().any(|(_, lane)| lane.is_deep()))
         };
         !queues.is_empty() && queues.iter().all(is_deep)
@@ -166,7 +170,7 @@ impl Partition {
     /// Folds whatever is idle, if memory is short: after a start.
     pub(crate) fn fold_all(&mut self) {
         for (id, number) in self.lanes_with_full_pages() {
-            let lane = self.queues.get(&id).and_then(|queue| queue.lanes.get(number));
+            let lane = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(number));
             for page in lane.map(|lane| lane.full_pages().collect::<Vec<_>>()).unwrap_or_default() {
                 if !self.is_short_of_memory() {
                     return;
@@ -180,36 +184,38 @@ impl Partition {
     /// memory for all.
     pub(crate) fn durable_bytes_max(&self) -> u64 {
         let Settings { resident_bytes_max: most, messages_bytes_max, .. } = self.settings;
-        let others = self.bodies.volatile_bytes + self.open_bytes + self.retained.overhead_bytes();
+        let others = self.state.bodies.volatile_bytes
+            + self.leader.transactions.open_bytes
+            + self.leader.retained.overhead_bytes();
         messages_bytes_max.saturating_sub(others).clamp(most / OWN_SHARE, most)
     }
 
     /// What by now belongs to others is given up: pages where nobody is, some at a time, and bodies, those that came last before the others.
     pub(crate) fn make_way(&mut self) {
         if self.must_make_way() {
-            self.way_due_ms.get_or_insert(self.now_ms);
-            self.way_bytes = self.durable_bytes_max();
+            self.leader.memory.way_due_ms.get_or_insert(self.now_ms);
+            self.leader.memory.way_bytes = self.durable_bytes_max();
         }
-        self.way_bytes = self.way_bytes.max(self.durable_bytes_max());
-        if self.way_due_ms.is_none_or(|due_ms| self.now_ms < due_ms) {
+        self.leader.memory.way_bytes = self.leader.memory.way_bytes.max(self.durable_bytes_max());
+        if self.leader.memory.way_due_ms.is_none_or(|due_ms| self.now_ms < due_ms) {
             return;
         }
         let before = self.counters.folded_pages;
         self.fold_some();
-        self.bodies.leave(self.durable_bytes_max());
+        self.state.bodies.leave(self.durable_bytes_max());
         let goes_on = self.is_short_of_memory() && before < self.counters.folded_pages;
-        self.way_due_ms = goes_on.then_some(self.now_ms + STAY_MS);
+        self.leader.memory.way_due_ms = goes_on.then_some(self.now_ms + STAY_MS);
     }
 
     /// Whether durable messages may take less than when they last made way.
     fn must_make_way(&self) -> bool {
         let step = self.settings.resident_bytes_max / WAY_SHARE;
-        self.durable_bytes_max() < self.way_bytes.saturating_sub(step)
+        self.durable_bytes_max() < self.leader.memory.way_bytes.saturating_sub(step)
     }
 
     /// When they next make way, if they do.
     pub(crate) fn makes_way_ms(&self) -> Option<u64> {
-        self.way_due_ms.or_else(|| self.must_make_way().then_some(self.now_ms + STAY_MS))
+        self.leader.memory.way_due_ms.or_else(|| self.must_make_way().then_some(self.now_ms + STAY_MS))
     }
 
     /// Folds what is idle of each lane, as much as is looked at in one attempt, while memory is short.
@@ -223,7 +229,7 @@ impl Partition {
 
     /// Lanes that have pages which can be folded if nobody is there.
     fn lanes_with_full_pages(&self) -> Vec<(QueueId, LaneNumber)> {
-        let lanes = self.queues.values().flat_map(|queue| {
+        let lanes = self.state.queues.values().flat_map(|queue| {
             let lanes = queue.lanes.iter().map(|(number, lane)| (queue.id, number, lane));
             lanes.filter(|(_, number, lane)| !number.is_volatile() && lane.full_pages().next().is_some())
         });
@@ -243,19 +249,19 @@ impl Partition {
     /// If memory is short, what was read back or given back beyond that goes to the log again, the oldest first: whoever wanted it
     /// may be gone, or have no use for it now. A part is kept free, so that there is room for those who have.
     pub(crate) fn leave_what_is_ahead(&mut self) {
-        self.bodies.leave_ahead(self.ahead_bytes_kept(), self.durable_bytes_max());
+        self.state.bodies.leave_ahead(self.ahead_bytes_kept(), self.durable_bytes_max());
     }
 
     /// When that is next, if there is anything of that kind.
     pub(crate) fn leaves_ahead_ms(&self) -> Option<u64> {
-        let is_over = self.ahead_bytes_kept() < self.bodies.ahead_bytes() && self.is_short_of_memory();
+        let is_over = self.ahead_bytes_kept() < self.state.bodies.ahead_bytes() && self.is_short_of_memory();
         is_over.then_some(self.now_ms + STAY_MS)
     }
 
     /// What durable bodies that nobody has take beyond what they may behind a tick, or whether they are miscounted: there must be
     /// neither.
     pub fn overstayed(&self) -> Option<String> {
-        let (loose_bytes, are_counted) = self.bodies.loose_bytes();
+        let (loose_bytes, are_counted) = self.state.bodies.loose_bytes();
         let may_take = self.durable_bytes_max() + self.settings.resident_bytes_max / WAY_SHARE;
         let bytes_max = may_take + self.ahead_bytes_kept();
         let is_over = bytes_max < loose_bytes;
@@ -266,14 +272,14 @@ impl Partition {
 
     /// Whether durable messages take more than they may.
     pub(crate) fn is_short_of_memory(&self) -> bool {
-        self.bodies.taken() > self.durable_bytes_max()
+        self.state.bodies.taken() > self.durable_bytes_max()
     }
 
     /// Pages of the lane at which some reader of the queue is, with those behind them that it soon comes to: bodies are read ahead.
     fn pages_in_use(&self, queue: &Queue, number: LaneNumber, lane: &Lane) -> Vec<Range<u64>> {
         let at = |key: &ConsumerKey| {
             // One that is idle goes on where the next entry is that it wants.
-            let consumer = self.consumers.get(key).filter(|_| !queue.is_idle(*key))?;
+            let consumer = self.leader.delivery.consumers.get(key).filter(|_| !queue.is_idle(*key))?;
             let browse = consumer.browse.as_ref();
             let browse = browse.and_then(|browse| Some((*browse.cursor.get(&number.0)?, browse.read_on)));
             let view = consumer.selection.as_ref().and_then(|selection| selection.views().get(&number.0));
@@ -298,7 +304,9 @@ impl Partition {
 
     /// Whether it can be folded, and is.
     fn fold(&mut self, id: QueueId, number: LaneNumber, page: u64) -> bool {
-        let Some(lane) = self.queues.get(&id).and_then(|queue| queue.lanes.get(number)) else { return false };
+        let Some(lane) = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(number)) else {
+            return false;
+        };
         if lane.has_returned(page) {
             return false;
         }
@@ -308,15 +316,15 @@ impl Partition {
         let Some(page) = Page::of(&entries) else { return false };
         let mut era = None;
         for Folded { sequence, position, ordinal, headers, .. } in entries {
-            era = era.or(self.expiries.remove(headers.expires_at_ms, id, tag(number.0, sequence)));
-            self.bodies.fold(MessageKey::Durable { position, ordinal });
+            era = era.or(self.state.expiries.remove(headers.expires_at_ms, id, tag(number.0, sequence)));
+            self.state.bodies.fold(MessageKey::Durable { position, ordinal });
         }
         // The first of them to expire stands for the page.
-        self.expiries.insert_in(era, page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-        let page = self.bodies.keep_page(page.shared(is_shared), &self.settings);
+        self.state.expiries.insert_in(era, page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+        let page = self.state.bodies.keep_page(page.shared(is_shared), &self.settings);
         self.counters.folded_pages += 1;
         let first = page.ends().0;
-        if let Some(lane) = self.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) {
+        if let Some(lane) = self.state.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) {
             lane.fold(page);
         }
         self.widen(id, number, first);
@@ -325,8 +333,8 @@ impl Partition {
 
     /// The entry as it lies in a page; `None` if it cannot, for somebody is at it.
     fn folded(&self, sequence: u64, entry: &Entry) -> Option<Folded> {
-        let is_idle = entry.state == State::Ready && entry.uncounted_deliveries == 0;
-        if !is_idle || self.fetches.has(entry.key) || !self.bodies.is_foldable(entry) {
+        let is_idle = entry.state == EntryState::Ready && entry.uncounted_deliveries == 0;
+        if !is_idle || self.leader.delivery.fetches.has(entry.key) || !self.state.bodies.is_foldable(entry) {
             return None;
         }
         self.as_folded(sequence, entry)
@@ -347,7 +355,7 @@ impl Partition {
 
     /// How many hold that message of this open page which most hold.
     fn holders(&self, lane: &Lane, page: u64) -> u32 {
-        lane.page(page).map(|(_, entry)| self.bodies.holders(entry)).max().unwrap_or(0)
+        lane.page(page).map(|(_, entry)| self.state.bodies.holders(entry)).max().unwrap_or(0)
     }
 
     fn as_folded(&self, sequence: u64, entry: &Entry) -> Option<Folded> {
@@ -355,7 +363,7 @@ impl Partition {
         let MessageKey::Durable { position, ordinal } = key else { return None };
         // Which records hold the body of a large message is known at all times: they are few, and stay open.
         let (headers, body_bytes) =
-            self.bodies.headers(entry).filter(|(headers, _)| headers.chunks().is_none())?;
+            self.state.bodies.headers(entry).filter(|(headers, _)| headers.chunks().is_none())?;
         let headers = Message { bytes: bytes::Bytes::new(), ..headers.clone() };
         Some(Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes })
     }

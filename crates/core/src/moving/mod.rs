@@ -33,10 +33,10 @@ use postroad_model::{Destination, Effect, EntryTag, Event, MessageKey, Partition
 
 use crate::Partition;
 
-/// See the head of this file.
+/// How far queues on the move are, in this run.
 #[derive(Default)]
 pub struct Moves {
-    /// Queues that are leaving this partition. That they are, and where to, is in the log.
+    /// How far queues are that are leaving this partition: see [`State::leaving`](crate::state::State::leaving).
     leaving: BTreeMap<Destination, Leaving>,
     /// Queues that come to this partition, and where from. Known to this run alone.
     expected: BTreeMap<Destination, BTreeSet<PartitionId>>,
@@ -107,11 +107,6 @@ impl Moves {
         self.leaving.values().filter_map(|leaving| leaving.next_ms).min()
     }
 
-    /// Whether the queue delivers nothing, for now.
-    pub fn pauses(&self, queue: &Destination) -> bool {
-        self.leaving.contains_key(queue) || self.expected.contains_key(queue)
-    }
-
     /// A body came from the disk, or cannot be read.
     pub fn fetched(&mut self, key: MessageKey) {
         for leaving in self.leaving.values_mut().filter(|leaving| leaving.awaits == Some(key)) {
@@ -124,11 +119,6 @@ impl Moves {
         if let Some(leaving) = self.leaving.get_mut(queue) {
             leaving.unreadable.insert(entry);
         }
-    }
-
-    /// The queues that are leaving, and where to, in order.
-    pub fn leaving(&self) -> impl Iterator<Item = (&Destination, PartitionId)> {
-        self.leaving.iter().map(|(queue, leaving)| (queue, leaving.to))
     }
 
     /// The queue is leaving, from now on or already.
@@ -175,7 +165,7 @@ pub fn places_of_leaving<'p>(
 impl Partition {
     /// The queues that are leaving this partition, and where to.
     pub fn leaving(&self) -> impl Iterator<Item = (&Destination, PartitionId)> {
-        self.moves.leaving()
+        self.state.leaving.iter().map(|(queue, to)| (queue, *to))
     }
 
     /// What operators and those who send and read say about queues on the move.
@@ -195,13 +185,25 @@ impl Partition {
         }
     }
 
+    /// Whether the queue delivers nothing, as it is on the move.
+    pub(crate) fn is_moving(&self, queue: &Destination) -> bool {
+        self.state.leaving.contains_key(queue) || self.leader.moves.expected.contains_key(queue)
+    }
+
+    /// The queues that the log says are leaving begin to do so.
+    pub(crate) fn resume_moves(&mut self) {
+        for (queue, to) in &self.state.leaving {
+            self.leader.moves.leave(queue.clone(), *to);
+        }
+    }
+
     pub(crate) fn own_queue(&self, queue: &Destination) -> Option<postroad_model::QueueId> {
-        self.addresses.get(queue)?.bound.own()
+        self.state.addresses.get(queue)?.bound.own()
     }
 
     /// The queue delivers nothing from now on, or again.
     fn set_paused(&mut self, queue: &Destination, paused: bool) {
-        if let Some(queue) = self.own_queue(queue).and_then(|id| self.queues.get_mut(&id)) {
+        if let Some(queue) = self.own_queue(queue).and_then(|id| self.state.queues.get_mut(&id)) {
             queue.paused = paused;
         }
     }

@@ -13,7 +13,7 @@ use super::{Leaving, Stage};
 use crate::Partition;
 use crate::delivery::fetches::Waiter;
 use crate::log::completion::Completion;
-use crate::queue::{State, untag};
+use crate::queue::{EntryState, untag};
 
 /// Messages of one step: one transaction over two partitions, whose four syncs they share.
 const STEP_MESSAGES: usize = 256;
@@ -52,12 +52,12 @@ impl Partition {
     /// Whether the log is about to learn that it leaves, as somebody has asked for.
     fn is_about_to_leave(&self, queue: &Destination) -> bool {
         let leaves = |completion: &Completion| matches!(completion, Completion::Leaves { queue: other, .. } if other == queue);
-        self.proposals.iter().any(leaves)
+        self.leader.log.pending.iter().any(leaves)
     }
 
     fn check_movable(&self, queue: &Destination, to: PartitionId) -> Result<(), Refusal> {
         let no = |reason: &str| Err(Refusal::NotMovable { queue: queue.clone(), reason: reason.to_owned() });
-        if self.moves.pauses(queue) || self.is_about_to_leave(queue) {
+        if self.is_moving(queue) || self.is_about_to_leave(queue) {
             return Err(Refusal::OnTheMove(queue.clone()));
         }
         if queue.kind != DestinationKind::Queue || queue.temporary || is_wildcard(&queue.name) {
@@ -66,7 +66,7 @@ impl Partition {
         if self.own_queue(queue).is_none() {
             return no("there is no such queue");
         }
-        if self.own_queue(queue).and_then(|id| self.queues.get(&id)?.options.as_ref()).is_some() {
+        if self.own_queue(queue).and_then(|id| self.state.queues.get(&id)?.options.as_ref()).is_some() {
             return no("clients have set options for it, which would not go with it");
         }
         if to == self.settings.id {
@@ -80,7 +80,7 @@ impl Partition {
         if addressing.mirrored.as_ref().is_some_and(|mirrored| mirrored.topic_of(queue).is_some()) {
             return no("it is mirrored, and its topic lives with it");
         }
-        if MOVES_MAX <= self.moves.leaving.len() {
+        if MOVES_MAX <= self.leader.moves.leaving.len() {
             return no("too many others are on the move out of its partition; try again when one is there");
         }
         Ok(())
@@ -89,7 +89,10 @@ impl Partition {
     pub(crate) fn apply_leave(&mut self, queue: Destination, to: PartitionId) {
         self.declare_queue(&queue);
         self.set_paused(&queue, true);
-        self.moves.leave(queue, to);
+        self.state.leaving.entry(queue.clone()).or_insert(to);
+        if self.leader.is_live {
+            self.leader.moves.leave(queue, to);
+        }
     }
 
     /// What a job sends here goes to where the queue lives, if it has left since the job was made: as the rest of the queue did. If that
@@ -101,9 +104,9 @@ impl Partition {
             if to == self.settings.id {
                 continue;
             }
-            match self.moves.leaving.get(queue).map(|leaving| leaving.stage) {
+            match self.leader.moves.leaving.get(queue).map(|leaving| leaving.stage) {
                 // It comes here.
-                None if self.moves.expected.contains_key(queue) => {}
+                None if self.leader.moves.expected.contains_key(queue) => {}
                 Some(Stage::Settling { .. } | Stage::Stuck) => {
                     self.set_stage(queue, Stage::Emptying, Some(self.now_ms));
                 }
@@ -125,7 +128,7 @@ impl Partition {
                 if self.waits_for_others(&queue) {
                     return;
                 }
-                let leaving = self.moves.leaving.get_mut(&queue);
+                let leaving = self.leader.moves.leaving.get_mut(&queue);
                 let Some(leaving) = leaving.filter(|leaving| leaving.stage == Stage::Announced) else {
                     return;
                 };
@@ -143,26 +146,26 @@ impl Partition {
 
     /// Whether the queue is not to leave before all that comes after it is here.
     fn waits_for_others(&self, queue: &Destination) -> bool {
-        self.moves.expected.contains_key(queue) && self.lives_here_now(queue)
+        self.leader.moves.expected.contains_key(queue) && self.lives_here_now(queue)
     }
 
     /// Whether what comes here for the address from now on gets to where it lives.
     pub(crate) fn passes_on(&self, to: &Destination) -> bool {
-        match self.moves.leaving.get(to).map(|leaving| leaving.stage) {
+        match self.leader.moves.leaving.get(to).map(|leaving| leaving.stage) {
             Some(stage) => !matches!(stage, Stage::Ending | Stage::Stuck),
-            None => self.lives_here_now(to) || self.moves.expected.contains_key(to),
+            None => self.lives_here_now(to) || self.leader.moves.expected.contains_key(to),
         }
     }
 
     /// Whether the queue may be expected here. What leaves comes from elsewhere only where it lives, as what jobs send after it, and before
     /// anybody is told where it goes: else two could hand it to one another for ever.
     pub(super) fn may_expect(&self, queue: &Destination) -> bool {
-        let leaving = self.moves.leaving.get(queue);
+        let leaving = self.leader.moves.leaving.get(queue);
         leaving.is_none_or(|leaving| leaving.stage == Stage::Announced && self.lives_here_now(queue))
     }
 
     pub(super) fn placed(&mut self, queue: &Destination, of: u16) {
-        let Some(leaving) = self.moves.leaving.get_mut(queue) else { return };
+        let Some(leaving) = self.leader.moves.leaving.get_mut(queue) else { return };
         leaving.placed += 1;
         if leaving.stage == Stage::Placing && of <= leaving.placed {
             (leaving.stage, leaving.next_ms) = (Stage::Emptying, Some(self.now_ms));
@@ -171,19 +174,19 @@ impl Partition {
 
     /// Does what is due for the queues that are leaving.
     pub(crate) fn go_on_moving(&mut self, effects: &mut Vec<Effect>) {
-        if !self.is_live {
+        if !self.leader.is_live {
             return;
         }
         let now_ms = self.now_ms;
         let due = |leaving: &Leaving| leaving.next_ms.is_some_and(|at_ms| at_ms <= now_ms);
-        let due = self.moves.leaving.iter().filter(|(_, leaving)| due(leaving));
+        let due = self.leader.moves.leaving.iter().filter(|(_, leaving)| due(leaving));
         for queue in due.map(|(queue, _)| queue.clone()).collect::<Vec<_>>() {
             self.move_on(&queue, effects);
         }
     }
 
     fn move_on(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
-        let (Some(id), Some(leaving)) = (self.own_queue(queue), self.moves.leaving.get(queue)) else {
+        let (Some(id), Some(leaving)) = (self.own_queue(queue), self.leader.moves.leaving.get(queue)) else {
             return;
         };
         let (stage, to) = (leaving.stage, leaving.to);
@@ -197,7 +200,7 @@ impl Partition {
                 // A job may send after a queue that has gone on since: then all that is told of this move is about where it lives now.
                 let place = self.partition_of(queue);
                 let to = if place == self.settings.id { to } else { place };
-                if let Some(leaving) = self.moves.leaving.get_mut(queue) {
+                if let Some(leaving) = self.leader.moves.leaving.get_mut(queue) {
                     leaving.to = to;
                 }
                 self.tell(to, Peer::Expect { queue: queue.clone() }, effects);
@@ -214,46 +217,54 @@ impl Partition {
 
     /// From now on it is at this stage, and it is time for something at `next_ms`, if that is known.
     fn set_stage(&mut self, queue: &Destination, stage: Stage, next_ms: Option<u64>) {
-        if let Some(leaving) = self.moves.leaving.get_mut(queue) {
+        if let Some(leaving) = self.leader.moves.leaving.get_mut(queue) {
             (leaving.stage, leaving.next_ms) = (stage, next_ms);
         }
     }
 
     /// Consumers that read this queue alone.
     fn readers_left(&self, id: QueueId) -> Vec<ConsumerKey> {
-        let consumers = self.queues.get(&id).into_iter().flat_map(|queue| &queue.consumers);
+        let consumers = self.state.queues.get(&id).into_iter().flat_map(|queue| &queue.consumers);
         consumers.filter(|key| key.member == 0).copied().collect()
     }
 
     /// Whether it holds nothing that can go, and nothing that is here can become a message of it but by way of the log.
     fn is_quiet(&self, queue: &Destination, id: QueueId) -> bool {
-        let unreadable = self.moves.leaving.get(queue).map_or(0, |leaving| leaving.unreadable.len() as u64);
-        self.queues.get(&id).is_none_or(|queue| queue.len() == unreadable)
-            && !self.parked.sends_to(queue)
-            && !self.waiting.is_for_queue(queue)
+        let unreadable =
+            self.leader.moves.leaving.get(queue).map_or(0, |leaving| leaving.unreadable.len() as u64);
+        self.state.queues.get(&id).is_none_or(|queue| queue.len() == unreadable)
+            && !self.leader.intake.parked.sends_to(queue)
+            && !self.leader.intake.waiting.is_for_queue(queue)
             && self.transactions_for(queue) == 0
-            && self.uploads.sent_to(queue) == 0
+            && self.leader.intake.uploads.sent_to(queue) == 0
     }
 
     /// Open and prepared transactions that send to it.
     fn transactions_for(&self, queue: &Destination) -> u64 {
-        let open = self.open.values().filter(|open| open.sends_to(queue)).count();
+        let open = self.leader.transactions.open.values().filter(|open| open.sends_to(queue)).count();
         let is_for = |(_, to): &(MessageKey, Destination)| to == queue;
-        let prepared = self.prepared.values().filter(|prepared| prepared.sends.iter().any(is_for)).count();
-        let volatile = self.prepared_volatile.values().filter(|changes| changes.sends_to(queue)).count();
+        let prepared =
+            self.state.prepared.values().filter(|prepared| prepared.sends.iter().any(is_for)).count();
+        let volatile = self
+            .leader
+            .transactions
+            .prepared_volatile
+            .values()
+            .filter(|changes| changes.sends_to(queue))
+            .count();
         (open + prepared + volatile) as u64
     }
 
     /// The oldest messages go, as far as no consumer has one of them.
     fn take_step(&mut self, queue: &Destination, id: QueueId, effects: &mut Vec<Effect>) {
         let (going, absent) = self.next_to_go(queue, id);
-        let Some(leaving) = self.moves.leaving.get_mut(queue) else { return };
+        let Some(leaving) = self.leader.moves.leaving.get_mut(queue) else { return };
         if let Some((tag, key)) = absent {
             // It is read while those ahead of it are on their way.
             (leaving.awaits, leaving.next_ms) = (Some(key), None);
             self.fetch_behind(Waiter::Queue(id), tag, effects);
         }
-        let Some(leaving) = self.moves.leaving.get_mut(queue) else { return };
+        let Some(leaving) = self.leader.moves.leaving.get_mut(queue) else { return };
         if !going.is_empty() {
             (leaving.moving, leaving.next_ms) = (going.len() as u64, None);
             let answer = Some((ConnectionId::internal(self.settings.id), Ticket(leaving.number)));
@@ -279,28 +290,28 @@ impl Partition {
         let (mut going, mut bytes, mut cursor) = (Vec::new(), 0, BTreeMap::new());
         let mut in_log = None;
         while going.len() < STEP_MESSAGES && bytes < STEP_BYTES {
-            let Some(tag) = self.queues.get(&id).and_then(|queue| queue.next_in_order(&cursor)) else {
+            let Some(tag) = self.state.queues.get(&id).and_then(|queue| queue.next_in_order(&cursor)) else {
                 break;
             };
             let (lane, sequence) = untag(tag);
-            if self.moves.leaving.get(queue).is_some_and(|leaving| leaving.unreadable.contains(&tag)) {
+            if self.leader.moves.leaving.get(queue).is_some_and(|leaving| leaving.unreadable.contains(&tag)) {
                 cursor.insert(lane, sequence + 1);
                 continue;
             }
             let Some(entry) = self.entry(id, tag) else { break };
             let (key, state) = (entry.key, entry.state);
             let is_in_log = matches!(key, MessageKey::Durable { .. });
-            if !matches!(state, State::Ready | State::Resting)
+            if !matches!(state, EntryState::Ready | EntryState::Resting)
                 || in_log.is_some_and(|first| first != is_in_log)
             {
                 break;
             }
-            let Some(message) = self.bodies.resident(key) else {
+            let Some(message) = self.state.bodies.resident(key) else {
                 return (going, Some((tag, key)));
             };
             bytes += message.size();
             // Else its page might be folded before it goes, and its body be gone.
-            self.set_state(id, tag, State::Leaving);
+            self.set_state(id, tag, EntryState::Leaving);
             in_log = Some(is_in_log);
             cursor.insert(lane, sequence + 1);
             going.push(tag);
@@ -319,7 +330,7 @@ impl Partition {
         for tag in going {
             let Some(entry) = self.entry(id, *tag) else { continue };
             let (key, failed) = (entry.key, entry.failed_deliveries + entry.uncounted_deliveries);
-            let Some(message) = self.bodies.resident(key).cloned() else { continue };
+            let Some(message) = self.state.bodies.resident(key).cloned() else { continue };
             sends.push(Sent { moved: Some(failed), ..Sent::new(queue.clone(), message) });
             settlements.push(Settlement { queue: id, tag: *tag, cause: SettleCause::Moved });
         }
@@ -333,10 +344,10 @@ impl Partition {
         result: Result<(), Refusal>,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(queue) = self.moves.of_step(ticket) else {
+        let Some(queue) = self.leader.moves.of_step(ticket) else {
             return self.step_ended(ticket, result, effects);
         };
-        let Some(leaving) = self.moves.leaving.get_mut(&queue) else { return };
+        let Some(leaving) = self.leader.moves.leaving.get_mut(&queue) else { return };
         let moving = std::mem::take(&mut leaving.moving);
         if let Err(refusal) = result {
             (leaving.refused, leaving.next_ms) = (Some(refusal), Some(self.now_ms + RETRY_MS));
@@ -349,7 +360,7 @@ impl Partition {
 
     /// The log is to come round.
     fn go_round(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
-        let Some(to) = self.moves.leaving.get(queue).map(|leaving| leaving.to) else { return };
+        let Some(to) = self.leader.moves.leaving.get(queue).map(|leaving| leaving.to) else { return };
         let command = Command::Leave { queue: queue.clone(), to };
         let completion = Completion::CameRound { queue: queue.clone() };
         self.propose(command, Urgency::Waiting, completion, effects);
@@ -358,7 +369,7 @@ impl Partition {
     /// All that was on its way to the log when it was asked to come round is here.
     pub(crate) fn came_round(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
         let Some(id) = self.own_queue(queue) else { return };
-        let Some(leaving) = self.moves.leaving.get(queue) else { return };
+        let Some(leaving) = self.leader.moves.leaving.get(queue) else { return };
         let Stage::Settling { rounds } = leaving.stage else { return };
         let to = leaving.to;
         if !self.is_quiet(queue, id) || !self.readers_left(id).is_empty() {
@@ -368,7 +379,7 @@ impl Partition {
             self.set_stage(queue, Stage::Settling { rounds: rounds - 1 }, None);
             return self.go_round(queue, effects);
         }
-        let Some(leaving) = self.moves.leaving.get_mut(queue) else { return };
+        let Some(leaving) = self.leader.moves.leaving.get_mut(queue) else { return };
         if !leaving.unreadable.is_empty() {
             let reason = format!("{} messages", leaving.unreadable.len());
             (leaving.stage, leaving.refused) = (Stage::Stuck, Some(Refusal::Unreadable { reason }));
@@ -386,13 +397,14 @@ impl Partition {
 
     /// The queue is gone here.
     pub(crate) fn end_move(&mut self, queue: &Destination) {
-        self.moves.leaving.remove(queue);
+        self.state.leaving.remove(queue);
+        self.leader.moves.leaving.remove(queue);
     }
 
     /// A consumer is to follow its queue, which is empty. From one that may still speak about what was taken back from it nobody could
     /// tell there what it means: it ends, as it would for being slow.
     fn part_with(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        let Some(consumer) = self.consumers.get_mut(&key) else { return };
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         if !consumer.pace.taken.is_empty() {
             let touched = self.oust(key, DetachCause::Slow, effects);
             return self.dispatch_all(touched, effects);
@@ -406,18 +418,18 @@ impl Partition {
         }
         let credit = consumer.credit;
         self.remove_consumer(key, Delivered::None, effects);
-        self.connections.entry(key.connection).or_default().departed.insert(key, credit);
+        self.leader.connections.entry(key.connection).or_default().departed.insert(key, credit);
         effects.push(Effect::Moved { consumer: key });
     }
 
     /// The credit of a consumer that is to follow its queue.
     pub(crate) fn departed(&mut self, key: ConsumerKey) -> Option<&mut u32> {
-        self.connections.get_mut(&key.connection)?.departed.get_mut(&key)
+        self.leader.connections.get_mut(&key.connection)?.departed.get_mut(&key)
     }
 
     /// A consumer knows that its queue has left; nothing more that is meant for it comes here.
     pub(super) fn leave_for(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        let connection = self.connections.get_mut(&key.connection);
+        let connection = self.leader.connections.get_mut(&key.connection);
         if let Some(credit) = connection.and_then(|connection| connection.departed.remove(&key)) {
             effects.push(Effect::Left { consumer: key, credit });
         }
@@ -425,7 +437,7 @@ impl Partition {
 
     pub(super) fn list_moves(&self, connection: ConnectionId, ticket: Ticket, effects: &mut Vec<Effect>) {
         let moving = |(queue, leaving): (&Destination, &Leaving)| {
-            let found = self.own_queue(queue).and_then(|id| self.queues.get(&id));
+            let found = self.own_queue(queue).and_then(|id| self.state.queues.get(&id));
             Moving {
                 queue: queue.clone(),
                 to: leaving.to,
@@ -433,11 +445,11 @@ impl Partition {
                 left: found.map_or(0, crate::queue::Queue::len),
                 held: found.map_or(0, |queue| queue.away.messages),
                 transactions: self.transactions_for(queue),
-                uploads: self.uploads.sent_to(queue),
+                uploads: self.leader.intake.uploads.sent_to(queue),
                 refused: leaving.refused.clone(),
             }
         };
-        let moves: Vec<Moving> = self.moves.leaving.iter().map(moving).collect();
+        let moves: Vec<Moving> = self.leader.moves.leaving.iter().map(moving).collect();
         if !moves.is_empty() {
             effects.push(Effect::Moves { connection, ticket, moves });
         }

@@ -14,7 +14,7 @@ impl Partition {
             return;
         }
         self.set_paused(&queue, true);
-        self.moves.expected.entry(queue).or_default().insert(from);
+        self.leader.moves.expected.entry(queue).or_default().insert(from);
     }
 
     /// As [`Partition::expect_queue`], in the midst of things: the origin is told once the queue is in the log here, so that it is found
@@ -34,13 +34,13 @@ impl Partition {
 
     /// All that was there is here. Of a job that its queue has left behind there may be more elsewhere.
     pub(super) fn has_arrived(&mut self, queue: &Destination, from: PartitionId, effects: &mut Vec<Effect>) {
-        let Some(expected) = self.moves.expected.get_mut(queue) else { return };
+        let Some(expected) = self.leader.moves.expected.get_mut(queue) else { return };
         expected.remove(&from);
         if !expected.is_empty() {
             return;
         }
-        self.moves.expected.remove(queue);
-        self.set_paused(queue, self.moves.pauses(queue));
+        self.leader.moves.expected.remove(queue);
+        self.set_paused(queue, self.is_moving(queue));
         if let Some(id) = self.own_queue(queue) {
             self.dispatch(id, effects);
         }
@@ -54,10 +54,12 @@ impl Partition {
             let refusal = postroad_model::Refusal::OnTheMove(attach.source);
             return self.reply(key.connection, ticket, Err(refusal), effects);
         };
-        self.connections.entry(key.connection).or_default().consumers.insert(key);
+        self.leader.connections.entry(key.connection).or_default().consumers.insert(key);
         self.seat(queue, key, &attach);
         // What a browser was to see it has seen where the queue was.
-        if let Some(browse) = self.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut()) {
+        if let Some(browse) =
+            self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut())
+        {
             browse.go_to_end();
         }
         self.reply(key.connection, ticket, Ok(()), effects);

@@ -42,7 +42,7 @@ pub struct Entry {
     /// How often more, on the way to the log.
     pub uncounted_deliveries: u32,
     /// Who has it.
-    pub state: State,
+    pub state: EntryState,
 }
 
 /// Who has an entry. Only `Ready` and `Leaving` follow from the log; the rest is known to this run alone.
@@ -54,7 +54,7 @@ pub struct Entry {
 ///     └──due── Resting ◀┘ rejected, and to be delivered again
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum EntryState {
     /// Waits for a consumer.
     Ready,
     /// A consumer has it.
@@ -79,10 +79,10 @@ impl Entry {
     }
 }
 
-impl State {
+impl EntryState {
     /// Whether somebody has the entry in hand. So long its message is pinned once for it: the body stays in memory.
     pub fn is_in_hand(self) -> bool {
-        !matches!(self, State::Ready | State::Resting | State::Leased)
+        !matches!(self, EntryState::Ready | EntryState::Resting | EntryState::Leased)
     }
 }
 
@@ -483,7 +483,7 @@ impl Lane {
     /// Marks the entry ready, in its old place.
     pub fn give_back(&mut self, sequence: u64) {
         if let Some(entry) = self.get_mut(sequence) {
-            entry.state = State::Ready;
+            entry.state = EntryState::Ready;
             // Behind the cursor nobody would look for it; ahead of it a consumer with a selector has been already.
             self.forget_return(sequence);
             self.returned.insert(sequence, self.next_return);
@@ -502,7 +502,7 @@ impl Lane {
 
     /// Stamp and sequence of the oldest ready entry.
     pub fn next_ready(&mut self) -> Option<(u64, u64)> {
-        let fresh = self.scan(self.cursor, |entry| entry.state == State::Ready);
+        let fresh = self.scan(self.cursor, |entry| entry.state == EntryState::Ready);
         if let Some((sequence, _)) = fresh {
             self.cursor = sequence;
         }
@@ -515,7 +515,7 @@ impl Lane {
         while let Some((sequence, _)) = self.returned.first_key_value() {
             let sequence = *sequence;
             match self.get(sequence) {
-                Some(entry) if entry.state == State::Ready => return Some((sequence, entry.stamp)),
+                Some(entry) if entry.state == EntryState::Ready => return Some((sequence, entry.stamp)),
                 _ => self.forget_return(sequence),
             };
         }
@@ -535,13 +535,13 @@ impl Lane {
 
     /// The first entry from `from` on that is ready; without the entry itself if its page is folded.
     pub fn ready_from(&self, from: u64) -> Option<(u64, Option<&Entry>)> {
-        let (sequence, _) = self.scan(from, |entry| entry.state == State::Ready)?;
+        let (sequence, _) = self.scan(from, |entry| entry.state == EntryState::Ready)?;
         Some((sequence, self.get(sequence)))
     }
 
     /// Stamp and sequence of the first entry from `from` on that is not leaving.
     pub fn next_visible(&self, from: u64) -> Option<(u64, u64)> {
-        self.scan(from, |entry| entry.state != State::Leaving).map(|(sequence, stamp)| (stamp, sequence))
+        self.scan(from, |entry| entry.state != EntryState::Leaving).map(|(sequence, stamp)| (stamp, sequence))
     }
 
     /// Stamp and sequence of the first entry from `from` on, in whatever state.
@@ -605,13 +605,13 @@ mod tests {
             stamp: number,
             failed_deliveries: 0,
             uncounted_deliveries: 0,
-            state: State::Ready,
+            state: EntryState::Ready,
         }
     }
 
     fn hold(lane: &mut Lane, sequence: u64) {
         let by = ConsumerKey::new(postroad_model::ConnectionId::new(0, 1), 1);
-        lane.get_mut(sequence).expect("entry").state = State::Held { by, in_transaction: false };
+        lane.get_mut(sequence).expect("entry").state = EntryState::Held { by, in_transaction: false };
     }
 
     fn take(lane: &mut Lane) -> Option<u64> {

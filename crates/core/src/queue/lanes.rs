@@ -5,7 +5,7 @@
 
 use postroad_model::{EntryTag, HIGHEST_PRIORITY, NORMAL_PRIORITY};
 
-use super::lane::{Lane, State, TakenPage};
+use super::lane::{EntryState, Lane, TakenPage};
 
 /// The top byte of an [`EntryTag`].
 ///
@@ -155,7 +155,8 @@ impl Lanes {
         let newest = |lane: &Lane| {
             let end = lane.next_sequence();
             let sequences = (end.saturating_sub(NEWEST_LOOK)..end).rev();
-            let ready = |sequence: &u64| lane.get(*sequence).is_some_and(|entry| entry.state == State::Ready);
+            let ready =
+                |sequence: &u64| lane.get(*sequence).is_some_and(|entry| entry.state == EntryState::Ready);
             // What is folded is ready, and older than whatever is in memory only.
             let sequence = sequences.into_iter().find(|at| ready(at) || lane.folded(*at).is_some())?;
             let stamp = lane.get(sequence).map_or(0, |entry| entry.stamp);

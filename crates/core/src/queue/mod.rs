@@ -27,7 +27,7 @@ use crate::settling::last_value::LastValues;
 use crate::settling::redrive::Returns;
 
 pub use groups::Groups;
-pub use lane::{Entry, Lane, Span, State, TakenPage};
+pub use lane::{Entry, EntryState, Lane, Span, TakenPage};
 pub use lanes::{LaneNumber, Lanes, tag, untag};
 pub use load::Load;
 pub use page::{Folded, Page};
@@ -209,7 +209,7 @@ impl Queue {
 
     /// Puts a held entry back to its place, ready again; `bytes` is the size of its body.
     pub fn give_back(&mut self, entry: EntryTag, bytes: u64) {
-        if self.entry(entry).is_some_and(|entry| entry.state != State::Ready) {
+        if self.entry(entry).is_some_and(|entry| entry.state != EntryState::Ready) {
             self.away.remove(bytes);
         }
         if let Some(last_values) = &mut self.last_values {
@@ -226,7 +226,7 @@ impl Queue {
     pub fn find(&self, key: MessageKey) -> Vec<EntryTag> {
         let entries =
             self.lanes.iter().flat_map(|(number, lane)| lane.iter().map(move |found| (number.0, found)));
-        let found = entries.filter(|(_, (_, entry))| entry.key == key && entry.state != State::Leaving);
+        let found = entries.filter(|(_, (_, entry))| entry.key == key && entry.state != EntryState::Leaving);
         found.map(|(number, (sequence, _))| tag(number, sequence)).collect()
     }
 

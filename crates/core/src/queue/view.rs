@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::lane::{Entry, Lane, State};
+use super::lane::{Entry, EntryState, Lane};
 
 /// See the head of this file.
 #[derive(Clone, Default)]
@@ -44,7 +44,7 @@ impl View {
     /// The first ready entry that is wanted.
     pub fn look(&mut self, lane: &Lane, mut judge: impl FnMut(&Entry) -> Verdict) -> Look {
         for (number, sequence, entry) in lane.returned_since(self.returns) {
-            if sequence < self.cursor && entry.state == State::Ready {
+            if sequence < self.cursor && entry.state == EntryState::Ready {
                 match judge(entry) {
                     Verdict::Wanted => drop(self.wanted.insert(sequence)),
                     Verdict::Refused => {}
@@ -54,7 +54,7 @@ impl View {
             self.returns = number + 1;
         }
         while let Some(sequence) = self.wanted.first().copied() {
-            let entry = lane.get(sequence).filter(|entry| entry.state == State::Ready);
+            let entry = lane.get(sequence).filter(|entry| entry.state == EntryState::Ready);
             match entry.map(|entry| (judge(entry), entry.stamp)) {
                 Some((Verdict::Wanted, stamp)) => return Look::Found(stamp, sequence),
                 Some((Verdict::Unknown, _)) => return Look::Unknown(sequence),
@@ -116,13 +116,13 @@ mod tests {
                 stamp: number,
                 failed_deliveries: 0,
                 uncounted_deliveries: 0,
-                state: State::Ready,
+                state: EntryState::Ready,
             });
         }
         let mut view = View::default();
         view.pass(1);
         // The second is back already; the first comes back once the view has stepped back.
-        lane.get_mut(0).expect("the first").state = State::Leaving;
+        lane.get_mut(0).expect("the first").state = EntryState::Leaving;
         lane.give_back(1);
         assert_eq!(view.look(&lane, |_| Verdict::Wanted), Look::Found(1, 1));
         view.step_back(None);

@@ -20,7 +20,7 @@ impl Partition {
         let bytes = message.bytes.len() as u64;
         let gone = match retain.keep {
             true if message.chunks().is_some()
-                || !self.retained.has_room(
+                || !self.leader.retained.has_room(
                     &topic.name,
                     &retain.key,
                     bytes,
@@ -29,13 +29,13 @@ impl Partition {
             {
                 self.counters.unretained += 1;
                 // The one before is not the latest any more.
-                self.retained.remove_latest(&topic.name, &retain.key)
+                self.leader.retained.remove_latest(&topic.name, &retain.key)
             }
             true => {
                 let key = self.store_retained(message, effects);
-                self.retained.keep_latest(&topic.name, &retain.key, key, bytes)
+                self.leader.retained.keep_latest(&topic.name, &retain.key, key, bytes)
             }
-            false => self.retained.remove_latest(&topic.name, &retain.key),
+            false => self.leader.retained.remove_latest(&topic.name, &retain.key),
         };
         self.drop_retained(gone, effects);
     }
@@ -46,16 +46,16 @@ impl Partition {
         let Some(recovery) = self.recovery_of(to).filter(|_| message.chunks().is_none()) else { return };
         let (now_ms, bytes_max) = (self.now_ms, self.settings.recent_bytes_max);
         let kept = (self.store_retained(message, effects), message.bytes.len() as u64);
-        let gone = self.retained.keep_recent(&to.name, kept, &recovery, now_ms, bytes_max);
+        let gone = self.leader.retained.keep_recent(&to.name, kept, &recovery, now_ms, bytes_max);
         self.drop_retained(gone, effects);
     }
 
     /// As [`Partition::keep_recent`], of a message that was carried out. What is replayed was sent before this run, and
     /// nobody proposes it.
     pub(crate) fn keep_recent_of(&mut self, key: MessageKey, to: &Destination, effects: &mut Vec<Effect>) {
-        if !self.proposals.is_empty()
+        if !self.leader.log.pending.is_empty()
             && self.recovery_of(to).is_some()
-            && let Some(message) = self.bodies.resident(key).cloned()
+            && let Some(message) = self.state.bodies.resident(key).cloned()
         {
             self.keep_recent(to, &message, effects);
         }
@@ -67,9 +67,9 @@ impl Partition {
             return;
         }
         let policies = self.settings.policies.clone();
-        for topic in self.retained.recent_topics(source) {
+        for topic in self.leader.retained.recent_topics(source) {
             let recovery = policies.of(&Destination::topic(&topic)).recovery;
-            let gone = self.retained.trim(&topic, &recovery, self.now_ms);
+            let gone = self.leader.retained.trim(&topic, &recovery, self.now_ms);
             self.drop_retained(gone, effects);
         }
     }
@@ -85,7 +85,7 @@ impl Partition {
     fn store_retained(&mut self, message: &Message, effects: &mut Vec<Effect>) -> MessageKey {
         let message = Message { bytes: Bytes::copy_from_slice(&message.bytes), ..message.clone() };
         let key = self.insert_volatile(message, effects);
-        self.bodies.refer(key);
+        self.state.bodies.refer(key);
         key
     }
 

@@ -65,29 +65,29 @@ impl Partition {
         let source = Source::of(&attach.source);
         self.trim_recent(&source, effects);
         let cursor = if with_latest { Cursor::Latest(None) } else { Cursor::Recent(0) };
-        let (until, retroactive) = (self.retained.end(), attach.retroactive);
+        let (until, retroactive) = (self.leader.retained.end(), attach.retroactive);
         let skips = attach.client.clone().filter(|_| attach.no_local);
         let mut replay = Replay { source, cursor, until, selector, skips, retroactive };
         // Most topics retain nothing.
-        if self.retained.next(&mut replay).is_none() {
+        if self.leader.retained.next(&mut replay).is_none() {
             return;
         }
         replay.cursor = if with_latest { Cursor::Latest(None) } else { Cursor::Recent(0) };
-        if let Some(queue) = self.queues.get_mut(&queue) {
+        if let Some(queue) = self.state.queues.get_mut(&queue) {
             queue.replay = Some(Box::new(replay));
         }
     }
 
     /// Puts more of what topics retain into the queue, as its consumers have credit and the queue has room; whether it did.
     pub(crate) fn read_on_replay(&mut self, id: QueueId, effects: &mut Vec<Effect>) -> bool {
-        let Some(queue) = self.queues.get_mut(&id).filter(|queue| queue.replay.is_some()) else {
+        let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| queue.replay.is_some()) else {
             return false;
         };
         let is_held_up = queue.fetching || queue.paused || queue.gathers_until_ms.is_some();
         let has_some = queue.next_ready().is_some_and(|next| LaneNumber::of_tag(next).is_ahead());
         let Some(first) = queue.waiting.get(0).filter(|_| !is_held_up && !has_some) else { return false };
-        let credit = self.consumers.get(&first).map_or(0, |consumer| consumer.credit);
-        let mut replay = self.queues.get_mut(&id).and_then(|queue| queue.replay.take());
+        let credit = self.leader.delivery.consumers.get(&first).map_or(0, |consumer| consumer.credit);
+        let mut replay = self.state.queues.get_mut(&id).and_then(|queue| queue.replay.take());
         let mut is_put = false;
         for _ in 0..credit.min(STEP_MESSAGES) {
             let Some(going_on) = &mut replay else { break };
@@ -103,7 +103,7 @@ impl Partition {
                 None => replay = None,
             }
         }
-        if let Some(queue) = self.queues.get_mut(&id) {
+        if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.replay = replay;
         }
         is_put
@@ -111,15 +111,15 @@ impl Partition {
 
     /// The next message that the subscription wants, as it is to be shown.
     fn next_shown(&mut self, replay: &mut Replay, effects: &mut Vec<Effect>) -> Option<MessageKey> {
-        while let Some(shown) = self.retained.next(replay) {
+        while let Some(shown) = self.leader.retained.next(replay) {
             if shown.latest.is_none() && !self.shows_recent(&shown, replay) {
                 continue;
             }
             let key = self.rewritten(&shown, effects);
-            let Some(message) = self.bodies.resident(key) else { continue };
+            let Some(message) = self.state.bodies.resident(key) else { continue };
             let is_own =
                 replay.skips.is_some() && shown.latest.is_none() && message.client() == replay.skips.as_ref();
-            let wants = |selector: &Selector| selector.matches(&*(self.properties_of)(message));
+            let wants = |selector: &Selector| selector.matches(&*(self.protocols.properties_of)(message));
             if !is_own && replay.selector.as_ref().is_none_or(wants) {
                 return Some(key);
             }
@@ -140,17 +140,17 @@ impl Partition {
         if let Some(rewritten) = shown.rewritten {
             return rewritten;
         }
-        let Some(message) = self.bodies.resident(shown.key).filter(|_| shown.latest.is_some()) else {
+        let Some(message) = self.state.bodies.resident(shown.key).filter(|_| shown.latest.is_some()) else {
             return shown.key;
         };
-        let written: Message = (self.count_retained)(message, shown.count);
+        let written: Message = (self.protocols.count_retained)(message, shown.count);
         // Most have no such number, and are shown as they are.
         if written.bytes == message.bytes {
             return shown.key;
         }
         let key = self.insert_volatile(written, effects);
-        self.bodies.refer(key);
-        if let Some(before) = self.retained.note_rewritten(shown, key) {
+        self.state.bodies.refer(key);
+        if let Some(before) = self.leader.retained.note_rewritten(shown, key) {
             self.drop_reference(before, effects);
         }
         key

@@ -50,16 +50,20 @@ pub fn held_jobs_in_record(record: &Bytes) -> Result<Option<Vec<HeldJob>>, Recor
 impl Partition {
     /// The jobs in memory, in the order in which they are due. The others are on shelves: see [`Partition::held_shelves`].
     pub fn held_jobs(&self) -> impl Iterator<Item = HeldJob> + '_ {
-        self.jobs.iter().map(|(due, job, again)| HeldJob::of((due, job), again))
+        self.state.jobs.iter().map(|(due, job, again)| HeldJob::of((due, job), again))
     }
 
     /// The records with further jobs, each with how many: see [`held_jobs_in_record`].
     pub fn held_shelves(&self) -> impl Iterator<Item = (Position, u32)> + '_ {
-        self.jobs.shelves.iter().map(|shelf| (shelf.position, shelf.jobs))
+        self.state.jobs.shelves.iter().map(|shelf| (shelf.position, shelf.jobs))
     }
 
     /// How many messages prepared transactions hold, which go nowhere before those end.
     pub fn prepared_messages(&self) -> u64 {
-        self.prepared.values().map(|prepared| (prepared.sends.len() + prepared.scheduled.len()) as u64).sum()
+        self.state
+            .prepared
+            .values()
+            .map(|prepared| (prepared.sends.len() + prepared.scheduled.len()) as u64)
+            .sum()
     }
 }

@@ -120,8 +120,8 @@ impl Partition {
     fn search(&mut self, wanted: &JobsWanted, purpose: Purpose, effects: &mut Vec<Effect>) {
         let (name, due_ms) = (wanted.job.as_deref().map(digest), wanted.due_ms.clone());
         let search = Search { name, due_ms, found: Vec::new(), purpose };
-        match self.jobs.searches.waiting.len() < SEARCHES_MAX {
-            true => self.jobs.searches.waiting.push(search),
+        match self.state.jobs.searches.waiting.len() < SEARCHES_MAX {
+            true => self.state.jobs.searches.waiting.push(search),
             false => self.refuse_search(search, "too many look for scheduled messages", effects),
         }
         self.search_on(effects);
@@ -130,11 +130,11 @@ impl Partition {
     /// Has the next shelf read that somebody looks at; behind the last one what is in memory is looked at, so that nothing is missed
     /// that has come from a shelf meanwhile.
     pub(crate) fn search_on(&mut self, effects: &mut Vec<Effect>) {
-        while self.jobs.searches.reading.is_none() && self.jobs.shelves.moving() < SOUGHT_MAX {
-            if self.jobs.searches.active.is_empty() && !self.begin_searches() {
+        while self.state.jobs.searches.reading.is_none() && self.state.jobs.shelves.moving() < SOUGHT_MAX {
+            if self.state.jobs.searches.active.is_empty() && !self.begin_searches() {
                 return self.shelve(effects);
             }
-            let searches = &mut self.jobs.searches;
+            let searches = &mut self.state.jobs.searches;
             let Some(shelf) = searches.shelves.pop_front() else {
                 for search in std::mem::take(&mut searches.active) {
                     self.end_search(search, effects);
@@ -142,7 +142,7 @@ impl Partition {
                 continue;
             };
             let is_wanted = searches.active.iter().any(|search| search.reaches(&shelf));
-            if is_wanted && self.jobs.shelves.handling(shelf.position).is_some() {
+            if is_wanted && self.state.jobs.shelves.handling(shelf.position).is_some() {
                 searches.reading = Some(shelf.position);
                 effects.push(Effect::ReadShelf { position: shelf.position });
             }
@@ -151,31 +151,31 @@ impl Partition {
 
     /// All who wait begin; `false` if there are none, or jobs are on their way between memory and shelves.
     fn begin_searches(&mut self) -> bool {
-        if self.jobs.searches.waiting.is_empty() || self.jobs.are_leaving() {
+        if self.state.jobs.searches.waiting.is_empty() || self.state.jobs.are_leaving() {
             return false;
         }
-        let mut active = std::mem::take(&mut self.jobs.searches.waiting);
+        let mut active = std::mem::take(&mut self.state.jobs.searches.waiting);
         for search in active.iter_mut().filter(|search| matches!(search.purpose, Purpose::Show { .. })) {
             search.take(self.wanted(search));
         }
         let shelves =
-            self.jobs.shelves.iter().filter(|shelf| active.iter().any(|search| search.reaches(shelf)));
-        self.jobs.searches.shelves = shelves.copied().collect();
-        self.jobs.searches.active = active;
+            self.state.jobs.shelves.iter().filter(|shelf| active.iter().any(|search| search.reaches(shelf)));
+        self.state.jobs.searches.shelves = shelves.copied().collect();
+        self.state.jobs.searches.active = active;
         true
     }
 
     /// Those in memory.
     fn wanted(&self, search: &Search) -> Vec<Due> {
         let (from, until) = search.due_ms.clone().into_inner();
-        let jobs = self.jobs.waiting.from(from).take_while(|(due, _)| due.at_ms <= until);
+        let jobs = self.state.jobs.waiting.from(from).take_while(|(due, _)| due.at_ms <= until);
         let wanted = jobs.filter(|(due, job)| search.matches(due, job)).map(|(due, _)| due);
         wanted.take(search.most()).collect()
     }
 
     /// Whether somebody wants to end one of the jobs of this shelf.
     pub(super) fn is_sought(&self, position: Position, jobs: &[(Due, Job)]) -> bool {
-        let searches = &self.jobs.searches;
+        let searches = &self.state.jobs.searches;
         let mut ending =
             searches.active.iter().filter(|search| matches!(search.purpose, Purpose::End { .. }));
         searches.reading == Some(position)
@@ -184,12 +184,12 @@ impl Partition {
 
     /// A shelf was read. What is to end is on its way back by now: the log has that first.
     pub(super) fn look_on(&mut self, position: Position, jobs: &[(Due, Job)], effects: &mut Vec<Effect>) {
-        if self.jobs.searches.reading != Some(position) {
+        if self.state.jobs.searches.reading != Some(position) {
             return;
         }
-        self.jobs.searches.reading = None;
+        self.state.jobs.searches.reading = None;
         let mut many = Vec::new();
-        for search in &mut self.jobs.searches.active {
+        for search in &mut self.state.jobs.searches.active {
             let found = jobs.iter().filter(|(due, job)| search.matches(due, job)).map(|(due, _)| *due);
             search.take(found.collect());
             if matches!(search.purpose, Purpose::End { .. }) && ENDED_MAX <= search.found.len() {
@@ -233,7 +233,7 @@ impl Partition {
     fn show(&mut self, found: &[Due], reply_to: &Destination, effects: &mut Vec<Effect>) {
         let mut keys = Vec::with_capacity(found.len());
         for due in found {
-            let copies = self.jobs.browsed.entry(key_of(*due)).or_default();
+            let copies = self.state.jobs.browsed.entry(key_of(*due)).or_default();
             copies.push(Browsed { due: *due, reply_to: reply_to.clone() });
             keys.push(key_of(*due));
         }
@@ -244,7 +244,7 @@ impl Partition {
 
     /// A shelf cannot be read, or the log has failed: nobody can be told that all was found.
     pub(crate) fn fail_searches(&mut self, reason: &str, effects: &mut Vec<Effect>) {
-        let Searches { waiting, active, .. } = std::mem::take(&mut self.jobs.searches);
+        let Searches { waiting, active, .. } = std::mem::take(&mut self.state.jobs.searches);
         for search in active.into_iter().chain(waiting) {
             self.refuse_search(search, reason, effects);
         }
@@ -259,11 +259,11 @@ impl Partition {
 
     /// Somebody wanted to see the message.
     pub(super) fn send_copies(&mut self, key: MessageKey, stored: &Sent, effects: &mut Vec<Effect>) {
-        for Browsed { due, reply_to } in self.jobs.browsed.remove(&key).unwrap_or_default() {
+        for Browsed { due, reply_to } in self.state.jobs.browsed.remove(&key).unwrap_or_default() {
             let job: Arc<str> =
                 stored.schedule.as_ref().map_or_else(|| "".into(), |schedule| schedule.job.clone());
             let number = Some(digest(&format!("{due:?} {reply_to}")));
-            let mut message = (self.write_due)(
+            let mut message = (self.protocols.write_due)(
                 &stored.message,
                 &Firing { job: &job, now_ms: self.clock.wall_ms(), number },
             );
@@ -280,7 +280,7 @@ impl Partition {
 
     /// Nobody waits for it: it goes to whoever is there.
     pub(crate) fn take_offer(&mut self, sent: Sent, effects: &mut Vec<Effect>) {
-        if self.addresses.get(&sent.to).is_some() {
+        if self.state.addresses.get(&sent.to).is_some() {
             self.publish_volatile(sent, None, effects);
         }
     }

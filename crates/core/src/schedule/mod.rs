@@ -245,36 +245,36 @@ impl Jobs {
 impl Partition {
     /// How many messages are scheduled.
     pub fn scheduled(&self) -> usize {
-        self.jobs.len()
+        self.state.jobs.len()
     }
 
     /// How many of these are in memory; the others are in records of their own.
     pub fn jobs_in_memory(&self) -> usize {
-        self.jobs.waiting.len()
+        self.state.jobs.waiting.len()
     }
 
     /// When the partition wants to hear of the time, if nothing else happens before; in ticks.
     pub fn next_due_ms(&self) -> Option<u64> {
-        let job_ms = self.jobs.next_ms(&self.clock).filter(|_| self.space_ample);
+        let job_ms = self.state.jobs.next_ms(&self.clock).filter(|_| self.leader.log.space_ample);
         job_ms
             .into_iter()
-            .chain(self.expiries.next_ms(&self.clock))
-            .chain(self.rests.next_ms())
-            .chain(self.leases.next_ms())
-            .chain(self.leases.reserves.next_ms())
-            .chain(self.next_refusal_ms)
-            .chain(self.gatherings.next_ms())
-            .chain(self.next_look_ms)
-            .chain(self.next_timeout_ms)
-            .chain(self.uploads.next_look_ms())
-            .chain(self.endings.next_ms(self.now_ms))
-            .chain(self.browses.next_ms(self.now_ms))
-            .chain(self.redrives.next_ms())
-            .chain(self.moves.next_ms())
-            .chain(self.carrying.next_ms())
+            .chain(self.state.expiries.next_ms(&self.clock))
+            .chain(self.leader.settling.rests.next_ms())
+            .chain(self.state.leases.next_ms())
+            .chain(self.leader.leasing.reserves.next_ms())
+            .chain(self.leader.intake.next_refusal_ms)
+            .chain(self.leader.delivery.gatherings.next_ms())
+            .chain(self.leader.delivery.next_look_ms)
+            .chain(self.leader.transactions.next_timeout_ms)
+            .chain(self.leader.intake.uploads.next_look_ms())
+            .chain(self.state.endings.next_ms(self.now_ms))
+            .chain(self.leader.delivery.browses.next_ms(self.now_ms))
+            .chain(self.leader.settling.redrives.next_ms())
+            .chain(self.leader.moves.next_ms())
+            .chain(self.leader.settling.carrying.next_ms())
             .chain(self.leaves_ahead_ms())
             .chain(self.makes_way_ms())
-            .chain(self.claims.next_ms())
+            .chain(self.leader.claims.next_ms())
             .min()
     }
 
@@ -306,20 +306,20 @@ impl Partition {
         let cron = schedule.again.as_ref().and_then(|again| Cron::parse(again.cron.as_deref()?).ok());
         let at_ms = cron.and_then(|cron| cron.next_after(schedule.due_ms)).unwrap_or(schedule.due_ms);
         let job = Job { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), name: digest(&schedule.job) };
-        self.jobs.insert(Due { at_ms, position, ordinal }, job, schedule.again.clone());
+        self.state.jobs.insert(Due { at_ms, position, ordinal }, job, schedule.again.clone());
         self.shelve(effects);
     }
 
     /// Time has passed: bodies are asked for, and what is due is fired.
     pub(crate) fn pass_time(&mut self, effects: &mut Vec<Effect>) {
-        if self.now_ms < self.jobs.rest_until_ms || !self.space_ample {
+        if self.now_ms < self.state.jobs.rest_until_ms || !self.leader.log.space_ample {
             return;
         }
         self.fetch_shelves(effects);
         self.shelve(effects);
         for era in Era::all() {
             let now_ms = self.clock.wall_of(era);
-            while let Some(first) = self.jobs.ripe[era.index()].first_entry()
+            while let Some(first) = self.state.jobs.ripe[era.index()].first_entry()
                 && first.key().at_ms <= now_ms
             {
                 let (due, sent) = first.remove_entry();
@@ -332,15 +332,15 @@ impl Partition {
     /// Asks for the bodies of jobs of that era that are due soon.
     fn ask_for_bodies(&mut self, era: Era, effects: &mut Vec<Effect>) {
         let until_ms = self.clock.wall_of(era).saturating_add(AHEAD_MS);
-        let room = self.jobs.room();
-        let jobs = self.jobs.waiting.of(era).iter().map(|(due, _)| due);
+        let room = self.state.jobs.room();
+        let jobs = self.state.jobs.waiting.of(era).iter().map(|(due, _)| due);
         let near = jobs.take_while(|due| due.at_ms <= until_ms);
-        let unread = near.filter(|due| !self.jobs.under_way.contains_key(&key_of(*due)));
+        let unread = near.filter(|due| !self.state.jobs.under_way.contains_key(&key_of(*due)));
         let asked: Vec<Due> = unread.take(room).collect();
         if asked.is_empty() {
             return;
         }
-        self.jobs.under_way.extend(asked.iter().map(|due| (key_of(*due), (*due, era))));
+        self.state.jobs.under_way.extend(asked.iter().map(|due| (key_of(*due), (*due, era))));
         effects.push(Effect::Fetch { keys: asked.into_iter().map(key_of).collect() });
     }
 
@@ -348,24 +348,24 @@ impl Partition {
     pub(crate) fn recalled(&mut self, key: MessageKey, sent: Box<Sent>, effects: &mut Vec<Effect>) {
         self.send_copies(key, &sent, effects);
         // One that somebody wanted to see may be read twice, and must not come after it was fired.
-        let asked = self.jobs.under_way.get(&key).copied();
-        if let Some((due, era)) = asked.filter(|(due, _)| !self.jobs.firing.contains(due)) {
-            self.jobs.ripe[era.index()].insert(due, sent);
+        let asked = self.state.jobs.under_way.get(&key).copied();
+        if let Some((due, era)) = asked.filter(|(due, _)| !self.state.jobs.firing.contains(due)) {
+            self.state.jobs.ripe[era.index()].insert(due, sent);
             self.pass_time(effects);
         }
     }
 
     /// A body cannot be read: its job stays on disk, and is counted. `false` if no job asked for it.
     pub(crate) fn set_job_aside(&mut self, key: MessageKey) -> bool {
-        let browsed = self.jobs.browsed.remove(&key).is_some();
-        let Some((due, _)) = self.jobs.under_way.get(&key).copied() else { return browsed };
-        self.jobs.unreadable.push(due);
+        let browsed = self.state.jobs.browsed.remove(&key).is_some();
+        let Some((due, _)) = self.state.jobs.under_way.get(&key).copied() else { return browsed };
+        self.state.jobs.unreadable.push(due);
         self.counters.unreadable += 1;
         true
     }
 
     fn fire(&mut self, (due, era): (Due, Era), stored: &Sent, effects: &mut Vec<Effect>) {
-        let again = self.jobs.again_of(due);
+        let again = self.state.jobs.again_of(due);
         let next = again.and_then(|again| next_firing(due, again, self.clock.wall_of(era)));
         let burst = again.and_then(|again| burst(stored.schedule.as_deref()?, due, again));
         let message = match burst {
@@ -373,12 +373,15 @@ impl Partition {
             None => {
                 let job = stored.schedule.as_ref().map_or("", |schedule| &schedule.job);
                 let number = again.map(|_| digest(&format!("{due:?}")));
-                (self.write_due)(&stored.message, &Firing { job, now_ms: self.clock.wall_ms(), number })
+                (self.protocols.write_due)(
+                    &stored.message,
+                    &Firing { job, now_ms: self.clock.wall_ms(), number },
+                )
             }
         };
         let schedule = burst.map(Box::new);
         let sent = Sent { message, schedule, to: stored.to.clone(), also: stored.also.clone(), moved: None };
-        self.jobs.firing.insert(due);
+        self.state.jobs.firing.insert(due);
         if sent.schedule.is_none() {
             self.send_after(&sent, effects);
         }
@@ -396,13 +399,13 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         // It may have been ended meanwhile.
-        let Some((job, era)) = self.jobs.remove(due) else { return };
+        let Some((job, era)) = self.state.jobs.remove(due) else { return };
         let is_over = next.is_none();
         if let Some((at_ms, again)) = next {
             let due = Due { at_ms, ..due };
             let era = if again.cron.is_some() { self.clock.era() } else { era };
-            self.jobs.waiting.insert_in(era, due, job);
-            self.jobs.note_again(due, Some(again));
+            self.state.jobs.waiting.insert_in(era, due, job);
+            self.state.jobs.note_again(due, Some(again));
         }
         self.enqueue_durable(position, vec![sent], effects);
         if is_over {
@@ -413,8 +416,8 @@ impl Partition {
     pub(crate) fn apply_unschedule(&mut self, jobs: &[Due], effects: &mut Vec<Effect>) {
         for due in jobs {
             // It may have been fired meanwhile, and go on.
-            let next = self.jobs.next_of(*due);
-            if let Some((job, _)) = self.jobs.remove(next) {
+            let next = self.state.jobs.next_of(*due);
+            if let Some((job, _)) = self.state.jobs.remove(next) {
                 self.job_is_over(*due, u64::from(job.bytes), effects);
             }
         }
@@ -427,9 +430,9 @@ impl Partition {
 
     /// The log could not take the message: it is tried again after a rest.
     pub(crate) fn not_fired(&mut self, due: Due) {
-        self.jobs.under_way.remove(&key_of(due));
-        self.jobs.firing.remove(&due);
-        self.jobs.rest_until_ms = self.now_ms + RETRY_MS;
+        self.state.jobs.under_way.remove(&key_of(due));
+        self.state.jobs.firing.remove(&due);
+        self.state.jobs.rest_until_ms = self.now_ms + RETRY_MS;
     }
 }
 

@@ -96,15 +96,17 @@ impl Jobs {
 impl Partition {
     /// Sends jobs that are due last on their way out of memory, if there are too many.
     pub(crate) fn shelve(&mut self, effects: &mut Vec<Effect>) {
-        let may = self.is_live && self.space_ample && self.jobs.rest_until_ms <= self.now_ms;
+        let may = self.leader.is_live
+            && self.leader.log.space_ample
+            && self.state.jobs.rest_until_ms <= self.now_ms;
         while may
-            && self.jobs.leaving.records < MOVING_MAX
-            && self.jobs.searches.is_empty()
-            && let Some(jobs) = self.jobs.next_to_leave()
+            && self.state.jobs.leaving.records < MOVING_MAX
+            && self.state.jobs.searches.is_empty()
+            && let Some(jobs) = self.state.jobs.next_to_leave()
         {
             let count = jobs.len();
-            self.jobs.leaving.records += 1;
-            self.jobs.leaving.jobs += count;
+            self.state.jobs.leaving.records += 1;
+            self.state.jobs.leaving.jobs += count;
             let command = Command::Shelve { jobs: FoldedJobs::of(jobs).bytes().clone() };
             self.propose(command, Urgency::Lazy, Completion::Shelved { jobs: count }, effects);
         }
@@ -112,10 +114,10 @@ impl Partition {
 
     /// A record with jobs is applied; or it failed, and nothing is tried for a while.
     pub(crate) fn has_left(&mut self, jobs: usize, has_failed: bool, effects: &mut Vec<Effect>) {
-        self.jobs.leaving.records -= 1;
-        self.jobs.leaving.jobs -= jobs;
+        self.state.jobs.leaving.records -= 1;
+        self.state.jobs.leaving.jobs -= jobs;
         if has_failed {
-            self.jobs.rest_until_ms = self.now_ms + RETRY_MS;
+            self.state.jobs.rest_until_ms = self.now_ms + RETRY_MS;
         }
         self.search_on(effects);
     }
@@ -125,17 +127,18 @@ impl Partition {
         let Ok(folded) = FoldedJobs::read(bytes) else { return };
         let jobs = folded.jobs();
         let (Some((first, _)), Some((last, _))) = (jobs.first(), jobs.last()) else { return };
-        let repeats = |(due, _): &(Due, Job)| self.jobs.again.contains_key(&(due.position, due.ordinal));
-        if jobs.iter().any(repeats) || !self.jobs.waiting.extract(&jobs) {
+        let repeats =
+            |(due, _): &(Due, Job)| self.state.jobs.again.contains_key(&(due.position, due.ordinal));
+        if jobs.iter().any(repeats) || !self.state.jobs.waiting.extract(&jobs) {
             return;
         }
         for (due, job) in &jobs {
-            self.jobs.forget_in_run(*due);
-            self.jobs.shelves.keys.add(due, job);
+            self.state.jobs.forget_in_run(*due);
+            self.state.jobs.shelves.keys.add(due, job);
         }
         let (count, length) = (jobs.len() as u32, bytes.len() as u32);
         let shelf = Shelf { position, first: *first, last: *last, jobs: count, bytes: length };
-        let is_new = self.jobs.shelves.insert(shelf);
+        let is_new = self.state.jobs.shelves.insert(shelf);
         debug_assert!(is_new, "a record is applied once, and a job is in one place");
         effects.push(Effect::Retain { position, count: 1, bytes: u64::from(length) });
     }
@@ -143,10 +146,10 @@ impl Partition {
     /// The jobs of that record are in memory again.
     pub(crate) fn apply_unshelve(&mut self, position: Position, bytes: &Bytes, effects: &mut Vec<Effect>) {
         let Ok(folded) = FoldedJobs::read(bytes) else { return };
-        let Some(shelf) = self.jobs.shelves.remove(position) else { return };
+        let Some(shelf) = self.state.jobs.shelves.remove(position) else { return };
         for (due, job) in folded.jobs() {
-            self.jobs.shelves.keys.remove(&due, &job);
-            self.jobs.waiting.insert(due, job);
+            self.state.jobs.shelves.keys.remove(&due, &job);
+            self.state.jobs.waiting.insert(due, job);
         }
         effects.push(Effect::Release { position, ordinal: 0, bytes: u64::from(shelf.bytes) });
     }
@@ -154,9 +157,9 @@ impl Partition {
     /// Has shelves read whose jobs are due soon.
     pub(super) fn fetch_shelves(&mut self, effects: &mut Vec<Effect>) {
         let until_ms = self.clock.wall_ms().saturating_add(AHEAD_MS);
-        while let Some(shelf) = self.jobs.wanted_shelf().filter(|shelf| shelf.first.at_ms <= until_ms) {
+        while let Some(shelf) = self.state.jobs.wanted_shelf().filter(|shelf| shelf.first.at_ms <= until_ms) {
             let position = shelf.position;
-            self.jobs.shelves.handle(position, Handling::Read);
+            self.state.jobs.shelves.handle(position, Handling::Read);
             effects.push(Effect::ReadShelf { position });
         }
     }
@@ -175,9 +178,9 @@ impl Partition {
         match read {
             Ok((bytes, jobs)) => {
                 let is_sought = self.is_sought(position, &jobs);
-                let handling = self.jobs.shelves.handling(position);
+                let handling = self.state.jobs.shelves.handling(position);
                 if handling == Some(Handling::Read) || is_sought && handling == Some(Handling::Lies) {
-                    self.jobs.shelves.handle(position, Handling::Comes);
+                    self.state.jobs.shelves.handle(position, Handling::Comes);
                     let command = Command::Unshelve { shelf: position, jobs: bytes };
                     let completion = Completion::Unshelved { shelf: position };
                     self.propose(command, Urgency::Waiting, completion, effects);
@@ -185,8 +188,8 @@ impl Partition {
                 self.look_on(position, &jobs, effects);
             }
             // One that is gone by now needs not be read.
-            Err(reason) if self.jobs.shelves.handling(position).is_some() => {
-                self.counters.unreadable += self.jobs.shelves.set_aside(position);
+            Err(reason) if self.state.jobs.shelves.handling(position).is_some() => {
+                self.counters.unreadable += self.state.jobs.shelves.set_aside(position);
                 self.fail_searches(&reason, effects);
             }
             Err(_) => self.look_on(position, &[], effects),
@@ -196,17 +199,17 @@ impl Partition {
 
     /// The jobs of a shelf did not come back: they are asked for again after a rest.
     pub(crate) fn not_unshelved(&mut self, position: Position) {
-        self.jobs.shelves.handle(position, Handling::Lies);
-        self.jobs.rest_until_ms = self.now_ms + RETRY_MS;
+        self.state.jobs.shelves.handle(position, Handling::Lies);
+        self.state.jobs.rest_until_ms = self.now_ms + RETRY_MS;
     }
 
     /// Whether jobs are in that record, and not in memory.
     pub fn has_shelf(&self, position: Position) -> bool {
-        self.jobs.shelves.handling(position).is_some()
+        self.state.jobs.shelves.handling(position).is_some()
     }
 
     /// Messages of jobs that are on shelves.
     pub(crate) fn shelved_keys(&self) -> impl Iterator<Item = postroad_model::MessageKey> {
-        self.jobs.shelves.keys.iter()
+        self.state.jobs.shelves.keys.iter()
     }
 }

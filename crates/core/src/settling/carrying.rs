@@ -24,7 +24,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::queue::State;
+use crate::queue::EntryState;
 
 /// Pieces of a body on their way at once: one is read while another is written.
 const AHEAD: usize = 2;
@@ -120,7 +120,7 @@ impl Body {
 impl Partition {
     /// Whether messages wait for their bodies to be in another partition.
     pub fn is_carrying(&self) -> bool {
-        !self.carrying.waiting.is_empty()
+        !self.leader.settling.carrying.waiting.is_empty()
     }
 
     /// Entries of one queue leave it, and these messages, which they were, go elsewhere: as [`Partition::move_messages`].
@@ -135,7 +135,7 @@ impl Partition {
         let mut settlements = leaving;
         for tag in tags {
             // What is in memory alone stays too, until the log has what it becomes.
-            self.set_state(queue, *tag, State::Leaving);
+            self.set_state(queue, *tag, EntryState::Leaving);
             settlements.push(Settlement { queue, tag: *tag, cause });
         }
         self.move_messages(sends, settlements, answer, effects);
@@ -155,7 +155,13 @@ impl Partition {
         if bodies.is_empty() {
             return self.move_at_once(sends, &[], settlements, answer, effects);
         }
-        self.carrying.waiting.push_back(Move { sends, settlements, answer, bodies, not_before_ms: 0 });
+        self.leader.settling.carrying.waiting.push_back(Move {
+            sends,
+            settlements,
+            answer,
+            bodies,
+            not_before_ms: 0,
+        });
         self.go_on_carrying(effects);
     }
 
@@ -165,8 +171,8 @@ impl Partition {
         for (index, sent) in sends.iter().enumerate() {
             let to = self.partition_of(&sent.to);
             if let Some(chunks) = sent.message.chunks().filter(|_| to != self.settings.id).cloned() {
-                self.carrying.last_upload += 1;
-                let upload = self.carrying.last_upload;
+                self.leader.settling.carrying.last_upload += 1;
+                let upload = self.leader.settling.carrying.last_upload;
                 bodies.push(Body { index, to, upload, chunks, asked: 0, taken: 0 });
             }
         }
@@ -175,8 +181,11 @@ impl Partition {
 
     /// Goes on with the moves that may; makes those whose bodies are there.
     pub(crate) fn go_on_carrying(&mut self, effects: &mut Vec<Effect>) {
-        while let Some(index) = self.carrying.ask(self.now_ms, self.settings.placement.partitions, effects) {
-            let Some(Move { sends, settlements, answer, bodies, .. }) = self.carrying.waiting.remove(index)
+        while let Some(index) =
+            self.leader.settling.carrying.ask(self.now_ms, self.settings.placement.partitions, effects)
+        {
+            let Some(Move { sends, settlements, answer, bodies, .. }) =
+                self.leader.settling.carrying.waiting.remove(index)
             else {
                 return;
             };
@@ -192,13 +201,13 @@ impl Partition {
         result: Result<(), Refusal>,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(index) = self.carrying.find(upload) else {
+        let Some(index) = self.leader.settling.carrying.find(upload) else {
             // Its move was given up while it was on its way.
             return self.tell(from, Peer::Forsake { upload }, effects);
         };
         match result {
             Ok(()) => {
-                let bodies = &mut self.carrying.waiting[index].bodies;
+                let bodies = &mut self.leader.settling.carrying.waiting[index].bodies;
                 bodies.iter_mut().filter(|body| body.upload == upload).for_each(|body| body.taken += 1);
             }
             Err(refusal) => self.cannot_write(index, refusal, effects),
@@ -214,13 +223,13 @@ impl Partition {
             return self.answer(failed.answer, Err(refusal), effects);
         }
         let (bodies, not_before_ms) = (self.bodies_to_carry(&failed.sends), self.now_ms + RETRY_MS);
-        self.carrying.waiting.push_back(Move { bodies, not_before_ms, ..failed });
+        self.leader.settling.carrying.waiting.push_back(Move { bodies, not_before_ms, ..failed });
     }
 
     /// A piece of the body cannot be read here, and never will be: its message is set aside. What else was to move with it goes on, unless
     /// somebody waits for all of it.
     pub(crate) fn piece_unread(&mut self, upload: u64, reason: String, effects: &mut Vec<Effect>) {
-        let Some(index) = self.carrying.find(upload) else { return };
+        let Some(index) = self.leader.settling.carrying.find(upload) else { return };
         let Some(mut failed) = self.give_up_move(index, effects) else { return };
         let Some(lost) = failed.bodies.iter().find(|body| body.upload == upload) else { return };
         failed.sends.remove(lost.index);
@@ -234,14 +243,14 @@ impl Partition {
             self.answer(failed.answer, Err(Refusal::Unreadable { reason }), effects);
         } else {
             failed.bodies = self.bodies_to_carry(&failed.sends);
-            self.carrying.waiting.insert(index, failed);
+            self.leader.settling.carrying.waiting.insert(index, failed);
         }
         self.go_on_carrying(effects);
     }
 
     /// Takes a move back, with what has come of it elsewhere.
     fn give_up_move(&mut self, index: usize, effects: &mut Vec<Effect>) -> Option<Move> {
-        let failed = self.carrying.waiting.remove(index)?;
+        let failed = self.leader.settling.carrying.waiting.remove(index)?;
         for body in &failed.bodies {
             self.tell(body.to, Peer::Forsake { upload: body.upload }, effects);
         }
@@ -251,7 +260,7 @@ impl Partition {
     /// Whether this entry's message has this body.
     fn has_body(&mut self, of: &Settlement, chunks: &Arc<Chunks>) -> bool {
         let key = self.entry(of.queue, of.tag).map(|entry| entry.key);
-        let headers = key.and_then(|key| self.bodies.headers(key));
+        let headers = key.and_then(|key| self.state.bodies.headers(key));
         headers.and_then(|(message, _)| message.chunks()) == Some(chunks)
     }
 

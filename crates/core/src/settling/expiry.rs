@@ -9,7 +9,7 @@ use postroad_model::{Destination, Effect, EntryTag, MessageEvent, MessageKey, Qu
 
 use crate::Partition;
 use crate::clock::{Clock, ERAS, Era};
-use crate::queue::State;
+use crate::queue::EntryState;
 
 /// Work of one tick at most, in entries that end without a grave: many that end at once hold up nobody else for long.
 const SWEPT_MAX: usize = 256;
@@ -111,7 +111,7 @@ impl Partition {
         let mut absent = Vec::new();
         let mut left = SWEPT_MAX;
         while left > 0
-            && let Some((era, id, tag)) = self.expiries.take_due(&self.clock)
+            && let Some((era, id, tag)) = self.state.expiries.take_due(&self.clock)
         {
             // It stood for its page: now each of its entries stands for itself.
             if self.open_page_in(era, id, tag) {
@@ -122,18 +122,18 @@ impl Partition {
             let Some(entry) = self.entry(id, tag) else { continue };
             let (key, state) = (entry.key, entry.state);
             // It may be refused by the log, or held: then its turn comes again.
-            self.expiries.insert(self.clock.wall_ms() + AGAIN_MS, id, tag);
-            if state != State::Ready && state != State::Resting {
+            self.state.expiries.insert(self.clock.wall_ms() + AGAIN_MS, id, tag);
+            if state != EntryState::Ready && state != EntryState::Resting {
                 continue;
             }
             let has_grave = self.grave_of(id, key).is_some();
-            if !has_grave || self.bodies.resident(key).is_some() {
+            if !has_grave || self.state.bodies.resident(key).is_some() {
                 left = left.saturating_sub(if has_grave { BURIAL_COST } else { 0 });
                 self.expire(id, tag, effects);
                 continue;
             }
-            self.expiries.awaits(key, id, tag);
-            if !self.fetches.has(key) {
+            self.state.expiries.awaits(key, id, tag);
+            if !self.leader.delivery.fetches.has(key) {
                 self.begin_fetch(key.into());
                 absent.push(key);
             }
@@ -145,9 +145,9 @@ impl Partition {
 
     /// Opens the page of this entry; what is in it goes on to end by the clock of that era.
     fn open_page_in(&mut self, era: Era, id: QueueId, tag: EntryTag) -> bool {
-        let current = std::mem::replace(&mut self.expiries.era, era);
+        let current = std::mem::replace(&mut self.state.expiries.era, era);
         let is_open = self.open_page(id, tag);
-        self.expiries.era = current;
+        self.state.expiries.era = current;
         is_open
     }
 
@@ -162,8 +162,8 @@ impl Partition {
         for (id, tag) in entries {
             let state = self.entry(id, tag).map(|entry| entry.state);
             match state {
-                Some(State::Ready | State::Resting) if is_there => self.expire(id, tag, effects),
-                Some(State::Ready | State::Resting) => {
+                Some(EntryState::Ready | EntryState::Resting) if is_there => self.expire(id, tag, effects),
+                Some(EntryState::Ready | EntryState::Resting) => {
                     self.counters.unreadable += 1;
                     self.set_entry_aside(id, tag);
                 }
@@ -175,9 +175,9 @@ impl Partition {
     /// Where the message goes if its time is over in this queue; `None` if it ends. A volatile subscription keeps nothing for
     /// later, and what ends in a dead-letter queue is dead.
     pub(crate) fn grave_of(&self, id: QueueId, key: MessageKey) -> Option<Destination> {
-        let queue = self.queues.get(&id).filter(|_| !id.is_volatile())?;
+        let queue = self.state.queues.get(&id).filter(|_| !id.is_volatile())?;
         let policy = &self.settings.policies.of(&queue.source).dead_letters;
-        let (headers, _) = self.bodies.headers(key)?;
+        let (headers, _) = self.state.bodies.headers(key)?;
         let keeps = policy.expired && (headers.persistent || policy.non_persistent);
         policy.queue_of(&queue.source).filter(|grave| keeps && *grave != queue.source)
     }

@@ -11,7 +11,7 @@ use postroad_model::{Effect, EntryTag, LookupMap, MessageKey, QueueId, RareHeade
 use postroad_selector::Value;
 
 use crate::Partition;
-use crate::queue::{LaneNumber, State};
+use crate::queue::{EntryState, LaneNumber};
 
 /// What a last-value queue knows of its entries. It is never larger than the queue.
 #[derive(Default)]
@@ -81,7 +81,7 @@ impl Partition {
         }
         let name = sent.targets().find_map(|to| self.settings.policies.of(to).last_value.as_ref());
         let Some(name) = name else { return };
-        let text: Option<Arc<str>> = match (self.properties_of)(&sent.message).property(name) {
+        let text: Option<Arc<str>> = match (self.protocols.properties_of)(&sent.message).property(name) {
             Some(Value::String(text)) => Some(text.into()),
             Some(Value::Long(number)) => Some(number.to_string().into()),
             Some(Value::Double(number)) => Some(number.to_string().into()),
@@ -96,8 +96,8 @@ impl Partition {
 
     /// What was superseded leaves, ahead of any delivery.
     pub(crate) fn drop_superseded(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        let is_live = self.is_live;
-        let queue = self.queues.get_mut(&id).filter(|_| is_live);
+        let is_live = self.leader.is_live;
+        let queue = self.state.queues.get_mut(&id).filter(|_| is_live);
         let Some(last_values) = queue.and_then(|queue| queue.last_values.as_mut()) else { return };
         if last_values.leaving.is_empty() {
             return;
@@ -106,21 +106,22 @@ impl Partition {
         // What rests leaves as well: a queue that moves takes it along, and by its place it may come behind what has superseded it.
         let is_free = |tag: &EntryTag| {
             self.entry(id, *tag)
-                .is_some_and(|entry| !entry.state.is_in_hand() && entry.state != State::Leased)
+                .is_some_and(|entry| !entry.state.is_in_hand() && entry.state != EntryState::Leased)
         };
         let (leaving, held): (Vec<EntryTag>, Vec<EntryTag>) = superseded.into_iter().partition(is_free);
         // At a start a prepared branch may have one: that leaves when it is given back.
-        if let Some(last_values) = self.queues.get_mut(&id).and_then(|queue| queue.last_values.as_mut()) {
+        if let Some(last_values) = self.state.queues.get_mut(&id).and_then(|queue| queue.last_values.as_mut())
+        {
             last_values.held.extend(held);
         }
         // All at once: where one leaves memory a send may be let in, and what is served then must not be one of the others.
-        leaving.iter().for_each(|tag| self.set_state(id, *tag, State::Leaving));
+        leaving.iter().for_each(|tag| self.set_state(id, *tag, EntryState::Leaving));
         self.settle_held(id, &leaving, SettleCause::Replaced, None, effects);
     }
 
     /// After a start: what was superseded when the last run ended.
     pub(crate) fn drop_all_superseded(&mut self, effects: &mut Vec<Effect>) {
-        let with_values = self.queues.values().filter(|queue| queue.last_values.is_some());
+        let with_values = self.state.queues.values().filter(|queue| queue.last_values.is_some());
         let mut ids: Vec<QueueId> = with_values.map(|queue| queue.id).collect();
         ids.sort_unstable();
         for id in ids {

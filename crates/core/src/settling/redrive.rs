@@ -226,7 +226,7 @@ impl Returns {
 impl Partition {
     /// Says how to take a dead letter's past out of it, which only its protocol knows. Until then it goes nowhere.
     pub fn revive_by(&mut self, revive: Revive) {
-        self.revive = revive;
+        self.protocols.revive = revive;
     }
 
     pub(crate) fn redrive(
@@ -239,17 +239,17 @@ impl Partition {
             Ok(selector) => selector,
             Err(refusal) => return self.reply(connection, ticket, Err(refusal), effects),
         };
-        if self.redrives.under_way.len() >= REDRIVES_MAX {
+        if self.leader.settling.redrives.under_way.len() >= REDRIVES_MAX {
             let refusal = Refusal::TooManyRedrives { max: REDRIVES_MAX };
             return self.reply(connection, ticket, Err(refusal), effects);
         }
-        let own = self.addresses.get(&wanted.from).and_then(|address| address.bound.own());
+        let own = self.state.addresses.get(&wanted.from).and_then(|address| address.bound.own());
         let Some(queue) = own.filter(|_| wanted.from.kind == DestinationKind::Queue) else {
             effects.push(Effect::Redriven { connection, ticket, moved: 0, stayed: 0 });
             return self.reply(connection, ticket, Ok(()), effects);
         };
         self.wake_all(queue);
-        let end = self.queues.get(&queue).map_or(0, |queue| queue.next_stamp);
+        let end = self.state.queues.get(&queue).map_or(0, |queue| queue.next_stamp);
         self.begin_redrive(queue, (wanted, selector), By::Operator(connection, ticket), end, BTreeMap::new());
     }
 
@@ -265,8 +265,8 @@ impl Partition {
         let next_ms = self.now_ms;
         let redrive =
             UnderWay { queue, wanted, selector, by, end, views, awaits, moving, moved, stayed, next_ms };
-        self.redrives.under_way.insert(self.redrives.next, redrive);
-        self.redrives.next += 1;
+        self.leader.settling.redrives.under_way.insert(self.leader.settling.redrives.next, redrive);
+        self.leader.settling.redrives.next += 1;
     }
 
     /// Does a step of each redrive that can go on, and begins those that policies ask for.
@@ -274,9 +274,9 @@ impl Partition {
         self.look_for_ripe();
         let now_ms = self.now_ms;
         let due = |redrive: &UnderWay| redrive.can_go_on() && redrive.next_ms <= now_ms;
-        let due = self.redrives.under_way.iter().filter(|(_, redrive)| due(redrive));
+        let due = self.leader.settling.redrives.under_way.iter().filter(|(_, redrive)| due(redrive));
         for number in due.map(|(number, _)| *number).collect::<Vec<_>>() {
-            if let Some(mut redrive) = self.redrives.under_way.remove(&number) {
+            if let Some(mut redrive) = self.leader.settling.redrives.under_way.remove(&number) {
                 redrive.next_ms = now_ms + STEP_MS;
                 self.step(number, redrive, effects);
             }
@@ -285,18 +285,18 @@ impl Partition {
 
     /// Whoever decides about dead letters may have decided otherwise.
     pub(crate) fn return_anew(&mut self) {
-        let returns = self.is_live && self.settings.policies.any_returning();
-        self.redrives.next_look_ms = returns.then_some(self.now_ms);
+        let returns = self.leader.is_live && self.settings.policies.any_returning();
+        self.leader.settling.redrives.next_look_ms = returns.then_some(self.now_ms);
     }
 
     fn look_for_ripe(&mut self) {
         let now_ms = self.now_ms;
-        if self.redrives.next_look_ms.is_none_or(|at_ms| now_ms < at_ms) {
+        if self.leader.settling.redrives.next_look_ms.is_none_or(|at_ms| now_ms < at_ms) {
             return;
         }
-        self.redrives.next_look_ms = Some(now_ms + LOOK_MS);
+        self.leader.settling.redrives.next_look_ms = Some(now_ms + LOOK_MS);
         let mut ripe = Vec::new();
-        let queues = self.queues.values_mut().filter(|queue| !queue.id.is_volatile());
+        let queues = self.state.queues.values_mut().filter(|queue| !queue.id.is_volatile());
         for queue in queues.filter(|queue| queue.source.kind == DestinationKind::Queue) {
             let Returning { after_ms: Some(after_ms), rounds_max } = queue.returning else { continue };
             let returns = queue.returns.get_or_insert_with(|| Box::new(Returns::new()));
@@ -306,9 +306,9 @@ impl Partition {
             }
         }
         ripe.sort_unstable();
-        ripe.truncate(REDRIVES_MAX.saturating_sub(self.redrives.under_way.len()));
+        ripe.truncate(REDRIVES_MAX.saturating_sub(self.leader.settling.redrives.under_way.len()));
         for (id, rounds_max) in ripe {
-            let Some(queue) = self.queues.get_mut(&id) else { continue };
+            let Some(queue) = self.state.queues.get_mut(&id) else { continue };
             let from = queue.source.clone();
             let Some(returns) = queue.returns.as_mut() else { continue };
             let (end, views) = (returns.ripe, returns.views.take().unwrap_or_default());
@@ -319,7 +319,7 @@ impl Partition {
     }
 
     fn step(&mut self, number: u64, mut redrive: UnderWay, effects: &mut Vec<Effect>) {
-        if !self.space_ample {
+        if !self.leader.log.space_ample {
             let refusal = Refusal::StoreFull { to: redrive.wanted.from.clone() };
             return self.end_redrive(redrive, Err(refusal), effects);
         }
@@ -332,7 +332,7 @@ impl Partition {
                     let (lane, sequence) = untag(tag);
                     redrive.views.entry(lane).or_default().pass(sequence);
                     let key = self.entry(redrive.queue, tag).map(|entry| entry.key);
-                    let headers = key.and_then(|key| self.bodies.headers(key));
+                    let headers = key.and_then(|key| self.state.bodies.headers(key));
                     bytes += headers.map_or(0, |(_, bytes)| bytes);
                     going.push(tag);
                 }
@@ -349,16 +349,16 @@ impl Partition {
             _ if left == 0 => self.end_redrive(redrive, Ok(()), effects),
             _ if !going.is_empty() => self.send_back(number, redrive, &going, effects),
             Some(tag) => self.await_dead(number, redrive, tag, effects),
-            None => drop(self.redrives.under_way.insert(number, redrive)),
+            None => drop(self.leader.settling.redrives.under_way.insert(number, redrive)),
         }
     }
 
     /// The next entry that goes back, in the order in which the queue serves them.
     fn next_dead(&self, redrive: &mut UnderWay, looks: &mut u32) -> Next {
-        let Some(queue) = self.queues.get(&redrive.queue) else { return Next::Nothing };
-        let (properties_of, revive) = (self.properties_of, self.revive);
+        let Some(queue) = self.state.queues.get(&redrive.queue) else { return Next::Nothing };
+        let (properties_of, revive) = (self.protocols.properties_of, self.protocols.revive);
         let now_ms = self.clock.wall_ms();
-        let judges = Judges { bodies: &self.bodies, properties_of, now_ms, revive };
+        let judges = Judges { bodies: &self.state.bodies, properties_of, now_ms, revive };
         let mut absent = None;
         let found = queue.lanes.next(|number, lane| {
             if absent.is_some() {
@@ -390,7 +390,7 @@ impl Partition {
             redrive.awaits = self.entry(redrive.queue, from).map(|entry| entry.key);
             self.fetch_behind(Waiter::Queue(redrive.queue), from, effects);
         }
-        self.redrives.under_way.insert(number, redrive);
+        self.leader.settling.redrives.under_way.insert(number, redrive);
     }
 
     /// Out of this queue and into others, all or nothing.
@@ -404,8 +404,9 @@ impl Partition {
         let (mut sends, mut moving) = (Vec::with_capacity(going.len()), Vec::with_capacity(going.len()));
         for tag in going {
             let key = self.entry(redrive.queue, *tag).map(|entry| entry.key);
-            let message = key.and_then(|key| self.bodies.resident(key));
-            let Some(mut sent) = message.and_then(|message| redrive.revived(message, self.revive)) else {
+            let message = key.and_then(|key| self.state.bodies.resident(key));
+            let Some(mut sent) = message.and_then(|message| redrive.revived(message, self.protocols.revive))
+            else {
                 continue;
             };
             sent.message.expires_at_ms =
@@ -416,7 +417,7 @@ impl Partition {
         }
         let from = redrive.queue;
         redrive.moving = moving.len() as u64;
-        self.redrives.under_way.insert(number, redrive);
+        self.leader.settling.redrives.under_way.insert(number, redrive);
         let answer = Some((ConnectionId::internal(self.settings.id), Ticket(number)));
         self.move_entries((from, &moving, SettleCause::Consumed), sends, Vec::new(), answer, effects);
     }
@@ -428,14 +429,14 @@ impl Partition {
         result: Result<(), Refusal>,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(redrive) = self.redrives.under_way.get_mut(&number) else { return };
+        let Some(redrive) = self.leader.settling.redrives.under_way.get_mut(&number) else { return };
         let moving = std::mem::take(&mut redrive.moving);
         if result.is_ok() {
             redrive.moved += moving;
             self.counters.redriven += moving;
             return;
         }
-        if let Some(redrive) = self.redrives.under_way.remove(&number) {
+        if let Some(redrive) = self.leader.settling.redrives.under_way.remove(&number) {
             self.end_redrive(redrive, result, effects);
         }
     }
@@ -451,7 +452,7 @@ impl Partition {
             }
             // What could not go now is looked at again.
             By::Policy { .. } => {
-                let queue = self.queues.get_mut(&queue);
+                let queue = self.state.queues.get_mut(&queue);
                 if let Some(returns) = queue.and_then(|queue| queue.returns.as_mut()) {
                     returns.views = Some(if result.is_ok() { views } else { BTreeMap::new() });
                 }

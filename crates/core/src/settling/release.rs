@@ -5,7 +5,7 @@ use postroad_model::{Command, ConsumerKey, Effect, EntryTag, QueueId, Urgency};
 use crate::Partition;
 use crate::log::completion::Completion;
 use crate::memory::bodies::Sought;
-use crate::queue::{LaneNumber, State};
+use crate::queue::{EntryState, LaneNumber};
 
 impl Partition {
     /// Entries that a consumer holds become ready again, in their old places.
@@ -20,9 +20,9 @@ impl Partition {
         let mut released = Vec::with_capacity(tags.len());
         for tag in tags {
             let Some(entry) = self.entry(id, *tag) else { continue };
-            if entry.state == (State::Held { by: holder, in_transaction: false }) {
+            if entry.state == (EntryState::Held { by: holder, in_transaction: false }) {
                 let held = Sought::from(&*entry);
-                self.bodies.unpin(held);
+                self.state.bodies.unpin(held);
                 released.push(*tag);
             }
         }

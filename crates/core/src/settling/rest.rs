@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use postroad_model::{Effect, EntryTag, QueueId};
 
 use crate::Partition;
-use crate::queue::State;
+use crate::queue::EntryState;
 
 /// Entries that become ready in one tick at most: many that are due at once hold up nobody else for long.
 const WOKEN_MAX: usize = 256;
@@ -40,7 +40,7 @@ impl Partition {
         tags: Vec<EntryTag>,
         effects: &mut Vec<Effect>,
     ) -> Vec<EntryTag> {
-        let Some(source) = self.queues.get(&id).map(|queue| &queue.source) else { return tags };
+        let Some(source) = self.state.queues.get(&id).map(|queue| &queue.source) else { return tags };
         let policy = self.settings.policies.of(source).redelivery;
         if policy.count_max == 0 {
             return tags;
@@ -62,14 +62,15 @@ impl Partition {
         let now_ms = self.now_ms;
         for (tag, rest_ms) in resting {
             let Some(entry) = self.entry(id, *tag) else { continue };
-            entry.state = State::Resting;
+            entry.state = EntryState::Resting;
             let key = entry.key;
-            self.bodies.unpin(key);
-            self.rests.due.insert((now_ms.saturating_add(*rest_ms), id, *tag));
+            self.state.bodies.unpin(key);
+            self.leader.settling.rests.due.insert((now_ms.saturating_add(*rest_ms), id, *tag));
         }
         let tags: Vec<EntryTag> = resting.iter().map(|(tag, _)| *tag).collect();
         self.count_failed(id, &tags, effects);
-        if let Some(last_values) = self.queues.get_mut(&id).and_then(|queue| queue.last_values.as_mut()) {
+        if let Some(last_values) = self.state.queues.get_mut(&id).and_then(|queue| queue.last_values.as_mut())
+        {
             tags.iter().for_each(|tag| last_values.given_back(*tag));
             self.drop_superseded(id, effects);
         }
@@ -87,44 +88,45 @@ impl Partition {
         if !self.leaves_when_dispatched(id, tag) {
             return self.give_back(id, tag);
         }
-        self.set_state(id, tag, State::Resting);
-        self.rests.due.insert((self.now_ms.saturating_add(UNMOVED_REST_MS), id, tag));
+        self.set_state(id, tag, EntryState::Resting);
+        self.leader.settling.rests.due.insert((self.now_ms.saturating_add(UNMOVED_REST_MS), id, tag));
     }
 
     /// Whether the entry would go to the dead letters instead of to a consumer. One that is leased waits for the end of its lease.
     fn leaves_when_dispatched(&mut self, id: QueueId, tag: EntryTag) -> bool {
         let Some(entry) = self.entry(id, tag) else { return false };
         let was_leaving = match entry.state {
-            State::Leaving => true,
-            State::Held { by, .. } => by.connection.is_internal(),
+            EntryState::Leaving => true,
+            EntryState::Held { by, .. } => by.connection.is_internal(),
             _ => false,
         };
         let (key, deliveries) = (entry.key, entry.failed_deliveries + entry.uncounted_deliveries);
-        if !was_leaving || self.leases.get(id, tag).is_some() {
+        if !was_leaving || self.state.leases.get(id, tag).is_some() {
             return false;
         }
-        let is_over = self.bodies.headers(key).is_some_and(|(headers, _)| self.is_over(headers));
+        let is_over = self.state.bodies.headers(key).is_some_and(|(headers, _)| self.is_over(headers));
         is_over && self.grave_of(id, key).is_some() || self.is_spent(id, deliveries)
     }
 
     /// Whether the policy of the queue adds deliveries to those of its consumers.
     pub(crate) fn redelivers(&self, id: QueueId) -> bool {
-        let source = self.queues.get(&id).map(|queue| &queue.source);
+        let source = self.state.queues.get(&id).map(|queue| &queue.source);
         source.is_some_and(|source| self.settings.policies.of(source).redelivery.count_max > 0)
     }
 
     /// Whatever rests in this queue is ready again: somebody wants to have all of it.
     pub(crate) fn wake_all(&mut self, id: QueueId) {
-        let resting: Vec<_> = self.rests.due.iter().filter(|(_, of, _)| *of == id).copied().collect();
+        let resting: Vec<_> =
+            self.leader.settling.rests.due.iter().filter(|(_, of, _)| *of == id).copied().collect();
         for due in resting {
-            self.rests.due.remove(&due);
+            self.leader.settling.rests.due.remove(&due);
             self.rested(id, due.2);
         }
     }
 
     /// The entry's rest is over; whether it was still resting, and is ready now.
     fn rested(&mut self, id: QueueId, tag: EntryTag) -> bool {
-        let rested = self.entry(id, tag).is_some_and(|entry| entry.state == State::Resting);
+        let rested = self.entry(id, tag).is_some_and(|entry| entry.state == EntryState::Resting);
         if rested {
             self.give_back(id, tag);
         }
@@ -135,9 +137,10 @@ impl Partition {
     pub(crate) fn wake(&mut self, effects: &mut Vec<Effect>) {
         let mut touched = Vec::new();
         for _ in 0..WOKEN_MAX {
-            let due = self.rests.due.first().copied().filter(|(at_ms, ..)| *at_ms <= self.now_ms);
+            let due =
+                self.leader.settling.rests.due.first().copied().filter(|(at_ms, ..)| *at_ms <= self.now_ms);
             let Some((_, id, tag)) = due else { break };
-            self.rests.due.pop_first();
+            self.leader.settling.rests.due.pop_first();
             if self.rested(id, tag) {
                 touched.push(id);
             }

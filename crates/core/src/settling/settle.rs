@@ -13,7 +13,7 @@ use crate::figures::QueueCounts;
 use crate::intake::account::Owners;
 use crate::intake::limit::HeldBy;
 use crate::log::completion::Completion;
-use crate::queue::{Entry, State};
+use crate::queue::{Entry, EntryState};
 
 /// Why a message whose time was over lies among the dead letters.
 const EXPIRED: &str = "expired";
@@ -29,8 +29,10 @@ impl Partition {
         self.take_verdict(settle, effects);
         self.give_withheld(consumer, effects);
         // What it has settled may have held up what its topics retain.
-        let queue = self.consumers.get(&consumer).map(|consumer| consumer.queue);
-        if let Some(id) = queue.filter(|id| self.queues.get(id).is_some_and(|queue| queue.replay.is_some())) {
+        let queue = self.leader.delivery.consumers.get(&consumer).map(|consumer| consumer.queue);
+        if let Some(id) =
+            queue.filter(|id| self.state.queues.get(id).is_some_and(|queue| queue.replay.is_some()))
+        {
             self.dispatch(id, effects);
         }
     }
@@ -38,7 +40,7 @@ impl Partition {
     fn take_verdict(&mut self, settle: Settle, effects: &mut Vec<Effect>) {
         let Settle { consumer, tags, outcome, transaction, reason, ticket } = settle;
         let answer = ticket.map(|ticket| (consumer.connection, ticket));
-        let queue = self.consumers.get(&consumer).map(|consumer| consumer.queue);
+        let queue = self.leader.delivery.consumers.get(&consumer).map(|consumer| consumer.queue);
         let needs_body = transaction.is_some()
             || matches!(outcome, Outcome::Rejected | Outcome::Expired | Outcome::Retried);
         let has_lost_some = match queue {
@@ -92,13 +94,13 @@ impl Partition {
 
     /// Whether the broker has ended the consumer, so that what it had is delivered again, and its client would have it otherwise.
     fn was_ousted(&self, consumer: ConsumerKey) -> bool {
-        let connection = self.connections.get(&consumer.connection);
+        let connection = self.leader.connections.get(&consumer.connection);
         connection.is_some_and(|connection| connection.ousted.contains(&consumer.whole()))
     }
 
     /// Those of `tags` that the consumer really holds, outside any transaction.
     fn held_of(&mut self, queue: QueueId, by: ConsumerKey, tags: &[EntryTag]) -> Vec<EntryTag> {
-        let held = State::Held { by, in_transaction: false };
+        let held = EntryState::Held { by, in_transaction: false };
         let mut found = Vec::with_capacity(tags.len());
         for tag in tags {
             if self.entry(queue, *tag).is_some_and(|entry| entry.state == held) {
@@ -110,7 +112,7 @@ impl Partition {
 
     /// The consumer's own list of what it holds gets shorter.
     pub(crate) fn forget_held(&mut self, consumer: ConsumerKey, tags: &[EntryTag]) {
-        let Some(consumer) = self.consumers.get_mut(&consumer) else { return };
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&consumer) else { return };
         for tag in tags {
             consumer.held.remove(*tag);
         }
@@ -157,17 +159,24 @@ impl Partition {
 
     /// Those of `tags` that are leaving already, by a verdict that is on its way to the log.
     fn leaving_of(&mut self, queue: QueueId, tags: &[EntryTag], cause: SettleCause) -> Vec<Settlement> {
-        let leaves =
-            |tag: &&EntryTag| self.entry(queue, **tag).is_some_and(|entry| entry.state == State::Leaving);
+        let leaves = |tag: &&EntryTag| {
+            self.entry(queue, **tag).is_some_and(|entry| entry.state == EntryState::Leaving)
+        };
         let leaving: Vec<EntryTag> = tags.iter().filter(leaves).copied().collect();
         if leaving.is_empty() {
             return Vec::new();
         }
-        let proposed = self.proposals.iter().flat_map(|completion| match completion {
+        let proposed = self.leader.log.pending.iter().flat_map(|completion| match completion {
             Completion::Settled { settlements, .. } => &settlements[..],
             _ => &[],
         });
-        let soon = self.unsaved.iter().chain(proposed).filter(|settlement| settlement.queue == queue);
+        let soon = self
+            .leader
+            .settling
+            .unsaved
+            .iter()
+            .chain(proposed)
+            .filter(|settlement| settlement.queue == queue);
         let soon: BTreeSet<EntryTag> = soon.map(|settlement| settlement.tag).collect();
         let leaving = leaving.into_iter().filter(|tag| soon.contains(tag));
         leaving.map(|tag| Settlement { queue, tag, cause }).collect()
@@ -213,12 +222,12 @@ impl Partition {
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(origin) = self.queues.get(&queue).map(|queue| queue.source.clone()) else { return };
+        let Some(origin) = self.state.queues.get(&queue).map(|queue| queue.source.clone()) else { return };
         let past = DeadLetter { queue: grave.clone(), origin, reason: Some(EXPIRED.into()) };
         let (mut sends, mut moving) = (Vec::new(), Vec::new());
         for tag in tags {
             let key = self.entry(queue, *tag).map(|entry| entry.key);
-            if let Some(message) = key.and_then(|key| self.bodies.resident(key)) {
+            if let Some(message) = key.and_then(|key| self.state.bodies.resident(key)) {
                 sends.push(Sent::new(grave.clone(), self.dead(message, &past)));
                 moving.push(*tag);
                 self.announce_message(queue, *tag, MessageEvent::DeadLettered, None, effects);
@@ -229,7 +238,7 @@ impl Partition {
 
     /// The message as it lies among the dead letters: with its past, and without an end.
     pub(crate) fn dead(&self, message: &Message, past: &DeadLetter) -> Message {
-        Message { expires_at_ms: 0, ..(self.mark_dead)(message, past) }
+        Message { expires_at_ms: 0, ..(self.protocols.mark_dead)(message, past) }
     }
 
     /// Entries leave their queue for good, as soon as the log has it.
@@ -285,7 +294,7 @@ impl Partition {
             let Some(entry) = self.entry(queue, *tag) else { continue };
             match entry.key {
                 MessageKey::Durable { .. } if !queue.is_volatile() => {
-                    self.set_state(queue, *tag, State::Leaving);
+                    self.set_state(queue, *tag, EntryState::Leaving);
                     settlements.push(Settlement { queue, tag: *tag, cause });
                 }
                 _ => self.end_entry(queue, *tag, cause, effects),
@@ -314,11 +323,11 @@ impl Partition {
             self.announce_message(queue, tag, MessageEvent::Consumed, None, effects);
         }
         self.forget_lease(queue, tag);
-        let removed = self.queues.get_mut(&queue).and_then(|queue| queue.remove(tag));
+        let removed = self.state.queues.get_mut(&queue).and_then(|queue| queue.remove(tag));
         let Some(entry) = removed else { return };
         let (mut size, mut in_memory, mut value) = (0, 0, None);
-        if let Some((headers, bytes)) = self.bodies.headers(&entry) {
-            self.expiries.remove(headers.expires_at_ms, queue, tag);
+        if let Some((headers, bytes)) = self.state.bodies.headers(&entry) {
+            self.state.expiries.remove(headers.expires_at_ms, queue, tag);
             size = bytes;
             in_memory = headers.bytes.len() as u64;
             value = headers.last_value().cloned();
@@ -326,13 +335,13 @@ impl Partition {
         let mut unknown = QueueCounts::default();
         let (mut makes_room, mut owners) = (false, Owners::default());
         let volatile_bytes = if matches!(entry.key, MessageKey::Volatile(_)) { in_memory } else { 0 };
-        let counts = match self.queues.get_mut(&queue) {
+        let counts = match self.state.queues.get_mut(&queue) {
             Some(queue) => {
                 queue.load.remove(size);
                 queue.volatile_bytes -= volatile_bytes;
                 owners = queue.owners;
-                self.accounts.remove(owners, size, volatile_bytes);
-                if entry.state != State::Ready {
+                self.leader.intake.accounts.remove(owners, size, volatile_bytes);
+                if entry.state != EntryState::Ready {
                     queue.away.remove(size);
                 }
                 makes_room = !queue.limit.is_none();
@@ -369,17 +378,17 @@ impl Partition {
     /// stay in memory.
     pub(crate) fn let_message_go(&mut self, entry: &Entry, effects: &mut Vec<Effect>) {
         let in_hand = entry.state.is_in_hand();
-        let gone = if in_hand { self.bodies.put_down(entry) } else { self.bodies.unrefer(entry) };
+        let gone = if in_hand { self.state.bodies.put_down(entry) } else { self.state.bodies.unrefer(entry) };
         let is_gone = gone.is_some();
         self.release_gone(entry.key, gone, effects);
         if !is_gone && in_hand && self.is_short_of_memory() {
-            self.bodies.evict(entry.key);
+            self.state.bodies.evict(entry.key);
         }
     }
 
     fn is_advised_of_ends(&self, queue: QueueId) -> bool {
-        let source = self.queues.get(&queue).map(|queue| &queue.source);
-        self.is_live && source.is_some_and(|source| self.settings.policies.advised(source).consumed)
+        let source = self.state.queues.get(&queue).map(|queue| &queue.source);
+        self.leader.is_live && source.is_some_and(|source| self.settings.policies.advised(source).consumed)
     }
 
     /// The settlements did not reach the log: their entries go back to their places.
@@ -396,7 +405,7 @@ impl Partition {
             if let Some(key) = key {
                 self.give_back_or_rest(settlement.queue, settlement.tag);
                 queues.push(settlement.queue);
-                self.bodies.unpin(key);
+                self.state.bodies.unpin(key);
             }
         }
         queues
@@ -414,7 +423,7 @@ impl Partition {
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(origin) = self.queues.get(&queue).map(|queue| queue.source.clone()) else { return };
+        let Some(origin) = self.state.queues.get(&queue).map(|queue| queue.source.clone()) else { return };
         let held = self.held_of(queue, consumer, tags);
         self.forget_held(consumer, &held);
         let given_up = self.rest(queue, held, effects);
@@ -435,7 +444,7 @@ impl Partition {
             // What is in the log can leave it only through the log, even if it did not have to be there.
             let logged = matches!(key, MessageKey::Durable { .. }) && !queue.is_volatile();
             let keeps = |message: &&Message| message.persistent || logged || keeps_all;
-            let message = self.bodies.resident(key).filter(keeps);
+            let message = self.state.bodies.resident(key).filter(keeps);
             match message.map(|message| self.dead(message, &past)) {
                 Some(message) => {
                     sends.push(Sent::new(to.clone(), message));

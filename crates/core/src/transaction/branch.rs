@@ -26,23 +26,28 @@ use crate::log::completion::Completion;
 /// them counts elsewhere.
 const OPEN_SHARES_MAX: usize = 16_384;
 
-/// The branches that a partition coordinates.
+/// Branches in doubt that a partition coordinates, as the log has them.
 #[derive(Default)]
 pub struct Branches {
-    /// What sessions have done and nobody has asked to prepare; forgotten by a restart.
+    /// In doubt: prepared everywhere, and not decided.
+    promised: BTreeMap<BranchId, Promised>,
+    /// Those by the ids that their participants know.
+    by_id: BTreeMap<TransactionId, BranchId>,
+    /// Whether those were committed that an operator has ended; each is one that people have looked at.
+    overruled: BTreeMap<BranchId, bool>,
+}
+
+/// Branches that are open, and sessions that wait for the others.
+#[derive(Default)]
+pub struct OpenBranches {
+    /// Work of sessions that is not prepared; forgotten by a restart.
     open: BTreeMap<BranchId, Open>,
     /// How many shares those have together.
     open_shares: usize,
-    /// In doubt: in the log, and not decided.
-    promised: BTreeMap<BranchId, Promised>,
-    /// Those by what their participants call them.
-    by_id: BTreeMap<TransactionId, BranchId>,
-    /// The sessions' shares of what is in doubt, in this run.
+    /// The sessions' shares of branches in doubt.
     shares: BTreeMap<TransactionId, Vec<TransactionKey>>,
-    /// What prepared transactions hold here, of branches and others, in this run.
+    /// Bytes that prepared transactions hold here, of branches and others.
     pub held_by_prepared: HeldByPrepared,
-    /// Whether those were committed that an operator has ended; each is one that people have looked at.
-    overruled: BTreeMap<BranchId, bool>,
 }
 
 /// What sessions have done in a branch.
@@ -94,20 +99,6 @@ impl Branches {
         }
     }
 
-    /// One more share of an open branch, at this time.
-    fn add_share(&mut self, branch: BranchId, share: Share, now_ms: u64) {
-        let new = || Open { begun_ms: now_ms, ..Open::default() };
-        self.open.entry(branch).or_insert_with(new).shares.push(share);
-        self.open_shares += 1;
-    }
-
-    /// The branch is open no more; what was done in it.
-    fn take_open(&mut self, branch: &BranchId) -> Option<Open> {
-        let open = self.open.remove(branch)?;
-        self.open_shares -= open.shares.len();
-        Some(open)
-    }
-
     /// Whether an operator has committed the branch, if an operator has ended it.
     pub fn overruled(&self, branch: &BranchId) -> Option<bool> {
         self.overruled.get(branch).copied()
@@ -126,6 +117,22 @@ impl Branches {
     /// Nobody needs to know any more that an operator has.
     pub fn forget(&mut self, branch: &BranchId) {
         self.overruled.remove(branch);
+    }
+}
+
+impl OpenBranches {
+    /// One more share of an open branch, at this time.
+    fn add_share(&mut self, branch: BranchId, share: Share, now_ms: u64) {
+        let new = || Open { begun_ms: now_ms, ..Open::default() };
+        self.open.entry(branch).or_insert_with(new).shares.push(share);
+        self.open_shares += 1;
+    }
+
+    /// The branch is open no more; what was done in it.
+    fn take_open(&mut self, branch: &BranchId) -> Option<Open> {
+        let open = self.open.remove(branch)?;
+        self.open_shares -= open.shares.len();
+        Some(open)
     }
 
     /// Those that are open for longer than `limit_ms`, and when the next one will be.
@@ -179,11 +186,11 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let share = Share { transaction, participants };
-        let closed = self.branches.promised.contains_key(&branch)
-            || self.branches.overruled.contains_key(&branch)
+        let closed = self.state.branches.promised.contains_key(&branch)
+            || self.state.branches.overruled.contains_key(&branch)
             || self.is_being_prepared(&branch);
-        let late = self.branches.open.get(&branch).is_some_and(|open| open.timed_out);
-        let is_full = self.branches.open_shares >= OPEN_SHARES_MAX;
+        let late = self.leader.transactions.branches.open.get(&branch).is_some_and(|open| open.timed_out);
+        let is_full = self.leader.transactions.branches.open_shares >= OPEN_SHARES_MAX;
         let result = match (closed, late) {
             (true, _) => Err(Refusal::BranchClosed),
             (false, true) => Err(self.timed_out()),
@@ -194,7 +201,7 @@ impl Partition {
             Err(_) => self.undo_shares(vec![share], None, false, effects),
             Ok(()) => {
                 self.watch_age();
-                self.branches.add_share(branch, share, self.now_ms);
+                self.leader.transactions.branches.add_share(branch, share, self.now_ms);
             }
         }
         self.reply(transaction.connection, ticket, result, effects);
@@ -203,7 +210,7 @@ impl Partition {
     fn is_being_prepared(&self, branch: &BranchId) -> bool {
         let prepares =
             |known: &Coordination| matches!(&known.purpose, Purpose::Promise(other) if other == branch);
-        self.coordinating.values().any(prepares)
+        self.leader.transactions.coordinating.values().any(prepares)
     }
 
     pub(crate) fn prepare_branch(
@@ -214,10 +221,13 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         // A client that has lost the connection over its question may ask again.
-        if self.branches.promised.contains_key(&branch) {
+        if self.state.branches.promised.contains_key(&branch) {
             return self.reply(connection, ticket, Ok(()), effects);
         }
-        let shares = match (self.branches.overruled(&branch), self.branches.take_open(&branch)) {
+        let shares = match (
+            self.state.branches.overruled(&branch),
+            self.leader.transactions.branches.take_open(&branch),
+        ) {
             (Some(committed), _) => Err(Refusal::BranchOverruled { committed }),
             (None, None) => Err(Refusal::NoSuchBranch),
             (None, Some(open)) if open.timed_out => Err(self.timed_out()),
@@ -247,7 +257,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let (connection, ticket) = answer;
-        if let Some(promised) = self.branches.promised.get(branch).cloned() {
+        if let Some(promised) = self.state.branches.promised.get(branch).cloned() {
             return match decision {
                 Decision::Rollback => self.decide_promised(promised, false, answer, effects),
                 Decision::Commit | Decision::CommitOnePhase => {
@@ -270,10 +280,10 @@ impl Partition {
 
     /// A branch that was not prepared, for a decision that needs none of that.
     fn take_to_decide(&mut self, branch: &BranchId, decision: Decision) -> Result<Open, Refusal> {
-        if let Some(committed) = self.branches.overruled(branch) {
+        if let Some(committed) = self.state.branches.overruled(branch) {
             return Err(Refusal::BranchOverruled { committed });
         }
-        let late = self.branches.open.get(branch).map(|open| open.timed_out);
+        let late = self.leader.transactions.branches.open.get(branch).map(|open| open.timed_out);
         let preparing = late.is_none() && self.is_being_prepared(branch);
         match (decision, late) {
             (Decision::Rollback, None) if preparing => Err(Refusal::BranchClosed),
@@ -282,10 +292,10 @@ impl Partition {
             (Decision::Overrule { .. }, Some(_)) => Err(Refusal::BranchNotPrepared),
             (Decision::Commit, Some(false)) => Err(Refusal::BranchNotPrepared),
             (Decision::Commit | Decision::CommitOnePhase, Some(true)) => {
-                self.branches.take_open(branch);
+                self.leader.transactions.branches.take_open(branch);
                 Err(self.timed_out())
             }
-            (_, Some(_)) => Ok(self.branches.take_open(branch).unwrap_or_default()),
+            (_, Some(_)) => Ok(self.leader.transactions.branches.take_open(branch).unwrap_or_default()),
         }
     }
 
@@ -315,7 +325,7 @@ impl Partition {
         answer: (ConnectionId, Ticket),
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(under_way) = self.coordinating.get_mut(&id) {
+        if let Some(under_way) = self.leader.transactions.coordinating.get_mut(&id) {
             return match commit == (under_way.purpose == Purpose::Commit) {
                 true => under_way.answers.push(answer),
                 false => self.answer(Some(answer), Err(Refusal::BranchClosed), effects),
@@ -338,7 +348,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         // Its manager has spoken before.
-        if self.coordinating.contains_key(&id) {
+        if self.leader.transactions.coordinating.contains_key(&id) {
             return self.answer(Some(answer), Err(Refusal::BranchClosed), effects);
         }
         let command = Command::Overrule { id, branch, participants: participants.clone(), commit };
@@ -359,7 +369,7 @@ impl Partition {
         };
         let mut coordination = Coordination::new(purpose, participants);
         coordination.answers.push(answer);
-        coordination.shares = self.branches.shares.remove(&id).unwrap_or_default();
+        coordination.shares = self.leader.transactions.branches.shares.remove(&id).unwrap_or_default();
         self.begin_coordinating(id, coordination);
         self.propose(command, Urgency::Waiting, completion, effects);
     }
@@ -371,7 +381,7 @@ impl Partition {
         commit: bool,
         effects: &mut Vec<Effect>,
     ) {
-        self.branches.overrule(branch, commit);
+        self.state.branches.overrule(branch, commit);
         match commit {
             true => self.apply_decide(id, participants),
             false => self.apply_abort(id, effects),
@@ -380,8 +390,8 @@ impl Partition {
 
     /// The decision is durable, and told until everybody has carried it out.
     pub(crate) fn apply_decide(&mut self, id: TransactionId, participants: Vec<PartitionId>) {
-        self.branches.end(id);
-        self.decided.insert(id, participants);
+        self.state.branches.end(id);
+        self.state.decided.insert(id, participants);
     }
 
     pub(crate) fn forget_branch(
@@ -391,7 +401,7 @@ impl Partition {
         ticket: Ticket,
         effects: &mut Vec<Effect>,
     ) {
-        if self.branches.overruled(&branch).is_none() {
+        if self.state.branches.overruled(&branch).is_none() {
             return self.reply(connection, ticket, Err(Refusal::NoSuchBranch), effects);
         }
         let completion = Completion::Reply { connection, ticket };
@@ -400,7 +410,7 @@ impl Partition {
 
     /// The promise is withdrawn, durably: everybody who had given it is told.
     pub(crate) fn withdrawn(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
-        let Some(coordination) = self.coordinating.get_mut(&id) else { return };
+        let Some(coordination) = self.leader.transactions.coordinating.get_mut(&id) else { return };
         coordination.purpose = Purpose::Undo;
         for to in &coordination.participants {
             effects.push(Effect::Tell { to: *to, peer: Peer::Decided { id, commit: false } });
@@ -433,12 +443,12 @@ impl Partition {
     /// A connection is gone, and with it the open branches in which it worked.
     pub(crate) fn undo_branches_of(&mut self, connection: ConnectionId, effects: &mut Vec<Effect>) {
         let worked = |open: &Open| open.shares.iter().any(|share| share.transaction.connection == connection);
-        let gone: Vec<BranchId> = (self.branches.open.iter())
+        let gone: Vec<BranchId> = (self.leader.transactions.branches.open.iter())
             .filter(|(_, open)| worked(open))
             .map(|(branch, _)| branch.clone())
             .collect();
         for branch in gone {
-            match self.branches.take_open(&branch) {
+            match self.leader.transactions.branches.take_open(&branch) {
                 Some(open) if !open.timed_out => self.undo_shares(open.shares, None, false, effects),
                 _ => {}
             }
@@ -451,8 +461,8 @@ impl Partition {
         ticket: Ticket,
         effects: &mut Vec<Effect>,
     ) {
-        let promised = self.branches.promised.keys().map(|branch| (branch, BranchStanding::Prepared));
-        let overruled = self.branches.all_overruled();
+        let promised = self.state.branches.promised.keys().map(|branch| (branch, BranchStanding::Prepared));
+        let overruled = self.state.branches.all_overruled();
         let overruled =
             overruled.map(|(branch, committed)| (branch, BranchStanding::Overruled { committed }));
         let branches = promised.chain(overruled);
@@ -467,13 +477,13 @@ impl Partition {
         branch: BranchId,
         participants: Vec<PartitionId>,
     ) {
-        self.branches.promise(branch, Promised { id, participants });
+        self.state.branches.promise(branch, Promised { id, participants });
     }
 
     /// The promise is durable.
     pub(crate) fn promised(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
         let Some(ended) = self.end_coordinating(id, effects) else { return };
-        self.branches.keep_shares(id, ended.shares);
+        self.leader.transactions.branches.keep_shares(id, ended.shares);
         self.answer_all(ended.answers, &Ok(()), effects);
     }
 

@@ -116,11 +116,11 @@ impl Partition {
     /// Remembers the transaction until it has ended.
     pub(super) fn begin_coordinating(&mut self, id: TransactionId, coordination: Coordination) {
         for (connection, _) in &coordination.answers {
-            if let Some(connection) = self.connections.get_mut(connection) {
+            if let Some(connection) = self.leader.connections.get_mut(connection) {
                 connection.coordinated.insert(id);
             }
         }
-        self.coordinating.insert(id, coordination);
+        self.leader.transactions.coordinating.insert(id, coordination);
     }
 
     /// The transaction has ended, or waits for its manager: connections that have closed need not wait for it any more.
@@ -129,11 +129,11 @@ impl Partition {
         id: TransactionId,
         effects: &mut Vec<Effect>,
     ) -> Option<Coordination> {
-        let ended = self.coordinating.remove(&id)?;
+        let ended = self.leader.transactions.coordinating.remove(&id)?;
         for (connection, _) in &ended.answers {
-            if let Some(known) = self.connections.get_mut(connection) {
+            if let Some(known) = self.leader.connections.get_mut(connection) {
                 known.coordinated.remove(&id);
-            } else if let Some(ticket) = self.ended.coordinated.end(*connection, id) {
+            } else if let Some(ticket) = self.leader.ended.coordinated.end(*connection, id) {
                 self.echo(*connection, ticket, effects);
             }
         }
@@ -142,8 +142,9 @@ impl Partition {
 
     pub(super) fn next_transaction_id(&mut self) -> TransactionId {
         let (coordinator, incarnation) = (self.settings.id, self.settings.incarnation);
-        let id = TransactionId { coordinator, incarnation, number: self.next_transaction };
-        self.next_transaction += 1;
+        let id =
+            TransactionId { coordinator, incarnation, number: self.leader.transactions.next_transaction };
+        self.leader.transactions.next_transaction += 1;
         id
     }
 
@@ -155,7 +156,7 @@ impl Partition {
         result: Result<(), Refusal>,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(coordination) = self.coordinating.get_mut(&id) else {
+        let Some(coordination) = self.leader.transactions.coordinating.get_mut(&id) else {
             return self.tell_decision(from, id, effects);
         };
         if let Err(refusal) = result {
@@ -177,7 +178,7 @@ impl Partition {
 
     /// Everybody has prepared: the decision goes into the log.
     fn decide(&mut self, id: TransactionId, participants: Vec<PartitionId>, effects: &mut Vec<Effect>) {
-        if let Some(coordination) = self.coordinating.get_mut(&id) {
+        if let Some(coordination) = self.leader.transactions.coordinating.get_mut(&id) {
             coordination.awaiting = participants.iter().copied().collect();
         }
         let command = Command::Decide { id, participants };
@@ -186,7 +187,7 @@ impl Partition {
 
     /// The decision is durable.
     pub(crate) fn spread_decision(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
-        for to in self.decided.get(&id).cloned().unwrap_or_default() {
+        for to in self.state.decided.get(&id).cloned().unwrap_or_default() {
             effects.push(Effect::Tell { to, peer: Peer::Decided { id, commit: true } });
         }
     }
@@ -199,12 +200,12 @@ impl Partition {
         refusal: &Refusal,
         effects: &mut Vec<Effect>,
     ) {
-        if self.branches.is_promised(id) {
+        if self.state.branches.is_promised(id) {
             let Some(ended) = self.end_coordinating(id, effects) else { return };
-            self.branches.keep_shares(id, ended.shares);
+            self.leader.transactions.branches.keep_shares(id, ended.shares);
             return self.answer_all(ended.answers, &Err(refusal.clone()), effects);
         }
-        let Some(coordination) = self.coordinating.get_mut(&id) else { return };
+        let Some(coordination) = self.leader.transactions.coordinating.get_mut(&id) else { return };
         (coordination.purpose, coordination.refusal) = (Purpose::Undo, Some(refusal.clone()));
         coordination.awaiting = coordination.participants.iter().copied().collect();
         for to in &coordination.participants {
@@ -214,7 +215,7 @@ impl Partition {
 
     /// One participant has carried the decision out, durably; after the last one the client has its answer.
     pub(crate) fn done_by(&mut self, from: PartitionId, id: TransactionId, effects: &mut Vec<Effect>) {
-        let Some(coordination) = self.coordinating.get_mut(&id) else { return };
+        let Some(coordination) = self.leader.transactions.coordinating.get_mut(&id) else { return };
         coordination.awaiting.remove(&from);
         if !coordination.awaiting.is_empty() {
             return;
@@ -243,9 +244,10 @@ impl Partition {
     /// Someone asks what became of a transaction: nothing known and nothing under way means abort. What was promised
     /// waits for its manager's word.
     pub(crate) fn tell_decision(&mut self, to: PartitionId, id: TransactionId, effects: &mut Vec<Effect>) {
-        let commit = self.decided.contains_key(&id);
-        let undone = self.coordinating.get(&id).is_none_or(|known| known.purpose == Purpose::Undo);
-        if commit || undone && !self.branches.is_promised(id) {
+        let commit = self.state.decided.contains_key(&id);
+        let undone =
+            self.leader.transactions.coordinating.get(&id).is_none_or(|known| known.purpose == Purpose::Undo);
+        if commit || undone && !self.state.branches.is_promised(id) {
             effects.push(Effect::Tell { to, peer: Peer::Decided { id, commit } });
         }
     }
@@ -253,11 +255,15 @@ impl Partition {
     /// After a restart, or when the log has recovered: every unfinished decision is told again, and
     /// every prepared transaction is asked about.
     pub(crate) fn resolve_transactions(&mut self, effects: &mut Vec<Effect>) {
-        for (id, participants) in self.decided.clone() {
-            self.coordinating.entry(id).or_insert_with(|| Coordination::new(Purpose::Commit, participants));
+        for (id, participants) in self.state.decided.clone() {
+            self.leader
+                .transactions
+                .coordinating
+                .entry(id)
+                .or_insert_with(|| Coordination::new(Purpose::Commit, participants));
             self.spread_decision(id, effects);
         }
-        for id in self.prepared.keys().copied().collect::<Vec<_>>() {
+        for id in self.state.prepared.keys().copied().collect::<Vec<_>>() {
             self.tell(id.coordinator, Peer::InDoubt { id }, effects);
         }
     }

@@ -41,11 +41,11 @@ impl Partition {
     /// What these open transactions would hold once they are prepared together; refused if there is no room for that. Moves of the broker
     /// (dead letters) are never refused: they are decided at once, whereas branches in doubt may fill the room for days.
     pub(super) fn room_to_prepare(&self, keys: &[TransactionKey]) -> Result<u64, Refusal> {
-        let open = keys.iter().filter_map(|key| self.open.get(key));
+        let open = keys.iter().filter_map(|key| self.leader.transactions.open.get(key));
         let bytes = PREPARED_BYTES + open.map(|open| open.held_bytes()).sum::<u64>();
         let max_bytes = self.settings.open_bytes_max;
         let is_own_move = keys.iter().all(|key| key.connection.is_internal());
-        match is_own_move || self.branches.held_by_prepared.bytes() + bytes <= max_bytes {
+        match is_own_move || self.leader.transactions.branches.held_by_prepared.bytes() + bytes <= max_bytes {
             true => Ok(bytes),
             false => Err(Refusal::PreparedFull { max_bytes }),
         }
@@ -53,13 +53,18 @@ impl Partition {
 
     /// After a start: what those hold that were prepared before.
     pub(crate) fn count_prepared(&mut self) {
-        let held: Vec<(TransactionId, u64)> =
-            self.prepared.iter().map(|(id, prepared)| (*id, self.bytes_of_prepared(prepared))).collect();
-        held.into_iter().for_each(|(id, bytes)| self.branches.held_by_prepared.begin(id, bytes));
+        let held: Vec<(TransactionId, u64)> = self
+            .state
+            .prepared
+            .iter()
+            .map(|(id, prepared)| (*id, self.bytes_of_prepared(prepared)))
+            .collect();
+        held.into_iter()
+            .for_each(|(id, bytes)| self.leader.transactions.branches.held_by_prepared.begin(id, bytes));
     }
 
     fn bytes_of_prepared(&self, prepared: &Prepared) -> u64 {
-        let bodies = prepared.sends.iter().filter_map(|(key, _)| self.bodies.headers(*key));
+        let bodies = prepared.sends.iter().filter_map(|(key, _)| self.state.bodies.headers(*key));
         let bodies = bodies.map(|(_, bytes)| bytes).sum::<u64>();
         let sends = (prepared.sends.len() + prepared.scheduled.len()) as u64;
         PREPARED_BYTES + bodies + sends * SENT_BYTES + prepared.settlements.len() as u64 * SETTLED_BYTES

@@ -20,7 +20,7 @@ mod open;
 mod participant;
 mod timeout;
 
-pub use branch::{Branches, Promised};
+pub use branch::{Branches, OpenBranches, Promised};
 pub use coordinator::{Coordinated, Coordination};
 pub use open::{OpenTransaction, VolatileChanges};
 pub use participant::Prepared;

@@ -12,7 +12,7 @@ use crate::Partition;
 use crate::intake::publish::Admitted;
 use crate::log::completion::Completion;
 use crate::memory::bodies::apart;
-use crate::queue::State;
+use crate::queue::EntryState;
 use crate::settling::carrying::Body;
 
 /// What a message of an open transaction takes beside its body.
@@ -147,10 +147,14 @@ impl OpenTransaction {
 
 impl Partition {
     pub(crate) fn open_transaction(&mut self, key: TransactionKey) -> &mut OpenTransaction {
-        self.connections.entry(key.connection).or_default().transactions.insert(key);
+        self.leader.connections.entry(key.connection).or_default().transactions.insert(key);
         self.watch_age();
         let begun_ms = self.now_ms;
-        self.open.entry(key).or_insert_with(|| OpenTransaction { begun_ms, ..OpenTransaction::default() })
+        self.leader
+            .transactions
+            .open
+            .entry(key)
+            .or_insert_with(|| OpenTransaction { begun_ms, ..OpenTransaction::default() })
     }
 
     pub(crate) fn publish_in_transaction(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
@@ -167,7 +171,7 @@ impl Partition {
             true => Err(self.full(&sent, connection)),
             false => Ok(admitted),
         });
-        let (held_bytes, all_bytes) = (bytes + SENT_BYTES, self.open_bytes);
+        let (held_bytes, all_bytes) = (bytes + SENT_BYTES, self.leader.transactions.open_bytes);
         let open = self.open_transaction(key);
         let result = match open.refused.clone().map_or(admitted, Err) {
             Ok(_) if open.bytes + bytes > max_bytes => Err(Refusal::TransactionTooLarge { max_bytes }),
@@ -183,7 +187,7 @@ impl Partition {
                 open.held_bytes += held_bytes;
                 apart(&mut sent.message.bytes);
                 open.sends.push(sent);
-                self.open_bytes += held_bytes;
+                self.leader.transactions.open_bytes += held_bytes;
             }
             Err(refusal) => self.refuse_open(key, refusal.clone()),
         }
@@ -192,21 +196,23 @@ impl Partition {
 
     /// It can only be rolled back: what it has sent so far is needed no more.
     pub(super) fn refuse_open(&mut self, key: TransactionKey, refusal: Refusal) {
-        let Some(open) = self.open.get_mut(&key) else { return };
+        let Some(open) = self.leader.transactions.open.get_mut(&key) else { return };
         // Consumers have what it has settled until it is rolled back.
         let settled_bytes = open.settled_bytes();
-        self.open_bytes -= std::mem::replace(&mut open.held_bytes, settled_bytes) - settled_bytes;
+        self.leader.transactions.open_bytes -=
+            std::mem::replace(&mut open.held_bytes, settled_bytes) - settled_bytes;
         (open.sends, open.bytes, open.refused) = (Vec::new(), 0, Some(refusal));
     }
 
     /// Whether what open transactions hold is what was counted.
     pub(crate) fn has_counted_open(&self) -> bool {
-        self.open.values().map(|open| open.held_bytes).sum::<u64>() == self.open_bytes
+        self.leader.transactions.open.values().map(|open| open.held_bytes).sum::<u64>()
+            == self.leader.transactions.open_bytes
     }
 
     /// What is said about the transaction if it was open for too long.
     pub(crate) fn timed_out_refusal(&self, key: TransactionKey) -> Option<Refusal> {
-        self.open.get(&key).filter(|open| open.has_timed_out())?.refused.clone()
+        self.leader.transactions.open.get(&key).filter(|open| open.has_timed_out())?.refused.clone()
     }
 
     pub(crate) fn settle_in_transaction(
@@ -219,20 +225,20 @@ impl Partition {
     ) {
         let bytes = tags.len() as u64 * SETTLED_BYTES;
         let max_bytes = self.settings.open_bytes_max;
-        if self.open_bytes + bytes > max_bytes {
+        if self.leader.transactions.open_bytes + bytes > max_bytes {
             self.open_transaction(transaction);
             return self.refuse_open(transaction, Refusal::TransactionsFull { max_bytes });
         }
-        let held = State::Held { by: consumer, in_transaction: false };
+        let held = EntryState::Held { by: consumer, in_transaction: false };
         let (mut settled, mut said_again) = (Vec::with_capacity(tags.len()), Vec::new());
         for tag in tags {
             let settlement = Settlement { queue, tag: *tag, cause };
             match self.entry(queue, *tag) {
                 Some(entry) if entry.state == held => {
-                    entry.state = State::Held { by: consumer, in_transaction: true };
+                    entry.state = EntryState::Held { by: consumer, in_transaction: true };
                     settled.push((consumer, settlement));
                 }
-                Some(entry) if entry.state == State::Leaving => said_again.push(settlement),
+                Some(entry) if entry.state == EntryState::Leaving => said_again.push(settlement),
                 _ => {}
             }
         }
@@ -241,7 +247,7 @@ impl Partition {
         open.settled.extend(settled);
         open.said_again.extend(said_again);
         open.held_bytes += bytes;
-        self.open_bytes += bytes;
+        self.leader.transactions.open_bytes += bytes;
     }
 
     /// Takes what another partition sends here into a transaction that it has begun.
@@ -253,11 +259,11 @@ impl Partition {
     }
 
     pub(crate) fn take_open(&mut self, key: TransactionKey) -> Option<OpenTransaction> {
-        if let Some(connection) = self.connections.get_mut(&key.connection) {
+        if let Some(connection) = self.leader.connections.get_mut(&key.connection) {
             connection.transactions.remove(&key);
         }
-        let taken = self.open.remove(&key)?;
-        self.open_bytes -= taken.held_bytes;
+        let taken = self.leader.transactions.open.remove(&key)?;
+        self.leader.transactions.open_bytes -= taken.held_bytes;
         Some(taken)
     }
 
@@ -269,11 +275,11 @@ impl Partition {
 
     /// Takes what an open transaction has settled so far: nothing comes of that.
     pub(super) fn take_settled_of(&mut self, key: TransactionKey) -> Option<Vec<(ConsumerKey, Settlement)>> {
-        let open = self.open.get_mut(&key)?;
+        let open = self.leader.transactions.open.get_mut(&key)?;
         let settled = open.take_settled();
         let bytes = settled.len() as u64 * SETTLED_BYTES;
         open.held_bytes -= bytes;
-        self.open_bytes -= bytes;
+        self.leader.transactions.open_bytes -= bytes;
         Some(settled)
     }
 
@@ -309,17 +315,17 @@ impl Partition {
         for (consumer, settlement) in open.settled {
             let Settlement { queue, tag, .. } = settlement;
             let Some(entry) = self.entry(queue, tag) else { continue };
-            if entry.state != (State::Held { by: consumer, in_transaction: true }) {
+            if entry.state != (EntryState::Held { by: consumer, in_transaction: true }) {
                 continue;
             }
             if consumer.connection.is_internal() {
                 // The broker itself was about to move it, which is no delivery.
-                entry.state = State::Leaving;
+                entry.state = EntryState::Leaving;
                 own.push(settlement);
                 continue;
             }
-            entry.state = State::Held { by: consumer, in_transaction: false };
-            if !self.consumers.contains_key(&consumer) {
+            entry.state = EntryState::Held { by: consumer, in_transaction: false };
+            if !self.leader.delivery.consumers.contains_key(&consumer) {
                 orphans.push((consumer, queue, tag));
             }
         }
@@ -405,7 +411,7 @@ impl Partition {
 
     fn refusal_of(&mut self, open: &OpenTransaction) -> Option<Refusal> {
         let mut has_come_back = |end: &Settlement| {
-            self.entry(end.queue, end.tag).is_some_and(|entry| entry.state != State::Leaving)
+            self.entry(end.queue, end.tag).is_some_and(|entry| entry.state != EntryState::Leaving)
         };
         let taken_back = open.said_again.iter().any(&mut has_come_back).then_some(Refusal::TakenBack);
         let refused = open.refused.clone().or(taken_back);
@@ -450,7 +456,7 @@ impl Partition {
             volatile.holders.push((consumer, settlement));
             match entry.key {
                 MessageKey::Durable { .. } if durable => {
-                    entry.state = State::Leaving;
+                    entry.state = EntryState::Leaving;
                     changes.settlements.push(settlement);
                 }
                 _ => volatile.settlements.push(settlement),
@@ -510,12 +516,13 @@ impl Partition {
     }
 
     fn hold_again(&mut self, by: ConsumerKey, end: &Settlement) -> bool {
-        let attached = self.consumers.get_mut(&by).filter(|consumer| consumer.queue == end.queue);
+        let attached =
+            self.leader.delivery.consumers.get_mut(&by).filter(|consumer| consumer.queue == end.queue);
         let Some(consumer) = attached else { return false };
-        consumer.held.push(self.next_hold, end.tag);
-        self.next_hold += 1;
+        consumer.held.push(self.leader.delivery.next_hold, end.tag);
+        self.leader.delivery.next_hold += 1;
         if let Some(entry) = self.entry(end.queue, end.tag) {
-            entry.state = State::Held { by, in_transaction: false };
+            entry.state = EntryState::Held { by, in_transaction: false };
         }
         true
     }
@@ -556,12 +563,15 @@ impl Partition {
             let changes = Changes { sends: own, settlements };
             return self.propose(Command::Transact(changes), Urgency::Waiting, completion, effects);
         }
-        let key = TransactionKey { connection: ConnectionId::internal(here), number: self.next_transaction };
-        self.next_transaction += 1;
+        let key = TransactionKey {
+            connection: ConnectionId::internal(here),
+            number: self.leader.transactions.next_transaction,
+        };
+        self.leader.transactions.next_transaction += 1;
         let nobody = ConsumerKey::new(key.connection, 0);
         for settlement in &settlements {
             if let Some(entry) = self.entry(settlement.queue, settlement.tag) {
-                entry.state = State::Held { by: nobody, in_transaction: true };
+                entry.state = EntryState::Held { by: nobody, in_transaction: true };
             }
         }
         let open = self.open_transaction(key);

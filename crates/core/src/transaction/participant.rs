@@ -10,7 +10,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::intake::publish::retained;
 use crate::log::completion::Completion;
-use crate::queue::State;
+use crate::queue::EntryState;
 use crate::transaction::open::{Asked, OpenTransaction};
 
 /// A share of a transaction that is in the log and waits for the decision.
@@ -51,7 +51,7 @@ impl Partition {
 
     /// The client has said everything; a coordinator that was faster need not wait any longer.
     pub(crate) fn seal(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
-        match self.open.get_mut(&key).map(OpenTransaction::seal) {
+        match self.leader.transactions.open.get_mut(&key).map(OpenTransaction::seal) {
             Some(None) => {}
             Some(Some(Asked::Prepare(transactions, id))) => self.prepare(transactions, id, effects),
             Some(Some(Asked::Discard { timed_out })) => self.discard_one(key, timed_out, effects),
@@ -62,7 +62,11 @@ impl Partition {
 
     /// Whether the client may have said more than has come here: the coordinator's word can be faster, even than all of it.
     fn is_unsealed(&self, key: TransactionKey) -> bool {
-        self.open.get(&key).map_or_else(|| !self.has_ended(key.connection), |open| !open.is_sealed())
+        self.leader
+            .transactions
+            .open
+            .get(&key)
+            .map_or_else(|| !self.has_ended(key.connection), |open| !open.is_sealed())
     }
 
     fn prepare(&mut self, transactions: Vec<TransactionKey>, id: TransactionId, effects: &mut Vec<Effect>) {
@@ -83,8 +87,8 @@ impl Partition {
                 return self.tell(id.coordinator, Peer::Prepared { id, result }, effects);
             }
         };
-        self.branches.held_by_prepared.begin(id, bytes);
-        self.prepared_volatile.insert(id, volatile);
+        self.leader.transactions.branches.held_by_prepared.begin(id, bytes);
+        self.leader.transactions.prepared_volatile.insert(id, volatile);
         if changes == Changes::default() {
             return self.tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
         }
@@ -139,28 +143,30 @@ impl Partition {
             }
             self.retain_chunks(&sent.message, effects);
             moved.extend(sent.moved.map(|failed| (key, failed)));
-            self.bodies.insert(key, sent.message);
+            self.state.bodies.insert(key, sent.message);
             for to in std::iter::once(sent.to).chain(sent.also) {
-                self.bodies.refer(key);
-                self.bodies.pin(key);
+                self.state.bodies.refer(key);
+                self.state.bodies.pin(key);
                 sends.push((key, to));
             }
         }
         for settlement in &changes.settlements {
-            self.set_state(settlement.queue, settlement.tag, State::Leaving);
+            self.set_state(settlement.queue, settlement.tag, EntryState::Leaving);
         }
-        self.prepared.insert(id, Prepared { sends, settlements: changes.settlements, moved, scheduled });
+        self.state
+            .prepared
+            .insert(id, Prepared { sends, settlements: changes.settlements, moved, scheduled });
     }
 
     /// The coordinator has decided. Told again, it does nothing again.
     fn decided(&mut self, id: TransactionId, commit: bool, effects: &mut Vec<Effect>) {
-        if self.prepared.contains_key(&id) {
+        if self.state.prepared.contains_key(&id) {
             let command = if commit { Command::Commit { id } } else { Command::Abort { id } };
             let urgency = if commit { Urgency::Waiting } else { Urgency::Lazy };
             return self.propose(command, urgency, Completion::Ended { id }, effects);
         }
-        self.branches.held_by_prepared.end(id);
-        match (self.prepared_volatile.remove(&id), commit) {
+        self.leader.transactions.branches.held_by_prepared.end(id);
+        match (self.leader.transactions.prepared_volatile.remove(&id), commit) {
             (Some(volatile), true) => self.carry_out_volatile(volatile, effects),
             (Some(volatile), false) => self.put_back(Vec::new(), volatile, effects),
             (None, _) => {}
@@ -169,17 +175,17 @@ impl Partition {
     }
 
     pub(crate) fn apply_commit(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
-        self.branches.held_by_prepared.end(id);
-        let Some(prepared) = self.prepared.remove(&id) else { return };
+        self.leader.transactions.branches.held_by_prepared.end(id);
+        let Some(prepared) = self.state.prepared.remove(&id) else { return };
         self.settle_durable(&prepared.settlements, effects);
         for (key, bytes, schedule) in &prepared.scheduled {
             self.take_job(*key, *bytes, schedule, effects);
         }
-        let volatile = self.prepared_volatile.remove(&id);
+        let volatile = self.leader.transactions.prepared_volatile.remove(&id);
         let mut touched: Vec<QueueId> = Vec::new();
         for &(key, ref to) in &prepared.sends {
             let from = volatile.as_ref().and_then(|changes| changes.sender_of(key));
-            if let Some(message) = self.bodies.resident(key).cloned() {
+            if let Some(message) = self.state.bodies.resident(key).cloned() {
                 self.audit(&message);
             }
             let moved = prepared.moved.get(&key).copied();
@@ -195,9 +201,9 @@ impl Partition {
     }
 
     pub(crate) fn apply_abort(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
-        self.branches.end(id);
-        self.branches.held_by_prepared.end(id);
-        let Some(prepared) = self.prepared.remove(&id) else { return };
+        self.state.branches.end(id);
+        self.leader.transactions.branches.held_by_prepared.end(id);
+        let Some(prepared) = self.state.prepared.remove(&id) else { return };
         for (key, _) in prepared.sends {
             self.drop_reference(key, effects);
         }
@@ -205,7 +211,7 @@ impl Partition {
             self.released(key, bytes, effects);
             self.release_scheduled(key, effects);
         }
-        let volatile = self.prepared_volatile.remove(&id).unwrap_or_default();
+        let volatile = self.leader.transactions.prepared_volatile.remove(&id).unwrap_or_default();
         self.put_back(prepared.settlements, volatile, effects);
     }
 }

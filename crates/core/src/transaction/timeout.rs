@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use postroad_model::{BranchId, ConsumerKey, Effect, EntryTag, QueueId, Refusal, Settlement, TransactionKey};
 
 use crate::Partition;
-use crate::queue::State;
+use crate::queue::EntryState;
 
 /// Transactions are looked at so often, while any is open.
 const LOOK_MS: u64 = 200;
@@ -22,7 +22,7 @@ impl Partition {
     /// A transaction or a branch is open from now on.
     pub(super) fn watch_age(&mut self) {
         if let Some(limit_ms) = self.settings.transaction_ms_max {
-            self.next_timeout_ms.get_or_insert(self.now_ms.saturating_add(limit_ms));
+            self.leader.transactions.next_timeout_ms.get_or_insert(self.now_ms.saturating_add(limit_ms));
         }
     }
 
@@ -34,11 +34,11 @@ impl Partition {
     /// Rolls back what is open for too long.
     pub(crate) fn end_overdue(&mut self, effects: &mut Vec<Effect>) {
         let Some(limit_ms) = self.settings.transaction_ms_max else { return };
-        if self.next_timeout_ms.is_none_or(|at_ms| self.now_ms < at_ms) {
+        if self.leader.transactions.next_timeout_ms.is_none_or(|at_ms| self.now_ms < at_ms) {
             return;
         }
         let (mut overdue, mut first_ms) = (Vec::new(), None);
-        for (key, open) in self.open.iter().filter(|(_, open)| open.ages()) {
+        for (key, open) in self.leader.transactions.open.iter().filter(|(_, open)| open.ages()) {
             match open.begun_ms.saturating_add(limit_ms) {
                 until_ms if until_ms <= self.now_ms => overdue.push(*key),
                 until_ms => first_ms = first_ms.into_iter().chain([until_ms]).min(),
@@ -48,12 +48,12 @@ impl Partition {
         for key in overdue {
             self.end_overdue_share(key, effects);
         }
-        let (overdue, first_branch_ms) = self.branches.overdue(self.now_ms, limit_ms);
+        let (overdue, first_branch_ms) = self.leader.transactions.branches.overdue(self.now_ms, limit_ms);
         for branch in overdue {
             self.end_overdue_branch(&branch, effects);
         }
         let first_ms: Option<u64> = first_ms.into_iter().chain(first_branch_ms).min();
-        self.next_timeout_ms = first_ms.map(|at_ms| at_ms.max(self.now_ms + LOOK_MS));
+        self.leader.transactions.next_timeout_ms = first_ms.map(|at_ms| at_ms.max(self.now_ms + LOOK_MS));
     }
 
     fn end_overdue_share(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
@@ -65,7 +65,7 @@ impl Partition {
     }
 
     fn end_overdue_branch(&mut self, branch: &BranchId, effects: &mut Vec<Effect>) {
-        let shares = self.branches.time_out(branch);
+        let shares = self.leader.transactions.branches.time_out(branch);
         self.counters.timed_out_transactions += 1;
         self.undo_shares(shares, None, true, effects);
     }
@@ -81,13 +81,13 @@ impl Partition {
         let mut shares: BTreeMap<(QueueId, ConsumerKey), Vec<EntryTag>> = BTreeMap::new();
         for (consumer, Settlement { queue, tag, .. }) in settled {
             let Some(entry) = self.entry(queue, tag) else { continue };
-            if entry.state == (State::Held { by: consumer, in_transaction: true }) {
-                entry.state = State::Held { by: consumer, in_transaction: false };
+            if entry.state == (EntryState::Held { by: consumer, in_transaction: true }) {
+                entry.state = EntryState::Held { by: consumer, in_transaction: false };
                 shares.entry((queue, consumer)).or_default().push(tag);
             }
         }
         for ((queue, consumer), tags) in shares {
-            match self.consumers.contains_key(&consumer) {
+            match self.leader.delivery.consumers.contains_key(&consumer) {
                 // A member of a pattern's consumer keeps what it has, as one that is slow does.
                 true if consumer.member != 0 => {}
                 true => self.take_back(queue, consumer, tags, effects),

@@ -1,0 +1,217 @@
+//! The volatile half of a partition: the knowledge of the node that serves it now.
+//!
+//! A snapshot writes none of it, and no command of the log depends on it. Each feature has a part of its own.
+//!
+//! Never here: data that must survive a restart.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use postroad_model::{
+    ConnectionId, ConsumerKey, Destination, LookupMap, QueueId, Settlement, TransactionId, TransactionKey,
+};
+use rustc_hash::FxBuildHasher;
+
+use crate::claims::Claims;
+use crate::connection::{Connection, Ended};
+use crate::delivery::browse::Browses;
+use crate::delivery::consumer::Consumer;
+use crate::delivery::fetches::Fetches;
+use crate::delivery::gathering::Gatherings;
+use crate::delivery::spread::Spread;
+use crate::intake::account::Accounts;
+use crate::intake::chunks::Uploads;
+use crate::intake::lines::WaitingLines;
+use crate::intake::link::Links;
+use crate::intake::parked::ParkedSends;
+use crate::intake::waiting::Waiting;
+use crate::leasing::Leasing;
+use crate::log::completion::Completion;
+use crate::moving::Moves;
+use crate::retained::Retained;
+use crate::settings::Settings;
+use crate::settling::carrying::Carrying;
+use crate::settling::redrive::Redrives;
+use crate::settling::rest::Rests;
+use crate::transaction::{Coordination, OpenBranches, OpenTransaction, VolatileChanges};
+
+/// See the head of this file.
+pub struct Leader {
+    /// Recovery has ended: decisions get into the log.
+    pub is_live: bool,
+    /// Connections that have sent something.
+    pub connections: HashMap<ConnectionId, Connection, FxBuildHasher>,
+    /// Connections that have ended lately.
+    pub ended: Ended,
+    /// Exclusive names.
+    pub claims: Claims,
+    /// Who reads which queues.
+    pub delivery: Delivery,
+    /// Sends and uploads on their way in.
+    pub intake: Intake,
+    /// Requests for leases.
+    pub leasing: Leasing,
+    /// Entries that fail, rest, or go elsewhere.
+    pub settling: Settling,
+    /// Queues that are moving to or from other partitions.
+    pub moves: Moves,
+    /// Transactions that are not prepared, and those that are coordinated here.
+    pub transactions: Transactions,
+    /// Commands on their way to the log.
+    pub log: Proposals,
+    /// Volatile queues and messages.
+    pub volatile: Volatile,
+    /// Messages that topics keep for later subscribers.
+    pub retained: Retained,
+    /// How durable messages make way for volatile ones.
+    pub memory: MakingWay,
+}
+
+/// Consumers, and the bodies and browsers that they wait for.
+pub struct Delivery {
+    /// Consumers by key.
+    pub consumers: HashMap<ConsumerKey, Consumer, FxBuildHasher>,
+    /// Consumers of patterns of queues, by their whole.
+    pub spreads: BTreeMap<ConsumerKey, Spread>,
+    /// Numbers the deliveries to consumers.
+    pub next_hold: u64,
+    /// Queues whose browsers go on with the next tick.
+    pub browses: Browses,
+    /// Bodies that are on their way from the log.
+    pub fetches: Fetches,
+    /// Queues whose consumers wait for more of them.
+    pub gatherings: Gatherings,
+    /// When it is time to look for slow consumers.
+    pub next_look_ms: Option<u64>,
+    /// Something was taken back from a consumer in this run.
+    pub has_taken_back: bool,
+}
+
+/// Sends and uploads that are on their way in.
+#[derive(Default)]
+pub struct Intake {
+    /// Sends that wait for memory, or for room in a queue, by address, in order.
+    pub parked: ParkedSends,
+    /// The addresses of these, by what the first of each waits for.
+    pub lines: WaitingLines,
+    /// Messages and bytes that tenants and the broker hold.
+    pub accounts: Accounts,
+    /// Events that wait for queues and subscriptions that are on their way into the log.
+    pub waiting: Waiting,
+    /// Links of protocols whose deliveries outlive a connection.
+    pub links: Links,
+    /// Large bodies on their way in or out.
+    pub uploads: Uploads,
+    /// When the first waiting send is refused, or a time before that.
+    pub next_refusal_ms: Option<u64>,
+}
+
+/// Entries that failed, and those that go elsewhere.
+#[derive(Default)]
+pub struct Settling {
+    /// When entries are delivered again that failed.
+    pub rests: Rests,
+    /// Dead letters that are going back.
+    pub redrives: Redrives,
+    /// Large bodies on their way to other partitions.
+    pub carrying: Carrying,
+    /// Settlements without a waiting client that the log refused: proposed again when it recovers.
+    pub unsaved: Vec<Settlement>,
+}
+
+/// Transactions that are open, or coordinated here.
+#[derive(Default)]
+pub struct Transactions {
+    /// Open transactions of sessions.
+    pub open: HashMap<TransactionKey, OpenTransaction, FxBuildHasher>,
+    /// Bytes that those hold.
+    pub open_bytes: u64,
+    /// The number of the next transaction of this partition.
+    pub next_transaction: u64,
+    /// Branches of distributed transactions that are open.
+    pub branches: OpenBranches,
+    /// When it is time to look for transactions that are open for too long.
+    pub next_timeout_ms: Option<u64>,
+    /// Transactions that this partition coordinates.
+    pub coordinating: BTreeMap<TransactionId, Coordination>,
+    /// Volatile changes of prepared transactions.
+    pub prepared_volatile: BTreeMap<TransactionId, VolatileChanges>,
+}
+
+/// Commands that were proposed and have not come back.
+pub struct Proposals {
+    /// The continuation of each, in the order of the proposals.
+    pub pending: VecDeque<Completion>,
+    /// How many proposals there were in this run.
+    pub made: u64,
+    /// Proposals made when a durable binding last ended. Sends that bypass the log wait until these have completed.
+    pub barrier: u64,
+    /// The disk has room.
+    pub space_ample: bool,
+}
+
+/// Queues and messages that a restart forgets.
+#[derive(Default)]
+pub struct Volatile {
+    /// The number of the next volatile queue.
+    pub next_queue: u64,
+    /// The number of the next volatile message.
+    pub next_message: u64,
+    /// Subscriptions that end with the last of their readers, by name.
+    pub subscriptions: LookupMap<Arc<str>, QueueId>,
+    /// How many subscriptions take nothing that their own client sends.
+    pub skipping_subscriptions: u64,
+    /// Queues that no topic feeds yet, as the log could not take that.
+    pub unbound: BTreeSet<Destination>,
+}
+
+/// How durable messages make way for those that are only in memory.
+pub struct MakingWay {
+    /// Bytes that durable messages could take when they last made way.
+    pub way_bytes: u64,
+    /// When they go on making way.
+    pub way_due_ms: Option<u64>,
+}
+
+impl Leader {
+    /// Nothing is connected, and nothing waits.
+    pub fn new(settings: &Settings) -> Leader {
+        Leader {
+            is_live: false,
+            connections: HashMap::default(),
+            ended: Ended::default(),
+            claims: Claims::default(),
+            delivery: Delivery::default(),
+            intake: Intake::default(),
+            leasing: Leasing::default(),
+            settling: Settling::default(),
+            moves: Moves::default(),
+            transactions: Transactions::default(),
+            log: Proposals::default(),
+            volatile: Volatile::default(),
+            retained: Retained::default(),
+            memory: MakingWay { way_bytes: settings.resident_bytes_max, way_due_ms: None },
+        }
+    }
+}
+
+impl Default for Delivery {
+    fn default() -> Delivery {
+        Delivery {
+            consumers: HashMap::default(),
+            spreads: BTreeMap::new(),
+            next_hold: 1,
+            browses: Browses::default(),
+            fetches: Fetches::default(),
+            gatherings: Gatherings::default(),
+            next_look_ms: None,
+            has_taken_back: false,
+        }
+    }
+}
+
+impl Default for Proposals {
+    fn default() -> Proposals {
+        Proposals { pending: VecDeque::new(), made: 0, barrier: 0, space_ample: true }
+    }
+}

@@ -1,0 +1,90 @@
+//! The replicated half of a partition: the data that a snapshot writes, and indexes that follow from it.
+//!
+//! [`Partition::apply`](crate::Partition::apply) changes it, in log order, and nothing else that lasts. All else that a
+//! partition knows is in its [`Leader`](crate::leader::Leader).
+//!
+//! Never here: connections, consumers, and who waits for an answer.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use postroad_model::{
+    Chunks, Destination, LookupMap, MessageKey, PartitionId, Position, QueueId, TransactionId,
+};
+use rustc_hash::FxBuildHasher;
+
+use crate::addresses::address::Addresses;
+use crate::addresses::ending::Endings;
+use crate::intake::audit::Audit;
+use crate::leasing::Leases;
+use crate::memory::bodies::Bodies;
+use crate::queue::Queue;
+use crate::schedule::Jobs;
+use crate::settings::Settings;
+use crate::settling::expiry::Expiries;
+use crate::transaction::{Branches, Prepared};
+
+/// See the head of this file.
+pub struct State {
+    /// The position of the last command that was applied.
+    pub applied: Option<Position>,
+    /// Addresses, with the queues that each one feeds.
+    pub addresses: Addresses,
+    /// Queues by id.
+    pub queues: HashMap<QueueId, Queue, FxBuildHasher>,
+    /// The id of the next durable queue.
+    pub next_queue: u64,
+    /// Headers and bodies of messages, by key.
+    pub bodies: Bodies,
+    /// Entries of deleted queues that are not released yet.
+    pub endings: Endings,
+    /// When entries expire.
+    pub expiries: Expiries,
+    /// Entries that are delivered to a deadline.
+    pub leases: Leases,
+    /// Durable subscriptions by name.
+    pub subscriptions: LookupMap<Arc<str>, QueueId>,
+    /// Duplicate detection: the last messages of each producer.
+    pub audit: Audit,
+    /// Scheduled messages.
+    pub jobs: Jobs,
+    /// Large bodies of scheduled messages, whose headers are in the log alone.
+    pub scheduled_bodies: BTreeMap<MessageKey, Arc<Chunks>>,
+    /// Shares of transactions that are prepared here.
+    pub prepared: BTreeMap<TransactionId, Prepared>,
+    /// Committed transactions that not all participants have carried out.
+    pub decided: BTreeMap<TransactionId, Vec<PartitionId>>,
+    /// Branches of distributed transactions that are in doubt.
+    pub branches: Branches,
+    /// Queues that are leaving this partition, and where to.
+    pub leaving: BTreeMap<Destination, PartitionId>,
+}
+
+impl State {
+    /// Nothing was applied yet.
+    pub fn new(settings: &Settings) -> State {
+        State {
+            applied: None,
+            addresses: Addresses::default(),
+            queues: HashMap::default(),
+            next_queue: 0,
+            bodies: Bodies::default(),
+            endings: Endings::default(),
+            expiries: Expiries::default(),
+            leases: Leases::default(),
+            subscriptions: LookupMap::default(),
+            audit: Audit::default(),
+            jobs: Jobs::new(jobs_per_page(settings), settings.resident_bytes_max),
+            scheduled_bodies: BTreeMap::new(),
+            prepared: BTreeMap::new(),
+            decided: BTreeMap::new(),
+            branches: Branches::default(),
+            leaving: BTreeMap::new(),
+        }
+    }
+}
+
+/// Jobs to a page: they are small next to entries.
+fn jobs_per_page(settings: &Settings) -> usize {
+    usize::try_from(settings.page_entries).unwrap_or(usize::MAX).saturating_mul(4)
+}
