@@ -17,6 +17,8 @@ pub struct Figures {
     pub tenants: Vec<TenantFigures>,
     /// The journals, that of the main store first.
     pub journals: Vec<JournalFigures>,
+    /// Links to other brokers, by name.
+    pub bridges: Vec<BridgeFigures>,
 }
 
 /// The steps of a core: each is the handling of one event, record or tick, during which it does nothing else.
@@ -121,6 +123,54 @@ pub struct QueueFigures {
     /// Entries that a newer one with the same value took the place of.
     pub replaced: u64,
 }
+
+/// One link to another broker.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BridgeFigures {
+    /// Its name.
+    pub bridge: String,
+    /// Tells links of the same name to the same peer apart.
+    pub number: u16,
+    /// `opened` by this broker, or `accepted`.
+    pub direction: &'static str,
+    /// One of [`BRIDGE_STATES`].
+    pub state: &'static str,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// The other end.
+    pub address: String,
+    /// The peer's name, while linked.
+    pub peer: String,
+    /// The peer's id, as far as it is known.
+    pub peer_id: String,
+    /// Messages go both ways.
+    pub is_duplex: bool,
+    /// Why it ended, or why the peer refuses messages.
+    pub reason: String,
+    /// The pause until it is opened again.
+    pub retry_seconds: u64,
+    /// Messages sent to the peer.
+    pub dispatched: u64,
+    /// Bytes of them on the wire.
+    pub dispatched_bytes: u64,
+    /// Messages that the peer confirmed.
+    pub forwarded: u64,
+    /// Messages that the peer refused.
+    pub refused: u64,
+    /// Messages that the peer sent.
+    pub received: u64,
+    /// Consumers and durable subscriptions at the peer that want messages.
+    pub demand: u64,
+    /// Messages sent and not answered.
+    pub in_flight: u64,
+    /// How long the oldest of them waits.
+    pub oldest_in_flight_ms: u64,
+    /// Times that it was opened again.
+    pub reconnects: u64,
+}
+
+/// The states of a link.
+pub const BRIDGE_STATES: &[&str] = &["connecting", "introducing", "linked", "waiting", "ended"];
 
 /// The journal of a store.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -16,8 +16,8 @@ mod http;
 pub use api::{ApiOptions, Peer, router};
 pub use axum::body::Body;
 pub use figures::{
-    ConnectionFigures, Distribution, Figures, JournalFigures, PartitionFigures, QueueFigures, StepFigures,
-    TenantFigures,
+    BRIDGE_STATES, BridgeFigures, ConnectionFigures, Distribution, Figures, JournalFigures, PartitionFigures,
+    QueueFigures, StepFigures, TenantFigures,
 };
 pub use http::{Source, respond, serve, serve_on};
 pub use metrics::{METRICS, Metric, QUEUES_MAX};

@@ -2,7 +2,8 @@
 
 use crate::exposition::Sample;
 use crate::figures::{
-    Distribution, Figures, JournalFigures, PartitionFigures, QueueFigures, StepFigures, TenantFigures,
+    BRIDGE_STATES, BridgeFigures, Distribution, Figures, JournalFigures, PartitionFigures, QueueFigures,
+    StepFigures, TenantFigures,
 };
 
 /// Queues of one partition that have figures of their own: with seven to each, so many lines are what a scrape can carry.
@@ -261,7 +262,60 @@ pub const METRICS: &[Metric] = &[
         "1 while nothing is written because a write or a sync failed",
         |figures| journals(figures, |journal| u64::from(journal.broken.is_some())),
     ),
+    gauge("postroad_bridge_state", "1 for the state of the link, 0 for the other states", bridge_states),
+    counter("postroad_bridge_reconnects_total", "times that the link was opened again", |figures| {
+        bridges(figures, |of| of.reconnects)
+    }),
+    gauge(
+        "postroad_bridge_demand",
+        "consumers and durable subscriptions at the peer that want messages",
+        |figures| bridges(figures, |of| of.demand),
+    ),
+    counter("postroad_bridge_dispatched_total", "messages sent to the peer", |figures| {
+        bridges(figures, |of| of.dispatched)
+    }),
+    counter("postroad_bridge_dispatched_bytes_total", "bytes of them on the wire", |figures| {
+        bridges(figures, |of| of.dispatched_bytes)
+    }),
+    counter("postroad_bridge_forwarded_total", "messages that the peer confirmed", |figures| {
+        bridges(figures, |of| of.forwarded)
+    }),
+    counter(
+        "postroad_bridge_refused_total",
+        "messages that the peer refused; each is tried again",
+        |figures| bridges(figures, |of| of.refused),
+    ),
+    counter("postroad_bridge_received_total", "messages that the peer sent", |figures| {
+        bridges(figures, |of| of.received)
+    }),
+    gauge("postroad_bridge_in_flight", "messages sent that the peer has not answered", |figures| {
+        bridges(figures, |of| of.in_flight)
+    }),
+    gauge("postroad_bridge_oldest_in_flight_seconds", "age of the oldest of them, in seconds", |figures| {
+        let seconds = |of: &BridgeFigures| Sample::of_f64(of.oldest_in_flight_ms as f64 / 1e3);
+        figures.bridges.iter().map(|of| of_bridge(seconds(of), of)).collect()
+    }),
 ];
+
+/// The labels that tell links apart.
+fn of_bridge(sample: Sample, of: &BridgeFigures) -> Sample {
+    let sample = sample.label("bridge", &of.bridge).label("direction", of.direction);
+    sample.label("peer", &of.peer_id).label("number", &of.number.to_string())
+}
+
+fn bridges(figures: &Figures, value: fn(&BridgeFigures) -> u64) -> Vec<Sample> {
+    figures.bridges.iter().map(|of| of_bridge(Sample::of(value(of)), of)).collect()
+}
+
+fn bridge_states(figures: &Figures) -> Vec<Sample> {
+    let each = |of: &'static str| {
+        let sample = move |bridge: &BridgeFigures| {
+            of_bridge(Sample::of(u64::from(bridge.state == of)), bridge).label("state", of)
+        };
+        figures.bridges.iter().map(sample)
+    };
+    BRIDGE_STATES.iter().flat_map(|of| each(of)).collect()
+}
 
 fn journals(figures: &Figures, value: fn(&JournalFigures) -> u64) -> Vec<Sample> {
     figures.journals.iter().map(|of| Sample::of(value(of)).label("store", &of.store)).collect()

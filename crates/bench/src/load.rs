@@ -218,7 +218,8 @@ pub(crate) fn drain(
                 let begin = first.get_or_insert_with(|| incoming.clone());
                 if since == i32::from(PREFETCH / 2) || count == want {
                     let is_last = count == want;
-                    let asked = link.client().acknowledge(begin, &incoming, since, Verdict::Consumed, is_last)?;
+                    let asked =
+                        link.client().acknowledge(begin, &incoming, since, Verdict::Consumed, is_last)?;
                     if is_last {
                         // The reply to the consumer's removal may overtake it: that one waits for no disk.
                         link.wait_for(asked, |_| ())?;

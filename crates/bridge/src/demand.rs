@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use postroad_model::{
-    self as model, Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, Destination,
-    DestinationKind, DetachCause, EntryTag, Event, NetworkPath, Outcome, PartitionId, Refusal, Settle, Share,
-    Ticket,
+    self as model, Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Deadline, Delivered, Destination,
+    DestinationKind, DetachCause, EntryTag, Event, LinkFigures, NetworkPath, Outcome, PartitionId, Refusal,
+    Settle, Share, Ticket,
 };
 use postroad_openwire::network::{
     Demand, FORWARDER_NUMBER, FORWARDER_TICKET, Forwarder, Link, LinkOptions, RemoteConsumer,
@@ -34,6 +34,12 @@ const NO_USER: &str = "";
 /// Prefix of the durable subscriptions that links make (`NetworkConnector.DURABLE_SUB_PREFIX`).
 const DURABLE_PREFIX: &str = "NC-DS_";
 
+/// A message that the peer has refused rests for so long at first.
+const REST_MS: u64 = 1000;
+
+/// Each further refusal in a row doubles that, up to 32 seconds.
+const REST_DOUBLINGS_MAX: u32 = 5;
+
 /// Topics of the brokers themselves, which links read in their own way.
 const ADVISORY_PREFIX: &str = "ActiveMQ.Advisory.";
 
@@ -52,6 +58,9 @@ pub struct DemandEngine {
     subscriptions: BTreeMap<u32, Subscription>,
     /// Messages that the peer has not answered, by the number of the command.
     in_flight: FxHashMap<i32, (ConsumerKey, EntryTag)>,
+    /// Messages that the peer has refused, by the time at which they are given back.
+    resting: BTreeMap<u64, Vec<Resting>>,
+    remark: Option<String>,
     attaching: FxHashMap<Ticket, u32>,
     declaring: FxHashMap<Ticket, Destination>,
     temporaries: BTreeSet<Destination>,
@@ -90,7 +99,17 @@ struct Subscription {
     granted: u32,
     /// Messages that the peer has not answered.
     unanswered: u32,
+    /// Messages that the peer has refused since it took one.
+    refusals: u32,
     closing: Closing,
+}
+
+/// A message that the peer has refused.
+#[derive(Debug)]
+struct Resting {
+    consumer: ConsumerKey,
+    tag: EntryTag,
+    reason: Arc<str>,
 }
 
 /// How far a subscription is that nobody needs any more.
@@ -116,6 +135,8 @@ impl DemandEngine {
             targets: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             in_flight: FxHashMap::default(),
+            resting: BTreeMap::new(),
+            remark: None,
             attaching: FxHashMap::default(),
             declaring: FxHashMap::default(),
             temporaries: BTreeSet::new(),
@@ -170,6 +191,17 @@ impl DemandEngine {
             let is_durable = is_topic && consumer.subscription.is_some();
             let target = Target { source, selector, is_durable };
             self.want(target, (holder.clone(), consumer.prefetch), &consumer, events);
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, change: Demand, events: &mut Vec<Event>) -> Result<(), String> {
+        match change {
+            Demand::Consumer(consumer) => return self.has_come(consumer, events),
+            Demand::Gone { id } => self.release(&id, events),
+            Demand::Unsubscribed { subscription } => self.release(&holder_of(&subscription), events),
+            Demand::Temporary { destination, present: true } => self.declare(destination, events),
+            Demand::Temporary { destination, present: false } => self.delete(destination, events),
         }
         Ok(())
     }
@@ -234,7 +266,8 @@ impl DemandEngine {
         wanted.numbers.push(number);
         self.attaching.insert(ticket, number);
         let (target, closing) = (target.clone(), Closing::No);
-        let subscription = Subscription { target, at, window, granted: window, unanswered: 0, closing };
+        let subscription =
+            Subscription { target, at, window, granted: window, unanswered: 0, refusals: 0, closing };
         self.subscriptions.insert(number, subscription);
         events.push(Event::Attach(attach));
     }
@@ -317,7 +350,9 @@ impl DemandEngine {
         let (Some(link), Some(subscription)) = (&self.link, self.subscriptions.get_mut(&number)) else {
             return;
         };
-        let add = subscription.window.saturating_sub(subscription.granted);
+        // Where all is refused, one message at a time shows when that ends.
+        let window = if 0 < subscription.refusals { 1 } else { subscription.window };
+        let add = window.saturating_sub(subscription.granted);
         if subscription.closing == Closing::No && 0 < add {
             subscription.granted += add;
             events.push(Event::Credit { consumer: ConsumerKey::new(link.connection, number), add });
@@ -345,6 +380,27 @@ impl DemandEngine {
             self.subscriptions.remove(&number);
             events.push(Event::Detach { consumer, delivered: Delivered::None, ticket: None });
         }
+    }
+
+    /// The peer has refused a message: it is tried again after a pause, which grows while all are refused.
+    fn rest(&mut self, (consumer, tag): (ConsumerKey, EntryTag), reason: &str, now_ms: u64) {
+        let Some(subscription) = self.subscriptions.get_mut(&consumer.number) else { return };
+        subscription.refusals = subscription.refusals.saturating_add(1);
+        if subscription.refusals == 1 {
+            let source = &subscription.target.source;
+            self.remark = Some(format!("the peer refuses a message of {source}: {reason}"));
+        }
+        let doublings = (subscription.refusals - 1).min(REST_DOUBLINGS_MAX);
+        let due_ms = now_ms.saturating_add(REST_MS << doublings);
+        self.resting.entry(due_ms).or_default().push(Resting { consumer, tag, reason: reason.into() });
+    }
+
+    /// Updates the figures for operators.
+    fn count(&self, of_answer: impl FnOnce(&LinkFigures)) {
+        let Some(link) = &self.link else { return };
+        of_answer(&link.figures);
+        link.figures.demand.set(self.holders.len() as u64);
+        link.figures.in_flight.set(self.in_flight.len() as u64);
     }
 
     /// A message of the subscription has left the window.
@@ -391,14 +447,9 @@ impl Forwarder for DemandEngine {
     }
 
     fn demand(&mut self, change: Demand, events: &mut Vec<Event>) -> Result<(), String> {
-        match change {
-            Demand::Consumer(consumer) => return self.has_come(consumer, events),
-            Demand::Gone { id } => self.release(&id, events),
-            Demand::Unsubscribed { subscription } => self.release(&holder_of(&subscription), events),
-            Demand::Temporary { destination, present: true } => self.declare(destination, events),
-            Demand::Temporary { destination, present: false } => self.delete(destination, events),
-        }
-        Ok(())
+        let known = self.change(change, events);
+        self.count(|_| ());
+        known
     }
 
     fn has_consumer(&self, number: u32) -> bool {
@@ -423,6 +474,7 @@ impl Forwarder for DemandEngine {
 
     fn sent(&mut self, request: i32, consumer: ConsumerKey, tag: EntryTag) {
         self.in_flight.insert(request, (consumer, tag));
+        self.count(|_| ());
     }
 
     fn unsendable(&mut self, consumer: ConsumerKey, tag: EntryTag, reason: &str, events: &mut Vec<Event>) {
@@ -430,29 +482,52 @@ impl Forwarder for DemandEngine {
         self.settled(consumer.number, events);
     }
 
-    fn answered(
-        &mut self,
-        request: i32,
-        refused: Option<&str>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), String> {
-        let Some((consumer, tag)) = self.in_flight.remove(&request) else { return Ok(()) };
-        let subscription = self.subscriptions.get(&consumer.number);
-        let is_temporary = subscription.is_some_and(|known| known.target.source.temporary);
+    fn answered(&mut self, request: i32, refused: Option<&str>, now_ms: u64, events: &mut Vec<Event>) {
+        let Some((consumer, tag)) = self.in_flight.remove(&request) else { return };
+        let subscription = self.subscriptions.get_mut(&consumer.number);
+        let is_temporary = subscription.as_ref().is_some_and(|known| known.target.source.temporary);
         match refused {
-            None => events.push(settle(consumer, tag, Outcome::Accepted)),
+            None => {
+                subscription.into_iter().for_each(|known| known.refusals = 0);
+                events.push(settle(consumer, tag, Outcome::Accepted));
+            }
             // Its destination has gone with its connection.
             Some(reason) if is_temporary => {
                 events.push(Event::Settle(Settle::rejected(consumer, tag, reason)));
             }
-            Some(reason) => {
+            Some(reason) => self.rest((consumer, tag), reason, now_ms),
+        }
+        self.count(|figures| match refused {
+            None => figures.forwarded.add(1),
+            Some(_) => figures.refused.add(1),
+        });
+        if refused.is_none() || is_temporary {
+            self.settled(consumer.number, events);
+        }
+    }
+
+    fn awaits(&self, request: i32) -> bool {
+        self.in_flight.contains_key(&request)
+    }
+
+    fn deadline(&self) -> Deadline {
+        self.resting.first_key_value().map(|(due_ms, _)| *due_ms)
+    }
+
+    fn wake(&mut self, now_ms: u64, events: &mut Vec<Event>) {
+        while let Some(first) = self.resting.first_entry().filter(|first| *first.key() <= now_ms) {
+            for Resting { consumer, tag, reason } in first.remove() {
                 // Counted, so that a message which is refused again and again becomes a dead letter.
-                events.push(settle(consumer, tag, Outcome::Released { failed: true }));
-                return Err(format!("the peer has refused a message: {reason}"));
+                let (tags, outcome) = (vec![tag], Outcome::Released { failed: true });
+                let (transaction, reason, ticket) = (None, Some(reason), None);
+                events.push(Event::Settle(Settle { consumer, tags, outcome, transaction, reason, ticket }));
+                self.settled(consumer.number, events);
             }
         }
-        self.settled(consumer.number, events);
-        Ok(())
+    }
+
+    fn remark(&mut self) -> Option<String> {
+        self.remark.take()
     }
 
     fn replied(
@@ -487,6 +562,7 @@ impl Forwarder for DemandEngine {
     fn detached(&mut self, number: u32, cause: DetachCause, events: &mut Vec<Event>) {
         let Some(subscription) = self.subscriptions.remove(&number) else { return };
         self.in_flight.retain(|_, (consumer, _)| consumer.number != number);
+        self.resting.values_mut().for_each(|resting| resting.retain(|each| each.consumer.number != number));
         let Some(wanted) = self.targets.get_mut(&subscription.target) else { return };
         wanted.numbers.retain(|other| *other != number);
         // Another link of the same name reads a stolen one; a temporary destination has gone for good.

@@ -7,6 +7,7 @@
 
 pub mod address;
 mod ask;
+mod bridge;
 mod command;
 mod destination;
 mod effect;
@@ -29,6 +30,7 @@ mod spill;
 mod user;
 
 pub use ask::{Ask, ConnectionRow, ConsumerRow, Page, Question, QueueRow, Row, RowKey};
+pub use bridge::{Figure, LinkFigures, LinkedPeer};
 pub use command::{
     Binding, Changes, Command, Compression, Durability, LeaseEnd, Sent, SettleCause, Settlement,
     Subscription, Urgency,
@@ -57,7 +59,8 @@ pub use message::{
     Protocol, RareHeaders, Revived,
 };
 pub use notice::{
-    Announcement, ClientNotice, ConsumerNotice, MessageEvent, NetworkPath, Notice, ProducerNotice,
+    Announcement, BridgeNotice, ClientNotice, ConsumerNotice, MessageEvent, NetworkPath, Notice,
+    ProducerNotice,
 };
 pub use refusal::Refusal;
 pub use replies::Replies;

@@ -62,6 +62,23 @@ pub struct ProducerNotice {
     pub window_bytes: u32,
 }
 
+/// A link to another broker, as others are told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgeNotice {
+    /// Its name among all links of this run.
+    pub name: Arc<str>,
+    /// Id of the peer.
+    pub peer_id: Arc<str>,
+    /// Name of the peer.
+    pub peer_name: Arc<str>,
+    /// Where its clients reach the peer.
+    pub peer_url: Arc<str>,
+    /// The address of the connection's other end.
+    pub remote_ip: Arc<str>,
+    /// The peer has opened the connection.
+    pub is_accepted: bool,
+}
+
 /// Something that others may want to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
@@ -76,6 +93,13 @@ pub enum Notice {
     Consumer {
         /// Which.
         consumer: Arc<ConsumerNotice>,
+        /// It is there.
+        present: bool,
+    },
+    /// A link to another broker has begun, or has ended.
+    Bridge {
+        /// Which.
+        bridge: Arc<BridgeNotice>,
         /// It is there.
         present: bool,
     },

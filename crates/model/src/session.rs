@@ -3,8 +3,8 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, LeaseAnswer, Login, LoginAnswer,
-    Moving, Page, PartitionId, Position, Protocol, Refusal, Ticket,
+    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, LeaseAnswer, LinkedPeer, Login,
+    LoginAnswer, Moving, Page, PartitionId, Position, Protocol, Refusal, Ticket,
 };
 
 /// What the core sends back to a session.
@@ -184,6 +184,16 @@ pub trait Session {
 
     /// Whether it is known who the peer is, as far as anybody asks.
     fn is_known(&self) -> bool;
+
+    /// The broker at the other end, if there is one, and it was let in.
+    fn link(&self) -> Option<LinkedPeer> {
+        None
+    }
+
+    /// Something that operators should read in the log, once; only of a session with a [`Session::link`].
+    fn remark(&mut self) -> Option<String> {
+        None
+    }
 
     /// The deadline has come, or any earlier moment.
     ///

@@ -660,6 +660,11 @@ impl Core {
         self.submit(from, Event::Placed { queue, of: self.cores });
     }
 
+    /// Publishes a notice of the assembly, for those who listen.
+    pub fn publish_notice(&mut self, notice: Notice) {
+        self.announce(Announcement { notice, answer: None });
+    }
+
     /// Publishes what a partition tells of itself, for those who listen.
     fn announce(&mut self, announcement: Announcement) {
         let Announcement { notice, answer } = announcement;

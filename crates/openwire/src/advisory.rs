@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | connection | `Connection` | `ConnectionInfo`, or `RemoveInfo` |
 //! | consumer | `Consumer.Queue.NAME`, `Consumer.Topic.NAME` | `ConsumerInfo`, or `RemoveInfo`; `consumerCount` |
+//! | link to another broker | `NetworkBridge` | `BrokerInfo`; `started`, `createdByDuplex`, `remoteIp` |
 //! | producer | `Producer.Queue.NAME`, `Producer.Topic.NAME` | `ProducerInfo`, or `RemoveInfo`; `producerCount` |
 //! | destination | `Queue`, `Topic`, `TempQueue`, `TempTopic` | `DestinationInfo` |
 //! | message expired | `Expired.Queue.NAME`, `Expired.Topic.NAME` | the message, without its body |
@@ -23,15 +24,15 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
-    self as model, ClientNotice, ConsumerMode, ConsumerNotice, DestinationKind, EntryTag, MessageEvent,
-    Notice, ProducerNotice, Protocol, Retain,
+    self as model, BridgeNotice, ClientNotice, ConsumerMode, ConsumerNotice, DestinationKind, EntryTag,
+    MessageEvent, Notice, ProducerNotice, Protocol, Retain,
 };
 
 use crate::client::message_id_text;
 use crate::codec::{
-    BrokerId, Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, DataStructure, Destination,
-    DestinationInfo, Message, MessageId, Primitive, PrimitiveMap, ProducerId, ProducerInfo, RemoveInfo,
-    RemovedId, VERSION_MAX, find_property, from_stored, peek_headers, to_stored,
+    BrokerId, BrokerInfo, Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, DataStructure,
+    Destination, DestinationInfo, Message, MessageId, Primitive, PrimitiveMap, ProducerId, ProducerInfo,
+    RemoveInfo, RemovedId, VERSION_MAX, find_property, from_stored, peek_headers, to_stored,
 };
 use crate::portable::{TranslatedId, to_wire_destination, write_portable};
 use crate::session::to_model_message;
@@ -45,6 +46,9 @@ const MESSAGE_TYPE: &str = "Advisory";
 const CONSUMER_COUNT: &str = "consumerCount";
 const PRODUCER_COUNT: &str = "producerCount";
 const CONSUMER_ID: &str = "consumerId";
+const STARTED: &str = "started";
+const CREATED_BY_DUPLEX: &str = "createdByDuplex";
+const REMOTE_IP: &str = "remoteIp";
 const USAGE_NAME: &str = "usageName";
 const PRODUCER_ID: &str = "producerId";
 /// Misspelt since ActiveMQ 5.0.
@@ -173,10 +177,9 @@ impl Advisories {
         Some(match notice {
             Notice::Connection { client, present } => Content {
                 topic,
-                carries: Some(if *present {
-                    connection_info(client).into()
-                } else {
-                    gone(connection_id(client))
+                carries: Some(match present {
+                    true => connection_info(client).into(),
+                    false => gone(connection_id(client)),
                 }),
                 properties: Vec::new(),
                 retain: keep(&client.name, *present),
@@ -191,6 +194,7 @@ impl Advisories {
                 properties: vec![(CONSUMER_COUNT, Primitive::Int(0))],
                 retain: keep(&consumer.name, *present),
             },
+            Notice::Bridge { bridge, present } => bridge_content(topic, bridge, *present),
             Notice::Producer { producer, present } => Content {
                 topic,
                 carries: Some(if *present {
@@ -306,6 +310,7 @@ fn topic_of(notice: &Notice) -> Option<String> {
     let told = |destination: &model::Destination| !is_advisory(&destination.name);
     Some(match notice {
         Notice::Connection { .. } => "Connection".to_owned(),
+        Notice::Bridge { .. } => "NetworkBridge".to_owned(),
         Notice::Consumer { consumer, .. } if told(&consumer.source) => {
             topic_for("Consumer", &consumer.source)
         }
@@ -349,6 +354,27 @@ fn kind(destination: &model::Destination) -> &'static str {
 
 fn gone(id: RemovedId) -> Command {
     RemoveInfo { object_id: Some(id), ..RemoveInfo::default() }.into()
+}
+
+fn broker_info(bridge: &BridgeNotice) -> BrokerInfo {
+    BrokerInfo {
+        broker_id: Some(broker_id(&bridge.peer_id)),
+        broker_name: Some(bridge.peer_name.as_ref().into()),
+        broker_url: Some(bridge.peer_url.as_ref().into()),
+        network_connection: true,
+        ..BrokerInfo::default()
+    }
+}
+
+/// As `AdvisoryBroker.networkBridgeStarted` and `networkBridgeStopped` write it.
+fn bridge_content(topic: String, bridge: &BridgeNotice, present: bool) -> Content {
+    let mut properties = vec![(STARTED, Primitive::Boolean(present))];
+    if present {
+        properties.push((CREATED_BY_DUPLEX, Primitive::Boolean(bridge.is_accepted)));
+        properties.push((REMOTE_IP, Primitive::String(bridge.remote_ip.as_ref().into())));
+    }
+    let retain = Some(Retain { key: bridge.name.as_ref().into(), keep: present });
+    Content { topic, carries: Some(broker_info(bridge).into()), properties, retain }
 }
 
 fn connection_id(client: &ClientNotice) -> RemovedId {

@@ -10,7 +10,8 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    self as model, ConnectionId, ConsumerKey, Destination, DetachCause, EntryTag, Event, Refusal, Ticket,
+    self as model, ConnectionId, ConsumerKey, Deadline, Destination, DetachCause, EntryTag, Event,
+    LinkFigures, Refusal, Ticket,
 };
 
 use crate::codec::{
@@ -25,7 +26,7 @@ pub const FORWARDER_TICKET: u64 = 1 << 61;
 pub const FORWARDER_NUMBER: u32 = 1 << 31;
 
 /// The two brokers of a network connection, as this one sees them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Link {
     /// The connection.
     pub connection: ConnectionId,
@@ -39,6 +40,8 @@ pub struct Link {
     pub peer_name: Arc<str>,
     /// Partitions of this broker: a consumer of a pattern reads from each.
     pub partitions: u16,
+    /// Its figures for operators.
+    pub figures: Arc<LinkFigures>,
 }
 
 /// What a link forwards, and how; the names are those of ActiveMQ's `networkConnector`.
@@ -167,16 +170,21 @@ pub trait Forwarder {
     /// A delivery can never be sent to the peer: it becomes a dead letter.
     fn unsendable(&mut self, consumer: ConsumerKey, tag: EntryTag, reason: &str, events: &mut Vec<Event>);
 
-    /// The peer has answered a command. Answers to other commands than those of `sent` are passed over.
-    ///
-    /// # Errors
-    /// Why the link cannot go on.
-    fn answered(
-        &mut self,
-        request: i32,
-        refused: Option<&str>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), String>;
+    /// The peer has answered a command. Answers to other commands than those of `sent` are passed over. A message that it
+    /// refuses is given back, counted as failed, after a pause: see [`Forwarder::deadline`].
+    fn answered(&mut self, request: i32, refused: Option<&str>, now_ms: u64, events: &mut Vec<Event>);
+
+    /// Whether the peer has still to answer this command.
+    fn awaits(&self, request: i32) -> bool;
+
+    /// When [`Forwarder::wake`] is due.
+    fn deadline(&self) -> Deadline;
+
+    /// The deadline may have come.
+    fn wake(&mut self, now_ms: u64, events: &mut Vec<Event>);
+
+    /// Something that operators should read in the log, once.
+    fn remark(&mut self) -> Option<String>;
 
     /// The core has answered one of its own questions.
     ///
@@ -237,6 +245,12 @@ impl LinkOptions {
         }
         let line = |(key, value): (&str, String)| format!("{key}={}\n", value.replace('\\', "\\\\"));
         properties.into_iter().map(line).collect()
+    }
+
+    /// The initiator's name for its connector, in the text that [`LinkOptions::from_properties`] reads.
+    pub fn name_in(text: &str) -> Option<String> {
+        let (_, value) = text.lines().filter_map(property).find(|(key, _)| key == "name")?;
+        Some(value.trim().to_owned()).filter(|name| !name.is_empty())
     }
 
     fn set(&mut self, key: &str, value: &str) {
@@ -367,5 +381,7 @@ mod tests {
         assert_eq!(LinkOptions::from_properties(text), want);
         assert_eq!(LinkOptions::from_properties(&want.to_properties("a\\b", true)), want);
         assert_eq!(LinkOptions::from_properties(""), LinkOptions::default());
+        assert_eq!(LinkOptions::name_in(&want.to_properties("east", true)).as_deref(), Some("east"));
+        assert_eq!(LinkOptions::name_in(text), None);
     }
 }

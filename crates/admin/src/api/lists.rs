@@ -31,9 +31,9 @@ pub struct Which {
 /// A page.
 #[derive(Debug, Serialize)]
 pub struct List<T> {
-    items: Vec<T>,
+    pub items: Vec<T>,
     /// The cursor of the next page, if there is one.
-    next: Option<String>,
+    pub next: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -146,12 +146,36 @@ fn connection_text(connection: postroad_model::ConnectionId) -> String {
 }
 
 impl Which {
-    fn ask(&self, question: Question) -> Result<Ask, Problem> {
+    /// The rows of a list that is all there, behind the cursor.
+    pub fn page_of<T>(&self, rows: Vec<T>, key: impl Fn(&T) -> RowKey) -> Result<List<T>, Problem> {
+        let (after, limit) = (self.after()?, self.rows()? as usize);
+        let matches = |row: &T| {
+            let key = key(row);
+            after.as_ref().is_none_or(|after| *after < key)
+                && self.filter.as_deref().is_none_or(|part| key.name.contains(part))
+        };
+        let mut items: Vec<T> = rows.into_iter().filter(matches).collect();
+        items.sort_by_key(&key);
+        let goes_on = limit < items.len();
+        items.truncate(limit);
+        let next = items.last().filter(|_| goes_on).map(|last| write_cursor(&key(last)));
+        Ok(List { items, next })
+    }
+
+    fn after(&self) -> Result<Option<RowKey>, Problem> {
+        self.cursor.as_deref().map(read_cursor).transpose()
+    }
+
+    fn rows(&self) -> Result<u32, Problem> {
         let rows = self.limit.unwrap_or(ROWS);
         if !(1..=Ask::ROWS_MAX).contains(&rows) {
             return Err(Problem::new(400, format!("limit is {rows}; 1 to {} is right", Ask::ROWS_MAX)));
         }
-        Ok(Ask { question, after: self.cursor.as_deref().map(read_cursor).transpose()?, rows })
+        Ok(rows)
+    }
+
+    fn ask(&self, question: Question) -> Result<Ask, Problem> {
+        Ok(Ask { question, after: self.after()?, rows: self.rows()? })
     }
 }
 

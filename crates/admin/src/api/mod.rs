@@ -4,6 +4,7 @@
 //! [`Peer`]. Everything is done by a client inside the process ([`postroad_node::Client`]), one for each request.
 
 mod access;
+mod bridges;
 mod jolokia;
 mod lists;
 mod messages;
@@ -25,6 +26,7 @@ use postroad_security::Door;
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 
+use crate::figures::BridgeFigures;
 use problem::Problem;
 
 /// A request's body is not larger.
@@ -56,6 +58,8 @@ pub struct ApiOptions {
     pub version: &'static str,
     /// Makes clients inside the process.
     pub clients: Clients,
+    /// How links to other brokers are.
+    pub bridges: Arc<dyn Fn() -> Vec<BridgeFigures> + Send + Sync>,
     /// Who is let in, as it was read last.
     pub door: watch::Receiver<Arc<Door>>,
     /// The wall clock, in milliseconds since 1970.
@@ -100,6 +104,7 @@ pub fn router(options: ApiOptions) -> Router {
         .route("/api/v1/queues/{queue}/purge", post(messages::purge))
         .route("/api/v1/connections", get(lists::connections))
         .route("/api/v1/consumers", get(lists::consumers))
+        .route("/api/v1/bridges", get(bridges::list))
         .route("/api/jolokia/read/{*path}", get(jolokia::read))
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)

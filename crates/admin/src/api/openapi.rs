@@ -91,6 +91,12 @@ pub const OPERATIONS: &[Operation] = &[
         &["destination", "limit", "cursor"],
         "Consumers",
     ),
+    read(
+        "/api/v1/bridges",
+        "Links to other brokers, opened and accepted",
+        &["filter", "limit", "cursor"],
+        "Bridges",
+    ),
     read("/api/jolokia/read/{path}", "Attributes of a queue, as ActiveMQ answers them", &[], "Jolokia"),
     read("/api/v1/openapi.json", "This document", &[], "Document"),
 ];
@@ -197,6 +203,12 @@ fn schemas() -> Value {
             "connection:string consumer:integer name:string destination:string subscription:string \
              mode:string selector:string priority:integer credit:integer held:integer",
         ),
+        "Bridge": object(
+            "name:string direction:string state:string since_ms:integer address:string peer:string \
+             peer_id:string duplex:boolean demand:integer in_flight:integer oldest_in_flight_ms:integer \
+             dispatched:integer dispatched_bytes:integer forwarded:integer refused:integer received:integer \
+             reconnects:integer reason:string retry_seconds:integer",
+        ),
         "Message": object(
             "id:string? destination:string? persistent:boolean priority:integer timestamp_ms:integer? \
              expires_at_ms:integer? correlation_id:string? reply_to:string? type:string? group_id:string? \
@@ -213,6 +225,7 @@ fn schemas() -> Value {
         "Purged": object("removed:integer"),
         "Queues": list_of("Queue"),
         "Connections": list_of("Connection"),
+        "Bridges": list_of("Bridge"),
         "Consumers": list_of("Consumer"),
         "Messages": list_of("Message"),
         "Jolokia": object("request:object timestamp:integer status:integer error:string"),

@@ -13,6 +13,7 @@ fn engine(options: LinkOptions) -> DemandEngine {
         peer_id: "ID:there".into(),
         peer_name: "there".into(),
         partitions: 2,
+        figures: Arc::default(),
     };
     let mut events = Vec::new();
     engine.begin(link, &mut events);
@@ -78,7 +79,7 @@ fn a_subscription_ends_once_the_peer_has_answered_and_forwards_nothing_meanwhile
     events.clear();
     engine.drained(key(1).number, &mut events);
     assert!(events.is_empty(), "a response is to come");
-    engine.answered(41, None, &mut events).unwrap();
+    engine.answered(41, None, 0, &mut events);
     assert_eq!(short(&events), ["settle EntryTag(1) Accepted", "detach None"]);
     assert!(!engine.has_consumer(key(1).number));
 }
@@ -90,22 +91,38 @@ fn an_answer_makes_room_for_the_next_message() {
     let mut events = Vec::new();
     engine.admit(key(1), EntryTag(1), &mut events);
     engine.sent(41, key(1), EntryTag(1));
-    engine.answered(40, None, &mut events).unwrap();
+    engine.answered(40, None, 0, &mut events);
     assert!(events.is_empty(), "nothing was sent by that number");
-    engine.answered(41, None, &mut events).unwrap();
+    engine.answered(41, None, 0, &mut events);
     assert_eq!(short(&events), ["settle EntryTag(1) Accepted", "credit 1"]);
 }
 
 #[test]
-fn a_refused_message_goes_back_counted_and_ends_the_link() {
+fn a_refused_message_rests_and_is_tried_again_one_at_a_time_until_one_is_taken() {
     let mut engine = engine(LinkOptions::default());
-    change(&mut engine, consumer("a", Destination::queue("orders"), 2));
+    change(&mut engine, consumer("a", Destination::queue("orders"), 3));
     let mut events = Vec::new();
-    engine.admit(key(1), EntryTag(1), &mut events);
-    engine.sent(41, key(1), EntryTag(1));
-    let ended = engine.answered(41, Some("full"), &mut events);
-    assert_eq!(ended, Err("the peer has refused a message: full".to_owned()));
+    for number in [1, 2] {
+        engine.admit(key(1), EntryTag(number), &mut events);
+        engine.sent(40 + number as i32, key(1), EntryTag(number));
+    }
+    engine.answered(41, Some("not yours"), 500, &mut events);
+    engine.answered(42, Some("not yours"), 500, &mut events);
+    assert!(events.is_empty() && engine.remark().unwrap().contains("queue://orders: not yours"));
+    assert_eq!((engine.remark(), engine.deadline()), (None, Some(1500)), "said once");
+    engine.wake(1499, &mut events);
+    assert!(events.is_empty());
+    engine.wake(1500, &mut events);
     assert_eq!(short(&events), ["settle EntryTag(1) Released { failed: true }"]);
+    assert_eq!(engine.deadline(), Some(2500), "the second refusal in a row");
+    events.clear();
+    engine.wake(2500, &mut events);
+    assert_eq!(short(&events), ["settle EntryTag(2) Released { failed: true }"], "one may be in flight yet");
+    events.clear();
+    engine.admit(key(1), EntryTag(1), &mut events);
+    engine.sent(43, key(1), EntryTag(1));
+    engine.answered(43, None, 2600, &mut events);
+    assert_eq!(short(&events), ["settle EntryTag(1) Accepted", "credit 3"]);
     events.clear();
     engine.close(&mut events);
     assert_eq!(short(&events), ["detach None"], "what is in flight goes back uncounted");

@@ -25,6 +25,8 @@ pub enum Ctl {
     Connections(ListArguments),
     /// List consumers, of one queue or all.
     Consumers(ConsumersArguments),
+    /// List links to other brokers, with their states.
+    Bridges(ListArguments),
     /// Print the messages of a queue, and leave them there.
     Browse(BrowseArguments),
     /// Remove one message of a queue, by its JMSMessageID.
@@ -151,6 +153,21 @@ const CONSUMERS: &[Column] = &[
     Column::text("SELECTOR", "selector"),
 ];
 
+const BRIDGES: &[Column] = &[
+    Column::text("NAME", "name"),
+    Column::text("DIRECTION", "direction"),
+    Column::text("STATE", "state"),
+    Column::text("PEER", "peer"),
+    Column::text("ADDRESS", "address"),
+    Column::number("DEMAND", "demand"),
+    Column::number("IN FLIGHT", "in_flight"),
+    Column::number("FORWARDED", "forwarded"),
+    Column::number("RECEIVED", "received"),
+    Column::number("REFUSED", "refused"),
+    Column::number("RECONNECTS", "reconnects"),
+    Column::text("REASON", "reason"),
+];
+
 const MESSAGES: &[Column] = &[
     Column::text("ID", "id"),
     Column::number("PRIORITY", "priority"),
@@ -169,6 +186,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
             print(list, QUEUES, "/api/v1/queues", &[("filter", filter.as_deref())], None)
         }
         Ctl::Connections(list) => print(list, CONNECTIONS, "/api/v1/connections", &[], None),
+        Ctl::Bridges(list) => print(list, BRIDGES, "/api/v1/bridges", &[], None),
         Ctl::Consumers(ConsumersArguments { destination, list }) => {
             let of = [("destination", destination.as_deref())];
             print(list, CONSUMERS, "/api/v1/consumers", &of, None)

@@ -26,8 +26,8 @@ use crate::cli::stores;
 use crate::config::{Bridge, Config, Shares};
 use crate::control;
 use crate::runtime::{
-    Everybody, HttpSocket, NewSocket, Runtime, RuntimeOptions, Service, TenantKeys, broker_id, keep_linked,
-    now_ms, read_portable,
+    Everybody, HttpSocket, LinkBoard, NewSocket, Runtime, RuntimeOptions, Service, TenantKeys, broker_id,
+    keep_linked, now_ms, read_portable,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
@@ -86,6 +86,10 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         broker_name: config.broker_name.clone(),
         version: env!("CARGO_PKG_VERSION"),
         clients: runtime.clients(),
+        bridges: Arc::new({
+            let board = runtime.links();
+            move || board.figures()
+        }),
         door: admission.door(),
         now_ms,
     });
@@ -102,7 +106,7 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         let config = Config::load(arguments)?;
         Ok(Reread { policies: config.policies()?, tls: config.tls()?, door: config.door()? })
     };
-    let dialled = keep_all_linked(bridges);
+    let dialled = keep_all_linked(bridges, &runtime.links());
     let runtime = accept_until_stopped((&mut listeners, dialled), admission, runtime, signals, reread).await;
     drop(listeners);
     http.abort();
@@ -140,10 +144,10 @@ fn link_session(id: ConnectionId, options: &OpenWireOptions, dial: Option<&DialO
 const DIALLED_MAX: usize = 16;
 
 /// Opens all links, each in a task of its own, and has their sockets served.
-fn keep_all_linked(bridges: Vec<Bridge>) -> mpsc::Receiver<NewSocket> {
+fn keep_all_linked(bridges: Vec<Bridge>, board: &LinkBoard) -> mpsc::Receiver<NewSocket> {
     let (sockets, dialled) = mpsc::channel(DIALLED_MAX);
     for (number, bridge) in (0..).zip(bridges) {
-        tokio::spawn(keep_linked(number, bridge, sockets.clone()));
+        tokio::spawn(keep_linked(number, bridge, sockets.clone(), board.clone()));
     }
     dialled
 }

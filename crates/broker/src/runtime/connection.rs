@@ -8,14 +8,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use postroad_model::{ConnectionId, Delivery, Event, LoginAnswer, Now, Parting, Session, ToSession};
+use postroad_model::{
+    BridgeNotice, ConnectionId, Delivery, Event, LoginAnswer, Notice, Now, Parting, Session, ToSession,
+};
 use postroad_net::{Connection, Moved};
 use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Sleep;
 
 use crate::runtime::body::{Body, End};
-use crate::runtime::dialler::{LinkNews, LinkState};
+use crate::runtime::dialler::{LinkChange, LinkNews};
+use crate::runtime::links::{LinkBoard, LinkKey};
 use crate::runtime::now_ms;
 use crate::runtime::reception::Reception;
 use postroad_node::Core;
@@ -55,6 +58,8 @@ pub struct CoreHandle {
     pub logins: Arc<Semaphore>,
     /// What its connections may have outstanding together.
     pub share: Rc<Share>,
+    /// How links to other brokers are.
+    pub links: LinkBoard,
 }
 
 impl CoreHandle {
@@ -131,6 +136,9 @@ pub async fn serve(
         body: None,
         behind: BytesMut::new(),
         link,
+        id,
+        peer,
+        bridge: None,
     };
     let parting = tokio::select! {
         parting = task.converse() => Some(parting),
@@ -138,8 +146,7 @@ pub async fn serve(
     };
     let stops = parting.is_none();
     let parting = parting.unwrap_or_else(|| task.stop());
-    tell(&parting, peer, task.link.as_ref());
-    task.end();
+    task.end(&parting);
     // When the broker stops, cores end without asking each other.
     Box::pin(task.finish((!stops).then_some(closed))).await;
     task.leave(id);
@@ -159,13 +166,24 @@ async fn shake_hands(connection: &mut Connection) -> Result<(), Parting> {
 
 fn tell(parting: &Parting, peer: SocketAddr, link: Option<&LinkNews>) {
     match (link, parting) {
-        (Some(link), Parting::Fault(reason)) => link.tell(LinkState::Ended(reason.clone())),
-        (Some(link), Parting::Farewell) => {
-            link.tell(LinkState::Ended("the peer has closed the connection".to_owned()));
-        }
+        (Some(link), parting) => link.tell(LinkChange::Ended(reason_of(parting).to_owned())),
         (None, Parting::Fault(reason)) => tracing::warn!(%peer, reason, "connection ended"),
         (None, Parting::Farewell) => {}
     }
+}
+
+fn reason_of(parting: &Parting) -> &str {
+    match parting {
+        Parting::Fault(reason) => reason,
+        Parting::Farewell => "the peer has closed the connection",
+    }
+}
+
+/// The other end is a broker, and was let in.
+struct Bridged {
+    notice: Arc<BridgeNotice>,
+    /// Its row on the board, if the peer has opened the connection.
+    row: Option<LinkKey>,
 }
 
 struct Task {
@@ -190,6 +208,9 @@ struct Task {
     behind: BytesMut,
     /// Who wants to hear of it, if this broker has opened it to another one.
     link: Option<LinkNews>,
+    id: ConnectionId,
+    peer: SocketAddr,
+    bridge: Option<Bridged>,
 }
 
 /// Where the session writes to: behind a body that nothing may interrupt.
@@ -256,9 +277,57 @@ impl Task {
         if !self.is_known && self.session.is_known() {
             self.is_known = true;
             self.connection.let_in();
-            if let Some(link) = &self.link {
-                link.tell(LinkState::Linked);
+            self.begin_link();
+        }
+        if self.bridge.is_some()
+            && let Some(remark) = self.session.remark()
+        {
+            self.remark(remark);
+        }
+    }
+
+    /// Shows operators a link that was let in.
+    fn begin_link(&mut self) {
+        let Some(linked) = self.session.link() else { return };
+        let notice = Arc::new(BridgeNotice {
+            name: format!("{}-{}", self.id.core(), self.id.number()).into(),
+            peer_id: linked.peer_id.clone(),
+            peer_name: linked.peer_name.clone(),
+            peer_url: linked.peer_url.clone(),
+            remote_ip: self.peer.to_string().into(),
+            is_accepted: self.link.is_none(),
+        });
+        let told = Notice::Bridge { bridge: notice.clone(), present: true };
+        self.handle.core.borrow_mut().publish_notice(told);
+        let row = match &self.link {
+            Some(link) => {
+                link.tell(LinkChange::Linked(linked));
+                None
             }
+            None => {
+                tracing::info!(bridge = &*linked.link, peer = &*linked.peer_name, address = %self.peer, "link accepted");
+                Some(self.handle.links.accepted(linked, self.peer))
+            }
+        };
+        self.bridge = Some(Bridged { notice, row });
+    }
+
+    fn remark(&self, remark: String) {
+        match (&self.link, &self.bridge) {
+            (Some(link), _) => link.tell(LinkChange::Remark(remark)),
+            (None, Some(Bridged { row: Some(row), .. })) => {
+                tracing::warn!(address = %self.peer, "{remark}");
+                self.handle.links.remarks(row, &remark);
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn end_link(&mut self, parting: &Parting) {
+        let Some(Bridged { notice, row }) = self.bridge.take() else { return };
+        self.handle.core.borrow_mut().publish_notice(Notice::Bridge { bridge: notice, present: false });
+        if let Some(row) = row {
+            self.handle.links.ended(&row, reason_of(parting));
         }
     }
 
@@ -531,8 +600,10 @@ impl Task {
         }
     }
 
-    /// Tells the core that the connection is gone.
-    fn end(&mut self) {
+    /// Tells all concerned that the connection is gone.
+    fn end(&mut self, parting: &Parting) {
+        tell(parting, self.peer, self.link.as_ref());
+        self.end_link(parting);
         self.session.close(&mut self.events);
         let mut core = self.handle.core.borrow_mut();
         for event in self.events.drain(..) {

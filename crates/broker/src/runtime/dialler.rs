@@ -3,18 +3,20 @@
 //! ```text
 //!   connecting ──▶ introducing ──▶ linked ──▶ ended ──▶ waiting ──▶ connecting …
 //! ```
-//! Each change is a log line. A link that ends soon after it began waits longer each time.
+//! Each change is a log line, and is shown on the board of links. A link that ends soon after it began waits longer each time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use postroad_model::LinkedPeer;
 use postroad_net::Places;
 use postroad_security::Door;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use crate::config::Bridge;
+use crate::runtime::links::{LinkBoard, LinkKey};
 use crate::runtime::threads::{NewSocket, Service};
 
 /// A peer that accepts no connection for so long is tried again later.
@@ -29,40 +31,50 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// A link that lasted so long begins with the first pause again.
 const STABLE: Duration = Duration::from_secs(10);
 
-/// A link says that it is linked, and that it has ended.
-const NEWS_MAX: usize = 4;
+/// Changes that the dialler has not taken.
+const NEWS_MAX: usize = 8;
+
+/// Of these are kept for the two that must not be lost: that it is linked, and that it has ended.
+const NEWS_KEPT: usize = 2;
 
 /// What a connection tells of its link.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LinkState {
+#[derive(Clone, Debug)]
+pub enum LinkChange {
     /// The peer has let it in.
-    Linked,
+    Linked(LinkedPeer),
+    /// It goes on, and operators should know this.
+    Remark(String),
     /// It has ended, with the reason.
     Ended(String),
 }
 
 /// How the connection of a link tells the dialler.
 #[derive(Clone, Debug)]
-pub struct LinkNews(mpsc::Sender<LinkState>);
+pub struct LinkNews(mpsc::Sender<LinkChange>);
 
 impl LinkNews {
-    /// Tells the state of the link. It does not wait: there is room for all that a link can say.
-    pub fn tell(&self, state: LinkState) {
-        let _ = self.0.try_send(state);
+    /// Tells a change of the link. It does not wait: a remark for which there is no room is lost.
+    pub fn tell(&self, change: LinkChange) {
+        let is_remark = matches!(change, LinkChange::Remark(_));
+        if !is_remark || NEWS_KEPT < self.0.capacity() {
+            let _ = self.0.try_send(change);
+        }
     }
 }
 
 /// Opens the link of this number again and again.
-pub async fn keep_linked(number: u16, bridge: Bridge, sockets: mpsc::Sender<NewSocket>) {
+pub async fn keep_linked(number: u16, bridge: Bridge, sockets: mpsc::Sender<NewSocket>, board: LinkBoard) {
     let name = bridge.dial.name.clone();
+    let key = board.opened(&name);
     let mut pause = PAUSE_MIN;
     for address in bridge.addresses.iter().cycle() {
         let began = Instant::now();
-        match link(number, &name, address, &sockets).await {
+        match link(number, (&name, address), &sockets, (&board, &key)).await {
             Ok(()) => return,
             Err(reason) => {
                 pause = if STABLE < began.elapsed() { PAUSE_MIN } else { pause };
                 let seconds = pause.as_secs();
+                board.waits(&key, &reason, seconds);
                 tracing::warn!(bridge = &*name, address, reason, retry_in_seconds = seconds, "link ended");
             }
         }
@@ -77,16 +89,18 @@ pub async fn keep_linked(number: u16, bridge: Bridge, sockets: mpsc::Sender<NewS
 /// Why the link ended. It ends without one when the broker stops.
 async fn link(
     number: u16,
-    name: &str,
-    address: &str,
+    (name, address): (&str, &str),
     sockets: &mpsc::Sender<NewSocket>,
+    (board, key): (&LinkBoard, &LinkKey),
 ) -> Result<(), String> {
+    board.connects(key, address);
     tracing::info!(bridge = name, address, "link connects");
     let connecting = tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(address)).await;
     let stream = match connecting {
         Ok(connected) => connected.map_err(|error| format!("cannot connect: {error}"))?,
         Err(_) => return Err(format!("no connection after {} s", CONNECT_WITHIN.as_secs())),
     };
+    board.introduces(key);
     let (news, mut told) = mpsc::channel(NEWS_MAX);
     let socket = dressed(number, stream, LinkNews(news)).map_err(|error| error.to_string())?;
     if sockets.send(socket).await.is_err() {
@@ -94,8 +108,15 @@ async fn link(
     }
     loop {
         match told.recv().await {
-            Some(LinkState::Linked) => tracing::info!(bridge = name, address, "linked"),
-            Some(LinkState::Ended(reason)) => return Err(reason),
+            Some(LinkChange::Linked(peer)) => {
+                tracing::info!(bridge = name, address, peer = &*peer.peer_name, "linked");
+                board.linked(key, peer);
+            }
+            Some(LinkChange::Remark(remark)) => {
+                tracing::warn!(bridge = name, address, "{remark}");
+                board.remarks(key, &remark);
+            }
+            Some(LinkChange::Ended(reason)) => return Err(reason),
             None => return Err("the connection is gone".to_owned()),
         }
     }

@@ -17,8 +17,8 @@ use postroad_routing::is_wildcard;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::runtime::NamedDoor;
 use crate::runtime::durations::distribution;
+use crate::runtime::{LinkBoard, NamedDoor};
 
 /// Questions that wait for a core; whoever asks more waits too.
 pub const QUESTIONS_MAX: usize = 4;
@@ -51,6 +51,7 @@ pub struct CoreFigures {
 pub struct Everybody {
     pub cores: Vec<mpsc::Sender<Question>>,
     pub journals: Vec<NamedDoor>,
+    pub links: LinkBoard,
 }
 
 impl Source for Everybody {
@@ -100,6 +101,7 @@ impl Source for Everybody {
         figures.partitions.sort_unstable_by_key(|partition| partition.partition);
         figures.queues = queues.into_values().collect();
         figures.journals = self.answers_of(journals).await;
+        figures.bridges = self.links.figures();
         figures
     }
 
@@ -275,7 +277,11 @@ mod tests {
             });
             question
         };
-        let everybody = Everybody { cores: answers.into_iter().map(core).collect(), journals: Vec::new() };
+        let everybody = Everybody {
+            cores: answers.into_iter().map(core).collect(),
+            journals: Vec::new(),
+            links: LinkBoard::default(),
+        };
         let want = [
             row("queue://a", "", 1),
             moving(11),

@@ -24,6 +24,7 @@ use crate::runtime::dialler::LinkNews;
 use crate::runtime::figures::{CoreFigures, Everybody, QUESTIONS_MAX, Question};
 use crate::runtime::http::{self, HttpSocket};
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
+use crate::runtime::links::LinkBoard;
 use crate::runtime::orders::Orders;
 use crate::runtime::stores::{NamedStore, Stores};
 use crate::runtime::{now, ticks_ms};
@@ -158,6 +159,7 @@ pub struct Runtime {
     policies: watch::Sender<Arc<Policies>>,
     questions: Vec<mpsc::Sender<Question>>,
     clients: Clients,
+    board: LinkBoard,
     next: usize,
 }
 
@@ -180,6 +182,7 @@ struct CoreParts {
     /// Clients inside the process that come to this core.
     newcomers: mpsc::Receiver<Newcomer>,
     advisories: Advisories,
+    board: LinkBoard,
     processor: Option<usize>,
     /// What its connections together may have outstanding.
     outstanding_bytes_max: u64,
@@ -207,13 +210,13 @@ impl Runtime {
             start_journals(stores, &wakers, &stop_journal, options.sync_within)?;
 
         let shares = dealt(partitions, count);
-        let (mut sockets, mut cores, mut questions) = (Vec::new(), Vec::new(), Vec::new());
-        let mut http = Vec::new();
+        let (mut sockets, mut http) = (Vec::new(), Vec::new());
+        let (mut cores, mut questions) = (Vec::new(), Vec::new());
         // The partitions of the store know their first policies; only later ones are looked at.
         let (policies, _) = watch::channel(Arc::default());
         let (clients, newcomers) = Clients::over(count);
         let rings = core_rings(&wakers);
-        let (begun, begins) = std::sync::mpsc::channel();
+        let ((begun, begins), board) = (std::sync::mpsc::channel(), LinkBoard::default());
         let shares = shares.into_iter().zip(rings).zip(links).zip(newcomers).enumerate();
         for (index, (((partitions, (to_cores, from_cores)), logs), newcomers)) in shares {
             let (sender, receiver) = mpsc::channel(NEW_SOCKETS_MAX);
@@ -235,6 +238,7 @@ impl Runtime {
                 questions: asked,
                 newcomers,
                 advisories: options.advisories(index as u16),
+                board: board.clone(),
                 processor: options.pin.then_some(index),
                 outstanding_bytes_max: options.outstanding_bytes_max / count as u64,
                 begun: begun.clone(),
@@ -257,6 +261,7 @@ impl Runtime {
             policies,
             questions,
             clients,
+            board,
             next: 0,
         })
     }
@@ -275,7 +280,13 @@ impl Runtime {
 
     /// Who knows how the broker is.
     pub fn everybody(&self) -> Everybody {
-        Everybody { cores: self.questions.clone(), journals: self.doors.clone() }
+        let (cores, journals) = (self.questions.clone(), self.doors.clone());
+        Everybody { cores, journals, links: self.links() }
+    }
+
+    /// How links to other brokers are.
+    pub fn links(&self) -> LinkBoard {
+        self.board.clone()
     }
 
     /// The ways to the journals, that of the main store first.
@@ -440,6 +451,7 @@ fn run_core(
         questions,
         newcomers,
         advisories,
+        board,
         outstanding_bytes_max,
         begun,
         ..
@@ -449,7 +461,7 @@ fn run_core(
     let core = Rc::new(RefCell::new(Core::new(number, places, partitions, links, advisories, Rc::new(now))));
     let logins = Arc::new(Semaphore::new(LOGINS_MAX));
     let share = Rc::new(Share::new(outstanding_bytes_max));
-    let handle = CoreHandle { core: core.clone(), wake: wake.clone(), logins, share };
+    let handle = CoreHandle { core: core.clone(), wake: wake.clone(), logins, share, links: board };
     runtime.block_on(async move {
         core.borrow_mut().start();
         core.borrow_mut().flush();

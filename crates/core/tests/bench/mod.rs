@@ -140,6 +140,7 @@ fn told(notice: &Notice) -> String {
         Notice::Destination { destination, present } => format!("[{destination}{}]", gone(present)),
         Notice::SlowConsumer { consumer, .. } => format!("[{} slow]", consumer.name),
         Notice::FastProducer { producer, .. } => format!("[{} fast]", producer.name),
+        Notice::Bridge { bridge, present } => format!("[bridge {} {present}]", bridge.name),
         Notice::Full { destination } => format!("[{destination} full]"),
         Notice::Message { event, message, .. } => {
             format!("[{event:?} {}]", String::from_utf8_lossy(&message.bytes))

@@ -29,8 +29,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
-    ConnectionId, ConsumerKey, Deadline, Delivery, Event, Liveness, Login, LoginAnswer, Now, Parting,
-    Protocol, RareHeaders, Replies, Session, Ticket, ToSession,
+    ConnectionId, ConsumerKey, Deadline, Delivery, Event, LinkedPeer, Liveness, Login, LoginAnswer, Now,
+    Parting, Protocol, RareHeaders, Replies, Session, Ticket, ToSession,
 };
 
 use crate::codec::{
@@ -203,7 +203,10 @@ impl OpenWireSession {
     fn understand(&mut self, command: Command, frame: &Bytes, turn: &mut Turn<'_>) -> Result<(), Parting> {
         let respond = command.response_required().then(|| command.command_id());
         let done = match command {
-            Command::Message(message) => return self.send_message(*message, frame, turn),
+            Command::Message(message) => {
+                self.network.received();
+                return self.send_message(*message, frame, turn);
+            }
             Command::MessageAck(ack) => self.acknowledge(&ack, turn),
             Command::MessagePull(pull) => self.pull(&pull, turn),
             Command::WireFormatInfo(info) => return self.negotiate(&info, turn),
@@ -347,6 +350,7 @@ impl Session for OpenWireSession {
         let mut turn = Turn { events, output, now };
         self.end_pulls(&mut turn);
         self.wake_dial(&mut turn)?;
+        self.network.wake(now.ticks_ms, turn.events);
         self.liveness.check(now.ticks_ms).map_err(|silence| Parting::Fault(silence.to_string()))?;
         if self.negotiated && self.liveness.must_write(now.ticks_ms) {
             self.send(KeepAliveInfo::default().into(), &mut turn);
@@ -376,6 +380,14 @@ impl Session for OpenWireSession {
         self.replies.has_room()
             && self.uploads.take_input()
             && !matches!(self.introduction, Introduction::Claiming(_))
+    }
+
+    fn link(&self) -> Option<LinkedPeer> {
+        self.network.linked()
+    }
+
+    fn remark(&mut self) -> Option<String> {
+        self.network.remark()
     }
 
     fn heard(&mut self, now: Now) {

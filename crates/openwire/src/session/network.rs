@@ -7,13 +7,14 @@
 //! Linked and duplex, or linked by our own initiative: the peer's consumer advisories become demand, and deliveries of the
 //! [`Forwarder`] leave as messages whose responses settle them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::portable::Translate;
 use postroad_model::{
     ConnectionId as ConnectionIdOfCore, ConsumerKey, Deadline, Delivery, Destination as Address,
-    DestinationKind, DetachCause, Event, Parting, Protocol, Refusal, Ticket,
+    DestinationKind, DetachCause, Event, LinkFigures, LinkedPeer, Parting, Protocol, Refusal, Ticket,
 };
 
 use super::delivery::in_openwire;
@@ -41,6 +42,9 @@ const ADVISORY_ACK_EVERY: i32 = 250;
 /// A peer has so long to answer our introduction.
 const LINKED_WITHIN_MS: u64 = 30_000;
 
+/// Name of a link whose initiator sends none (default of `NetworkConnector.name`).
+const UNNAMED: &str = "NC";
+
 /// Brokers that a message may have passed: a longer path is a loop that nothing else has stopped.
 const PATH_MAX: usize = 64;
 
@@ -57,6 +61,8 @@ pub struct Network {
     unacknowledged: (i32, Option<MessageId>),
     /// Set if this broker has opened the connection.
     dial: Option<Dialling>,
+    /// Commands that carried messages to the peer, with the times at which they left, as far as the first is unanswered.
+    unanswered: VecDeque<(i32, u64)>,
 }
 
 /// How far a link is that this broker opens.
@@ -74,6 +80,12 @@ struct Dialling {
 struct Peer {
     id: Arc<str>,
     name: Arc<str>,
+    /// Where its clients reach it.
+    url: Arc<str>,
+    /// The initiator's name for the link.
+    link: Arc<str>,
+    /// The link's figures for operators.
+    figures: Arc<LinkFigures>,
     /// It wants to be forwarded messages over this connection.
     is_duplex: bool,
     /// It has opened the connection for its network; otherwise its `BrokerInfo` is only a courtesy.
@@ -103,15 +115,75 @@ impl Network {
         self.dial.as_ref().map(|dial| dial.linked)
     }
 
-    /// When something is to be said or to be heard while a link is being opened.
+    /// When something is to be said or to be heard while a link is being opened, or the forwarder is to be woken.
     pub fn deadline(&self) -> Deadline {
-        let dial = self.dial.as_ref().filter(|dial| !dial.linked)?;
-        Some(if dial.greeted { LINKED_WITHIN_MS } else { 0 })
+        match self.dial.as_ref().filter(|dial| !dial.linked) {
+            Some(dial) => Some(if dial.greeted { LINKED_WITHIN_MS } else { 0 }),
+            None => self.forwarder.as_ref().and_then(|forwarder| forwarder.deadline()),
+        }
+    }
+
+    /// See [`Forwarder::wake`].
+    pub fn wake(&mut self, now_ms: u64, events: &mut Vec<Event>) {
+        if let Some(forwarder) = &mut self.forwarder {
+            forwarder.wake(now_ms, events);
+        }
+    }
+
+    /// See [`postroad_model::Session::link`].
+    pub fn linked(&self) -> Option<LinkedPeer> {
+        let peer = self.peer.as_ref().filter(|peer| peer.is_network || self.dials())?;
+        Some(LinkedPeer {
+            link: peer.link.clone(),
+            peer_id: peer.id.clone(),
+            peer_name: peer.name.clone(),
+            peer_url: peer.url.clone(),
+            is_duplex: self.dial.as_ref().map_or(peer.is_duplex, |dial| dial.options.duplex),
+            figures: peer.figures.clone(),
+        })
+    }
+
+    /// See [`postroad_model::Session::remark`].
+    pub fn remark(&mut self) -> Option<String> {
+        self.forwarder.as_mut().and_then(|forwarder| forwarder.remark())
+    }
+
+    /// A message has come.
+    pub fn received(&self) {
+        if let Some(peer) = &self.peer {
+            peer.figures.received.add(1);
+        }
+    }
+
+    /// A message has left.
+    fn dispatched(&mut self, request: i32, bytes: usize, wall_ms: u64) {
+        self.unanswered.push_back((request, wall_ms));
+        if let Some(peer) = &self.peer {
+            peer.figures.dispatched.add(1);
+            peer.figures.dispatched_bytes.add(bytes as u64);
+        }
+        self.show_oldest();
+    }
+
+    /// Shows how old the oldest message is that the peer has not answered.
+    fn show_oldest(&mut self) {
+        let Some((forwarder, peer)) = self.forwarder.as_ref().zip(self.peer.as_ref()) else { return };
+        while self.unanswered.front().is_some_and(|(request, _)| !forwarder.awaits(*request)) {
+            self.unanswered.pop_front();
+        }
+        peer.figures.oldest_sent_ms.set(self.unanswered.front().map_or(0, |(_, wall_ms)| *wall_ms));
     }
 
     /// Whether the core answers the forwarder by this ticket.
     pub fn has_asked(&self, ticket: Ticket) -> bool {
         ticket.0 & FORWARDER_TICKET != 0 && self.forwards()
+    }
+
+    fn name_of_link(&self, properties: &str) -> Arc<str> {
+        match &self.dial {
+            Some(dial) => dial.options.name.clone(),
+            None => LinkOptions::name_in(properties).unwrap_or_else(|| UNNAMED.to_owned()).into(),
+        }
     }
 
     /// See [`Forwarder::drained`].
@@ -241,6 +313,9 @@ impl OpenWireSession {
         self.network.peer = Some(Peer {
             id,
             name: info.broker_name.as_ref().map(|name| name.to_str().into()).unwrap_or_default(),
+            url: info.broker_url.as_ref().map(|url| url.to_str().into()).unwrap_or_default(),
+            link: self.network.name_of_link(properties.as_deref().unwrap_or_default()),
+            figures: Arc::default(),
             is_duplex: info.duplex_connection,
             is_network: info.network_connection,
             options: LinkOptions::from_properties(properties.as_deref().unwrap_or_default()),
@@ -320,6 +395,7 @@ impl OpenWireSession {
             peer_id: peer.id.clone(),
             peer_name: peer.name.clone(),
             partitions: self.options.partitions,
+            figures: peer.figures.clone(),
         };
         forwarder.begin(link, turn.events);
         self.network.forwarder = Some(forwarder);
@@ -373,7 +449,9 @@ impl OpenWireSession {
             return Ok(());
         }
         let Some(forwarder) = &mut self.network.forwarder else { return Ok(()) };
-        forwarder.answered(request, refused, turn.events).map_err(Parting::Fault)
+        forwarder.answered(request, refused, turn.now.ticks_ms, turn.events);
+        self.network.show_oldest();
+        Ok(())
     }
 
     fn take_subscriptions(
@@ -435,10 +513,15 @@ impl OpenWireSession {
         let (consumer, tag) = (delivery.consumer, delivery.tag);
         let Some(forwarder) = &mut self.network.forwarder else { return };
         let Some(source) = forwarder.admit(consumer, tag, turn.events) else { return };
+        let before = turn.output.len();
         let sent = self.write_forwarded(delivery, &source, turn);
         let Some(forwarder) = &mut self.network.forwarder else { return };
         match sent {
-            Ok(()) => forwarder.sent(self.next_command_id, consumer, tag),
+            Ok(()) => {
+                forwarder.sent(self.next_command_id, consumer, tag);
+                let bytes = turn.output.len() - before;
+                self.network.dispatched(self.next_command_id, bytes, turn.now.wall_ms);
+            }
             Err(reason) => forwarder.unsendable(consumer, tag, &reason, turn.events),
         }
     }

@@ -5,6 +5,7 @@ import java.util.function.Consumer;
 
 import jakarta.jms.Destination;
 
+import org.apache.activemq.broker.BrokerPlugin;
 import org.apache.activemq.broker.BrokerService;
 import org.apache.activemq.command.ActiveMQDestination;
 import org.apache.activemq.command.ActiveMQQueue;
@@ -15,12 +16,13 @@ final class Classic implements AutoCloseable {
     private final BrokerService broker = new BrokerService();
 
     /** Starts a broker that listens on a free port of the loopback interface. */
-    Classic(String name) throws Exception {
+    Classic(String name, BrokerPlugin... plugins) throws Exception {
         broker.setBrokerName(name);
         broker.setPersistent(false);
         broker.setUseJmx(false);
         broker.setUseShutdownHook(false);
         broker.setAdvisorySupport(true);
+        broker.setPlugins(plugins);
         broker.addConnector("tcp://127.0.0.1:0");
         broker.start();
         broker.waitUntilStarted();

@@ -1,0 +1,150 @@
+package postroad.jms;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+import jakarta.jms.Connection;
+import jakarta.jms.MessageConsumer;
+import jakarta.jms.Session;
+
+import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.activemq.broker.BrokerPluginSupport;
+import org.apache.activemq.broker.ProducerBrokerExchange;
+import org.apache.activemq.command.ActiveMQMessage;
+import org.apache.activemq.command.BrokerInfo;
+import org.apache.activemq.command.Message;
+import org.junit.jupiter.api.Test;
+
+/** Operators see how each link is: by the command line, by metrics and by advisories. */
+class VisibleLinksTest {
+    private static String bridge(String url) {
+        return "[[bridge]]\nname = 'east'\nto = ['" + url + "']\nduplex = true\n";
+    }
+
+    private static Connection connect(String url) throws Exception {
+        Connection connection = new ActiveMQConnectionFactory(url).createConnection();
+        connection.start();
+        return connection;
+    }
+
+    /** A number in the row of a link; the rows are JSON objects, one in a line. */
+    private static long number(Broker broker, String link, String member) throws Exception {
+        Matcher matcher = Pattern.compile("\"" + member + "\":(\\d+)").matcher(row(broker, link));
+        assertTrue(matcher.find(), member);
+        return Long.parseLong(matcher.group(1));
+    }
+
+    private static String row(Broker broker, String link) throws Exception {
+        String rows = broker.command("ctl", "bridges", "--json");
+        return rows.lines().filter(row -> row.contains("\"name\":\"" + link + "\"")).findFirst().orElse("");
+    }
+
+    private static void awaitState(Broker broker, String link, String state, String more) throws Exception {
+        NetworkTest.eventually(link + " is " + state + " with " + more, () -> {
+            String row = row(broker, link);
+            return row.contains("\"state\":\"" + state + "\"") && row.contains(more);
+        });
+    }
+
+    @Test
+    void theStatesAndCountsOfALinkAreListed() throws Exception {
+        Classic classic = new Classic("depot");
+        try (Broker postroad = Broker.launch("visible", bridge(classic.url()));
+                Connection here = connect(postroad.url());
+                Connection there = connect(classic.url())) {
+            Session atPostroad = here.createSession(false, Session.AUTO_ACKNOWLEDGE);
+            Session atClassic = there.createSession(false, Session.AUTO_ACKNOWLEDGE);
+            awaitState(postroad, "east", "linked", "\"peer\":\"depot\"");
+            assertTrue(postroad.command("ctl", "bridges").contains("FORWARDED"), "a table");
+            MessageConsumer consumer = atClassic.createConsumer(atClassic.createQueue("out"));
+            NetworkTest.send(atPostroad, atPostroad.createQueue("out"), 0, 10);
+            NetworkTest.expect(consumer, 0, 10);
+            NetworkTest.eventually("ten were confirmed", () -> number(postroad, "east", "forwarded") == 10);
+            assertEquals(1, number(postroad, "east", "demand"));
+            there.close();
+            classic.close();
+            awaitState(postroad, "east", "waiting", "\"forwarded\":10");
+            awaitState(postroad, "east", "waiting", "cannot connect");
+            assertTrue(number(postroad, "east", "retry_seconds") >= 1);
+        }
+    }
+
+    @Test
+    void anAcceptedLinkIsListedAtBothEnds() throws Exception {
+        try (Broker east = Broker.launch("east"); Broker west = Broker.launch("west", bridge(east.url()))) {
+            awaitState(west, "east", "linked", "\"direction\":\"opened\"");
+            awaitState(east, "east", "linked", "\"direction\":\"accepted\"");
+            west.stop();
+            awaitState(east, "east", "ended", "the peer has closed the connection");
+            west.start();
+            awaitState(east, "east", "linked", "\"reconnects\":1");
+        }
+    }
+
+    @Test
+    void aPeerThatSaysNothingIsShownAsSuch() throws Exception {
+        try (ServerSocket silent = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+                Broker postroad = Broker.launch("silent", bridge("tcp://127.0.0.1:" + silent.getLocalPort()))) {
+            awaitState(postroad, "east", "introducing", "\"address\":\"127.0.0.1:" + silent.getLocalPort());
+        }
+    }
+
+    @Test
+    void advisoriesTellOfLinks() throws Exception {
+        try (Classic classic = new Classic("depot");
+                Broker postroad = Broker.launch("advised", bridge(classic.url()));
+                Connection here = connect(postroad.url())) {
+            awaitState(postroad, "east", "linked", "depot");
+            Session session = here.createSession(false, Session.AUTO_ACKNOWLEDGE);
+            MessageConsumer consumer = session.createConsumer(session.createTopic("ActiveMQ.Advisory.NetworkBridge"));
+            ActiveMQMessage begun = (ActiveMQMessage) consumer.receive(NetworkTest.PATIENCE_MS);
+            assertNotNull(begun, "one that is there is told to those who come later");
+            assertTrue(begun.getBooleanProperty("started"));
+            assertFalse(begun.getBooleanProperty("createdByDuplex"));
+            assertTrue(begun.getStringProperty("remoteIp").contains("127.0.0.1"));
+            assertEquals("depot", ((BrokerInfo) begun.getDataStructure()).getBrokerName());
+            classic.close();
+            ActiveMQMessage ended = (ActiveMQMessage) consumer.receive(NetworkTest.PATIENCE_MS);
+            assertNotNull(ended, "its end is told");
+            assertFalse(ended.getBooleanProperty("started"));
+        }
+    }
+
+    /** A peer that refuses what is sent to one queue. */
+    private static final class Refusing extends BrokerPluginSupport {
+        @Override
+        public void send(ProducerBrokerExchange exchange, Message message) throws Exception {
+            if (message.getDestination().getPhysicalName().equals("refused")) {
+                throw new jakarta.jms.InvalidDestinationException("nothing goes to that");
+            }
+            super.send(exchange, message);
+        }
+    }
+
+    @Test
+    void aRefusedMessageIsTriedAgainAndTheLinkStays() throws Exception {
+        try (Classic classic = new Classic("depot", new Refusing());
+                Broker postroad = Broker.launch("refused", bridge(classic.url()));
+                Connection here = connect(postroad.url());
+                Connection there = connect(classic.url())) {
+            Session atPostroad = here.createSession(false, Session.AUTO_ACKNOWLEDGE);
+            Session atClassic = there.createSession(false, Session.AUTO_ACKNOWLEDGE);
+            MessageConsumer refused = atClassic.createConsumer(atClassic.createQueue("refused"));
+            MessageConsumer other = atClassic.createConsumer(atClassic.createQueue("other"));
+            NetworkTest.send(atPostroad, atPostroad.createQueue("refused"), 0, 1);
+            NetworkTest.eventually("it is tried again", () -> number(postroad, "east", "refused") >= 2);
+            NetworkTest.send(atPostroad, atPostroad.createQueue("other"), 0, 10);
+            NetworkTest.expect(other, 0, 10);
+            NetworkTest.expectNothing(refused);
+            assertEquals(0, number(postroad, "east", "reconnects"));
+            assertTrue(row(postroad, "east").contains("nothing goes to that"), "the reason is shown");
+        }
+    }
+}
