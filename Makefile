@@ -28,12 +28,26 @@ TESTED := $(TARGET)/tested/postroad
 export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 export POSTROAD_BINARY ?= $(POSTROAD)
 
-.PHONY: run check build tested test prerequisites tools verify rust black-box judge jms fuzz bench nightly fix
+.PHONY: run check console build tested test prerequisites tools verify rust black-box judge jms fuzz bench nightly fix
 
 run:
 	@scripts/prerequisites build
+	@$(MAKE) --no-print-directory console
 	cargo build --release --locked --package postroad-broker --bin postroad
 	$(POSTROAD) serve --data $(DATA)
+
+# --- console -------------------------------------------------------------------------------------------------
+
+# The web console, which the binary embeds. A cargo build without it works too, and has a page that says so.
+console: console/dist/app/index.html
+
+console/node_modules/.package-lock.json: console/package.json console/package-lock.json
+	@$(STAGE) console-packages npm ci --prefix console --silent
+	@touch $@
+
+console/dist/app/index.html: $(shell find console/src console/public console/scripts -type f) \
+    $(wildcard console/*.html console/*.json console/*.js) console/node_modules/.package-lock.json
+	@$(STAGE) console npm run build --prefix console --silent
 
 # --- check ---------------------------------------------------------------------------------------------------
 
@@ -43,7 +57,7 @@ check:
 # --- test ---------------------------------------------------------------------------------------------------
 
 test: export POSTROAD_BINARY = $(TESTED)
-test: prerequisites tools verify rust tested black-box judge fuzz
+test: prerequisites tools console verify rust tested black-box judge fuzz
 	@echo "all stages passed"
 
 # One stage after the other, in this order, even under `make -j`.
@@ -62,10 +76,10 @@ verify:
 rust:
 	@$(STAGE) rust-tests cargo test --quiet --workspace --locked
 
-build:
+build: console
 	@$(STAGE) release-build cargo build --release --locked --package postroad-broker --bin postroad
 
-tested:
+tested: console
 	@$(STAGE) tested-build cargo build --profile tested --locked --package postroad-broker --bin postroad
 
 # Real clients against the optimised binary: every folder of tests/ that can be run, by what it holds.

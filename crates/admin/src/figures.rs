@@ -61,6 +61,16 @@ pub struct ConnectionFigures {
 pub struct PartitionFigures {
     /// Its number.
     pub partition: u16,
+    /// Entries put into queues.
+    pub enqueued: u64,
+    /// Entries that consumers accepted.
+    pub consumed: u64,
+    /// Entries whose time was over.
+    pub expired: u64,
+    /// Entries that moved to the dead letters, or ended for want of any.
+    pub dead_lettered: u64,
+    /// Lasting queues.
+    pub queues: u64,
     /// Deliveries sent to consumers.
     pub delivered: u64,
     /// Entries of deleted queues and ended subscriptions.

@@ -6,6 +6,7 @@
 //! Start at [`serve`]; every metric is in the table of `metrics`, and in docs/features/metrics.md.
 
 mod api;
+mod console;
 mod figures;
 mod metrics;
 mod patience;
@@ -13,7 +14,7 @@ mod patience;
 mod exposition;
 mod http;
 
-pub use api::{ApiOptions, Peer, router};
+pub use api::{ApiOptions, Peer, Totals, router};
 pub use axum::body::Body;
 pub use figures::{
     BRIDGE_STATES, BridgeFigures, ConnectionFigures, Distribution, Figures, JournalFigures, PartitionFigures,

@@ -107,9 +107,28 @@ pub const METRICS: &[Metric] = &[
         "messages that a newer one with the same value took the place of",
         |figures| queues(figures, |queue| queue.replaced),
     ),
+    gauge("postroad_queues", "lasting queues, durable subscriptions among them", |figures| {
+        partitions(figures, |partition| partition.queues)
+    }),
     gauge("postroad_queues_unlisted", "lasting queues without figures of their own", |figures| {
         vec![Sample::of(figures.queues_unlisted)]
     }),
+    counter("postroad_enqueued_total", "messages put into queues, listed or not", |figures| {
+        partitions(figures, |partition| partition.enqueued)
+    }),
+    counter(
+        "postroad_dequeued_total",
+        "messages that consumers accepted, of queues listed or not",
+        |figures| partitions(figures, |partition| partition.consumed),
+    ),
+    counter("postroad_expired_total", "messages whose time was over, of queues listed or not", |figures| {
+        partitions(figures, |partition| partition.expired)
+    }),
+    counter(
+        "postroad_dead_lettered_total",
+        "messages that moved to the dead letters, of queues listed or not",
+        |figures| partitions(figures, |partition| partition.dead_lettered),
+    ),
     counter("postroad_delivered_total", "messages sent to consumers", |figures| {
         partitions(figures, |partition| partition.delivered)
     }),

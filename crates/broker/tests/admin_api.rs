@@ -115,7 +115,7 @@ fn bad_requests_are_told_what_would_be_right() {
     send(&broker, "q", "x");
     let topic = json!({ "to": "nothing://x" });
     for (method, path, body, status, says) in [
-        ("GET", "/", None, 404, "/api/v1/openapi.json"),
+        ("GET", "/nothing", None, 404, "/api/v1/openapi.json"),
         ("PATCH", "/api/v1/queues", None, 405, "method"),
         ("GET", "/api/v1/queues/none", None, 404, "GET /api/v1/queues lists all"),
         ("GET", "/api/v1/queues/topic%3A%2F%2Fa", None, 400, "a queue is wanted"),
@@ -147,6 +147,54 @@ fn bad_requests_are_told_what_would_be_right() {
     }
     let origin = "origin: http://evil.example\r\n";
     assert_eq!(ask(&broker, "POST", "/api/v1/queues/q/purge", None, origin).0, 403);
+}
+
+#[test]
+fn lists_are_ordered_by_figures_and_the_overview_counts_all() {
+    let broker = Broker::start();
+    for (queue, count) in [("a", 1), ("b", 3), ("c", 2)] {
+        (0..count).for_each(|_| send(&broker, queue, "x"));
+    }
+    let names = |path: &str| {
+        let list = get(&broker, path);
+        let names =
+            list["items"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap().to_owned());
+        (names.collect::<Vec<_>>(), list["next"].as_str().map(str::to_owned), list["total"].clone())
+    };
+    let (first, next, total) = names("/api/v1/queues?sort=-messages&limit=2");
+    assert_eq!((first, total), (vec!["b".to_owned(), "c".to_owned()], json!(3)));
+    let (second, next, _) = names(&format!("/api/v1/queues?sort=-messages&cursor={}", next.unwrap()));
+    assert_eq!((second, next), (vec!["a".to_owned()], None));
+    let (status, answer) = ask(&broker, "GET", "/api/v1/queues?sort=colour", None, "");
+    assert!(status == 400 && answer["error"].as_str().unwrap().contains("dead_lettered"), "{answer}");
+
+    let overview = get(&broker, "/api/v1/overview?history=true");
+    assert_eq!((&overview["now"]["enqueued_total"], &overview["now"]["messages"]), (&json!(6), &json!(6)));
+    let columns = overview["history"]["columns"].as_array().unwrap().len();
+    let rows = overview["history"]["rows"].as_array().unwrap();
+    assert!(
+        !rows.is_empty() && rows.iter().all(|row| row.as_array().unwrap().len() == columns),
+        "{overview}"
+    );
+    assert_eq!(overview["alarms"], json!([]));
+}
+
+#[test]
+fn the_console_is_served_and_no_other_script_runs_in_it() {
+    let broker = Broker::start();
+    let fetch = |path: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", broker.http)).unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let (root, page) = (fetch("/"), fetch("/console/queues/a"));
+    assert!(root.contains("location: /console/"), "{root}");
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("text/html"), "{page}");
+    assert!(page.contains("content-security-policy: default-src 'none'; script-src 'self'"), "{page}");
+    assert!(fetch("/console/assets/none.js").starts_with("HTTP/1.1 404"));
 }
 
 #[test]

@@ -37,9 +37,7 @@ impl Partition {
     fn page_of_queues(&self, name_part: &str, only: Option<&Destination>, ask: &Ask) -> Page {
         let is_listed = |queue: &&Queue| {
             let is_temporary = queue.id.is_volatile() && queue.source.temporary;
-            let is_behind = ask.after.as_ref().is_none_or(|after| after.name <= queue.source.name);
             (!queue.id.is_volatile() || is_temporary)
-                && is_behind
                 && only.is_none_or(|only| *only == queue.source)
                 && (name_part.is_empty() || queue.source.name.contains(name_part))
         };

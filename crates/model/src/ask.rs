@@ -3,6 +3,7 @@
 //! Each partition answers with its own rows behind a cursor, in the order of their keys. Pages of several partitions are
 //! merged by [`Page::merge`]: rows of the same key are one, as a queue that moves and a connection are in several.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{ConnectionId, ConsumerKey, ConsumerMode, Destination};
@@ -16,11 +17,55 @@ pub struct Ask {
     pub after: Option<RowKey>,
     /// How many rows; more than [`Ask::ROWS_MAX`] counts as that.
     pub rows: u32,
+    /// The order of the rows.
+    pub order: Order,
+}
+
+/// An order of rows. Rows of the same value are in the order of their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// Which figure; names alone without it, and where a row has no such figure.
+    pub by: Option<SortBy>,
+    /// The highest first.
+    pub descending: bool,
+}
+
+/// A figure of a queue, connection or consumer that rows can be ordered by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SortBy {
+    /// Messages in a queue.
+    Messages,
+    /// Bytes of their bodies; of a connection those that wait in its outbox.
+    Bytes,
+    /// Messages that consumers have.
+    InFlight,
+    /// Consumers of a queue or connection.
+    Consumers,
+    /// Messages that came.
+    Enqueued,
+    /// Messages that consumers accepted.
+    Consumed,
+    /// Messages that expired.
+    Expired,
+    /// Messages that went to the dead letters.
+    DeadLettered,
+    /// Open transactions of a connection.
+    Transactions,
+    /// Messages that a consumer may be sent now.
+    Credit,
+    /// Messages that a consumer has not settled.
+    Held,
 }
 
 impl Ask {
     /// A page has no more rows: a partition makes it in one step.
     pub const ROWS_MAX: u32 = 500;
+
+    /// The place of this row in the order.
+    fn key(&self, row: &Row) -> RowKey {
+        let value = self.order.by.and_then(|figure| row.figure(figure)).unwrap_or_default();
+        RowKey { rank: if self.order.descending { u64::MAX - value } else { value }, ..row.key() }
+    }
 
     /// How many rows a page has at most.
     pub fn rows_max(&self) -> usize {
@@ -47,9 +92,11 @@ pub enum Question {
     },
 }
 
-/// What rows are ordered by, and a cursor.
+/// The place of a row in the order, and a cursor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RowKey {
+    /// The value of the figure that rows are ordered by, subtracted from the highest if high ones come first.
+    pub rank: u64,
     /// A name.
     pub name: Arc<str>,
     /// What tells rows of one name apart.
@@ -139,18 +186,41 @@ pub struct ConsumerRow {
 }
 
 impl Row {
-    /// What it is ordered by.
+    /// Its place in the order of names.
     pub fn key(&self) -> RowKey {
         match self {
             Row::Queue(QueueRow { destination, subscription, .. }) => {
-                RowKey { name: destination.name.clone(), detail: subscription.clone().unwrap_or_default() }
+                let detail = subscription.clone().unwrap_or_default();
+                RowKey { rank: 0, name: destination.name.clone(), detail }
             }
-            Row::Connection(row) => RowKey { name: text_of(row.connection).into(), detail: "".into() },
+            Row::Connection(row) => {
+                RowKey { rank: 0, name: text_of(row.connection).into(), detail: "".into() }
+            }
             Row::Consumer(row) => {
                 let ConsumerKey { connection, number, member } = row.consumer;
                 let detail = format!("{}-{number:08x}-{member:08x}", text_of(connection));
-                RowKey { name: row.destination.name.clone(), detail: detail.into() }
+                RowKey { rank: 0, name: row.destination.name.clone(), detail: detail.into() }
             }
+        }
+    }
+
+    /// A figure of it, if it has that.
+    fn figure(&self, figure: SortBy) -> Option<u64> {
+        match (self, figure) {
+            (Row::Queue(row), SortBy::Messages) => Some(row.messages),
+            (Row::Queue(row), SortBy::Bytes) => Some(row.bytes),
+            (Row::Queue(row), SortBy::InFlight) => Some(row.in_flight),
+            (Row::Queue(row), SortBy::Consumers) => Some(row.consumers),
+            (Row::Queue(row), SortBy::Enqueued) => Some(row.enqueued),
+            (Row::Queue(row), SortBy::Consumed) => Some(row.consumed),
+            (Row::Queue(row), SortBy::Expired) => Some(row.expired),
+            (Row::Queue(row), SortBy::DeadLettered) => Some(row.dead_lettered),
+            (Row::Connection(row), SortBy::Consumers) => Some(row.consumers),
+            (Row::Connection(row), SortBy::Bytes) => Some(row.unwritten_bytes),
+            (Row::Connection(row), SortBy::Transactions) => Some(row.transactions),
+            (Row::Consumer(row), SortBy::Credit) => Some(u64::from(row.credit)),
+            (Row::Consumer(row), SortBy::Held) => Some(row.held),
+            _ => None,
         }
     }
 
@@ -198,20 +268,23 @@ fn text_of(connection: ConnectionId) -> String {
 /// Some rows of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// In the order of their keys.
+    /// In the order that was asked for.
     pub rows: Vec<Row>,
-    /// Whether there are more behind the last one.
-    pub has_more: bool,
+    /// Where the next page begins, if there is one.
+    pub next: Option<RowKey>,
+    /// Rows of the whole list; about, if it has several pages and something is in several partitions.
+    pub total: u64,
 }
 
 impl Page {
     /// The first `rows_max` of these rows behind the cursor.
     pub fn first(rows: impl Iterator<Item = Row>, ask: &Ask) -> Page {
         let max = ask.rows_max();
-        let mut first: std::collections::BTreeMap<RowKey, Row> = std::collections::BTreeMap::new();
-        let mut has_more = false;
+        let mut first: BTreeMap<RowKey, Row> = BTreeMap::new();
+        let (mut has_more, mut total) = (false, 0);
         for row in rows {
-            let key = row.key();
+            total += 1;
+            let key = ask.key(&row);
             let is_late = first.len() == max && first.last_key_value().is_some_and(|(last, _)| *last < key);
             if ask.after.as_ref().is_some_and(|after| key <= *after) {
                 continue;
@@ -229,24 +302,36 @@ impl Page {
                 has_more = true;
             }
         }
-        Page { rows: first.into_values().collect(), has_more }
+        let next = first.last_key_value().filter(|_| has_more).map(|(key, _)| key.clone());
+        Page { rows: first.into_values().collect(), next, total }
     }
 
-    /// One page of those of all partitions, which were asked the same.
+    /// One page of those of all partitions, which were asked the same. In an order by a figure each part of a queue in
+    /// several partitions has its own place, so that the queue may be on a later page again.
     pub fn merge(pages: Vec<Page>, ask: &Ask) -> Page {
-        let has_more = pages.iter().any(|page| page.has_more);
+        // A connection is known in many partitions, all else in one, but for queues on the move.
+        let totals = pages.iter().map(|page| page.total);
+        let total = match ask.question {
+            Question::Connections => totals.max().unwrap_or_default(),
+            _ => totals.sum(),
+        };
         // Behind the end of a page that has more its partition may have rows that belong here.
-        let ends = pages.iter().filter(|page| page.has_more);
-        let end = ends.filter_map(|page| page.rows.last().map(Row::key)).min();
+        let end = pages.iter().filter_map(|page| page.next.clone()).min();
         let rows = pages.into_iter().flat_map(|page| page.rows);
-        let rows = rows.filter(|row| end.as_ref().is_none_or(|end| row.key() <= *end));
+        let rows = rows.filter(|row| end.as_ref().is_none_or(|end| ask.key(row) <= *end));
         let merged = Page::first(rows, ask);
-        Page { has_more: has_more || merged.has_more, ..merged }
-    }
-
-    /// Where the next page begins, if there is one.
-    pub fn next(&self) -> Option<RowKey> {
-        self.has_more.then(|| self.rows.last().map(Row::key)).flatten()
+        let mut rows: BTreeMap<RowKey, Row> = BTreeMap::new();
+        for row in merged.rows {
+            match rows.get_mut(&row.key()) {
+                Some(there) => there.add(row),
+                None => drop(rows.insert(row.key(), row)),
+            }
+        }
+        let mut rows: Vec<Row> = rows.into_values().collect();
+        rows.sort_by_key(|row| ask.key(row));
+        let next = merged.next.or(end);
+        let is_all = next.is_none() && ask.after.is_none();
+        Page { total: if is_all { rows.len() as u64 } else { total }, rows, next }
     }
 }
 
@@ -288,20 +373,54 @@ mod tests {
         ];
         for rows in 1..=7 {
             let question = Question::Queues { name_part: "".into(), only: None };
-            let mut ask = Ask { question, after: None, rows };
+            let mut ask = Ask { question, after: None, rows, order: Order::default() };
             let mut seen = Vec::new();
             for _ in 0..10 {
                 let pages = partitions.iter().map(|own| Page::first(own.iter().cloned(), &ask)).collect();
                 let page = Page::merge(pages, &ask);
                 assert!(page.rows.len() <= rows as usize);
                 seen.extend(names(&page));
-                ask.after = page.next();
+                assert_eq!(
+                    page.total,
+                    if rows < 6 { 7 } else { 6 },
+                    "on the first of several pages it is a guess"
+                );
+                ask.after = page.next;
                 if ask.after.is_none() {
                     break;
                 }
             }
             let want = [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1), ("moving", 11)];
             assert_eq!(seen, want.map(|(name, count)| (name.to_owned(), count)), "{rows} rows");
+        }
+    }
+
+    #[test]
+    fn rows_are_ordered_by_a_figure_across_partitions() {
+        let partitions = [
+            vec![queue("a", 5), queue("d", 7), queue("moving", 4)],
+            vec![queue("b", 5), queue("c", 9), queue("moving", 1)],
+        ];
+        let question = Question::Queues { name_part: "".into(), only: None };
+        for (descending, rows, want) in [
+            (true, 2, "c d a b moving"),
+            (true, 100, "c d a b moving"),
+            (false, 100, "a b moving d c"),
+            (false, 2, "moving a b d c"),
+        ] {
+            let order = Order { by: Some(SortBy::Messages), descending };
+            let mut ask = Ask { question: question.clone(), after: None, rows, order };
+            let mut seen: Vec<String> = Vec::new();
+            for _ in 0..10 {
+                let pages = partitions.iter().map(|own| Page::first(own.iter().cloned(), &ask)).collect();
+                let page = Page::merge(pages, &ask);
+                seen.extend(names(&page).into_iter().map(|(name, _)| name));
+                ask.after = page.next;
+                if ask.after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(seen.join(" "), want, "descending {descending}, {rows} rows");
         }
     }
 }

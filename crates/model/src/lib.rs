@@ -29,7 +29,7 @@ mod session;
 mod spill;
 mod user;
 
-pub use ask::{Ask, ConnectionRow, ConsumerRow, Page, Question, QueueRow, Row, RowKey};
+pub use ask::{Ask, ConnectionRow, ConsumerRow, Order, Page, Question, QueueRow, Row, RowKey, SortBy};
 pub use bridge::{Figure, LinkFigures, LinkedPeer};
 pub use command::{
     Binding, Changes, Command, Compression, Durability, LeaseEnd, Sent, SettleCause, Settlement,

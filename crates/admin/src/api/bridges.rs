@@ -65,7 +65,7 @@ impl From<BridgeFigures> for Bridge {
 impl Bridge {
     fn key(&self) -> RowKey {
         let detail = format!("{}/{}/{:05}", self.direction, self.peer_id, self.number);
-        RowKey { name: self.name.as_str().into(), detail: detail.into() }
+        RowKey { rank: 0, name: self.name.as_str().into(), detail: detail.into() }
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
         let page = |text: &str| {
             let which = Query::<Which>::try_from_uri(&text.parse().unwrap()).unwrap().0;
             let all = ["west", "east", "north"].map(named).into_iter().collect();
-            let List { items, next } = which.page_of(all, Bridge::key).unwrap();
+            let List { items, next, .. } = which.page_of(all, Bridge::key).unwrap();
             (items.into_iter().map(|bridge| bridge.name).collect::<Vec<_>>(), next)
         };
         let (first, next) = page("/?limit=2");

@@ -4,7 +4,8 @@ use axum::extract::{Path, Query, State};
 use axum::{Extension, Json};
 use data_encoding::BASE64URL_NOPAD;
 use postroad_model::{
-    Ask, ConnectionRow, ConsumerMode, ConsumerRow, Destination, Page, Question, QueueRow, Row, RowKey,
+    Ask, ConnectionRow, ConsumerMode, ConsumerRow, Destination, Order, Page, Question, QueueRow, Row, RowKey,
+    SortBy,
 };
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,8 @@ pub struct Which {
     destination: Option<String>,
     /// Rows to a page.
     limit: Option<u32>,
+    /// The order of the rows: `name`, or a figure of the rows; the highest first with `-` ahead of it.
+    sort: Option<String>,
     /// Where the page before this one ended.
     cursor: Option<String>,
 }
@@ -34,6 +37,8 @@ pub struct List<T> {
     pub items: Vec<T>,
     /// The cursor of the next page, if there is one.
     pub next: Option<String>,
+    /// Rows of all pages.
+    pub total: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -148,18 +153,19 @@ fn connection_text(connection: postroad_model::ConnectionId) -> String {
 impl Which {
     /// The rows of a list that is all there, behind the cursor.
     pub fn page_of<T>(&self, rows: Vec<T>, key: impl Fn(&T) -> RowKey) -> Result<List<T>, Problem> {
+        if let Some(sort) = &self.sort {
+            order_of(sort, &[])?;
+        }
         let (after, limit) = (self.after()?, self.rows()? as usize);
-        let matches = |row: &T| {
-            let key = key(row);
-            after.as_ref().is_none_or(|after| *after < key)
-                && self.filter.as_deref().is_none_or(|part| key.name.contains(part))
-        };
+        let matches = |row: &T| self.filter.as_deref().is_none_or(|part| key(row).name.contains(part));
         let mut items: Vec<T> = rows.into_iter().filter(matches).collect();
+        let total = items.len() as u64;
+        items.retain(|row| after.as_ref().is_none_or(|after| *after < key(row)));
         items.sort_by_key(&key);
         let goes_on = limit < items.len();
         items.truncate(limit);
         let next = items.last().filter(|_| goes_on).map(|last| write_cursor(&key(last)));
-        Ok(List { items, next })
+        Ok(List { items, next, total })
     }
 
     fn after(&self) -> Result<Option<RowKey>, Problem> {
@@ -175,27 +181,71 @@ impl Which {
     }
 
     fn ask(&self, question: Question) -> Result<Ask, Problem> {
-        Ok(Ask { question, after: self.after()?, rows: self.rows()? })
+        let columns = columns_of(&question);
+        let order = self.sort.as_deref().map(|sort| order_of(sort, columns)).transpose()?.unwrap_or_default();
+        Ok(Ask { question, after: self.after()?, rows: self.rows()?, order })
     }
+}
+
+/// Figures that a list can be ordered by.
+fn columns_of(question: &Question) -> &'static [(&'static str, SortBy)] {
+    match question {
+        Question::Queues { .. } => &[
+            ("messages", SortBy::Messages),
+            ("bytes", SortBy::Bytes),
+            ("in_flight", SortBy::InFlight),
+            ("consumers", SortBy::Consumers),
+            ("enqueued", SortBy::Enqueued),
+            ("consumed", SortBy::Consumed),
+            ("expired", SortBy::Expired),
+            ("dead_lettered", SortBy::DeadLettered),
+        ],
+        Question::Connections => &[
+            ("consumers", SortBy::Consumers),
+            ("transactions", SortBy::Transactions),
+            ("unwritten_bytes", SortBy::Bytes),
+        ],
+        Question::Consumers { .. } => &[("credit", SortBy::Credit), ("held", SortBy::Held)],
+    }
+}
+
+fn order_of(sort: &str, columns: &[(&str, SortBy)]) -> Result<Order, Problem> {
+    let (name, descending) = sort.strip_prefix('-').map_or((sort, false), |name| (name, true));
+    if sort == "name" {
+        return Ok(Order::default());
+    }
+    let found = columns.iter().find(|(column, _)| *column == name);
+    found.map(|(_, figure)| Order { by: Some(*figure), descending }).ok_or_else(|| {
+        let names: Vec<&str> = columns.iter().map(|(column, _)| *column).collect();
+        let right = match names[..] {
+            [] => "name".to_owned(),
+            _ => format!("name, or one of {} with or without a - ahead of it", names.join(", ")),
+        };
+        Problem::new(400, format!("sort is {sort:?}; right is {right}"))
+    })
 }
 
 fn read_cursor(text: &str) -> Result<RowKey, Problem> {
     let read = || {
         let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
-        let (name, detail): (String, String) = serde_json::from_slice(&bytes).ok()?;
-        Some(RowKey { name: name.into(), detail: detail.into() })
+        let (rank, name, detail): (u64, String, String) = serde_json::from_slice(&bytes).ok()?;
+        Some(RowKey { rank, name: name.into(), detail: detail.into() })
     };
     read().ok_or_else(|| Problem::new(400, "cursor is not the \"next\" of an earlier page".to_owned()))
 }
 
 fn write_cursor(key: &RowKey) -> String {
-    let text = serde_json::to_vec(&(&*key.name, &*key.detail)).unwrap_or_default();
+    let text = serde_json::to_vec(&(key.rank, &*key.name, &*key.detail)).unwrap_or_default();
     BASE64URL_NOPAD.encode(&text)
 }
 
 fn list<T>(page: Page, of: impl Fn(Row) -> Option<T>) -> Json<List<T>> {
-    let next = page.next().as_ref().map(write_cursor);
-    Json(List { items: page.rows.into_iter().filter_map(of).collect(), next })
+    let Page { rows, next, total } = page;
+    Json(List {
+        items: rows.into_iter().filter_map(of).collect(),
+        next: next.as_ref().map(write_cursor),
+        total,
+    })
 }
 
 pub async fn queues(
@@ -216,7 +266,7 @@ pub async fn queues(
 /// One queue; `None` if there is none of this name.
 pub async fn find(client: &postroad_node::Client, queue: Destination) -> Result<Option<Queue>, Problem> {
     let question = Question::Queues { name_part: "".into(), only: Some(queue) };
-    let page = client.ask(Ask { question, after: None, rows: 1 }).await?;
+    let page = client.ask(Ask { question, after: None, rows: 1, order: Order::default() }).await?;
     Ok(page.rows.into_iter().find_map(|row| match row {
         Row::Queue(row) => Some(row.into()),
         _ => None,
@@ -298,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_cursor_is_read_back_and_others_are_refused() {
-        let key = RowKey { name: "a/ä \u{1F600}".into(), detail: "s".into() };
+        let key = RowKey { rank: u64::MAX, name: "a/ä \u{1F600}".into(), detail: "s".into() };
         assert_eq!(read_cursor(&write_cursor(&key)), Ok(key));
         for text in ["", "!", "e30", "W10"] {
             assert_eq!(read_cursor(text).map_err(|problem| problem.status), Err(400), "{text}");

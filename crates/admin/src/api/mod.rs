@@ -9,10 +9,14 @@ mod jolokia;
 mod lists;
 mod messages;
 mod openapi;
+mod overview;
 mod problem;
+mod process;
 mod shown;
 
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -24,10 +28,13 @@ use postroad_model::{Destination, DestinationKind};
 use postroad_node::{Client, ClientOptions, Clients};
 use postroad_security::Door;
 use serde::Serialize;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 
-use crate::figures::BridgeFigures;
+use overview::Seen;
 use problem::Problem;
+
+use crate::console;
+use crate::figures::{BridgeFigures, Figures};
 
 /// A request's body is not larger.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -38,7 +45,7 @@ const LOGINS_MAX: usize = 1;
 /// Who speaks, as the assembly knows it: an extension of each request. A request without it is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// Somebody on the network.
+    /// A client on the network.
     Network(SocketAddr),
     /// Somebody who may open the control socket, and so the store's files too.
     ControlSocket,
@@ -49,6 +56,9 @@ pub enum Peer {
 struct Caller {
     user: Option<Arc<str>>,
 }
+
+/// Gathers the figures of the whole broker, without those of each queue.
+pub type Totals = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Figures> + Send>> + Send + Sync>;
 
 /// What the API needs of the assembly.
 pub struct ApiOptions {
@@ -64,6 +74,10 @@ pub struct ApiOptions {
     pub door: watch::Receiver<Arc<Door>>,
     /// The wall clock, in milliseconds since 1970.
     pub now_ms: fn() -> u64,
+    /// Gathers figures.
+    pub totals: Totals,
+    /// The memory budget.
+    pub memory_bytes_max: u64,
 }
 
 /// The state of the API.
@@ -77,9 +91,11 @@ struct Shared {
     /// Messages that were sent by the API.
     sent: AtomicU64,
     logins: Semaphore,
+    seen: Mutex<Seen>,
 }
 
-/// The admin API. Serve it for every path that nothing else answers.
+/// The admin API and the console. Serve it for every path that nothing else answers. To be called on the runtime whose
+/// tasks keep the history of figures.
 pub fn router(options: ApiOptions) -> Router {
     let begun_ms = (options.now_ms)();
     let shared = Shared {
@@ -88,13 +104,16 @@ pub fn router(options: ApiOptions) -> Router {
         begun_ms,
         sent: AtomicU64::new(0),
         logins: Semaphore::new(LOGINS_MAX),
+        seen: Mutex::default(),
     };
     let api = Api(Arc::new(shared));
+    tokio::spawn(overview::keep_history(Arc::downgrade(&api.0)));
     let queue = get(lists::queue).put(messages::declare).delete(messages::delete_queue);
     let message = get(messages::one).delete(messages::remove);
     Router::new()
         .route("/api/v1/openapi.json", get(openapi::document))
         .route("/api/v1/broker", get(broker))
+        .route("/api/v1/overview", get(overview::overview))
         .route("/api/v1/queues", get(lists::queues))
         .route("/api/v1/queues/{queue}", queue)
         .route("/api/v1/queues/{queue}/consumers", get(lists::consumers_of))
@@ -110,6 +129,7 @@ pub fn router(options: ApiOptions) -> Router {
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(api.clone(), access::admit))
+        .merge(console::router())
         .with_state(api)
 }
 
@@ -118,6 +138,11 @@ impl Api {
     async fn client(&self, caller: &Caller) -> Result<Client, Problem> {
         let options = ClientOptions { user: caller.user.clone(), ..ClientOptions::named("admin-api") };
         Ok(self.0.options.clients.connect(options).await?)
+    }
+
+    fn about(&self) -> Broker {
+        let ApiOptions { broker_name, version, .. } = &self.0.options;
+        Broker { name: broker_name.clone(), version, uptime_seconds: self.0.begun.elapsed().as_secs() }
     }
 
     fn now_ms(&self) -> u64 {
@@ -139,13 +164,12 @@ struct Broker {
 }
 
 async fn broker(State(api): State<Api>) -> Json<Broker> {
-    let ApiOptions { broker_name, version, .. } = &api.0.options;
-    let uptime_seconds = api.0.begun.elapsed().as_secs();
-    Json(Broker { name: broker_name.clone(), version, uptime_seconds })
+    Json(api.about())
 }
 
 async fn unknown() -> Problem {
-    let right = "there is /metrics, /health/live, /health/ready and what /api/v1/openapi.json lists";
+    let right =
+        "there is /console/, /metrics, /health/live, /health/ready and what /api/v1/openapi.json lists";
     Problem::new(404, format!("no such path; {right}"))
 }
 

@@ -16,15 +16,21 @@ pub struct Operation {
     gives: (u16, Option<&'static str>),
 }
 
-const PAGE: &[&str] = &["limit", "cursor"];
+const PAGE: &[&str] = &["sort", "limit", "cursor"];
 
 /// All of them.
 pub const OPERATIONS: &[Operation] = &[
     read("/api/v1/broker", "The broker: name, version, uptime", &[], "Broker"),
     read(
+        "/api/v1/overview",
+        "Figures of the whole broker now, an hour of their history, and alarms",
+        &["history"],
+        "Overview",
+    ),
+    read(
         "/api/v1/queues",
-        "Queues and durable subscriptions, by name",
-        &["filter", "limit", "cursor"],
+        "Queues and durable subscriptions, by name or a figure",
+        &["filter", "sort", "limit", "cursor"],
         "Queues",
     ),
     read("/api/v1/queues/{queue}", "One queue", &[], "Queue"),
@@ -88,7 +94,7 @@ pub const OPERATIONS: &[Operation] = &[
     read(
         "/api/v1/consumers",
         "Consumers, of one destination or all",
-        &["destination", "limit", "cursor"],
+        &["destination", "sort", "limit", "cursor"],
         "Consumers",
     ),
     read(
@@ -139,7 +145,11 @@ impl Operation {
             |name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }),
         );
         let in_query = self.query.iter().map(|name| {
-            let kind = if matches!(*name, "limit" | "body_bytes") { "integer" } else { "string" };
+            let kind = match *name {
+                "limit" | "body_bytes" => "integer",
+                "history" => "boolean",
+                _ => "string",
+            };
             json!({ "name": name, "in": "query", "schema": { "type": kind } })
         });
         let (status, schema) = self.gives;
@@ -182,13 +192,21 @@ fn list_of(schema: &str) -> Value {
     let item = json!({ "$ref": format!("#/components/schemas/{schema}") });
     json!({
         "type": "object",
-        "properties": { "items": { "type": "array", "items": item }, "next": { "type": ["string", "null"] } },
+        "properties": {
+            "items": { "type": "array", "items": item },
+            "next": { "type": ["string", "null"] },
+            "total": { "type": "integer" },
+        },
     })
 }
 
 fn schemas() -> Value {
     json!({
         "Problem": object("status:integer error:string"),
+        "Overview": object(
+            "broker:object now:object history:object alarms:array protocols:array stores:array \
+             memory_bytes_max:integer",
+        ),
         "Broker": object("name:string version:string uptime_seconds:integer"),
         "Queue": object(
             "name:string kind:string subscription:string messages:integer bytes:integer in_flight:integer \

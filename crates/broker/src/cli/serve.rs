@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::Router;
-use postroad_admin::ApiOptions;
+use postroad_admin::{ApiOptions, Totals};
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::{ConnectionId, Session};
 use postroad_net::{Listener, Places, TlsConfig};
@@ -92,6 +92,8 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
         }),
         door: admission.door(),
         now_ms,
+        totals: totals(runtime.everybody()),
+        memory_bytes_max: config.memory_bytes,
     });
     let control = serve_control(&config.data, &runtime, api.clone());
     // Whoever has read that we are ready may tell us to stop.
@@ -115,6 +117,13 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     }
     runtime.stop();
     Ok(())
+}
+
+fn totals(everybody: Everybody) -> Totals {
+    Arc::new(move || {
+        let everybody = everybody.clone();
+        Box::pin(async move { everybody.totals().await })
+    })
 }
 
 fn runtime_options(config: &Config, openwire: &OpenWireOptions, keys: TenantKeys) -> RuntimeOptions {

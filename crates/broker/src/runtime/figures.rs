@@ -31,8 +31,8 @@ const JOURNAL_WITHIN: Duration = Duration::from_millis(500);
 pub enum Question {
     /// Whether it serves anybody at all.
     Alive(oneshot::Sender<()>),
-    /// How it is.
-    Figures(oneshot::Sender<CoreFigures>),
+    /// How it is, with or without the figures of each queue.
+    Figures { with_queues: bool, answer: oneshot::Sender<CoreFigures> },
 }
 
 /// What one core says.
@@ -56,12 +56,38 @@ pub struct Everybody {
 
 impl Source for Everybody {
     async fn figures(&self) -> Figures {
+        self.gather(true).await
+    }
+
+    async fn readiness(&self) -> Vec<JournalFigures> {
         let mut answers = Vec::with_capacity(self.cores.len());
         for core in &self.cores {
             let (question, answer) = oneshot::channel();
             // A core that is gone has nothing to say.
-            let _ = core.send(Question::Figures(question)).await;
+            let _ = core.send(Question::Alive(question)).await;
             answers.push(answer);
+        }
+        let journals = self.ask_journals();
+        for answer in answers {
+            let _ = answer.await;
+        }
+        self.answers_of(journals).await
+    }
+}
+
+impl Everybody {
+    /// Figures without those of each queue: as cheap with a million queues as with one.
+    pub async fn totals(&self) -> Figures {
+        self.gather(false).await
+    }
+
+    async fn gather(&self, with_queues: bool) -> Figures {
+        let mut answers = Vec::with_capacity(self.cores.len());
+        for core in &self.cores {
+            let (answer, answered) = oneshot::channel();
+            // A core that is gone has nothing to say.
+            let _ = core.send(Question::Figures { with_queues, answer }).await;
+            answers.push(answered);
         }
         let journals = self.ask_journals();
         let mut figures = Figures::default();
@@ -105,23 +131,6 @@ impl Source for Everybody {
         figures
     }
 
-    async fn readiness(&self) -> Vec<JournalFigures> {
-        let mut answers = Vec::with_capacity(self.cores.len());
-        for core in &self.cores {
-            let (question, answer) = oneshot::channel();
-            // A core that is gone has nothing to say.
-            let _ = core.send(Question::Alive(question)).await;
-            answers.push(answer);
-        }
-        let journals = self.ask_journals();
-        for answer in answers {
-            let _ = answer.await;
-        }
-        self.answers_of(journals).await
-    }
-}
-
-impl Everybody {
     /// Each may have to wait for a sync, and one must not hold up what another says.
     fn ask_journals(&self) -> Vec<JoinHandle<JournalFigures>> {
         let ask = |door: NamedDoor| tokio::task::spawn_blocking(move || door.figures());
@@ -171,11 +180,16 @@ fn merge(queues: &mut BTreeMap<(String, String), QueueFigures>, part: QueueFigur
 
 impl CoreFigures {
     /// Of a core as it is now, and then of one partition after another: others are served in between.
-    pub async fn gather(core: &RefCell<Core>) -> CoreFigures {
+    pub async fn gather(core: &RefCell<Core>, with_queues: bool) -> CoreFigures {
         let mut figures = CoreFigures::of(&core.borrow());
         let ids: Vec<PartitionId> = core.borrow().partitions().map(|(id, _)| id).collect();
         for id in ids {
-            core.borrow().partition(id).into_iter().for_each(|partition| figures.add(id, partition));
+            if let Some(partition) = core.borrow().partition(id) {
+                figures.add(id, partition);
+                if with_queues {
+                    figures.add_queues(partition);
+                }
+            }
             tokio::task::yield_now().await;
         }
         figures
@@ -193,6 +207,17 @@ impl CoreFigures {
     /// Adds what a partition says.
     pub fn add(&mut self, id: PartitionId, partition: &Partition) {
         self.partitions.push(partition_figures(id, partition));
+        self.tenants.extend(partition.accounts().map(|(account, waiting)| TenantFigures {
+            tenant: account.owner.as_deref().unwrap_or_default().to_owned(),
+            messages: account.load.messages,
+            bytes: account.load.bytes,
+            disk_bytes: account.load.bytes.saturating_sub(account.volatile_bytes),
+            waiting,
+        }));
+    }
+
+    /// Adds its queues, up to the bound.
+    fn add_queues(&mut self, partition: &Partition) {
         self.queues_unlisted += partition.lasting_queues().saturating_sub(QUEUES_MAX as u64);
         let figures = partition.queue_figures().take(QUEUES_MAX).map(|queue| QueueFigures {
             destination: queue.queue.to_string(),
@@ -207,24 +232,23 @@ impl CoreFigures {
             replaced: queue.counts.replaced,
         });
         self.queues.extend(figures);
-        self.tenants.extend(partition.accounts().map(|(account, waiting)| TenantFigures {
-            tenant: account.owner.as_deref().unwrap_or_default().to_owned(),
-            messages: account.load.messages,
-            bytes: account.load.bytes,
-            disk_bytes: account.load.bytes.saturating_sub(account.volatile_bytes),
-            waiting,
-        }));
     }
 }
 
 fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures {
     let Counters { delivered, discarded, duplicates, dropped, redriven, overflowed, replaced, .. } =
         partition.counters();
+    let Counters { enqueued, consumed, expired, dead_lettered, .. } = partition.counters();
     let Counters { slow_consumers, timed_out_transactions, missed_notices, unretained, unreadable, .. } =
         partition.counters();
     let Memory { messages, folded_messages, resident_bytes, page_bytes, volatile_bytes } = partition.memory();
     PartitionFigures {
         partition: id.0,
+        enqueued,
+        consumed,
+        expired,
+        dead_lettered,
+        queues: partition.lasting_queues(),
         delivered,
         discarded,
         duplicates,
@@ -272,8 +296,8 @@ mod tests {
         let core = |queues: Vec<QueueFigures>| {
             let (question, mut asked) = mpsc::channel::<Question>(1);
             tokio::spawn(async move {
-                let Some(Question::Figures(question)) = asked.recv().await else { return };
-                let _ = question.send(CoreFigures { queues, ..CoreFigures::default() });
+                let Some(Question::Figures { answer, .. }) = asked.recv().await else { return };
+                let _ = answer.send(CoreFigures { queues, ..CoreFigures::default() });
             });
             question
         };

@@ -548,7 +548,9 @@ async fn say(core: Rc<RefCell<Core>>, mut questions: mpsc::Receiver<Question>) {
         // Whoever asked may have given up.
         let _ = match question {
             Question::Alive(answer) => answer.send(()).is_ok(),
-            Question::Figures(answer) => answer.send(CoreFigures::gather(&core).await).is_ok(),
+            Question::Figures { with_queues, answer } => {
+                answer.send(CoreFigures::gather(&core, with_queues).await).is_ok()
+            }
         };
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 
 use postroad_core::{Partition, Settings};
 use postroad_model::{
-    Delivered, Destination, Encoding, EntryTag, NORMAL_PRIORITY, Now, Outcome, PartitionRange, Placement,
-    Protocol, Question, Row,
+    Delivered, Destination, Encoding, EntryTag, NORMAL_PRIORITY, Now, Order, Outcome, PartitionRange,
+    Placement, Protocol, Question, Row,
 };
 use postroad_openwire::Advisories;
 use postroad_replication::{ToPartition, ToWriter};
@@ -341,14 +341,15 @@ fn lists_are_gathered_over_partitions_page_by_page() {
         }
         let _consumer = client.attach(Attachment::shared(Destination::queue("list.3"), 5)).await.unwrap();
         let question = Question::Queues { name_part: "list".into(), only: None };
-        let (mut ask, mut got) = (Ask { question, after: None, rows: 2 }, Vec::new());
+        let (mut ask, mut got) =
+            (Ask { question, after: None, rows: 2, order: Order::default() }, Vec::new());
         loop {
             let page = client.ask(ask.clone()).await.unwrap();
             for row in &page.rows {
                 let Row::Queue(row) = row else { panic!("{row:?}") };
                 got.push((row.destination.name.to_string(), row.messages, row.in_flight, row.consumers));
             }
-            ask.after = page.next();
+            ask.after = page.next;
             if ask.after.is_none() {
                 break;
             }
@@ -360,10 +361,14 @@ fn lists_are_gathered_over_partitions_page_by_page() {
         assert_eq!(got, want.collect::<Vec<_>>());
         let of = |name: &str| Question::Consumers { of: Some(Destination::queue(name)) };
         for (name, want) in [("list.3", 1), ("list.4", 0), ("nothing", 0)] {
-            let page = client.ask(Ask { question: of(name), after: None, rows: 10 }).await.unwrap();
+            let page = client
+                .ask(Ask { question: of(name), after: None, rows: 10, order: Order::default() })
+                .await
+                .unwrap();
             assert_eq!(page.rows.len(), want, "{name}: {page:?}");
         }
-        let connections = Ask { question: Question::Connections, after: None, rows: 10 };
+        let connections =
+            Ask { question: Question::Connections, after: None, rows: 10, order: Order::default() };
         let page = client.ask(connections).await.unwrap();
         let [Row::Connection(row)] = &page.rows[..] else { panic!("{page:?}") };
         assert_eq!((row.connection, row.consumers), (client.connection(), 1));

@@ -1,0 +1,128 @@
+// A broker of this test alone: started on free ports, filled with messages, and kept busy.
+
+import { spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+
+const BINARY = process.env.POSTROAD_BINARY;
+const PATIENCE_MS = 30_000;
+
+/** Waits until `check` gives something; fails after a while. */
+export async function until(what, check) {
+  const end = Date.now() + PATIENCE_MS;
+  for (;;) {
+    const found = await check();
+    if (found) return found;
+    if (Date.now() > end) throw new Error(`${what}: not within ${PATIENCE_MS / 1000} s`);
+    await pause(50);
+  }
+}
+
+export async function startBroker() {
+  const folder = mkdtempSync(join(tmpdir(), "postroad-console."));
+  for (let attempt = 0; attempt < 5; attempt += 1) {
+    const offset = 1 + Math.floor(Math.random() * 3900);
+    const broker = spawn(BINARY, ["serve", "--data", join(folder, `data-${attempt}`), "--port-offset", String(offset)], {
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    let said = "";
+    let hasEnded = false;
+    broker.stdout.on("data", (data) => (said += data));
+    broker.stderr.on("data", (data) => (said += data));
+    broker.on("exit", () => (hasEnded = true));
+    await until("the broker is ready or ends", () => hasEnded || said.includes("postroad ready"));
+    if (hasEnded) continue;
+    return new Broker(broker, folder, offset);
+  }
+  throw new Error("the broker did not start");
+}
+
+class Broker {
+  constructor(process, folder, offset) {
+    this.process = process;
+    this.folder = folder;
+    this.http = `http://127.0.0.1:${8161 + offset}`;
+    this.openwire = `tcp://127.0.0.1:${61616 + offset}`;
+    this.children = [];
+  }
+
+  async api(method, path, body) {
+    const response = await fetch(`${this.http}/api/v1/${path}`, { method, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
+    const text = await response.text();
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+    return text === "" ? null : JSON.parse(text);
+  }
+
+  send(queue, message) {
+    return this.api("POST", `queues/${encodeURIComponent(queue)}/messages`, message);
+  }
+
+  /** A client that takes all messages of a queue. */
+  consume(queue, ...more) {
+    const client = spawn(BINARY, ["receive", queue, "--url", this.openwire, "--follow", ...more], { stdio: "ignore" });
+    this.children.push(client);
+    return client;
+  }
+
+  /** Sends to these queues until it is told to stop. */
+  keepBusy(queues) {
+    let isBusy = true;
+    const sending = (async () => {
+      for (let number = 0; isBusy; number += 1) {
+        await Promise.all(queues.map((queue) => this.send(queue, order(number))));
+        await pause(40);
+      }
+    })();
+    this.rest = async () => {
+      isBusy = false;
+      await sending;
+    };
+  }
+
+  /** Processor time so far, in milliseconds. */
+  cpuMs() {
+    const fields = readFileSync(`/proc/${this.process.pid}/stat`, "utf8").split(") ")[1].split(" ");
+    return (Number(fields[11]) + Number(fields[12])) * 10;
+  }
+
+  async stop() {
+    await this.rest?.();
+    for (const child of this.children) child.kill();
+    const ended = new Promise((resolve) => this.process.once("exit", resolve));
+    this.process.kill();
+    await ended;
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+export const HOSTILE = "<script>window.hacked = 1</script><img src=x onerror=\"window.hacked = 2\">";
+
+export function order(number) {
+  const body = {
+    order: 4711 + number,
+    customer: { name: "Ada Lovelace", city: "London" },
+    lines: [
+      { sku: "A-100", count: 2, price: 12.5 },
+      { sku: "B-7", count: 1, price: 99 },
+    ],
+    paid: false,
+  };
+  return { body: JSON.stringify(body), properties: { colour: ["red", "green", "blue"][number % 3], attempt: number } };
+}
+
+const XML = '<?xml version="1.0"?><invoice id="7"><customer>Grace &amp; Co</customer><lines><line sku="A-100"/></lines></invoice>';
+
+/** Queues with messages of each kind, and some without. */
+export async function fill(broker) {
+  const names = ["customers.sync", "mail.outgoing", "payments.visa", "stock.audit", "webhooks.partner-a"];
+  for (const [index, name] of names.entries()) {
+    for (let number = 0; number < 12 * (index + 1); number += 1) await broker.send(name, { body: `message ${number}` });
+  }
+  for (let number = 0; number < 140; number += 1) await broker.send("invoices.create", number % 2 ? { body: XML, priority: number % 10 } : order(number));
+  for (let number = 0; number < 130; number += 1) await broker.api("PUT", `queues/tenant.${String(number).padStart(3, "0")}.events`);
+  await broker.send("hostile", { body: HOSTILE, properties: { note: HOSTILE } });
+  await broker.send("hostile", { bytes: Buffer.from([0, 1, 2, 250, 72, 101, 108, 108, 111]).toString("base64") });
+  await broker.send("hostile", { bytes: Buffer.from(order(1).body).toString("base64") });
+}
