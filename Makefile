@@ -7,6 +7,7 @@ SHELL := /bin/bash
 
 CARGO_DENY_VERSION := 0.20.2
 CARGO_FUZZ_VERSION := 0.13.2
+MDBOOK_VERSION := 0.5.4
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= $(if $(CI),60,10)
 NIGHTLY_FUZZ_SECONDS ?= 1800
@@ -28,12 +29,13 @@ TESTED := $(TARGET)/tested/postroad
 export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 export POSTROAD_BINARY ?= $(POSTROAD)
 
-.PHONY: run check console build tested test prerequisites tools verify rust black-box judge jms fuzz bench nightly fix
+.PHONY: run check console build deb docs chart tested test prerequisites tools verify rust black-box judge jms fuzz bench nightly fix
 
 run:
 	@scripts/prerequisites build
 	@$(MAKE) --no-print-directory console
 	cargo build --release --locked --package postroad-broker --bin postroad
+	@scripts/split-debug $(POSTROAD)
 	$(POSTROAD) serve --data $(DATA)
 
 # --- console -------------------------------------------------------------------------------------------------
@@ -78,6 +80,7 @@ rust:
 
 build: console
 	@$(STAGE) release-build cargo build --release --locked --package postroad-broker --bin postroad
+	@scripts/split-debug $(POSTROAD)
 
 tested: console
 	@$(STAGE) tested-build cargo build --profile tested --locked --package postroad-broker --bin postroad
@@ -103,6 +106,19 @@ jms: tested
 fuzz:
 	@scripts/tool cargo-fuzz $(CARGO_FUZZ_VERSION)
 	@$(STAGE) fuzz scripts/fuzz $(FUZZ_SECONDS)
+
+# A Debian package of the release build, in target/debian.
+deb: build
+	@packaging/deb $(POSTROAD) $(TARGET)/debian
+
+# The documentation as static pages, in target/book. Not a part of `make test`: mdBook takes minutes to build; tidy checks the links.
+docs:
+	@scripts/tool mdbook $(MDBOOK_VERSION)
+	mdbook build docs --dest-dir $(TARGET)/book
+
+# The picture in the README, from the table in docs/benchmarks.md.
+chart:
+	bench/chart
 
 # --- the rest -----------------------------------------------------------------------------------------------
 
