@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::prose::{is_document, prose};
+use super::prose::{CONTENTS, is_document, prose};
 use super::ratchet::Counts;
 use super::{Fault, Repository};
 
@@ -27,7 +27,7 @@ pub fn counts(repository: &Repository) -> [(&'static str, Counts); 2] {
         let room = rooms.entry(room_of(path)).or_default();
         source.comments().for_each(|(line, text)| room.read(path, line, text));
     }
-    for (path, text) in repository.texts().filter(|(path, _)| is_document(path)) {
+    for (path, text) in repository.texts().filter(|(path, _)| is_document(path) && *path != CONTENTS) {
         let room = rooms.entry(room_of(path)).or_default();
         prose(text).for_each(|(line, text)| room.read(path, line, text));
     }

@@ -6,6 +6,8 @@
 use super::ratchet::Counts;
 use super::{Fault, Repository};
 
+/// A list of links, one to a line.
+pub const CONTENTS: &str = "docs/SUMMARY.md";
 const COLUMNS_MAX: usize = 100;
 const CELL_WORDS_MAX: usize = 15;
 
@@ -25,7 +27,7 @@ pub fn counts(repository: &Repository) -> [(&'static str, Counts); 3] {
         for (line, text) in prose(text) {
             if !text.trim_start().starts_with('|') {
                 width = None;
-                if too_wide(text) {
+                if path != CONTENTS && too_wide(text) {
                     let wrong = format!("{} columns", text.chars().count());
                     columns.add(path, 0, Fault::new(path, line, wrong, "wrap prose at 100 columns"));
                 }
