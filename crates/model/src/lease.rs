@@ -75,6 +75,17 @@ pub enum LeaseEvent {
         /// Who waits.
         ticket: Ticket,
     },
+    /// Lasting queues of this partition for which options are set: answered by [`LeaseAnswer::Configured`].
+    Configured {
+        /// Only names after this one; empty for all.
+        after: Arc<str>,
+        /// At most this many.
+        count_max: u32,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits.
+        ticket: Ticket,
+    },
     /// Delete all entries of a queue that no consumer and no lease holds.
     Clear {
         /// A lasting queue.
@@ -87,7 +98,7 @@ pub enum LeaseEvent {
 }
 
 impl LeaseEvent {
-    /// The queue; none for a list.
+    /// The queue; none for a question to all partitions.
     pub fn queue(&self) -> Option<&Destination> {
         match self {
             LeaseEvent::Post(post) => Some(&post.to),
@@ -97,7 +108,7 @@ impl LeaseEvent {
             | LeaseEvent::Configure { queue, .. }
             | LeaseEvent::Describe { queue, .. }
             | LeaseEvent::Clear { queue, .. } => Some(queue),
-            LeaseEvent::List { .. } => None,
+            LeaseEvent::List { .. } | LeaseEvent::Configured { .. } => None,
         }
     }
 
@@ -111,6 +122,7 @@ impl LeaseEvent {
             | LeaseEvent::Configure { ticket, .. }
             | LeaseEvent::Describe { ticket, .. }
             | LeaseEvent::Clear { ticket, .. }
+            | LeaseEvent::Configured { ticket, .. }
             | LeaseEvent::List { ticket, .. } => *ticket,
         }
     }
@@ -271,6 +283,8 @@ pub enum LeaseAnswer {
     Described(Box<QueueDescription>),
     /// Some of the names, in order.
     Listed(Vec<Arc<str>>),
+    /// Some of the queues with their options, in the order of their names.
+    Configured(Vec<(Arc<str>, QueueOptions)>),
 }
 
 /// Options of one queue that clients set, durable with it.

@@ -35,6 +35,10 @@ impl Partition {
                 let names = LeaseAnswer::Listed(self.names(&prefix, &after, count_max as usize));
                 self.answer_lease(connection, ticket, Ok(names), effects);
             }
+            LeaseEvent::Configured { after, count_max, connection, ticket } => {
+                let found = LeaseAnswer::Configured(self.configured(&after, count_max as usize));
+                self.answer_lease(connection, ticket, Ok(found), effects);
+            }
             LeaseEvent::Clear { queue, connection, ticket } => {
                 self.clear(&queue, (connection, ticket), effects);
             }
@@ -105,6 +109,18 @@ impl Partition {
         names.sort_unstable();
         names.truncate(count_max);
         names
+    }
+
+    /// Lasting queues with options, in the order of their names.
+    fn configured(&self, after: &str, count_max: usize) -> Vec<(Arc<str>, QueueOptions)> {
+        let with_options = self.state.queues.values().filter_map(|queue| {
+            let options = queue.options.as_deref().filter(|_| !queue.id.is_volatile())?;
+            (after < &*queue.source.name).then_some((&queue.source.name, options))
+        });
+        let mut found: Vec<_> = with_options.collect();
+        found.sort_unstable_by_key(|(name, _)| *name);
+        found.truncate(count_max);
+        found.into_iter().map(|(name, options)| (name.clone(), options.clone())).collect()
     }
 
     /// Deletes what is there and free; answered once all of that is durable.
