@@ -12,7 +12,7 @@ struct Step {
     arguments: &'static [&'static str],
 }
 
-/// What `verify` calls. Advisories are left out: their database is fetched from a host of its own,
+/// The steps of `verify`. Advisories are left out: their database is fetched from a host of its own,
 /// and a check that needs it would fail wherever that host cannot be reached.
 const VERIFY: &[Step] = &[
     Step { name: "fmt", arguments: &["fmt", "--all", "--check"] },
@@ -56,7 +56,7 @@ pub fn verify(root: &Path) -> anyhow::Result<()> {
     timed("tidy", || crate::tidy::run(root))
 }
 
-/// Lets the tools repair what they can.
+/// Lets the tools repair the code.
 ///
 /// # Errors
 /// Names the tool that failed.

@@ -17,7 +17,7 @@ pub fn check(repository: &Repository) -> Vec<Fault> {
     faults
 }
 
-/// The names cited in one line; what is shown in back-ticks is an example, not a citation.
+/// The names cited in one line; a text in back-ticks is an example, not a citation.
 fn citations(line: &str) -> impl Iterator<Item = &str> {
     line.match_indices(OPEN)
         .filter(|(at, _)| !line[..*at].ends_with('`'))

@@ -1,11 +1,13 @@
-//! Documents name what exists: paths, rooms in the map, commands and make targets.
+//! Documents name things that exist: paths, rooms in the map, commands and make targets.
 //!
-//! Read are README.md, ARCHITECTURE.md and everything under docs/. A path is what stands in back-ticks or in a
+//! Read are README.md, ARCHITECTURE.md and everything under docs/. A path is a text in back-ticks or in a
 //! link and begins with a file or folder of the repository's first level. Text in fences is not read for paths.
+//! An anchor in a link is a heading of its page, and each page is in the table of contents.
 
 use super::{Fault, Repository};
 
 const MAP: &str = "ARCHITECTURE.md";
+const CONTENTS: &str = "docs/SUMMARY.md";
 const README: &str = "README.md";
 const MAKEFILE: &str = "Makefile";
 /// Where the sub-commands of the binary are declared; the first that exists counts.
@@ -24,6 +26,8 @@ pub fn check(repository: &Repository) -> Vec<Fault> {
             }
         }
     }
+    faults.extend(anchor_faults(repository));
+    faults.extend(contents_faults(repository));
     faults.extend(map_faults(repository));
     faults.extend(command_faults(repository));
     faults
@@ -53,7 +57,7 @@ fn named_paths(document: &str, text: &str) -> Vec<(usize, String)> {
     paths
 }
 
-/// What stands in back-ticks, if it is a path of this repository: no pattern, no words around it.
+/// The text in back-ticks, if it is a path of this repository: no pattern, no words around it.
 fn repository_path(ticked: &str) -> Option<String> {
     let pattern = |c: char| c.is_whitespace() || "*{}<>$…\"'(),=|".contains(c);
     let folder = ticked.split_once('/').map(|(folder, _)| folder)?;
@@ -82,6 +86,51 @@ fn linked_path(document: &str, target: &str) -> Option<String> {
         }
     }
     Some(parts.join("/"))
+}
+
+/// `FILE.md#HEADING` and `#HEADING` name a heading that is there.
+fn anchor_faults(repository: &Repository) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (path, text) in repository.texts().filter(|(path, _)| is_document(path)) {
+        for (line, text) in super::prose::prose(text) {
+            let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+            for (file, anchor) in targets.filter_map(|target| target.split_once('#')) {
+                let named = if file.is_empty() { Some(path.to_owned()) } else { linked_path(path, file) };
+                let Some(target) = named.as_deref().and_then(|named| repository.text(named)) else {
+                    continue;
+                };
+                if !super::prose::prose(target).any(|(_, line)| slug(line).as_deref() == Some(anchor)) {
+                    let right = "name a heading of that page, in small letters with hyphens";
+                    faults.push(Fault::new(
+                        path,
+                        line,
+                        format!("there is no heading `{file}#{anchor}`"),
+                        right,
+                    ));
+                }
+            }
+        }
+    }
+    faults
+}
+
+/// The anchor of a heading, as GitHub and mdBook make it.
+fn slug(line: &str) -> Option<String> {
+    let heading = line.strip_prefix('#')?.trim_start_matches('#').trim();
+    let kept = heading.to_lowercase();
+    let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    Some(kept.map(|c| if c == ' ' { '-' } else { c }).collect())
+}
+
+/// Each page under docs/ is in the table of contents; that listed pages exist is held as links.
+fn contents_faults(repository: &Repository) -> Vec<Fault> {
+    let Some(contents) = repository.text(CONTENTS) else { return Vec::new() };
+    let pages = repository.texts().filter_map(|(path, _)| path.strip_prefix("docs/"));
+    let pages = pages.filter(|page| page.ends_with(".md") && *page != "SUMMARY.md" && !page.contains("0000"));
+    let missing = pages.filter(|page| !contents.contains(&format!("]({page})")));
+    missing
+        .map(|page| Fault::new(CONTENTS, 1, format!("`{page}` is not listed"), "add a line for it"))
+        .collect()
 }
 
 /// The map has one row `` | `crates/NAME` | … | `` for every room; that each row exists is held as a path.
@@ -185,9 +234,25 @@ mod tests {
             ("the web", "[a](https://example.org/docs/x) [b](#here)", None),
             ("fenced", "```\n`docs/lock.md`\n```", None),
         ] {
-            let found = wrongs(&[("docs/a.md", text), ("docs/locks.md", ""), (MAP, "")]);
+            let found = wrongs(&[("docs/a.md", text), ("docs/locks.md", "## Order"), (MAP, "")]);
             assert_eq!(found.first().map(String::as_str), want, "case: {name}");
         }
+    }
+
+    #[test]
+    fn anchors_are_headings_and_pages_are_listed() {
+        let page = ("docs/b.md", "# B\n\n## Who may use it?\n\n```\n# no heading\n```\n");
+        for (name, text, want) in [
+            ("elsewhere", "[b](b.md#who-may-use-it)", None),
+            ("here", "## A-b `c`\n[here](#a-b-c)", None),
+            ("missing", "[b](b.md#who)", Some("there is no heading `b.md#who`")),
+            ("in a fence", "[b](b.md#no-heading)", Some("there is no heading `b.md#no-heading`")),
+        ] {
+            let found = wrongs(&[("docs/a.md", text), page, (MAP, "")]);
+            assert_eq!(found.first().map(String::as_str), want, "case: {name}");
+        }
+        let listed = wrongs(&[page, ("docs/SUMMARY.md", "[a](a.md)"), ("docs/a.md", ""), (MAP, "")]);
+        assert_eq!(listed, ["`b.md` is not listed"]);
     }
 
     #[test]

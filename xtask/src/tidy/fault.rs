@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Where a rule is broken, what is wrong there and what would be right.
+/// The place where a rule is broken, the error and its correction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Path from the repository's first folder.

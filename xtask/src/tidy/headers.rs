@@ -1,4 +1,4 @@
-//! Each room begins with words: what it is for, and what must never be in it.
+//! Each room begins with words: its purpose, and the things that must never be in it.
 
 use super::{Fault, Repository};
 

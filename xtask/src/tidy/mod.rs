@@ -1,7 +1,7 @@
 //! Tidy: the rules of the house that a program can hold.
 //!
-//! Every rule reads the [`Repository`] and adds [`Fault`]s; none writes. A fault says where, what is
-//! wrong and what would be right.
+//! Every rule reads the [`Repository`] and adds [`Fault`]s; none writes. A fault gives the place, the
+//! error and its correction.
 
 mod fault;
 mod repository;
@@ -30,7 +30,7 @@ use anyhow::{Context, bail};
 pub use fault::Fault;
 pub use repository::Repository;
 
-/// One rule: its name, and the function that looks for what breaks it.
+/// One rule: its name, and the function that looks for faults.
 type Rule = (&'static str, fn(&Repository) -> Vec<Fault>);
 
 const RULES: &[Rule] = &[
@@ -64,7 +64,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Writes lower counts into the list of what older text does not keep yet.
+/// Writes lower counts into the list of older text that breaks the rules.
 ///
 /// # Errors
 /// When the repository cannot be read, or the list not be written.

@@ -81,7 +81,7 @@ fn metrics_in(line: &str) -> impl Iterator<Item = &str> {
 
 // --- commands -----------------------------------------------------------------------------------------------
 
-/// What the command line declares.
+/// The declarations of the command line.
 #[derive(Default)]
 struct CommandLine {
     /// Names of commands, with the enum of those below each.
@@ -187,7 +187,7 @@ fn is_on_page(page: &str, command: &str) -> bool {
             .any(|line| line.starts_with(&format!("| `{noun} ")) && line.contains(&format!("`{verb}`")))
 }
 
-/// Calls of `postroad` in one line: all of a code line, or what is in back-ticks.
+/// Calls of `postroad` in one line: all of a code line, or the text in back-ticks.
 fn calls_in(line: &str, fenced: bool) -> impl Iterator<Item = &str> {
     let whole = line.trim_start().trim_start_matches("$ ");
     let whole = (fenced || line.starts_with("    ")).then_some(whole);

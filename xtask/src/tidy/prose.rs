@@ -1,6 +1,6 @@
 //! Documents read well: lines of at most 100 columns, tables of short cells with as many in each row.
 //!
-//! Read are all documents, without fences, indented code and what a table needs. Older pages are in the list of
+//! Read are all documents, without fences and indented code. Older pages are in the list of
 //! `ratchet`.
 
 use super::ratchet::Counts;
@@ -62,7 +62,7 @@ pub fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
             fenced = !fenced;
             return None;
         }
-        // Within a list, what is indented belongs to its item.
+        // Within a list, indented text belongs to its item.
         if !line.starts_with(' ') && !line.is_empty() {
             list = trimmed.starts_with(['-', '*']) || trimmed.starts_with(|c: char| c.is_ascii_digit());
         }

@@ -85,7 +85,7 @@ fn lines<'a>(text: &'a str, rule: &str) -> BTreeMap<&'a str, (usize, usize)> {
     lines
 }
 
-/// The list without what is not needed: each count at most as it was, comments kept. New lines only where the
+/// The list without needless lines: each count at most as it was, comments kept. New lines only where the
 /// list has none of that rule at all, which is how a rule begins.
 pub fn shrunk(text: &str, rules: &[(&str, Counts)]) -> String {
     let mut out: String =

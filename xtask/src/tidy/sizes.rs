@@ -45,7 +45,7 @@ pub fn check(repository: &Repository) -> Vec<Fault> {
     faults
 }
 
-/// What one line of the list allows, and where it stands.
+/// The number of lines that one entry allows, and its place in the list.
 struct Excuse {
     lines_max: usize,
     at: usize,
