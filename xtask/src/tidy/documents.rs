@@ -231,7 +231,7 @@ mod tests {
             ("link beside the document", "[locks](locks.md#order)", None),
             ("link upwards", "[locks](../docs/locks.md)", None),
             ("missing link", "[locks](docs/locks.md)", Some("`docs/docs/locks.md` does not exist")),
-            ("the web", "[a](https://example.org/docs/x) [b](#here)", None),
+            ("the web", "[a](https://example.org/docs/x) \n## Here\n[b](#here)", None),
             ("fenced", "```\n`docs/lock.md`\n```", None),
         ] {
             let found = wrongs(&[("docs/a.md", text), ("docs/locks.md", "## Order"), (MAP, "")]);
