@@ -21,8 +21,13 @@ def is_free(port):
 class Broker:
     """`postroad serve` over a directory of its own, at free ports."""
 
-    def __init__(self):
+    def __init__(self, config=None):
         self.folder = tempfile.mkdtemp(prefix="postroad-http.")
+        self.config = None
+        if config is not None:
+            self.config = os.path.join(self.folder, "postroad.toml")
+            with open(self.config, "w") as file:
+                file.write(config)
         self.process = None
         for _ in range(200):
             self.offset = random.randrange(1, 3900)
@@ -35,6 +40,8 @@ class Broker:
         log = open(os.path.join(self.folder, "err"), "ab")
         data = os.path.join(self.folder, "data")
         command = [BINARY, "serve", "--data", data, "--port-offset", str(self.offset)]
+        if self.config is not None:
+            command += ["--config", self.config]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         log.close()
         until = time.monotonic() + 60

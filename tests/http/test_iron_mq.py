@@ -114,7 +114,7 @@ class IronMq(unittest.TestCase):
         self.status(404, self.mq.update_queue, "none", {"message_timeout": 9})
         self.assertEqual(self.mq.queue("set").delete_queue()["msg"], "Deleted")
         self.status(404, self.mq.queue("set").info)
-        self.assertIn("only pull", self.status(400, self.mq.create_queue, "push", {"type": "multicast"}))
+        self.assertIn("multicast", self.status(400, self.mq.create_queue, "other", {"type": "topic"}))
 
     def test_dead_letters(self):
         self.mq.create_queue("mortal", {"dead_letter": {"queue_name": "dead", "max_reservations": 2}})

@@ -4,6 +4,7 @@ mod bridges;
 mod destinations;
 mod encryption;
 mod memory;
+mod push;
 mod stores;
 mod tenants;
 mod tls;
@@ -22,6 +23,7 @@ use crate::cli::ServeArguments;
 pub use bridges::{Bridge, BridgeConfig};
 pub use encryption::{EncryptionConfig, StoreKeys, TenantKeyConfig, key_in_file};
 pub use memory::{Shares, parse_bytes};
+pub use push::PushConfig;
 pub use stores::StoresConfig;
 pub use tls::TlsFileConfig;
 
@@ -61,6 +63,8 @@ pub struct Config {
     pub openwire: OpenWireConfig,
     /// AMQP alone.
     pub amqp: AmqpConfig,
+    /// Push queues over HTTP.
+    pub push: PushConfig,
     /// Bounds.
     pub limits: Limits,
     /// What is decided about destinations, by pattern.
@@ -190,6 +194,7 @@ impl Default for Config {
             runtime: RuntimeConfig::default(),
             openwire: OpenWireConfig::default(),
             amqp: AmqpConfig::default(),
+            push: PushConfig::default(),
             limits: Limits::default(),
             policy: Vec::new(),
             tenant: Vec::new(),

@@ -1,4 +1,4 @@
-//! Answers: what the broker says, as JSON.
+//! Answers of the broker, as JSON.
 
 use postroad_model::{QueueDescription, Reserved};
 use serde_json::{Value, json};
@@ -40,6 +40,11 @@ pub fn messages(messages: Vec<Value>) -> Value {
     json!({ "messages": messages })
 }
 
+/// How far each subscriber is with a message.
+pub fn push_statuses(subscribers: Vec<Value>) -> Value {
+    json!({ "subscribers": subscribers })
+}
+
 /// Names of queues.
 pub fn names<'n>(names: impl Iterator<Item = &'n str>) -> Value {
     let queues: Vec<Value> = names.map(|name| json!({ "name": name })).collect();
@@ -53,15 +58,18 @@ pub fn queue_settings(project: &str, name: &str, settings: &Settings) -> Value {
         "name": name,
         "message_timeout": settings.message_timeout_s,
         "message_expiration": settings.message_expiration_s,
-        "type": "pull",
+        "type": settings.kind(),
     });
+    if let Some(push) = &settings.push {
+        queue["push"] = push.shown();
+    }
     if let Some((dead, max)) = &settings.dead_letter {
         queue["dead_letter"] = json!({ "queue_name": dead, "max_reservations": max });
     }
     json!({ "queue": queue })
 }
 
-/// A queue with what it holds.
+/// A queue with the number of its messages.
 pub fn queue_info(project: &str, name: &str, about: &QueueDescription) -> Value {
     let mut answer = queue_settings(project, name, &Settings::of(about.options.as_ref()));
     answer["queue"]["size"] = json!(about.length);

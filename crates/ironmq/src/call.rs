@@ -1,12 +1,15 @@
 //! Calls: requests as operations.
 
+use std::collections::BTreeMap;
+
 use postroad_model::LeaseId;
 use serde_json::Value;
 
 use crate::fields::Fields;
 use crate::id::lease;
+use crate::push::{headers, subscribers};
 use crate::settings::{EXPIRATION_S, TIMEOUT_S_MAX};
-use crate::{ApiError, MessageId, Settings};
+use crate::{ApiError, MessageId, Settings, SubscriberChange};
 
 /// Messages in one post, at most: the API promises 100.
 const POSTED_MAX: usize = 1000;
@@ -19,7 +22,7 @@ const PER_PAGE: (u64, u64) = (100, 30);
 /// Messages that one delete names, at most.
 const DELETED_MAX: usize = 1000;
 
-/// What of a request matters.
+/// The parts of a request that matter.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'r> {
     /// The method, as the header `X-HTTP-Method-Override` has it if there is one.
@@ -37,7 +40,7 @@ pub struct Request<'r> {
 pub struct Call {
     /// The project.
     pub project: String,
-    /// What is to be done.
+    /// The operation.
     pub operation: Operation,
 }
 
@@ -48,19 +51,32 @@ pub struct NewMessage {
     pub body: String,
     /// Seconds until it may be reserved.
     pub delay_s: u64,
+    /// Headers of the requests that push it.
+    pub push_headers: BTreeMap<String, String>,
 }
 
-/// What is to be done.
+/// A message that is to be deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deleted {
+    /// Which.
+    pub id: MessageId,
+    /// By whom it is reserved.
+    pub reservation: Option<LeaseId>,
+    /// Of a push queue: which subscriber is done with it.
+    pub subscriber: Option<String>,
+}
+
+/// An operation on queues or messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "fields are named as the API names them")]
 pub enum Operation {
     /// Names of queues.
     List { prefix: String, previous: String, per_page: u32 },
-    /// Make a queue, or set it anew; `change` says what the request sets.
+    /// Make a queue, or change its settings.
     Create { queue: String, change: Change },
     /// Set a queue that is there.
     Update { queue: String, change: Change },
-    /// What a queue is like.
+    /// Settings and counts of a queue.
     Info { queue: String },
     /// End a queue with all that it holds.
     DeleteQueue { queue: String },
@@ -70,21 +86,25 @@ pub enum Operation {
     Webhook { queue: String },
     /// Reserve messages.
     Reserve { queue: String, n: u32, timeout_s: Option<u64>, wait_s: u64, delete: bool },
-    /// Look at what is not reserved.
+    /// Look at messages that are not reserved.
     Peek { queue: String, n: u32 },
     /// Look at one message.
     Get { queue: String, id: MessageId },
     /// Delete messages, all or none.
-    Delete { queue: String, ids: Vec<(MessageId, Option<LeaseId>)> },
+    Delete { queue: String, messages: Vec<Deleted> },
     /// Delete all messages.
     Clear { queue: String },
     /// Make a reservation last longer.
     Touch { queue: String, id: MessageId, reservation: LeaseId, timeout_s: Option<u64> },
+    /// Change the subscribers of a push queue.
+    Subscribe { queue: String, change: SubscriberChange },
+    /// How far the subscribers of a push queue are with a message.
+    PushStatus { queue: String, id: MessageId },
     /// Give a message back.
     Release { queue: String, id: MessageId, reservation: LeaseId, delay_s: u64 },
 }
 
-/// Settings that a request changes: kept as it came, for it changes what is there.
+/// Settings that a request changes: kept as it came, for it changes the settings that are there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change(Value);
 
@@ -92,18 +112,18 @@ impl Change {
     fn parse(body: &[u8]) -> Result<Change, ApiError> {
         let mut fields = Fields::parse(body)?;
         let change = Change(fields.take("queue").unwrap_or_else(|| Value::Object(serde_json::Map::new())));
-        // What makes no sense is refused before anything is looked up.
-        change.apply(Settings::default())?;
+        // Nonsense is refused before anything is looked up.
+        change.apply(Settings::default(), true)?;
         Ok(change)
     }
 
-    /// The settings after the change.
+    /// The settings after the change; `is_new`: no settings were made yet.
     ///
     /// # Errors
     /// A setting makes no sense.
-    pub fn apply(&self, mut settings: Settings) -> Result<Settings, ApiError> {
+    pub fn apply(&self, mut settings: Settings, is_new: bool) -> Result<Settings, ApiError> {
         let mut fields = Fields::of(self.0.clone(), "queue")?;
-        settings.update(&mut fields)?;
+        settings.update(&mut fields, is_new)?;
         Ok(settings)
     }
 }
@@ -145,6 +165,11 @@ fn of_queue(request: &Request<'_>, queue: String, rest: &[&str]) -> Result<Opera
         ["reservations"] => {
             only(request, &["POST"])?;
             reserve(request, queue)
+        }
+        ["subscribers"] => subscribe(request, queue),
+        ["messages", id, "subscribers"] => {
+            only(request, &["GET"])?;
+            Ok(Operation::PushStatus { queue, id: message_id(id)? })
         }
         ["messages", id] => about_message(request, queue, message_id(id)?),
         ["messages", id, "touch"] => {
@@ -190,8 +215,8 @@ fn about_message(request: &Request<'_>, queue: String, id: MessageId) -> Result<
         return Ok(Operation::Get { queue, id });
     }
     let mut fields = Fields::parse(request.body)?;
-    let reservation = fields.id("reservation_id")?.map(|text| lease(&text)).transpose()?;
-    Ok(Operation::Delete { queue, ids: vec![(id, reservation)] })
+    let message = deleted(id, &mut fields)?;
+    Ok(Operation::Delete { queue, messages: vec![message] })
 }
 
 fn post(request: &Request<'_>, queue: String) -> Result<Operation, ApiError> {
@@ -205,7 +230,8 @@ fn post(request: &Request<'_>, queue: String) -> Result<Operation, ApiError> {
         let body = fields.text("body")?;
         let body = body.ok_or_else(|| ApiError::bad("each of messages has a body, which is a string"))?;
         let delay_s = fields.number("delay", 0, EXPIRATION_S)?.unwrap_or(0);
-        Ok(NewMessage { body, delay_s })
+        let push_headers = headers(&mut fields, "push_headers")?;
+        Ok(NewMessage { body, delay_s, push_headers })
     };
     let messages: Result<Vec<NewMessage>, ApiError> = items.into_iter().map(message).collect();
     Ok(Operation::Post { queue, messages: messages? })
@@ -214,7 +240,7 @@ fn post(request: &Request<'_>, queue: String) -> Result<Operation, ApiError> {
 fn reserve(request: &Request<'_>, queue: String) -> Result<Operation, ApiError> {
     let mut fields = Fields::parse(request.body)?;
     let n = fields.number("n", 1, RESERVED_MAX)?.unwrap_or(1) as u32;
-    // Clients send 0 for what they do not set.
+    // Clients send 0 for a value that they do not set.
     let timeout_s = fields.number("timeout", 0, TIMEOUT_S_MAX)?.filter(|timeout| *timeout != 0);
     let wait_s = fields.number("wait", 0, WAIT_S_MAX)?.unwrap_or(0);
     let delete = fields.boolean("delete")?;
@@ -229,15 +255,42 @@ fn delete(request: &Request<'_>, queue: String) -> Result<Operation, ApiError> {
     }
     let one = |item: Value| {
         if let Value::String(id) = &item {
-            return Ok((message_id(id)?, None));
+            return Ok(Deleted { id: message_id(id)?, reservation: None, subscriber: None });
         }
         let mut fields = Fields::of(item, "each of ids")?;
         let id = fields.id("id")?.ok_or_else(|| ApiError::bad("each of ids has an id"))?;
-        let reservation = fields.id("reservation_id")?.map(|text| lease(&text)).transpose()?;
-        Ok((message_id(&id)?, reservation))
+        deleted(message_id(&id)?, &mut fields)
     };
-    let ids: Result<Vec<_>, ApiError> = items.into_iter().map(one).collect();
-    Ok(Operation::Delete { queue, ids: ids? })
+    let messages: Result<Vec<_>, ApiError> = items.into_iter().map(one).collect();
+    Ok(Operation::Delete { queue, messages: messages? })
+}
+
+fn deleted(id: MessageId, fields: &mut Fields) -> Result<Deleted, ApiError> {
+    let reservation = fields.id("reservation_id")?.map(|text| lease(&text)).transpose()?;
+    let subscriber = fields.text("subscriber_name")?.filter(|name| !name.is_empty());
+    Ok(Deleted { id, reservation, subscriber })
+}
+
+fn subscribe(request: &Request<'_>, queue: String) -> Result<Operation, ApiError> {
+    let method = only(request, &["POST", "PUT", "DELETE"])?;
+    let mut fields = Fields::parse(request.body)?;
+    let items = fields.list("subscribers")?;
+    let items = items.ok_or_else(|| ApiError::bad("subscribers is missing: a list of name and url"))?;
+    let change = match method {
+        "POST" => SubscriberChange::Add(subscribers(items)?),
+        "PUT" => SubscriberChange::Replace(subscribers(items)?),
+        _ => {
+            let name = |item| match item {
+                Value::String(name) => Ok(name),
+                other => {
+                    let name = Fields::of(other, "each of subscribers")?.text("name")?;
+                    name.ok_or_else(|| ApiError::bad("each of subscribers has a name"))
+                }
+            };
+            SubscriberChange::Remove(items.into_iter().map(name).collect::<Result<_, _>>()?)
+        }
+    };
+    Ok(Operation::Subscribe { queue, change })
 }
 
 fn reservation(fields: &mut Fields) -> Result<LeaseId, ApiError> {
@@ -314,7 +367,9 @@ mod tests {
             format!("/q/messages/{id}"),
             format!("{{\"ids\":[{{\"id\":\"{id}\",\"reservation_id\":\"9\"}}]}}"),
         );
-        let messages = vec![NewMessage { body: "b".into(), delay_s: 3 }];
+        let push_headers = BTreeMap::new();
+        let messages = vec![NewMessage { body: "b".into(), delay_s: 3, push_headers }];
+        let deleted = |reservation| vec![Deleted { id, reservation, subscriber: None }];
         for (case, method, target, body, want) in [
             (
                 "list",
@@ -340,13 +395,13 @@ mod tests {
             ),
             ("peek", "GET", "/q/messages?n=3", "{}", Operation::Peek { queue: queue(), n: 3 }),
             ("get", "GET", &at, "", Operation::Get { queue: queue(), id }),
-            ("delete", "DELETE", &at, "{}", Operation::Delete { queue: queue(), ids: vec![(id, None)] }),
+            ("delete", "DELETE", &at, "{}", Operation::Delete { queue: queue(), messages: deleted(None) }),
             (
                 "delete many",
                 "DELETE",
                 "/q/messages",
                 &of,
-                Operation::Delete { queue: queue(), ids: vec![(id, Some(LeaseId(9)))] },
+                Operation::Delete { queue: queue(), messages: deleted(Some(LeaseId(9))) },
             ),
             ("clear", "DELETE", "/q/messages", "{}", Operation::Clear { queue: queue() }),
             (
@@ -405,7 +460,24 @@ mod tests {
             ("a method", "PUT", "/q/messages", "", 405, "GET, POST, DELETE"),
             ("a path", "GET", "/q/letters", "", 404, "Not found"),
             ("percent", "GET", "/%zz", "", 400, "percent-encoded"),
-            ("push", "PUT", "/q", r#"{"queue":{"type":"multicast"}}"#, 400, "only pull"),
+            ("a type", "PUT", "/q", r#"{"queue":{"type":"x"}}"#, 400, "pull, multicast or unicast"),
+            ("no url", "POST", "/q/subscribers", r#"{"subscribers":[{"name":"a"}]}"#, 400, "url"),
+            (
+                "an own header",
+                "PUT",
+                "/q/subscribers",
+                r#"{"subscribers":[{"name":"a","url":"http://h","headers":{"Iron-Message-Id":"1"}}]}"#,
+                400,
+                "set by the broker",
+            ),
+            (
+                "another scheme",
+                "POST",
+                "/q/subscribers",
+                r#"{"subscribers":[{"name":"a","url":"ftp://h"}]}"#,
+                400,
+                "http://",
+            ),
         ] {
             let error = parse(method, target, body).expect_err(case);
             assert_eq!(error.status, status, "case: {case}: {}", error.msg);

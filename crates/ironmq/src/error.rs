@@ -7,7 +7,7 @@ use postroad_model::{Refusal, Stale};
 pub struct ApiError {
     /// The HTTP status.
     pub status: u16,
-    /// What is wrong, and what would be right.
+    /// The mistake, and the right form.
     pub msg: String,
 }
 
@@ -27,12 +27,17 @@ impl ApiError {
         ApiError { status: 404, msg: "Message not found".to_owned() }
     }
 
+    /// Only push queues have subscribers.
+    pub fn no_push_queue() -> ApiError {
+        ApiError::bad("a pull queue has no subscribers: its type is to be multicast or unicast")
+    }
+
     /// No such path.
     pub fn no_such_path(path: &str) -> ApiError {
         ApiError { status: 404, msg: format!("Not found: {path}") }
     }
 
-    /// What the core refused.
+    /// A refusal of the core.
     pub fn of_refusal(refusal: &Refusal) -> ApiError {
         let status = match refusal {
             Refusal::NoSuchQueue(_) | Refusal::NoSuchDestination(_) => return ApiError::queue_not_found(),

@@ -7,7 +7,7 @@ use crate::ApiError;
 /// A message of a queue: unique in the broker, across restarts.
 ///
 /// Written as one decimal number, the queue above and the entry in the lower 64 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId {
     /// The queue.
     pub queue: QueueId,

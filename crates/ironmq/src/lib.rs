@@ -1,6 +1,6 @@
 //! IronMQ room: the HTTP API of IronMQ v3, without HTTP. See docs/protocols/ironmq.md.
 //!
-//! In: method, path, query and body of a request. Out: an [`Operation`] on a queue; and what the broker answers becomes JSON.
+//! In: method, path, query and body of a request. Out: an [`Operation`] on a queue; and the broker's answers become JSON.
 //! Never here: sockets, HTTP framing, clocks, waiting, the state of queues.
 //!
 //! Start at [`Call::parse`].
@@ -10,10 +10,13 @@ mod call;
 mod error;
 mod fields;
 mod id;
+pub mod push;
 mod settings;
 
-pub use answer::{ids_posted, message, messages, msg, names, queue_info, queue_settings, touched};
-pub use call::{Call, Change, NewMessage, Operation, Request};
+pub use answer::{
+    ids_posted, message, messages, msg, names, push_statuses, queue_info, queue_settings, touched,
+};
+pub use call::{Call, Change, Deleted, NewMessage, Operation, Request};
 pub use error::ApiError;
 pub use id::{MessageId, queue_name};
-pub use settings::Settings;
+pub use settings::{Settings, SubscriberChange};

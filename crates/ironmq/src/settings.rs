@@ -1,12 +1,13 @@
-//! Settings of a queue: what clients set, and what the broker keeps with it.
+//! Settings of a queue, as clients set them and as the broker keeps them.
 
 use bytes::Bytes;
 use postroad_model::QueueOptions;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::ApiError;
 use crate::fields::Fields;
 use crate::id::queue_name;
+use crate::push::{self, PushKind, PushSettings, Subscriber};
 
 /// Seconds that a reservation lasts by default.
 const MESSAGE_TIMEOUT_S: u64 = 60;
@@ -16,10 +17,23 @@ pub(crate) const TIMEOUT_S_MAX: u64 = 86_400;
 pub(crate) const EXPIRATION_S: u64 = 604_800;
 /// Seconds that a message may live.
 const EXPIRATION_S_MAX: u64 = 2_592_000;
+/// All settings of a queue, with its subscribers, at most.
+const DOCUMENT_BYTES_MAX: usize = 64 << 10;
 /// Reservations before a message is dead, by default.
 const RESERVATIONS: u64 = 10;
 
-/// Settings of a pull queue.
+/// A change of the subscribers of a push queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SubscriberChange {
+    /// Adds these, in place of those of the same names.
+    Add(Vec<Subscriber>),
+    /// These are all.
+    Replace(Vec<Subscriber>),
+    /// Removes those with these names.
+    Remove(Vec<String>),
+}
+
+/// Settings of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Seconds that a reservation lasts.
@@ -28,6 +42,8 @@ pub struct Settings {
     pub message_expiration_s: u64,
     /// The queue of dead messages, and the reservations before one is dead.
     pub dead_letter: Option<(String, u64)>,
+    /// Whom it pushes to; `None` for a pull queue.
+    pub push: Option<PushSettings>,
 }
 
 impl Default for Settings {
@@ -36,23 +52,47 @@ impl Default for Settings {
             message_timeout_s: MESSAGE_TIMEOUT_S,
             message_expiration_s: EXPIRATION_S,
             dead_letter: None,
+            push: None,
         }
     }
 }
 
 impl Settings {
-    /// Takes over what a request sets, and leaves the rest.
-    pub(crate) fn update(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
-        if let Some(kind) = fields.text("type")?.filter(|kind| kind != "pull") {
-            return Err(ApiError {
-                status: 400,
-                msg: format!("queues of type {kind} are not supported: only pull"),
-            });
-        }
-        for name in ["push", "alerts"] {
-            if fields.take(name).is_some() {
-                return Err(ApiError { status: 400, msg: format!("{name} is not supported") });
+    /// The type of the queue, in the word of the API.
+    pub fn kind(&self) -> &'static str {
+        self.push.as_ref().map_or("pull", |push| push.kind.name())
+    }
+
+    /// Takes over the settings of a request, and leaves the rest. `is_new`: none were made yet, so
+    /// the type may be chosen.
+    pub(crate) fn update(&mut self, fields: &mut Fields, is_new: bool) -> Result<(), ApiError> {
+        let kind = fields.text("type")?.filter(|kind| !kind.is_empty());
+        let mut push = fields.object("push")?;
+        let kind = match kind.as_deref() {
+            None if is_new && push.is_some() => Some(PushKind::Multicast),
+            None => self.push.as_ref().map(|push| push.kind),
+            Some("pull") => None,
+            Some("multicast") => Some(PushKind::Multicast),
+            Some("unicast") => Some(PushKind::Unicast),
+            Some(other) => {
+                let msg = format!("type is to be pull, multicast or unicast, and is {other}");
+                return Err(ApiError::bad(msg));
             }
+        };
+        if kind != self.push.as_ref().map(|push| push.kind) {
+            if !is_new {
+                let msg = format!("the type of a queue cannot be changed: it is {}", self.kind());
+                return Err(ApiError::bad(msg));
+            }
+            self.push = kind.map(PushSettings::new);
+        }
+        match (&mut self.push, &mut push) {
+            (Some(settings), Some(push)) => settings.update(push)?,
+            (None, Some(_)) => return Err(ApiError::no_push_queue()),
+            (_, None) => {}
+        }
+        if fields.take("alerts").is_some() {
+            return Err(ApiError { status: 400, msg: "alerts is not supported".to_owned() });
         }
         if let Some(timeout) = fields.number("message_timeout", 1, TIMEOUT_S_MAX)? {
             self.message_timeout_s = timeout;
@@ -69,37 +109,79 @@ impl Settings {
             // An empty name switches it off.
             self.dead_letter = (!name.is_empty()).then_some((name, reservations));
         }
+        if self.push.is_some() && self.dead_letter.is_some() {
+            return Err(ApiError::bad("a push queue has no dead_letter queue: use push.error_queue"));
+        }
         Ok(())
     }
 
-    /// What the broker keeps with a queue of this project.
+    /// Changes who is subscribed.
     ///
     /// # Errors
-    /// The name of the queue of dead messages cannot be one.
+    /// It is a pull queue, or would have too many.
+    pub fn subscribe(&mut self, change: &SubscriberChange) -> Result<(), ApiError> {
+        let settings = self.push.as_mut().ok_or_else(ApiError::no_push_queue)?;
+        match change {
+            SubscriberChange::Add(more) => push::add(&mut settings.subscribers, more.clone())?,
+            SubscriberChange::Replace(all) => settings.subscribers.clone_from(all),
+            SubscriberChange::Remove(names) => {
+                settings.subscribers.retain(|subscriber| !names.contains(&subscriber.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The options that the broker keeps with a queue of this project.
+    ///
+    /// # Errors
+    /// The name of the queue of dead messages cannot be one, or there is too much.
     pub fn options(&self, project: &str) -> Result<QueueOptions, ApiError> {
         let (dead_letters, deliveries_max) = match &self.dead_letter {
             Some((name, max)) => (Some(queue_name(project, name)?.into()), *max as u32),
             None => (None, 0),
         };
         let dead = self.dead_letter.as_ref().map(|(name, _)| name);
-        let document = json!({
+        let mut document = json!({
             "message_timeout": self.message_timeout_s,
             "message_expiration": self.message_expiration_s,
             "dead_letter": dead,
         });
-        Ok(QueueOptions { deliveries_max, dead_letters, document: Bytes::from(document.to_string()) })
+        if let Some(push) = &self.push {
+            document["type"] = json!(push.kind.name());
+            document["push"] = push.shown();
+            document["project"] = json!(project);
+        }
+        let document = document.to_string();
+        if DOCUMENT_BYTES_MAX < document.len() {
+            let msg = format!("the settings of a queue take at most {DOCUMENT_BYTES_MAX} bytes in all");
+            return Err(ApiError::bad(msg));
+        }
+        Ok(QueueOptions { deliveries_max, dead_letters, document: Bytes::from(document) })
     }
 
-    /// What the broker has kept.
+    /// The settings in the options of a queue.
     pub fn of(options: Option<&QueueOptions>) -> Settings {
         let mut settings = Settings::default();
         let Some(options) = options else { return settings };
-        let document: serde_json::Value = serde_json::from_slice(&options.document).unwrap_or_default();
+        let document: Value = serde_json::from_slice(&options.document).unwrap_or_default();
         let number = |name: &str, otherwise| document[name].as_u64().unwrap_or(otherwise);
         settings.message_timeout_s = number("message_timeout", MESSAGE_TIMEOUT_S);
         settings.message_expiration_s = number("message_expiration", EXPIRATION_S);
         let dead = document["dead_letter"].as_str();
         settings.dead_letter = dead.map(|name| (name.to_owned(), u64::from(options.deliveries_max)));
+        if let Value::Object(_) = &document["push"] {
+            let pushing = json!({ "type": document["type"], "push": document["push"] });
+            // Written by this file: it can be read.
+            if let Ok(mut fields) = Fields::of(pushing, "the document of a queue") {
+                let _ = settings.update(&mut fields, true);
+            }
+        }
         settings
+    }
+
+    /// The project of a push queue, as the broker has kept it.
+    pub fn project_of(options: &QueueOptions) -> Option<String> {
+        let document: Value = serde_json::from_slice(&options.document).ok()?;
+        document["project"].as_str().map(str::to_owned)
     }
 }

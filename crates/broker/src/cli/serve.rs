@@ -26,8 +26,8 @@ use crate::cli::stores;
 use crate::config::{Bridge, Config, Shares};
 use crate::control;
 use crate::runtime::{
-    Everybody, HttpSocket, LinkBoard, NewSocket, Runtime, RuntimeOptions, Service, TenantKeys, broker_id,
-    keep_linked, now_ms, read_portable,
+    Everybody, HttpSocket, LinkBoard, NewSocket, PushOptions, Runtime, RuntimeOptions, Service, TenantKeys,
+    broker_id, keep_linked, now_ms, read_portable,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
@@ -72,7 +72,8 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     let partitions = stores.placement.partitions;
     let broker_id = broker_id::read_or_make(&config.data, &config.broker_name)?;
     let openwire = openwire_options(config, (partitions, broker_id), listeners.address(Service::OpenWire)?);
-    let options = runtime_options(config, &openwire, keys);
+    let push = config.push.options(&format!("http://{}", http.address()?))?;
+    let options = runtime_options(config, &openwire, keys, push);
     let amqp = amqp_options(config, partitions);
     let bridges = config.bridges()?;
     let dials: Vec<DialOptions> = bridges.iter().map(|bridge| bridge.dial.clone()).collect();
@@ -126,7 +127,12 @@ fn totals(everybody: Everybody) -> Totals {
     })
 }
 
-fn runtime_options(config: &Config, openwire: &OpenWireOptions, keys: TenantKeys) -> RuntimeOptions {
+fn runtime_options(
+    config: &Config,
+    openwire: &OpenWireOptions,
+    keys: TenantKeys,
+    push: PushOptions,
+) -> RuntimeOptions {
     RuntimeOptions {
         broker_name: openwire.broker_name.clone(),
         broker_id: openwire.broker_id.clone(),
@@ -136,6 +142,7 @@ fn runtime_options(config: &Config, openwire: &OpenWireOptions, keys: TenantKeys
         outstanding_bytes_max: Shares::of(config.memory_bytes).outstanding,
         sync_within: Duration::from_millis(config.store.main.async_sync_ms),
         keys: Arc::new(keys),
+        push,
     }
 }
 

@@ -25,7 +25,7 @@ mod wreck;
 pub use dialler::keep_linked;
 pub use figures::Everybody;
 pub use filler::Filler;
-pub use http::HttpSocket;
+pub use http::{HttpSocket, Network, Networks, PushOptions};
 pub use journal::NamedDoor;
 pub use layout::{LAYOUT_FILE, Layout};
 pub use links::LinkBoard;

@@ -22,7 +22,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::dialler::LinkNews;
 use crate::runtime::figures::{CoreFigures, Everybody, QUESTIONS_MAX, Question};
-use crate::runtime::http::{self, HttpSocket};
+use crate::runtime::http::{self, HttpSocket, PushOptions, PushPart};
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
 use crate::runtime::links::LinkBoard;
 use crate::runtime::orders::Orders;
@@ -63,6 +63,8 @@ pub struct RuntimeOptions {
     pub outstanding_bytes_max: u64,
     /// What tenants' messages are encrypted with.
     pub keys: Arc<TenantKeys>,
+    /// To which endpoints messages are pushed.
+    pub push: PushOptions,
 }
 
 impl RuntimeOptions {
@@ -175,6 +177,7 @@ struct CoreParts {
     links: Links,
     sockets: mpsc::Receiver<NewSocket>,
     http: mpsc::Receiver<HttpSocket>,
+    push: PushPart,
     wake: Arc<Notify>,
     stop: Arc<Stop>,
     policies: watch::Receiver<Arc<Policies>>,
@@ -210,15 +213,15 @@ impl Runtime {
             start_journals(stores, &wakers, &stop_journal, options.sync_within)?;
 
         let shares = dealt(partitions, count);
-        let (mut sockets, mut http) = (Vec::new(), Vec::new());
-        let (mut cores, mut questions) = (Vec::new(), Vec::new());
+        let (mut sockets, mut http, mut cores, mut questions) = (vec![], vec![], vec![], vec![]);
         // The partitions of the store know their first policies; only later ones are looked at.
         let (policies, _) = watch::channel(Arc::default());
         let (clients, newcomers) = Clients::over(count);
         let rings = core_rings(&wakers);
         let ((begun, begins), board) = (std::sync::mpsc::channel(), LinkBoard::default());
-        let shares = shares.into_iter().zip(rings).zip(links).zip(newcomers).enumerate();
-        for (index, (((partitions, (to_cores, from_cores)), logs), newcomers)) in shares {
+        let push = http::push_parts(count, &options.push);
+        let shares = shares.into_iter().zip(rings).zip(links).zip(newcomers).zip(push).enumerate();
+        for (index, ((((partitions, (to_cores, from_cores)), logs), newcomers), push)) in shares {
             let (sender, receiver) = mpsc::channel(NEW_SOCKETS_MAX);
             sockets.push(sender);
             let (sender, http_sockets) = mpsc::channel(NEW_SOCKETS_MAX);
@@ -232,6 +235,7 @@ impl Runtime {
                 links,
                 sockets: receiver,
                 http: http_sockets,
+                push,
                 wake: wakers[index].clone(),
                 stop: stop_cores.clone(),
                 policies: policies.subscribe(),
@@ -243,9 +247,8 @@ impl Runtime {
                 outstanding_bytes_max: options.outstanding_bytes_max / count as u64,
                 begun: begun.clone(),
             };
-            let make = make.clone();
+            let (make, places) = (make.clone(), places.clone());
             let thread = std::thread::Builder::new().name(format!("core-{index}"));
-            let places = places.clone();
             cores.push(thread.spawn(move || run_core(parts, places, make))?);
         }
         drop(begun);
@@ -445,6 +448,7 @@ fn run_core(
         links,
         sockets,
         http,
+        push,
         wake,
         stop,
         policies,
@@ -467,7 +471,10 @@ fn run_core(
         core.borrow_mut().flush();
         let closing = Rc::new(Closing::default());
         tokio::task::spawn_local(admit_clients(handle.of_clients(), newcomers, closing.clone()));
-        tokio::task::spawn_local(http::welcome(handle.clone(), http, closing.word.clone()));
+        tokio::task::spawn_local(http::welcome(handle.clone(), push.hub, http, closing.word.clone()));
+        if let Some(pusher) = push.pusher {
+            tokio::task::spawn_local(http::drive(handle.clone(), pusher, closing.word.clone()));
+        }
         tokio::task::spawn_local(welcome(handle, sockets, closing.clone(), make));
         tokio::task::spawn_local(follow(core.clone(), policies, wake.clone()));
         tokio::task::spawn_local(say(core.clone(), questions));

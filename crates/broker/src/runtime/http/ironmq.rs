@@ -1,12 +1,14 @@
 //! IronMQ's operations on the broker's queues.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use postroad_ironmq::push::{Acknowledged, of_webhook};
 use postroad_ironmq::{
-    ApiError, Call, Change, MessageId, NewMessage, Operation, Settings, ids_posted, message, messages, msg,
-    names, queue_info, queue_name, queue_settings, touched,
+    ApiError, Call, Deleted, MessageId, NewMessage, Operation, Settings, ids_posted, message, messages, msg,
+    names, push_statuses, queue_info, queue_name, queue_settings, touched,
 };
 use postroad_model::{
     Destination, Event, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, LeaseId, Post,
@@ -15,46 +17,35 @@ use postroad_model::{
 use serde_json::Value;
 
 use super::client::{Answered, FrontClient};
+use super::push::{PushHub, ToPusher};
 use super::stored::{body_of, stored};
 
 /// What a call is answered: a status and a body.
 pub type Done = Result<(u16, Value), ApiError>;
 
-/// Carries out a call; `body` is that of the request.
-pub async fn carry_out(client: &FrontClient, call: Call, body: &Bytes) -> Done {
+/// Carries out a call; `headers` and `body` are those of the request.
+pub async fn carry_out(
+    (client, hub): (&FrontClient, &PushHub),
+    call: Call,
+    headers: &hyper::HeaderMap,
+    body: &Bytes,
+) -> Done {
     let project = &call.project;
     let named = |queue: &str| queue_name(project, queue).map(|name| Destination::queue(&name));
     match call.operation {
-        Operation::List { prefix, previous, per_page } => {
-            list(client, project, &prefix, &previous, per_page).await
-        }
-        Operation::Info { queue } => {
-            let about = describe(client, &named(&queue)?).await?;
-            Ok((200, queue_info(project, &queue, &about)))
-        }
-        Operation::Create { queue, change } => configure(client, project, &queue, &change, true).await,
-        Operation::Update { queue, change } => configure(client, project, &queue, &change, false).await,
-        Operation::DeleteQueue { queue } => {
-            let destination = named(&queue)?;
-            describe(client, &destination).await?;
-            let event = |connection, ticket| Event::Delete { destination, connection, ticket };
-            client.ask(event).await.map_err(|refusal| ApiError::of_refusal(&refusal))?;
-            Ok((200, msg("Deleted")))
-        }
         Operation::Post { queue, messages } => post(client, named(&queue)?, messages).await,
         Operation::Webhook { queue } => {
             let to = named(&queue)?;
-            post_bodies(client, to, vec![(body.clone(), 0)]).await
+            let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+            let push_headers = of_webhook(headers)?;
+            post_bodies(client, to, vec![(body.clone(), 0, kept(&push_headers))]).await
         }
         Operation::Reserve { queue, n, timeout_s, wait_s, delete } => {
             let queue = named(&queue)?;
             let take = match (delete, timeout_s) {
                 (true, _) => Take::Delete,
                 (false, Some(timeout_s)) => Take::Lease { lasts_ms: timeout_s * 1000 },
-                (false, None) => {
-                    let settings = Settings::of(describe(client, &queue).await?.options.as_ref());
-                    Take::Lease { lasts_ms: settings.message_timeout_s * 1000 }
-                }
+                (false, None) => Take::Lease { lasts_ms: timeout_ms(client, &queue, None).await? },
             };
             Ok((200, messages(reserve(client, queue, n, wait_s * 1000, take).await?)))
         }
@@ -62,9 +53,8 @@ pub async fn carry_out(client: &FrontClient, call: Call, body: &Bytes) -> Done {
             Ok((200, messages(reserve(client, named(&queue)?, n, 0, Take::Peek).await?)))
         }
         Operation::Get { queue, id } => get(client, named(&queue)?, id).await,
-        Operation::Delete { queue, ids } => {
-            let action = HandleAction::Delete { even_expired: false };
-            handle(client, named(&queue)?, ids, action).await?;
+        Operation::Delete { queue, messages } => {
+            delete((client, hub), named(&queue)?, messages).await?;
             Ok((200, msg("Deleted")))
         }
         Operation::Clear { queue } => {
@@ -74,20 +64,73 @@ pub async fn carry_out(client: &FrontClient, call: Call, body: &Bytes) -> Done {
         }
         Operation::Touch { queue, id, reservation, timeout_s } => {
             let queue = named(&queue)?;
-            let timeout_s = match timeout_s {
-                Some(timeout_s) => timeout_s,
-                None => Settings::of(describe(client, &queue).await?.options.as_ref()).message_timeout_s,
-            };
-            let action = HandleAction::Extend { lasts_ms: timeout_s * 1000 };
+            let lasts_ms = timeout_ms(client, &queue, timeout_s).await?;
+            let action = HandleAction::Extend { lasts_ms };
             handle(client, queue, vec![(id, Some(reservation))], action).await?;
             Ok((200, touched(&reservation.0.to_string())))
         }
         Operation::Release { queue, id, reservation, delay_s } => {
+            let queue = named(&queue)?;
+            describe(client, &queue).await?;
             let action = HandleAction::Release { delay_ms: delay_s * 1000 };
-            handle(client, named(&queue)?, vec![(id, Some(reservation))], action).await?;
+            handle(client, queue, vec![(id, Some(reservation))], action).await?;
             Ok((200, msg("Released")))
         }
+        operation => about_queues((client, hub), project, operation).await,
     }
+}
+
+/// Carries out a call about queues themselves.
+async fn about_queues((client, hub): (&FrontClient, &PushHub), project: &str, operation: Operation) -> Done {
+    let named = |queue: &str| queue_name(project, queue).map(|name| Destination::queue(&name));
+    match operation {
+        Operation::List { prefix, previous, per_page } => {
+            list(client, project, &prefix, &previous, per_page).await
+        }
+        Operation::Info { queue } => {
+            let about = describe(client, &named(&queue)?).await?;
+            Ok((200, queue_info(project, &queue, &about)))
+        }
+        Operation::Create { queue, change } => {
+            let change = |settings, is_new| change.apply(settings, is_new);
+            let settings = configure((client, hub), project, &queue, change, true).await?;
+            Ok((200, queue_settings(project, &queue, &settings)))
+        }
+        Operation::Update { queue, change } => {
+            // The type stays, even of a queue for which nothing was set yet.
+            let change = |settings, _| change.apply(settings, false);
+            let settings = configure((client, hub), project, &queue, change, false).await?;
+            Ok((200, queue_settings(project, &queue, &settings)))
+        }
+        Operation::Subscribe { queue, change } => {
+            let change = |mut settings: Settings, _| settings.subscribe(&change).map(|()| settings);
+            configure((client, hub), project, &queue, change, false).await?;
+            Ok((200, msg("Updated")))
+        }
+        Operation::PushStatus { queue, id } => push_status((client, hub), &named(&queue)?, id).await,
+        Operation::DeleteQueue { queue } => {
+            let destination = named(&queue)?;
+            let _changing = hub.changing(&destination.name).await;
+            describe(client, &destination).await?;
+            let queue = destination.name.clone();
+            let event = |connection, ticket| Event::Delete { destination, connection, ticket };
+            client.ask(event).await.map_err(|refusal| ApiError::of_refusal(&refusal))?;
+            hub.tell(ToPusher::Configured { queue, push: None }).await;
+            Ok((200, msg("Deleted")))
+        }
+        _ => Err(ApiError::bad("the request is about messages")),
+    }
+}
+
+/// How long a reservation lasts: as asked for, or as set for the queue.
+async fn timeout_ms(
+    client: &FrontClient,
+    queue: &Destination,
+    timeout_s: Option<u64>,
+) -> Result<u64, ApiError> {
+    let about = describe(client, queue).await?;
+    let set = || Settings::of(about.options.as_ref()).message_timeout_s;
+    Ok(timeout_s.unwrap_or_else(set) * 1000)
 }
 
 async fn ask(
@@ -132,35 +175,60 @@ async fn list(client: &FrontClient, project: &str, prefix: &str, previous: &str,
     Ok((200, names(found.iter().filter_map(|name| name.strip_prefix(&own)))))
 }
 
-async fn configure(client: &FrontClient, project: &str, name: &str, change: &Change, create: bool) -> Done {
+/// Changes the settings of a queue; one change at a time.
+async fn configure(
+    (client, hub): (&FrontClient, &PushHub),
+    project: &str,
+    name: &str,
+    change: impl FnOnce(Settings, bool) -> Result<Settings, ApiError>,
+    create: bool,
+) -> Result<Settings, ApiError> {
     let queue = Destination::queue(&queue_name(project, name)?);
-    let before = match describe(client, &queue).await {
-        Ok(about) => Settings::of(about.options.as_ref()),
-        Err(error) if create && error.status == 404 => Settings::default(),
+    let _changing = hub.changing(&queue.name).await;
+    let (before, is_new) = match describe(client, &queue).await {
+        Ok(about) => (Settings::of(about.options.as_ref()), about.options.is_none()),
+        Err(error) if create && error.status == 404 => (Settings::default(), true),
         Err(error) => return Err(error),
     };
-    let settings = change.apply(before)?;
-    let options = settings.options(project)?;
+    let settings = change(before, is_new)?;
+    let (options, name) = (settings.options(project)?, queue.name.clone());
     ask(client, |connection, ticket| LeaseEvent::Configure { queue, options, connection, ticket }).await?;
-    Ok((200, queue_settings(project, name, &settings)))
+    if let Some(push) = &settings.push {
+        let push = Some((project.to_owned(), push.clone()));
+        hub.tell(ToPusher::Configured { queue: name, push }).await;
+    }
+    Ok(settings)
 }
 
 async fn post(client: &FrontClient, to: Destination, messages: Vec<NewMessage>) -> Done {
-    let bodies = messages.into_iter().map(|message| (Bytes::from(message.body), message.delay_s)).collect();
-    post_bodies(client, to, bodies).await
+    let body = |message: NewMessage| {
+        let headers = kept(&message.push_headers);
+        (Bytes::from(message.body), message.delay_s, headers)
+    };
+    post_bodies(client, to, messages.into_iter().map(body).collect()).await
 }
 
-async fn post_bodies(client: &FrontClient, to: Destination, bodies: Vec<(Bytes, u64)>) -> Done {
+/// Headers for subscribers as they are kept with a message.
+fn kept(headers: &BTreeMap<String, String>) -> Option<String> {
+    (!headers.is_empty()).then(|| serde_json::json!(headers).to_string())
+}
+
+/// Sends bodies, each with its delay and its headers for subscribers.
+pub async fn post_bodies(
+    client: &FrontClient,
+    to: Destination,
+    bodies: Vec<(Bytes, u64, Option<String>)>,
+) -> Done {
     let settings = match describe(client, &to).await {
         Ok(about) => Settings::of(about.options.as_ref()),
         Err(error) if error.status == 404 => Settings::default(),
         Err(error) => return Err(error),
     };
     let (now_ms, count) = (wall_ms(), bodies.len() as u64);
-    let message = |(body, delay_s): (Bytes, u64)| {
+    let message = |(body, delay_s, headers): (Bytes, u64, Option<String>)| {
         let visible_at_ms = if delay_s == 0 { 0 } else { now_ms + delay_s * 1000 };
         let ends_ms = now_ms + (delay_s + settings.message_expiration_s) * 1000;
-        stored(body, now_ms, ends_ms, visible_at_ms)
+        stored(body, now_ms, (ends_ms, visible_at_ms), headers)
     };
     let messages = bodies.into_iter().map(message).collect();
     let answers =
@@ -172,6 +240,52 @@ async fn post_bodies(client: &FrontClient, to: Destination, bodies: Vec<(Bytes, 
     let (queue, first) = ids.ok_or_else(ApiError::queue_not_found)?;
     let tags = (first.0..).take(count as usize).map(postroad_model::EntryTag);
     Ok((201, ids_posted(tags.map(|tag| MessageId { queue, tag }))))
+}
+
+/// Deletes messages: all or none, unless subscribers of a push queue are done with them.
+async fn delete(
+    (client, hub): (&FrontClient, &PushHub),
+    queue: Destination,
+    messages: Vec<Deleted>,
+) -> Result<(), ApiError> {
+    let about = describe(client, &queue).await?;
+    let push = Settings::of(about.options.as_ref()).push;
+    let mut rest = Vec::with_capacity(messages.len());
+    for message in messages {
+        let handle = (message.id, message.reservation);
+        let Some(push) = &push else {
+            rest.push(handle);
+            continue;
+        };
+        let is_for_one = message.subscriber.is_some() && 1 < push.subscribers.len();
+        let queue = queue.name.clone();
+        match hub.ask(|answer| ToPusher::Acknowledge { queue, message, answer }).await?? {
+            Acknowledged::Done => {}
+            // The broker was started again since: other subscribers may not have it yet.
+            Acknowledged::NotHeld if is_for_one => return Err(ApiError::of_stale(Stale::Expired)),
+            Acknowledged::NotHeld => rest.push(handle),
+            Acknowledged::WrongReservation => return Err(ApiError::of_stale(Stale::Held)),
+            Acknowledged::NoSuchSubscriber => {
+                return Err(ApiError::bad("subscriber_name is none of this message's subscribers"));
+            }
+        }
+    }
+    if rest.is_empty() {
+        return Ok(());
+    }
+    handle(client, queue, rest, HandleAction::Delete { even_expired: false }).await
+}
+
+async fn push_status((client, hub): (&FrontClient, &PushHub), queue: &Destination, id: MessageId) -> Done {
+    let about = describe(client, queue).await?;
+    let push = Settings::of(about.options.as_ref()).push.ok_or_else(ApiError::no_push_queue)?;
+    let name = queue.name.clone();
+    if let Some(found) = hub.ask(|answer| ToPusher::Status { queue: name, id, answer }).await? {
+        return Ok((200, push_statuses(found)));
+    }
+    // It has not come to the driver yet.
+    get(client, queue.clone(), id).await?;
+    Ok((200, push_statuses(push.not_tried())))
 }
 
 async fn reserve(
@@ -209,7 +323,6 @@ async fn handle(
     entries: Vec<(MessageId, Option<LeaseId>)>,
     action: HandleAction,
 ) -> Result<(), ApiError> {
-    describe(client, &queue).await?;
     let handle = |(id, lease): (MessageId, _)| Handle { queue: id.queue, tag: id.tag, lease };
     let handles = entries.into_iter().map(handle).collect();
     let event = |connection, ticket| {
@@ -225,7 +338,8 @@ async fn handle(
     Ok(())
 }
 
-fn wall_ms() -> u64 {
+/// The time of day.
+pub fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -6,8 +6,10 @@
 
 mod client;
 mod ironmq;
+mod push;
 mod server;
 mod stored;
 mod tokens;
 
+pub use push::{Network, Networks, PushOptions, PushPart, drive, push_parts};
 pub use server::{HttpSocket, welcome};

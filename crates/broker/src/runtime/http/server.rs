@@ -22,6 +22,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::client::FrontClient;
 use super::ironmq;
+use super::push::PushHub;
 use super::tokens::Tokens;
 use crate::runtime::connection::CoreHandle;
 use crate::runtime::figures::Everybody;
@@ -59,15 +60,21 @@ struct Service {
     client: Rc<FrontClient>,
     tokens: Tokens,
     handle: CoreHandle,
+    hub: PushHub,
 }
 
 /// Serves each new connection in a task of its own, until `closing`.
-pub async fn welcome(handle: CoreHandle, mut sockets: mpsc::Receiver<HttpSocket>, closing: Rc<Notify>) {
+pub async fn welcome(
+    handle: CoreHandle,
+    hub: PushHub,
+    mut sockets: mpsc::Receiver<HttpSocket>,
+    closing: Rc<Notify>,
+) {
     let client = FrontClient::new(handle.clone());
     let runs = client.clone();
     let word = closing.clone();
     tokio::task::spawn_local(async move { runs.run(&word).await });
-    let service = Rc::new(Service { client, tokens: Tokens::default(), handle });
+    let service = Rc::new(Service { client, tokens: Tokens::default(), handle, hub });
     while let Some(HttpSocket { stream, peer, place, everybody, door, api }) = sockets.recv().await {
         let (service, closing) = (service.clone(), closing.clone());
         tokio::task::spawn_local(async move {
@@ -151,7 +158,7 @@ async fn queues(
     let overriding = head.headers.get("x-http-method-override").and_then(|method| method.to_str().ok());
     let method = overriding.unwrap_or(head.method.as_str());
     let call = Call::parse(&postroad_ironmq::Request { method, path: head.uri.path(), query, body: &body })?;
-    ironmq::carry_out(&service.client, call, &body).await
+    ironmq::carry_out((&service.client, &service.hub), call, &head.headers, &body).await
 }
 
 /// The token of a request: in its header, or in its query.

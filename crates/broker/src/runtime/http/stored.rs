@@ -3,12 +3,21 @@
 use bytes::Bytes;
 use data_encoding::BASE64;
 use postroad_amqp::portable::write_portable;
-use postroad_model::portable::{Body, Headers, Portable, Text};
+use postroad_model::portable::{Body, Headers, Portable, Text, Value};
 use postroad_model::{Encoding, Message, NORMAL_PRIORITY, Protocol};
 use postroad_node::read_portable;
 
-/// The message of a body, which ends and begins to be visible at these times; zero for never and at once.
-pub fn stored(body: Bytes, now_ms: u64, expires_at_ms: u64, visible_at_ms: u64) -> Message {
+/// The property in which headers for subscribers are kept, as JSON.
+const PUSH_HEADERS: &str = "IronPushHeaders";
+
+/// The message of a body, which ends and begins to be visible at these times; zero for never and at once. `push_headers` are those
+/// for subscribers, as JSON.
+pub fn stored(
+    body: Bytes,
+    now_ms: u64,
+    (expires_at_ms, visible_at_ms): (u64, u64),
+    push_headers: Option<String>,
+) -> Message {
     let body = match Text::from_utf8(body.clone()) {
         Some(text) => Body::Text(Some(text)),
         None => Body::Bytes(body),
@@ -20,7 +29,10 @@ pub fn stored(body: Bytes, now_ms: u64, expires_at_ms: u64, visible_at_ms: u64) 
         expires_at_ms: Some(signed(expires_at_ms)).filter(|ends| *ends != 0),
         ..Headers::default()
     };
-    let bytes = write_portable(&Portable { headers, body, ..Portable::default() });
+    let pushed =
+        push_headers.map(|headers| (Text::from(PUSH_HEADERS), Value::String(headers.as_str().into())));
+    let properties = pushed.into_iter().collect();
+    let bytes = write_portable(&Portable { headers, properties, body, ..Portable::default() });
     let encoding = Encoding { protocol: Protocol::Amqp, version: 0 };
     let message =
         Message { encoding, persistent: true, priority: NORMAL_PRIORITY, expires_at_ms, rare: None, bytes };
@@ -39,6 +51,25 @@ pub fn body_of(message: &Message) -> String {
     }
 }
 
+/// The body of a message as it is sent to endpoints: bytes as they are.
+pub fn raw_body_of(message: &Message) -> Bytes {
+    match read_portable(message).map(|portable| portable.body) {
+        Ok(Body::Text(Some(text))) => text.as_bytes().clone(),
+        Ok(Body::Bytes(bytes) | Body::Object(Some(bytes))) => bytes,
+        _ => Bytes::new(),
+    }
+}
+
+/// Headers of a message for subscribers.
+pub fn push_headers_of(message: &Message) -> Vec<(String, String)> {
+    let Ok(portable) = read_portable(message) else { return Vec::new() };
+    let found = portable.properties.iter().find(|(name, _)| name.as_str() == PUSH_HEADERS);
+    let Some((_, Value::String(text))) = found else { return Vec::new() };
+    let headers: std::collections::BTreeMap<String, String> =
+        serde_json::from_str(text.as_str()).unwrap_or_default();
+    headers.into_iter().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,10 +77,12 @@ mod tests {
     #[test]
     fn a_body_comes_out_as_it_went_in() {
         for body in [&b""[..], b"text", "größe".as_bytes()] {
-            let message = stored(Bytes::copy_from_slice(body), 1000, 0, 0);
+            let message = stored(Bytes::copy_from_slice(body), 1000, (0, 0), None);
             assert_eq!(body_of(&message).as_bytes(), body);
         }
-        assert_eq!(body_of(&stored(Bytes::from_static(b"\xff\x00"), 1000, 0, 0)), "/wA=");
-        assert_eq!(stored(Bytes::new(), 1000, 0, 1500).visible_at_ms(), 1500);
+        assert_eq!(body_of(&stored(Bytes::from_static(b"\xff\x00"), 1000, (0, 0), None)), "/wA=");
+        let pushed = stored(Bytes::new(), 1000, (0, 0), Some(r#"{"X-A":"b"}"#.to_owned()));
+        assert_eq!(push_headers_of(&pushed), [("X-A".to_owned(), "b".to_owned())]);
+        assert_eq!(stored(Bytes::new(), 1000, (0, 1500), None).visible_at_ms(), 1500);
     }
 }
