@@ -3,7 +3,8 @@
 //! [`filters`] repeats the experiments of the paper on filter performance, [`fanout`] publishes to many queues at once,
 //! [`backlog`] to queues that nobody reads, [`depth`] measures one that is already deep, [`schedules`] messages that are due later, [`sync`] senders that wait, [`upkeep`] senders beside compaction, and [`disk`], [`ways`] and [`floor`] the machine without any broker. [`Link`] is the one way to a broker, for the command line's other sub-commands
 //! too.
-//! Never here: the broker's own code. What is measured is told by a protocol, and by the operating system.
+//! Never here: the broker's own code, except its OpenWire client. Measurements come from a protocol and from the
+//! operating system.
 
 pub mod backlog;
 pub mod depth;

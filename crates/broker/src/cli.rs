@@ -39,7 +39,7 @@ use crate::config::parse_bytes;
 /// Fewer messages came in time than were asked for. Errors exit with 1, misuse of the command line with 2.
 const EXIT_TIMEOUT: u8 = 3;
 
-/// A message broker that ActiveMQ clients use as it stands.
+/// Message broker for unmodified ActiveMQ, AMQP 1.0 and IronMQ clients.
 #[derive(Debug, Parser)]
 #[command(name = "postroad", version, max_term_width = 100)]
 struct Cli {
@@ -57,24 +57,24 @@ enum Command {
     Receive(receive::ReceiveArguments),
     /// Print messages of a queue, and leave them there.
     Browse(browse::BrowseArguments),
-    /// Send dead letters back to where they were.
+    /// Send dead letters back to their original queues.
     Redrive(redrive::RedriveArguments),
     /// Move queues of a running broker from one store to another.
     #[command(subcommand)]
     Queue(queue::Queue),
-    /// Ask a running broker for its queues, connections, consumers and messages.
+    /// Inspect a running broker, and manage its messages.
     #[command(subcommand)]
     Ctl(ctl::Ctl),
     /// Measure a broker, or this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Check, show, export and fill the directory of a broker that does not run.
+    /// Verify, repair, export, import and back up data directories.
     #[command(subcommand)]
     Journal(journal::Journal),
-    /// List and end branches of distributed transactions that a running broker has prepared.
+    /// List and resolve prepared XA transactions of a running broker.
     #[command(subcommand)]
     Transactions(transactions::Transactions),
-    /// Make keys to encrypt the store with, and tell them apart.
+    /// Create and identify encryption keys.
     #[command(subcommand)]
     Key(key::KeyCommand),
     /// Add, remove and list the users of a broker.
@@ -87,22 +87,22 @@ enum Command {
     Version(version::VersionArguments),
 }
 
-/// What `serve` can be told; each one wins over the configuration file.
+/// Arguments of `serve`; each has precedence over the configuration file.
 #[derive(Debug, Args)]
 pub struct ServeArguments {
-    /// The configuration file (TOML). None is needed.
+    /// Configuration file (TOML); optional.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where messages are kept [default: data].
+    /// Data directory [default: data].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// The address to listen on [default: 127.0.0.1].
+    /// Address to listen on [default: 127.0.0.1].
     #[arg(long, value_name = "ADDR")]
     pub bind: Option<IpAddr>,
-    /// Added to every port.
+    /// Number added to every port.
     #[arg(long, value_name = "N")]
     pub port_offset: Option<u16>,
-    /// Memory for messages, such as 512MiB [default: a quarter of what there is].
+    /// Memory for the whole broker, such as 512MiB [default: a quarter of the machine].
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory: Option<u64>,
 }

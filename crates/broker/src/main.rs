@@ -1,7 +1,8 @@
 //! The `postroad` binary: a message broker and the tools around it.
 //!
-//! The only room that sees all others; it assembles them and decides nothing itself. `cli` is what people type,
-//! `config` what they configure, `runtime` the threads, `control` what is asked of them on the same machine.
+//! Sees all rooms and assembles them. It decides where a store lives, how it is written and when it is given up, and
+//! nothing about messages. `cli` is the command line, `config` the configuration, `runtime` the threads, `control` the
+//! control socket.
 //! Never here: protocol bytes, queue decisions, journal formats.
 
 mod cli;

@@ -1,8 +1,8 @@
-//! Net room: sockets, and nothing else that touches one.
+//! Net room: the sockets of clients. The control socket and the sockets of our own tools are elsewhere.
 //!
 //! A [`Listener`] accepts, a [`Connection`] moves bytes between a socket and two buffers, through [`Layer`]s:
 //! [`Tls`], [`AskedTls`] and [`WebSocket`].
-//! Never here: what the bytes mean, which core serves whom, threads, disks.
+//! Never here: the meaning of bytes, the choice of a core, threads, disks.
 
 mod asked_tls;
 mod connection;

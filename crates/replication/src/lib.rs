@@ -1,9 +1,9 @@
 //! Replication room: how proposed commands become durable, and come back in order.
 //!
 //! [`ReplLog`] is the seam: the broker proposes, and polls for what is durable. [`LocalLog`] is the journal alone:
-//! a handle on each partition's thread, and one [`LogWriter`] on the journal's thread, which turns whatever has
-//! gathered into one group, one write and one sync.
-//! Never here: what a record means, threads, sockets, clocks.
+//! a handle on each partition's thread, and one [`LogWriter`], which turns all gathered batches into one group, one write
+//! and one sync. Its caller is the journal's thread, or a lone core.
+//! Never here: the meaning of a record, threads, sockets, clocks.
 
 mod job;
 mod local;

@@ -17,18 +17,18 @@ use crate::cli::stop::Stop;
 /// How many messages the broker may send ahead.
 const PREFETCH: u16 = 100;
 
-/// What `browse` can be told.
+/// Arguments of `browse`.
 #[derive(Debug, Args)]
 pub struct BrowseArguments {
-    /// The queue: queue://NAME or NAME.
+    /// Queue: queue://NAME or NAME.
     #[arg(value_name = "QUEUE", value_parser = parse_queue)]
     destination: Destination,
     #[command(flatten)]
     connect: ConnectArguments,
-    /// How many messages at most [default: all].
+    /// Maximum number of messages [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max: Option<u64>,
-    /// Only messages that this condition selects.
+    /// Only messages that match this JMS selector.
     #[arg(long, value_name = "CONDITION")]
     selector: Option<String>,
     /// Print one JSON object for each message, with headers and properties.

@@ -16,10 +16,10 @@ use table::{Column, Table};
 /// Rows that are asked for at a time.
 const PAGE: u64 = 200;
 
-/// What can be asked of a running broker.
+/// Commands for a running broker.
 #[derive(Debug, Subcommand)]
 pub enum Ctl {
-    /// List queues and durable subscriptions, with what is in them.
+    /// List queues and durable subscriptions with their counts.
     Queues(QueuesArguments),
     /// List the connections of clients.
     Connections(ListArguments),
@@ -27,7 +27,7 @@ pub enum Ctl {
     Consumers(ConsumersArguments),
     /// List links to other brokers, with their states.
     Bridges(ListArguments),
-    /// Print the messages of a queue, and leave them there.
+    /// Print the messages of a queue without removing them.
     Browse(BrowseArguments),
     /// Remove one message of a queue, by its JMSMessageID.
     Remove(MessageArguments),
@@ -40,13 +40,13 @@ pub enum Ctl {
 /// Which broker, and how to print.
 #[derive(Debug, Args)]
 pub struct ListArguments {
-    /// The data directory of a broker that runs.
+    /// Data directory of a running broker.
     #[arg(long, value_name = "DIR", default_value = "data")]
     data: PathBuf,
     /// Print one JSON object for each row.
     #[arg(long)]
     json: bool,
-    /// How many rows at most [default: all].
+    /// Maximum number of rows [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max: Option<u64>,
 }
@@ -54,7 +54,7 @@ pub struct ListArguments {
 /// Which queues.
 #[derive(Debug, Args)]
 pub struct QueuesArguments {
-    /// Only queues whose name has this in it.
+    /// Only queues whose name contains this text.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
     #[command(flatten)]
@@ -77,10 +77,10 @@ pub struct BrowseArguments {
     /// The queue: queue://NAME or NAME.
     #[arg(value_name = "QUEUE")]
     queue: String,
-    /// Only messages that this condition selects.
+    /// Only messages that match this JMS selector.
     #[arg(long, value_name = "CONDITION")]
     selector: Option<String>,
-    /// Begin where an earlier one with --max ended, which printed this.
+    /// Continue an earlier listing from the cursor that it printed.
     #[arg(long, value_name = "CURSOR")]
     from: Option<String>,
     #[command(flatten)]
@@ -93,10 +93,10 @@ pub struct MessageArguments {
     /// The queue: queue://NAME or NAME.
     #[arg(value_name = "QUEUE")]
     queue: String,
-    /// Its JMSMessageID.
+    /// JMSMessageID of the message.
     #[arg(value_name = "ID")]
     id: String,
-    /// The data directory of a broker that runs.
+    /// Data directory of a running broker.
     #[arg(long, value_name = "DIR", default_value = "data")]
     data: PathBuf,
 }
@@ -117,7 +117,7 @@ pub struct PurgeArguments {
     /// The queue: queue://NAME or NAME.
     #[arg(value_name = "QUEUE")]
     queue: String,
-    /// The data directory of a broker that runs.
+    /// Data directory of a running broker.
     #[arg(long, value_name = "DIR", default_value = "data")]
     data: PathBuf,
 }

@@ -12,19 +12,19 @@ use postroad_journal::KEY_BYTES;
 
 use crate::config::key_in_file;
 
-/// What can be done with keys.
+/// Commands for keys.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Make a random key, in a new file that nobody else may read.
+    /// Create a random key in a new file, readable by its owner alone.
     New(KeyArguments),
-    /// Print the id of a key, by which files and errors name it.
+    /// Print the id of a key, as files and errors show it.
     Id(KeyArguments),
 }
 
 /// Which file.
 #[derive(Debug, Args)]
 pub struct KeyArguments {
-    /// The key's file.
+    /// Key file.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }

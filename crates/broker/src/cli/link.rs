@@ -9,13 +9,13 @@ use crate::cli::stop::Stop;
 /// Where the broker is, and who we are.
 #[derive(Clone, Debug, Args)]
 pub struct ConnectArguments {
-    /// The broker's URL.
+    /// URL of the broker.
     #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616", value_parser = parse_url)]
     pub url: BrokerUrl,
-    /// Who to connect as.
+    /// User name.
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// The user's password.
+    /// Password of the user.
     #[arg(long, value_name = "TEXT")]
     pub password: Option<String>,
 }

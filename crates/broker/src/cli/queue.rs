@@ -18,19 +18,19 @@ const LOOK: Duration = Duration::from_millis(100);
 /// And says so often how far it is.
 const TELL: Duration = Duration::from_secs(1);
 
-/// What can be done with queues. The broker must run.
+/// Commands for queues of a running broker.
 #[derive(Debug, Subcommand)]
 pub enum Queue {
-    /// Move a queue to another store, with all that it holds, while clients use it: they notice a pause in deliveries and nothing else.
+    /// Move a queue with its messages to another store, while clients use it; deliveries pause meanwhile.
     Move(MoveArguments),
-    /// Print the queues that are on the move, and how far each is: one in a line.
+    /// List the queues that are moving, with their progress.
     Moves(DataArguments),
 }
 
 /// Which broker.
 #[derive(Debug, Args)]
 pub struct DataArguments {
-    /// The data directory of a broker that runs.
+    /// Data directory of a running broker.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 }
@@ -38,13 +38,13 @@ pub struct DataArguments {
 /// Which queue, and where to.
 #[derive(Debug, Args)]
 pub struct MoveArguments {
-    /// The queue: queue://NAME or NAME.
+    /// Queue: queue://NAME or NAME.
     #[arg(value_name = "QUEUE", value_parser = parse_queue)]
     queue: Destination,
-    /// The store that it is to live in: the name of a [[store]], or main.
+    /// Destination store: the name of a [[store]], or main.
     #[arg(long, value_name = "STORE")]
     to: String,
-    /// Wait until it is there, and say how far it is. It goes there without that too.
+    /// Wait until the move is complete, and show its progress.
     #[arg(long)]
     wait: bool,
     #[command(flatten)]

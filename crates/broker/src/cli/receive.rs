@@ -22,33 +22,33 @@ const PREFETCH: u16 = 100;
 
 const NO_OUTPUT: &str = "cannot write to standard output";
 
-/// What `receive` can be told.
+/// Arguments of `receive`.
 #[derive(Debug, Args)]
 pub struct ReceiveArguments {
-    /// Where from: queue://NAME, topic://NAME, or NAME for a queue.
+    /// Source: queue://NAME, topic://NAME, or NAME for a queue.
     #[arg(value_parser = parse_destination)]
     destination: Destination,
     #[command(flatten)]
     connect: ConnectArguments,
-    /// How many messages.
+    /// Number of messages.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "follow", value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Go on until SIGTERM or Ctrl-C, or until the time of --timeout brings no message.
+    /// Continue until SIGTERM or Ctrl-C, or until no message comes within --timeout.
     #[arg(long)]
     follow: bool,
-    /// How long to wait for each message, in milliseconds [default: for ever].
+    /// Time to wait for each message, in milliseconds [default: no limit].
     #[arg(long, value_name = "MS")]
     timeout: Option<u64>,
-    /// Whether messages are taken, or come again.
+    /// Acknowledgement mode.
     #[arg(long, value_enum, default_value_t = Acknowledgement::Auto)]
     ack: Acknowledgement,
-    /// Only messages that this condition selects.
+    /// Only messages that match this JMS selector.
     #[arg(long, value_name = "CONDITION")]
     selector: Option<String>,
     /// Print one JSON object for each message, with headers and properties.
     #[arg(long, conflicts_with = "raw")]
     json: bool,
-    /// Print the bytes of bodies and nothing else, not even ends of lines.
+    /// Print the bytes of bodies only, without line ends.
     #[arg(long)]
     raw: bool,
 }
@@ -56,9 +56,9 @@ pub struct ReceiveArguments {
 /// What becomes of a message that was printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Acknowledgement {
-    /// It is acknowledged once it was written to standard output.
+    /// Acknowledge each message after it is written to standard output.
     Auto,
-    /// It stays, and comes again, marked as redelivered.
+    /// Leave messages in the queue; they are redelivered.
     None,
 }
 

@@ -25,30 +25,30 @@ use crate::control::{Answer, Request};
 /// How many messages the broker may send ahead, and how many are sent back in one transaction.
 const BATCH: u16 = 100;
 
-/// What `redrive` can be told.
+/// Arguments of `redrive`.
 #[derive(Debug, Args)]
 pub struct RedriveArguments {
-    /// The queue of dead letters: queue://NAME or NAME.
+    /// Dead-letter queue: queue://NAME or NAME.
     #[arg(value_name = "QUEUE", default_value = "ActiveMQ.DLQ", value_parser = parse_queue)]
     dead_letters: Destination,
-    /// The data directory of a broker that runs on this machine: it moves them itself, whatever protocol they came by.
+    /// Data directory of a running broker, which then moves the messages itself, unchanged.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["url", "user", "password", "timeout"])]
     data: Option<PathBuf>,
     #[command(flatten)]
     connect: ConnectArguments,
-    /// Where to, instead of where each message was.
+    /// Destination for all messages, instead of their original queues.
     #[arg(long, value_name = "QUEUE", value_parser = parse_queue)]
     to: Option<Destination>,
-    /// Only messages that were in this queue.
+    /// Only messages from this original queue.
     #[arg(long, value_name = "QUEUE", value_parser = parse_queue)]
     origin: Option<Destination>,
-    /// Only messages that this condition selects.
+    /// Only messages that match this JMS selector.
     #[arg(long, value_name = "CONDITION")]
     selector: Option<String>,
-    /// How many messages at most [default: all].
+    /// Maximum number of messages [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max: Option<u64>,
-    /// How long to wait for another message before it is over, in milliseconds.
+    /// End when no message comes for this time, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     timeout: u64,
 }

@@ -31,52 +31,52 @@ const WINDOW_MAX: i64 = 4096;
 /// Confirmations of messages that are not kept on disk; nobody would gain by waiting for each.
 const WINDOW_NON_PERSISTENT: u16 = 1024;
 
-/// What `send` can be told.
+/// Arguments of `send`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("source").required(true).args(["body", "file", "lines"]))]
 pub struct SendArguments {
-    /// Where to: queue://NAME, topic://NAME, or NAME for a queue.
+    /// Destination: queue://NAME, topic://NAME, or NAME for a queue.
     #[arg(value_parser = parse_destination)]
     destination: Destination,
     #[command(flatten)]
     connect: ConnectArguments,
-    /// The body.
+    /// Body of the message.
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
-    /// A file that holds the body; - for standard input.
+    /// File with the body; - for standard input.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// One message for each line of standard input.
     #[arg(long)]
     lines: bool,
-    /// How many times.
+    /// Number of copies.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "lines", value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// A property of the message: NAME=TEXT or NAME:TYPE=VALUE. May be given several times.
+    /// Property of the message: NAME=TEXT or NAME:TYPE=VALUE; repeatable.
     #[arg(long = "property", value_name = "NAME=VALUE", value_parser = parse_property)]
     properties: Vec<(String, Primitive)>,
-    /// What kind of message it is to its readers (JMSType).
+    /// JMSType of the message.
     #[arg(long = "type", value_name = "TEXT")]
     message_type: Option<String>,
-    /// What it belongs to (JMSCorrelationID).
+    /// JMSCorrelationID of the message.
     #[arg(long, value_name = "TEXT")]
     correlation_id: Option<String>,
-    /// Where answers go (JMSReplyTo).
+    /// Destination of replies (JMSReplyTo).
     #[arg(long, value_name = "DESTINATION", value_parser = parse_destination)]
     reply_to: Option<Destination>,
-    /// From 0 to 9.
+    /// Priority from 0 to 9.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: u8,
-    /// Milliseconds until the message is of no use any more; 0 for never.
+    /// Time to live in milliseconds; 0 for no expiry.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     ttl: u64,
-    /// Do not keep it on disk.
+    /// Send non-persistent messages.
     #[arg(long)]
     non_persistent: bool,
     /// Send bytes messages instead of text messages.
     #[arg(long)]
     bytes: bool,
-    /// How many sends may wait for their confirmation [default: 1, with --non-persistent 1024].
+    /// Maximum number of unconfirmed sends [default: 1, with --non-persistent 1024].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=WINDOW_MAX))]
     window: Option<u16>,
     /// Print the result as one JSON object.

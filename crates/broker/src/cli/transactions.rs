@@ -10,23 +10,23 @@ use postroad_model::BranchId;
 use crate::cli::control::ask;
 use crate::control::{Answer, Request};
 
-/// What can be done about them. The broker must run.
+/// Commands for prepared transactions of a running broker.
 #[derive(Debug, Subcommand)]
 pub enum Transactions {
-    /// Print the branches that are prepared, and those that an operator has ended: one in a line.
+    /// List prepared branches, and those that an operator has resolved.
     List(DataArguments),
-    /// Carry out a prepared branch in place of its manager, which is told when it comes.
+    /// Commit a prepared branch in place of its transaction manager.
     Commit(BranchArguments),
-    /// Undo a prepared branch in place of its manager, which is told when it comes.
+    /// Roll back a prepared branch in place of its transaction manager.
     Rollback(BranchArguments),
-    /// Forget how an operator has ended a branch, as its manager does once it knows.
+    /// Forget the heuristic outcome of a resolved branch.
     Forget(BranchArguments),
 }
 
 /// Which broker.
 #[derive(Debug, Args)]
 pub struct DataArguments {
-    /// The data directory of a broker that runs.
+    /// Data directory of a running broker.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 }
@@ -34,7 +34,7 @@ pub struct DataArguments {
 /// Which branch.
 #[derive(Debug, Args)]
 pub struct BranchArguments {
-    /// The branch, as `list` prints it: format, transaction and qualifier.
+    /// Branch as printed by `list`: format, transaction and qualifier.
     #[arg(value_name = "BRANCH")]
     branch: BranchId,
     #[command(flatten)]

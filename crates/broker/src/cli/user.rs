@@ -8,21 +8,21 @@ use clap::{Args, Subcommand};
 use postroad_security::Users;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
-/// What can be done with users. A running broker follows after SIGHUP.
+/// Commands for users. A running broker reads the file again on SIGHUP.
 #[derive(Debug, Subcommand)]
 pub enum User {
-    /// Add a user, or give one another password. It is read from standard input: one line.
+    /// Add a user or change a password, read as one line from standard input.
     Add(NameArguments),
     /// Remove a user.
     Remove(NameArguments),
-    /// Print the names of all users.
+    /// List the names of all users.
     List(FileArguments),
 }
 
 /// Which file.
 #[derive(Debug, Args)]
 pub struct FileArguments {
-    /// The file of users, as security.users of the configuration names it.
+    /// File of users, as in `security.users` of the configuration.
     #[arg(long, value_name = "FILE")]
     users: PathBuf,
 }

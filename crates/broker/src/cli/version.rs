@@ -5,10 +5,10 @@ use std::io::Write;
 use clap::Args;
 use postroad_openwire::codec::VERSION_MAX;
 
-/// What `version` can be told.
+/// Arguments of `version`.
 #[derive(Debug, Args)]
 pub struct VersionArguments {
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }

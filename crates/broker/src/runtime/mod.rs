@@ -1,7 +1,8 @@
 //! The runtime: threads, rings and tasks around the state machines.
 //!
-//! One thread for each core with its connections and partitions, one for the journal, one beside
-//! it for what may take long. Messages between threads go through bounded single-producer rings.
+//! One thread for each core with its connections and partitions; for each store one that writes its journal, and five
+//! workers for reads, segments, checkpoints, sorted copies and compaction. A lone core writes the journal itself.
+//! Between cores and journals messages go through bounded single-producer rings, to workers through channels.
 
 mod body;
 pub mod broker_id;

@@ -28,19 +28,19 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 /// No configuration has more elements and texts; entities could make many of few bytes.
 const NODES_MAX: u32 = 1 << 20;
 
-/// What can be done with configuration files.
+/// Commands for configuration files.
 #[derive(Debug, Subcommand)]
 pub enum Config {
     /// Translate an activemq.xml of ActiveMQ Classic into a configuration file of Postroad.
     Import(ImportArguments),
 }
 
-/// What `import` can be told.
+/// Arguments of `import`.
 #[derive(Debug, Args)]
 pub struct ImportArguments {
-    /// The file of ActiveMQ, mostly conf/activemq.xml.
+    /// Configuration file of ActiveMQ, usually conf/activemq.xml.
     file: PathBuf,
-    /// The file to write, which must not exist [default: standard output].
+    /// New file to write [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

@@ -9,16 +9,16 @@ use crate::cli::control::ask;
 use crate::cli::words::counted;
 use crate::control::{Answer, Request};
 
-/// What `backup` can be told.
+/// Arguments of `backup`.
 #[derive(Debug, Args)]
 pub struct BackupArguments {
-    /// The data directory of a broker that runs.
+    /// Data directory of a running broker.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Where the backup goes: a new directory on the same file system.
+    /// New directory for the backup, on the same file system.
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
-    /// Where the backup of a further store goes: a new directory on the file system of that store. For each of them.
+    /// New directory for each further store, on the file system of that store.
     #[arg(long = "store", value_name = "NAME=DIR", value_parser = named_directory)]
     stores: Vec<(String, PathBuf)>,
 }

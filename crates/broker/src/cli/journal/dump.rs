@@ -11,12 +11,12 @@ use postroad_journal::{ReadError, Seen, SegmentNumber};
 use super::Place;
 use crate::cli::words::counted;
 
-/// What `dump` can be told.
+/// Arguments of `dump`.
 #[derive(Debug, Args)]
 pub struct DumpArguments {
     #[command(flatten)]
     place: Place,
-    /// Only this segment, by its number in hexadecimal digits, as in its file name.
+    /// Only this segment: the hexadecimal number in its file name.
     #[arg(long, value_name = "NUMBER", value_parser = parse_segment)]
     segment: Option<u64>,
 }

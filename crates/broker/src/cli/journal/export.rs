@@ -29,12 +29,12 @@ const STANDARD_OUTPUT: &str = "-";
 /// The journal of a stopped broker.
 type StoppedJournal = Journal<ReadOnly<RealDisk>>;
 
-/// What `export` can be told.
+/// Arguments of `export`.
 #[derive(Debug, Args)]
 pub struct ExportArguments {
     #[command(flatten)]
     place: Place,
-    /// Where to write; - for standard output, as without it.
+    /// File to write [default: -, standard output].
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
 }

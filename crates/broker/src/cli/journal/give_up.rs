@@ -10,16 +10,16 @@ use postroad_journal::RealDisk;
 use crate::config::nearest;
 use crate::runtime::{Layout, StoreError};
 
-/// What `give-up` can be told.
+/// Arguments of `give-up`.
 #[derive(Debug, Args)]
 pub struct GiveUpArguments {
-    /// The data directory of a broker that does not run.
+    /// Data directory of a stopped broker.
     #[arg(value_name = "DIR")]
     data: PathBuf,
-    /// The further store whose directory is lost.
+    /// Name of the store whose directory is lost.
     #[arg(long, value_name = "NAME")]
     store: String,
-    /// Do it; without this it is only told what it means.
+    /// Abandon the store; without this, only show the consequences.
     #[arg(long)]
     write: bool,
 }

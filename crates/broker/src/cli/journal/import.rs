@@ -17,19 +17,19 @@ use crate::cli::{base64, stores};
 use crate::config::Config;
 use crate::runtime::Filler;
 
-/// What `import` can be told.
+/// Arguments of `import`.
 #[derive(Debug, Args)]
 pub struct ImportArguments {
-    /// The data directory of a broker that does not run; it is made if there is none.
+    /// Data directory of a stopped broker; created if it does not exist.
     #[arg(value_name = "DIR")]
     data: PathBuf,
-    /// What `export` wrote; - for standard input.
+    /// File written by `export`; - for standard input.
     #[arg(long, value_name = "FILE")]
     from: PathBuf,
-    /// Leave out what was in durable subscriptions, instead of refusing the file for it.
+    /// Skip messages of durable subscriptions instead of refusing the file.
     #[arg(long)]
     skip_subscriptions: bool,
-    /// The broker's configuration file, for the keys of a store that is or is to be encrypted.
+    /// Configuration file with policies, stores and encryption keys.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -23,24 +23,24 @@ use postroad_model::{PartitionId, Placement};
 use crate::config::Config;
 use crate::runtime::{Stopped, StoreError};
 
-/// What can be done to a directory.
+/// Commands for data directories.
 #[derive(Debug, Subcommand)]
 pub enum Journal {
-    /// Read every byte that counts, and name all damage by file and offset.
+    /// Check every record and checkpoint, and list all damage by file and offset.
     Verify(verify::VerifyArguments),
-    /// Tell what damage has cost, and with `--write` go on without it.
+    /// Show the losses by damage, and repair the directory with `--write`.
     Repair(repair::RepairArguments),
-    /// Go on without what a further store holds, whose directory is lost.
+    /// Abandon a further store whose directory is lost.
     GiveUp(give_up::GiveUpArguments),
-    /// How much each segment holds, and how much of it is live.
+    /// Show the size and the live share of each segment, and the contents of queues.
     Stats(stats::StatsArguments),
-    /// Print the records, one to a line.
+    /// Print all records, one per line.
     Dump(dump::DumpArguments),
-    /// Write all messages out, scheduled ones too, one to a line, for `import`; those of prepared transactions are counted.
+    /// Write all messages to a file for `import`, except those of prepared transactions.
     Export(export::ExportArguments),
-    /// Put messages of an export into queues.
+    /// Read messages of an export into queues.
     Import(import::ImportArguments),
-    /// Copy a running broker's directory, as it is at one moment.
+    /// Make a consistent copy of a running broker's directory.
     Backup(backup::BackupArguments),
 }
 
@@ -76,13 +76,13 @@ fn is_locked(error: &anyhow::Error) -> bool {
 /// Which directory, and who reads the answer.
 #[derive(Debug, Args)]
 struct Place {
-    /// The data directory of a broker that does not run.
+    /// Data directory of a stopped broker.
     #[arg(value_name = "DIR")]
     data: PathBuf,
     /// Print JSON, one object to a line.
     #[arg(long)]
     json: bool,
-    /// The broker's configuration file, for the keys of a store that is encrypted.
+    /// Configuration file with the keys of an encrypted store.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

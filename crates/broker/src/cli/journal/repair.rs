@@ -14,12 +14,12 @@ use crate::cli::words::counted;
 use crate::config::Config;
 use crate::runtime::{Known, Lost, Seeming, Wreck};
 
-/// What `repair` can be told.
+/// Arguments of `repair`.
 #[derive(Debug, Args)]
 pub struct RepairArguments {
     #[command(flatten)]
     place: Place,
-    /// Repair it; without this it is only told what would be lost.
+    /// Repair the directory; without this, only show the losses.
     #[arg(long)]
     write: bool,
     /// How many partitions the store has, if its layout file is damaged and some may never have been used [default: as many as

@@ -8,7 +8,7 @@ use postroad_journal::{ReadError, SegmentUse};
 use super::Place;
 use crate::cli::words::counted;
 
-/// What `stats` can be told.
+/// Arguments of `stats`.
 #[derive(Debug, Args)]
 pub struct StatsArguments {
     #[command(flatten)]

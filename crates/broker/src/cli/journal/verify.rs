@@ -9,7 +9,7 @@ use postroad_journal::{Damage, DamageKind, ReadError};
 use super::Place;
 use crate::cli::words::counted;
 
-/// What `verify` can be told.
+/// Arguments of `verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArguments {
     #[command(flatten)]
