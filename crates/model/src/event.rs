@@ -396,6 +396,8 @@ pub struct Publish {
     pub upload: Option<u64>,
     /// Which delivery it is of a link that is remembered.
     pub delivery: Option<Box<LinkDelivery>>,
+    /// Delay and further versions, by routes.
+    pub routed: Option<Box<Routing>>,
 }
 
 impl Publish {
@@ -411,8 +413,54 @@ impl Publish {
             is_notice: false,
             upload: None,
             delivery: None,
+            routed: None,
         }
     }
+}
+
+/// Delay and further versions of a message, by routes.
+#[derive(Clone, Debug, Default)]
+pub struct Routing {
+    /// How long the message itself waits.
+    pub hold: Hold,
+    /// Further versions of it. With any, all belong to a transaction, and have the body of the message itself.
+    pub further: Vec<RoutedSend>,
+}
+
+/// One version of a message.
+#[derive(Clone, Debug)]
+pub struct RoutedSend {
+    /// With the addresses that get it.
+    pub sent: Sent,
+    /// How long it waits there.
+    pub hold: Hold,
+}
+
+/// How long a message that a route sends on waits in its queues before it is delivered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Hold {
+    /// At least so long.
+    pub delay_ms: u64,
+    /// And until it is its turn.
+    pub pace: Option<Pace>,
+}
+
+impl Hold {
+    /// Whether it does not wait.
+    pub fn is_none(&self) -> bool {
+        self.delay_ms == 0 && self.pace.is_none()
+    }
+}
+
+/// A throttle: a number of messages of a route in a period.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pace {
+    /// The name of the route.
+    pub route: Arc<str>,
+    /// How many; at least one.
+    pub messages: u32,
+    /// In how many milliseconds; at least one.
+    pub period_ms: u64,
 }
 
 /// What a topic keeps for subscribers that come later.

@@ -13,6 +13,7 @@ mod destination;
 mod effect;
 mod event;
 mod first_bytes;
+mod header;
 mod ids;
 mod lease;
 mod link;
@@ -38,10 +39,11 @@ pub use command::{
 pub use destination::{Destination, DestinationKind, PartitionRange, Placement};
 pub use effect::{Delivery, DetachCause, Effect, Moving};
 pub use event::{
-    Attach, CarriedPiece, ConsumerMode, Decision, Delivered, Event, Outcome, Peer, Publish, Redrive, Retain,
-    Settle, Share,
+    Attach, CarriedPiece, ConsumerMode, Decision, Delivered, Event, Hold, Outcome, Pace, Peer, Publish,
+    Redrive, Retain, RoutedSend, Routing, Settle, Share,
 };
 pub use first_bytes::protocol_of;
+pub use header::{HeaderChanges, HeaderValue, SETTABLE_HEADERS};
 pub use ids::{
     BranchId, BranchStanding, BranchTextError, ConnectionId, ConsumerKey, EntryTag, MessageKey, MessageRow,
     PartitionId, Position, QueueId, Ticket, TransactionId, TransactionKey,

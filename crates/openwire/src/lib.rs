@@ -14,6 +14,6 @@ mod session;
 
 pub use advisory::{Advisories, Advisory, count_retained};
 pub use session::{
-    OpenWireOptions, OpenWireSession, StoredProperties, mark_dead_letter, origin_of, revive_dead_letter,
-    write_due,
+    OpenWireOptions, OpenWireSession, StoredProperties, change_headers, mark_dead_letter, origin_of,
+    revive_dead_letter, write_due,
 };

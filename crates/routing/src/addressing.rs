@@ -9,6 +9,7 @@ use postroad_selector::Properties;
 use crate::composite::{Composite, MirroredQueues};
 use crate::homes::Homes;
 use crate::pattern::{Pattern, is_wildcard};
+use crate::route::Routes;
 use crate::virtual_topic::VirtualTopic;
 
 /// What a name begins with that ActiveMQ's stock configuration calls a virtual topic, and what its queues begin with.
@@ -24,6 +25,8 @@ pub struct Addressing {
     pub composites: Vec<Composite>,
     /// Queues with a topic for those who look on.
     pub mirrored: Option<MirroredQueues>,
+    /// Rules that move or copy messages to other addresses.
+    pub routes: Arc<Routes>,
     /// Which addresses live in which store.
     pub homes: Homes,
     /// Queues that are elsewhere than the rules say, because these were others when they were made.
@@ -55,6 +58,7 @@ impl Default for Addressing {
             virtual_topics: topics.into_iter().map(rule).collect(),
             composites: Vec::new(),
             mirrored: None,
+            routes: Arc::default(),
             homes: Homes::default(),
             settled: BTreeMap::new(),
             settled_topics: BTreeMap::new(),

@@ -9,6 +9,7 @@ mod name_map;
 mod pattern;
 mod pattern_map;
 mod policy;
+mod route;
 mod tenant;
 mod virtual_topic;
 
@@ -27,6 +28,10 @@ pub use policy::{
     Advised, AtLimit, DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Evicted,
     Factor, Gathering, LeaseLimit, Limit, Pending, Policies, Policy, Prefetch, Recovery, Redelivery,
     Returning, Slow, TimeToLive, WhenSlow,
+};
+pub use route::{
+    Changed, Cycle, Distribution, HOPS_MAX, HeaderChange, HeaderRule, RECIPIENTS_MAX, Recipients, Route,
+    RouteCounters, RouteFigures, RouteTarget, Routed, RoutedCopy, Routes, Template, TemplateError, Throttle,
 };
 pub use tenant::{Tenant, TenantError, Tenants};
 pub use virtual_topic::VirtualTopic;

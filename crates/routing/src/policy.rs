@@ -8,6 +8,7 @@ use postroad_model::{Compression, Destination, DestinationKind, Durability};
 
 use crate::pattern::{Pattern, PatternError};
 use crate::pattern_map::PatternMap;
+use crate::route::Routes;
 use crate::tenant::Tenants;
 
 /// Destinations of one kind whose names match: `queue://orders.>`, `topic://*`, `temp-queue://>`.
@@ -470,6 +471,8 @@ pub struct Policies {
     pub tenants: Tenants,
     /// How much all destinations together may hold. It never drops.
     pub limit: Limit,
+    /// Rules that move or copy messages to other addresses.
+    pub routes: Arc<Routes>,
 }
 
 /// What policies ask for beyond the usual: mostly nothing, and then nothing need be looked up for each message.
@@ -543,6 +546,11 @@ impl Policies {
     pub fn with_dead_letters_in(name: &str) -> Policies {
         let dead_letters = DeadLetters { queue: DeadLetterQueue::named(name), ..DeadLetters::default() };
         Policies::new(Policy { dead_letters, ..Policy::default() })
+    }
+
+    /// Routes, and the defaults for all else.
+    pub fn with_routes(routes: &Arc<Routes>) -> Policies {
+        Policies { routes: routes.clone(), ..Policies::default() }
     }
 
     /// `fallback` for every destination.
@@ -708,6 +716,17 @@ impl DestinationPattern {
             return Err(DestinationPatternError::NoName(text.to_owned()));
         }
         Ok(DestinationPattern { kind, temporary, name: Pattern::parse(name)? })
+    }
+}
+
+impl fmt::Display for DestinationPattern {
+    /// As it was written.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_own = |(_, kind, temporary): &&(_, DestinationKind, bool)| {
+            (*kind, *temporary) == (self.kind, self.temporary)
+        };
+        let scheme = SCHEMES.iter().find(is_own).map_or("", |(scheme, ..)| *scheme);
+        write!(out, "{scheme}{}", self.name)
     }
 }
 

@@ -13,6 +13,7 @@ mod delivery;
 mod download;
 mod exception;
 mod handshake;
+mod header_changes;
 mod names;
 mod network;
 mod origin;
@@ -47,6 +48,7 @@ use transaction::Transactions;
 
 pub(crate) use dead_letter::without_past;
 pub use dead_letter::{mark_dead_letter, origin_of_dead_letter, revive_dead_letter};
+pub use header_changes::change_headers;
 pub(crate) use names::to_model as to_model_destination;
 pub(crate) use names::{destinations_of, model_parts as parts_of};
 pub use origin::origin_of;

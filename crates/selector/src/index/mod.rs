@@ -122,6 +122,11 @@ impl<K: Clone + Eq + Hash> SelectorIndex<K> {
         self.by_key.is_empty()
     }
 
+    /// Every key, in no particular order but always the same.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.entries.iter().flatten().flat_map(|entry| entry.keys.iter().map(|(key, _)| key))
+    }
+
     /// Distinct selectors that are evaluated for every message, since no conjunct of theirs can be looked up.
     pub fn scanned(&self) -> usize {
         self.scanned.len()
