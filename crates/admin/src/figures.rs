@@ -15,6 +15,8 @@ pub struct Figures {
     pub queues_unlisted: u64,
     /// Tenants with a limit, and the broker if it has one, by name.
     pub tenants: Vec<TenantFigures>,
+    /// Routes, in the order of the configuration.
+    pub routes: Vec<RouteFigures>,
     /// The journals, that of the main store first.
     pub journals: Vec<JournalFigures>,
     /// Links to other brokers, by name.
@@ -54,6 +56,27 @@ pub struct ConnectionFigures {
     pub open: u64,
     /// Ever opened.
     pub opened: u64,
+}
+
+/// One route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteFigures {
+    /// Its name.
+    pub route: String,
+    /// The addresses whose messages it takes.
+    pub from: String,
+    /// Whether these leave their address.
+    pub consumes: bool,
+    /// Messages that it sent on.
+    pub matched: u64,
+    /// Messages that its selector matched, and none of its targets.
+    pub unmatched: u64,
+    /// Messages that it could not send on.
+    pub dead_lettered: u64,
+    /// Messages that had passed too many routes to take this one too.
+    pub cut: u64,
+    /// By target, the copies that it got; recipients that messages named are one target.
+    pub targets: Vec<(String, u64)>,
 }
 
 /// One partition.

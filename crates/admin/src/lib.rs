@@ -18,7 +18,7 @@ pub use api::{ApiOptions, Peer, Totals, router};
 pub use axum::body::Body;
 pub use figures::{
     BRIDGE_STATES, BridgeFigures, ConnectionFigures, Distribution, Figures, JournalFigures, PartitionFigures,
-    QueueFigures, StepFigures, TenantFigures,
+    QueueFigures, RouteFigures, StepFigures, TenantFigures,
 };
 pub use http::{Source, respond, serve, serve_on};
 pub use metrics::{METRICS, Metric, QUEUES_MAX};

@@ -3,11 +3,14 @@
 use crate::exposition::Sample;
 use crate::figures::{
     BRIDGE_STATES, BridgeFigures, Distribution, Figures, JournalFigures, PartitionFigures, QueueFigures,
-    StepFigures, TenantFigures,
+    RouteFigures, StepFigures, TenantFigures,
 };
 
 /// Queues of one partition that have figures of their own: with seven to each, so many lines are what a scrape can carry.
 pub const QUEUES_MAX: usize = 1000;
+
+/// Targets of routes that have a figure of their own, over all routes.
+const ROUTE_TARGETS_MAX: usize = 2000;
 
 /// One metric.
 #[derive(Debug)]
@@ -77,6 +80,23 @@ pub const METRICS: &[Metric] = &[
         "addresses whose next message waits until the tenant has room",
         |figures| tenants(figures, |tenant| tenant.waiting),
     ),
+    counter("postroad_route_messages_total", "messages that the route sent on", |figures| {
+        routes(figures, |of| of.matched)
+    }),
+    counter(
+        "postroad_route_unmatched_total",
+        "messages that none of the route's targets matched",
+        |figures| routes(figures, |of| of.unmatched),
+    ),
+    counter("postroad_route_dead_letters_total", "messages that the route could not send on", |figures| {
+        routes(figures, |of| of.dead_lettered)
+    }),
+    counter("postroad_route_cut_total", "messages that had passed too many routes already", |figures| {
+        routes(figures, |of| of.cut)
+    }),
+    counter("postroad_route_copies_total", "copies that the route sent to the target", |figures| {
+        figures.routes.iter().flat_map(route_copies).take(ROUTE_TARGETS_MAX).collect()
+    }),
     gauge("postroad_queue_depth", "messages in the queue, whether ready, delivered or leaving", |figures| {
         queues(figures, |queue| queue.depth)
     }),
@@ -360,6 +380,17 @@ fn queues(figures: &Figures, value: fn(&QueueFigures) -> u64) -> Vec<Sample> {
 fn tenants(figures: &Figures, value: fn(&TenantFigures) -> u64) -> Vec<Sample> {
     let sample = |of: &TenantFigures| Sample::of(value(of)).label("tenant", &of.tenant);
     figures.tenants.iter().map(sample).collect()
+}
+
+fn routes(figures: &Figures, value: fn(&RouteFigures) -> u64) -> Vec<Sample> {
+    let sample = |of: &RouteFigures| Sample::of(value(of)).label("route", &of.route);
+    figures.routes.iter().map(sample).collect()
+}
+
+fn route_copies(of: &RouteFigures) -> Vec<Sample> {
+    let sample =
+        |(to, copies): &(String, u64)| Sample::of(*copies).label("route", &of.route).label("target", to);
+    of.targets.iter().map(sample).collect()
 }
 
 fn partitions(figures: &Figures, value: fn(&PartitionFigures) -> u64) -> Vec<Sample> {

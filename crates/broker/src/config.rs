@@ -5,12 +5,14 @@ mod destinations;
 mod encryption;
 mod memory;
 mod push;
+mod routes;
 mod stores;
 mod tenants;
 mod tls;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use postroad_net::TlsConfig;
@@ -24,6 +26,7 @@ pub use bridges::{Bridge, BridgeConfig};
 pub use encryption::{EncryptionConfig, StoreKeys, TenantKeyConfig, key_in_file};
 pub use memory::{Shares, parse_bytes};
 pub use push::PushConfig;
+pub use routes::RouteConfig;
 pub use stores::StoresConfig;
 pub use tls::TlsFileConfig;
 
@@ -32,7 +35,7 @@ pub use destinations::{CompositeConfig, MirroredQueuesConfig, PolicyConfig, Virt
 pub use tenants::TenantConfig;
 
 /// Everything that can be configured, with its defaults.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// What the broker calls itself.
@@ -77,6 +80,8 @@ pub struct Config {
     pub virtual_topic: Vec<VirtualTopicConfig>,
     /// Addresses that pass on what is sent to them.
     pub composite: Vec<CompositeConfig>,
+    /// Rules that move or copy messages to other addresses.
+    pub route: Vec<RouteConfig>,
     /// Links to other brokers.
     pub bridge: Vec<BridgeConfig>,
     /// Queues with a topic for those who look on.
@@ -201,6 +206,7 @@ impl Default for Config {
             tenant_key: Vec::new(),
             virtual_topic: vec![VirtualTopicConfig::default()],
             composite: Vec::new(),
+            route: Vec::new(),
             bridge: Vec::new(),
             mirrored_queues: MirroredQueuesConfig::default(),
         }
@@ -449,6 +455,9 @@ impl Config {
         let mut policies = destinations::policies(&self.policy, &self.dead_letter_queue)?;
         policies.tenants = tenants::tenants(&self.tenant)?;
         policies.limit = self.limits.shared();
+        let addressing =
+            destinations::addressing(&self.virtual_topic, &self.composite, &self.mirrored_queues)?;
+        policies.routes = Arc::new(routes::routes(&self.route, &addressing)?);
         Ok(policies)
     }
 
@@ -586,6 +595,7 @@ mod tests {
         assert_eq!(shown.tenants.iter().count(), 1);
         assert_eq!(all.tenant_key.len(), 1);
         assert_eq!(all.bridge.len(), 1);
+        assert_eq!(shown.routes.rules().count(), 1);
         let (policy, tenant, tenant_key, composite) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let without = Config {
             memory_bytes,
@@ -595,6 +605,7 @@ mod tests {
             tenant_key,
             composite,
             bridge: Vec::new(),
+            route: Vec::new(),
             ..all
         };
         assert_eq!(without, Config::default());

@@ -24,6 +24,7 @@ use crate::intake::chunks::Uploads;
 use crate::intake::lines::WaitingLines;
 use crate::intake::link::Links;
 use crate::intake::parked::ParkedSends;
+use crate::intake::routes::Paces;
 use crate::intake::waiting::Waiting;
 use crate::leasing::Leasing;
 use crate::log::completion::Completion;
@@ -102,6 +103,8 @@ pub struct Intake {
     pub links: Links,
     /// Large bodies on their way in or out.
     pub uploads: Uploads,
+    /// When the next message of a throttled route is due.
+    pub paces: Paces,
     /// When the first waiting send is refused, or a time before that.
     pub next_refusal_ms: Option<u64>,
 }

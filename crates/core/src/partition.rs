@@ -15,6 +15,7 @@ use crate::figures::QueueCounts;
 use crate::intake::audit::OriginOf;
 use crate::intake::chunks;
 use crate::intake::limit::HeldBy;
+use crate::intake::routes::ChangeHeaders;
 use crate::leader::Leader;
 use crate::log::completion::Completion;
 use crate::log::durability;
@@ -116,6 +117,8 @@ pub(crate) struct Protocols {
     pub properties_of: PropertiesOf,
     /// Reads who sent a message.
     pub origin_of: OriginOf,
+    /// Changes headers of a message.
+    pub change_headers: ChangeHeaders,
     /// Writes a message that is due now.
     pub write_due: WriteDue,
 }
@@ -128,6 +131,7 @@ impl Default for Protocols {
             count_retained: |message, _| message.clone(),
             properties_of: selection::no_properties,
             origin_of: |_| None,
+            change_headers: |message, _| message.clone(),
             write_due: |message, _| message.clone(),
         }
     }

@@ -66,12 +66,28 @@ impl Places {
         self.addressing.partition_of(self.placement, destination)
     }
 
+    /// A message that passes a route may go to any partition: which is known once its headers are.
+    fn add_homes_of_routes(
+        &self,
+        addresses: &[Destination],
+        homes: &mut BTreeMap<PartitionId, Vec<Destination>>,
+    ) {
+        let mut possible = self.addressing.possible_targets_of(addresses.iter());
+        possible.extend_from_slice(addresses);
+        if possible.iter().any(|to| self.addressing.routes.takes_from(to)) {
+            for number in 0..self.placement.partitions {
+                homes.entry(PartitionId(number)).or_default();
+            }
+        }
+    }
+
     /// The partitions that a message for these addresses may be for, whatever it says, each with where it goes there; at least one.
     pub fn possible_homes(&self, addresses: &[Destination]) -> BTreeMap<PartitionId, Arc<[Destination]>> {
         let mut homes: BTreeMap<PartitionId, Vec<Destination>> = BTreeMap::new();
         for target in self.addressing.possible_targets_of(addresses.iter()) {
             homes.entry(self.partition_of(&target)).or_default().push(target);
         }
+        self.add_homes_of_routes(addresses, &mut homes);
         if homes.is_empty() {
             homes.insert(PartitionId(0), Vec::new());
         }
@@ -213,6 +229,7 @@ impl Core {
     /// Decides anew about destinations, in every partition.
     pub fn follow(&mut self, policies: &Arc<Policies>) {
         self.step_began = Instant::now();
+        Arc::make_mut(&mut self.places.borrow_mut().addressing).routes = policies.routes.clone();
         for id in self.partitions.keys().copied().collect::<Vec<_>>() {
             self.with(id, |partition, effects| partition.follow(policies.clone(), effects));
         }

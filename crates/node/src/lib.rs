@@ -28,4 +28,4 @@ pub use outstanding::{Outstanding, Share};
 pub use ring::{Receiver, Sender, ThreadWaker, Wake, WakingSender, ring};
 pub use router::{Router, is_echo};
 pub use tenant_keys::TenantKeys;
-pub use translate::{Rewriter, properties_of, read_portable, with_body, write_message};
+pub use translate::{Rewriter, change_headers, properties_of, read_portable, with_body, write_message};

@@ -1,5 +1,7 @@
 //! Routers: where each of a connection's events goes, and how much of it is outstanding.
 
+mod routes;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,7 +14,8 @@ use rustc_hash::FxHashMap;
 
 use crate::core::SharedPlaces;
 use crate::outstanding::{Outstanding, Share};
-use crate::translate::properties_of;
+
+use routes::Targets;
 
 /// Messages and pieces of them are answered one by one. For what else a connection says its partition is asked once so much
 /// has been said, and that much is outstanding until it answers: as much as one read brings, mostly.
@@ -360,7 +363,11 @@ impl Router {
 
     fn publish(&mut self, mut publish: Publish, to: &mut impl FnMut(PartitionId, Event)) {
         self.outstanding.add(publish.ticket, publish.sent.message.bytes.len() as u64);
-        if self.places.borrow().addressing.passes_on() && !self.pass_on(&mut publish.sent) {
+        let targets = self.find_targets(&mut publish);
+        if let Targets::Several(versions) = targets {
+            return self.send_versions(&publish, versions, to);
+        }
+        if matches!(targets, Targets::None) {
             self.use_upload(publish.upload, |_| false, to);
             // Nobody wants it, and so it is done: as a transaction is in which nothing happened.
             let transaction = TransactionKey { connection: publish.connection, number: OWN_TRANSACTION };
@@ -423,18 +430,6 @@ impl Router {
         }
     }
 
-    /// Puts in place of composite and mirrored destinations what they stand for; `false` if that is nothing.
-    fn pass_on(&self, sent: &mut Sent) -> bool {
-        let properties = properties_of(&sent.message);
-        let mut targets =
-            self.places.borrow().addressing.targets_of(sent.targets(), &*properties).into_iter();
-        let first = targets.next();
-        drop(properties);
-        let Some(first) = first else { return false };
-        (sent.to, sent.also) = (first, targets.collect());
-        true
-    }
-
     /// A message for several partitions reaches all of them or none: in the transaction that it belongs to, or in one of
     /// its own, and then nothing that the session says later overtakes it.
     fn spread(&mut self, publish: Publish, to: &mut impl FnMut(PartitionId, Event)) {
@@ -452,7 +447,9 @@ impl Router {
             let first = targets.remove(0);
             let sent = Sent { to: first, also: targets, ..sent.clone() };
             let transaction = Some(key);
-            let share = Publish { transaction, resent, upload, ..Publish::plain(connection, ticket, sent) };
+            let routed = publish.routed.clone();
+            let share =
+                Publish { transaction, resent, upload, routed, ..Publish::plain(connection, ticket, sent) };
             self.enlist(Some(key), partition);
             self.touched.insert(partition);
             to(partition, Event::Publish(share));
@@ -636,6 +633,7 @@ mod tests {
             is_notice: false,
             upload: None,
             delivery: None,
+            routed: None,
         })
     }
 

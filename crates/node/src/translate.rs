@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use postroad_amqp::portable as amqp;
 use postroad_model::portable::{LargeReader, LargeWriter, Portable, Step, TranslationError};
-use postroad_model::{Encoding, Group, Message, Protocol, RareHeaders};
+use postroad_model::{Encoding, Group, HeaderChanges, Message, Protocol, RareHeaders};
 use postroad_openwire::codec::with_content;
 use postroad_openwire::portable as openwire;
 use postroad_selector::Properties;
@@ -49,6 +49,15 @@ pub fn write_message(portable: &Portable) -> Message {
         rare,
         bytes: amqp::write_portable(portable),
     }
+}
+
+/// The message with these headers changed, and the same body. One that cannot be read stays as it is.
+pub fn change_headers(message: &Message, changes: &HeaderChanges) -> Message {
+    let changed = match message.encoding.protocol {
+        Protocol::OpenWire => postroad_openwire::change_headers(message, changes).ok(),
+        Protocol::Amqp => postroad_amqp::message::change_headers(message, changes).ok(),
+    };
+    changed.unwrap_or_else(|| message.clone())
 }
 
 /// A large message with its body in memory.

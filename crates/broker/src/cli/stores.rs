@@ -6,7 +6,7 @@ use anyhow::Context;
 use postroad_core::Settings;
 use postroad_journal::{Keys, SpillFile};
 use postroad_model::{PartitionId, Placement, Spill};
-use postroad_routing::Policies;
+use postroad_routing::{Addressing, Policies};
 
 use crate::cli::ways;
 use crate::config::{Config, Shares, StoreKeys};
@@ -36,7 +36,8 @@ pub fn open(
     };
     let shares = Shares::of(config.memory_bytes);
     let settings = settings(config, &shares, policies, &keys.journal);
-    let mut stores = Stores::open(directories, keys.journal, config.addressing()?, settings)
+    let addressing = Addressing { routes: policies.routes.clone(), ..config.addressing()? };
+    let mut stores = Stores::open(directories, keys.journal, addressing, settings)
         .with_context(|| format!("cannot open the store {}", config.data.display()))?;
     let journals = stores.stores.len() as u64;
     for store in &mut stores.stores {

@@ -4,17 +4,18 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use postroad_admin::{
-    ConnectionFigures, Figures, JournalFigures, PartitionFigures, QUEUES_MAX, QueueFigures, Source,
-    StepFigures, TenantFigures,
+    ConnectionFigures, Figures, JournalFigures, PartitionFigures, QUEUES_MAX, QueueFigures, RouteFigures,
+    Source, StepFigures, TenantFigures,
 };
 use postroad_core::{Counters, Memory, Partition};
 use postroad_model::PartitionId;
 use postroad_node::{ConnectionCounts, Core};
-use postroad_routing::is_wildcard;
-use tokio::sync::{mpsc, oneshot};
+use postroad_routing::{Policies, Route, RouteCounters, is_wildcard};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::runtime::durations::distribution;
@@ -52,6 +53,38 @@ pub struct Everybody {
     pub cores: Vec<mpsc::Sender<Question>>,
     pub journals: Vec<NamedDoor>,
     pub links: LinkBoard,
+    /// The policies in force.
+    pub policies: watch::Receiver<Arc<Policies>>,
+}
+
+/// How the routes are, in the order of the configuration.
+pub fn route_figures(policies: &Policies) -> Vec<RouteFigures> {
+    let figures_of = |(rule, counters): (&Route, &Arc<RouteCounters>)| {
+        let counted = counters.figures();
+        let names = rule.fixed_targets().map(|target| target.destination.to_string());
+        let names =
+            names.chain(rule.recipients.as_ref().map(|recipients| format!("${{{}}}", recipients.header)));
+        let mut targets: Vec<(String, u64)> = Vec::new();
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        for (name, copies) in names.zip(counted.targets) {
+            let place = *places.entry(name.clone()).or_insert_with(|| {
+                targets.push((name, 0));
+                targets.len() - 1
+            });
+            targets[place].1 += copies;
+        }
+        RouteFigures {
+            route: rule.name.to_string(),
+            from: rule.from.to_string(),
+            consumes: rule.consumes,
+            matched: counted.matched,
+            unmatched: counted.unmatched,
+            dead_lettered: counted.dead_lettered,
+            cut: counted.cut,
+            targets,
+        }
+    };
+    policies.routes.counted().map(figures_of).collect()
 }
 
 impl Source for Everybody {
@@ -128,6 +161,7 @@ impl Everybody {
         figures.queues = queues.into_values().collect();
         figures.journals = self.answers_of(journals).await;
         figures.bridges = self.links.figures();
+        figures.routes = route_figures(&self.policies.borrow());
         figures
     }
 
@@ -305,6 +339,7 @@ mod tests {
             cores: answers.into_iter().map(core).collect(),
             journals: Vec::new(),
             links: LinkBoard::default(),
+            policies: watch::channel(Arc::default()).1,
         };
         let want = [
             row("queue://a", "", 1),

@@ -18,7 +18,7 @@ use postroad_model::{
     DeadLetter, Effect, Message, MessageKey, Origin, PartitionId, PartitionRange, Placement, Position,
     Protocol, Revived,
 };
-use postroad_node::properties_of;
+use postroad_node::{change_headers, properties_of};
 use postroad_routing::Addressing;
 
 use crate::runtime::layout::{LAYOUT_FILE, Layout};
@@ -411,6 +411,7 @@ pub(super) fn equip(partition: &mut Partition) {
     partition.read_origins_by(origin_of);
     partition.write_due_by(write_due);
     partition.mark_dead_letters_by(mark_dead_letter);
+    partition.change_headers_by(change_headers);
     partition.revive_by(revive_dead_letter);
     partition.count_retained_by(postroad_openwire::count_retained);
 }

@@ -15,7 +15,7 @@ use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsConfig, WebSocket
 use postroad_node::{Clients, Newcomer};
 use postroad_openwire::Advisories;
 use postroad_replication::LogWriter;
-use postroad_routing::Policies;
+use postroad_routing::{Policies, Routes};
 use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
@@ -208,14 +208,14 @@ impl Runtime {
         let stop_cores = Arc::new(Stop { asked: AtomicBool::new(false), wakers: wakers.clone() });
         let stop_journal = Arc::new(AtomicBool::new(false));
         let Stores { stores, partitions, placement, addressing } = stores;
-        let places = Places { placement, addressing, keys: options.keys.clone() };
+        let places = Places { placement, addressing: addressing.clone(), keys: options.keys.clone() };
         let Journals { journals, doors, links } =
             start_journals(stores, &wakers, &stop_journal, options.sync_within)?;
 
         let shares = dealt(partitions, count);
         let (mut sockets, mut http, mut cores, mut questions) = (vec![], vec![], vec![], vec![]);
         // The partitions of the store know their first policies; only later ones are looked at.
-        let (policies, _) = watch::channel(Arc::default());
+        let (policies, _) = watch::channel(Arc::new(Policies::with_routes(&addressing.routes)));
         let (clients, newcomers) = Clients::over(count);
         let rings = core_rings(&wakers);
         let ((begun, begins), board) = (std::sync::mpsc::channel(), LinkBoard::default());
@@ -284,7 +284,7 @@ impl Runtime {
     /// Who knows how the broker is.
     pub fn everybody(&self) -> Everybody {
         let (cores, journals) = (self.questions.clone(), self.doors.clone());
-        Everybody { cores, journals, links: self.links() }
+        Everybody { cores, journals, links: self.links(), policies: self.policies.subscribe() }
     }
 
     /// How links to other brokers are.
@@ -308,7 +308,10 @@ impl Runtime {
     }
 
     /// Decides anew about destinations, in every partition.
-    pub fn follow(&self, policies: Policies) {
+    pub fn follow(&self, mut policies: Policies) {
+        let mut routes = Routes::clone(&policies.routes);
+        routes.count_on_from(&self.policies.borrow().routes);
+        policies.routes = Arc::new(routes);
         self.policies.send_replace(Arc::new(policies));
     }
 

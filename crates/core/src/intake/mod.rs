@@ -10,4 +10,5 @@ pub mod lines;
 pub mod link;
 pub mod parked;
 pub mod publish;
+pub mod routes;
 pub mod waiting;

@@ -28,19 +28,30 @@ impl Partition {
         if let Err(refusal) = self.note_delivery(&publish) {
             return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
-        // What is due later lives from then on, as its producer said.
-        if publish.sent.schedule.is_none() {
-            let (policies, sent) = (&self.settings.policies, &publish.sent);
-            let end_ms = policies.end_ms(sent.targets(), sent.message.expires_at_ms, self.clock.wall_ms());
-            publish.sent.message.expires_at_ms = end_ms;
+        if let Some(routing) = publish.routed.take() {
+            if !routing.further.is_empty() {
+                return self.publish_routed(publish, *routing, effects);
+            }
+            self.hold(&mut publish.sent, &routing.hold);
         }
-        self.note_last_value(&mut publish.sent);
+        self.prepare_sent(&mut publish.sent);
         if publish.transaction.is_some() {
             return self.publish_in_transaction(publish, effects);
         }
         if let Some(publish) = self.behind_what_came_before(publish, effects) {
             self.publish_now(publish, effects);
         }
+    }
+
+    /// Applies policies to a message that comes in.
+    pub(crate) fn prepare_sent(&mut self, sent: &mut Sent) {
+        // What is due later lives from then on, as its producer said.
+        if sent.schedule.is_none() {
+            let policies = &self.settings.policies;
+            let end_ms = policies.end_ms(sent.targets(), sent.message.expires_at_ms, self.clock.wall_ms());
+            sent.message.expires_at_ms = end_ms;
+        }
+        self.note_last_value(sent);
     }
 
     pub(crate) fn publish_now(&mut self, publish: Publish, effects: &mut Vec<Effect>) {

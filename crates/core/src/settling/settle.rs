@@ -233,6 +233,7 @@ impl Partition {
                 self.announce_message(queue, *tag, MessageEvent::DeadLettered, None, effects);
             }
         }
+        let sends = self.route_own(sends);
         self.move_entries((queue, &moving, SettleCause::Expired), sends, leaving, answer, effects);
     }
 
@@ -457,6 +458,7 @@ impl Partition {
                 }
             }
         }
+        let sends = self.route_own(sends);
         self.move_entries((queue, &moving, SettleCause::DeadLettered), sends, Vec::new(), answer, effects);
     }
 }

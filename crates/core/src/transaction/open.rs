@@ -158,12 +158,19 @@ impl Partition {
     }
 
     pub(crate) fn publish_in_transaction(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
+        let Publish { connection, ticket, .. } = publish;
+        let result = self.put_in_transaction(publish);
+        self.reply(connection, ticket, result, effects);
+    }
+
+    /// The message belongs to its transaction from now on, or the transaction can only be rolled back.
+    pub(crate) fn put_in_transaction(&mut self, publish: Publish) -> Result<(), Refusal> {
         let came_before = self.came_before(&publish);
-        let Publish { connection, ticket, mut sent, transaction: Some(key), .. } = publish else { return };
+        let Publish { connection, mut sent, transaction: Some(key), .. } = publish else { return Ok(()) };
         if came_before {
             self.counters.duplicates += 1;
             self.open_transaction(key);
-            return self.reply(connection, ticket, Ok(()), effects);
+            return Ok(());
         }
         let (bytes, max_bytes) = (sent.message.bytes.len() as u64, self.settings.transaction_bytes_max);
         let open_bytes_max = self.settings.open_bytes_max;
@@ -191,7 +198,7 @@ impl Partition {
             }
             Err(refusal) => self.refuse_open(key, refusal.clone()),
         }
-        self.reply(connection, ticket, result, effects);
+        result
     }
 
     /// It can only be rolled back: what it has sent so far is needed no more.
