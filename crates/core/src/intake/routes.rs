@@ -68,7 +68,7 @@ impl Partition {
         self.reply(connection, ticket, result, effects);
     }
 
-    /// The message waits as a route says: what is due later is due later still.
+    /// The message waits as a route says: a scheduled message is due later still.
     pub(crate) fn hold(&mut self, sent: &mut Sent, hold: &Hold) {
         if hold.is_none() {
             return;
