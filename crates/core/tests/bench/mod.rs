@@ -506,6 +506,9 @@ impl Bench {
                 self.said.push(format!("{length}: {leased} leased, {delayed} delayed, {held} held"));
             }
             LeaseAnswer::Listed(names) => self.said.push(names.join(",")),
+            LeaseAnswer::Configured(queues) => {
+                self.said.extend(queues.iter().map(|(queue, _)| queue.to_string()));
+            }
         }
     }
 
