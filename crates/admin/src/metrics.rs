@@ -69,15 +69,15 @@ pub const METRICS: &[Metric] = &[
     gauge("postroad_tenant_messages", "messages in all queues of the tenant", |figures| {
         tenants(figures, |tenant| tenant.messages)
     }),
-    gauge("postroad_tenant_bytes", "bytes of their bodies", |figures| {
+    gauge("postroad_tenant_bytes", "bytes of messages in all queues of the tenant", |figures| {
         tenants(figures, |tenant| tenant.bytes)
     }),
-    gauge("postroad_tenant_disk_bytes", "of these bytes those that lie on the disk", |figures| {
+    gauge("postroad_tenant_disk_bytes", "bytes of the tenant's messages on disk", |figures| {
         tenants(figures, |tenant| tenant.disk_bytes)
     }),
     gauge(
         "postroad_tenant_waiting",
-        "addresses whose next message waits until the tenant has room",
+        "addresses with sends that wait for room in the tenant's quota",
         |figures| tenants(figures, |tenant| tenant.waiting),
     ),
     counter("postroad_route_messages_total", "messages that the route sent on", |figures| {
@@ -97,7 +97,7 @@ pub const METRICS: &[Metric] = &[
     counter("postroad_route_copies_total", "copies that the route sent to the target", |figures| {
         figures.routes.iter().flat_map(route_copies).take(ROUTE_TARGETS_MAX).collect()
     }),
-    gauge("postroad_queue_depth", "messages in the queue, whether ready, delivered or leaving", |figures| {
+    gauge("postroad_queue_depth", "messages in the queue: ready, delivered or being settled", |figures| {
         queues(figures, |queue| queue.depth)
     }),
     gauge("postroad_queue_consumers", "consumers attached to the queue", |figures| {
@@ -109,44 +109,42 @@ pub const METRICS: &[Metric] = &[
     counter("postroad_queue_dequeued_total", "messages that consumers accepted", |figures| {
         queues(figures, |queue| queue.consumed)
     }),
-    counter("postroad_queue_expired_total", "messages whose time was over", |figures| {
+    counter("postroad_queue_expired_total", "messages that expired", |figures| {
         queues(figures, |queue| queue.expired)
     }),
     counter(
         "postroad_queue_dead_lettered_total",
-        "messages that moved to the dead letters, or ended for want of any",
+        "messages moved to a dead-letter queue, or discarded for lack of one",
         |figures| queues(figures, |queue| queue.dead_lettered),
     ),
     counter(
         "postroad_queue_dropped_total",
-        "messages that left because the queue held more than its policy allows",
+        "messages dropped at the limit of the queue's policy",
         |figures| queues(figures, |queue| queue.dropped),
     ),
     counter(
         "postroad_queue_replaced_total",
-        "messages that a newer one with the same value took the place of",
+        "messages replaced by a newer one with the same last value",
         |figures| queues(figures, |queue| queue.replaced),
     ),
     gauge("postroad_queues", "lasting queues, durable subscriptions among them", |figures| {
         partitions(figures, |partition| partition.queues)
     }),
-    gauge("postroad_queues_unlisted", "lasting queues without figures of their own", |figures| {
+    gauge("postroad_queues_unlisted", "queues without series of their own", |figures| {
         vec![Sample::of(figures.queues_unlisted)]
     }),
     counter("postroad_enqueued_total", "messages put into queues, listed or not", |figures| {
         partitions(figures, |partition| partition.enqueued)
     }),
-    counter(
-        "postroad_dequeued_total",
-        "messages that consumers accepted, of queues listed or not",
-        |figures| partitions(figures, |partition| partition.consumed),
-    ),
+    counter("postroad_dequeued_total", "messages that consumers accepted, in all queues", |figures| {
+        partitions(figures, |partition| partition.consumed)
+    }),
     counter("postroad_expired_total", "messages whose time was over, of queues listed or not", |figures| {
         partitions(figures, |partition| partition.expired)
     }),
     counter(
         "postroad_dead_lettered_total",
-        "messages that moved to the dead letters, of queues listed or not",
+        "messages moved to a dead-letter queue, from all queues",
         |figures| partitions(figures, |partition| partition.dead_lettered),
     ),
     counter("postroad_delivered_total", "messages sent to consumers", |figures| {
@@ -155,81 +153,83 @@ pub const METRICS: &[Metric] = &[
     counter("postroad_discarded_total", "messages of deleted queues and ended subscriptions", |figures| {
         partitions(figures, |partition| partition.discarded)
     }),
-    counter("postroad_duplicates_total", "sends that were confirmed and had come before", |figures| {
-        partitions(figures, |partition| partition.duplicates)
-    }),
+    counter(
+        "postroad_duplicates_total",
+        "resent messages that were recognised and not stored again",
+        |figures| partitions(figures, |partition| partition.duplicates),
+    ),
     counter(
         "postroad_dropped_total",
-        "messages that could never be processed and had no dead-letter queue",
+        "undeliverable messages discarded for lack of a dead-letter queue",
         |figures| partitions(figures, |partition| partition.dropped),
     ),
-    counter("postroad_redriven_total", "dead letters that went back to where they were", |figures| {
+    counter("postroad_redriven_total", "dead letters returned to their original queues", |figures| {
         partitions(figures, |partition| partition.redriven)
     }),
     counter(
         "postroad_overflowed_total",
-        "messages dropped at the limits of queues and subscriptions, listed or not",
+        "messages dropped at limits, in all queues and subscriptions",
         |figures| partitions(figures, |partition| partition.overflowed),
     ),
-    counter("postroad_replaced_total", "messages replaced in last-value queues, listed or not", |figures| {
+    counter("postroad_replaced_total", "messages replaced in all last-value queues", |figures| {
         partitions(figures, |partition| partition.replaced)
     }),
-    counter("postroad_slow_consumers_total", "times that a consumer was found to be slow", |figures| {
+    counter("postroad_slow_consumers_total", "detections of a slow consumer", |figures| {
         partitions(figures, |partition| partition.slow_consumers)
     }),
     counter(
         "postroad_timed_out_transactions_total",
-        "transactions rolled back because they were open for too long",
+        "transactions rolled back at limits.transaction_ms",
         |figures| partitions(figures, |partition| partition.timed_out_transactions),
     ),
-    counter("postroad_missed_notices_total", "advisories that a subscription had no room for", |figures| {
-        partitions(figures, |partition| partition.missed_notices)
-    }),
     counter(
-        "postroad_unretained_total",
-        "messages that a topic could not retain, for want of room",
-        |figures| partitions(figures, |partition| partition.unretained),
+        "postroad_missed_notices_total",
+        "advisories dropped for lack of room in a subscription",
+        |figures| partitions(figures, |partition| partition.missed_notices),
     ),
-    counter("postroad_unreadable_total", "messages set aside because the disk lost their body", |figures| {
+    counter("postroad_unretained_total", "messages not retained for lack of memory", |figures| {
+        partitions(figures, |partition| partition.unretained)
+    }),
+    counter("postroad_unreadable_total", "messages set aside because their body is damaged", |figures| {
         partitions(figures, |partition| partition.unreadable)
     }),
-    gauge("postroad_scheduled", "messages that are due later", |figures| {
+    gauge("postroad_scheduled", "scheduled messages", |figures| {
         partitions(figures, |partition| partition.scheduled)
     }),
-    gauge("postroad_messages", "messages that some queue or transaction needs", |figures| {
+    gauge("postroad_messages", "messages held by a queue or transaction", |figures| {
         partitions(figures, |partition| partition.messages)
     }),
-    gauge("postroad_folded_messages", "those of them in pages of entries that nobody is at", |figures| {
+    gauge("postroad_folded_messages", "messages in folded pages of entries", |figures| {
         partitions(figures, |partition| partition.folded_messages)
     }),
-    gauge("postroad_resident_bytes", "bytes of durable messages whose bodies are in memory", |figures| {
+    gauge("postroad_resident_bytes", "bytes of durable message bodies in memory", |figures| {
         partitions(figures, |partition| partition.resident_bytes)
     }),
-    gauge("postroad_page_bytes", "memory that pages of entries take that nobody is at", |figures| {
+    gauge("postroad_page_bytes", "memory of folded pages of entries, in bytes", |figures| {
         partitions(figures, |partition| partition.page_bytes)
     }),
-    gauge("postroad_volatile_bytes", "bytes of messages that are only in memory", |figures| {
+    gauge("postroad_volatile_bytes", "bytes of non-persistent messages", |figures| {
         partitions(figures, |partition| partition.volatile_bytes)
     }),
     histogram(
         "postroad_core_step_seconds",
-        "seconds that a core took for one event, record or tick, during which it served nobody else",
+        "seconds that a core was busy with one event, record or tick",
         |figures| {
             let label = |of: &StepFigures| ("core", of.core.to_string());
             figures.cores.iter().flat_map(|of| buckets(&of.micros, 1e6, &label(of))).collect()
         },
     ),
-    histogram("postroad_journal_group_records", "records written together", |figures| {
+    histogram("postroad_journal_group_records", "records in one group", |figures| {
         distributions(figures, |journal| &journal.group_records, 1.0)
     }),
     histogram(
         "postroad_journal_group_seconds",
-        "seconds from the first byte of a group until it was confirmed: its write, and its sync if it waits for one",
+        "seconds from the first byte of a group to its confirmation: write, and sync if it needs one",
         |figures| distributions(figures, |journal| &journal.group_micros, 1e6),
     ),
     histogram(
         "postroad_journal_sync_seconds",
-        "seconds that a sync of the journal took, without the write ahead of it; where the store's writes are durable by themselves, a write",
+        "seconds of one sync without its write; of one write where writes are durable by themselves",
         |figures| distributions(figures, |journal| &journal.sync_micros, 1e6),
     ),
     counter("postroad_journal_syncs_total", "syncs of the journal", |figures| {
@@ -240,7 +240,7 @@ pub const METRICS: &[Metric] = &[
     }),
     counter(
         "postroad_journal_wait_seconds_total",
-        "seconds that records waited while their group was written, all records together",
+        "seconds that records waited for their group, summed over all records",
         |figures| {
             let sample = |of: &JournalFigures| {
                 Sample::of_f64(of.record_wait_micros as f64 / 1e6).label("store", &of.store)
@@ -251,29 +251,29 @@ pub const METRICS: &[Metric] = &[
     counter("postroad_journal_checkpoints_total", "checkpoints written", |figures| {
         journals(figures, |journal| journal.checkpoints)
     }),
-    counter("postroad_journal_compactions_total", "runs of segments compacted", |figures| {
+    counter("postroad_journal_compactions_total", "compactions of segments", |figures| {
         journals(figures, |journal| journal.compactions)
     }),
     counter(
         "postroad_journal_failed_jobs_total",
-        "segments, checkpoints, compactions, indexes and sorted copies that failed; all but copies are tried again",
+        "failed background jobs; all but sorted copies are retried",
         |figures| journals(figures, |journal| journal.failed_jobs),
     ),
-    gauge("postroad_journal_segments", "segments with groups in them", |figures| {
+    gauge("postroad_journal_segments", "segments that contain groups", |figures| {
         journals(figures, |journal| journal.segments)
     }),
-    gauge("postroad_journal_file_bytes", "bytes of their files", |figures| {
+    gauge("postroad_journal_file_bytes", "bytes of segment files", |figures| {
         journals(figures, |journal| journal.file_bytes)
     }),
-    gauge("postroad_journal_live_bytes", "bytes of bodies in them that are still needed", |figures| {
+    gauge("postroad_journal_live_bytes", "bytes of live message bodies in segments", |figures| {
         journals(figures, |journal| journal.live_bytes)
     }),
-    gauge("postroad_journal_index_bytes", "memory that indexes of segments take", |figures| {
+    gauge("postroad_journal_index_bytes", "memory of segment indexes, in bytes", |figures| {
         journals(figures, |journal| journal.index_bytes)
     }),
     gauge(
         "postroad_journal_key_bytes",
-        "bytes of payloads in them, live or not, by the id of their key, or none; a key that is not listed is needed no more",
+        "bytes of payloads by the id of their encryption key; a key without a series is no longer needed",
         |figures| {
             let by_key =
                 figures.journals.iter().flat_map(|of| of.bytes_by_key.iter().map(|row| (&of.store, row)));
@@ -283,22 +283,22 @@ pub const METRICS: &[Metric] = &[
             by_key.map(sample).collect()
         },
     ),
-    gauge("postroad_journal_damaged_places", "damaged places found at the start and since", |figures| {
+    gauge("postroad_journal_damaged_places", "damaged places found since the start", |figures| {
         journals(figures, |journal| journal.damaged_places)
     }),
     gauge(
         "postroad_journal_stopped_partitions",
-        "partitions that are stopped for damage found at the start",
+        "partitions stopped because of damage found at the start",
         |figures| journals(figures, |journal| journal.stopped.len() as u64),
     ),
     gauge(
         "postroad_journal_full",
-        "1 while persistent messages are refused for want of disk space",
+        "1 while persistent messages are refused for lack of disk space",
         |figures| journals(figures, |journal| u64::from(journal.full)),
     ),
     gauge(
         "postroad_journal_broken",
-        "1 while nothing is written because a write or a sync failed",
+        "1 while the journal is stopped after a failed write or sync",
         |figures| journals(figures, |journal| u64::from(journal.broken.is_some())),
     ),
     gauge("postroad_bridge_state", "1 for the state of the link, 0 for the other states", bridge_states),
