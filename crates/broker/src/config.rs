@@ -3,6 +3,7 @@
 mod bridges;
 mod destinations;
 mod encryption;
+mod http;
 mod memory;
 mod push;
 mod routes;
@@ -24,6 +25,7 @@ use crate::cli::ServeArguments;
 
 pub use bridges::{Bridge, BridgeConfig};
 pub use encryption::{EncryptionConfig, StoreKeys, TenantKeyConfig, key_in_file};
+pub use http::HttpConfig;
 pub use memory::{Shares, parse_bytes};
 pub use push::PushConfig;
 pub use routes::RouteConfig;
@@ -66,6 +68,8 @@ pub struct Config {
     pub openwire: OpenWireConfig,
     /// AMQP alone.
     pub amqp: AmqpConfig,
+    /// Queues over HTTP.
+    pub http: HttpConfig,
     /// Push queues over HTTP.
     pub push: PushConfig,
     /// Bounds.
@@ -199,6 +203,7 @@ impl Default for Config {
             runtime: RuntimeConfig::default(),
             openwire: OpenWireConfig::default(),
             amqp: AmqpConfig::default(),
+            http: HttpConfig::default(),
             push: PushConfig::default(),
             limits: Limits::default(),
             policy: Vec::new(),

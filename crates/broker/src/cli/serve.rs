@@ -26,17 +26,19 @@ use crate::cli::stores;
 use crate::config::{Bridge, Config, Shares};
 use crate::control;
 use crate::runtime::{
-    Everybody, HttpSocket, LinkBoard, NewSocket, PushOptions, Runtime, RuntimeOptions, Service, TenantKeys,
-    broker_id, keep_linked, now_ms, read_portable,
+    Everybody, HttpSocket, LinkBoard, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service,
+    TenantKeys, broker_id, keep_linked, now_ms, read_portable,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
-/// for its current and next segment, checkpoints, directory and lock, the standard streams, listeners and signals, and 256 HTTP connections.
+/// for its current and next segment, checkpoints, directory and lock, the standard streams, listeners and signals.
 /// Without them no segment can be made, and durable sends end for all because some are idle.
-const DESCRIPTOR_RESERVE: u64 = 352;
+const DESCRIPTOR_RESERVE: u64 = 96;
 
-/// HTTP connections at a time. They are within the reserve.
-const HTTP_CONNECTIONS_MAX: usize = 256;
+/// HTTP connections at a time, and requests that push queues have under way: a quarter and an eighth of the
+/// descriptors, within these limits.
+const HTTP_CONNECTIONS: (u64, u64) = (256, 4096);
+const PUSH_REQUESTS: (u64, u64) = (64, 1024);
 
 /// A core's runtime has a poller and a waker, each with a copy for a moment.
 const DESCRIPTORS_PER_CORE: u64 = 4;
@@ -51,16 +53,17 @@ const WEBSOCKET_BYTES_MAX_MIN: usize = 16 << 20;
 pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     log_to_stderr();
     let config = Config::load(arguments)?;
-    let places = Places::new(connections_max(
-        raise_descriptor_limit(),
-        config.runtime.cores,
-        config.store.further.len(),
-    ));
+    let descriptors = raise_descriptor_limit();
+    let places = connections_max(descriptors, config.runtime.cores, config.store.further.len());
     let admin = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    admin.block_on(serve(&config, arguments, places))
+    admin.block_on(serve(&config, arguments, (Places::new(places), descriptors)))
 }
 
-async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> anyhow::Result<()> {
+async fn serve(
+    config: &Config,
+    arguments: &ServeArguments,
+    (places, descriptors): (Places, u64),
+) -> anyhow::Result<()> {
     let (tls, door, keys) = (config.tls()?, Arc::new(config.door()?), config.keys()?);
     let mut listeners = Listeners::bind(config)?;
     let http = Listener::bind("HTTP", SocketAddr::new(config.bind, config.port(config.ports.http)?))?;
@@ -72,7 +75,8 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     let partitions = stores.placement.partitions;
     let broker_id = broker_id::read_or_make(&config.data, &config.broker_name)?;
     let openwire = openwire_options(config, (partitions, broker_id), listeners.address(Service::OpenWire)?);
-    let push = config.push.options(&format!("http://{}", http.address()?))?;
+    let (http_max, push_max) = http_shares(descriptors);
+    let push = config.push.options(&format!("http://{}", http.address()?), push_max as usize)?;
     let options = runtime_options(config, &openwire, keys, push);
     let amqp = amqp_options(config, partitions);
     let bridges = config.bridges()?;
@@ -102,7 +106,8 @@ async fn serve(config: &Config, arguments: &ServeArguments, places: Places) -> a
     let mut endpoints = listeners.endpoints()?;
     endpoints.push(("HTTP", format!("http://{}", http.address()?)));
     let (cores, everybody, door_of_http) = (runtime.http(), runtime.everybody(), door.clone());
-    let operators = Operators { cores, everybody, door: door_of_http, api };
+    let (origins, places) = (config.http.origins(), Places::new(http_max as usize));
+    let operators = Operators { cores, everybody, door: door_of_http, api, origins, places };
     let http = tokio::spawn(serve_http(http, operators));
     announce(&endpoints, config).context("cannot write to standard output")?;
     let reread = || {
@@ -226,12 +231,14 @@ struct Operators {
     everybody: Everybody,
     door: Arc<Door>,
     api: Router,
+    origins: Origins,
+    /// Connections at a time.
+    places: Places,
 }
 
 /// Deals HTTP connections to the cores in turn.
 async fn serve_http(listener: Listener, operators: Operators) {
-    let places = Places::new(HTTP_CONNECTIONS_MAX);
-    let Operators { cores, everybody, door, api } = operators;
+    let Operators { cores, everybody, door, api, origins, places } = operators;
     let mut turns = (0..cores.len()).cycle();
     loop {
         match listener.accept().await {
@@ -240,8 +247,9 @@ async fn serve_http(listener: Listener, operators: Operators) {
                 let Some(place) = places.take() else { continue };
                 let Some(core) = turns.next().and_then(|turn| cores.get(turn)) else { return };
                 let (everybody, door, api) = (everybody.clone(), door.clone(), api.clone());
+                let origins = origins.clone();
                 // A core that is gone takes its sockets with it; the process is about to end then.
-                let _ = core.send(HttpSocket { stream, peer, place, everybody, door, api }).await;
+                let _ = core.send(HttpSocket { stream, peer, place, everybody, door, api, origins }).await;
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an HTTP connection");
@@ -348,11 +356,19 @@ fn raise_descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// Descriptors for HTTP connections, and for requests of push queues.
+fn http_shares(descriptors_max: u64) -> (u64, u64) {
+    let http = (descriptors_max / 4).clamp(HTTP_CONNECTIONS.0, HTTP_CONNECTIONS.1);
+    let push = (descriptors_max / 8).clamp(PUSH_REQUESTS.0, PUSH_REQUESTS.1);
+    (http, push)
+}
+
 /// Connections served at once under a limit on open files. Where the limit is too small for the reserve, a quarter of
 /// it: less would serve nobody.
 fn connections_max(descriptors_max: u64, cores: u16, further_stores: usize) -> usize {
     let stores = DESCRIPTORS_PER_STORE * further_stores as u64;
-    let reserve = DESCRIPTOR_RESERVE + DESCRIPTORS_PER_CORE * u64::from(cores) + stores;
+    let (http, push) = http_shares(descriptors_max);
+    let reserve = DESCRIPTOR_RESERVE + http + push + DESCRIPTORS_PER_CORE * u64::from(cores) + stores;
     let connections = descriptors_max.saturating_sub(reserve).max(descriptors_max / 4).max(1);
     usize::try_from(connections).unwrap_or(usize::MAX)
 }
@@ -364,9 +380,9 @@ mod tests {
     #[test]
     fn connections_leave_descriptors_for_the_store() {
         for (name, descriptors_max, cores, further_stores, want) in [
-            ("a common limit", 1024, 2, 0, 1024 - 352 - 8),
-            ("two more stores", 1024, 2, 2, 1024 - 352 - 8 - 160),
-            ("no limit", u64::MAX, 2, 0, usize::MAX - 352 - 8),
+            ("a common limit", 1024, 2, 0, 1024 - 96 - 256 - 128 - 8),
+            ("two more stores", 1024, 2, 2, 1024 - 96 - 256 - 128 - 8 - 160),
+            ("no limit", u64::MAX, 2, 0, usize::MAX - 96 - 4096 - 1024 - 8),
             ("less than the reserve", 64, 2, 0, 16),
             ("next to nothing", 1, 2, 0, 1),
         ] {

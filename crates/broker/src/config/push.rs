@@ -19,11 +19,11 @@ pub struct PushConfig {
 }
 
 impl PushConfig {
-    /// The options; `listens` is the URL of the HTTP port.
+    /// The options; `listens` is the URL of the HTTP port, and `requests_max` may be under way at a time.
     ///
     /// # Errors
     /// A network or the URL cannot be read.
-    pub fn options(&self, listens: &str) -> anyhow::Result<PushOptions> {
+    pub fn options(&self, listens: &str, requests_max: usize) -> anyhow::Result<PushOptions> {
         if NETWORKS_MAX < self.allow.len() {
             bail!("configuration: push.allow has more than {NETWORKS_MAX} networks");
         }
@@ -33,6 +33,6 @@ impl PushConfig {
         if !url.starts_with("http://") && !url.starts_with("https://") {
             bail!("configuration: push.url is {url}: it begins with http:// or https://");
         }
-        Ok(PushOptions { allowed: Networks(networks), url: url.to_owned() })
+        Ok(PushOptions { allowed: Networks(networks), url: url.to_owned(), requests_max })
     }
 }

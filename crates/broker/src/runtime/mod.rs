@@ -26,7 +26,7 @@ mod wreck;
 pub use dialler::keep_linked;
 pub use figures::Everybody;
 pub use filler::Filler;
-pub use http::{HttpSocket, Network, Networks, PushOptions};
+pub use http::{HttpSocket, Network, Networks, Origins, PushOptions};
 pub use journal::NamedDoor;
 pub use layout::{LAYOUT_FILE, Layout};
 pub use links::LinkBoard;

@@ -17,8 +17,6 @@ const HELD_MAX: usize = 10_000;
 const ALL_HELD_MAX: usize = 200_000;
 /// Messages of one queue that are held with their bodies, at most.
 const BODIES_MAX: usize = 64;
-/// Requests that are on their way, at most: each takes a connection.
-const REQUESTS_MAX: usize = 2048;
 /// How long a message is leased. If the broker ends, its subscribers get it after this time at the latest.
 pub const LEASE_MS: u64 = 90_000;
 /// Leases are extended this often.
@@ -113,13 +111,19 @@ pub struct Engine {
     /// Queues that may take more messages.
     hungry: BTreeSet<Arc<str>>,
     held: usize,
-    /// Requests that are on their way.
+    /// Requests that are on their way, and how many may be: each takes a connection.
     requests: usize,
+    requests_max: usize,
     /// Endpoints that wait until there are fewer.
     stalled: BTreeSet<Arc<str>>,
 }
 
 impl Engine {
+    /// An engine without queues.
+    pub fn new(requests_max: usize) -> Engine {
+        Engine { requests_max, ..Engine::default() }
+    }
+
     /// The queue pushes from now on, and if it does already, in this way.
     pub fn configure(&mut self, queue: &Arc<str>, settings: PushSettings, now_ms: u64) {
         match self.queues.get_mut(queue) {
@@ -312,7 +316,7 @@ impl Engine {
         while let Some(key) = self.endpoints.get_mut(url).and_then(|endpoint| endpoint.line.front().cloned())
         {
             let Some(allowed) = self.allowed(&key, url, now_ms, actions) else { continue };
-            if REQUESTS_MAX <= self.requests {
+            if self.requests_max <= self.requests {
                 self.stalled.insert(url.clone());
                 return;
             }

@@ -10,6 +10,8 @@ mod push;
 mod server;
 mod stored;
 mod tokens;
+mod wire;
 
 pub use push::{Network, Networks, PushOptions, PushPart, drive, push_parts};
 pub use server::{HttpSocket, welcome};
+pub use wire::Origins;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use axum::Router;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, VARY};
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use postroad_admin::{Body, Patience, Peer};
 use postroad_ironmq::{ApiError, Call};
@@ -24,6 +24,7 @@ use super::client::FrontClient;
 use super::ironmq;
 use super::push::PushHub;
 use super::tokens::Tokens;
+use super::wire::{Origins, compressed, decompressed, reads_gzip};
 use crate::runtime::connection::CoreHandle;
 use crate::runtime::figures::Everybody;
 
@@ -39,6 +40,12 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// A request's body is not larger: 100 messages of 64 KB, with room for how JSON writes them.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
+/// Requests at a time on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 256;
+
+/// A client whose first bytes are incomplete is looked at again this often.
+const PEEK_EVERY: Duration = Duration::from_millis(20);
+
 /// An HTTP connection on its way to the core that will serve it.
 pub struct HttpSocket {
     /// The socket.
@@ -53,6 +60,8 @@ pub struct HttpSocket {
     pub door: Arc<Door>,
     /// What operators ask.
     pub api: Router,
+    /// Origins whose pages may use the queues.
+    pub origins: Origins,
 }
 
 /// What the connections of a core share.
@@ -75,12 +84,13 @@ pub async fn welcome(
     let word = closing.clone();
     tokio::task::spawn_local(async move { runs.run(&word).await });
     let service = Rc::new(Service { client, tokens: Tokens::default(), handle, hub });
-    while let Some(HttpSocket { stream, peer, place, everybody, door, api }) = sockets.recv().await {
+    while let Some(socket) = sockets.recv().await {
+        let HttpSocket { stream, peer, place, everybody, door, api, origins } = socket;
         let (service, closing) = (service.clone(), closing.clone());
         tokio::task::spawn_local(async move {
             let served = async {
                 let operators = (Peer::Network(peer), everybody, api);
-                if let Err(error) = serve(stream, service, operators, door).await {
+                if let Err(error) = serve(stream, service, operators, (door, origins)).await {
                     tracing::debug!(%peer, error, "an HTTP connection ended early");
                 }
             };
@@ -97,21 +107,32 @@ async fn serve(
     stream: std::net::TcpStream,
     service: Rc<Service>,
     (peer, everybody, api): (Peer, Everybody, Router),
-    door: Arc<Door>,
+    (door, origins): (Arc<Door>, Origins),
 ) -> Result<(), String> {
     let stream = tokio::net::TcpStream::from_std(stream).map_err(|error| error.to_string())?;
     // Answers are small, and clients wait for each.
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
     let answering = service_fn(move |request: Request<Incoming>| {
         let (service, everybody, door, api) = (service.clone(), everybody.clone(), door.clone(), api.clone());
+        let origins = origins.clone();
         async move {
             let path = request.uri().path();
             if path != "/3" && !path.starts_with("/3/") {
                 return postroad_admin::respond(request, peer, &everybody, api).await;
             }
-            Ok::<_, Infallible>(answer(&service, request, &door).await)
+            Ok::<_, Infallible>(answer(&service, request, &door, &origins).await)
         }
     });
+    if speaks_http2(&stream).await {
+        return hyper::server::conn::http2::Builder::new(LocalExecutor)
+            .timer(TokioTimer::new())
+            .keep_alive_interval(HEAD_WITHIN)
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEAD_BYTES_MAX as u32)
+            .serve_connection(Patience::new(TokioIo::new(stream)), answering)
+            .await
+            .map_err(|error| error.to_string());
+    }
     hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
@@ -121,12 +142,56 @@ async fn serve(
         .map_err(|error| error.to_string())
 }
 
-async fn answer(service: &Service, request: Request<Incoming>, door: &Arc<Door>) -> Response<Body> {
-    let (status, body) = match queues(service, request, door).await {
-        Ok((status, body)) => (status, body),
-        Err(error) => (error.status, postroad_ironmq::msg(&error.msg)),
+/// HTTP/2 in clear text begins with this (RFC 9113, section 3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2";
+
+/// Whether the client begins with HTTP/2. One that sends nothing is left to HTTP/1.1, which waits no longer than for a head.
+async fn speaks_http2(stream: &tokio::net::TcpStream) -> bool {
+    let mut first = [0; HTTP2_PREFACE.len()];
+    let peek = async {
+        loop {
+            let length = stream.peek(&mut first).await.unwrap_or(0);
+            let is_like = 0 < length && first[..length] == HTTP2_PREFACE[..length];
+            if !is_like || length == HTTP2_PREFACE.len() {
+                return is_like;
+            }
+            tokio::time::sleep(PEEK_EVERY).await;
+        }
     };
-    json(status, &body)
+    tokio::time::timeout(HEAD_WITHIN, peek).await.unwrap_or(false)
+}
+
+/// Runs the streams of an HTTP/2 connection on its core.
+#[derive(Clone, Copy)]
+struct LocalExecutor;
+
+impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for LocalExecutor {
+    fn execute(&self, stream: F) {
+        tokio::task::spawn_local(stream);
+    }
+}
+
+async fn answer(
+    service: &Service,
+    request: Request<Incoming>,
+    door: &Arc<Door>,
+    origins: &Origins,
+) -> Response<Body> {
+    let headers = request.headers().clone();
+    let is_preflight = request.method() == Method::OPTIONS;
+    let mut response = match is_preflight {
+        true => {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            response
+        }
+        false => match queues(service, request, door).await {
+            Ok((status, body)) => json(status, &body, &headers),
+            Err(error) => json(error.status, &postroad_ironmq::msg(&error.msg), &headers),
+        },
+    };
+    origins.headers(&headers, is_preflight, response.headers_mut());
+    response
 }
 
 async fn queues(
@@ -155,6 +220,7 @@ async fn queues(
             return Err(ApiError { status: 408, msg });
         }
     };
+    let body = decompressed(&head.headers, body, BODY_BYTES_MAX)?;
     let overriding = head.headers.get("x-http-method-override").and_then(|method| method.to_str().ok());
     let method = overriding.unwrap_or(head.method.as_str());
     let call = Call::parse(&postroad_ironmq::Request { method, path: head.uri.path(), query, body: &body })?;
@@ -171,8 +237,15 @@ fn token_of<'r>(headers: &'r HeaderMap, query: &'r str) -> Option<&'r str> {
     token.or_else(|| query.split('&').find_map(|pair| pair.strip_prefix("oauth=")))
 }
 
-fn json(status: u16, body: &Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(body.to_string()));
+fn json(status: u16, body: &Value, request: &HeaderMap) -> Response<Body> {
+    let text = body.to_string();
+    let packed = if reads_gzip(request) { compressed(&text) } else { None };
+    let is_packed = packed.is_some();
+    let mut response = Response::new(packed.map_or_else(|| Body::from(text), Body::from));
+    if is_packed {
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     // Clients compare it with exactly this.
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -25,7 +25,7 @@ fn settings(kind: PushKind, urls: &[&str]) -> PushSettings {
 
 impl Bench {
     fn new(settings: PushSettings) -> Bench {
-        let (mut engine, queue): (Engine, Arc<str>) = (Engine::default(), "q".into());
+        let (mut engine, queue): (Engine, Arc<str>) = (Engine::new(1000), "q".into());
         engine.configure(&queue, settings, 0);
         Bench { engine, queue, now_ms: 0, actions: Vec::new(), posted: 0 }
     }

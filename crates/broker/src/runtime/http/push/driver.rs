@@ -68,7 +68,7 @@ pub async fn drive(handle: CoreHandle, pusher: Pusher, closing: Rc<Notify>) {
     // One report for each action that is under way: the engine bounds these.
     let (reports, reported) = mpsc::unbounded_channel();
     let driver = Driver {
-        engine: Engine::default(),
+        engine: Engine::new(options.requests_max),
         projects: FxHashMap::default(),
         deletes: FxHashMap::default(),
         outside: Rc::new(Outside { client, polls, requests, reports, url: options.url }),

@@ -34,4 +34,6 @@ pub struct PushOptions {
     pub allowed: Networks,
     /// How endpoints reach the HTTP port: scheme, host and port.
     pub url: String,
+    /// Requests under way, at most.
+    pub requests_max: usize,
 }
