@@ -1,6 +1,9 @@
 """Push queues: set by the unmodified Python client, received by an endpoint of this process."""
 
 import json
+import ssl
+import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -200,6 +203,25 @@ class Push(unittest.TestCase):
         self.make("moved", following.url(), retries=0).post("follows")
         self.assertEqual([(r.path, r.body) for r in moved.wait_for(1)], [("/moved", "follows")])
 
+    def test_an_endpoint_shows_a_certificate_that_is_trusted(self):
+        receiver = self.receiver()
+        with tempfile.TemporaryDirectory() as folder:
+            key, certificate = f"{folder}/key.pem", f"{folder}/certificate.pem"
+            subprocess.run(
+                ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                 "-keyout", key, "-out", certificate, "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+                check=True, capture_output=True, timeout=30,
+            )
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+        receiver.server.socket = context.wrap_socket(receiver.server.socket, server_side=True)
+        url = receiver.url().replace("http:", "https:")
+        self.make("untrusted", url, retries=0, error_queue="untrusted-errors").post("secret")
+        until(lambda: self.ask("GET", "/untrusted-errors").status_code == 200)
+        [error] = self.mq.queue("untrusted-errors").reserve(wait=20)["messages"]
+        self.assertIn("certificate", json.loads(error["body"])["subscribers"][0]["msg"])
+        self.assertEqual(receiver.requests, [])
+
     def test_a_subscriber_may_be_a_queue(self):
         self.make("chain", "ironmq:///chained").post("through")
         until(lambda: self.ask("GET", "/chained").status_code == 200)
@@ -230,6 +252,27 @@ class Push(unittest.TestCase):
             self.assertEqual(answer.status_code, 400, f"{case}: {answer.text}")
             self.assertIn(words, answer.json()["msg"], case)
         self.assertEqual(self.ask("GET", "/x").status_code, 404)
+
+
+class ByDefault(unittest.TestCase):
+    def test_a_name_that_leads_to_this_machine_is_refused(self):
+        receiver = Receiver()
+        broker = Broker().start()
+        try:
+            mq = iron_mq.IronMQ(
+                host="127.0.0.1", port=broker.http, protocol="http", project_id="p1", token="any"
+            )
+            url = receiver.url().replace("127.0.0.1", "localhost")
+            push = {"subscribers": [{"name": "s", "url": url}], "retries": 0, "error_queue": "errors"}
+            mq.create_queue("inside", {"type": "multicast", "push": push})
+            mq.create_queue("errors")
+            mq.queue("inside").post("secret")
+            [error] = mq.queue("errors").reserve(wait=30)["messages"]
+            self.assertIn("localhost is a private address", json.loads(error["body"])["subscribers"][0]["msg"])
+            self.assertEqual(receiver.requests, [])
+        finally:
+            broker.stop()
+            receiver.close()
 
 
 class Restarted(unittest.TestCase):
