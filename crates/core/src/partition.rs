@@ -560,6 +560,9 @@ impl Partition {
         let (_, sequence) = untag(tag);
         self.state.expiries.insert(message.expires_at_ms, id, tag);
         let visible_at_ms = message.visible_at_ms();
+        if let Some(of) = message.deduplication() {
+            queue.duplicates.get_or_insert_default().note(of, tag);
+        }
         queue.load.add(bytes);
         let in_memory = if matches!(key, MessageKey::Volatile(_)) { message.bytes.len() as u64 } else { 0 };
         queue.volatile_bytes += in_memory;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_core::{Partition, Settings, decode_record, encode_record};
 use postroad_model::{
-    Again, Binding, BranchId, Changes, Chunks, Command, Compression, Destination, Due, Encoding, EntryTag,
-    Group, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol, QueueId, RareHeaders,
-    Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId, UserKey,
+    Again, Binding, BranchId, Changes, Chunks, Command, Compression, Deduplication, Destination, Due,
+    Encoding, EntryTag, Group, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol,
+    QueueId, RareHeaders, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId, UserKey,
 };
 use postroad_routing::Policies;
 
@@ -93,6 +93,13 @@ fn records_of_rare_headers() -> Vec<(&'static str, Command)> {
             "enqueue-user",
             Command::Enqueue(with(Some(Arc::new(RareHeaders {
                 user: UserKey::of("ann"),
+                ..RareHeaders::default()
+            })))),
+        ),
+        (
+            "enqueue-once",
+            Command::Enqueue(with(Some(Arc::new(RareHeaders {
+                deduplication: Some(Deduplication { key: 1 << 127, id: 5, until_ms: 0x0102_0304 }),
                 ..RareHeaders::default()
             })))),
         ),

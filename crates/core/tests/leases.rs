@@ -8,8 +8,9 @@ use std::sync::Arc;
 use bench::{Bench, settings};
 use bytes::Bytes;
 use postroad_model::{
-    ConnectionId, Destination, Encoding, Group, Handle, HandleAction, HandleEntries, LeaseEvent, LeaseId,
-    Message, NORMAL_PRIORITY, Post, Protocol, QueueOptions, RareHeaders, Reserve, Take, Ticket,
+    ConnectionId, DEDUPLICATION_MS, Deduplication, Destination, Encoding, Group, Handle, HandleAction,
+    HandleEntries, LeaseEvent, LeaseId, Message, NORMAL_PRIORITY, Post, Protocol, QueueOptions, RareHeaders,
+    Reserve, Take, Ticket,
 };
 use postroad_routing::{LeaseLimit, Policies, Policy};
 
@@ -88,6 +89,34 @@ fn a_reserve_of_a_queue_that_does_not_exist_is_refused_and_a_post_makes_it() {
     assert_eq!(reserve(&mut bench, 2, 0, LEASE), "o#1 ok");
     assert_eq!(reserve(&mut bench, 2, 0, LEASE), "nothing ok");
     assert_eq!(describe(&mut bench), "3: 3 leased, 0 delayed, 0 held ok");
+}
+
+/// A message with this key, whose own id is 100 more.
+fn once(now_ms: u64, body: &str, key: u128) -> Message {
+    let until_ms = now_ms + DEDUPLICATION_MS;
+    message(body, None, 0).with_deduplication(Some(Deduplication { key, id: key + 100, until_ms }))
+}
+
+#[test]
+fn a_message_with_a_known_key_is_not_taken_in_again() {
+    let mut bench = bench();
+    let (m, n) = (once(1000, "m", 1), once(1000, "n", 2));
+    assert_eq!(post_all(&mut bench, vec![m.clone()]), "posted 0 ok");
+    assert_eq!(post_all(&mut bench, vec![m.clone()]), "posted 0 0=0:101 ok");
+    let all = vec![n.clone(), m.clone(), message("o", None, 0), n.clone()];
+    assert_eq!(post_all(&mut bench, all), "posted 1 1=0:101 3=1:102 ok");
+    assert_eq!(reserve(&mut bench, 9, 0, LEASE), "m#1 n#1 o#1 ok");
+    let handle_of_m = of(&bench, "m", 0);
+    assert_eq!(handle(&mut bench, &[handle_of_m], DELETE), "done ok");
+    assert_eq!(post_all(&mut bench, vec![m.clone()]), "posted 0 0=0:101 ok", "its message is gone");
+    for restart in [Bench::restart as fn(&mut Bench), Bench::reload] {
+        restart(&mut bench);
+        bench.run("time 2000");
+        assert_eq!(post_all(&mut bench, vec![n.clone()]), "posted 0 0=1:102 ok");
+    }
+    bench.run(&format!("time {}", 1000 + DEDUPLICATION_MS));
+    let later = once(1000 + DEDUPLICATION_MS, "later", 1);
+    assert_eq!(post_all(&mut bench, vec![later]), "posted 3 ok", "five minutes later it is another one");
 }
 
 #[test]

@@ -268,12 +268,14 @@ pub struct Reserved {
 /// The answer to a [`LeaseEvent`]; the reply to the same ticket follows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LeaseAnswer {
-    /// The messages are in this queue, as entries that follow one another.
+    /// The messages are in this queue, as entries that follow one another, but for duplicates.
     Posted {
         /// The queue.
         queue: QueueId,
         /// The first of the entries.
         first: EntryTag,
+        /// Messages that the queue has taken in before.
+        duplicates: Vec<Duplicate>,
     },
     /// The messages; none if nothing was there.
     Reserved(Vec<Reserved>),
@@ -285,6 +287,17 @@ pub enum LeaseAnswer {
     Listed(Vec<Arc<str>>),
     /// Some of the queues with their options, in the order of their names.
     Configured(Vec<(Arc<str>, QueueOptions)>),
+}
+
+/// A message of a post that its queue has taken in before: it is not there twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Duplicate {
+    /// Its place among the messages of the post.
+    pub index: usize,
+    /// The entry of the first one.
+    pub tag: EntryTag,
+    /// The id of the first one.
+    pub id: u128,
 }
 
 /// Options of one queue that clients set, durable with it.

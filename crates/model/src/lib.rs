@@ -49,7 +49,7 @@ pub use ids::{
     PartitionId, Position, QueueId, Ticket, TransactionId, TransactionKey,
 };
 pub use lease::{
-    Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, LeaseId, Post, QueueDescription,
+    Duplicate, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, LeaseId, Post, QueueDescription,
     QueueOptions, Reserve, Reserved, Stale, Take,
 };
 pub use link::{LinkDelivery, LinkEvent, LinkName, ResumeLink};
@@ -57,8 +57,8 @@ pub use liveness::{Liveness, Silence, Silences};
 pub use login::{Login, LoginAnswer};
 pub use lookup::LookupMap;
 pub use message::{
-    CHUNK_BYTES, Chunks, DeadLetter, Encoding, Group, HIGHEST_PRIORITY, Message, NORMAL_PRIORITY, Origin,
-    Protocol, RareHeaders, Revived,
+    CHUNK_BYTES, Chunks, DEDUPLICATION_MS, DeadLetter, Deduplication, Encoding, Group, HIGHEST_PRIORITY,
+    Message, NORMAL_PRIORITY, Origin, Protocol, RareHeaders, Revived,
 };
 pub use notice::{
     Announcement, BridgeNotice, ClientNotice, ConsumerNotice, MessageEvent, NetworkPath, Notice,

@@ -106,6 +106,20 @@ impl Message {
         self
     }
 
+    /// By which a queue knows it again, if a post is to be taken in once.
+    pub fn deduplication(&self) -> Option<Deduplication> {
+        self.rare.as_ref()?.deduplication
+    }
+
+    /// The same message, to be taken in once.
+    pub fn with_deduplication(mut self, deduplication: Option<Deduplication>) -> Message {
+        if self.deduplication() != deduplication {
+            let rare = RareHeaders { deduplication, ..self.rare.as_deref().cloned().unwrap_or_default() };
+            self.rare = (rare != RareHeaders::default()).then(|| Arc::new(rare));
+        }
+        self
+    }
+
     /// Bytes of its body that are not in `bytes`.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunks().map_or(0, |chunks| chunks.bytes)
@@ -161,6 +175,22 @@ pub struct RareHeaders {
     pub user: Option<UserKey>,
     /// It is not delivered before, in milliseconds since 1970; zero for at once.
     pub visible_at_ms: u64,
+    /// By which the queue that it is posted to knows it again.
+    pub deduplication: Option<Deduplication>,
+}
+
+/// For how long a queue knows a message again that is to be taken in once.
+pub const DEDUPLICATION_MS: u64 = 300_000;
+
+/// By which a queue knows a message again that was posted before (SQS: `MessageDeduplicationId`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deduplication {
+    /// A digest: messages with the same one are duplicates.
+    pub key: u128,
+    /// The message's own id: senders of duplicates are answered with that of the first.
+    pub id: u128,
+    /// Until then, in milliseconds since 1970: [`DEDUPLICATION_MS`] after it was sent.
+    pub until_ms: u64,
 }
 
 /// The body of a large message: records of its partition's log, which hold it in pieces. [`Message::bytes`] is the message

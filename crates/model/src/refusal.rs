@@ -144,6 +144,16 @@ pub enum Refusal {
         /// How many there may be.
         max: u64,
     },
+    /// So many deduplication ids of the queue are remembered that no more may be.
+    #[error(
+        "{queue} remembers {max} deduplication ids, which is all it may: send fewer messages in five minutes"
+    )]
+    TooManyDeduplicationIds {
+        /// The queue.
+        queue: Destination,
+        /// How many there may be.
+        max: usize,
+    },
     /// So many requests wait for messages of the queue that no more may.
     #[error("{max} requests wait for messages of {queue}, which is all that may: ask again without waiting")]
     TooManyWaiting {

@@ -14,6 +14,7 @@
 //!
 //! A deadline is kept in ticks in this run, and as a time of day in the log; see [`postroad_model::LeaseEnd`].
 
+mod duplicates;
 mod end;
 mod handle;
 mod options;
@@ -26,8 +27,10 @@ use std::sync::Arc;
 use postroad_model::{EntryTag, LeaseEnd, LeaseId, QueueId};
 use rustc_hash::FxBuildHasher;
 
+pub(crate) use duplicates::{Duplicates, Remembered};
 pub(crate) use handle::Handling;
 pub(crate) use post::Posting;
+use post::Posts;
 use reserve::Reserves;
 pub(crate) use reserve::{Answering, Reserving};
 
@@ -70,6 +73,8 @@ pub struct Leasing {
     given: u64,
     /// Requests for messages that need attention.
     pub(crate) reserves: Reserves,
+    /// Posts whose duplicates are looked for.
+    posts: Posts,
     /// Queues in which a message group became free: they are to be dispatched.
     freed: Vec<QueueId>,
 }

@@ -1,9 +1,13 @@
 //! Posts: several messages for one queue, in one record, and the entries that they become.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use postroad_model::{
-    Changes, Command, ConnectionId, Destination, Effect, EntryTag, LeaseAnswer, LeaseEnd, Message,
+    Changes, Command, ConnectionId, Destination, Duplicate, Effect, EntryTag, LeaseAnswer, LeaseEnd, Message,
     NORMAL_PRIORITY, Post, QueueId, Refusal, Sent, Ticket, Urgency,
 };
+
+use super::duplicates::REMEMBERED_MAX;
 
 use crate::Partition;
 use crate::intake::limit::Expecting;
@@ -17,14 +21,54 @@ pub struct Posting {
     ticket: Ticket,
     to: Destination,
     count: u64,
+    duplicates: Vec<Duplicate>,
+    /// Messages like an earlier one of the same post: the place of each, the place of that one in the queue, and its id.
+    repeats: Vec<(usize, u64, u128)>,
+    /// The keys that it occupies until it is in the log.
+    keys: Vec<u128>,
     /// Where each message counts, and its size.
     expecting: Vec<(Expecting, u64)>,
 }
 
+/// Posts of messages that are to be taken in once.
+#[derive(Default)]
+pub(super) struct Posts {
+    /// The keys of messages on their way to the log.
+    keys: BTreeSet<u128>,
+    /// Posts with one of these keys: they wait until it is known whether they are duplicates. Bounded, as all that waits for the
+    /// log, by the bytes that each connection may have outstanding.
+    parked: Vec<Post>,
+}
+
+/// The messages of a post that its queue does not know, and the others.
+#[derive(Default)]
+struct Parted {
+    messages: Vec<Message>,
+    duplicates: Vec<Duplicate>,
+    repeats: Vec<(usize, u64, u128)>,
+    keys: Vec<u128>,
+}
+
 impl Partition {
-    /// Takes messages in, all or none. At a limit they are refused: nobody waits in line for them.
+    /// Takes messages in, all or none. At a limit they are refused, and do not wait in line.
     pub(crate) fn post(&mut self, post: Post, effects: &mut Vec<Effect>) {
+        let is_on_its_way = |message: &Message| {
+            message.deduplication().is_some_and(|of| self.leader.leasing.posts.keys.contains(&of.key))
+        };
+        if post.messages.iter().any(is_on_its_way) {
+            return self.leader.leasing.posts.parked.push(post);
+        }
         let Post { connection, ticket, to, messages } = post;
+        let parted = self.without_duplicates(&to, messages);
+        let Parted { messages, duplicates, repeats, keys } = match parted {
+            Ok(parted) => parted,
+            Err(refusal) => return self.reply(connection, ticket, Err(refusal), effects),
+        };
+        if let (true, Some(queue)) = (messages.is_empty(), self.own_queue(&to)) {
+            let answer = LeaseAnswer::Posted { queue, first: EntryTag(0), duplicates };
+            effects.push(Effect::Lease { connection, ticket, answer });
+            return self.reply(connection, ticket, Ok(()), effects);
+        }
         let sends: Vec<Sent> = messages.into_iter().map(|message| self.posted(&to, message)).collect();
         let expecting = match self.admit_post(&to, &sends, connection) {
             Ok(expecting) => expecting,
@@ -33,8 +77,49 @@ impl Partition {
         self.bind_new_queues(&sends, effects);
         let count = sends.len() as u64;
         let command = Command::Transact(Changes { sends, settlements: Vec::new() });
-        let posting = Posting { connection, ticket, to, count, expecting };
+        self.leader.leasing.posts.keys.extend(&keys);
+        let posting = Posting { connection, ticket, to, count, duplicates, repeats, keys, expecting };
         self.propose(command, Urgency::Waiting, Completion::Posted(posting), effects);
+    }
+
+    /// Leaves those out that the queue knows, and those that are like an earlier one of the same post.
+    fn without_duplicates(&self, to: &Destination, messages: Vec<Message>) -> Result<Parted, Refusal> {
+        let known = self.own_queue(to).and_then(|id| self.state.queues.get(&id)?.duplicates.as_ref());
+        let now_ms = self.wall_ms();
+        let mut parted = Parted::default();
+        let mut fresh: BTreeMap<u128, (u64, u128)> = BTreeMap::new();
+        for (index, message) in messages.into_iter().enumerate() {
+            if let Some(of) = message.deduplication() {
+                if let Some(first) = known.and_then(|known| known.find(of.key, now_ms)) {
+                    parted.duplicates.push(Duplicate { index, tag: first.tag, id: first.id });
+                    continue;
+                }
+                if let Some((place, id)) = fresh.get(&of.key) {
+                    parted.repeats.push((index, *place, *id));
+                    continue;
+                }
+                fresh.insert(of.key, (parted.messages.len() as u64, of.id));
+                parted.keys.push(of.key);
+            }
+            parted.messages.push(message);
+        }
+        if !parted.keys.is_empty() && known.is_some_and(|known| known.is_full(now_ms)) {
+            return Err(Refusal::TooManyDeduplicationIds { queue: to.clone(), max: REMEMBERED_MAX });
+        }
+        Ok(parted)
+    }
+
+    /// Posts that waited for these keys are looked at again.
+    fn free_keys(&mut self, keys: &[u128], effects: &mut Vec<Effect>) {
+        if keys.is_empty() {
+            return;
+        }
+        for key in keys {
+            self.leader.leasing.posts.keys.remove(key);
+        }
+        for post in std::mem::take(&mut self.leader.leasing.posts.parked) {
+            self.post(post, effects);
+        }
     }
 
     fn posted(&self, to: &Destination, message: Message) -> Sent {
@@ -75,20 +160,23 @@ impl Partition {
     /// The log has the messages, and the queue their entries.
     pub(crate) fn has_posted(&mut self, posting: Posting, effects: &mut Vec<Effect>) {
         self.post_ended(&posting.expecting);
-        let Posting { connection, ticket, to, count, expecting } = posting;
+        let Posting { connection, ticket, to, count, mut duplicates, repeats, keys, expecting } = posting;
         let lane = LaneNumber::of(NORMAL_PRIORITY, false);
         let id = self.own_queue(&to);
         let next =
             id.and_then(|id| self.state.queues.get(&id)?.lanes.get(lane)).map(|lane| lane.next_sequence());
         if let (Some(queue), Some(next)) = (id, next) {
             let first: EntryTag = tag(lane.0, next.saturating_sub(count));
-            let answer = LeaseAnswer::Posted { queue, first };
+            let repeat = |(index, place, id)| Duplicate { index, tag: EntryTag(first.0 + place), id };
+            duplicates.extend(repeats.into_iter().map(repeat));
+            let answer = LeaseAnswer::Posted { queue, first, duplicates };
             effects.push(Effect::Lease { connection, ticket, answer });
         }
         self.reply(connection, ticket, Ok(()), effects);
         for (expecting, _) in &expecting {
             self.unpark_held_by_any(expecting, effects);
         }
+        self.free_keys(&keys, effects);
     }
 
     /// The log has not.
@@ -98,6 +186,7 @@ impl Partition {
         for (expecting, _) in &posting.expecting {
             self.unpark_held_by_any(expecting, effects);
         }
+        self.free_keys(&posting.keys, effects);
     }
 
     /// The message of a new entry says when it may be delivered: until then it is delayed. Returns whether it is.

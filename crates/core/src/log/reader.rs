@@ -99,6 +99,10 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    pub(crate) fn u128(&mut self) -> Result<u128, RecordError> {
+        self.array().map(u128::from_le_bytes)
+    }
+
     /// Nothing but 0 and 1.
     pub(crate) fn boolean(&mut self, field: &'static str) -> Result<bool, RecordError> {
         match self.u8()? {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{
-    Again, Binding, BranchId, Changes, Chunks, Command, Compression, Destination, DestinationKind, Due,
-    Encoding, EntryTag, Group, HIGHEST_PRIORITY, LeaseEnd, LeaseId, Message, PartitionId, Piece, Position,
-    Protocol, QueueId, QueueOptions, RareHeaders, Schedule, Sent, SettleCause, Settlement, Snapshot, Spilled,
-    Subscription, TransactionId, UserKey,
+    Again, Binding, BranchId, Changes, Chunks, Command, Compression, Deduplication, Destination,
+    DestinationKind, Due, Encoding, EntryTag, Group, HIGHEST_PRIORITY, LeaseEnd, LeaseId, Message,
+    PartitionId, Piece, Position, Protocol, QueueId, QueueOptions, RareHeaders, Schedule, Sent, SettleCause,
+    Settlement, Snapshot, Spilled, Subscription, TransactionId, UserKey,
 };
 
 use crate::log::compressed::{self, Method};
@@ -43,7 +43,8 @@ mod flag {
     /// Of the second byte.
     pub const USER: u8 = 1;
     pub const VISIBLE: u8 = 2;
-    pub const ALL_FURTHER: u8 = USER | VISIBLE;
+    pub const DEDUPLICATION: u8 = 4;
+    pub const ALL_FURTHER: u8 = USER | VISIBLE | DEDUPLICATION;
     /// In records alone, where a body follows: it is compressed.
     pub const COMPRESSED: u8 = 16;
 }
@@ -340,6 +341,11 @@ impl Writer {
         self
     }
 
+    pub(crate) fn u128(&mut self, value: u128) -> &mut Writer {
+        self.head.put_u128_le(value);
+        self
+    }
+
     pub(crate) fn list<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Writer, &T)) -> &mut Writer {
         self.u32(items.len() as u32);
         for item in items {
@@ -388,8 +394,9 @@ impl Writer {
         self.u8(message.encoding.protocol as u8).u8(message.encoding.version);
         let (group, client, last_value) = (message.group(), message.client(), message.last_value());
         let given = |given: bool, flag: u8| if given { flag } else { 0 };
-        let further =
-            given(message.user().is_some(), flag::USER) | given(message.visible_at_ms() != 0, flag::VISIBLE);
+        let further = given(message.user().is_some(), flag::USER)
+            | given(message.visible_at_ms() != 0, flag::VISIBLE)
+            | given(message.deduplication().is_some(), flag::DEDUPLICATION);
         self.u8(given(message.persistent, flag::PERSISTENT)
             | given(group.is_some(), flag::GROUP)
             | given(client.is_some(), flag::CLIENT)
@@ -422,6 +429,9 @@ impl Writer {
         }
         if message.visible_at_ms() != 0 {
             self.u64(message.visible_at_ms());
+        }
+        if let Some(Deduplication { key, id, until_ms }) = message.deduplication() {
+            self.u128(key).u128(id).u64(until_ms);
         }
         self
     }
@@ -667,6 +677,10 @@ impl Reader<'_> {
         if further & flag::VISIBLE != 0 {
             rare.visible_at_ms = self.u64()?;
         }
+        if further & flag::DEDUPLICATION != 0 {
+            let (key, id) = (self.u128()?, self.u128()?);
+            rare.deduplication = Some(Deduplication { key, id, until_ms: self.u64()? });
+        }
         Ok((rare != RareHeaders::default()).then(|| Arc::new(rare)))
     }
 
@@ -812,6 +826,7 @@ mod tests {
             returns: 2,
             user: UserKey::of("ann"),
             visible_at_ms: 77,
+            deduplication: Some(Deduplication { key: u128::MAX - 1, id: 5, until_ms: 9 }),
         }));
         Sent::new(Destination::queue("a"), Message { rare, ..message(b"one") })
     }

@@ -16,6 +16,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::addresses::binding::Fed;
 use crate::intake::audit::{Audit, Producer, Window, Windows};
+use crate::leasing::Remembered;
 use crate::log::reader::Reader;
 use crate::log::record::{RecordError, Writer};
 use crate::memory::folding::folded_pages;
@@ -298,6 +299,12 @@ impl Partition {
         out.list(&options.collect::<Vec<_>>(), |out, (queue, options)| {
             out.u64(queue.0).queue_options(options);
         });
+        let known = queues.iter().filter_map(|queue| Some((queue.id, queue.duplicates.as_ref()?)));
+        out.list(&known.collect::<Vec<_>>(), |out, (queue, duplicates)| {
+            out.u64(queue.0).list(&duplicates.iter().collect::<Vec<_>>(), |out, (key, known)| {
+                out.u128(*key).u128(known.id).u64(known.tag.0).u64(known.until_ms);
+            });
+        });
     }
 
     fn read_leases(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
@@ -317,6 +324,16 @@ impl Partition {
             let queue = self.state.queues.get_mut(&id);
             let queue = queue.ok_or(SnapshotError::Dangling { what: "queue of options", number: id.0 })?;
             queue.options = Some(Box::new(options));
+        }
+        let one = |input: &mut Reader<'_>| {
+            let (key, id) = (input.u128()?, input.u128()?);
+            Ok((key, Remembered { tag: EntryTag(input.u64()?), id, until_ms: input.u64()? }))
+        };
+        for (id, known) in input.list(|input| Ok((QueueId(input.u64()?), input.list(one)?)))? {
+            let queue = self.state.queues.get_mut(&id);
+            let queue = queue.ok_or(SnapshotError::Dangling { what: "queue of duplicates", number: id.0 })?;
+            let duplicates = queue.duplicates.get_or_insert_default();
+            known.into_iter().for_each(|(key, message)| duplicates.remember(key, message));
         }
         Ok(())
     }

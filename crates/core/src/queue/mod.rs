@@ -22,6 +22,7 @@ use crate::addresses::binding::Fed;
 use crate::delivery::idle::Selecting;
 use crate::figures::QueueCounts;
 use crate::intake::account::Owners;
+use crate::leasing::Duplicates;
 use crate::retained::Replay;
 use crate::settling::last_value::LastValues;
 use crate::settling::redrive::Returns;
@@ -100,6 +101,8 @@ pub struct Queue {
     pub reserves: usize,
     /// What clients have set for it, if anything.
     pub options: Option<Box<QueueOptions>>,
+    /// The posted messages that it knows again; `None` before the first.
+    pub duplicates: Option<Box<Duplicates>>,
     /// It is on the move between partitions, and delivers nothing until it is there.
     pub paused: bool,
 }
@@ -151,6 +154,7 @@ impl Queue {
             gathers_until_ms: None,
             reserves: 0,
             options: None,
+            duplicates: None,
             paused: false,
         }
     }

@@ -486,7 +486,11 @@ impl Bench {
 
     fn say_lease(&mut self, answer: LeaseAnswer) {
         match answer {
-            LeaseAnswer::Posted { first, .. } => self.said.push(format!("posted {}", first.0)),
+            LeaseAnswer::Posted { first, duplicates, .. } => {
+                self.said.push(format!("posted {}", first.0));
+                let known = duplicates.iter().map(|of| format!("{}={}:{}", of.index, of.tag.0, of.id));
+                self.said.extend(known);
+            }
             LeaseAnswer::Reserved(messages) if messages.is_empty() => self.said.push("nothing".into()),
             LeaseAnswer::Reserved(messages) => {
                 for Reserved { queue, tag, lease, deliveries, message } in messages {

@@ -234,7 +234,7 @@ pub async fn post_bodies(
     let answers =
         ask(client, |connection, ticket| LeaseEvent::Post(Post { connection, ticket, to, messages })).await?;
     let ids = answers.into_iter().find_map(|answer| match answer {
-        LeaseAnswer::Posted { queue, first } => Some((queue, first)),
+        LeaseAnswer::Posted { queue, first, .. } => Some((queue, first)),
         _ => None,
     });
     let (queue, first) = ids.ok_or_else(ApiError::queue_not_found)?;
