@@ -7,7 +7,7 @@ use super::{Fault, Repository};
 
 /// Rooms without input, output, clock or randomness: same commands in, same effects out.
 pub const PURE_ROOMS: &[&str] = &[
-    "model", "selector", "routing", "core", "bridge", "openwire", "amqp", "stomp", "mqtt", "ironmq",
+    "model", "selector", "routing", "core", "bridge", "openwire", "amqp", "stomp", "mqtt", "ironmq", "sqs",
     "rocketmq",
 ];
 
@@ -30,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("stomp", PROTOCOL),
     ("mqtt", PROTOCOL),
     ("ironmq", PROTOCOL),
+    ("sqs", PROTOCOL),
     ("rocketmq", PROTOCOL),
     ("journal", &["model"]),
     ("replication", &["model", "journal"]),
