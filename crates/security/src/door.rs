@@ -83,6 +83,16 @@ impl Door {
         !self.anonymous
     }
 
+    /// Whether this user may be let in: it is known, or everybody is.
+    pub fn knows(&self, user: &str) -> bool {
+        self.users.as_ref().is_none_or(|users| users.known(user).is_some())
+    }
+
+    /// Whether everybody is let in, whatever they say.
+    pub fn is_open(&self) -> bool {
+        self.users.is_none()
+    }
+
     /// What is kept of the password; of one that nobody has if there is no such user.
     fn keys(&self, users: &Users, name: &str, hash: Option<Hash>) -> Keys {
         if let Some(keys) = users.keys(name, hash) {

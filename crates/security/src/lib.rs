@@ -4,6 +4,7 @@
 //! into what it says. [`tls`] makes the certificates of a broker ready for use.
 //! Never here: sockets, threads, what a client may do once it is known, protocols' own frames.
 
+mod access_keys;
 mod certificate;
 mod door;
 mod elliptic;
@@ -13,6 +14,7 @@ mod scram;
 pub mod tls;
 mod users;
 
+pub use access_keys::{AccessKey, AccessKeys};
 pub use door::{Door, PasswordCheck, Step, Visit};
 pub use keys::ITERATIONS;
 pub use users::{UserError, Users};

@@ -57,6 +57,12 @@ pub enum UserError {
         "a password has 1 to {PASSWORD_BYTES_MAX} bytes, and none of the characters that SASLprep forbids"
     )]
     Password,
+    /// A file of access keys is bounded.
+    #[error("there are {max} access keys, which is all there may be: delete some")]
+    TooManyKeys {
+        /// How many there may be.
+        max: usize,
+    },
     /// The system has no chance to give.
     #[error("the system gives no random numbers")]
     NoChance,
@@ -172,7 +178,7 @@ impl Users {
     }
 }
 
-fn check_name(name: &str) -> Result<(), UserError> {
+pub(crate) fn check_name(name: &str) -> Result<(), UserError> {
     let is_bad = |character: char| character.is_whitespace() || character.is_control();
     let good = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(is_bad) && !name.starts_with('#');
     if good { Ok(()) } else { Err(UserError::Name { name: name.to_owned() }) }
