@@ -1,5 +1,6 @@
 //! `postroad ctl`: lists and message actions of a running broker, by its admin API over the control socket.
 
+mod access_keys;
 mod http;
 mod table;
 
@@ -35,6 +36,9 @@ pub enum Ctl {
     Move(MoveArguments),
     /// Remove all messages of a queue that no consumer has.
     Purge(PurgeArguments),
+    /// Make, list and delete the access keys with which clients of SQS sign requests.
+    #[command(subcommand)]
+    Key(access_keys::AccessKeyCommand),
 }
 
 /// Which broker, and how to print.
@@ -185,6 +189,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
         Ctl::Queues(QueuesArguments { filter, list }) => {
             print(list, QUEUES, "/api/v1/queues", &[("filter", filter.as_deref())], None)
         }
+        Ctl::Key(command) => access_keys::run(command),
         Ctl::Connections(list) => print(list, CONNECTIONS, "/api/v1/connections", &[], None),
         Ctl::Bridges(list) => print(list, BRIDGES, "/api/v1/bridges", &[], None),
         Ctl::Consumers(ConsumersArguments { destination, list }) => {

@@ -17,7 +17,7 @@ use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use postroad_routing::Policies;
 use postroad_security::{Door, Visit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::cli::ServeArguments;
 use crate::cli::admission::Admission;
@@ -27,7 +27,7 @@ use crate::config::{Bridge, Config, Shares};
 use crate::control;
 use crate::runtime::{
     Everybody, HttpSocket, LinkBoard, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service,
-    TenantKeys, broker_id, keep_linked, now_ms, read_portable,
+    SqsOptions, TenantKeys, broker_id, keep_linked, now_ms, read_portable,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
@@ -105,9 +105,10 @@ async fn serve(
     let signals = Signals::listen()?;
     let mut endpoints = listeners.endpoints()?;
     endpoints.push(("HTTP", format!("http://{}", http.address()?)));
-    let (cores, everybody, door_of_http) = (runtime.http(), runtime.everybody(), door.clone());
+    let (cores, everybody, door) = (runtime.http(), runtime.everybody(), admission.door());
     let (origins, places) = (config.http.origins(), Places::new(http_max as usize));
-    let operators = Operators { cores, everybody, door: door_of_http, api, origins, places };
+    let sqs = SqsOptions::new(&config.data);
+    let operators = Operators { cores, everybody, door, api, origins, places, sqs };
     let http = tokio::spawn(serve_http(http, operators));
     announce(&endpoints, config).context("cannot write to standard output")?;
     let reread = || {
@@ -229,16 +230,17 @@ fn serve_control(data: &Path, runtime: &Runtime, api: Router) -> Option<control:
 struct Operators {
     cores: Vec<tokio::sync::mpsc::Sender<HttpSocket>>,
     everybody: Everybody,
-    door: Arc<Door>,
+    door: watch::Receiver<Arc<Door>>,
     api: Router,
     origins: Origins,
     /// Connections at a time.
     places: Places,
+    sqs: SqsOptions,
 }
 
 /// Deals HTTP connections to the cores in turn.
 async fn serve_http(listener: Listener, operators: Operators) {
-    let Operators { cores, everybody, door, api, origins, places } = operators;
+    let Operators { cores, everybody, door, api, origins, places, sqs } = operators;
     let mut turns = (0..cores.len()).cycle();
     loop {
         match listener.accept().await {
@@ -246,10 +248,11 @@ async fn serve_http(listener: Listener, operators: Operators) {
                 // Beyond that it is closed.
                 let Some(place) = places.take() else { continue };
                 let Some(core) = turns.next().and_then(|turn| cores.get(turn)) else { return };
-                let (everybody, door, api) = (everybody.clone(), door.clone(), api.clone());
-                let origins = origins.clone();
+                let (everybody, door, api) = (everybody.clone(), door.borrow().clone(), api.clone());
+                let (origins, sqs) = (origins.clone(), sqs.clone());
+                let socket = HttpSocket { stream, peer, place, everybody, door, api, origins, sqs };
                 // A core that is gone takes its sockets with it; the process is about to end then.
-                let _ = core.send(HttpSocket { stream, peer, place, everybody, door, api, origins }).await;
+                let _ = core.send(socket).await;
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an HTTP connection");

@@ -26,7 +26,7 @@ mod wreck;
 pub use dialler::keep_linked;
 pub use figures::Everybody;
 pub use filler::Filler;
-pub use http::{HttpSocket, Network, Networks, Origins, PushOptions};
+pub use http::{ACCESS_KEYS_FILE, HttpSocket, Network, Networks, Origins, PushOptions, SqsOptions};
 pub use journal::NamedDoor;
 pub use layout::{LAYOUT_FILE, Layout};
 pub use links::LinkBoard;

@@ -13,6 +13,9 @@ use crate::runtime::connection::CoreHandle;
 /// What came of a request.
 pub type Answered = Result<Vec<LeaseAnswer>, Refusal>;
 
+/// Answers, and how many messages a redrive has moved and left.
+type Counted = Result<(Vec<LeaseAnswer>, (u64, u64)), Refusal>;
+
 /// See the head of this file.
 pub struct FrontClient {
     handle: CoreHandle,
@@ -27,7 +30,8 @@ pub struct FrontClient {
 
 struct Waiting {
     answers: Vec<LeaseAnswer>,
-    done: oneshot::Sender<Answered>,
+    redriven: (u64, u64),
+    done: oneshot::Sender<Counted>,
 }
 
 impl FrontClient {
@@ -69,10 +73,17 @@ impl FrontClient {
                         waiting.answers.push(answer);
                     }
                 }
+                Some(ToSession::Redriven { ticket, moved, stayed }) => {
+                    if let Some(waiting) = self.waiting.borrow_mut().get_mut(&ticket) {
+                        waiting.redriven = (waiting.redriven.0 + moved, waiting.redriven.1 + stayed);
+                    }
+                }
                 Some(ToSession::Reply { ticket, result }) => {
-                    if let Some(Waiting { answers, done }) = self.waiting.borrow_mut().remove(&ticket) {
+                    if let Some(Waiting { answers, redriven, done }) =
+                        self.waiting.borrow_mut().remove(&ticket)
+                    {
                         // Who asked may have gone.
-                        let _ = done.send(result.map(|()| answers));
+                        let _ = done.send(result.map(|()| (answers, redriven)));
                     }
                 }
                 _ => {}
@@ -83,13 +94,25 @@ impl FrontClient {
 
     /// Asks, and waits for the answer. Dropped before it has come, a reserve is cancelled.
     pub async fn ask(&self, event: impl FnOnce(ConnectionId, Ticket) -> Event) -> Answered {
+        self.ask_counted(event).await.map(|(answers, _)| answers)
+    }
+
+    /// Has dead letters redriven; returns how many were moved, and how many stay.
+    pub async fn ask_redriven(
+        &self,
+        event: impl FnOnce(ConnectionId, Ticket) -> Event,
+    ) -> Result<(u64, u64), Refusal> {
+        self.ask_counted(event).await.map(|(_, redriven)| redriven)
+    }
+
+    async fn ask_counted(&self, event: impl FnOnce(ConnectionId, Ticket) -> Event) -> Counted {
         while !self.router.borrow().may_read() {
             self.room.notified().await;
         }
         let ticket = Ticket(self.last_ticket.get() + 1);
         self.last_ticket.set(ticket.0);
         let (done, answered) = oneshot::channel();
-        self.waiting.borrow_mut().insert(ticket, Waiting { answers: Vec::new(), done });
+        self.waiting.borrow_mut().insert(ticket, Waiting { answers: Vec::new(), redriven: (0, 0), done });
         let event = event(self.connection, ticket);
         let reserved = match &event {
             Event::Lease(event) => match &**event {

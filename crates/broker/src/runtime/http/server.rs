@@ -23,6 +23,7 @@ use tokio::sync::{Notify, mpsc};
 use super::client::FrontClient;
 use super::ironmq;
 use super::push::PushHub;
+use super::sqs::{self, SqsOptions};
 use super::tokens::Tokens;
 use super::wire::{Origins, compressed, decompressed, reads_gzip};
 use crate::runtime::connection::CoreHandle;
@@ -62,11 +63,14 @@ pub struct HttpSocket {
     pub api: Router,
     /// Origins whose pages may use the queues.
     pub origins: Origins,
+    /// Options of SQS.
+    pub sqs: SqsOptions,
 }
 
 /// What the connections of a core share.
 struct Service {
     client: Rc<FrontClient>,
+    sqs: sqs::Front,
     tokens: Tokens,
     handle: CoreHandle,
     hub: PushHub,
@@ -83,14 +87,15 @@ pub async fn welcome(
     let runs = client.clone();
     let word = closing.clone();
     tokio::task::spawn_local(async move { runs.run(&word).await });
-    let service = Rc::new(Service { client, tokens: Tokens::default(), handle, hub });
+    let (sqs, tokens) = (sqs::Front::new(client.clone()), Tokens::default());
+    let service = Rc::new(Service { client, sqs, tokens, handle, hub });
     while let Some(socket) = sockets.recv().await {
-        let HttpSocket { stream, peer, place, everybody, door, api, origins } = socket;
+        let HttpSocket { stream, peer, place, everybody, door, api, origins, sqs } = socket;
         let (service, closing) = (service.clone(), closing.clone());
         tokio::task::spawn_local(async move {
             let served = async {
                 let operators = (Peer::Network(peer), everybody, api);
-                if let Err(error) = serve(stream, service, operators, (door, origins)).await {
+                if let Err(error) = serve(stream, service, operators, (door, origins, sqs)).await {
                     tracing::debug!(%peer, error, "an HTTP connection ended early");
                 }
             };
@@ -107,15 +112,18 @@ async fn serve(
     stream: std::net::TcpStream,
     service: Rc<Service>,
     (peer, everybody, api): (Peer, Everybody, Router),
-    (door, origins): (Arc<Door>, Origins),
+    (door, origins, options): (Arc<Door>, Origins, SqsOptions),
 ) -> Result<(), String> {
     let stream = tokio::net::TcpStream::from_std(stream).map_err(|error| error.to_string())?;
     // Answers are small, and clients wait for each.
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
     let answering = service_fn(move |request: Request<Incoming>| {
         let (service, everybody, door, api) = (service.clone(), everybody.clone(), door.clone(), api.clone());
-        let origins = origins.clone();
+        let (origins, options) = (origins.clone(), options.clone());
         async move {
+            if sqs::is_meant(&request) {
+                return Ok(service.sqs.respond(request, &door, &options).await);
+            }
             let path = request.uri().path();
             if path != "/3" && !path.starts_with("/3/") {
                 return postroad_admin::respond(request, peer, &everybody, api).await;
