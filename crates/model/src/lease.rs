@@ -192,7 +192,7 @@ pub struct Handle {
     pub queue: QueueId,
     /// The entry.
     pub tag: EntryTag,
-    /// The lease; `None` for an entry that nobody is to hold.
+    /// The lease; `None` for an entry without a holder.
     pub lease: Option<LeaseId>,
 }
 
