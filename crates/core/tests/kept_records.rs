@@ -190,7 +190,7 @@ fn partition_with_jobs() -> Partition {
 }
 
 fn origin_by_length(message: &Message) -> Option<Origin> {
-    Some(Origin { producer: u128::MAX - 7, sequence: message.bytes.len() as u64 })
+    Some(Origin { producer: u128::MAX - 7, sequence: message.bytes.len() as u64, from_link: false })
 }
 
 fn binding() -> Binding {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::{
     Announcement, BranchId, BranchStanding, CarriedPiece, Command, Compression, ConnectionId, ConsumerKey,
     Destination, Durability, EntryTag, LeaseAnswer, Message, MessageKey, Page, PartitionId, Peer, Position,
-    Refusal, Ticket, TransactionKey, Urgency,
+    QueueId, Refusal, Ticket, TransactionKey, Urgency,
 };
 
 /// One thing for the runtime to do.
@@ -230,6 +230,8 @@ pub struct Delivery {
     pub source: Option<Destination>,
     /// What it settles by.
     pub tag: EntryTag,
+    /// The queue that the tag is of: no two of one store share both numbers.
+    pub queue: (PartitionId, QueueId),
     /// How often it was delivered before without success.
     pub failed_deliveries: u32,
     /// A consumer gave up on it, and the broker delivers it again by its policy, whatever the consumers' own say.

@@ -156,6 +156,8 @@ pub struct Origin {
     pub producer: u128,
     /// Its messages rise, in the order of sending.
     pub sequence: u64,
+    /// The producer is a queue of another broker that forwards its entries by a link.
+    pub from_link: bool,
 }
 
 /// Headers that few messages have: they cost the others one pointer.

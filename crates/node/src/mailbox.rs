@@ -152,6 +152,7 @@ mod tests {
             consumer,
             source: None,
             tag: postroad_model::EntryTag(1),
+            queue: (postroad_model::PartitionId(0), postroad_model::QueueId(0)),
             failed_deliveries: 0,
             by_policy: false,
             first_of_group: false,

@@ -741,7 +741,7 @@ fn group(random: &mut Random) -> Option<Arc<RareHeaders>> {
 /// The producer of a message, which is its slot through all connections, and its number.
 pub fn origin_of(message: &Message) -> Option<Origin> {
     let number = crate::oracle::number_of(message).filter(|number| !is_fired(*number))?;
-    Some(Origin { producer: u128::from(*message.bytes.get(8)?), sequence: number })
+    Some(Origin { producer: u128::from(*message.bytes.get(8)?), sequence: number, from_link: false })
 }
 
 /// The number, the producer, and bytes that follow from the number.

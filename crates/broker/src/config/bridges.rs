@@ -1,6 +1,7 @@
 //! `[[bridge]]`: links that this broker opens to others.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use postroad_model::Destination;
@@ -12,6 +13,9 @@ const BRIDGES_MAX: usize = 256;
 
 /// Messages in flight of one subscription; more would only be more to send again.
 const PREFETCH_MAX: u32 = 100_000;
+
+/// The longest pause that can be asked for: an hour.
+const RETRY_MS_MAX: u64 = 3_600_000;
 
 /// One link.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -42,6 +46,10 @@ pub struct BridgeConfig {
     consumer_ttl: i32,
     /// Priority beside local consumers.
     priority: i8,
+    /// The first pause before a link that ended is opened again; each further one is twice as long.
+    retry_ms: u64,
+    /// The longest pause.
+    retry_max_ms: u64,
 }
 
 /// A secret that no log shows.
@@ -62,6 +70,8 @@ pub struct Bridge {
     pub addresses: Vec<String>,
     /// What is said over the link.
     pub dial: DialOptions,
+    /// The first and the longest pause before a link that ended is opened again.
+    pub retry: (Duration, Duration),
 }
 
 impl Default for BridgeConfig {
@@ -80,6 +90,8 @@ impl Default for BridgeConfig {
             message_ttl,
             consumer_ttl,
             priority,
+            retry_ms: 1000,
+            retry_max_ms: 30_000,
         }
     }
 }
@@ -113,6 +125,12 @@ impl BridgeConfig {
         if !(1..=PREFETCH_MAX).contains(&self.prefetch) {
             bail!("prefetch is {}; it must be from 1 to {PREFETCH_MAX}", self.prefetch);
         }
+        if self.retry_ms == 0 || self.retry_max_ms < self.retry_ms || RETRY_MS_MAX < self.retry_max_ms {
+            let (first, last) = (self.retry_ms, self.retry_max_ms);
+            bail!(
+                "retry_ms is {first} and retry_max_ms {last}; use 1 <= retry_ms <= retry_max_ms <= {RETRY_MS_MAX}"
+            );
+        }
         let mut addresses = Vec::new();
         for url in &self.to {
             addresses.extend(addresses_of(url).with_context(|| format!("to = {url:?}"))?);
@@ -137,7 +155,8 @@ impl BridgeConfig {
                 ..LinkOptions::default()
             },
         };
-        Ok(Bridge { addresses, dial })
+        let retry = (Duration::from_millis(self.retry_ms), Duration::from_millis(self.retry_max_ms));
+        Ok(Bridge { addresses, dial, retry })
     }
 }
 
@@ -211,6 +230,8 @@ mod tests {
             (with(|bridge| bridge.to = vec!["tcp://a".to_owned()]), "expected tcp://HOST:PORT"),
             (with(|bridge| bridge.to = vec!["ssl://a:1".to_owned()]), "TLS are not supported yet"),
             (with(|bridge| bridge.prefetch = 0), "prefetch is 0; it must be from 1 to 100000"),
+            (with(|bridge| bridge.retry_ms = 0), "retry_ms is 0"),
+            (with(|bridge| bridge.retry_max_ms = 10), "retry_max_ms 10"),
             (with(|bridge| bridge.include = vec!["a".to_owned()]), "include has \"a\""),
             (vec![named("n", "tcp://a:1"), named("n", "tcp://b:1")], "the name n is taken"),
         ] {

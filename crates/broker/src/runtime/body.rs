@@ -460,6 +460,7 @@ mod tests {
             consumer: ConsumerKey::new(ConnectionId::new(0, 1), 1),
             source: None,
             tag: EntryTag(1),
+            queue: (postroad_model::PartitionId(0), postroad_model::QueueId(0)),
             failed_deliveries: 0,
             by_policy: false,
             first_of_group: false,

@@ -35,6 +35,21 @@ pub fn read_or_make(data: &Path, broker_name: &str) -> anyhow::Result<String> {
     }
 }
 
+/// Has the next start make a new id. Brokers at the other ends of links know the entries of this one's queues by its id
+/// and their numbers: numbers that may be given a second time must not meet the same id.
+///
+/// # Errors
+/// The file cannot be removed.
+pub fn forget(data: &Path) -> anyhow::Result<()> {
+    let file = data.join(FILE);
+    match std::fs::remove_file(&file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", file.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn new_id(broker_name: &str) -> anyhow::Result<String> {
     let name: String = broker_name.chars().filter(|sign| sign.is_ascii_alphanumeric()).take(64).collect();
     let identity = new_identity().context("the system has no random bytes")?;

@@ -22,12 +22,6 @@ use crate::runtime::threads::{NewSocket, Service};
 /// A peer that accepts no connection for so long is tried again later.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// The first pause; each further one is twice as long.
-const PAUSE_MIN: Duration = Duration::from_secs(1);
-
-/// The longest pause.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
-
 /// A link that lasted so long begins with the first pause again.
 const STABLE: Duration = Duration::from_secs(10);
 
@@ -66,20 +60,21 @@ impl LinkNews {
 pub async fn keep_linked(number: u16, bridge: Bridge, sockets: mpsc::Sender<NewSocket>, board: LinkBoard) {
     let name = bridge.dial.name.clone();
     let key = board.opened(&name);
-    let mut pause = PAUSE_MIN;
+    let (pause_min, pause_max) = bridge.retry;
+    let mut pause = pause_min;
     for address in bridge.addresses.iter().cycle() {
         let began = Instant::now();
         match link(number, (&name, address), &sockets, (&board, &key)).await {
             Ok(()) => return,
             Err(reason) => {
-                pause = if STABLE < began.elapsed() { PAUSE_MIN } else { pause };
-                let seconds = pause.as_secs();
-                board.waits(&key, &reason, seconds);
+                pause = if STABLE < began.elapsed() { pause_min } else { pause };
+                let seconds = pause.as_secs_f32();
+                board.waits(&key, &reason, pause.as_secs());
                 tracing::warn!(bridge = &*name, address, reason, retry_in_seconds = seconds, "link ended");
             }
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
+        pause = (pause * 2).min(pause_max);
     }
 }
 

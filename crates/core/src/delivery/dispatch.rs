@@ -182,8 +182,9 @@ impl Partition {
         let source =
             self.state.queues.get(&id).filter(|_| consumer.member != 0).map(|queue| queue.source.clone());
         let by_policy = failed_deliveries > 0 && self.redelivers(id);
+        let queue = (self.settings.id, id);
         let delivery =
-            Delivery { consumer, source, tag, failed_deliveries, by_policy, first_of_group, message };
+            Delivery { consumer, source, tag, queue, failed_deliveries, by_policy, first_of_group, message };
         effects.push(Effect::Deliver(delivery));
         if let Some(read_on) = read_on {
             self.read_on(id, consumer, read_on, effects);

@@ -12,6 +12,7 @@ use postroad_model::{ConnectionId, Effect, Message, Origin, Publish, Refusal, Ur
 use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
+use crate::intake::arrivals::Arrivals;
 use crate::log::completion::Completion;
 
 /// How the assembly reads who sent a message, whatever its protocol; `None` if it does not say.
@@ -114,6 +115,8 @@ impl Windows {
 pub struct Audit {
     young: Known,
     old: Known,
+    /// Entries that came by links of other brokers.
+    pub arrivals: Arrivals,
 }
 
 impl Audit {
@@ -150,8 +153,8 @@ impl Audit {
     }
 
     /// An audit that remembers these.
-    pub fn restore([young, old]: [Vec<(Producer, Windows)>; 2]) -> Audit {
-        Audit { young: young.into_iter().collect(), old: old.into_iter().collect() }
+    pub fn restore([young, old]: [Vec<(Producer, Windows)>; 2], arrivals: Arrivals) -> Audit {
+        Audit { young: young.into_iter().collect(), old: old.into_iter().collect(), arrivals }
     }
 }
 
@@ -159,16 +162,20 @@ impl Partition {
     /// A persistent message is in the log.
     pub(crate) fn audit(&mut self, message: &Message) {
         if message.persistent
-            && let Some((producer, sequence)) = self.producer_of(message)
+            && let Some((producer, origin)) = self.producer_of(message)
         {
-            self.state.audit.note(producer, sequence, self.settings.audited_producers_max);
+            let (audit, max) = (&mut self.state.audit, self.settings.audited_producers_max);
+            match origin.from_link {
+                true => audit.arrivals.note(producer, origin.sequence, max),
+                false => audit.note(producer, origin.sequence, max),
+            }
         }
     }
 
     /// Who sent a message, and the number that it has there.
-    fn producer_of(&self, message: &Message) -> Option<(Producer, u64)> {
+    fn producer_of(&self, message: &Message) -> Option<(Producer, Origin)> {
         let origin = (self.protocols.origin_of)(message)?;
-        Some((Producer { user: message.user(), id: origin.producer }, origin.sequence))
+        Some((Producer { user: message.user(), id: origin.producer }, origin))
     }
 
     /// Whether the message came before, and is in the log.
@@ -176,7 +183,10 @@ impl Partition {
         let producer = || self.producer_of(&publish.sent.message);
         publish.resent
             && publish.sent.message.persistent
-            && producer().is_some_and(|(producer, sequence)| self.state.audit.knows(producer, sequence))
+            && producer().is_some_and(|(producer, origin)| match origin.from_link {
+                true => self.state.audit.arrivals.knows(producer, origin.sequence),
+                false => self.state.audit.knows(producer, origin.sequence),
+            })
     }
 
     /// What a client sends over its next connection may be on its way to the log from the last one: the answer waits
@@ -306,7 +316,10 @@ mod tests {
         }
         let known: Vec<u128> = (0..1000).filter(|id| audit.knows(producer(*id), 1)).collect();
         assert!(known.starts_with(&[0]) && known.contains(&999) && known.contains(&996), "{known:?}");
-        assert_eq!(Audit::restore(audit.generations()).generations(), audit.generations());
+        assert_eq!(
+            Audit::restore(audit.generations(), Arrivals::default()).generations(),
+            audit.generations()
+        );
     }
 
     #[test]

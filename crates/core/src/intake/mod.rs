@@ -3,6 +3,7 @@
 //! Start at [`publish`]. Never here: consumers.
 
 pub mod account;
+pub mod arrivals;
 pub mod audit;
 pub mod chunks;
 pub mod limit;

@@ -15,6 +15,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::addresses::binding::Fed;
+use crate::intake::arrivals::{Arrivals, Runs};
 use crate::intake::audit::{Audit, Producer, Window, Windows};
 use crate::leasing::Remembered;
 use crate::log::reader::Reader;
@@ -157,6 +158,15 @@ impl Partition {
                 out.u64(producer.id as u64).u64((producer.id >> 64) as u64);
                 write_window(out, &windows.last);
                 out.list(windows.other.as_slice(), |out, window| write_window(out, window));
+            });
+        }
+        for generation in self.state.audit.arrivals.generations() {
+            out.list(&generation, |out, (producer, runs)| {
+                out.u64(UserKey::number(producer.user));
+                out.u64(producer.id as u64).u64((producer.id >> 64) as u64);
+                out.list(&runs.iter().collect::<Vec<_>>(), |out, (first, last)| {
+                    out.u64(*first).u64(*last);
+                });
             });
         }
         self.write_jobs(&mut out);
@@ -418,7 +428,9 @@ impl Partition {
             }
             partition.apply_bind(binding);
         }
-        partition.state.audit = Audit::restore([input.list(read_producer)?, input.list(read_producer)?]);
+        let producers = [input.list(read_producer)?, input.list(read_producer)?];
+        let arrivals = Arrivals::restore([input.list(read_arrivals)?, input.list(read_arrivals)?]);
+        partition.state.audit = Audit::restore(producers, arrivals);
         partition.read_jobs(&mut input)?;
         for (branch, committed) in input.list(|input| Ok((input.branch()?, input.boolean("outcome")?)))? {
             partition.state.branches.overrule(branch, committed);
@@ -725,12 +737,23 @@ fn write_window(out: &mut Writer, window: &Window) {
     });
 }
 
-fn read_producer(input: &mut Reader<'_>) -> Result<(Producer, Windows), RecordError> {
+fn read_producer_id(input: &mut Reader<'_>) -> Result<Producer, RecordError> {
     let user = UserKey::from_number(input.u64()?);
     let id = u128::from(input.u64()?) | u128::from(input.u64()?) << 64;
+    Ok(Producer { user, id })
+}
+
+fn read_arrivals(input: &mut Reader<'_>) -> Result<(Producer, Runs), RecordError> {
+    let producer = read_producer_id(input)?;
+    let runs = input.list(|input| Ok((input.u64()?, input.u64()?)))?;
+    Ok((producer, Runs::restore(runs)))
+}
+
+fn read_producer(input: &mut Reader<'_>) -> Result<(Producer, Windows), RecordError> {
+    let producer = read_producer_id(input)?;
     let last = read_window(input)?;
     let other = input.list(read_window)?.pop().map(Box::new);
-    Ok((Producer { user, id }, Windows { last, other }))
+    Ok((producer, Windows { last, other }))
 }
 
 fn read_window(input: &mut Reader<'_>) -> Result<Window, RecordError> {

@@ -1071,7 +1071,7 @@ fn link_name(name: &str, to: &Destination) -> Arc<LinkName> {
 fn origin_of(message: &Message) -> Option<Origin> {
     let (producer, sequence) =
         std::str::from_utf8(&message.bytes).ok()?.strip_prefix('p')?.split_once('.')?;
-    Some(Origin { producer: producer.parse().ok()?, sequence: sequence.parse().ok()? })
+    Some(Origin { producer: producer.parse().ok()?, sequence: sequence.parse().ok()?, from_link: false })
 }
 
 /// The client is called as its connection. A group is `g`, or `g/-1` with the number in the group.

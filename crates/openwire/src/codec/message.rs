@@ -543,6 +543,16 @@ pub fn peek_message_id(stored: &Bytes, version: u8) -> Result<Option<MessageId>,
     Reader::at(stored, scanner.offset, Layout::stored(version)).object()
 }
 
+/// The producer of a stored message, if the name of its connection begins with `prefix`; read without looking further otherwise.
+pub fn peek_producer_named(stored: &Bytes, version: u8, prefix: &[u8]) -> Option<ProducerId> {
+    // The object is there, its type, the text is there, its length.
+    const NAME_AT: usize = TYPE_AND_BASE_BYTES + 1 + 1 + 1 + 2;
+    if !stored.get(NAME_AT..)?.starts_with(prefix) {
+        return None;
+    }
+    Reader::at(stored, TYPE_AND_BASE_BYTES, Layout::stored(version)).object().ok()?
+}
+
 /// The properties of a stored message, a primitive map, read without looking at what stands behind them.
 ///
 /// # Errors

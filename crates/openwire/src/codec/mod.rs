@@ -40,7 +40,8 @@ pub use format::WireFormat;
 pub use frame::{FrameReader, SIZE_BYTES, announced_bytes, cut_frame, take_frame};
 pub use message::{
     BlobReference, DispatchHeader, Message, MessageKind, Patch, RoutingHeaders, encode_dispatch, from_stored,
-    peek_headers, peek_message_id, peek_properties, stamp_arrival, stored_form, to_stored,
+    peek_headers, peek_message_id, peek_producer_named, peek_properties, stamp_arrival, stored_form,
+    to_stored,
 };
 pub use options::WireFormatOptions;
 pub use primitive::{

@@ -610,6 +610,7 @@ mod tests {
             consumer: KEY,
             source,
             tag,
+            queue: (postroad_model::PartitionId(0), postroad_model::QueueId(0)),
             failed_deliveries: 2,
             by_policy: false,
             first_of_group: false,

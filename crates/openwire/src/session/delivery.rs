@@ -183,8 +183,8 @@ impl OpenWireSession {
     /// # Errors
     /// [`Parting::Fault`]: the client has agreed to frames too small for it, and would never get it.
     pub(super) fn deliver(&mut self, delivery: Delivery, turn: &mut Turn<'_>) -> Result<(), Parting> {
-        let Delivery { consumer: key, source, tag, failed_deliveries, by_policy, first_of_group, message } =
-            delivery;
+        let Delivery { consumer: key, source, tag, failed_deliveries, by_policy, .. } = delivery;
+        let (first_of_group, message) = (delivery.first_of_group, delivery.message);
         let Some(consumer) = self.consumers.by_number(key.number) else { return Ok(()) };
         let Some(part) = consumer.parts.iter().find(|part| part.number.0 == key.number) else {
             return Ok(());

@@ -105,6 +105,9 @@ pub fn check_protocol(input: &[u8]) -> Result<(), Parting> {
     Err(Parting::Fault("the peer does not speak OpenWire: its first frame is no WireFormatInfo".to_owned()))
 }
 
+/// The name of this broker's implementation (`WireFormatInfo`, `ProviderName`).
+const PROVIDER: &str = "Postroad";
+
 impl OpenWireSession {
     pub(super) fn negotiate(&mut self, info: &WireFormatInfo, turn: &mut Turn<'_>) -> Result<(), Parting> {
         let fault = |error: crate::codec::WireError| Parting::Fault(format!("WireFormatInfo: {error}"));
@@ -118,6 +121,7 @@ impl OpenWireSession {
         self.format = agreed;
         self.negotiated = true;
         self.jms_package = jms_package(theirs.provider_version.as_deref());
+        self.network.peer_is_postroad = theirs.provider_name.as_deref() == Some(PROVIDER);
         let initial_delay_ms =
             ours.max_inactivity_initial_delay_ms.min(theirs.max_inactivity_initial_delay_ms);
         let peer_from_ms =
@@ -150,7 +154,7 @@ impl OpenWireSession {
             cache: self.options.cache,
             cache_size: 1024,
             max_inactivity_ms: self.options.max_inactivity_ms,
-            provider_name: Some("Postroad".to_owned()),
+            provider_name: Some(PROVIDER.to_owned()),
             provider_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             ..WireFormatOptions::pass_through(self.options.max_frame_bytes as i64)
         }

@@ -20,6 +20,7 @@ use postroad_model::{
 use super::delivery::in_openwire;
 use super::exception::Exception;
 use super::handshake::{Client, Introduction};
+use super::origin::{is_link_producer, link_producer};
 use super::{OpenWireOptions, OpenWireSession, Turn, names};
 use crate::codec::{
     BrokerId, BrokerInfo, BrokerSubscriptionInfo, Command, ConnectionId, ConnectionInfo, ConsumerId,
@@ -55,6 +56,8 @@ pub struct Network {
     peer: Option<Peer>,
     /// What leaves by this connection.
     forwarder: Option<Box<dyn Forwarder>>,
+    /// The peer is a Postroad: it knows an entry again that it was forwarded before.
+    pub(super) peer_is_postroad: bool,
     /// Our own ids on the peer's side.
     connection_id: WireString,
     /// Advisories that were not acknowledged yet, and the first of them.
@@ -146,6 +149,13 @@ impl Network {
     /// See [`postroad_model::Session::remark`].
     pub fn remark(&mut self) -> Option<String> {
         self.forwarder.as_mut().and_then(|forwarder| forwarder.remark())
+    }
+
+    /// Whether the message, if it comes again, is found among those that came before. A forwarded message keeps its id and
+    /// may legally come by another way, too: only one of a named entry is looked up.
+    pub fn may_know(&self, message: &Message) -> bool {
+        let is_link = self.peer.as_ref().is_some_and(|peer| peer.is_network) || self.dials();
+        !is_link || message.producer_id.as_ref().is_some_and(is_link_producer)
     }
 
     /// A message has come.
@@ -348,8 +358,15 @@ impl OpenWireSession {
         turn: &mut Turn<'_>,
     ) {
         let (core, number) = (self.id.core(), self.next_command_id);
-        let connection_id: WireString =
-            format!("{}-{core}-{}-{number}", self.options.broker_id, turn.now.wall_ms).as_str().into();
+        let is_known = self.network.peer_is_postroad && self.network.dials();
+        let connection_id = match is_known {
+            // The peer ends an earlier connection of this link, and is done with it, before it takes anything by the new one.
+            true => format!("{} link {client_id}", self.options.broker_id),
+            false => format!("{}-{core}-{}-{number}", self.options.broker_id, turn.now.wall_ms),
+        };
+        let connection_id: WireString = connection_id.as_str().into();
+        // Entries that come again over a duplex link are known, too.
+        self.reconnected |= is_known;
         self.network.connection_id = connection_id.clone();
         let connection = ConnectionInfo {
             connection_id: Some(ConnectionId { value: Some(connection_id.clone()) }),
@@ -357,6 +374,7 @@ impl OpenWireSession {
             user_name: user.map(Into::into),
             password: password.map(Into::into),
             response_required: self.network.dials(),
+            failover_reconnect: is_known,
             ..ConnectionInfo::default()
         };
         self.send(connection.into(), turn);
@@ -379,6 +397,13 @@ impl OpenWireSession {
     fn producer_at_peer(&self) -> ProducerId {
         let connection_id = Some(self.network.connection_id.clone());
         ProducerId { connection_id, session_id: 1, value: 1 }
+    }
+
+    /// A Postroad finds out by it whether it has the entry; others are told the link's only producer.
+    fn producer_of_forwarded(&self, delivery: &Delivery) -> ProducerId {
+        let is_known = self.network.peer_is_postroad && delivery.message.persistent;
+        let of_entry = || link_producer(&self.options.broker_id, delivery.queue, delivery.tag);
+        is_known.then(of_entry).flatten().unwrap_or_else(|| self.producer_at_peer())
     }
 
     fn consumer_at_peer(&self) -> ConsumerId {
@@ -569,7 +594,7 @@ impl OpenWireSession {
         }
         let transaction = message.transaction_id.take();
         message.original_transaction_id = message.original_transaction_id.or(transaction);
-        message.producer_id = Some(self.producer_at_peer());
+        message.producer_id = Some(self.producer_of_forwarded(delivery));
         message.response_required = true;
         message.target_consumer_id = None;
         Ok(message)

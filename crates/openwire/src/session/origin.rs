@@ -1,16 +1,55 @@
 //! Who sent a message, as the audit of duplicates wants to know it.
+//!
+//! A Postroad that forwards an entry of a queue names queue and entry in the producer id, which otherwise nothing reads
+//! in a forwarded message: see [`link_producer`].
 
 use bytes::Bytes;
-use postroad_model::Origin;
+use postroad_model::{EntryTag, Origin, PartitionId, QueueId};
 
-use crate::codec::{ProducerId, peek_message_id};
+use crate::codec::{ProducerId, peek_message_id, peek_producer_named};
+
+/// Prefix of the connection id of a producer that is a queue of another broker.
+const LINK_PREFIX: &str = "postroad-link:";
+
+/// Of a tag: the lane of the queue is above these bits, the place in the lane below.
+const SEQUENCE_BITS: u32 = EntryTag::SEQUENCE_BITS;
+
+/// The producer id of an entry that is forwarded: its queue, and its number there. `None` for an entry in memory, whose
+/// number means something else after a restart.
+pub fn link_producer(
+    broker_id: &str,
+    (partition, queue): (PartitionId, QueueId),
+    tag: EntryTag,
+) -> Option<ProducerId> {
+    let (lane, sequence) = (tag.0 >> SEQUENCE_BITS, tag.0 & ((1 << SEQUENCE_BITS) - 1));
+    let is_durable = !queue.is_volatile() && lane & 1 == 0;
+    let name = || format!("{LINK_PREFIX}{broker_id}:{}:{}:{lane}", partition.0, queue.0);
+    let id =
+        || ProducerId { connection_id: Some(name().as_str().into()), session_id: 1, value: sequence as i64 };
+    is_durable.then(id)
+}
+
+/// Whether the producer is the entry of another broker's queue.
+pub fn is_link_producer(id: &ProducerId) -> bool {
+    id.connection_id.as_ref().is_some_and(|name| name.as_bytes().starts_with(LINK_PREFIX.as_bytes()))
+}
+
+/// The queue and number that the other broker has named.
+fn link_origin(stored: &Bytes, version: u8) -> Option<Origin> {
+    let id = peek_producer_named(stored, version, LINK_PREFIX.as_bytes())?;
+    let sequence = u64::try_from(id.value).ok()?;
+    Some(Origin { producer: digest(&ProducerId { value: 0, ..id }), sequence, from_link: true })
+}
 
 /// The producer and the number that it gave the message (`MessageId.producerId`, `producerSequenceId`); `None` if the
 /// message cannot be read or names no producer.
 pub fn origin_of(stored: &Bytes, version: u8) -> Option<Origin> {
+    if let Some(origin) = link_origin(stored, version) {
+        return Some(origin);
+    }
     let id = peek_message_id(stored, version).ok()??;
     let sequence = u64::try_from(id.producer_sequence_id).ok()?;
-    Some(Origin { producer: digest(&id.producer_id?), sequence })
+    Some(Origin { producer: digest(&id.producer_id?), sequence, from_link: false })
 }
 
 /// 128 bits that stand for a producer, in every build alike, for they are kept: two producers that share them would cost
@@ -67,6 +106,33 @@ mod tests {
     const KEPT: u128 = 0x52d5_5e38_f5ef_ff8e_659e_6ebf_1312_1dab;
 
     #[test]
+    fn an_entry_that_a_link_forwards_is_known_by_its_queue_and_number() {
+        let at = |partition, queue| (PartitionId(partition), QueueId(queue));
+        let volatile = EntryTag(1 << SEQUENCE_BITS | 7);
+        assert_eq!(link_producer("ID:a", at(0, 1), volatile), None, "in memory");
+        assert_eq!(link_producer("ID:a", at(0, 1 << 63), EntryTag(7)), None, "of a queue in memory");
+        let mut seen = HashSet::new();
+        for (broker, at, lane) in [
+            ("ID:a", at(0, 1), 0),
+            ("ID:b", at(0, 1), 0),
+            ("ID:a", at(1, 1), 0),
+            ("ID:a", at(0, 2), 0),
+            ("ID:a", at(0, 1), 2),
+        ] {
+            let id = link_producer(broker, at, EntryTag(lane << SEQUENCE_BITS | 7)).expect("durable");
+            let message_id =
+                Some(MessageId { producer_id: Some(producer("ID:x", 1, 1)), ..MessageId::default() });
+            let message = Message { producer_id: Some(id), message_id, ..Message::default() };
+            for version in 1..=VERSION_MAX {
+                let stored = to_stored(&message, version).expect("a sound message");
+                let origin = origin_of(&stored, version).expect("it is named");
+                assert!(origin.from_link && origin.sequence == 7, "{origin:?}");
+                assert_eq!(seen.insert(origin.producer), version == 1, "{broker} {at:?} {lane}");
+            }
+        }
+    }
+
+    #[test]
     fn the_origin_is_read_from_every_version() {
         for version in 1..=VERSION_MAX {
             let producer_id = producer("ID:x", 3, 4);
@@ -81,7 +147,7 @@ mod tests {
                 ..Message::default()
             };
             let stored = to_stored(&message, version).expect("a sound message");
-            let want = Origin { producer: digest(&producer_id), sequence: 9 };
+            let want = Origin { producer: digest(&producer_id), sequence: 9, from_link: false };
             assert_eq!(origin_of(&stored, version), Some(want), "version {version}");
             let cut = stored.slice(..12);
             assert_eq!(origin_of(&cut, version), None, "version {version}, cut");

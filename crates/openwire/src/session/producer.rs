@@ -105,7 +105,7 @@ impl OpenWireSession {
                 let transaction = transaction.map(|number| self.transactions.key(self.id, number));
                 let publish = Publish {
                     transaction,
-                    resent: self.reconnected,
+                    resent: self.reconnected && self.network.may_know(&message),
                     upload: self.uploads.arrived.take().map(|upload| upload.number),
                     ..Publish::plain(self.id, ticket, sent)
                 };

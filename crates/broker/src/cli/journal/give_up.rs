@@ -8,7 +8,7 @@ use clap::Args;
 use postroad_journal::RealDisk;
 
 use crate::config::nearest;
-use crate::runtime::{Layout, StoreError};
+use crate::runtime::{Layout, StoreError, broker_id};
 
 /// Arguments of `give-up`.
 #[derive(Debug, Args)]
@@ -51,6 +51,7 @@ pub fn run(arguments: &GiveUpArguments) -> anyhow::Result<()> {
     }
     store.given_up = true;
     layout.write(data)?;
+    broker_id::forget(data)?;
     writeln!(
         out,
         "the next start begins {name} anew, if its directory is empty by then; if it has turned up and is whole, nothing is lost"

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{Place, settings};
 use crate::cli::words::counted;
 use crate::config::Config;
-use crate::runtime::{Known, Lost, Seeming, Wreck};
+use crate::runtime::{Known, Lost, Seeming, Wreck, broker_id};
 
 /// Arguments of `repair`.
 #[derive(Debug, Args)]
@@ -60,6 +60,7 @@ pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
     if !arguments.write {
         bail!("nothing was changed; with --write {} goes on without what is lost", data.display());
     }
+    broker_id::forget(data)?;
     let report: String = told.iter().map(|Told(_, object)| format!("{object}\n")).collect();
     let (aside, repaired) =
         wreck.repair(report.as_bytes()).with_context(|| format!("cannot repair {}", data.display()))?;
