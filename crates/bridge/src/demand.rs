@@ -16,10 +16,11 @@ use postroad_model::{
     Settle, Share, Ticket,
 };
 use postroad_openwire::network::{
-    Demand, FORWARDER_NUMBER, FORWARDER_TICKET, Forwarder, Link, LinkOptions, RemoteConsumer,
+    CreditQuestion, Demand, FORWARDER_NUMBER, FORWARDER_TICKET, Forwarder, Link, LinkOptions, RemoteConsumer,
 };
 use rustc_hash::FxHashMap;
 
+use crate::credit::FarCredit;
 use crate::pattern::matches;
 
 /// Remote consumers and durable subscriptions that one link knows of.
@@ -60,6 +61,10 @@ pub struct DemandEngine {
     in_flight: FxHashMap<i32, (ConsumerKey, EntryTag)>,
     /// Messages that the peer has refused, by the time at which they are given back.
     resting: BTreeMap<u64, Vec<Resting>>,
+    /// Questions that the peer has not answered, by the number of the command.
+    asked: FxHashMap<i32, u32>,
+    /// Subscriptions for which the peer is to be asked.
+    to_ask: BTreeSet<u32>,
     remark: Option<String>,
     attaching: FxHashMap<Ticket, u32>,
     declaring: FxHashMap<Ticket, Destination>,
@@ -84,6 +89,8 @@ struct Wanted {
     /// Where the demand comes from; see [`NetworkPath`].
     path: Vec<Arc<str>>,
     stands_for: Vec<Arc<str>>,
+    /// Some of them are behind the peer.
+    onward: bool,
     /// The subscriptions; one for each partition if the source is a pattern.
     numbers: Vec<u32>,
 }
@@ -101,6 +108,8 @@ struct Subscription {
     unanswered: u32,
     /// Messages that the peer has refused since it took one.
     refusals: u32,
+    /// How many messages consumers at the peer would take, if it can be asked.
+    far: Option<FarCredit>,
     closing: Closing,
 }
 
@@ -136,6 +145,8 @@ impl DemandEngine {
             subscriptions: BTreeMap::new(),
             in_flight: FxHashMap::default(),
             resting: BTreeMap::new(),
+            asked: FxHashMap::default(),
+            to_ask: BTreeSet::new(),
             remark: None,
             attaching: FxHashMap::default(),
             declaring: FxHashMap::default(),
@@ -219,12 +230,14 @@ impl DemandEngine {
         let ahead = prefetch.max(1);
         wanted.by.insert(holder, ahead);
         wanted.ahead += u64::from(ahead);
+        wanted.onward |= !consumer.path.is_empty();
         if wanted.numbers.is_empty() {
             wanted.path.clone_from(&consumer.path);
             wanted.stands_for = vec![consumer.id.clone()];
             wanted.stands_for.extend(consumer.stands_for.iter().cloned());
             self.subscribe(&target, events);
         } else {
+            self.each_far(&target, FarCredit::gained);
             self.resize(&target, events);
         }
     }
@@ -239,6 +252,42 @@ impl DemandEngine {
             } else {
                 self.resize(&target, events);
             }
+        }
+    }
+
+    /// Where the peer counts the credit of its consumers, no more goes than they would take.
+    fn far_credit(&self, target: &Target) -> Option<FarCredit> {
+        let Target { source, .. } = target;
+        let is_static = self.targets.get(target).is_some_and(|wanted| wanted.by.contains_key(STATIC));
+        let counts = self.link.as_ref().is_some_and(|link| link.counts_credit)
+            && source.kind == DestinationKind::Queue
+            && !source.temporary
+            && !source.is_pattern()
+            && !is_static;
+        let mut far = FarCredit::default();
+        far.gained();
+        counts.then_some(far)
+    }
+
+    /// When the peer is to be asked for a subscription.
+    fn ask_ms(&self, number: u32) -> Option<u64> {
+        let subscription = self.subscriptions.get(&number).filter(|of| of.closing == Closing::No)?;
+        subscription.far.as_ref()?.due_ms()
+    }
+
+    /// The credit of a subscription has changed.
+    fn note_question(&mut self, number: u32) {
+        match self.ask_ms(number) {
+            Some(_) => self.to_ask.insert(number),
+            None => self.to_ask.remove(&number),
+        };
+    }
+
+    fn each_far(&mut self, target: &Target, change: fn(&mut FarCredit)) {
+        let Some(wanted) = self.targets.get(target) else { return };
+        for number in &wanted.numbers {
+            let far = self.subscriptions.get_mut(number).and_then(|of| of.far.as_mut());
+            far.into_iter().for_each(change);
         }
     }
 
@@ -262,12 +311,15 @@ impl DemandEngine {
         self.last_number += 1;
         let number = FORWARDER_NUMBER | self.last_number;
         let Some(attach) = self.attach_of(target, at, (number, window, ticket)) else { return };
+        let far = self.far_credit(target);
+        let granted = if far.is_some() { 1 } else { window };
+        let attach = Attach { credit: granted, ..attach };
         let Some(wanted) = self.targets.get_mut(target) else { return };
         wanted.numbers.push(number);
         self.attaching.insert(ticket, number);
         let (target, closing) = (target.clone(), Closing::No);
         let subscription =
-            Subscription { target, at, window, granted: window, unanswered: 0, refusals: 0, closing };
+            Subscription { target, at, window, granted, unanswered: 0, refusals: 0, far, closing };
         self.subscriptions.insert(number, subscription);
         events.push(Event::Attach(attach));
     }
@@ -317,7 +369,11 @@ impl DemandEngine {
             no_local: false,
             steals: target.is_durable.then(|| format!("link {client}").into()),
             client: Some(client),
-            selector: selector_for(&target.selector, &link.peer_id, self.options.message_ttl),
+            selector: selector_for(
+                &target.selector,
+                (&link.peer_id, link.counts_credit),
+                self.options.message_ttl,
+            ),
             subscription,
             share: Share::No,
             retroactive: false,
@@ -351,7 +407,10 @@ impl DemandEngine {
             return;
         };
         // Where all is refused, one message at a time shows when that ends.
-        let window = if 0 < subscription.refusals { 1 } else { subscription.window };
+        let mut window = if 0 < subscription.refusals { 1 } else { subscription.window };
+        if let Some(far) = &subscription.far {
+            window = window.min(subscription.unanswered.saturating_add(far.for_core()));
+        }
         let add = window.saturating_sub(subscription.granted);
         if subscription.closing == Closing::No && 0 < add {
             subscription.granted += add;
@@ -460,14 +519,22 @@ impl Forwarder for DemandEngine {
         &mut self,
         consumer: ConsumerKey,
         tag: EntryTag,
+        now_ms: u64,
         events: &mut Vec<Event>,
     ) -> Option<Destination> {
         let subscription = self.subscriptions.get_mut(&consumer.number)?;
-        if subscription.closing == Closing::No {
+        let is_wanted = subscription.closing == Closing::No
+            && subscription.far.as_mut().is_none_or(|far| far.take(now_ms));
+        if is_wanted {
             subscription.unanswered += 1;
-            return Some(subscription.target.source.clone());
+            let source = subscription.target.source.clone();
+            self.note_question(consumer.number);
+            self.refill(consumer.number, events);
+            return Some(source);
         }
-        // Nobody there wants it any more: to forward it would strand it there.
+        // No consumer there would take it: to forward it would strand it there.
+        subscription.granted = subscription.granted.saturating_sub(1);
+        self.note_question(consumer.number);
         events.push(settle(consumer, tag, Outcome::Released { failed: false }));
         None
     }
@@ -483,7 +550,10 @@ impl Forwarder for DemandEngine {
     }
 
     fn answered(&mut self, request: i32, refused: Option<&str>, now_ms: u64, events: &mut Vec<Event>) {
-        let Some((consumer, tag)) = self.in_flight.remove(&request) else { return };
+        let Some((consumer, tag)) = self.in_flight.remove(&request) else {
+            // A question that the peer does not understand.
+            return self.credit(request, 0, now_ms, events);
+        };
         let subscription = self.subscriptions.get_mut(&consumer.number);
         let is_temporary = subscription.as_ref().is_some_and(|known| known.target.source.temporary);
         match refused {
@@ -511,7 +581,35 @@ impl Forwarder for DemandEngine {
     }
 
     fn deadline(&self) -> Deadline {
-        self.resting.first_key_value().map(|(due_ms, _)| *due_ms)
+        let rest = self.resting.first_key_value().map(|(due_ms, _)| *due_ms);
+        let ask = |number: &u32| self.ask_ms(*number);
+        rest.into_iter().chain(self.to_ask.iter().filter_map(ask)).min()
+    }
+
+    fn question(&mut self, now_ms: u64) -> Option<CreditQuestion> {
+        let is_due = |number: &u32| self.ask_ms(*number).is_some_and(|due_ms| due_ms <= now_ms);
+        let number = self.to_ask.iter().copied().find(is_due)?;
+        let subscription = self.subscriptions.get_mut(&number)?;
+        subscription.far.as_mut()?.asked();
+        let Target { source, selector, .. } = subscription.target.clone();
+        let onward = self.targets.get(&subscription.target).is_some_and(|wanted| wanted.onward);
+        self.note_question(number);
+        Some(CreditQuestion { number, source, selector, onward })
+    }
+
+    fn asked(&mut self, request: i32, question: &CreditQuestion) {
+        self.asked.insert(request, question.number);
+    }
+
+    fn credit(&mut self, request: i32, credit: u32, now_ms: u64, events: &mut Vec<Event>) {
+        let Some(number) = self.asked.remove(&request) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
+        let (unanswered, window) = (subscription.unanswered, subscription.window);
+        if let Some(far) = &mut subscription.far {
+            far.answered(credit, unanswered, window, now_ms);
+        }
+        self.note_question(number);
+        self.refill(number, events);
     }
 
     fn wake(&mut self, now_ms: u64, events: &mut Vec<Event>) {
@@ -590,13 +688,16 @@ fn holder_of((client, name): &(Arc<str>, Arc<str>)) -> Arc<str> {
     format!("subscription {}", model::Subscription::name_of(NO_USER, client, name)).into()
 }
 
+/// The brokers that a message has passed.
+const PATH: &str = "JMSActiveMQBrokerPath";
+
 /// What the link's subscription selects: what consumers select, of the messages that have not passed the peer, nor as many brokers as they
 /// may.
-fn selector_for(own: &str, peer: &str, message_ttl: i32) -> Arc<str> {
-    const PATH: &str = "JMSActiveMQBrokerPath";
+fn selector_for(own: &str, (peer, may_return): (&str, bool), message_ttl: i32) -> Arc<str> {
     let peer = peer.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_").replace('\'', "''");
     let avoids = format!("{PATH} NOT LIKE '%{peer}%' ESCAPE '\\'");
     let path = match message_ttl {
+        _ if may_return => returning(&peer, message_ttl),
         0 => "1 = 0".to_owned(),
         1 => format!("{PATH} IS NULL"),
         // Ids in the path stand behind each other with a comma in between.
@@ -606,7 +707,25 @@ fn selector_for(own: &str, peer: &str, message_ttl: i32) -> Arc<str> {
         }
         _ => format!("({PATH} IS NULL OR {avoids})"),
     };
-    if own.is_empty() { path.into() } else { format!("({own}) AND {path}").into() }
+    match (own.is_empty(), path.is_empty()) {
+        (_, true) => own.into(),
+        (true, false) => path.into(),
+        (false, false) => format!("({own}) AND {path}").into(),
+    }
+}
+
+/// A message may return to a broker in its path: its path is then as it was there.
+fn returning(peer: &str, message_ttl: i32) -> String {
+    let returns = format!("{PATH} LIKE '%{peer}%' ESCAPE '\\'");
+    match message_ttl {
+        0 => returns,
+        1 => format!("({PATH} IS NULL OR {returns})"),
+        2..=64 => {
+            let long = ", %".repeat(message_ttl as usize - 1);
+            format!("({PATH} IS NULL OR {returns} OR {PATH} NOT LIKE '%{long}')")
+        }
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Out: events for the core (attach, credit, settle, detach). The protocol room turns deliveries into frames.
 //! Never here: sockets, threads, clocks, frames, the state of queues.
 
+mod credit;
 mod demand;
 mod pattern;
 

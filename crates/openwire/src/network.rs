@@ -40,6 +40,9 @@ pub struct Link {
     pub peer_name: Arc<str>,
     /// Partitions of this broker: a consumer of a pattern reads from each.
     pub partitions: u16,
+    /// The peer is a Postroad: it says how many messages its consumers would take at once, and a message may return to
+    /// it.
+    pub counts_credit: bool,
     /// Its figures for operators.
     pub figures: Arc<LinkFigures>,
 }
@@ -146,6 +149,19 @@ pub enum Demand {
     },
 }
 
+/// A question to the peer: how many messages of a queue its consumers would take at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreditQuestion {
+    /// The subscription that it is for.
+    pub number: u32,
+    /// The queue.
+    pub source: Destination,
+    /// The consumers' selector.
+    pub selector: Arc<str>,
+    /// Consumers at brokers behind the peer count, too.
+    pub onward: bool,
+}
+
 /// Subscribes here for the consumers of a peer, and settles what the peer has taken.
 pub trait Forwarder {
     /// The peer has introduced itself and was let in.
@@ -161,8 +177,22 @@ pub trait Forwarder {
     fn has_consumer(&self, number: u32) -> bool;
 
     /// Where a message that was delivered to this consumer comes from, if it is to be sent; otherwise it is given back.
-    fn admit(&mut self, consumer: ConsumerKey, tag: EntryTag, events: &mut Vec<Event>)
-    -> Option<Destination>;
+    fn admit(
+        &mut self,
+        consumer: ConsumerKey,
+        tag: EntryTag,
+        now_ms: u64,
+        events: &mut Vec<Event>,
+    ) -> Option<Destination>;
+
+    /// The next question to the peer that is due: how many messages its consumers would take at once.
+    fn question(&mut self, now_ms: u64) -> Option<CreditQuestion>;
+
+    /// The question was sent to the peer as the command of this number.
+    fn asked(&mut self, request: i32, question: &CreditQuestion);
+
+    /// The peer has answered a question.
+    fn credit(&mut self, request: i32, credit: u32, now_ms: u64, events: &mut Vec<Event>);
 
     /// A delivery was sent to the peer as the command of this number.
     fn sent(&mut self, request: i32, consumer: ConsumerKey, tag: EntryTag);

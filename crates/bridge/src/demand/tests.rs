@@ -5,6 +5,10 @@ use super::*;
 const CONNECTION: ConnectionId = ConnectionId::new(0, 7);
 
 fn engine(options: LinkOptions) -> DemandEngine {
+    engine_of(options, false)
+}
+
+fn engine_of(options: LinkOptions, counts_credit: bool) -> DemandEngine {
     let mut engine = DemandEngine::new(options);
     let link = Link {
         connection: CONNECTION,
@@ -13,6 +17,7 @@ fn engine(options: LinkOptions) -> DemandEngine {
         peer_id: "ID:there".into(),
         peer_name: "there".into(),
         partitions: 2,
+        counts_credit,
         figures: Arc::default(),
     };
     let mut events = Vec::new();
@@ -71,10 +76,10 @@ fn a_subscription_ends_once_the_peer_has_answered_and_forwards_nothing_meanwhile
     let mut engine = engine(LinkOptions::default());
     change(&mut engine, consumer("a", Destination::queue("orders"), 2));
     let mut events = Vec::new();
-    assert!(engine.admit(key(1), EntryTag(1), &mut events).is_some());
+    assert!(engine.admit(key(1), EntryTag(1), 0, &mut events).is_some());
     engine.sent(41, key(1), EntryTag(1));
     assert_eq!(change(&mut engine, gone("a")), ["drain"]);
-    assert!(engine.admit(key(1), EntryTag(2), &mut events).is_none());
+    assert!(engine.admit(key(1), EntryTag(2), 0, &mut events).is_none());
     assert_eq!(short(&events), ["settle EntryTag(2) Released { failed: false }"]);
     events.clear();
     engine.drained(key(1).number, &mut events);
@@ -89,7 +94,7 @@ fn an_answer_makes_room_for_the_next_message() {
     let mut engine = engine(LinkOptions::default());
     change(&mut engine, consumer("a", Destination::queue("orders"), 2));
     let mut events = Vec::new();
-    engine.admit(key(1), EntryTag(1), &mut events);
+    engine.admit(key(1), EntryTag(1), 0, &mut events);
     engine.sent(41, key(1), EntryTag(1));
     engine.answered(40, None, 0, &mut events);
     assert!(events.is_empty(), "nothing was sent by that number");
@@ -103,7 +108,7 @@ fn a_refused_message_rests_and_is_tried_again_one_at_a_time_until_one_is_taken()
     change(&mut engine, consumer("a", Destination::queue("orders"), 3));
     let mut events = Vec::new();
     for number in [1, 2] {
-        engine.admit(key(1), EntryTag(number), &mut events);
+        engine.admit(key(1), EntryTag(number), 0, &mut events);
         engine.sent(40 + number as i32, key(1), EntryTag(number));
     }
     engine.answered(41, Some("not yours"), 500, &mut events);
@@ -119,7 +124,7 @@ fn a_refused_message_rests_and_is_tried_again_one_at_a_time_until_one_is_taken()
     engine.wake(2500, &mut events);
     assert_eq!(short(&events), ["settle EntryTag(2) Released { failed: true }"], "one may be in flight yet");
     events.clear();
-    engine.admit(key(1), EntryTag(1), &mut events);
+    engine.admit(key(1), EntryTag(1), 0, &mut events);
     engine.sent(43, key(1), EntryTag(1));
     engine.answered(43, None, 2600, &mut events);
     assert_eq!(short(&events), ["settle EntryTag(1) Accepted", "credit 3"]);
@@ -251,10 +256,55 @@ fn selectors_hold_messages_back_that_have_passed_the_peer_or_too_many_brokers() 
         ("", 0, None, false),
         ("a = 1 OR a = 2", 1, None, false),
     ] {
-        let text = selector_for(own, "ID:t_re", ttl);
+        let text = selector_for(own, ("ID:t_re", false), ttl);
         let selector = postroad_selector::Selector::parse(&text).unwrap();
         assert_eq!(selector.matches(&Path(path)), want, "{text} for {path:?}");
     }
+}
+
+#[test]
+fn a_message_may_return_to_a_postroad_that_it_has_passed() {
+    for (ttl, path, want) in [
+        (1, None, true),
+        (1, Some("[ID:t_re]"), true),
+        (1, Some("[ID:x]"), false),
+        (2, Some("[ID:x]"), true),
+        (2, Some("[ID:x, ID:y]"), false),
+        (2, Some("[ID:x, ID:t_re]"), true),
+        (0, None, false),
+    ] {
+        let text = selector_for("", ("ID:t_re", true), ttl);
+        let selector = postroad_selector::Selector::parse(&text).unwrap();
+        assert_eq!(selector.matches(&Path(path)), want, "{text} for {path:?}");
+    }
+    assert_eq!(&*selector_for("a = 1", ("ID:t_re", true), -1), "a = 1");
+}
+
+#[test]
+fn no_more_is_forwarded_to_a_postroad_than_its_consumers_would_take() {
+    let mut engine = engine_of(LinkOptions::default(), true);
+    assert_eq!(
+        change(&mut engine, consumer("a", Destination::queue("orders"), 10)),
+        ["attach queue://orders 1"]
+    );
+    let mut events = Vec::new();
+    assert_eq!(engine.question(0), None, "nothing waits");
+    assert!(engine.admit(key(1), EntryTag(1), 0, &mut events).is_some());
+    engine.sent(41, key(1), EntryTag(1));
+    let question = engine.question(0).unwrap();
+    assert_eq!((&question.source, question.onward), (&Destination::queue("orders"), false));
+    engine.asked(42, &question);
+    assert_eq!((engine.question(0), events.len()), (None, 0), "nothing more goes before the answer");
+    engine.credit(42, 8, 5, &mut events);
+    assert_eq!(short(&events), ["credit 7"], "one is in flight, which the peer may not have counted");
+    events.clear();
+    engine.answered(41, None, 6, &mut events);
+    assert_eq!(short(&events), ["settle EntryTag(1) Accepted"]);
+    // Credit that is stale goes back.
+    events.clear();
+    assert!(engine.admit(key(1), EntryTag(2), 5000, &mut events).is_some());
+    assert!(engine.admit(key(1), EntryTag(3), 5000, &mut events).is_none());
+    assert_eq!(short(&events), ["settle EntryTag(3) Released { failed: false }"]);
 }
 
 struct Path(Option<&'static str>);

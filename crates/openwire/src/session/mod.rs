@@ -8,6 +8,7 @@
 //! Never here: sockets, clocks, queues, what other connections do.
 
 mod consumer;
+mod credit;
 mod dead_letter;
 mod delivery;
 mod download;
@@ -215,10 +216,10 @@ impl OpenWireSession {
             Command::BrokerInfo(info) => return self.meet_broker(&info, turn),
             Command::ConnectionInfo(info) => self.connect(&info, turn),
             // Nothing follows from these for this broker.
-            Command::SessionInfo(_)
-            | Command::FlushCommand(_)
-            | Command::ConnectionControl(_)
-            | Command::ControlCommand(_) => Ok(Done::Now),
+            Command::SessionInfo(_) | Command::FlushCommand(_) | Command::ConnectionControl(_) => {
+                Ok(Done::Now)
+            }
+            Command::ControlCommand(info) => Ok(self.control(&info, turn)),
             Command::ProducerInfo(info) => self.add_producer(info, turn),
             Command::ConsumerInfo(info) => self.add_consumer(info, turn),
             Command::ConsumerControl(control) => self.control_consumer(&control, turn),
@@ -337,10 +338,8 @@ impl Session for OpenWireSession {
             // Nobody comes back to a link by OpenWire: its clients number their messages.
             ToSession::Unsettled { .. } => {}
             // Operators alone ask for it.
-            ToSession::Redriven { .. }
-            | ToSession::Moves { .. }
-            | ToSession::Page { .. }
-            | ToSession::Lease { .. } => {}
+            ToSession::Redriven { .. } | ToSession::Moves { .. } | ToSession::Lease { .. } => {}
+            ToSession::Page { ticket, page } => self.consumers_told(ticket, &page),
             // The runtime's own.
             ToSession::Moved { .. } | ToSession::Left { .. } => {}
             ToSession::Evicted => return Err(Parting::Fault("its client connected anew".to_owned())),
@@ -353,6 +352,7 @@ impl Session for OpenWireSession {
         self.end_pulls(&mut turn);
         self.wake_dial(&mut turn)?;
         self.network.wake(now.ticks_ms, turn.events);
+        self.ask_credit(&mut turn);
         self.liveness.check(now.ticks_ms).map_err(|silence| Parting::Fault(silence.to_string()))?;
         if self.negotiated && self.liveness.must_write(now.ticks_ms) {
             self.send(KeepAliveInfo::default().into(), &mut turn);
@@ -431,7 +431,7 @@ impl Session for OpenWireSession {
         output: &mut BytesMut,
     ) {
         if self.is_forwarded(delivery.consumer) {
-            return self.network.unsendable(delivery, reason, events);
+            return self.network.unsendable(delivery, reason, now.ticks_ms, events);
         }
         self.reject(delivery.consumer, delivery.tag, reason, &mut Turn { events, output, now });
     }

@@ -17,6 +17,7 @@ use postroad_model::{
     DestinationKind, DetachCause, Event, LinkFigures, LinkedPeer, Parting, Protocol, Refusal, Ticket,
 };
 
+use super::credit::CreditAsks;
 use super::delivery::in_openwire;
 use super::exception::Exception;
 use super::handshake::{Client, Introduction};
@@ -27,7 +28,9 @@ use crate::codec::{
     ConsumerInfo, Destination, Message, MessageAck, MessageId, ProducerId, ProducerInfo, SessionId,
     SessionInfo, Throwable, WireError, WireString, from_stored,
 };
-use crate::network::{self, DialOptions, FORWARDER_TICKET, Forwarder, Link, LinkOptions, demand_of};
+use crate::network::{
+    self, CreditQuestion, DialOptions, FORWARDER_TICKET, Forwarder, Link, LinkOptions, demand_of,
+};
 use crate::portable::to_wire_destination;
 
 /// Topics on which a broker tells of its consumers and temporary destinations.
@@ -58,6 +61,8 @@ pub struct Network {
     forwarder: Option<Box<dyn Forwarder>>,
     /// The peer is a Postroad: it knows an entry again that it was forwarded before.
     pub(super) peer_is_postroad: bool,
+    /// Questions of the peer.
+    pub(super) asks: CreditAsks,
     /// Our own ids on the peer's side.
     connection_id: WireString,
     /// Advisories that were not acknowledged yet, and the first of them.
@@ -130,6 +135,25 @@ impl Network {
     pub fn wake(&mut self, now_ms: u64, events: &mut Vec<Event>) {
         if let Some(forwarder) = &mut self.forwarder {
             forwarder.wake(now_ms, events);
+        }
+    }
+
+    /// See [`Forwarder::question`].
+    pub fn question(&mut self, now_ms: u64) -> Option<CreditQuestion> {
+        self.forwarder.as_mut()?.question(now_ms)
+    }
+
+    /// See [`Forwarder::asked`].
+    pub fn asked(&mut self, request: i32, question: &CreditQuestion) {
+        if let Some(forwarder) = &mut self.forwarder {
+            forwarder.asked(request, question);
+        }
+    }
+
+    /// See [`Forwarder::credit`].
+    pub fn credit(&mut self, request: i32, credit: u32, now_ms: u64, events: &mut Vec<Event>) {
+        if let Some(forwarder) = &mut self.forwarder {
+            forwarder.credit(request, credit, now_ms, events);
         }
     }
 
@@ -211,9 +235,9 @@ impl Network {
     }
 
     /// See [`Forwarder::unsendable`].
-    pub fn unsendable(&mut self, delivery: &Delivery, reason: &str, events: &mut Vec<Event>) {
+    pub fn unsendable(&mut self, delivery: &Delivery, reason: &str, now_ms: u64, events: &mut Vec<Event>) {
         if let Some(forwarder) = &mut self.forwarder
-            && forwarder.admit(delivery.consumer, delivery.tag, events).is_some()
+            && forwarder.admit(delivery.consumer, delivery.tag, now_ms, events).is_some()
         {
             forwarder.unsendable(delivery.consumer, delivery.tag, reason, events);
         }
@@ -399,6 +423,13 @@ impl OpenWireSession {
         ProducerId { connection_id, session_id: 1, value: 1 }
     }
 
+    /// A message that returns to a broker has the path that it had there.
+    fn place_in_path(&self, path: &[BrokerId]) -> Option<usize> {
+        let peer = self.network.peer.as_ref().filter(|_| self.network.peer_is_postroad)?;
+        let is_peer = |id: &BrokerId| id.value.as_ref().is_some_and(|id| id.to_str() == *peer.id);
+        path.iter().position(is_peer)
+    }
+
     /// A Postroad finds out by it whether it has the entry; others are told the link's only producer.
     fn producer_of_forwarded(&self, delivery: &Delivery) -> ProducerId {
         let is_known = self.network.peer_is_postroad && delivery.message.persistent;
@@ -420,6 +451,7 @@ impl OpenWireSession {
             peer_id: peer.id.clone(),
             peer_name: peer.name.clone(),
             partitions: self.options.partitions,
+            counts_credit: self.network.peer_is_postroad,
             figures: peer.figures.clone(),
         };
         forwarder.begin(link, turn.events);
@@ -454,6 +486,7 @@ impl OpenWireSession {
                 }
             }
             Command::Message(message) if is_for_link(&message) => self.take_advisory(&message, turn)?,
+            Command::IntegerResponse(answer) => self.credit_told(&answer, turn)?,
             Command::BrokerSubscriptionInfo(info) => self.take_subscriptions(&info, turn)?,
             Command::ConnectionError(error) => {
                 let reason = reason_of(error.exception.as_deref());
@@ -476,6 +509,7 @@ impl OpenWireSession {
         let Some(forwarder) = &mut self.network.forwarder else { return Ok(()) };
         forwarder.answered(request, refused, turn.now.ticks_ms, turn.events);
         self.network.show_oldest();
+        self.ask_credit(turn);
         Ok(())
     }
 
@@ -537,7 +571,9 @@ impl OpenWireSession {
     pub(super) fn forward(&mut self, delivery: &Delivery, turn: &mut Turn<'_>) {
         let (consumer, tag) = (delivery.consumer, delivery.tag);
         let Some(forwarder) = &mut self.network.forwarder else { return };
-        let Some(source) = forwarder.admit(consumer, tag, turn.events) else { return };
+        let Some(source) = forwarder.admit(consumer, tag, turn.now.ticks_ms, turn.events) else {
+            return self.ask_credit(turn);
+        };
         let before = turn.output.len();
         let sent = self.write_forwarded(delivery, &source, turn);
         let Some(forwarder) = &mut self.network.forwarder else { return };
@@ -549,6 +585,7 @@ impl OpenWireSession {
             }
             Err(reason) => forwarder.unsendable(consumer, tag, &reason, turn.events),
         }
+        self.ask_credit(turn);
     }
 
     fn write_forwarded(
@@ -580,9 +617,14 @@ impl OpenWireSession {
     ) -> Result<Message, WireError> {
         let mut message = from_stored(stored, version)?;
         let mut path = message.broker_path.take().unwrap_or_default();
-        path.truncate(PATH_MAX);
-        path.push(BrokerId { value: Some(self.options.broker_id.as_str().into()) });
-        message.broker_path = Some(path);
+        match self.place_in_path(&path) {
+            Some(place) => path.truncate(place),
+            None => {
+                path.truncate(PATH_MAX);
+                path.push(BrokerId { value: Some(self.options.broker_id.as_str().into()) });
+            }
+        }
+        message.broker_path = Some(path).filter(|path| !path.is_empty());
         if delivery.message.encoding.protocol == Protocol::OpenWire {
             message.expiration_ms = i64::try_from(delivery.message.expires_at_ms).unwrap_or(0);
         }

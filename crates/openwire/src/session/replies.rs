@@ -48,6 +48,8 @@ pub enum Then {
     Branch(BranchStep),
     /// The branches in doubt were listed.
     Recovered,
+    /// Consumers were counted for a peer.
+    Credit,
     /// A transaction has ended, well or badly.
     Ended {
         /// The session's number for it.
@@ -84,6 +86,7 @@ impl OpenWireSession {
         match (&then, &refusal) {
             (Then::Prepared, refusal) => return self.prepared(respond, refusal.as_ref(), turn),
             (Then::Piece, _) => return self.piece_answered(refusal),
+            (Then::Credit, refusal) => return self.credit_counted(ticket, refusal.as_ref(), turn),
             (Then::Recovered, None) => return self.recovered(ticket, respond, turn),
             (Then::Branch(step), Some(refusal)) => {
                 return self.refuse(respond, &branch_exception(refusal, *step), turn);
@@ -99,7 +102,7 @@ impl OpenWireSession {
             Then::Respond | Then::Nothing | Then::Piece => {}
             Then::Declared(destination) if !failed => self.declared(&destination),
             Then::Declared(_) => {}
-            Then::Prepared | Then::Branch(_) | Then::Recovered => {}
+            Then::Prepared | Then::Branch(_) | Then::Recovered | Then::Credit => {}
             Then::Claimed => self.claimed(!failed, turn),
             Then::Deleted(destination) if !failed => self.deleted(&destination),
             Then::Deleted(_) => {}
