@@ -41,8 +41,8 @@ const ELEMENTS: &[(&str, &str)] = &[
         "Postroad has a journal of its own; let consumers empty ActiveMQ's store before it is switched off",
     ),
     ("persistenceFactory", "Postroad has a journal of its own"),
-    ("networkConnectors", "not translated: networks of brokers are not supported yet"),
-    ("jmsBridgeConnectors", "not translated: bridges are not supported yet"),
+    ("networkConnectors", "not translated: write a [[bridge]] for each by hand"),
+    ("jmsBridgeConnectors", "not translated: a [[bridge]] speaks OpenWire alone"),
     (
         "sslContext",
         "not translated: set [tls] by hand, with certificates in PEM form instead of Java key stores",
