@@ -32,7 +32,6 @@ class Tasks(unittest.TestCase):
                 done.set()
                 return a + b
 
-            app.register_task(add)
             add.delay(3, 4)
             with testing.start_worker(app, perform_ping_check=False, pool="solo", loglevel="error"):
                 self.assertTrue(done.wait(60))
