@@ -1,6 +1,6 @@
 //! A whole group by one of its records: what was committed together is sent on together.
 
-use crate::disks::disk::Disk;
+use crate::disks::disk::{Disk, DiskFile};
 use crate::error::{Damage, DamageKind, ReadError};
 use crate::layout::format::{GroupEnd, RecordHeader};
 use crate::reading::scan::{GroupHead, Window};
@@ -9,6 +9,7 @@ use crate::retaining::index::READ_STEP_BYTES;
 use crate::writing::journal::Journal;
 use bytes::Bytes;
 use postroad_model::{PartitionId, Position};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Where a group is.
@@ -29,18 +30,39 @@ impl<D: Disk> Journal<D> {
     pub fn read_group(&self, partition: PartitionId, position: Position) -> Result<Vec<Record>, ReadError> {
         let FoundGroup { file, path, head, .. } = self.find_group(partition, position)?;
         let mut window = Window::with_keys(&*file, READ_STEP_BYTES, head.end(), &self.keys);
-        let mut records = Vec::with_capacity(head.records.len());
-        for entry in &head.records {
-            let RecordHeader { partition, position, reserve, key, .. } = entry.header;
-            let payload = window.payload(entry);
-            let payload = payload.map_err(|source| ReadError::Io { file: path.clone(), source })?;
-            let payload = payload.map(Bytes::copy_from_slice).map_err(|kind| {
-                let (file, offset) = (path.clone(), entry.payload_offset);
-                ReadError::Damaged(Damage { partition: Some(partition), file, offset, kind })
-            })?;
-            records.push(Record { partition, position, payload: Payload::from(payload), reserve, key });
+        records_of(&mut window, &head, &path)
+    }
+
+    /// The group that holds this record and the later ones, each as [`Journal::read_group`] returns it, to the end of their
+    /// segment or until they have `bytes_max` of payload: one look at the segment for many groups.
+    ///
+    /// # Errors
+    /// Those of [`Journal::read_group`].
+    pub fn read_groups(
+        &self,
+        partition: PartitionId,
+        position: Position,
+        bytes_max: u64,
+    ) -> Result<Vec<Vec<Record>>, ReadError> {
+        let FoundGroup { file, path, mut head, end } = self.find_group(partition, position)?;
+        let segment = self.segments.get(end.segment);
+        let (salt, end) = segment.map_or((head.header.salt, end.offset), |of| (of.header.salt, of.end));
+        let mut window = Window::with_keys(&*file, READ_STEP_BYTES, end, &self.keys);
+        let (mut groups, mut bytes) = (Vec::new(), 0);
+        loop {
+            let records = records_of(&mut window, &head, &path)?;
+            bytes += records.iter().map(|record| record.payload.byte_length()).sum::<u64>();
+            groups.extend((!records.is_empty()).then_some(records));
+            let offset = head.end();
+            if end <= offset || bytes_max <= bytes {
+                return Ok(groups);
+            }
+            let next = window.head(salt, offset);
+            match next.map_err(|source| ReadError::Io { file: path.clone(), source })? {
+                Some(next) => head = next,
+                None => return Ok(groups),
+            }
         }
-        Ok(records)
     }
 
     /// Looks through the groups of the record's segment from where the index says.
@@ -80,4 +102,24 @@ impl<D: Disk> Journal<D> {
         let kind = DamageKind::Group;
         Err(ReadError::Damaged(Damage { partition: Some(partition), file: path, offset, kind }))
     }
+}
+
+/// The records of a group.
+fn records_of<F: DiskFile>(
+    window: &mut Window<'_, F>,
+    head: &GroupHead,
+    path: &Path,
+) -> Result<Vec<Record>, ReadError> {
+    let mut records = Vec::with_capacity(head.records.len());
+    for entry in &head.records {
+        let RecordHeader { partition, position, reserve, key, .. } = entry.header;
+        let payload = window.payload(entry);
+        let payload = payload.map_err(|source| ReadError::Io { file: path.to_owned(), source })?;
+        let payload = payload.map(Bytes::copy_from_slice).map_err(|kind| {
+            let (file, offset) = (path.to_owned(), entry.payload_offset);
+            ReadError::Damaged(Damage { partition: Some(partition), file, offset, kind })
+        })?;
+        records.push(Record { partition, position, payload: Payload::from(payload), reserve, key });
+    }
+    Ok(records)
 }

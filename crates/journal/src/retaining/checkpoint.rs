@@ -196,7 +196,7 @@ impl<D: Disk> Journal<D> {
             let number = segment.header.number;
             // One that is being compacted is free once that is done.
             let idle = number != self.current.header.number && !self.compactions.is_busy(number);
-            idle && segment.live() == 0 && possible.covers(segment)
+            idle && !self.segments.keeps(segment) && segment.live() == 0 && possible.covers(segment)
         };
         self.segments.iter().any(waits)
     }

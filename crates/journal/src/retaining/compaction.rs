@@ -230,6 +230,7 @@ impl<D: Disk> Journal<D> {
         };
         number != self.current.header.number
             && summary.is_past(segment)
+            && !self.segments.keeps(segment)
             && segment.ranges.keys().all(known)
             && self.compactions.setbacks.get(&number).is_none_or(|setback| setback.until <= checkpoint)
     }
@@ -331,7 +332,8 @@ impl<D: Disk> Journal<D> {
     pub(crate) fn checkpoint_compacts(&self) -> bool {
         let current = self.current.header.number;
         let is_candidate = |segment: &Segment| {
-            segment.header.number != current && segment.live() != 0 && self.is_sparse(segment)
+            let idle = segment.header.number != current && !self.segments.keeps(segment);
+            idle && segment.live() != 0 && self.is_sparse(segment)
         };
         self.compactions.waits_for_checkpoint(self.checkpoints.oldest_of_two())
             || !self.compactions.looked && self.segments.iter().any(is_candidate)

@@ -17,6 +17,8 @@ pub(crate) struct Segments {
     live: BTreeMap<PartitionId, LiveSet>,
     /// Partitions of which the checkpoint says how many messages are live, and nobody said yet which.
     uncounted: BTreeSet<PartitionId>,
+    /// See [`Journal::keep_from`].
+    kept_from: Option<(PartitionId, Position)>,
 }
 
 /// How much of a segment is still needed.
@@ -102,6 +104,13 @@ impl Segments {
     /// Whether the segment is there, in the file of its number and not in a compacted one.
     pub(crate) fn has_file(&self, number: SegmentNumber) -> bool {
         self.get(number).is_some_and(|segment| segment.compacted.is_none())
+    }
+
+    /// Whether a segment stays as it is, whatever of it is live: see [`Journal::keep_from`].
+    pub(crate) fn keeps(&self, segment: &Segment) -> bool {
+        self.kept_from.is_some_and(|(partition, first)| {
+            segment.ranges.get(&partition).is_some_and(|range| first <= range.last)
+        })
     }
 
     pub(crate) fn is_uncounted(&self, partition: PartitionId) -> bool {
@@ -257,6 +266,29 @@ impl<D: Disk> Journal<D> {
         unknown
     }
 
+    /// Keeps all segments whole that have this record of a partition or a later one: they are neither recycled nor compacted.
+    /// Other replicas of the store may still need their groups.
+    pub fn keep_from(&mut self, partition: PartitionId, first: Position) {
+        self.segments.kept_from = Some((partition, first));
+    }
+
+    /// The first record of a partition from which on [`Journal::read_group`] finds all, looking back over `bytes_max` of groups
+    /// and the segment in which they begin. `None` if the partition has no record.
+    pub fn first_whole(&self, partition: PartitionId, bytes_max: u64) -> Option<Position> {
+        let (mut first, mut bytes) = (None, 0);
+        for segment in self.segments.iter().rev() {
+            let Some(range) = segment.ranges.get(&partition).filter(|_| segment.compacted.is_none()) else {
+                break;
+            };
+            if first.is_some_and(|first| range.last.next() != first) || bytes_max <= bytes {
+                break;
+            }
+            first = Some(range.first);
+            bytes += segment.end - FIRST_GROUP;
+        }
+        first
+    }
+
     /// How much of each segment is still needed, oldest first.
     pub fn segments(&self) -> impl Iterator<Item = SegmentUse> {
         self.segments.iter().map(|segment| SegmentUse {
@@ -286,7 +318,7 @@ impl<D: Disk> Journal<D> {
             .filter(|segment| {
                 let number = segment.header.number;
                 let idle = number != current && !self.compactions.is_busy(number);
-                idle && segment.live() == 0 && older.covers(segment)
+                idle && segment.live() == 0 && older.covers(segment) && !self.segments.keeps(segment)
             })
             .map(|segment| segment.header.number)
             .collect();

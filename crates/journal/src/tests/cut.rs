@@ -113,3 +113,71 @@ fn a_group_is_read_whole_by_any_of_its_records() {
     let (journal, _) = Journal::open(disk, OPTIONS).unwrap();
     assert_eq!(journal.read_group(PartitionId(5), position(3)).unwrap().len(), 2);
 }
+
+#[test]
+fn groups_are_read_on_from_one_to_the_end_of_their_segment() {
+    let disk = SimulatedDisk::new(1);
+    let mut journal = commit(&disk, 1, 40);
+    journal.seal().unwrap();
+    let group = |number| vec![record(0, number, 1000), record(5, number, 50)];
+    let mut next = 1;
+    let mut looks = 0;
+    while next <= 40 {
+        let groups = journal.read_groups(PartitionId(5), position(next), u64::MAX).unwrap();
+        let read = groups.len() as u64;
+        assert_eq!(groups, (next..next + read).map(group).collect::<Vec<_>>(), "from {next}");
+        (next, looks) = (next + read, looks + 1);
+    }
+    assert!((2..=8).contains(&looks), "one look at each segment, not {looks}");
+    let few = journal.read_groups(PartitionId(5), position(3), 2000).unwrap();
+    assert_eq!(few, [group(3), group(4)], "until there are as many bytes");
+}
+
+#[test]
+fn segments_that_other_replicas_need_stay_whole() {
+    let meta = PartitionId(5);
+    let state = |partition, number| Checkpoint {
+        partition: PartitionId(partition),
+        position: position(number),
+        state: bytes::Bytes::from("state").into(),
+    };
+    for (case, floor, live) in [("nothing is live", 12, false), ("something is live in each", 12, true)] {
+        let disk = SimulatedDisk::new(1);
+        let (mut journal, _) = open(&disk);
+        journal.keep_from(meta, position(floor));
+        for number in 1..=60 {
+            journal.commit(&[record(0, number, 1000), record(5, number, 50)]).unwrap();
+            if live && number % 8 == 0 {
+                assert!(journal.retain(PartitionId(0), position(number), 1, 1000));
+            }
+            serve(&mut journal, &disk);
+        }
+        for _ in 0..4 {
+            journal.write_checkpoint(vec![state(0, 60), state(5, 60)]).unwrap();
+            while let Some(request) = journal.wants_compaction() {
+                journal.finish_compaction(request.run(&disk, &mut ())).unwrap();
+            }
+        }
+        let first = journal.first_whole(meta, u64::MAX).unwrap();
+        assert!(first <= position(floor) && position(1) < first, "{case}: {first:?}");
+        for number in floor..=60 {
+            assert_eq!(journal.read_group(meta, position(number)).unwrap().len(), 2, "{case}: {number}");
+        }
+        assert!(
+            journal.read_group(meta, position(1)).is_err(),
+            "{case}: below the floor nothing is kept for it"
+        );
+        // The floor rises: segments below go with the next checkpoints.
+        journal.keep_from(meta, position(50));
+        for _ in 0..3 {
+            journal.write_checkpoint(vec![state(0, 60), state(5, 60)]).unwrap();
+            while let Some(request) = journal.wants_compaction() {
+                journal.finish_compaction(request.run(&disk, &mut ())).unwrap();
+            }
+        }
+        let risen = journal.first_whole(meta, u64::MAX).unwrap();
+        assert!(first < risen && risen <= position(50), "{case}: {risen:?}");
+        let within = journal.first_whole(meta, 1).unwrap();
+        assert!(risen <= within && within <= position(60), "{case}: {within:?}");
+    }
+}
