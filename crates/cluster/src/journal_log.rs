@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use postroad_journal::{
-    Checkpoint, CommitError, CutError, Disk, Journal, OpenError, Options, Payload, ReadError, Record,
+    Checkpoint, CommitError, CutError, Disk, Journal, Keys, OpenError, Options, Payload, ReadError, Record,
     Recovered,
 };
 use postroad_model::{PartitionId, Position};
@@ -53,12 +53,15 @@ pub enum JournalLogError {
 pub struct JournalLog<D: Disk> {
     disk: D,
     options: Options,
+    keys: Keys,
     /// `None` after a failed write: to be opened again.
     journal: Option<Journal<D>>,
     floor: EntryId,
     /// The first index of each term above the floor, and that of the floor.
     terms: BTreeMap<Index, Term>,
     last: Index,
+    /// The entry whose state the checkpoint has that was recovered.
+    checkpointed: Index,
 }
 
 impl<D: Disk> JournalLog<D> {
@@ -68,18 +71,41 @@ impl<D: Disk> JournalLog<D> {
     /// # Errors
     /// See [`JournalLogError`].
     pub fn open(disk: D, options: Options) -> Result<(JournalLog<D>, Recovered<D::File>), JournalLogError> {
-        let (mut journal, recovered) = Journal::open(disk.clone(), options)?;
+        let (journal, recovered) = Journal::open(disk.clone(), options)?;
+        let log = JournalLog::over(disk, (options, Keys::default()), journal, &recovered)?;
+        Ok((log, recovered))
+    }
+
+    /// The log in a journal that was just opened on this disk, with these options and keys.
+    ///
+    /// # Errors
+    /// See [`JournalLogError`].
+    pub fn over(
+        disk: D,
+        (options, keys): (Options, Keys),
+        mut journal: Journal<D>,
+        recovered: &Recovered<D::File>,
+    ) -> Result<JournalLog<D>, JournalLogError> {
         if journal.last_position(META_PARTITION).is_none() {
             if journal.segments().any(|segment| segment.records > 0) {
                 return Err(JournalLogError::NotReplicated);
             }
             journal.commit(&[meta(EntryId::default(), EntryKind::Opening)])?;
         }
-        let (floor, last) = (EntryId::default(), Index(0));
-        let mut log =
-            JournalLog { disk, options, journal: Some(journal), floor, terms: BTreeMap::new(), last };
-        log.learn(&recovered)?;
-        Ok((log, recovered))
+        let first = journal.first_whole(META_PARTITION, u64::MAX);
+        let mut log = JournalLog {
+            disk,
+            options,
+            keys,
+            journal: Some(journal),
+            floor: EntryId::default(),
+            terms: BTreeMap::new(),
+            last: Index(0),
+            checkpointed: Index(0),
+        };
+        log.learn(recovered)?;
+        log.set_floor(first.map_or(Index(0), |first| Index(first.get() - 1)).previous());
+        Ok(log)
     }
 
     fn learn(&mut self, recovered: &Recovered<D::File>) -> Result<(), JournalLogError> {
@@ -138,7 +164,9 @@ impl<D: Disk> JournalLog<D> {
     fn cut_behind(&mut self, index: Index) -> Result<(), JournalLogError> {
         let journal = self.journal.take().ok_or(CommitError::NeedsReopen)?;
         journal.cut_behind(META_PARTITION, position(index))?;
-        let (journal, _) = Journal::open(self.disk.clone(), self.options)?;
+        let (disk, keys) = (self.disk.clone(), self.keys.clone());
+        let (mut journal, _) = Journal::open_with(disk, self.options, keys, &mut |_, _| ())?;
+        journal.keep_from(META_PARTITION, position(self.floor.index.next()));
         self.journal = Some(journal);
         self.terms.split_off(&index.next());
         self.last = index;
@@ -163,11 +191,43 @@ impl<D: Disk> JournalLog<D> {
             self.terms.insert(Index(first), Term(term));
         }
         self.last = Index(checkpoint.position.get() - 1);
+        self.checkpointed = self.last;
         Ok(())
     }
 
+    /// The entry whose state the checkpoint has with which the journal was opened.
+    pub fn checkpointed(&self) -> Index {
+        self.checkpointed
+    }
+
+    /// Raises the floor; the journal may recycle and compact segments below. The last `bytes_min` of groups stay for lagging
+    /// replicas, and all entries after `limit`.
+    pub fn raise_floor(&mut self, limit: Index, bytes_min: u64) {
+        let journal = self.journal.as_ref();
+        let first = journal.and_then(|journal| journal.first_whole(META_PARTITION, bytes_min));
+        let below = first.map_or(Index(0), |first| Index(first.get() - 1)).previous();
+        self.set_floor(below.min(limit).max(self.floor.index));
+    }
+
+    fn set_floor(&mut self, index: Index) {
+        let run = self.terms.range(..=index).next_back().map(|(first, term)| (*first, *term));
+        if let Some((first, term)) = run {
+            self.terms = self.terms.split_off(&first);
+            self.floor = EntryId { index, term };
+        }
+        let first = position(self.floor.index.next());
+        if let Some(journal) = &mut self.journal {
+            journal.keep_from(META_PARTITION, first);
+        }
+    }
+
     /// The journal; `None` after a failed write.
-    pub fn journal(&mut self) -> Option<&mut Journal<D>> {
+    pub fn journal(&self) -> Option<&Journal<D>> {
+        self.journal.as_ref()
+    }
+
+    /// As [`JournalLog::journal`]. Groups committed by it directly are no entries.
+    pub fn journal_mut(&mut self) -> Option<&mut Journal<D>> {
         self.journal.as_mut()
     }
 }
@@ -187,35 +247,44 @@ impl<D: Disk> EntryLog for JournalLog<D> {
     }
 
     fn entries(&self, from: Index, through: Index, bytes_max: u64) -> Result<Vec<Entry>, LogError> {
-        let mut entries = Vec::new();
-        let mut bytes = 0;
-        for index in from.0..=through.0 {
-            let entry = self.entry(Index(index))?;
-            bytes += entry.payload.len() as u64;
-            if bytes > bytes_max && !entries.is_empty() {
-                break;
+        let mut entries: Vec<Entry> = Vec::new();
+        let (mut next, mut bytes) = (from, 0);
+        while next <= through && (bytes < bytes_max || entries.is_empty()) {
+            for entry in self.read(next, bytes_max - bytes.min(bytes_max))? {
+                bytes += entry.payload.len() as u64;
+                if through < entry.id.index || bytes_max < bytes && !entries.is_empty() {
+                    return Ok(entries);
+                }
+                next = entry.id.index.next();
+                entries.push(entry);
             }
-            entries.push(entry);
         }
         Ok(entries)
     }
 }
 
 impl<D: Disk> JournalLog<D> {
-    fn entry(&self, index: Index) -> Result<Entry, LogError> {
-        let unreadable = |reason: String| LogError::Unreadable { index, reason };
-        if index <= self.floor.index {
-            return Err(LogError::Compacted(index));
+    /// Entries from one on, at least that one, to the end of its segment at most.
+    fn read(&self, from: Index, bytes_max: u64) -> Result<Vec<Entry>, LogError> {
+        let unreadable = |index: Index, reason: String| LogError::Unreadable { index, reason };
+        if from <= self.floor.index {
+            return Err(LogError::Compacted(from));
         }
-        let journal = self.journal.as_ref().ok_or_else(|| unreadable("the journal is closed".to_owned()))?;
-        let group = journal.read_group(META_PARTITION, position(index));
-        let group = group.map_err(|error| unreadable(error.to_string()))?;
-        let (first, records) = group.split_first().ok_or(LogError::Compacted(index))?;
-        let found = meta_id(first.position, &first.payload.to_bytes());
-        let found = found.filter(|(id, _)| id.index == index && Some(id.term) == self.term(index));
-        let (id, kind) = found.ok_or_else(|| unreadable("the group is another entry".to_owned()))?;
-        let payload = if records.is_empty() { Bytes::new() } else { encode_batch(records) };
-        Ok(Entry { id, kind, payload })
+        let journal = self.journal.as_ref();
+        let journal = journal.ok_or_else(|| unreadable(from, "the journal is closed".to_owned()))?;
+        let groups = journal.read_groups(META_PARTITION, position(from), bytes_max);
+        let groups = groups.map_err(|error| unreadable(from, error.to_string()))?;
+        let mut entries = Vec::with_capacity(groups.len());
+        for (group, index) in groups.into_iter().zip(from.0..).map(|(group, index)| (group, Index(index))) {
+            let (first, records) = group.split_first().ok_or(LogError::Compacted(index))?;
+            let found = meta_id(first.position, &first.payload.to_bytes());
+            let found = found.filter(|(id, _)| id.index == index && Some(id.term) == self.term(index));
+            let (id, kind) =
+                found.ok_or_else(|| unreadable(index, "the group is another entry".to_owned()))?;
+            let payload = if records.is_empty() { Bytes::new() } else { encode_batch(records) };
+            entries.push(Entry { id, kind, payload });
+        }
+        Ok(entries)
     }
 }
 

@@ -110,7 +110,7 @@ fn terms_come_back_from_a_checkpoint() {
     }
     let states = |log: &mut JournalLog<SimulatedDisk>, through: Index| {
         let meta = log.checkpoint(through);
-        let journal = log.journal().unwrap();
+        let journal = log.journal_mut().unwrap();
         let partition = PartitionId(3);
         let position = journal.last_position(partition).unwrap();
         let state = Bytes::from("state").into();
