@@ -13,6 +13,7 @@ mod engine;
 mod entry;
 mod group;
 mod guard;
+mod hello;
 mod journal_log;
 mod log;
 mod message;
@@ -25,6 +26,7 @@ pub use codec::{CodecError, ENTRIES_MAX, FORMAT_VERSION, MESSAGE_BYTES_MAX, deco
 pub use entry::{Entry, EntryId, EntryKind, Index, NodeId, Term};
 pub use group::{Config, Group, GroupError, ProposeError, SnapshotOffer, Status};
 pub use guard::Refused;
+pub use hello::{HELLO_BYTES_MAX, Hello, HelloError, NONCE_BYTES, PROOF_BYTES, prove, verify};
 pub use journal_log::{JournalLog, JournalLogError, META_PARTITION};
 pub use log::{EntryLog, LogError};
 pub use message::{Body, Message};

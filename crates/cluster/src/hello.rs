@@ -1,0 +1,224 @@
+//! The first words of two nodes that connect: who each is, and the proof that it knows the secret of the cluster.
+//!
+//! ```text
+//! both at once:  magic 8 │ version u8 │ node u64 │ nonce 16 │ cluster, members, name, identity: each length u16 and UTF-8
+//! then:          HMAC-SHA-256 by the secret over the own hello and the peer's, 32 bytes
+//! ```
+//! Little endian; each in a frame: length u32, content. Later frames have one message each. Nonces make a proof useless for another
+//! connection; node numbers differ, so that no proof can be sent back to its author.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use ring::hmac;
+
+use crate::codec::FORMAT_VERSION;
+use crate::entry::NodeId;
+
+/// Bytes of the random part.
+pub const NONCE_BYTES: usize = 16;
+/// Bytes of a proof.
+pub const PROOF_BYTES: usize = 32;
+/// A hello is not longer.
+pub const HELLO_BYTES_MAX: usize = 4096;
+
+const MAGIC: [u8; 8] = *b"PRpeer\r\n";
+
+/// Why a peer is not talked to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HelloError {
+    /// It is no node of a cluster.
+    #[error("the peer does not speak as a node of a Postroad cluster")]
+    Malformed,
+    /// Another version.
+    #[error("the peer speaks version {got}, this node version {known}")]
+    Version {
+        /// Of the peer.
+        got: u8,
+        /// Of this node.
+        known: u8,
+    },
+    /// Another cluster.
+    #[error("the peer belongs to cluster {got:?}, this node to {own:?}")]
+    Cluster {
+        /// Of the peer.
+        got: String,
+        /// Of this node.
+        own: String,
+    },
+    /// Another list of members.
+    #[error("the peer's seeds are {got}, those of this node {own}: they must be the same, in the same order")]
+    Members {
+        /// Of the peer.
+        got: String,
+        /// Of this node.
+        own: String,
+    },
+    /// It is not the node that was expected at this address, or says that it is this one.
+    #[error("the peer says that it is node {}", .0.get())]
+    Node(NodeId),
+    /// It does not know the secret.
+    #[error("the peer has another cluster secret")]
+    Proof,
+}
+
+/// See the head of this file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The addresses of all members, by number, joined by commas.
+    pub members: String,
+    /// The number of the node.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Tells its store from all others.
+    pub identity: String,
+    /// Random.
+    pub nonce: [u8; NONCE_BYTES],
+}
+
+impl Hello {
+    /// The bytes of it.
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        out.put_slice(&MAGIC);
+        out.put_u8(FORMAT_VERSION);
+        out.put_u64_le(self.node.get());
+        out.put_slice(&self.nonce);
+        for text in [&self.cluster, &self.members, &self.name, &self.identity] {
+            let text = &text.as_bytes()[..text.len().min(HELLO_BYTES_MAX / 5)];
+            out.put_u16_le(text.len() as u16);
+            out.put_slice(text);
+        }
+        out.freeze()
+    }
+
+    /// Reads that of a peer.
+    ///
+    /// # Errors
+    /// [`HelloError::Malformed`] and [`HelloError::Version`].
+    pub fn decode(mut bytes: &[u8]) -> Result<Hello, HelloError> {
+        if bytes.len() < MAGIC.len() + 1 || HELLO_BYTES_MAX < bytes.len() || !bytes.starts_with(&MAGIC) {
+            return Err(HelloError::Malformed);
+        }
+        bytes.advance(MAGIC.len());
+        let got = bytes.get_u8();
+        if got != FORMAT_VERSION {
+            return Err(HelloError::Version { got, known: FORMAT_VERSION });
+        }
+        let node = bytes.try_get_u64_le().ok().and_then(NodeId::new).ok_or(HelloError::Malformed)?;
+        let mut nonce = [0; NONCE_BYTES];
+        bytes.try_copy_to_slice(&mut nonce).map_err(|_| HelloError::Malformed)?;
+        let mut text = || {
+            let length = usize::from(bytes.try_get_u16_le().map_err(|_| HelloError::Malformed)?);
+            let text = bytes.get(..length).ok_or(HelloError::Malformed)?.to_vec();
+            bytes.advance(length);
+            String::from_utf8(text).map_err(|_| HelloError::Malformed)
+        };
+        let (cluster, members, name, identity) = (text()?, text()?, text()?, text()?);
+        match bytes.is_empty() {
+            true => Ok(Hello { cluster, members, node, name, identity, nonce }),
+            false => Err(HelloError::Malformed),
+        }
+    }
+
+    /// Whether the peer is a member of the same cluster, and the one that is `expected` if one is.
+    ///
+    /// # Errors
+    /// See [`HelloError`].
+    pub fn check(&self, peer: &Hello, expected: Option<NodeId>) -> Result<(), HelloError> {
+        if peer.cluster != self.cluster {
+            return Err(HelloError::Cluster { got: peer.cluster.clone(), own: self.cluster.clone() });
+        }
+        if peer.members != self.members {
+            return Err(HelloError::Members { got: peer.members.clone(), own: self.members.clone() });
+        }
+        let members = self.members.split(',').count() as u64;
+        let is_expected = expected.is_none_or(|expected| expected == peer.node);
+        if peer.node == self.node || members < peer.node.get() || !is_expected {
+            return Err(HelloError::Node(peer.node));
+        }
+        Ok(())
+    }
+}
+
+/// Shows a peer that this node knows the secret: `own` and `peer` are the encoded hellos.
+pub fn prove(secret: &[u8], own: &[u8], peer: &[u8]) -> Bytes {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    Bytes::copy_from_slice(hmac::sign(&key, &[own, peer].concat()).as_ref())
+}
+
+/// Whether the peer's proof is right.
+///
+/// # Errors
+/// [`HelloError::Proof`].
+pub fn verify(secret: &[u8], own: &[u8], peer: &[u8], proof: &[u8]) -> Result<(), HelloError> {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    hmac::verify(&key, &[peer, own].concat(), proof).map_err(|_| HelloError::Proof)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(node: u64) -> Hello {
+        Hello {
+            cluster: "depot".to_owned(),
+            members: "a:1,b:1,c:1".to_owned(),
+            node: NodeId::new(node).unwrap(),
+            name: format!("n{node}"),
+            identity: format!("identity {node}"),
+            nonce: [node as u8; NONCE_BYTES],
+        }
+    }
+
+    #[test]
+    fn a_hello_comes_back_as_it_was_and_a_damaged_one_is_refused() {
+        let bytes = hello(2).encode();
+        assert_eq!(Hello::decode(&bytes), Ok(hello(2)));
+        for length in 0..bytes.len() {
+            assert_eq!(Hello::decode(&bytes[..length]), Err(HelloError::Malformed), "{length} bytes");
+        }
+        for place in 0..bytes.len() {
+            let mut changed = bytes.to_vec();
+            changed[place] ^= 0x80;
+            assert_ne!(Hello::decode(&changed), Ok(hello(2)), "byte {place}");
+        }
+        let later = [&MAGIC[..], &[9]].concat();
+        assert!(matches!(Hello::decode(&later), Err(HelloError::Version { got: 9, .. })));
+    }
+
+    #[test]
+    fn a_peer_must_be_the_expected_member_of_the_same_cluster() {
+        let node = |number| NodeId::new(number);
+        let cases: [(&str, Hello, Option<NodeId>, bool); 7] = [
+            ("any other member", hello(2), None, true),
+            ("the expected one", hello(2), node(2), true),
+            ("another than expected", hello(3), node(2), false),
+            ("this node itself", hello(1), None, false),
+            ("no member", hello(4), None, false),
+            ("another cluster", Hello { cluster: "yard".to_owned(), ..hello(2) }, None, false),
+            ("other members", Hello { members: "a:1,c:1,b:1".to_owned(), ..hello(2) }, None, false),
+        ];
+        for (name, peer, expected, want) in cases {
+            assert_eq!(hello(1).check(&peer, expected).is_ok(), want, "case: {name}");
+        }
+    }
+
+    #[test]
+    fn a_proof_is_good_for_one_secret_one_peer_and_one_connection() {
+        let (one, two) = (hello(1).encode(), hello(2).encode());
+        let again = Hello { nonce: [9; NONCE_BYTES], ..hello(1) }.encode();
+        let proof = prove(b"secret", &two, &one);
+        assert_eq!(proof.len(), PROOF_BYTES);
+        for (name, secret, own, peer, want) in [
+            ("as it was made", &b"secret"[..], &one, &two, true),
+            ("another secret", b"guess", &one, &two, false),
+            ("sent back", b"secret", &two, &one, false),
+            ("another connection", b"secret", &again, &two, false),
+        ] {
+            assert_eq!(verify(secret, own, peer, &proof).is_ok(), want, "case: {name}");
+        }
+    }
+}
