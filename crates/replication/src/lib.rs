@@ -2,13 +2,14 @@
 //!
 //! [`ReplLog`] is the seam: the broker proposes, and polls for what is durable. [`LocalLog`] is the journal alone:
 //! a handle on each partition's thread, and one [`LogWriter`], which turns all gathered batches into one group, one write
-//! and one sync. Its caller is the journal's thread, or a lone core.
+//! and one sync. Its caller is the journal's thread, or a lone core. In a cluster it has a [`Replica`] in place of the journal alone.
 //! Never here: the meaning of a record, threads, sockets, clocks.
 
 mod job;
 mod local;
 mod log;
 mod pauses;
+mod replica;
 mod scrub;
 mod unread;
 mod writer;
@@ -17,5 +18,9 @@ mod written;
 pub use job::{Job, JobDone, JobKind};
 pub use local::{LocalLog, Port};
 pub use log::{LogEvent, Proposal, ReplLog};
+pub use replica::{Held, Outlet, Replica, ReplicaStatus, Replicated};
 pub use writer::{Change, LogWriter, Note, Opened, ToPartition, ToWriter, Trouble};
 pub use written::Written;
+
+#[cfg(test)]
+mod tests;

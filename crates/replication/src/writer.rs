@@ -4,17 +4,20 @@
 //! thread of its own: the runtime gives it one, the simulator calls it in turn. What takes long
 //! and need not hold up the next group leaves as a [`Job`] for another thread.
 
+mod replicated;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use postroad_journal::{
-    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, Journal, KeyId, NearRecords, Powers,
-    ReadError, Record, SegmentUse, Space,
+    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, KeyId, NearRecords, Powers, ReadError,
+    Record, SegmentUse, Space,
 };
 use postroad_model::{PartitionId, Position, Snapshot};
 
 use crate::job::{Job, JobDone};
 use crate::pauses::Pauses;
+use crate::replica::{Held, Replicated};
 use crate::scrub::Scrub;
 use crate::unread::Unread;
 use crate::written::Written;
@@ -174,13 +177,15 @@ pub type Opened = (PartitionId, Option<Position>);
 
 /// See the head of this file.
 pub struct LogWriter<D: Disk> {
-    journal: Journal<D>,
+    journal: Held<D>,
     partitions: BTreeMap<PartitionId, Share>,
     /// Records of the group that is filling.
     filling: Vec<Record>,
     /// Whether it must be synced before it is reported.
     filling_syncs: bool,
     out: VecDeque<ToPartition>,
+    /// Records that other leaders proposed.
+    replicated: VecDeque<Replicated>,
     jobs: VecDeque<Job<D::File>>,
     /// The records that gather find no space until the segment that is being made is there, if it comes at all.
     waits: bool,
@@ -214,8 +219,12 @@ struct Gathering {
 }
 
 impl<D: Disk> LogWriter<D> {
-    /// A writer for these partitions of an open journal.
-    pub fn new(mut journal: Journal<D>, partitions: impl IntoIterator<Item = PartitionId>) -> LogWriter<D> {
+    /// A writer for these partitions of an open journal, or of a replica.
+    pub fn new(
+        journal: impl Into<Held<D>>,
+        partitions: impl IntoIterator<Item = PartitionId>,
+    ) -> LogWriter<D> {
+        let mut journal = journal.into();
         journal.take_stock();
         let scrub = Scrub::knowing(journal.stopped());
         let mut writer = LogWriter {
@@ -224,6 +233,7 @@ impl<D: Disk> LogWriter<D> {
             filling: Vec::new(),
             filling_syncs: false,
             out: VecDeque::new(),
+            replicated: VecDeque::new(),
             jobs: VecDeque::new(),
             waits: false,
             refused: false,
@@ -364,6 +374,9 @@ impl<D: Disk> LogWriter<D> {
     pub fn write(&mut self) {
         if self.waits {
             return;
+        }
+        if matches!(self.journal, Held::Replica(_)) {
+            return self.propose();
         }
         let syncs = std::mem::take(&mut self.filling_syncs);
         let group = std::mem::take(&mut self.filling);
@@ -585,9 +598,15 @@ impl<D: Disk> LogWriter<D> {
 
     fn expect_snapshots(&mut self) {
         // A partition without records has no state to keep; of a stopped one the journal carries on what it has.
-        let has_state =
-            |id: &PartitionId| self.journal.last_position(*id).is_some() && !self.journal.is_stopped(*id);
+        let last = |id: PartitionId| match &self.journal {
+            Held::Alone(journal) => journal.last_position(id),
+            Held::Replica(replica) => replica.last_committed(id),
+        };
+        let has_state = |id: &PartitionId| last(*id).is_some() && !self.journal.is_stopped(*id);
         let missing: Vec<_> = self.partitions.keys().copied().filter(has_state).collect();
+        if let Some(replica) = self.replica_mut() {
+            replica.expect_states();
+        }
         if missing.is_empty() {
             return self.begin_checkpoint(Vec::new());
         }
@@ -608,14 +627,6 @@ impl<D: Disk> LogWriter<D> {
         self.begin_checkpoint(states);
         for (partition, notes) in later {
             self.note(partition, &notes);
-        }
-    }
-
-    fn begin_checkpoint(&mut self, states: Vec<Checkpoint>) {
-        // It must not know more than the log; if the disk fails now it is made another time.
-        self.sync();
-        if let Ok(request) = self.journal.begin_checkpoint(states) {
-            self.jobs.push_back(Job::Checkpoint(request));
         }
     }
 
@@ -736,6 +747,9 @@ impl<D: Disk> LogWriter<D> {
                 } else {
                     self.checkpoint_pauses = Pauses::default();
                     self.written.checkpoints += 1;
+                    if let Some(replica) = self.replica_mut() {
+                        replica.checkpoint_written();
+                    }
                     // A segment that it has freed is of use at once, and a second checkpoint may free more.
                     self.order_next();
                 }
@@ -787,6 +801,7 @@ fn recycle(mut group: Vec<Record>) -> Vec<Record> {
 mod tests {
     use super::*;
     use crate::unread::READS_MAX;
+    use postroad_journal::Journal;
     use postroad_journal::{Fault, Operation, Options, Payload, SimulatedDisk};
 
     const PARTITION: PartitionId = PartitionId(0);

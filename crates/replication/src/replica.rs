@@ -1,0 +1,364 @@
+//! The replica of a store: its group of nodes, and the commands that they agreed on.
+//!
+//! [`Replica`] stands where a lone store has its journal. A batch is durable once it is committed: synced here and on a majority.
+//! A failure of any kind, a lost leadership among them, ends the replica: its process starts again from the disk.
+//! Never here: sockets, clocks, threads, the meaning of records.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+use std::ops::{Deref, DerefMut};
+
+use bytes::Bytes;
+use postroad_cluster::{
+    Config, EntryLog, Group, GroupError, Index, JournalLog, META_PARTITION, Message, NodeId, ProposeError,
+    Refused, Role, Status, Term, VoteFile, decode_batch, encode_batch,
+};
+use postroad_journal::{Checkpoint, CheckpointError, CheckpointRequest, Disk, Journal, Record};
+use postroad_model::{PartitionId, Position};
+
+/// Payload of one proposal, unless a single record has more: the disk of a follower should not wait long for the next.
+const PROPOSAL_BYTES_MAX: u64 = 4 << 20;
+
+/// Bytes of groups at the end of the log that stay for lagging replicas; one that needs older groups needs a copy of the store.
+const TRAILING_BYTES: u64 = 1 << 30;
+
+const JOURNAL_IS_OPEN: &str = "a journal that failed to reopen ends its replica";
+
+/// Where the groups of a store become durable.
+pub enum Held<D: Disk> {
+    /// In the journal of a store that stands alone.
+    Alone(Journal<D>),
+    /// In the journals of a majority of its replicas.
+    Replica(Box<Replica<D>>),
+}
+
+impl<D: Disk> Deref for Held<D> {
+    type Target = Journal<D>;
+
+    fn deref(&self) -> &Journal<D> {
+        match self {
+            Held::Alone(journal) => journal,
+            Held::Replica(replica) => replica.group.log().journal().expect(JOURNAL_IS_OPEN),
+        }
+    }
+}
+
+impl<D: Disk> DerefMut for Held<D> {
+    fn deref_mut(&mut self) -> &mut Journal<D> {
+        match self {
+            Held::Alone(journal) => journal,
+            Held::Replica(replica) => replica.group.log_mut().journal_mut().expect(JOURNAL_IS_OPEN),
+        }
+    }
+}
+
+impl<D: Disk> From<Journal<D>> for Held<D> {
+    fn from(journal: Journal<D>) -> Held<D> {
+        Held::Alone(journal)
+    }
+}
+
+impl<D: Disk> From<Replica<D>> for Held<D> {
+    fn from(replica: Replica<D>) -> Held<D> {
+        Held::Replica(Box::new(replica))
+    }
+}
+
+/// Takes messages for other replicas on their way; may drop them.
+pub type Outlet = Box<dyn FnMut(Message) + Send>;
+
+/// See the head of this file.
+pub struct Replica<D: Disk> {
+    group: Group<JournalLog<D>>,
+    vote: VoteFile<D::File>,
+    send: Outlet,
+    /// The last committed record of each partition.
+    committed: BTreeMap<PartitionId, Position>,
+    /// The last entry that was handed out as committed.
+    handed_out: Index,
+    /// The term in which this node was elected.
+    elected: Option<Term>,
+    /// The same, once an entry of it is committed: all earlier ones are, too.
+    leads: Option<Term>,
+    failure: Option<String>,
+    checkpoints: Checkpoints,
+    trailing_bytes: u64,
+}
+
+/// Checkpoints know of groups that were written when they began; they may be finished only when these are committed.
+#[derive(Default)]
+struct Checkpoints {
+    /// The entry whose state the meta partition has in the next one.
+    through: Index,
+    /// The same for the one that is being written.
+    writing: Index,
+    /// The end of the log that a checkpoint knows, and its request, while that is not committed.
+    waiting: Option<(Index, CheckpointRequest)>,
+    /// The entries of the last two that were written.
+    written: VecDeque<Index>,
+}
+
+/// A committed batch.
+pub(crate) enum Committed {
+    /// A batch that was proposed here.
+    Own(Vec<Record>),
+    /// A batch that another leader proposed, or this node before it was started.
+    Foreign(Vec<Record>),
+}
+
+/// The state of a replica, to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaStatus {
+    /// The state of its group, as it is known here.
+    pub group: Status,
+    /// The entry before the first that it can send to others.
+    pub floor: Index,
+    /// The last entry that others are known to have stored; only a leader knows.
+    pub stored: Vec<(NodeId, Index)>,
+    /// The log begins after the entries that this replica needs: it needs a copy of the store.
+    pub needs_copy: bool,
+}
+
+impl<D: Disk> Replica<D> {
+    /// The replica of an open store, whose partitions have the states of its checkpoint, at these positions.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn open(
+        config: &Config,
+        log: JournalLog<D>,
+        vote: VoteFile<D::File>,
+        states: impl IntoIterator<Item = (PartitionId, Position)>,
+        send: Outlet,
+    ) -> Result<Replica<D>, GroupError> {
+        let applied = log.checkpointed();
+        let group = Group::open(config, log, vote.vote(), applied)?;
+        let checkpoints = Checkpoints { written: [applied].into(), ..Checkpoints::default() };
+        let committed = states.into_iter().collect();
+        let (elected, leads, failure) = (None, None, None);
+        let handed_out = applied;
+        let trailing_bytes = TRAILING_BYTES;
+        Ok(Replica {
+            group,
+            vote,
+            send,
+            committed,
+            handed_out,
+            elected,
+            leads,
+            failure,
+            checkpoints,
+            trailing_bytes,
+        })
+    }
+
+    /// Keeps this many bytes of groups for lagging replicas.
+    #[must_use]
+    pub fn trailing(self, bytes: u64) -> Replica<D> {
+        Replica { trailing_bytes: bytes, ..self }
+    }
+
+    /// The term in which this node leads, once everything before it is committed and was handed out.
+    pub fn leads(&self) -> Option<Term> {
+        self.leads
+    }
+
+    /// The term in which this node was elected, if it was the last.
+    pub fn elected(&self) -> Option<Term> {
+        self.elected
+    }
+
+    /// Why the replica ended.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// Its state.
+    pub fn status(&self) -> ReplicaStatus {
+        ReplicaStatus {
+            group: self.group.status(),
+            floor: self.group.log().floor().index,
+            stored: self.group.stored_by_others(),
+            needs_copy: self.group.snapshot_offer().is_some(),
+        }
+    }
+
+    /// The last committed record of a partition.
+    pub(crate) fn last_committed(&self, partition: PartitionId) -> Option<Position> {
+        self.committed.get(&partition).copied()
+    }
+
+    /// See [`Group::tick`].
+    pub(crate) fn tick(&mut self) {
+        self.group.tick();
+    }
+
+    /// See [`Group::receive`].
+    pub(crate) fn receive(&mut self, message: Message) -> Result<(), Refused> {
+        self.group.receive(message)
+    }
+
+    /// Hands leadership to the replica that has most of the log.
+    pub(crate) fn hand_over(&mut self) {
+        let stored = self.group.stored_by_others().into_iter();
+        if let Some((node, _)) = stored.max_by_key(|(node, index)| (*index, node.get())) {
+            self.group.transfer_leadership(node);
+        }
+    }
+
+    pub(crate) fn fail(&mut self, reason: impl ToString) {
+        self.failure.get_or_insert_with(|| reason.to_string());
+    }
+
+    /// Proposes the records in batches, in order. Returns those that must be proposed again later.
+    pub(crate) fn propose(&mut self, mut records: Vec<Record>) -> Vec<Record> {
+        while !records.is_empty() && self.failure.is_none() {
+            let mut bytes = 0;
+            let fits = |record: &&Record| {
+                bytes += record.payload.byte_length();
+                bytes <= PROPOSAL_BYTES_MAX
+            };
+            let count = records.iter().take_while(fits).count().max(1);
+            match self.group.propose(encode_batch(&records[..count])) {
+                Ok(_) => drop(records.drain(..count)),
+                Err(ProposeError::Full | ProposeError::Transferring) => return records,
+                Err(error @ (ProposeError::NotLeader { .. } | ProposeError::Size(_))) => self.fail(error),
+                Err(error) => self.fail(error),
+            }
+        }
+        Vec::new()
+    }
+
+    /// Carries out all that the group wants: sends, votes, writes and syncs. Returns the batches committed now, in order.
+    pub(crate) fn drive(&mut self) -> Vec<Committed> {
+        let mut committed = Vec::new();
+        while self.failure.is_none() {
+            match self.group.actions() {
+                Ok(None) => break,
+                Ok(Some(actions)) => {
+                    if let Err(reason) = self.carry_out(actions, &mut committed) {
+                        self.fail(reason);
+                    }
+                }
+                Err(error) => self.fail(error),
+            }
+        }
+        committed
+    }
+
+    fn carry_out(
+        &mut self,
+        actions: postroad_cluster::Actions,
+        committed: &mut Vec<Committed>,
+    ) -> Result<(), String> {
+        // Ahead of the disk: others sync at the same time.
+        actions.messages.into_iter().for_each(&mut self.send);
+        if let Some((role, term)) = actions.role {
+            self.take_role(role, term)?;
+        }
+        if let Some(vote) = actions.vote {
+            self.vote.write(vote).map_err(|error| error.to_string())?;
+        }
+        if actions.restarted.is_some() {
+            return Err("the log was replaced by a snapshot, which this version cannot load".to_owned());
+        }
+        if let Some(first) = actions.append.first() {
+            let first = first.id.index;
+            let replaces = first <= self.group.log().last();
+            if replaces {
+                self.drop_checkpoint()?;
+            }
+            self.group.log_mut().append(&actions.append).map_err(|error| error.to_string())?;
+            if replaces {
+                return Err("entries of a former leader, which were never confirmed, were cut off".to_owned());
+            }
+        }
+        self.group.persisted(actions.turn);
+        for entry in actions.committed {
+            self.handed_out = entry.id.index;
+            let is_own = self.elected == Some(entry.id.term);
+            if is_own {
+                self.leads = self.elected;
+            }
+            if entry.payload.is_empty() {
+                continue;
+            }
+            let records = decode_batch(entry.payload).map_err(|error| error.to_string())?;
+            for record in &records {
+                self.committed.insert(record.partition, record.position);
+            }
+            committed.push(if is_own { Committed::Own(records) } else { Committed::Foreign(records) });
+        }
+        Ok(())
+    }
+
+    fn take_role(&mut self, role: Role, term: Term) -> Result<(), String> {
+        match role {
+            _ if self.leads.is_some() => return Err("this node is not the leader any more".to_owned()),
+            Role::Leader => self.elected = Some(term),
+            _ => self.elected = None,
+        }
+        Ok(())
+    }
+
+    /// A checkpoint that waits knows of entries that go. One that is being written does not, but must be finished first.
+    fn drop_checkpoint(&mut self) -> Result<(), String> {
+        let waits = mem::take(&mut self.checkpoints.waiting).is_some();
+        let Some(journal) = self.group.log_mut().journal_mut() else { return Ok(()) };
+        if waits {
+            // It is none that failed, and no other begins in this process.
+            let _ = journal.finish_checkpoint(Err(CheckpointError::Busy));
+        }
+        match journal.is_checkpointing() {
+            true => Err("entries of a former leader are replaced after a checkpoint".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    /// Partitions are asked for their states now: these have all that was handed out.
+    pub(crate) fn expect_states(&mut self) {
+        self.checkpoints.through = self.handed_out;
+    }
+
+    /// The state of the meta partition that goes with those.
+    pub(crate) fn meta_state(&self) -> Checkpoint {
+        let checkpoint = self.group.log().checkpoint(self.checkpoints.through);
+        debug_assert_eq!(checkpoint.partition, META_PARTITION);
+        checkpoint
+    }
+
+    /// Takes a checkpoint that began until it may be written.
+    pub(crate) fn hold_checkpoint(&mut self, request: CheckpointRequest) {
+        self.checkpoints.writing = self.checkpoints.through;
+        self.checkpoints.waiting = Some((self.group.log().last(), request));
+    }
+
+    /// A checkpoint all of whose groups are committed: it may be written.
+    pub(crate) fn ripe_checkpoint(&mut self) -> Option<CheckpointRequest> {
+        let waiting = self.checkpoints.waiting.take_if(|(end, _)| *end <= self.handed_out);
+        waiting.map(|(_, request)| request)
+    }
+
+    /// A checkpoint was written. Entries that the states of two checkpoints include are not needed here any more.
+    pub(crate) fn checkpoint_written(&mut self) {
+        let Checkpoints { writing, written, .. } = &mut self.checkpoints;
+        written.push_back(*writing);
+        while 2 < written.len() {
+            written.pop_front();
+        }
+        if let (Some(older), 2) = (written.front().copied(), written.len()) {
+            self.group.log_mut().raise_floor(older, self.trailing_bytes);
+        }
+    }
+}
+
+/// A record that another leader proposed, for the partition that applies it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicated {
+    /// Whose.
+    pub partition: PartitionId,
+    /// Its place in the partition's log.
+    pub position: Position,
+    /// The record.
+    pub record: Bytes,
+}

@@ -1,0 +1,3 @@
+//! Tests of this room that need more than one of its parts.
+
+mod replicas;

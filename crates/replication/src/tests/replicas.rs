@@ -1,0 +1,322 @@
+//! Three replicas over simulated disks and a lossy network: a record that was
+//! reported durable is in each of them at the end, once, in order.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use postroad_cluster::{Config, JournalLog, META_PARTITION, Message, NodeId, VoteError, VoteFile};
+use postroad_journal::{Journal, Keys, Options, Payload, Record, SimulatedDisk};
+use postroad_model::{PartitionId, Position};
+
+use crate::{LogWriter, Outlet, Replica, ToPartition, ToWriter};
+
+const PARTITION: PartitionId = PartitionId(0);
+
+const OPTIONS: Options = Options {
+    segment_bytes: 16 << 10,
+    checkpoint_bytes: 24 << 10,
+    checkpoint_share: 0,
+    dead_segments_max: 2,
+};
+
+/// Little enough for segments to be recycled, and enough for one who was away.
+const TRAILING_BYTES: u64 = 256 << 10;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+/// A state machine that remembers every value, by the position of its record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct State(Vec<u64>);
+
+impl State {
+    fn position(&self) -> Option<Position> {
+        Position::new(self.0.len() as u64)
+    }
+
+    fn apply(&mut self, position: Position, record: &[u8]) {
+        // Its snapshot may be of later than that of the log.
+        if position.get() <= self.0.len() as u64 {
+            return;
+        }
+        assert_eq!(position.get(), self.0.len() as u64 + 1, "positions come in order and without gaps");
+        let mut record = record;
+        self.0.push(record.get_u64_le());
+    }
+
+    fn to_bytes(&self) -> Bytes {
+        let mut bytes = BytesMut::new();
+        self.0.iter().for_each(|value| bytes.put_u64_le(*value));
+        bytes.freeze()
+    }
+
+    fn of(mut bytes: &[u8]) -> State {
+        let mut state = State::default();
+        while bytes.has_remaining() {
+            state.0.push(bytes.get_u64_le());
+        }
+        state
+    }
+}
+
+type Network = Arc<Mutex<Vec<Message>>>;
+
+struct Node {
+    number: u64,
+    disk: SimulatedDisk,
+    network: Network,
+    writer: LogWriter<SimulatedDisk>,
+    state: State,
+    /// Proposed by this node as the leader, and not known to be durable.
+    proposed: Vec<u64>,
+    checkpoints: u64,
+}
+
+fn open(number: u64, disk: &SimulatedDisk, network: &Network) -> (LogWriter<SimulatedDisk>, State) {
+    let vote = match VoteFile::open(disk) {
+        Err(VoteError::Io(_)) => VoteFile::create(disk).unwrap(),
+        vote => vote.unwrap(),
+    };
+    let (journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
+    assert_eq!(recovered.damaged, vec![]);
+    let state = recovered.checkpoints.iter().find(|stored| stored.partition == PARTITION);
+    let state =
+        state.map_or_else(State::default, |stored| State::of(&stored.read().unwrap().state.to_bytes()));
+    let log = JournalLog::over(disk.clone(), (OPTIONS, Keys::default()), journal, &recovered).unwrap();
+    let config = Config {
+        node: NodeId::new(number).unwrap(),
+        members: (1..=3).filter_map(NodeId::new).collect(),
+        seed: number,
+        uncommitted_bytes_max: 1 << 20,
+        cache_bytes_max: 4 << 10,
+    };
+    let sent = network.clone();
+    let send: Outlet = Box::new(move |message| sent.lock().unwrap().push(message));
+    let states = state.position().map(|position| (PARTITION, position));
+    let replica = Replica::open(&config, log, vote, states, send).unwrap().trailing(TRAILING_BYTES);
+    (LogWriter::new(replica, [PARTITION]), state)
+}
+
+impl Node {
+    fn new(number: u64, seed: u64, network: &Network) -> Node {
+        let (disk, network) = (SimulatedDisk::new(seed * 4 + number), network.clone());
+        let (writer, state) = open(number, &disk, &network);
+        Node { number, disk, network, writer, state, proposed: Vec::new(), checkpoints: 0 }
+    }
+
+    /// The process ends, with or without the machine, and begins again from the disk.
+    fn begin_again(&mut self, crash: bool) {
+        if crash {
+            self.disk.crash();
+        }
+        (self.writer, self.state) = open(self.number, &self.disk, &self.network);
+        self.proposed.clear();
+    }
+
+    fn leads(&self) -> bool {
+        self.writer.replica().is_some_and(|replica| replica.leads().is_some() && replica.failure().is_none())
+    }
+
+    fn shown(&self) -> String {
+        let status = self.writer.replica().map(crate::Replica::status);
+        format!("{} applied, {} proposed, {status:?}", self.state.0.len(), self.proposed.len())
+    }
+
+    fn propose(&mut self, values: impl Iterator<Item = u64>, padding: usize) {
+        let mut records = Vec::new();
+        for value in values {
+            self.proposed.push(value);
+            let position = Position::new((self.state.0.len() + self.proposed.len()) as u64).unwrap();
+            let mut payload = value.to_le_bytes().to_vec();
+            payload.resize(8 + padding, 7);
+            let payload = Payload::from(Bytes::from(payload));
+            records.push(Record { partition: PARTITION, position, payload, reserve: false, key: None });
+        }
+        self.writer.push(ToWriter::Batch { partition: PARTITION, epoch: 0, records, sync: true });
+    }
+
+    /// Does all that is to be done; returns the values that are durable now.
+    fn turn(&mut self) -> Vec<u64> {
+        let mut durable = Vec::new();
+        if self.writer.has_records() {
+            self.writer.write();
+        }
+        self.writer.drive();
+        while let Some(replicated) = self.writer.next_replicated() {
+            assert!(self.proposed.is_empty(), "a leader proposes alone");
+            self.state.apply(replicated.position, &replicated.record);
+        }
+        loop {
+            if self.writer.replica().is_some_and(|replica| replica.failure().is_some()) {
+                self.begin_again(false);
+                return durable;
+            }
+            match self.writer.next_message() {
+                Some(ToPartition::Durable { through, .. }) => {
+                    let count = through.get() as usize - self.state.0.len();
+                    for value in self.proposed.drain(..count) {
+                        self.state.0.push(value);
+                        durable.push(value);
+                    }
+                }
+                Some(ToPartition::SnapshotWanted { partition }) => {
+                    if let Some(position) = self.state.position() {
+                        let state = self.state.to_bytes().into();
+                        self.writer.push(ToWriter::Snapshot { partition, position, state });
+                    }
+                }
+                Some(ToPartition::Failed { reason, .. }) => panic!("nothing is void in a replica: {reason}"),
+                Some(_) => {}
+                None => match self.writer.next_job() {
+                    Some(job) => drop(self.writer.finish(job.run(&self.disk, &mut ()))),
+                    None => break,
+                },
+            }
+        }
+        self.checkpoints = self.checkpoints.max(self.writer.written().checkpoints);
+        durable
+    }
+}
+
+/// Counts of a run, to know that it tests something.
+#[derive(Debug, Default)]
+struct Seen {
+    durable: usize,
+    leaders: usize,
+    checkpoints: u64,
+    recycled: u64,
+}
+
+struct Cluster {
+    random: Random,
+    network: Network,
+    nodes: Vec<Node>,
+    /// The node that hears nothing and is not heard.
+    cut: Option<u64>,
+    next_value: u64,
+    proposes: bool,
+    durable: Vec<u64>,
+    leaders: BTreeMap<u64, usize>,
+}
+
+impl Cluster {
+    fn step(&mut self, faults: bool) {
+        // Cuts are short enough for the log that is kept: copies of a store are not made yet.
+        if faults && self.random.one_in(if self.cut.is_some() { 30 } else { 150 }) {
+            self.cut = if self.cut.is_some() { None } else { Some(1 + self.random.below(3)) };
+        }
+        if faults && self.random.one_in(200) {
+            let (node, crash) = (self.random.below(3) as usize, self.random.one_in(2));
+            self.nodes[node].begin_again(crash);
+        }
+        if self.random.one_in(4) {
+            self.nodes.iter_mut().for_each(|node| node.writer.tick());
+        }
+        let mut messages = std::mem::take(&mut *self.network.lock().unwrap());
+        while !messages.is_empty() {
+            // Mostly in order, as over a connection.
+            let message = messages.remove(if faults && self.random.one_in(20) {
+                self.random.below(messages.len() as u64) as usize
+            } else {
+                0
+            });
+            let (from, to) = (message.from.get(), message.to.get());
+            let is_cut = self.cut.is_some_and(|cut| cut == from || cut == to);
+            if !is_cut && !(faults && self.random.one_in(50)) {
+                self.nodes[to as usize - 1].writer.receive(message).unwrap();
+            }
+        }
+        for index in 0..3 {
+            let leads = self.nodes[index].leads();
+            if self.proposes && leads && self.random.one_in(3) && self.nodes[index].proposed.len() < 50 {
+                let (count, padding) = (1 + self.random.below(5), self.random.below(700) as usize);
+                self.nodes[index].propose(self.next_value..self.next_value + count, padding);
+                self.next_value += count;
+                *self.leaders.entry(index as u64).or_default() += 1;
+            }
+            let durable = self.nodes[index].turn();
+            self.durable.extend(durable);
+        }
+    }
+}
+
+fn run(seed: u64) -> Seen {
+    let network = Network::default();
+    let nodes = (1..=3).map(|number| Node::new(number, seed, &network)).collect();
+    let mut cluster = Cluster {
+        random: Random(seed),
+        network,
+        nodes,
+        cut: None,
+        next_value: 1,
+        proposes: true,
+        durable: Vec::new(),
+        leaders: BTreeMap::new(),
+    };
+    for _ in 0..1500 {
+        cluster.step(true);
+    }
+    cluster.cut = None;
+    let mut steps = 0;
+    let is_still = |cluster: &Cluster| {
+        let [one, two, three] = &cluster.nodes[..] else { return false };
+        let idle = cluster.nodes.iter().all(|node| node.proposed.is_empty());
+        idle && cluster.nodes.iter().any(Node::leads) && one.state == two.state && two.state == three.state
+    };
+    // Without faults the group comes together, whatever happened.
+    while steps < 200 || !is_still(&cluster) {
+        cluster.step(false);
+        steps += 1;
+        if steps == 200 {
+            cluster.proposes = false;
+        }
+        let statuses = || cluster.nodes.iter().map(Node::shown).collect::<Vec<_>>();
+        assert!(steps < 20_000, "seed {seed}: the group does not come together: {:#?}", statuses());
+    }
+    let state = &cluster.nodes[0].state.0;
+    let mut places: BTreeMap<u64, usize> = BTreeMap::new();
+    for (place, value) in state.iter().enumerate() {
+        assert_eq!(places.insert(*value, place), None, "seed {seed}: {value} is there twice");
+    }
+    for value in &cluster.durable {
+        assert!(places.contains_key(value), "seed {seed}: {value} was durable and is lost");
+    }
+    let meta = |node: &Node| node.writer.replica().map_or(0, |replica| replica.status().floor.0);
+    Seen {
+        durable: cluster.durable.len(),
+        leaders: cluster.leaders.len(),
+        checkpoints: cluster.nodes.iter().map(|node| node.checkpoints).sum(),
+        recycled: cluster.nodes.iter().map(meta).max().unwrap_or(0),
+    }
+}
+
+#[test]
+fn durable_records_are_in_all_replicas_at_the_end() {
+    assert_eq!(META_PARTITION, PartitionId(u16::MAX));
+    let seeds = std::env::var("REPLICA_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40);
+    let mut all = Seen::default();
+    for seed in 0..seeds {
+        let seen = run(seed);
+        all.durable += seen.durable;
+        all.leaders = all.leaders.max(seen.leaders);
+        all.checkpoints += seen.checkpoints;
+        all.recycled += seen.recycled;
+    }
+    assert!(all.durable > 10_000 && all.leaders == 3, "{all:?}");
+    assert!(all.checkpoints > 100 && all.recycled > 100, "{all:?}");
+}

@@ -1,0 +1,120 @@
+//! The writer of a store with several replicas: batches are proposed to the group, and durable once they are committed.
+
+use postroad_cluster::{Message, Refused};
+use postroad_journal::{Checkpoint, Disk};
+use postroad_model::{MessageRow, PartitionId};
+
+use super::LogWriter;
+use crate::job::Job;
+use crate::replica::{Committed, Held, Replica, Replicated};
+
+impl<D: Disk> LogWriter<D> {
+    /// The replica of the store, if it has several.
+    pub fn replica(&self) -> Option<&Replica<D>> {
+        match &self.journal {
+            Held::Alone(_) => None,
+            Held::Replica(replica) => Some(replica),
+        }
+    }
+
+    pub(super) fn replica_mut(&mut self) -> Option<&mut Replica<D>> {
+        match &mut self.journal {
+            Held::Alone(_) => None,
+            Held::Replica(replica) => Some(replica),
+        }
+    }
+
+    /// Proposes the gathered records to all replicas. Those that find no room stay, until earlier ones are committed.
+    pub(super) fn propose(&mut self) {
+        self.filling_syncs = false;
+        let group = std::mem::take(&mut self.filling);
+        let Some(replica) = self.replica_mut() else { return };
+        self.filling = replica.propose(group);
+        self.drive();
+    }
+
+    /// Time passes for the replica: see [`postroad_cluster::Group::tick`]. To be followed by [`LogWriter::drive`].
+    pub fn tick(&mut self) {
+        if let Some(replica) = self.replica_mut() {
+            replica.tick();
+        }
+    }
+
+    /// Takes a message of another replica in. To be followed by [`LogWriter::drive`].
+    ///
+    /// # Errors
+    /// See [`postroad_cluster::Refused`].
+    pub fn receive(&mut self, message: Message) -> Result<(), Refused> {
+        self.replica_mut().map_or(Ok(()), |replica| replica.receive(message))
+    }
+
+    /// Whether something is written that other replicas have not confirmed yet, as far as this one leads.
+    pub fn is_committing(&self) -> bool {
+        let leading =
+            self.replica().filter(|replica| replica.leads().is_some() && replica.failure().is_none());
+        leading.is_some_and(|replica| {
+            let group = replica.status().group;
+            group.committed < group.last
+        })
+    }
+
+    /// Hands leadership to another replica.
+    pub fn hand_over(&mut self) {
+        if let Some(replica) = self.replica_mut() {
+            replica.hand_over();
+        }
+        self.drive();
+    }
+
+    /// Carries out the actions of the replica group, and reports committed records.
+    pub fn drive(&mut self) {
+        let reason = self.broken.clone();
+        let Some(replica) = self.replica_mut() else { return };
+        if let Some(reason) = reason {
+            replica.fail(reason);
+        }
+        let committed = replica.drive();
+        let checkpoint = replica.ripe_checkpoint();
+        for batch in committed {
+            match batch {
+                Committed::Own(records) => self.durable(&records),
+                Committed::Foreign(records) => {
+                    self.replicated.extend(records.into_iter().map(|record| Replicated {
+                        partition: record.partition,
+                        position: record.position,
+                        record: record.payload.to_bytes(),
+                    }));
+                }
+            }
+        }
+        self.jobs.extend(checkpoint.map(Job::Checkpoint));
+        if self.replica().is_some_and(|replica| replica.failure().is_none()) {
+            self.order_next();
+        }
+    }
+
+    /// The next record that another leader proposed, to be applied by its partition. To be taken ahead of [`LogWriter::next_message`].
+    pub fn next_replicated(&mut self) -> Option<Replicated> {
+        self.replicated.pop_front()
+    }
+
+    /// Replaces the counts of a partition's live messages, as a start does: see [`postroad_journal::Journal::recount`].
+    pub fn recount(&mut self, partition: PartitionId, live: impl IntoIterator<Item = MessageRow>) {
+        self.journal.recount(partition, live);
+    }
+
+    /// Begins a checkpoint with the states of all partitions. That of a replica waits for its groups to be committed.
+    pub(super) fn begin_checkpoint(&mut self, mut states: Vec<Checkpoint>) {
+        // It must not know more than the log; if the disk fails now it is made another time.
+        self.sync();
+        states.extend(self.replica().map(Replica::meta_state));
+        let Ok(request) = self.journal.begin_checkpoint(states) else { return };
+        match &mut self.journal {
+            Held::Alone(_) => self.jobs.push_back(Job::Checkpoint(request)),
+            Held::Replica(replica) => {
+                replica.hold_checkpoint(request);
+                self.jobs.extend(replica.ripe_checkpoint().map(Job::Checkpoint));
+            }
+        }
+    }
+}
