@@ -139,6 +139,9 @@ fn ready(journals: &[JournalFigures]) -> Response<Full<Bytes>> {
 
 /// Why clients had better go elsewhere for now, if they need this store.
 fn trouble(journal: &JournalFigures) -> Option<String> {
+    if journal.follows {
+        return Some("follower: another node of the cluster serves clients".to_owned());
+    }
     if let Some(reason) = &journal.broken {
         return Some(format!("nothing is written: {reason}"));
     }

@@ -151,6 +151,12 @@ impl Partition {
         }
     }
 
+    /// This replica leads from now on: transaction ids and leases are of this run, unlike those of earlier leaders. To be said
+    /// ahead of [`Partition::start`].
+    pub fn begin_run(&mut self, incarnation: u64) {
+        self.settings.incarnation = incarnation;
+    }
+
     /// Says how to read the properties of messages, which only their protocols know. To be said before the first
     /// command; until then messages have none.
     pub fn read_properties_by(&mut self, properties_of: PropertiesOf) {
