@@ -21,6 +21,7 @@ mod base64;
 mod link;
 mod listeners;
 mod names;
+mod node;
 mod progress;
 mod show;
 mod stop;
@@ -88,7 +89,7 @@ enum Command {
 }
 
 /// Arguments of `serve`; each has precedence over the configuration file.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct ServeArguments {
     /// Configuration file (TOML); optional.
     #[arg(long, value_name = "FILE")]
@@ -105,6 +106,15 @@ pub struct ServeArguments {
     /// Memory for the whole broker, such as 512MiB [default: a quarter of the machine].
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory: Option<u64>,
+    /// The name of this node: makes the broker one of several that keep the same messages.
+    #[arg(long, value_name = "NAME", requires_all = ["cluster_listen", "cluster_seeds"])]
+    pub node: Option<String>,
+    /// Where this node listens for the other nodes; one of the seeds.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub cluster_listen: Option<String>,
+    /// Where all nodes listen for each other: the same list, in the same order, on each.
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    pub cluster_seeds: Vec<String>,
 }
 
 /// The error and its causes, in one text. A cause that the text ends with already is not said again.

@@ -1,6 +1,7 @@
 //! Configuration: one TOML file that may be absent, overruled by the command line.
 
 mod bridges;
+mod cluster;
 mod destinations;
 mod encryption;
 mod http;
@@ -24,6 +25,7 @@ use serde::Deserialize;
 use crate::cli::ServeArguments;
 
 pub use bridges::{Bridge, BridgeConfig};
+pub use cluster::ClusterConfig;
 pub use encryption::{EncryptionConfig, StoreKeys, TenantKeyConfig, key_in_file};
 pub use http::HttpConfig;
 pub use memory::{Shares, parse_bytes};
@@ -64,6 +66,8 @@ pub struct Config {
     pub encryption: EncryptionConfig,
     /// Threads and partitions.
     pub runtime: RuntimeConfig,
+    /// The nodes that keep the same messages.
+    pub cluster: ClusterConfig,
     /// OpenWire alone.
     pub openwire: OpenWireConfig,
     /// AMQP alone.
@@ -201,6 +205,7 @@ impl Default for Config {
             store: StoresConfig::default(),
             encryption: EncryptionConfig::default(),
             runtime: RuntimeConfig::default(),
+            cluster: ClusterConfig::default(),
             openwire: OpenWireConfig::default(),
             amqp: AmqpConfig::default(),
             http: HttpConfig::default(),
@@ -335,6 +340,7 @@ impl Config {
         if let Some(bytes) = arguments.memory {
             config.memory_bytes = bytes;
         }
+        config.cluster.follow(arguments);
         config.check()?;
         Ok(config)
     }
@@ -374,6 +380,7 @@ impl Config {
         self.tls.files()?;
         self.addressing()?;
         self.bridges()?;
+        self.check_cluster()?;
         self.encryption.check(&self.tenant_key, &self.policies()?.tenants)
     }
 
@@ -618,8 +625,7 @@ mod tests {
 
     #[test]
     fn the_command_line_wins_over_the_file() {
-        let mut arguments =
-            ServeArguments { config: None, data: None, bind: None, port_offset: None, memory: None };
+        let mut arguments = ServeArguments::default();
         assert_eq!(Config::load(&arguments).unwrap(), Config::default());
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&file, "memory_bytes = 4194304\nport_offset = 3").unwrap();

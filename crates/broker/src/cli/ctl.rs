@@ -28,6 +28,8 @@ pub enum Ctl {
     Consumers(ConsumersArguments),
     /// List links to other brokers, with their states.
     Bridges(ListArguments),
+    /// Show the nodes of a cluster as the asked one knows them: who leads, and how far each is.
+    Cluster(ClusterArguments),
     /// Print the messages of a queue without removing them.
     Browse(BrowseArguments),
     /// Remove one message of a queue, by its JMSMessageID.
@@ -53,6 +55,17 @@ pub struct ListArguments {
     /// Maximum number of rows [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max: Option<u64>,
+}
+
+/// Which node.
+#[derive(Debug, Args)]
+pub struct ClusterArguments {
+    /// The data directory of a node that runs.
+    #[arg(long, value_name = "DIR", default_value = "data")]
+    data: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Which queues.
@@ -137,6 +150,15 @@ const QUEUES: &[Column] = &[
     Column::number("DEAD", "dead_lettered"),
 ];
 
+const NODES: &[Column] = &[
+    Column::text("NODE", "node"),
+    Column::text("ADDRESS", "address"),
+    Column::text("ROLE", "role"),
+    Column::text("STATE", "state"),
+    Column::number("STORED", "stored"),
+    Column::number("LAG", "lag"),
+];
+
 const CONNECTIONS: &[Column] = &[
     Column::text("CONNECTION", "connection"),
     Column::text("NAME", "name"),
@@ -192,6 +214,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
         Ctl::Key(command) => access_keys::run(command),
         Ctl::Connections(list) => print(list, CONNECTIONS, "/api/v1/connections", &[], None),
         Ctl::Bridges(list) => print(list, BRIDGES, "/api/v1/bridges", &[], None),
+        Ctl::Cluster(arguments) => print_cluster(arguments),
         Ctl::Consumers(ConsumersArguments { destination, list }) => {
             let of = [("destination", destination.as_deref())];
             print(list, CONSUMERS, "/api/v1/consumers", &of, None)
@@ -224,6 +247,22 @@ impl MessageArguments {
     fn path(&self) -> String {
         format!("/api/v1/queues/{}/messages/{}", encoded(&self.queue), encoded(&self.id))
     }
+}
+
+/// Prints who leads, and a row for each node.
+fn print_cluster(ClusterArguments { data, json }: &ClusterArguments) -> anyhow::Result<()> {
+    let answer = request(data, Method::Get, "/api/v1/cluster", None)?;
+    let Value::Array(rows) = &answer["items"] else { bail!("the broker is no node of a cluster") };
+    let mut out = std::io::stdout().lock();
+    let printed = if *json {
+        writeln!(out, "{answer}")
+    } else {
+        let leader = answer["leader"].as_str().unwrap_or("none");
+        let (term, committed) = (&answer["term"], &answer["committed"]);
+        writeln!(out, "leader {leader}, term {term}, committed {committed}")
+            .and_then(|()| Table::new(NODES).print(rows, &mut out))
+    };
+    printed.context("cannot write to standard output")
 }
 
 /// Prints a list page by page.

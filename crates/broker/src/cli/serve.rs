@@ -22,12 +22,12 @@ use tokio::sync::{mpsc, watch};
 use crate::cli::ServeArguments;
 use crate::cli::admission::Admission;
 use crate::cli::listeners::Listeners;
-use crate::cli::stores;
+use crate::cli::node::{self, Open, Opened};
 use crate::config::{Bridge, Config, Shares};
 use crate::control;
 use crate::runtime::{
     Everybody, HttpSocket, LinkBoard, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service,
-    SqsOptions, TenantKeys, broker_id, keep_linked, now_ms, read_portable,
+    SqsOptions, TenantKeys, broker_id, cluster_api, keep_linked, now_ms, read_portable,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
@@ -71,8 +71,9 @@ async fn serve(
         bail!("the store {} is a file; name a directory with --data", config.data.display());
     }
     let policies = Arc::new(config.policies()?);
-    let (stores, keys) = stores::open(config, &policies, keys)?;
-    let partitions = stores.placement.partitions;
+    let opened = node::open(config, &policies, keys, (&mut listeners, &http)).await?;
+    let Some(Open { opened, keys, view, signals }) = opened else { return Ok(()) };
+    let partitions = opened.partitions();
     let broker_id = broker_id::read_or_make(&config.data, &config.broker_name)?;
     let openwire = openwire_options(config, (partitions, broker_id), listeners.address(Service::OpenWire)?);
     let (http_max, push_max) = http_shares(descriptors);
@@ -81,11 +82,15 @@ async fn serve(
     let amqp = amqp_options(config, partitions);
     let bridges = config.bridges()?;
     let dials: Vec<DialOptions> = bridges.iter().map(|bridge| bridge.dial.clone()).collect();
-    let runtime = Runtime::start(stores, &options, move |service, id, visit| match service {
+    let make = move |service: Service, id: ConnectionId, visit: &Visit| match service {
         Service::Link { number } => link_session(id, &openwire, dials.get(usize::from(number))),
         Service::OpenWire => openwire_session(id, visit, &openwire),
         Service::Amqp => amqp_session(id, visit, &amqp),
-    })?;
+    };
+    let runtime = match opened {
+        Opened::Alone(stores) => Runtime::start(stores, &options, make)?,
+        Opened::Led(led) => Runtime::lead(led, &options, make)?,
+    };
     let admission = Admission::new(places, tls, door.clone(), websocket_bytes_max(config));
     let api = postroad_admin::router(ApiOptions {
         broker_name: config.broker_name.clone(),
@@ -100,9 +105,11 @@ async fn serve(
         totals: totals(runtime.everybody()),
         memory_bytes_max: config.memory_bytes,
     });
+    let is_node = view.is_some();
+    let api = view.map_or(api.clone(), |view| api.merge(cluster_api(view)));
     let control = serve_control(&config.data, &runtime, api.clone());
-    // Whoever has read that we are ready may tell us to stop.
-    let signals = Signals::listen()?;
+    // A reader of the line that we are ready may send a signal at once.
+    let signals = signals.map_or_else(Signals::listen, Ok)?;
     let mut endpoints = listeners.endpoints()?;
     endpoints.push(("HTTP", format!("http://{}", http.address()?)));
     let (cores, everybody, door) = (runtime.http(), runtime.everybody(), admission.door());
@@ -110,7 +117,9 @@ async fn serve(
     let sqs = SqsOptions::new(&config.data);
     let operators = Operators { cores, everybody, door, api, origins, places, sqs };
     let http = tokio::spawn(serve_http(http, operators));
-    announce(&endpoints, config).context("cannot write to standard output")?;
+    if !is_node {
+        announce(&endpoints, config).context("cannot write to standard output")?;
+    }
     let reread = || {
         let config = Config::load(arguments)?;
         Ok(Reread { policies: config.policies()?, tls: config.tls()?, door: config.door()? })
@@ -268,7 +277,7 @@ fn websocket_bytes_max(config: &Config) -> usize {
 }
 
 /// The table of endpoints, then the one line that scripts wait for.
-fn announce(endpoints: &[(&str, String)], config: &Config) -> anyhow::Result<()> {
+pub(super) fn announce(endpoints: &[(&str, String)], config: &Config) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "postroad {}, store {}", env!("CARGO_PKG_VERSION"), config.data.display())?;
     for (protocol, url) in endpoints {
@@ -280,15 +289,15 @@ fn announce(endpoints: &[(&str, String)], config: &Config) -> anyhow::Result<()>
 }
 
 /// What tells the broker to stop, or to read its configuration anew.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
+pub(super) struct Signals {
+    pub terminate: Signal,
+    pub interrupt: Signal,
+    pub hangup: Signal,
 }
 
 impl Signals {
     /// From now on they do not end the process.
-    fn listen() -> std::io::Result<Signals> {
+    pub fn listen() -> std::io::Result<Signals> {
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
         let hangup = signal(SignalKind::hangup())?;

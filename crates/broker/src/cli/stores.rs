@@ -1,16 +1,17 @@
 //! The stores as the configuration wants them: for a broker that serves, and for one that is filled while it does not run.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use postroad_core::Settings;
-use postroad_journal::{Keys, SpillFile};
+use postroad_journal::{Journal, Keys, RealDisk, SpillFile};
 use postroad_model::{PartitionId, Placement, Spill};
-use postroad_routing::{Addressing, Policies};
+use postroad_routing::{Addressing, MAIN_STORE, Policies};
 
 use crate::cli::ways;
 use crate::config::{Config, Shares, StoreKeys};
-use crate::runtime::{Directories, Stores, TenantKeys};
+use crate::runtime::{self, ClusterOptions, Directories, Following, Stores, TenantKeys};
 
 /// Open transactions of a partition may hold this much, however little memory there is for each.
 const OPEN_BYTES_MIN: u64 = 1 << 20;
@@ -27,13 +28,7 @@ pub fn open(
     policies: &Arc<Policies>,
     keys: StoreKeys,
 ) -> anyhow::Result<(Stores, TenantKeys)> {
-    let directories = Directories {
-        main: &config.data,
-        partitions: config.runtime.partitions,
-        disk_bytes_max: config.store.main.disk_bytes_max(),
-        further: &config.store.further,
-        choose: ways::choose,
-    };
+    let directories = directories(config);
     let shares = Shares::of(config.memory_bytes);
     let settings = settings(config, &shares, policies, &keys.journal);
     let addressing = Addressing { routes: policies.routes.clone(), ..config.addressing()? };
@@ -42,11 +37,48 @@ pub fn open(
     let journals = stores.stores.len() as u64;
     for store in &mut stores.stores {
         ways::tell(&store.name, store.disk.ways());
-        store.journal.bound_indexes(shares.indexes / journals);
-        store.journal.sort_by(postroad_core::kin_of_record, shares.sorting / journals);
-        store.journal.shorten_by(postroad_core::shorten_record);
+        tune(&mut store.journal, &shares, journals);
     }
     Ok((stores, TenantKeys { tenants: policies.tenants.clone(), keys: keys.tenants }))
+}
+
+fn directories(config: &Config) -> Directories<'_> {
+    Directories {
+        main: &config.data,
+        partitions: config.runtime.partitions,
+        disk_bytes_max: config.store.main.disk_bytes_max(),
+        further: &config.store.further,
+        choose: ways::choose,
+    }
+}
+
+fn tune(journal: &mut Journal<RealDisk>, shares: &Shares, journals: u64) {
+    journal.bound_indexes(shares.indexes / journals);
+    journal.sort_by(postroad_core::kin_of_record, shares.sorting / journals);
+    journal.shorten_by(postroad_core::shorten_record);
+}
+
+/// Opens or makes the replica of this node, and has it take part in the cluster.
+///
+/// # Errors
+/// As [`open`]; or a port is not to be had.
+pub fn follow(
+    config: &Config,
+    policies: &Arc<Policies>,
+    keys: StoreKeys,
+    cluster: &ClusterOptions,
+) -> anyhow::Result<(Following, TenantKeys)> {
+    let shares = Shares::of(config.memory_bytes);
+    let settings = settings(config, &shares, policies, &keys.journal);
+    let prepare = |journal: &mut Journal<RealDisk>, disk: &RealDisk| {
+        ways::tell(MAIN_STORE, disk.ways());
+        tune(journal, &shares, 1);
+    };
+    let sync_within = Duration::from_millis(config.store.main.async_sync_ms);
+    let following =
+        runtime::follow(directories(config), keys.journal, settings, cluster, prepare, sync_within)
+            .with_context(|| format!("cannot open the store {}", config.data.display()))?;
+    Ok((following, TenantKeys { tenants: policies.tenants.clone(), keys: keys.tenants }))
 }
 
 /// What partitions are told, each of which has its part.

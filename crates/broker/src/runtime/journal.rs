@@ -2,6 +2,7 @@
 //!
 //! Who writes holds the journal's turn: its thread, or a core that is alone ([`JournalDoor::write_here`]).
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -10,9 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use postroad_admin::JournalFigures;
+use postroad_cluster::Term;
+use postroad_core::Partition;
 use postroad_journal::{Backup, Pace, Powers, RealDisk};
+use postroad_model::PartitionId;
 use postroad_replication::{Job, JobDone, JobKind, LogWriter, ToPartition, ToWriter, Trouble, Written};
 
+use crate::runtime::cluster::Seat;
 use crate::runtime::durations::{Durations, distribution};
 use postroad_node::{JournalWriter, owner};
 use postroad_node::{Receiver, ThreadWaker, Wake, WakingSender};
@@ -51,6 +56,9 @@ const SEAL_AFTER: Duration = Duration::from_secs(1);
 
 /// So long the end of the broker waits for its last checkpoint; without it the next start has more to do.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(10);
+
+/// So long a leader that ends waits for another to take over.
+const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// The longest rest, should one step hang.
 const REST_MAX: Duration = Duration::from_secs(1);
@@ -135,6 +143,22 @@ impl JournalDoor {
         Some(self.writing.lock().ok()?.figures())
     }
 
+    /// This node leads: takes its partitions, for cores that are reached by these rings from now on. `None` if it does not lead
+    /// any more.
+    pub fn lead(&self) -> Option<(BTreeMap<PartitionId, Partition>, Term)> {
+        let mut writing = self.writing.lock().ok()?;
+        let Writing { writer, seat, .. } = &mut *writing;
+        seat.as_mut()?.take_partitions(writer)
+    }
+
+    /// Has the journal serve these rings.
+    pub fn attach(&self, links: JournalLinks) {
+        if let Ok(mut writing) = self.writing.lock() {
+            writing.links = links;
+        }
+        self.waker.wake();
+    }
+
     /// The broker ends: see [`LogWriter::expect_last_snapshots`].
     pub fn expect_last_snapshots(&self) {
         if let Ok(mut writing) = self.writing.lock() {
@@ -170,7 +194,7 @@ impl JournalWriter for JournalDoor {
 pub fn start(
     store: Option<&str>,
     disk: RealDisk,
-    writer: LogWriter<RealDisk>,
+    (writer, seat): (LogWriter<RealDisk>, Option<Seat>),
     links: JournalLinks,
     sync_within: Duration,
     waker: &Arc<ThreadWaker>,
@@ -184,6 +208,7 @@ pub fn start(
     let seal_at = writer.must_leave().then(|| Instant::now() + SEAL_AFTER);
     let writing = Writing {
         writer,
+        seat,
         links,
         jobs,
         results,
@@ -199,6 +224,7 @@ pub fn start(
         durations: Durations::default(),
         batches: Powers::default(),
         waited: Duration::ZERO,
+        hands_over_until: None,
     };
     let writing = Arc::new(Mutex::new(writing));
     let door = JournalDoor { writing: writing.clone(), waker: waker.clone() };
@@ -299,15 +325,21 @@ fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
         let Ok(mut turn) = writing.lock() else { return };
         turn.pass();
         let in_time = ends_at.is_some_and(|at| Instant::now() < at);
-        let has_work = turn.writer.has_records() || in_time && turn.writer.is_checkpointing();
-        if stopping && !has_work {
+        let has_work = !stopping || turn.has_work(in_time);
+        if !has_work && turn.hands_over() {
+            drop(turn);
+            rest(Instant::now() + WAIT_MAX);
+            continue;
+        }
+        if !has_work {
             turn.tell_figures();
             if let Some(reason) = turn.writer.seal() {
                 tracing::warn!(reason, "the journal has no mark that it ended well; nothing is lost");
             }
             return;
         }
-        let until = [turn.retry_at, turn.sync_at, turn.seal_at, ends_at.filter(|_| in_time)]
+        let seat_at = turn.seat.as_ref().map(Seat::due);
+        let until = [turn.retry_at, turn.sync_at, turn.seal_at, ends_at.filter(|_| in_time), seat_at]
             .into_iter()
             .flatten()
             .fold(turn.scrub_at.min(turn.place_at), Instant::min);
@@ -323,6 +355,8 @@ fn rest(until: Instant) {
 
 struct Writing {
     writer: LogWriter<RealDisk>,
+    /// In the group of replicas, if the store has several.
+    seat: Option<Seat>,
     links: JournalLinks,
     /// To the thread of each of [`WORKERS`].
     jobs: Vec<mpsc::Sender<Job<File>>>,
@@ -348,9 +382,34 @@ struct Writing {
     batches: Powers,
     /// How long all records together waited for their groups.
     waited: Duration,
+    /// Until when a leader that ends waits for another.
+    hands_over_until: Option<Instant>,
 }
 
 impl Writing {
+    /// Whether something is left that is to be durable before the broker ends.
+    fn has_work(&mut self, in_time: bool) -> bool {
+        match &mut self.seat {
+            None => self.writer.has_records() || in_time && self.writer.is_checkpointing(),
+            Some(seat) => {
+                seat.end();
+                let waits = self.writer.has_records() || self.writer.is_committing();
+                in_time && (waits || self.writer.is_checkpointing())
+            }
+        }
+    }
+
+    /// The broker ends: whether another replica is being made the leader in place of this one.
+    fn hands_over(&mut self) -> bool {
+        let leads = self.writer.replica().is_some_and(|replica| replica.leads() == replica.elected());
+        if !leads || self.writer.replica().is_none_or(|replica| replica.failure().is_some()) {
+            return false;
+        }
+        let until = *self.hands_over_until.get_or_insert_with(|| Instant::now() + HAND_OVER);
+        self.writer.hand_over();
+        Instant::now() < until
+    }
+
     /// Has a sealed segment read now and then, and tells what was found.
     fn scrub(&mut self) {
         while let Some(place) = self.writer.next_damage() {
@@ -384,6 +443,7 @@ impl Writing {
             damaged_places: self.writer.damaged_places() as u64,
             stopped: self.writer.stopped().map(ToString::to_string).collect(),
             full: self.writer.is_full(),
+            follows: self.seat.as_ref().is_some_and(Seat::follows),
             broken: self.writer.trouble_with_writing().map(str::to_owned),
             ..JournalFigures::default()
         };
@@ -422,6 +482,9 @@ impl Writing {
     /// Takes in what is there, writes it, and reports.
     fn pass(&mut self) {
         self.take_in();
+        if let Some(seat) = &mut self.seat {
+            seat.turn(&mut self.writer);
+        }
         if self.writer.has_records() && !self.writer.awaits_segment() {
             let (began, records) = (Instant::now(), self.writer.gathered());
             self.writer.write();
@@ -539,7 +602,15 @@ impl Writing {
             }
         }
         let cores = self.links.to_cores.len() as u16;
-        while let Some(message) = self.writer.next_message() {
+        let follows = self.seat.as_ref().is_some_and(Seat::follows);
+        while (follows || 0 < cores)
+            && let Some(message) = self.writer.next_message()
+        {
+            let message = match &mut self.seat {
+                Some(seat) => seat.answer(&mut self.writer, message),
+                None => Some(message),
+            };
+            let Some(message) = message else { continue };
             match (message.partition(), message) {
                 (Some(partition), message) => {
                     self.links.to_cores[usize::from(owner(partition, cores))].sender.send(message);

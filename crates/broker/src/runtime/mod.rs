@@ -6,6 +6,7 @@
 
 mod body;
 pub mod broker_id;
+mod cluster;
 mod connection;
 mod dialler;
 mod durations;
@@ -23,6 +24,7 @@ mod stores;
 mod threads;
 mod wreck;
 
+pub use cluster::{ClusterOptions, ClusterView, Following, Led, cluster_api, follow};
 pub use dialler::keep_linked;
 pub use figures::Everybody;
 pub use filler::Filler;

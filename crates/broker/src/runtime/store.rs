@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use postroad_cluster::META_PARTITION;
 use postroad_core::{
     Firing, LastRecord, Partition, RecordError, Settings, SnapshotError, decode_record, sends_in_record,
 };
@@ -77,6 +78,11 @@ pub enum StoreError {
     /// Nothing is there that a broker would leave.
     #[error("it is no data directory: there is no {LAYOUT_FILE} in it, and no journal")]
     NoStore,
+    /// It is one of several replicas.
+    #[error(
+        "the store is a replica of a cluster: its last records may not be confirmed; start it with --node and the others"
+    )]
+    Replicated,
     /// The log tells of more partitions than the layout.
     #[error(
         "the log has records of partition {partition}, and {LAYOUT_FILE} tells of {} to {} only: put the right one back, or let `postroad journal repair` make one",
@@ -296,6 +302,9 @@ impl<D: Disk> Store<D> {
     ) -> Result<Store<D>, StoreError> {
         let Restored { mut journal, recovered, mut partitions } =
             restore_all(&disk, range, &keys, &settings, &opening)?;
+        if journal.last_position(META_PARTITION).is_some() {
+            return Err(StoreError::Replicated);
+        }
         for id in range.iter() {
             partitions.entry(id).or_insert_with(|| Partition::new(settings(id)));
         }
@@ -323,14 +332,17 @@ impl<D: Disk> Store<D> {
 }
 
 /// A journal, and the partitions as they were at its checkpoint, those left out that are stopped.
-struct Restored<D: Disk> {
-    journal: Journal<D>,
-    recovered: Recovered<D::File>,
-    partitions: BTreeMap<PartitionId, Partition>,
+pub(super) struct Restored<D: Disk> {
+    /// The journal.
+    pub journal: Journal<D>,
+    /// Its records, without the states of the partitions.
+    pub recovered: Recovered<D::File>,
+    /// The partitions that have a state.
+    pub partitions: BTreeMap<PartitionId, Partition>,
 }
 
 /// Opens a journal with the partitions in the range. Again if there are some that cannot go on: it takes no records for these.
-fn restore_all<D: Disk>(
+pub(super) fn restore_all<D: Disk>(
     disk: &D,
     range: PartitionRange,
     keys: &Keys,
@@ -353,6 +365,10 @@ fn restore_all<D: Disk>(
         opening.enter(Stage::States, recovered.checkpoints.len() as u64);
         for (checkpoint, number) in std::mem::take(&mut recovered.checkpoints).into_iter().zip(1..) {
             let id = checkpoint.partition;
+            if id == META_PARTITION {
+                recovered.checkpoints.push(checkpoint);
+                continue;
+            }
             if !range.contains(id) {
                 return Err(StoreError::Beyond { partition: id.0, range });
             }

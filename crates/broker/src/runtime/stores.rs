@@ -88,11 +88,11 @@ pub struct Stores {
 }
 
 /// A directory that is locked, and will be opened.
-struct Found {
-    name: String,
-    path: PathBuf,
-    disk: RealDisk,
-    layout: Layout,
+pub(super) struct Found {
+    pub name: String,
+    pub path: PathBuf,
+    pub disk: RealDisk,
+    pub layout: Layout,
     /// It was listed by the main store, or is that.
     known: bool,
 }
@@ -155,7 +155,7 @@ impl Stores {
         Ok(opened)
     }
 
-    fn settle(&mut self, addressing: Addressing) -> Result<(), StoreError> {
+    pub(super) fn settle(&mut self, addressing: Addressing) -> Result<(), StoreError> {
         let mut held = Held::default();
         for (id, partition) in &self.partitions {
             partition.held_addresses().for_each(|address| hold(&mut held, address, *id));
@@ -307,7 +307,7 @@ fn read_everywhere(
 }
 
 /// Locks all directories, and finds out what each is.
-fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> {
+pub(super) fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> {
     let Directories { main: directory, partitions, disk_bytes_max, further, choose } = directories;
     let disk = RealDisk::open(directory)?.limited(disk_bytes_max);
     let journal = JournalFiles::in_directory(directory)?;

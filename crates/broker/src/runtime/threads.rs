@@ -14,11 +14,12 @@ use postroad_model::{ConnectionId, PartitionId, Session};
 use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsConfig, WebSocket};
 use postroad_node::{Clients, Newcomer};
 use postroad_openwire::Advisories;
-use postroad_replication::LogWriter;
+use postroad_replication::{LogWriter, ToPartition, ToWriter};
 use postroad_routing::{Policies, Routes};
 use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
+use crate::runtime::cluster::Led;
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::dialler::LinkNews;
 use crate::runtime::figures::{CoreFigures, Everybody, QUESTIONS_MAX, Question};
@@ -68,6 +69,10 @@ pub struct RuntimeOptions {
 }
 
 impl RuntimeOptions {
+    fn wakers(&self) -> Vec<Arc<Notify>> {
+        (0..self.cores.max(1)).map(|_| Arc::new(Notify::new())).collect()
+    }
+
     /// What writes the advisories of one core.
     fn advisories(&self, core: u16) -> Advisories {
         Advisories::new((&self.broker_name, &self.broker_id), &self.broker_url, core, read_portable)
@@ -203,15 +208,45 @@ impl Runtime {
         options: &RuntimeOptions,
         make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + Send + 'static,
     ) -> std::io::Result<Runtime> {
-        let count = usize::from(options.cores.max(1));
-        let wakers: Vec<Arc<Notify>> = (0..count).map(|_| Arc::new(Notify::new())).collect();
-        let stop_cores = Arc::new(Stop { asked: AtomicBool::new(false), wakers: wakers.clone() });
+        let wakers = options.wakers();
         let stop_journal = Arc::new(AtomicBool::new(false));
         let Stores { stores, partitions, placement, addressing } = stores;
-        let places = Places { placement, addressing: addressing.clone(), keys: options.keys.clone() };
-        let Journals { journals, doors, links } =
-            start_journals(stores, &wakers, &stop_journal, options.sync_within)?;
+        let places = Places { placement, addressing, keys: options.keys.clone() };
+        let journals = start_journals(stores, &wakers, &stop_journal, options.sync_within)?;
+        Runtime::over((journals, stop_journal), (partitions, places), wakers, options, make)
+    }
 
+    /// As [`Runtime::start`], over a replicated store that this node leads.
+    ///
+    /// # Errors
+    /// As [`Runtime::start`].
+    pub fn lead(
+        led: Led,
+        options: &RuntimeOptions,
+        make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + Send + 'static,
+    ) -> std::io::Result<Runtime> {
+        let wakers = options.wakers();
+        let Led { stores, door, range, thread, waker, stop, .. } = led;
+        let Stores { partitions, placement, addressing, .. } = stores;
+        let places = Places { placement, addressing, keys: options.keys.clone() };
+        let Rings { rings, from_cores, to_cores } = journal_rings(&wakers, &waker);
+        door.door.attach(JournalLinks { from_cores, to_cores, stop: stop.clone() });
+        let link = |ring| vec![LogLink { range, ring, journal: Box::new(door.door.clone()) }];
+        let links = rings.into_iter().map(link).collect();
+        let journals = Journals { journals: vec![thread], doors: vec![door.clone()], links };
+        Runtime::over((journals, stop), (partitions, places), wakers, options, make)
+    }
+
+    fn over(
+        (journals, stop_journal): (Journals, Arc<AtomicBool>),
+        (partitions, places): (BTreeMap<PartitionId, Partition>, Places),
+        wakers: Vec<Arc<Notify>>,
+        options: &RuntimeOptions,
+        make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + Send + 'static,
+    ) -> std::io::Result<Runtime> {
+        let (count, addressing) = (wakers.len(), places.addressing.clone());
+        let stop_cores = Arc::new(Stop { asked: AtomicBool::new(false), wakers: wakers.clone() });
+        let Journals { journals, doors, links } = journals;
         let shares = dealt(partitions, count);
         let (mut sockets, mut http, mut cores, mut questions) = (vec![], vec![], vec![], vec![]);
         // The partitions of the store know their first policies; only later ones are looked at.
@@ -347,6 +382,26 @@ struct Journals {
     links: Vec<Vec<LogLink>>,
 }
 
+/// The rings between all cores and one journal.
+struct Rings {
+    /// The ends of each core.
+    rings: Vec<LogRing>,
+    from_cores: Vec<Receiver<ToWriter>>,
+    to_cores: Vec<WakingSender<ToPartition>>,
+}
+
+fn journal_rings(cores: &[Arc<Notify>], waker: &Arc<ThreadWaker>) -> Rings {
+    let (mut rings, mut from_cores, mut to_cores) = (Vec::new(), Vec::new(), Vec::new());
+    for core in cores {
+        let (to_writer, from_core) = ring(core.clone());
+        let (to_core, from_writer) = ring(waker.clone());
+        rings.push(LogRing { sender: to_writer, receiver: from_writer });
+        from_cores.push(from_core);
+        to_cores.push(WakingSender { sender: to_core, waker: core.clone() });
+    }
+    Rings { rings, from_cores, to_cores }
+}
+
 fn start_journals(
     stores: Vec<NamedStore>,
     cores: &[Arc<Notify>],
@@ -362,17 +417,10 @@ fn start_journals(
     for NamedStore { name, path, range, disk, journal } in stores {
         let writer = LogWriter::new(journal, range.iter());
         let waker = Arc::new(ThreadWaker::default());
-        let (mut rings, mut from_cores, mut to_cores) = (Vec::new(), Vec::new(), Vec::new());
-        for core in cores {
-            let (to_writer, from_core) = ring(core.clone());
-            let (to_core, from_writer) = ring(waker.clone());
-            rings.push(LogRing { sender: to_writer, receiver: from_writer });
-            from_cores.push(from_core);
-            to_cores.push(WakingSender { sender: to_core, waker: core.clone() });
-        }
+        let Rings { rings, from_cores, to_cores } = journal_rings(cores, &waker);
         let links = JournalLinks { from_cores, to_cores, stop: stop.clone() };
         let mark = are_several.then_some(&*name);
-        let (thread, door) = journal::start(mark, disk, writer, links, sync_within, &waker)?;
+        let (thread, door) = journal::start(mark, disk, (writer, None), links, sync_within, &waker)?;
         for (core, ring) in started.links.iter_mut().zip(rings) {
             core.push(LogLink { range, ring, journal: Box::new(door.clone()) });
         }

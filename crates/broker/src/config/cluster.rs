@@ -1,0 +1,127 @@
+//! `[cluster]`: the nodes that keep the same messages.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use crate::cli::ServeArguments;
+use crate::config::Config;
+use crate::runtime::ClusterOptions;
+
+/// A secret of fewer bytes could be guessed.
+const SECRET_BYTES_MIN: usize = 16;
+
+/// See the head of this file.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClusterConfig {
+    /// The cluster's name: nodes of another are refused.
+    pub name: String,
+    /// The name of this node; empty for a broker that stands alone.
+    pub node: String,
+    /// Where this node listens for the others.
+    pub listen: String,
+    /// Where all nodes listen, the same on each.
+    pub seeds: Vec<String>,
+    /// A file with a secret of all nodes.
+    pub secret_file: PathBuf,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> ClusterConfig {
+        let (node, listen, seeds, secret_file) = Default::default();
+        ClusterConfig { name: "postroad".to_owned(), node, listen, seeds, secret_file }
+    }
+}
+
+impl ClusterConfig {
+    /// The command line wins.
+    pub fn follow(&mut self, arguments: &ServeArguments) {
+        let ServeArguments { node, cluster_listen, cluster_seeds, .. } = arguments;
+        if let Some(node) = node {
+            self.node.clone_from(node);
+        }
+        if let Some(listen) = cluster_listen {
+            self.listen.clone_from(listen);
+        }
+        if !cluster_seeds.is_empty() {
+            self.seeds.clone_from(cluster_seeds);
+        }
+    }
+}
+
+impl Config {
+    /// The cluster that this broker is a node of; `None` if it stands alone.
+    ///
+    /// # Errors
+    /// The file of the secret cannot be read, or is too short.
+    pub fn cluster(&self) -> anyhow::Result<Option<ClusterOptions>> {
+        let ClusterConfig { name, node, listen, seeds, secret_file } = self.cluster.clone();
+        if node.is_empty() {
+            return Ok(None);
+        }
+        let mut secret = Vec::new();
+        if !secret_file.as_os_str().is_empty() {
+            let file = secret_file.display();
+            secret = std::fs::read(&secret_file).with_context(|| format!("cluster.secret_file {file}"))?;
+            while secret.last().is_some_and(u8::is_ascii_whitespace) {
+                secret.pop();
+            }
+            if secret.len() < SECRET_BYTES_MIN {
+                bail!(
+                    "cluster.secret_file {file} has {} bytes; the least is {SECRET_BYTES_MIN}",
+                    secret.len()
+                );
+            }
+        }
+        Ok(Some(ClusterOptions { cluster: name, node, listen, seeds, secret }))
+    }
+
+    /// Options that a replicated store does not support yet are refused.
+    pub(super) fn check_cluster(&self) -> anyhow::Result<()> {
+        let Some(cluster) = self.cluster()? else { return Ok(()) };
+        cluster.number().context("configuration")?;
+        cluster.listen_address().context("configuration")?;
+        for (key, used) in
+            [("[[store]]", !self.store.further.is_empty()), ("[[tenant_key]]", !self.tenant_key.is_empty())]
+        {
+            if used {
+                bail!("configuration: {key} does not go with cluster.node: a cluster has one store so far");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_needs_three_nodes_and_refuses_what_it_does_not_have() {
+        let seeds = r#"seeds = ["127.0.0.1:7101", "127.0.0.1:7102", "127.0.0.1:7103"]"#;
+        let node = format!("[cluster]\nnode = \"n1\"\nlisten = \"127.0.0.1:7101\"\n{seeds}\n");
+        for (case, text, want) in [
+            ("alone", String::new(), Ok(())),
+            ("a node", node.clone(), Ok(())),
+            ("no seeds", "[cluster]\nnode = \"n1\"".to_owned(), Err("a cluster has 3, 5 or 7")),
+            (
+                "a further store",
+                format!("{node}[[store]]\nname = \"fast\"\npath = \"/tmp/fast\""),
+                Err("[[store]] does not go with cluster.node"),
+            ),
+            (
+                "a secret that is not there",
+                format!("{node}secret_file = \"/nonexistent\""),
+                Err("cluster.secret_file /nonexistent"),
+            ),
+        ] {
+            let got = Config::check_text(&text).map_err(|error| format!("{error:#}"));
+            match want {
+                Ok(()) => assert_eq!(got, Ok(()), "case: {case}"),
+                Err(part) => assert!(got.clone().unwrap_err().contains(part), "case: {case}: {got:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! One node of a cluster: its connections to the others, and its replica of the store.
+//!
+//! `peers` moves messages between nodes, `seat` lets the journal's thread take part in the group, `opening` opens a replica's
+//! directory, `identity` tells stores apart, and `restart` begins again from the disk once a replica has ended.
+//!
+//! Never here: how nodes agree (crates/cluster), clients of the broker.
+
+mod identity;
+mod opening;
+mod peers;
+mod restart;
+mod seat;
+mod view;
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use anyhow::{Context, bail};
+use postroad_cluster::NodeId;
+
+pub use opening::{Following, Led, follow};
+pub use seat::Seat;
+pub use view::{ClusterView, cluster_api};
+
+/// The options of one node of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterOptions {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The name of this node.
+    pub node: String,
+    /// Where this node listens for the others; one of the seeds.
+    pub listen: String,
+    /// The addresses of all members: the first is node 1.
+    pub seeds: Vec<String>,
+    /// Known to all nodes and to no one else.
+    pub secret: Vec<u8>,
+}
+
+impl ClusterOptions {
+    /// The number of this node: the place of its address among the seeds.
+    ///
+    /// # Errors
+    /// It is not there, or something else is wrong with the options.
+    pub fn number(&self) -> anyhow::Result<NodeId> {
+        if self.seeds.len() < 3 || self.seeds.len().is_multiple_of(2) || 7 < self.seeds.len() {
+            bail!("cluster.seeds names {} nodes; a cluster has 3, 5 or 7", self.seeds.len());
+        }
+        let mut sorted = self.seeds.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if sorted.len() != self.seeds.len() {
+            bail!("cluster.seeds names a node twice: {}", self.seeds.join(","));
+        }
+        let place = self.seeds.iter().position(|seed| *seed == self.listen);
+        let Some(place) = place else {
+            bail!(
+                "cluster.listen is {}, which is none of cluster.seeds ({}): name the address there as others reach it",
+                self.listen,
+                self.seeds.join(",")
+            );
+        };
+        for seed in &self.seeds {
+            if !seed.contains(':') {
+                bail!("cluster.seeds has {seed:?}; HOST:PORT is wanted");
+            }
+        }
+        NodeId::new(place as u64 + 1).context("no node number")
+    }
+
+    /// The address to listen on. Off the loopback interface a secret is required.
+    ///
+    /// # Errors
+    /// It cannot be resolved, or there is no secret.
+    pub fn listen_address(&self) -> anyhow::Result<SocketAddr> {
+        let mut addresses =
+            self.listen.to_socket_addrs().with_context(|| format!("cluster.listen {}", self.listen))?;
+        let address =
+            addresses.next().with_context(|| format!("cluster.listen {} has no address", self.listen))?;
+        if !address.ip().is_loopback() && self.secret.is_empty() {
+            bail!(
+                "cluster.listen {} can be reached from other machines: name a file with a secret of all nodes by cluster.secret_file",
+                self.listen
+            );
+        }
+        Ok(address)
+    }
+
+    /// The numbers of all members.
+    pub fn members(&self) -> Vec<NodeId> {
+        (1..=self.seeds.len() as u64).filter_map(NodeId::new).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(listen: &str, seeds: &[&str], secret: &str) -> ClusterOptions {
+        ClusterOptions {
+            cluster: "c".to_owned(),
+            node: "n".to_owned(),
+            listen: listen.to_owned(),
+            seeds: seeds.iter().map(|seed| (*seed).to_owned()).collect(),
+            secret: secret.as_bytes().to_vec(),
+        }
+    }
+
+    #[test]
+    fn a_node_is_the_place_of_its_address_among_three_five_or_seven() {
+        let three = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
+        for (case, options, want) in [
+            ("the second", options("127.0.0.1:2", &three, ""), Ok(2)),
+            ("none of them", options("127.0.0.1:4", &three, ""), Err("is none of cluster.seeds")),
+            ("two", options("127.0.0.1:2", &three[..2], ""), Err("a cluster has 3, 5 or 7")),
+            ("twice", options("a:1", &["a:1", "a:1", "b:1"], ""), Err("names a node twice")),
+            ("no port", options("a:1", &["a:1", "b", "c:1"], ""), Err("HOST:PORT is wanted")),
+        ] {
+            let got = options.number().map(NodeId::get).map_err(|error| error.to_string());
+            match want {
+                Ok(number) => assert_eq!(got, Ok(number), "case: {case}"),
+                Err(part) => assert!(got.clone().unwrap_err().contains(part), "case: {case}: {got:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn off_the_loopback_interface_a_secret_is_required() {
+        for (listen, secret, want) in
+            [("127.0.0.1:1", "", true), ("0.0.0.0:1", "", false), ("0.0.0.0:1", "secret", true)]
+        {
+            assert_eq!(options(listen, &[], secret).listen_address().is_ok(), want, "{listen} {secret:?}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A node's replica, from its directory to the moment at which it leads.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use postroad_cluster::{Config, JournalLog, VoteError, VoteFile};
+use postroad_core::{Partition, Settings};
+use postroad_journal::{Journal, Keys, Options, RealDisk};
+use postroad_model::{PartitionId, PartitionRange, Placement};
+use postroad_node::ThreadWaker;
+use postroad_replication::{LogWriter, Replica};
+use postroad_routing::Addressing;
+use tokio::sync::{Notify, watch};
+
+use crate::runtime::cluster::identity::Identities;
+use crate::runtime::cluster::peers;
+use crate::runtime::cluster::seat::Seat;
+use crate::runtime::cluster::view::ClusterView;
+use crate::runtime::cluster::{ClusterOptions, identity};
+use crate::runtime::journal::{self, JournalLinks, NamedDoor};
+use crate::runtime::layout::Layout;
+use crate::runtime::opening::Opening;
+use crate::runtime::store::{Restored, equip, restore_all};
+use crate::runtime::stores::{Directories, Found, Stores, find_all};
+
+/// Payload of proposals that are not committed; cores wait with more.
+const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
+
+/// Payload of entries that are kept in memory for followers.
+const CACHE_BYTES_MAX: u64 = 16 << 20;
+
+/// A replica that takes part, and whose partitions follow.
+pub struct Following {
+    /// How the cluster is.
+    pub view: ClusterView,
+    /// The replica's journal.
+    pub door: NamedDoor,
+    leads: Arc<Notify>,
+    range: PartitionRange,
+    placement: Placement,
+    thread: JoinHandle<()>,
+    waker: Arc<ThreadWaker>,
+    stop: Arc<AtomicBool>,
+}
+
+/// A store that this node leads: its journal's thread runs.
+pub struct Led {
+    /// Its partitions and where addresses live.
+    pub stores: Stores,
+    /// The term, which no other leader has.
+    pub term: u64,
+    /// Its journal.
+    pub door: NamedDoor,
+    /// The partitions that live in it.
+    pub range: PartitionRange,
+    /// The journal's thread.
+    pub thread: JoinHandle<()>,
+    /// Wakes it.
+    pub waker: Arc<ThreadWaker>,
+    /// Ends it.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Opens or makes the replica of the store in a data directory, and has it take part. `tune` prepares its journal.
+///
+/// # Errors
+/// The directory is no replica, or of another node; or a port or thread is not to be had.
+pub fn follow(
+    directories: Directories<'_>,
+    keys: Keys,
+    settings: impl Fn(PartitionId, Placement, u64) -> Settings,
+    cluster: &ClusterOptions,
+    tune: impl FnOnce(&mut Journal<RealDisk>, &RealDisk),
+    sync_within: Duration,
+) -> anyhow::Result<Following> {
+    let opening = Opening::begin();
+    let number = cluster.number()?;
+    let Found { name, path, disk, mut layout, .. } = find_all(directories)?.remove(0);
+    let (placement, range, starts) = (layout.placement(), layout.range(), layout.starts + 1);
+    let vote = open_vote(&disk, &path, &layout)?;
+    let disk = disk.written(layout.ways());
+    let settings = |id| settings(id, placement, starts);
+    let Restored { journal, recovered, mut partitions } =
+        restore_all(&disk, range, &keys, &settings, &opening)?;
+    if let Some(damage) = recovered.damaged.first() {
+        bail!(
+            "{damage}: this replica cannot go on; docs/features/cluster.md says how to fill it from another"
+        );
+    }
+    for id in range.iter() {
+        partitions.entry(id).or_insert_with(|| Partition::new(settings(id)));
+    }
+    partitions.values_mut().for_each(equip);
+    let mut log = JournalLog::over(disk.clone(), (Options::default(), keys), journal, &recovered)
+        .with_context(|| format!("the store {} is none of a cluster", path.display()))?;
+    if let Some(journal) = log.journal_mut() {
+        for (id, partition) in &partitions {
+            journal.recount(*id, partition.live_messages());
+        }
+        tune(journal, &disk);
+    }
+    opening.end(0);
+    drop(recovered);
+    let identities = Identities::open(&path, &cluster.cluster, number)?;
+    layout.starts = starts;
+    layout.write(&path)?;
+    let waker = Arc::new(ThreadWaker::default());
+    let (peers, send, incoming) = peers::start(cluster, identities, waker.clone())?;
+    let config = Config {
+        node: number,
+        members: cluster.members(),
+        seed: number.get(),
+        uncommitted_bytes_max: UNCOMMITTED_BYTES_MAX,
+        cache_bytes_max: CACHE_BYTES_MAX,
+    };
+    let applied = partitions.iter().filter_map(|(id, partition)| Some((*id, partition.applied()?)));
+    let replica = Replica::open(&config, log, vote, applied, send).context("the replica cannot take part")?;
+    let writer = LogWriter::new(replica, range.iter());
+    let (status, shown) = watch::channel(None);
+    let leads = Arc::new(Notify::new());
+    let seat = Seat::new(incoming, partitions, status, leads.clone());
+    let stop = Arc::new(AtomicBool::new(false));
+    let links = JournalLinks { from_cores: Vec::new(), to_cores: Vec::new(), stop: stop.clone() };
+    let (thread, door) = journal::start(None, disk, (writer, Some(seat)), links, sync_within, &waker)?;
+    let view = ClusterView::new(cluster, number, peers, shown);
+    let door = NamedDoor { store: name.into(), path, door };
+    Ok(Following { view, door, leads, range, placement, thread, waker, stop })
+}
+
+/// The vote of a replica; a new one if the store is new.
+fn open_vote(
+    disk: &RealDisk,
+    path: &Path,
+    layout: &Layout,
+) -> anyhow::Result<VoteFile<<RealDisk as postroad_journal::Disk>::File>> {
+    match VoteFile::open(disk) {
+        Ok(vote) => Ok(vote),
+        Err(VoteError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+            let is_known = path.join(identity::FILE).exists();
+            if 0 < layout.starts {
+                let path = path.display();
+                match is_known {
+                    true => bail!("{path}: the vote of this replica is lost; it must not take part"),
+                    false => bail!(
+                        "{path}: the store was made by a broker that stands alone, and cannot join a cluster"
+                    ),
+                }
+            }
+            VoteFile::create(disk).with_context(|| format!("cannot make the vote of {}", path.display()))
+        }
+        Err(error) => Err(error).with_context(|| format!("in {}", path.display())),
+    }
+}
+
+impl Following {
+    /// Comes back once this node leads, and has applied all that is committed.
+    pub async fn led(&self) {
+        self.leads.notified().await;
+    }
+
+    /// Takes over the store; `None` if this node leads no more: to be waited for again.
+    ///
+    /// # Errors
+    /// The configuration of addresses is not valid.
+    pub fn lead(self, addressing: Addressing) -> anyhow::Result<Result<Led, Following>> {
+        let Some((partitions, term)) = self.door.door.lead() else { return Ok(Err(self)) };
+        let Following { door, range, placement, thread, waker, stop, .. } = self;
+        let mut stores = Stores { stores: Vec::new(), partitions, placement, addressing: Arc::default() };
+        stores.settle(addressing)?;
+        Ok(Ok(Led { stores, term: term.0, door, range, thread, waker, stop }))
+    }
+
+    /// Ends the replica's part.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        if self.thread.join().is_err() {
+            tracing::error!("the journal thread had panicked");
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Connections between nodes: one for each pair, which the node with the lower number opens.
+//!
+//! Each peer has a thread that writes; its queue is bounded, and messages that find no room or no connection are dropped, which
+//! Raft permits. Each connection has a thread that reads. Messages that come go to the journal's thread.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use postroad_cluster::{
+    HELLO_BYTES_MAX, Hello, MESSAGE_BYTES_MAX, Message, NONCE_BYTES, NodeId, PROOF_BYTES, decode, encode,
+    prove, verify,
+};
+use postroad_node::{ThreadWaker, Wake};
+use postroad_replication::Outlet;
+
+use crate::runtime::cluster::ClusterOptions;
+use crate::runtime::cluster::identity::Identities;
+
+/// Messages that wait for one peer's connection.
+const OUTGOING_MAX: usize = 4096;
+/// Their bytes.
+const OUTGOING_BYTES_MAX: u64 = 64 << 20;
+/// Messages that wait for the journal's thread.
+const INCOMING_MAX: usize = 4096;
+/// Connections whose peer has not said yet who it is.
+const STRANGERS_MAX: usize = 16;
+/// A peer connects, and says who it is, within this time; and reads within it.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// From one attempt to connect to the next.
+const REDIAL: Duration = Duration::from_millis(200);
+/// The same after a peer was refused.
+const REDIAL_REFUSED: Duration = Duration::from_secs(5);
+
+/// Input of the thread that writes to a peer.
+enum Post {
+    Message(Bytes),
+    Socket(TcpStream),
+}
+
+/// Another node, as far as it is known.
+pub struct Peer {
+    /// Its number.
+    pub node: NodeId,
+    /// Where it listens.
+    pub address: String,
+    /// How it calls itself, once it has connected.
+    pub name: OnceLock<String>,
+    /// Whether there is a connection.
+    pub connected: AtomicBool,
+    /// Bytes of messages sent since the start.
+    pub sent_bytes: AtomicU64,
+    queued_bytes: AtomicU64,
+    queue: SyncSender<Post>,
+}
+
+/// The other nodes, by number.
+pub type Peers = Arc<Vec<Arc<Peer>>>;
+
+/// Shared by all threads of this room.
+struct Shared {
+    hello: Hello,
+    secret: Vec<u8>,
+    identities: Identities,
+    peers: Peers,
+    incoming: SyncSender<Message>,
+    waker: Arc<ThreadWaker>,
+}
+
+/// Listens, and connects. Returns the other nodes, the way to them, and their messages, for which `waker` is woken.
+///
+/// # Errors
+/// The address cannot be listened on, or the system starts no thread.
+pub fn start(
+    options: &ClusterOptions,
+    identities: Identities,
+    waker: Arc<ThreadWaker>,
+) -> anyhow::Result<(Peers, Outlet, Receiver<Message>)> {
+    let (own, address) = (options.number()?, options.listen_address()?);
+    let listener =
+        TcpListener::bind(address).with_context(|| format!("cannot listen for other nodes on {address}"))?;
+    let (incoming, messages) = sync_channel(INCOMING_MAX);
+    let (mut peers, mut queues) = (Vec::new(), Vec::new());
+    for (node, address) in options.members().into_iter().zip(&options.seeds).filter(|(node, _)| *node != own)
+    {
+        let (queue, posts) = sync_channel(OUTGOING_MAX);
+        peers.push(Arc::new(Peer {
+            node,
+            address: address.clone(),
+            name: OnceLock::new(),
+            connected: AtomicBool::new(false),
+            sent_bytes: AtomicU64::new(0),
+            queued_bytes: AtomicU64::new(0),
+            queue,
+        }));
+        queues.push(posts);
+    }
+    let peers: Peers = Arc::new(peers);
+    let hello = Hello {
+        cluster: options.cluster.clone(),
+        members: options.seeds.join(","),
+        node: own,
+        name: options.node.clone(),
+        identity: identities.own(),
+        nonce: [0; NONCE_BYTES],
+    };
+    let secret = options.secret.clone();
+    let shared = Arc::new(Shared { hello, secret, identities, peers: peers.clone(), incoming, waker });
+    for (peer, posts) in peers.iter().zip(queues) {
+        let (writes, number) = (peer.clone(), peer.node.get());
+        named(format!("peer-{number}-out"), move || write_all(&writes, &posts))?;
+        if own < peer.node {
+            let (shared, peer) = (shared.clone(), peer.clone());
+            named(format!("peer-{number}"), move || keep_dialled(&shared, &peer))?;
+        }
+    }
+    named("peers".to_owned(), move || accept(&listener, &shared))?;
+    let sends = peers.clone();
+    Ok((peers, Box::new(move |message| send(&sends, &message)), messages))
+}
+
+fn named(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name).spawn(run).map(|_| ())
+}
+
+/// Puts a message on its way, or drops it.
+fn send(peers: &Peers, message: &Message) {
+    let Some(peer) = peers.iter().find(|peer| peer.node == message.to) else { return };
+    if !peer.connected.load(Ordering::Acquire) {
+        return;
+    }
+    let bytes = match encode(message) {
+        Ok(bytes) => bytes,
+        Err(error) => return tracing::error!(%error, "a message to another node cannot be written"),
+    };
+    let length = bytes.len() as u64;
+    let queued = peer.queued_bytes.fetch_add(length, Ordering::AcqRel);
+    let fits = queued == 0 || queued + length <= OUTGOING_BYTES_MAX;
+    if !fits || peer.queue.try_send(Post::Message(bytes)).is_err() {
+        peer.queued_bytes.fetch_sub(length, Ordering::AcqRel);
+    }
+}
+
+/// Writes queued messages to the latest connection of a peer.
+fn write_all(peer: &Peer, posts: &Receiver<Post>) {
+    let mut socket: Option<TcpStream> = None;
+    while let Ok(post) = posts.recv() {
+        match post {
+            Post::Socket(new) => {
+                if let Some(old) = socket.replace(new) {
+                    let _ = old.shutdown(Shutdown::Both);
+                }
+                peer.connected.store(true, Ordering::Release);
+            }
+            Post::Message(bytes) => {
+                peer.queued_bytes.fetch_sub(bytes.len() as u64, Ordering::AcqRel);
+                let Some(open) = &mut socket else { continue };
+                peer.sent_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                if let Err(error) = write_frame(open, &bytes) {
+                    tracing::debug!(node = peer.node.get(), %error, "a node is not reached");
+                    let _ = open.shutdown(Shutdown::Both);
+                    peer.connected.store(false, Ordering::Release);
+                    socket = None;
+                }
+            }
+        }
+    }
+}
+
+fn write_frame(mut socket: &TcpStream, bytes: &[u8]) -> io::Result<()> {
+    socket.write_all(&(bytes.len() as u32).to_le_bytes())?;
+    socket.write_all(bytes)
+}
+
+/// The next frame.
+fn read_frame(mut socket: &TcpStream, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    socket.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if bytes_max < length {
+        let reason = format!("a frame of {length} bytes; {bytes_max} are allowed");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+    }
+    let mut bytes = Vec::new();
+    // No more memory than came.
+    socket.take(length as u64).read_to_end(&mut bytes)?;
+    if bytes.len() < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    let strangers = Arc::new(AtomicUsize::new(0));
+    loop {
+        let (socket, from) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept another node");
+                thread::sleep(REDIAL);
+                continue;
+            }
+        };
+        if STRANGERS_MAX <= strangers.fetch_add(1, Ordering::AcqRel) {
+            strangers.fetch_sub(1, Ordering::AcqRel);
+            continue;
+        }
+        let (shared, count) = (shared.clone(), strangers.clone());
+        let started = named("peer-in".to_owned(), move || {
+            let met = meet(&shared, socket, None);
+            count.fetch_sub(1, Ordering::AcqRel);
+            match met {
+                Ok((peer, socket)) => read_all(&shared, &peer, &socket),
+                Err(error) => tracing::warn!(%from, error = format!("{error:#}"), "a node is refused"),
+            }
+        });
+        if started.is_err() {
+            strangers.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Connects to a peer, again and again.
+fn keep_dialled(shared: &Shared, peer: &Peer) {
+    loop {
+        let pause = match dial(&peer.address) {
+            Err(error) => {
+                tracing::debug!(node = peer.node.get(), %error, "a node is not reached");
+                REDIAL
+            }
+            Ok(socket) => match meet(shared, socket, Some(peer.node)) {
+                Ok((peer, socket)) => {
+                    read_all(shared, &peer, &socket);
+                    REDIAL
+                }
+                Err(error) => {
+                    let closed = error.downcast_ref::<io::Error>().is_some();
+                    let (node, error) = (peer.node.get(), format!("{error:#}"));
+                    if closed {
+                        tracing::debug!(node, error, "a node has hung up");
+                        REDIAL
+                    } else {
+                        tracing::warn!(node, error, "a node is refused");
+                        REDIAL_REFUSED
+                    }
+                }
+            },
+        };
+        thread::sleep(pause);
+    }
+}
+
+fn dial(address: &str) -> io::Result<TcpStream> {
+    let mut failure = io::ErrorKind::AddrNotAvailable.into();
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// Finds out who is at the other end, and has it written to from now on.
+fn meet(
+    shared: &Shared,
+    socket: TcpStream,
+    expected: Option<NodeId>,
+) -> anyhow::Result<(Arc<Peer>, TcpStream)> {
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    let mut hello = shared.hello.clone();
+    rustix::rand::getrandom(&mut hello.nonce, rustix::rand::GetRandomFlags::empty())?;
+    let own = hello.encode();
+    write_frame(&socket, &own)?;
+    let theirs = read_frame(&socket, HELLO_BYTES_MAX)?;
+    let peer = Hello::decode(&theirs)?;
+    hello.check(&peer, expected)?;
+    write_frame(&socket, &prove(&shared.secret, &own, &theirs))?;
+    verify(&shared.secret, &own, &theirs, &read_frame(&socket, PROOF_BYTES)?)?;
+    shared.identities.meet(peer.node, &peer.identity)?;
+    // Heartbeats come far more often; a peer whose machine is gone is given up.
+    socket.set_read_timeout(Some(10 * PATIENCE))?;
+    let Some(known) = shared.peers.iter().find(|known| known.node == peer.node) else {
+        bail!("node {} is no member", peer.node.get());
+    };
+    let _ = known.name.set(peer.name.clone());
+    tracing::info!(node = peer.name, number = peer.node.get(), "connected to a node");
+    let writes = socket.try_clone()?;
+    known.queue.send(Post::Socket(writes)).context("the writing thread is gone")?;
+    Ok((known.clone(), socket))
+}
+
+/// Reads messages until the connection ends.
+fn read_all(shared: &Shared, peer: &Peer, socket: &TcpStream) {
+    let reason = loop {
+        match read_frame(socket, MESSAGE_BYTES_MAX).map(|bytes| decode(bytes.into())) {
+            Ok(Ok(message)) if message.from == peer.node => {
+                // With too many in the queue it is dropped; the sender repeats it.
+                let _ = shared.incoming.try_send(message);
+                shared.waker.wake();
+            }
+            Ok(Ok(_)) => break "a message in another node's name".to_owned(),
+            Ok(Err(error)) => break error.to_string(),
+            Err(error) => break error.to_string(),
+        }
+    };
+    tracing::info!(node = peer.node.get(), reason, "a connection to a node has ended");
+    let _ = socket.shutdown(Shutdown::Both);
+}
+
+/// The address of a socket in tests.
+#[cfg(test)]
+fn free_address() -> std::net::SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postroad_cluster::{Body, Index, Term};
+    use std::time::Instant;
+
+    struct Node {
+        peers: Peers,
+        send: Outlet,
+        messages: Receiver<Message>,
+        _home: tempfile::TempDir,
+    }
+
+    fn node(number: usize, seeds: &[String], secret: &str) -> Node {
+        let home = tempfile::tempdir().unwrap();
+        let options = ClusterOptions {
+            cluster: "c".to_owned(),
+            node: format!("n{number}"),
+            listen: seeds[number - 1].clone(),
+            seeds: seeds.to_vec(),
+            secret: secret.as_bytes().to_vec(),
+        };
+        let identities = Identities::open(home.path(), "c", options.number().unwrap()).unwrap();
+        let (peers, send, messages) = start(&options, identities, Arc::default()).unwrap();
+        Node { peers, send, messages, _home: home }
+    }
+
+    fn is_connected(node: &Node, other: u64) -> bool {
+        node.peers.iter().any(|peer| peer.node.get() == other && peer.connected.load(Ordering::Acquire))
+    }
+
+    fn wait(event: &str, mut done: impl FnMut() -> bool) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while !done() {
+            assert!(Instant::now() < until, "{event}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn nodes_of_one_secret_exchange_messages_and_another_is_refused() {
+        let seeds: Vec<String> = (0..3).map(|_| free_address().to_string()).collect();
+        let (mut one, two) = (node(1, &seeds, "secret"), node(2, &seeds, "secret"));
+        let three = node(3, &seeds, "guess");
+        wait("one and two connect", || is_connected(&one, 2) && is_connected(&two, 1));
+        let number = |number| NodeId::new(number).unwrap();
+        let body = Body::Heartbeat { commit: Index(7) };
+        let message = Message { from: number(1), to: number(2), term: Term(3), body };
+        (one.send)(message.clone());
+        assert_eq!(two.messages.recv_timeout(Duration::from_secs(20)), Ok(message.clone()));
+        (one.send)(Message { to: number(3), ..message });
+        assert!(!is_connected(&one, 3) && !is_connected(&three, 1) && !is_connected(&three, 2));
+        assert!(three.messages.try_recv().is_err());
+    }
+}

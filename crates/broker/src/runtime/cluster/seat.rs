@@ -1,0 +1,172 @@
+//! The part that the journal's thread takes in the group of replicas: time, messages, and the partitions while it follows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use postroad_cluster::{Message, NodeId, Role, Term};
+use postroad_core::{Partition, decode_record};
+use postroad_journal::RealDisk;
+use postroad_model::{Effect, PartitionId};
+use postroad_replication::{LogWriter, ToPartition, ToWriter};
+use tokio::sync::{Notify, watch};
+
+use crate::runtime::cluster::restart::restart;
+use crate::runtime::cluster::view::Shown;
+
+/// A leader is replaced after 10 to 20 of these without a word of it.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A refused message is logged once in this time.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// See the head of this file.
+pub struct Seat {
+    incoming: Receiver<Message>,
+    tick_at: Instant,
+    /// Those that follow; `None` once this node leads and its cores have them.
+    partitions: Option<BTreeMap<PartitionId, Partition>>,
+    status: watch::Sender<Option<Shown>>,
+    /// Told once this node leads.
+    leads: Arc<Notify>,
+    leader: Option<NodeId>,
+    elections: u64,
+    told_at: Option<Instant>,
+    /// The process ends: a failure of the replica is no reason to begin again.
+    ends: bool,
+}
+
+impl Seat {
+    pub(super) fn new(
+        incoming: Receiver<Message>,
+        partitions: BTreeMap<PartitionId, Partition>,
+        status: watch::Sender<Option<Shown>>,
+        leads: Arc<Notify>,
+    ) -> Seat {
+        Seat {
+            incoming,
+            tick_at: Instant::now(),
+            partitions: Some(partitions),
+            status,
+            leads,
+            leader: None,
+            elections: 0,
+            told_at: None,
+            ends: false,
+        }
+    }
+
+    /// When it has to be called again at the latest.
+    pub fn due(&self) -> Instant {
+        self.tick_at
+    }
+
+    /// The process ends.
+    pub fn end(&mut self) {
+        self.ends = true;
+    }
+
+    /// Whether the partitions are followed here.
+    pub fn follows(&self) -> bool {
+        self.partitions.is_some()
+    }
+
+    /// Takes messages in, and carries out all that follows. Does not return if the replica has ended.
+    pub fn turn(&mut self, writer: &mut LogWriter<RealDisk>) {
+        while let Ok(message) = self.incoming.try_recv() {
+            let from = message.from.get();
+            if let Err(error) = writer.receive(message)
+                && self.told_at.is_none_or(|at| TELL_EVERY < at.elapsed())
+            {
+                self.told_at = Some(Instant::now());
+                tracing::error!(from, %error, "a message of another node was refused");
+            }
+        }
+        let now = Instant::now();
+        let ticks = self.tick_at <= now;
+        if ticks {
+            // A process that was stopped has not missed the time of others: one tick, however late.
+            self.tick_at = now + TICK;
+            writer.tick();
+        }
+        writer.drive();
+        self.apply(writer);
+        self.look(writer, ticks);
+    }
+
+    /// Applies committed records of another leader.
+    fn apply(&mut self, writer: &mut LogWriter<RealDisk>) {
+        let Some(partitions) = &mut self.partitions else { return };
+        let mut effects: Vec<Effect> = Vec::new();
+        while let Some(replicated) = writer.next_replicated() {
+            let id = replicated.partition;
+            let Some(partition) = partitions.get_mut(&id) else {
+                restart(&format!("there is no partition {}: are the nodes configured alike?", id.0));
+            };
+            // Its snapshot may be of later than that of others.
+            if partition.applied().is_some_and(|applied| replicated.position <= applied) {
+                continue;
+            }
+            match decode_record(&replicated.record) {
+                Ok(command) => partition.apply(replicated.position, command, &mut effects),
+                Err(error) => restart(&format!("partition {}: a record is not understood: {error}", id.0)),
+            }
+            effects.clear();
+        }
+    }
+
+    /// Notes who leads, tells operators, and those who wait for it.
+    fn look(&mut self, writer: &LogWriter<RealDisk>, ticks: bool) {
+        let Some(replica) = writer.replica() else { return };
+        if let Some(reason) = replica.failure()
+            && !self.ends
+        {
+            restart(reason);
+        }
+        if self.follows() && replica.leads().is_some() {
+            self.leads.notify_one();
+        }
+        if ticks {
+            let replica = replica.status();
+            let leader = match replica.group.role {
+                Role::Follower { leader } => leader,
+                Role::Candidate | Role::Leader => None,
+            };
+            if leader != self.leader && leader.is_some() {
+                self.elections += 1;
+            }
+            self.leader = leader.or(self.leader);
+            let (serves, elections) = (!self.follows(), self.elections);
+            self.status.send_replace(Some(Shown { replica, serves, elections }));
+        }
+    }
+
+    /// Answers the writer for partitions that follow. Gives other messages back.
+    pub fn answer(&mut self, writer: &mut LogWriter<RealDisk>, message: ToPartition) -> Option<ToPartition> {
+        let Some(partitions) = &self.partitions else { return Some(message) };
+        if let ToPartition::SnapshotWanted { partition: id } = message
+            && let Some(partition) = partitions.get(&id)
+            && let Some(position) = partition.applied()
+        {
+            writer.recount(id, partition.live_messages());
+            writer.push(ToWriter::Snapshot { partition: id, position, state: partition.snapshot_pieces() });
+        }
+        None
+    }
+
+    /// This node leads: its partitions are for its cores from now on. `None` if it does not, or they are there already.
+    pub fn take_partitions(
+        &mut self,
+        writer: &mut LogWriter<RealDisk>,
+    ) -> Option<(BTreeMap<PartitionId, Partition>, Term)> {
+        let term = writer.replica()?.leads()?;
+        self.apply(writer);
+        let mut partitions = self.partitions.take()?;
+        for (id, partition) in &mut partitions {
+            writer.recount(*id, partition.live_messages());
+            partition.begin_run(term.0);
+        }
+        Some((partitions, term))
+    }
+}

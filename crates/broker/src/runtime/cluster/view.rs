@@ -1,0 +1,115 @@
+//! The state of the cluster as one node knows it, for operators.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::routing::get;
+use axum::{Json, Router};
+use postroad_cluster::{NodeId, Role};
+use postroad_replication::ReplicaStatus;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::runtime::cluster::ClusterOptions;
+use crate::runtime::cluster::peers::Peers;
+
+/// See the head of this file.
+#[derive(Clone)]
+pub struct ClusterView {
+    cluster: Arc<str>,
+    node: Arc<str>,
+    number: NodeId,
+    listen: Arc<str>,
+    peers: Peers,
+    status: watch::Receiver<Option<Shown>>,
+}
+
+/// The part that changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The replica.
+    pub replica: ReplicaStatus,
+    /// Whether clients are served here.
+    pub serves: bool,
+    /// How often the leader has changed, as far as this process has seen.
+    pub elections: u64,
+}
+
+impl ClusterView {
+    pub(super) fn new(
+        options: &ClusterOptions,
+        number: NodeId,
+        peers: Peers,
+        status: watch::Receiver<Option<Shown>>,
+    ) -> ClusterView {
+        ClusterView {
+            cluster: options.cluster.as_str().into(),
+            node: options.node.as_str().into(),
+            number,
+            listen: options.listen.as_str().into(),
+            peers,
+            status,
+        }
+    }
+
+    /// Which node leads, in words.
+    pub fn leader(&self) -> String {
+        match self.status.borrow().as_ref().map(|shown| shown.replica.group.role) {
+            Some(Role::Leader) => format!("{} leads", self.node),
+            Some(Role::Follower { leader: Some(leader) }) => format!("{} leads", self.name(leader)),
+            _ => "no leader is known".to_owned(),
+        }
+    }
+
+    fn name(&self, node: NodeId) -> String {
+        if node == self.number {
+            return self.node.to_string();
+        }
+        let peer = self.peers.iter().find(|peer| peer.node == node);
+        let name = peer.and_then(|peer| Some(peer.name.get()?.clone()));
+        name.unwrap_or_else(|| format!("node {}", node.get()))
+    }
+
+    /// One row for each node, as this one knows it.
+    fn rows(&self) -> Value {
+        let shown = self.status.borrow().clone();
+        let Some(Shown { replica, serves, elections }) = shown else { return json!({ "items": [] }) };
+        let group = replica.group;
+        let (role, leader) = match group.role {
+            Role::Leader => ("leader", Some(self.number)),
+            Role::Candidate => ("candidate", None),
+            Role::Follower { leader } => ("follower", leader),
+        };
+        let mut rows = vec![json!({
+            "node": &*self.node, "number": self.number.get(), "address": &*self.listen, "role": role,
+            "state": match (serves, replica.needs_copy) {
+                (true, _) => "serves clients",
+                (false, true) => "needs a copy of the store",
+                (false, false) => "takes part",
+            },
+            "term": group.term.0, "stored": group.durable.0, "lag": group.last.0 - group.durable.0.min(group.last.0),
+        })];
+        for peer in self.peers.iter() {
+            let stored = replica.stored.iter().find(|(node, _)| *node == peer.node);
+            let connected = peer.connected.load(Ordering::Acquire);
+            rows.push(json!({
+                "node": self.name(peer.node), "number": peer.node.get(), "address": peer.address,
+                "role": if leader == Some(peer.node) { "leader" } else if leader.is_some() { "follower" } else { "unknown" },
+                "state": if connected { "connected" } else { "not reached" },
+                "stored": stored.map(|(_, index)| index.0),
+                "lag": stored.map(|(_, index)| group.last.0.saturating_sub(index.0)),
+            }));
+        }
+        json!({
+            "cluster": &*self.cluster, "node": &*self.node, "role": role, "serves": serves,
+            "leader": leader.map(|leader| self.name(leader)),
+            "term": group.term.0, "elections": elections, "last": group.last.0, "durable": group.durable.0,
+            "committed": group.committed.0, "floor": replica.floor.0, "items": rows,
+        })
+    }
+}
+
+/// The state of the cluster for operators.
+pub fn cluster_api(view: ClusterView) -> Router {
+    Router::new().route("/api/v1/cluster", get(move || async move { Json(view.rows()) }))
+}
