@@ -1,4 +1,4 @@
-# Postroad: `make run`, `make check` (the inner loop), `make test`, `make bench`, `make fuzz`, `make nightly`.
+# Postroad: `make run`, `make cluster`, `make check` (the inner loop), `make test`, `make bench`, `make fuzz`, `make nightly`.
 # Every stage of `make test` prints one line with its time; the first that fails ends it. VERBOSE=1 shows all.
 
 SHELL := /bin/bash
@@ -29,7 +29,7 @@ TESTED := $(TARGET)/tested/postroad
 export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 export POSTROAD_BINARY ?= $(POSTROAD)
 
-.PHONY: run check console build deb docs chart tested test prerequisites tools verify rust black-box judge jms fuzz bench nightly fix
+.PHONY: run cluster check console build deb docs chart tested test prerequisites tools verify rust black-box judge jms fuzz bench nightly fix
 
 run:
 	@scripts/prerequisites build
@@ -37,6 +37,13 @@ run:
 	cargo build --release --locked --package postroad-broker --bin postroad
 	@scripts/split-debug $(POSTROAD)
 	$(POSTROAD) serve --data $(DATA)
+
+# Three nodes on this machine.
+cluster:
+	@scripts/prerequisites build
+	@$(MAKE) --no-print-directory console
+	cargo build --release --locked --package postroad-broker --bin postroad
+	@POSTROAD_BINARY=$(POSTROAD) DATA=$(DATA)/cluster scripts/cluster
 
 # --- console -------------------------------------------------------------------------------------------------
 
