@@ -1,0 +1,107 @@
+package postroad.cluster;
+
+import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+
+/** One {@code postroad serve} process of a cluster, with a data directory and ports of its own that outlive the process. */
+final class Node {
+    private static final Duration WITHIN = Duration.ofSeconds(30);
+    private static final HttpClient HTTP = HttpClient.newBuilder().connectTimeout(Duration.ofSeconds(1)).build();
+
+    final String name;
+    private final Path directory;
+    private final int clients;
+    private final int http;
+    private final String listen;
+    private final List<String> seeds;
+    private Process process;
+
+    Node(String name, Path directory, int[] ports, List<String> seeds) throws IOException {
+        this.name = name;
+        this.directory = Files.createDirectories(directory.resolve(name));
+        this.clients = ports[0];
+        this.http = ports[1];
+        this.listen = "127.0.0.1:" + ports[2];
+        this.seeds = seeds;
+        String configuration = "[ports]\nopenwire = " + ports[0] + "\nhttp = " + ports[1] + "\namqp = " + ports[3]
+                + "\namqp_websocket = " + ports[4] + "\n[runtime]\ncores = 1\n";
+        Files.writeString(this.directory.resolve("postroad.toml"), configuration);
+    }
+
+    String url() {
+        return "tcp://127.0.0.1:" + clients;
+    }
+
+    void start() throws IOException {
+        Path log = directory.resolve("log");
+        process = new ProcessBuilder(System.getProperty("postroad.bin", "../../target/release/postroad"), "serve",
+                "--config", directory.resolve("postroad.toml").toString(), "--data", directory.resolve("data").toString(),
+                "--node", name, "--cluster-listen", listen, "--cluster-seeds", String.join(",", seeds))
+                .redirectOutput(ProcessBuilder.Redirect.appendTo(log.toFile()))
+                .redirectError(ProcessBuilder.Redirect.appendTo(log.toFile()))
+                .start();
+    }
+
+    boolean isAlive() {
+        return process != null && process.isAlive();
+    }
+
+    /** The answer of its HTTP port; empty if there is none. */
+    private HttpResponse<String> get(String path) throws InterruptedException {
+        HttpRequest request = HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + http + path))
+                .timeout(Duration.ofSeconds(1)).build();
+        try {
+            return HTTP.send(request, HttpResponse.BodyHandlers.ofString());
+        } catch (IOException noAnswer) {
+            return null;
+        }
+    }
+
+    boolean serves() throws InterruptedException {
+        HttpResponse<String> ready = get("/health/ready");
+        return ready != null && ready.statusCode() == 200;
+    }
+
+    /** Whether it says that it follows, and who leads. */
+    boolean follows() throws InterruptedException {
+        HttpResponse<String> ready = get("/health/ready");
+        return ready != null && ready.statusCode() == 503 && ready.body().startsWith("follower");
+    }
+
+    /** What it knows of the cluster, as JSON. */
+    String cluster() throws InterruptedException {
+        HttpResponse<String> cluster = get("/api/v1/cluster");
+        return cluster == null ? "" : cluster.body();
+    }
+
+    /** {@code SIGKILL}, {@code SIGSTOP}, {@code SIGCONT} or {@code SIGTERM}. */
+    void signal(String signal) throws IOException, InterruptedException {
+        new ProcessBuilder("kill", "-" + signal, String.valueOf(process.pid())).start().waitFor();
+    }
+
+    void awaitEnd() throws InterruptedException {
+        if (!process.waitFor(WITHIN.toSeconds(), TimeUnit.SECONDS)) {
+            throw new IllegalStateException(name + " does not end");
+        }
+    }
+
+    void destroy() throws InterruptedException {
+        if (process != null) {
+            process.destroyForcibly().waitFor();
+        }
+    }
+
+    /** The end of its log. */
+    String tail() throws IOException {
+        List<String> lines = Files.readAllLines(directory.resolve("log"));
+        return name + ":\n" + String.join("\n", lines.subList(Math.max(0, lines.size() - 25), lines.size())) + "\n";
+    }
+}
