@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use axum::Router;
+use postroad_model::{ConnectionId, Session};
 use postroad_net::Listener;
 use postroad_node::Clients;
 use postroad_routing::{Addressing, Policies};
+use postroad_security::Visit;
 use tokio::sync::watch;
 
 use crate::cli::listeners::Listeners;
@@ -16,6 +19,7 @@ use crate::runtime::{
     ClusterOptions, ClusterView, Everybody, Following, Led, LinkBoard, Orders, Stores, TenantKeys,
     cluster_api,
 };
+use crate::runtime::{Runtime, RuntimeOptions, Service};
 
 /// Stores that are open, with all that belongs to them.
 pub struct Open {
@@ -64,6 +68,21 @@ pub enum Opened {
 }
 
 impl Opened {
+    /// Starts the threads over them: see [`Runtime::start`].
+    ///
+    /// # Errors
+    /// As [`Runtime::start`].
+    pub fn start(
+        self,
+        options: &RuntimeOptions,
+        make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + Send + 'static,
+    ) -> std::io::Result<Runtime> {
+        match self {
+            Opened::Alone(stores) => Runtime::start(stores, options, make),
+            Opened::Led(led) => Runtime::lead(led, options, make),
+        }
+    }
+
     /// How many partitions there are.
     pub fn partitions(&self) -> u16 {
         match self {
@@ -73,14 +92,31 @@ impl Opened {
     }
 }
 
+/// The admin API; that of a node has the state of its cluster, too.
+pub fn with_cluster(api: Router, view: Option<ClusterView>) -> Router {
+    match view {
+        Some(view) => api.merge(cluster_api(view)),
+        None => api,
+    }
+}
+
+/// Where the broker is reached.
+///
+/// # Errors
+/// The system does not say.
+pub fn endpoints(listeners: &Listeners, http: &Listener) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let mut endpoints = listeners.endpoints()?;
+    endpoints.push(("HTTP", format!("http://{}", http.address()?)));
+    Ok(endpoints)
+}
+
 /// Where a node is reached, by clients once it leads.
 fn cluster_endpoints(
     listeners: &Listeners,
     http: &Listener,
     cluster: &ClusterOptions,
 ) -> anyhow::Result<Vec<(&'static str, String)>> {
-    let mut endpoints = listeners.endpoints()?;
-    endpoints.push(("HTTP", format!("http://{}", http.address()?)));
+    let mut endpoints = endpoints(listeners, http)?;
     endpoints.push(("node", format!("{} of {}, {}", cluster.node, cluster.cluster, cluster.listen)));
     Ok(endpoints)
 }

@@ -22,12 +22,12 @@ use tokio::sync::{mpsc, watch};
 use crate::cli::ServeArguments;
 use crate::cli::admission::Admission;
 use crate::cli::listeners::Listeners;
-use crate::cli::node::{self, Open, Opened};
+use crate::cli::node::{self, Open};
 use crate::config::{Bridge, Config, Shares};
 use crate::control;
 use crate::runtime::{
     Everybody, HttpSocket, LinkBoard, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service,
-    SqsOptions, TenantKeys, broker_id, cluster_api, keep_linked, now_ms, read_portable,
+    SqsOptions, TenantKeys, broker_id, keep_linked, now_ms, read_portable,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
@@ -87,10 +87,7 @@ async fn serve(
         Service::OpenWire => openwire_session(id, visit, &openwire),
         Service::Amqp => amqp_session(id, visit, &amqp),
     };
-    let runtime = match opened {
-        Opened::Alone(stores) => Runtime::start(stores, &options, make)?,
-        Opened::Led(led) => Runtime::lead(led, &options, make)?,
-    };
+    let runtime = opened.start(&options, make)?;
     let admission = Admission::new(places, tls, door.clone(), websocket_bytes_max(config));
     let api = postroad_admin::router(ApiOptions {
         broker_name: config.broker_name.clone(),
@@ -105,13 +102,11 @@ async fn serve(
         totals: totals(runtime.everybody()),
         memory_bytes_max: config.memory_bytes,
     });
-    let is_node = view.is_some();
-    let api = view.map_or(api.clone(), |view| api.merge(cluster_api(view)));
+    let (is_node, api) = (view.is_some(), node::with_cluster(api, view));
     let control = serve_control(&config.data, &runtime, api.clone());
     // A reader of the line that we are ready may send a signal at once.
     let signals = signals.map_or_else(Signals::listen, Ok)?;
-    let mut endpoints = listeners.endpoints()?;
-    endpoints.push(("HTTP", format!("http://{}", http.address()?)));
+    let endpoints = node::endpoints(&listeners, &http)?;
     let (cores, everybody, door) = (runtime.http(), runtime.everybody(), admission.door());
     let (origins, places) = (config.http.origins(), Places::new(http_max as usize));
     let sqs = SqsOptions::new(&config.data);
