@@ -123,6 +123,7 @@ export interface Message {
   failed_deliveries: number;
   bytes: number;
   dead_letter_cause: string | null;
+  origin: string | null;
   properties: { [name: string]: Json };
   body: Body | null;
   unreadable?: string;

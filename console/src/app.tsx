@@ -3,22 +3,26 @@
 import { type ComponentType, useEffect, useState } from "react";
 import { duration } from "./format";
 import { useLive } from "./live";
+import { AuditPage } from "./pages/audit";
 import { ConnectionsPage } from "./pages/connections";
 import { ConsumersPage } from "./pages/consumers";
+import { DeadLettersPage } from "./pages/dead-letters";
 import { OverviewPage } from "./pages/overview";
 import { QueuePage } from "./pages/queue";
 import { QueuesPage } from "./pages/queues";
 import { go, Link, to, useRoute } from "./router";
 import { chooseTheme, chosenTheme, type Theme } from "./theme";
-import { AlarmIcon, AutoIcon, ConnectionIcon, ConsumerIcon, MoonIcon, MoreIcon, OverviewIcon, QueueIcon, SunIcon } from "./ui/icons";
+import { AlarmIcon, AuditIcon, AutoIcon, ConnectionIcon, ConsumerIcon, DeadIcon, MoonIcon, MoreIcon, OverviewIcon, QueueIcon, SunIcon } from "./ui/icons";
 import { Empty } from "./ui/state";
 import { Toasts } from "./ui/toast";
 
 const SECTIONS: { path: string; title: string; icon: ComponentType; key: string }[] = [
   { path: "", title: "Overview", icon: OverviewIcon, key: "o" },
   { path: "queues", title: "Queues", icon: QueueIcon, key: "q" },
+  { path: "dead-letters", title: "Dead letters", icon: DeadIcon, key: "d" },
   { path: "connections", title: "Connections", icon: ConnectionIcon, key: "c" },
   { path: "consumers", title: "Consumers", icon: ConsumerIcon, key: "u" },
+  { path: "audit", title: "Audit", icon: AuditIcon, key: "a" },
 ];
 
 const address = (path: string) => (path === "" ? to() : to(path));
@@ -76,6 +80,8 @@ function PageOf({ parts }: { parts: string[] }) {
   if (section === undefined) return <OverviewPage />;
   if (section === "queues" && name === undefined) return <QueuesPage />;
   if (section === "queues" && name !== undefined && rest.length <= 1) return <QueuePage key={name} name={name} tab={rest[0]} />;
+  if (section === "dead-letters" && name === undefined) return <DeadLettersPage />;
+  if (section === "audit" && name === undefined) return <AuditPage />;
   if (section === "connections" && name === undefined) return <ConnectionsPage />;
   if (section === "consumers" && name === undefined) return <ConsumersPage />;
   return (

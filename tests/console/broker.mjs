@@ -66,6 +66,15 @@ class Broker {
     return client;
   }
 
+  /** Messages whose time is over at once: persistent ones become dead letters. */
+  async makeDeadLetters(queue, number) {
+    for (let sent = 0; sent < number; sent += 1) await this.send(queue, { body: `late ${sent}`, ttl_ms: 1 });
+    await until("dead letters", async () => {
+      const { items } = await this.api("GET", "queues?filter=DLQ");
+      return items.some(({ messages }) => messages === number);
+    });
+  }
+
   /** Sends to these queues until it is told to stop. */
   keepBusy(queues) {
     let isBusy = true;

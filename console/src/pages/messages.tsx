@@ -9,6 +9,7 @@ import { Action } from "../ui/dialog";
 import { CloseIcon, MoveIcon, TrashIcon } from "../ui/icons";
 import { Badge, Empty } from "../ui/state";
 import { type Column, Table } from "../ui/table";
+import { Explain } from "./explain";
 import { Facts } from "./parts";
 import { usePoll } from "../live";
 
@@ -165,6 +166,7 @@ interface PanelProps {
 const NEVER_MS = 0x7fffffff;
 
 function MessagePanel({ queue, id, onClose, onMove, onRemove }: PanelProps) {
+  const [isExplained, setIsExplained] = useState(false);
   const { data: message, error } = usePoll<Message>(pathOf("queues", queue, "messages", id), NEVER_MS);
   return (
     <aside className="panel card" aria-label={`Message ${id}`}>
@@ -179,7 +181,11 @@ function MessagePanel({ queue, id, onClose, onMove, onRemove }: PanelProps) {
         error === undefined && <p className="note">Loading…</p>
       ) : (
         <>
+          {isExplained && <Explain queue={queue} message={id} />}
           <div className="actions">
+            <button type="button" className="button" aria-pressed={isExplained} onClick={() => setIsExplained(!isExplained)}>
+              Explain
+            </button>
             <button type="button" className="button" onClick={onMove}>
               <MoveIcon /> Move
             </button>

@@ -11,6 +11,7 @@ import { SendIcon, TrashIcon } from "../ui/icons";
 import { Badge, Empty, Failure, Loading } from "../ui/state";
 import { Consumers } from "./consumers";
 import { Messages } from "./messages";
+import { Explain } from "./explain";
 import { Facts } from "./parts";
 import { SendMessage } from "./send";
 
@@ -44,6 +45,7 @@ function rates(samples: Sample[], of: (queue: Queue) => number): (number | null)
 const TABS = [
   { tab: undefined, title: "Messages" },
   { tab: "consumers", title: "Consumers" },
+  { tab: "explain", title: "Explain" },
 ];
 
 export function QueuePage({ name, tab }: { name: string; tab: string | undefined }) {
@@ -112,11 +114,11 @@ export function QueuePage({ name, tab }: { name: string; tab: string | undefined
         {TABS.map((each) => (
           <Link key={each.title} href={each.tab === undefined ? to("queues", name) : to("queues", name, each.tab)} aria-current={each.tab === tab ? "page" : undefined}>
             {each.title}
-            <span className="tab-count">{compact(each.tab === "consumers" ? queue.consumers : queue.messages)}</span>
+            {each.tab !== "explain" && <span className="tab-count">{compact(each.tab === "consumers" ? queue.consumers : queue.messages)}</span>}
           </Link>
         ))}
       </nav>
-      {tab === "consumers" ? <Consumers of={queue.kind === "temporary queue" ? name : `queue://${queue.name}`} /> : <Messages key={version} queue={name} isEmpty={queue.messages === 0} onChanged={refresh} />}
+      {tab === "explain" ? <Explain queue={name} /> : tab === "consumers" ? <Consumers of={queue.kind === "temporary queue" ? name : `queue://${queue.name}`} /> : <Messages key={version} queue={name} isEmpty={queue.messages === 0} onChanged={refresh} />}
       {doing === "send" && <SendMessage to={name} onClose={done} />}
       {doing === "purge" && <Purge name={name} queue={queue} onClose={done} />}
       {doing === "delete" && <Delete name={name} queue={queue} onClose={() => setDoing(undefined)} />}

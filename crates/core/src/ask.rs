@@ -29,6 +29,7 @@ impl Partition {
             Question::Queues { name_part, only } => self.page_of_queues(name_part, only.as_ref(), ask),
             Question::Connections => self.page_of_connections(ask),
             Question::Consumers { of } => self.page_of_consumers(of.as_ref(), ask),
+            Question::Explain { queue, entry } => self.explain(queue, *entry, ask),
         };
         effects.push(Effect::Answer { connection, ticket, page: Box::new(page) });
         self.reply(connection, ticket, Ok(()), effects);

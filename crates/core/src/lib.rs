@@ -18,6 +18,7 @@ mod claims;
 mod clock;
 mod connection;
 mod delivery;
+mod explain;
 mod figures;
 mod intake;
 mod leader;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{ConnectionId, ConsumerKey, ConsumerMode, Destination};
+use crate::{ConnectionId, ConsumerKey, ConsumerMode, Destination, EntryTag};
 
 /// One page of one list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +90,13 @@ pub enum Question {
         /// Of which destination.
         of: Option<Destination>,
     },
+    /// Why a message of a queue is not delivered, consumer by consumer.
+    Explain {
+        /// The queue.
+        queue: Destination,
+        /// The message; the next one to be delivered without it.
+        entry: Option<EntryTag>,
+    },
 }
 
 /// The place of a row in the order, and a cursor.
@@ -112,6 +119,87 @@ pub enum Row {
     Connection(ConnectionRow),
     /// See [`Question::Consumers`].
     Consumer(ConsumerRow),
+    /// See [`Question::Explain`].
+    Verdict(VerdictRow),
+}
+
+/// A reason for or against a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerdictRow {
+    /// The consumer; without it the verdict is about the queue, or about the message.
+    pub consumer: Option<ConsumerKey>,
+    /// The consumer's name, as in [`ConsumerRow`].
+    pub name: Arc<str>,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+/// See [`VerdictRow`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The queue holds no message, or not this one.
+    NoMessage,
+    /// The message is ready, and waits for a consumer.
+    Ready,
+    /// A consumer has it.
+    Held {
+        /// The consumer.
+        by: Arc<str>,
+        /// An open transaction will settle it.
+        in_transaction: bool,
+    },
+    /// It failed, and waits until it is delivered again.
+    Resting {
+        /// For this long.
+        for_ms: u64,
+    },
+    /// A lease has it, or it is delayed.
+    Leased {
+        /// A client has reserved it; otherwise it is delayed.
+        is_reserved: bool,
+    },
+    /// It was settled, and leaves as soon as that is durable; or its body cannot be read.
+    Leaving,
+    /// The queue moves to another store, and delivers nothing until it is there.
+    Moving,
+    /// The body is read from the disk.
+    Reading,
+    /// The queue waits for more consumers before it begins (`consumers_before_dispatch`).
+    Gathering,
+    /// No consumer is attached, browsers not counted.
+    NoConsumer,
+    /// The queue holds as much as it may: producers wait, or are refused.
+    Full,
+    /// The consumer gets the message next, or soon: nothing is in its way.
+    Takes,
+    /// It only looks.
+    Browses,
+    /// It has as many messages as it may have unsettled.
+    NoCredit {
+        /// As many it has.
+        held: u64,
+    },
+    /// Its connection does not take what was sent to it.
+    OutboxFull {
+        /// Bytes that wait.
+        bytes: u64,
+    },
+    /// Another consumer has the queue for itself.
+    NotExclusive,
+    /// Its selector does not match.
+    Selector {
+        /// The selector.
+        selector: Arc<str>,
+        /// Properties of the conditions that fail, with their values; `None` where the message has none.
+        facts: Vec<(String, Option<String>)>,
+    },
+    /// Its selector is not judged, as the message is on the disk.
+    NotJudged,
+    /// The message's group belongs to another consumer.
+    Group {
+        /// The group.
+        group: Arc<str>,
+    },
 }
 
 /// A queue.
@@ -200,6 +288,12 @@ impl Row {
                 let ConsumerKey { connection, number, member } = row.consumer;
                 let detail = format!("{}-{number:08x}-{member:08x}", text_of(connection));
                 RowKey { rank: 0, name: row.destination.name.clone(), detail: detail.into() }
+            }
+            Row::Verdict(row) => {
+                let consumer = row.consumer.map_or_else(String::new, |key| {
+                    format!("{}-{:08x}-{:08x}", text_of(key.connection), key.number, key.member)
+                });
+                RowKey { rank: 0, name: consumer.into(), detail: format!("{:?}", row.verdict).into() }
             }
         }
     }

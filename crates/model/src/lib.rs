@@ -30,7 +30,10 @@ mod session;
 mod spill;
 mod user;
 
-pub use ask::{Ask, ConnectionRow, ConsumerRow, Order, Page, Question, QueueRow, Row, RowKey, SortBy};
+pub use ask::{
+    Ask, ConnectionRow, ConsumerRow, Order, Page, Question, QueueRow, Row, RowKey, SortBy, Verdict,
+    VerdictRow,
+};
 pub use bridge::{Figure, LinkFigures, LinkedPeer};
 pub use command::{
     Binding, Changes, Command, Compression, Durability, LeaseEnd, Sent, SettleCause, Settlement,

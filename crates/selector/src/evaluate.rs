@@ -22,6 +22,15 @@ impl Program {
     }
 }
 
+/// The truth of a part of a program.
+pub(crate) fn truth_of<P: Properties + ?Sized>(
+    program: &Program,
+    part: &Expression,
+    properties: &P,
+) -> Option<bool> {
+    Evaluation { properties, converts: program.converts, cells: Default::default() }.truth(part)
+}
+
 /// One evaluation of one program against one message.
 struct Evaluation<'p, P: ?Sized> {
     properties: &'p P,

@@ -14,6 +14,7 @@
 
 mod error;
 mod evaluate;
+mod explain;
 mod expression;
 mod fold;
 mod index;
@@ -26,6 +27,7 @@ mod value;
 mod xpath;
 
 pub use error::{Found, Reason, SelectorError};
+pub use explain::Fact;
 pub use index::SelectorIndex;
 
 pub use selector::Selector;

@@ -11,26 +11,32 @@ use data_encoding::BASE64;
 use postroad_model::{Login, LoginAnswer};
 use postroad_security::{Step, Visit};
 
+use super::audit::{Change, peer_text};
 use super::problem::Problem;
 use super::{Api, Caller, Peer};
 
 pub async fn admit(State(api): State<Api>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    match check(&api, &parts).await {
+    let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+    let peer = parts.extensions.get::<Peer>().copied();
+    let (user, response) = match check(&api, &parts).await {
         Ok(caller) => {
-            let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
-            let user = caller.user.as_deref().unwrap_or("-").to_owned();
-            let peer = parts.extensions.get::<Peer>().copied();
+            let user = caller.user.clone();
             parts.extensions.insert(caller);
-            let response = next.run(Request::from_parts(parts, body)).await;
-            if !is_safe(&method) {
-                let status = response.status().as_u16();
-                tracing::info!(%method, path, user, ?peer, status, "an operator's request");
-            }
-            response
+            (user, next.run(Request::from_parts(parts, body)).await)
         }
-        Err(problem) => problem.into_response(),
+        Err(problem) => (None, problem.into_response()),
+    };
+    if !is_safe(&method) {
+        let status = response.status().as_u16();
+        let name = user.as_deref().unwrap_or("-");
+        tracing::info!(%method, path, user = name, ?peer, status, "an operator's request");
+        let (user, peer) = (user.map(|user| user.to_string()), peer_text(peer));
+        let change =
+            Change { number: 0, at_ms: api.now_ms(), user, peer, method: method.to_string(), path, status };
+        api.0.changes.lock().await.add(change);
     }
+    response
 }
 
 async fn check(api: &Api, request: &Parts) -> Result<Caller, Problem> {

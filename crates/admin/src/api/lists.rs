@@ -146,7 +146,7 @@ impl From<ConsumerRow> for Consumer {
 }
 
 /// The core that serves it, and its number there.
-fn connection_text(connection: postroad_model::ConnectionId) -> String {
+pub fn connection_text(connection: postroad_model::ConnectionId) -> String {
     format!("{}-{}", connection.core(), connection.number())
 }
 
@@ -206,6 +206,7 @@ fn columns_of(question: &Question) -> &'static [(&'static str, SortBy)] {
             ("unwritten_bytes", SortBy::Bytes),
         ],
         Question::Consumers { .. } => &[("credit", SortBy::Credit), ("held", SortBy::Held)],
+        Question::Explain { .. } => &[],
     }
 }
 

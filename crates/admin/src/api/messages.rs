@@ -137,8 +137,18 @@ fn of_id(id: &str) -> String {
     format!("JMSMessageID = '{}'", id.replace('\'', "''"))
 }
 
-fn no_message(queue: &Destination, id: &str) -> Problem {
+pub fn no_message(queue: &Destination, id: &str) -> Problem {
     Problem::new(404, format!("{queue} has no message {id} that is ready"))
+}
+
+/// Where a message lies in its queue, by its JMSMessageID.
+pub async fn tag_of(
+    client: &LocalClient,
+    queue: Destination,
+    id: &str,
+) -> Result<Option<EntryTag>, ClientError> {
+    let page = page_of(client, queue, &of_id(id), Vec::new(), 1, 0).await?;
+    Ok(page.last.into_values().next())
 }
 
 pub async fn one(
@@ -303,7 +313,7 @@ pub async fn delete_queue(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn read_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+pub fn read_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| {
         let right = "see /api/v1/openapi.json for the fields";
         Problem::new(400, format!("the body is not the JSON object that is wanted: {error}; {right}"))

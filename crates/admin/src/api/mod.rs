@@ -4,7 +4,9 @@
 //! [`Peer`]. Everything is done by a client inside the process ([`postroad_node::Client`]), one for each request.
 
 mod access;
+mod audit;
 mod bridges;
+mod explain;
 mod jolokia;
 mod lists;
 mod messages;
@@ -12,6 +14,7 @@ mod openapi;
 mod overview;
 mod problem;
 mod process;
+mod redrive;
 mod shown;
 
 use std::future::Future;
@@ -92,6 +95,7 @@ struct Shared {
     sent: AtomicU64,
     logins: Semaphore,
     seen: Mutex<Seen>,
+    changes: Mutex<audit::Changes>,
 }
 
 /// The admin API and the console. Serve it for every path that nothing else answers. To be called on the runtime whose
@@ -105,6 +109,7 @@ pub fn router(options: ApiOptions) -> Router {
         sent: AtomicU64::new(0),
         logins: Semaphore::new(LOGINS_MAX),
         seen: Mutex::default(),
+        changes: Mutex::default(),
     };
     let api = Api(Arc::new(shared));
     tokio::spawn(overview::keep_history(Arc::downgrade(&api.0)));
@@ -121,6 +126,10 @@ pub fn router(options: ApiOptions) -> Router {
         .route("/api/v1/queues/{queue}/messages/{id}", message)
         .route("/api/v1/queues/{queue}/messages/{id}/move", post(messages::move_to))
         .route("/api/v1/queues/{queue}/purge", post(messages::purge))
+        .route("/api/v1/queues/{queue}/redrive", post(redrive::redrive))
+        .route("/api/v1/queues/{queue}/explain", get(explain::of_queue))
+        .route("/api/v1/queues/{queue}/messages/{id}/explain", get(explain::of_message))
+        .route("/api/v1/audit", get(audit::list))
         .route("/api/v1/connections", get(lists::connections))
         .route("/api/v1/consumers", get(lists::consumers))
         .route("/api/v1/bridges", get(bridges::list))

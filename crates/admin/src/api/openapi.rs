@@ -90,6 +90,32 @@ pub const OPERATIONS: &[Operation] = &[
         takes: None,
         gives: (200, Some("Purged")),
     },
+    Operation {
+        method: "post",
+        path: "/api/v1/queues/{queue}/redrive",
+        summary: "Send dead letters back to the queues that they came from",
+        query: &[],
+        takes: Some("Redrive"),
+        gives: (200, Some("Redriven")),
+    },
+    read(
+        "/api/v1/queues/{queue}/explain",
+        "Why the next message of a queue is not delivered, consumer by consumer",
+        &[],
+        "Explained",
+    ),
+    read(
+        "/api/v1/queues/{queue}/messages/{id}/explain",
+        "Why this message is not delivered, consumer by consumer",
+        &[],
+        "Explained",
+    ),
+    read(
+        "/api/v1/audit",
+        "The last changes that operators made, the newest first",
+        &["limit", "cursor"],
+        "Changes",
+    ),
     read("/api/v1/connections", "Connections of clients", PAGE, "Connections"),
     read(
         "/api/v1/consumers",
@@ -230,7 +256,7 @@ fn schemas() -> Value {
         "Message": object(
             "id:string? destination:string? persistent:boolean priority:integer timestamp_ms:integer? \
              expires_at_ms:integer? correlation_id:string? reply_to:string? type:string? group_id:string? \
-             failed_deliveries:integer bytes:integer dead_letter_cause:string? properties:object body:object? \
+             failed_deliveries:integer bytes:integer dead_letter_cause:string? origin:string? properties:object body:object? \
              unreadable:string",
         ),
         "ToSend": object(
@@ -240,6 +266,16 @@ fn schemas() -> Value {
         "Sent": object("id:string"),
         "Move": object("to:string"),
         "Moved": object("moved:string to:string"),
+        "Redrive": object("to:string origin:string selector:string max:integer"),
+        "Redriven": object("moved:integer stayed:integer"),
+        "Explained": object(
+            "queue:string message:string? summary:string remedy:string? queue_verdicts:array \
+             consumer_verdicts:array",
+        ),
+        "Change": object(
+            "number:integer at_ms:integer user:string? peer:string method:string path:string status:integer",
+        ),
+        "Changes": list_of("Change"),
         "Purged": object("removed:integer"),
         "Queues": list_of("Queue"),
         "Connections": list_of("Connection"),

@@ -29,6 +29,8 @@ pub struct Shown {
     failed_deliveries: u32,
     bytes: u64,
     dead_letter_cause: Option<String>,
+    /// Where a dead letter was.
+    origin: Option<String>,
     properties: BTreeMap<String, serde_json::Value>,
     body: Option<ShownBody>,
     /// Why the rest is missing, if the message cannot be read.
@@ -74,6 +76,7 @@ impl Shown {
             failed_deliveries: delivery.failed_deliveries,
             bytes: message.size(),
             dead_letter_cause: None,
+            origin: None,
             properties: BTreeMap::new(),
             body: None,
             unreadable: None,
@@ -93,6 +96,7 @@ impl Shown {
         self.reply_to = headers.reply_to.as_ref().map(ToString::to_string);
         self.message_type = text(&headers.message_type);
         self.dead_letter_cause = text(&headers.dead_letter_cause);
+        self.origin = headers.original_destination.as_ref().map(ToString::to_string);
         self.properties = portable.properties.iter().map(|(name, value)| named(name, value)).collect();
         // The body of a large message stays in the log.
         if message.chunks().is_none() {

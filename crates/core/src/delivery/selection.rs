@@ -38,6 +38,11 @@ impl Selection {
         Selection { selector, views: BTreeMap::new() }
     }
 
+    /// What it selects by.
+    pub fn selector(&self) -> Option<&Selector> {
+        self.selector.as_ref()
+    }
+
     /// Whether the message matches.
     pub fn wants(&self, properties: &dyn Properties) -> bool {
         self.selector.as_ref().is_none_or(|selector| selector.matches(properties))

@@ -29,6 +29,11 @@ impl Rests {
     pub fn next_ms(&self) -> Option<u64> {
         self.due.first().map(|(at_ms, ..)| *at_ms)
     }
+
+    /// When this entry becomes ready, if it rests.
+    pub fn due_of(&self, id: QueueId, tag: EntryTag) -> Option<u64> {
+        self.due.iter().find(|(_, of, entry)| (*of, *entry) == (id, tag)).map(|(at_ms, ..)| *at_ms)
+    }
 }
 
 impl Partition {

@@ -1,0 +1,123 @@
+//! The last changes that operators made: who, when, from where, and with which result.
+//!
+//! Bounded, and gone with the process; the log of the broker has the same lines.
+
+use std::collections::VecDeque;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use serde::{Deserialize, Serialize};
+
+use super::lists::query;
+use super::problem::Problem;
+use super::{Api, Peer};
+
+/// Changes that are kept.
+const CHANGES_MAX: usize = 1000;
+
+/// A path is kept to this length.
+const PATH_BYTES_MAX: usize = 512;
+
+/// A change, or an attempt at one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// Rises by one with each.
+    pub number: u64,
+    pub at_ms: u64,
+    pub user: Option<String>,
+    /// The address of the client, or `control socket`.
+    pub peer: String,
+    pub method: String,
+    pub path: String,
+    /// The HTTP status of the answer.
+    pub status: u16,
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct Changes {
+    last: u64,
+    all: VecDeque<Change>,
+}
+
+impl Changes {
+    pub fn add(&mut self, change: Change) {
+        self.last += 1;
+        if CHANGES_MAX <= self.all.len() {
+            self.all.pop_front();
+        }
+        let end = change.path.floor_char_boundary(PATH_BYTES_MAX);
+        let path = change.path[..end].to_owned();
+        self.all.push_back(Change { number: self.last, path, ..change });
+    }
+
+    /// The newest first, before this number.
+    fn before(&self, number: u64, rows: usize) -> Vec<Change> {
+        self.all.iter().rev().filter(|change| change.number < number).take(rows).cloned().collect()
+    }
+}
+
+pub fn peer_text(peer: Option<Peer>) -> String {
+    match peer {
+        Some(Peer::Network(address)) => address.to_string(),
+        Some(Peer::ControlSocket) => "control socket".to_owned(),
+        None => "-".to_owned(),
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Which {
+    limit: Option<usize>,
+    /// The `number` of the last change of the page before.
+    cursor: Option<u64>,
+}
+
+#[derive(Serialize)]
+pub struct Page {
+    items: Vec<Change>,
+    next: Option<String>,
+    total: u64,
+}
+
+pub async fn list(
+    State(api): State<Api>,
+    which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<Page>, Problem> {
+    let Which { limit, cursor } = query(which)?;
+    let rows = limit.unwrap_or(100);
+    if !(1..=500).contains(&rows) {
+        return Err(Problem::new(400, format!("limit is {rows}; 1 to 500 is right")));
+    }
+    let changes = api.0.changes.lock().await;
+    let items = changes.before(cursor.unwrap_or(u64::MAX), rows);
+    let last = items.last().map(|change| change.number);
+    let next = last.filter(|last| !changes.before(*last, 1).is_empty()).map(|last| last.to_string());
+    Ok(Json(Page { items, next, total: changes.all.len() as u64 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_come_first_and_the_oldest_go() {
+        let mut changes = Changes::default();
+        for _ in 0..CHANGES_MAX + 5 {
+            changes.add(Change {
+                number: 0,
+                at_ms: 1,
+                user: None,
+                peer: "-".to_owned(),
+                method: "POST".to_owned(),
+                path: "ä".repeat(PATH_BYTES_MAX),
+                status: 200,
+            });
+        }
+        let numbers =
+            |before| changes.before(before, 2).iter().map(|change| change.number).collect::<Vec<_>>();
+        assert_eq!(numbers(u64::MAX), [1005, 1004]);
+        assert_eq!(numbers(7), [6]);
+        assert_eq!(changes.all[0].path.len(), PATH_BYTES_MAX);
+    }
+}
