@@ -106,27 +106,25 @@ function joined(before: Sample[], { history, now }: Overview): Sample[] {
   return [...all, now].slice(-SAMPLES_MAX);
 }
 
-/** Figures of the whole broker; all that show them share one poll. */
-export function useLive(): Live {
-  return useSyncExternalStore(
-    (watcher) => {
-      watchers.add(watcher);
-      if (timer === undefined) {
-        timer = window.setInterval(() => void sample(), EVERY_MS);
-        document.addEventListener("visibilitychange", sample);
-        void sample();
-      }
-      return () => {
-        watchers.delete(watcher);
-        if (watchers.size > 0) return;
-        window.clearInterval(timer);
-        timer = undefined;
-        document.removeEventListener("visibilitychange", sample);
-      };
-    },
-    () => live,
-  );
+/** Outside of the hook: React subscribes again whenever it is given another function. */
+function watch(watcher: () => void) {
+  watchers.add(watcher);
+  if (timer === undefined) {
+    timer = window.setInterval(() => void sample(), EVERY_MS);
+    document.addEventListener("visibilitychange", sample);
+    void sample();
+  }
+  return () => {
+    watchers.delete(watcher);
+    if (watchers.size > 0) return;
+    window.clearInterval(timer);
+    timer = undefined;
+    document.removeEventListener("visibilitychange", sample);
+  };
 }
+
+/** Figures of the whole broker; all that show them share one poll. */
+export const useLive = (): Live => useSyncExternalStore(watch, () => live);
 
 // --- long lists ---------------------------------------------------------------------------------------------
 

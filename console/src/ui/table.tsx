@@ -60,9 +60,10 @@ export function Table<T>({ label, columns, pages, rowKey, sort, onSort, empty, r
       window.removeEventListener("resize", measure);
     };
   });
+  // With each drawing: a page is not asked for while others are being refreshed.
   useEffect(() => {
     if (hasMore && range[1] >= rows.length) more();
-  }, [hasMore, more, range, rows.length]);
+  });
 
   const walk = (event: KeyboardEvent) => {
     const steps: { [key: string]: number } = { ArrowDown: 1, ArrowUp: -1 };

@@ -1,6 +1,7 @@
 //! Who may use the API: users with their passwords; without users, only processes of this machine.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
@@ -9,7 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
 use postroad_model::{Login, LoginAnswer};
-use postroad_security::{Step, Visit};
+use postroad_security::{Door, Step, Visit};
 
 use super::audit::{Change, peer_text};
 use super::problem::Problem;
@@ -47,9 +48,9 @@ async fn check(api: &Api, request: &Parts) -> Result<Caller, Problem> {
     };
     check_origin(&request.headers, &request.method)?;
     let door = api.0.options.door.borrow().clone();
-    let visit = Visit::new(door, None);
+    let visit = Visit::new(door.clone(), None);
     match visit.has_users() {
-        true => login(api, visit, &request.headers).await,
+        true => login(api, (door, visit), &request.headers).await,
         false => check_local(address, &request.headers).map(|()| Caller::default()),
     }
 }
@@ -89,8 +90,17 @@ fn check_local(address: IpAddr, headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-async fn login(api: &Api, mut visit: Visit, headers: &HeaderMap) -> Result<Caller, Problem> {
+async fn login(
+    api: &Api,
+    (door, mut visit): (Arc<Door>, Visit),
+    headers: &HeaderMap,
+) -> Result<Caller, Problem> {
     let wrong = || Problem::new(401, "a user and its password are needed (basic authentication)".to_owned());
+    let credentials = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let credentials = credentials.ok_or_else(wrong)?;
+    if let Some(user) = api.0.known.lock().await.user(credentials, &door) {
+        return Ok(Caller { user: Some(user) });
+    }
     let (user, password) = basic(headers).ok_or_else(wrong)?;
     let said = Login::Password { user: Some(user.into()), password: Some(password.into()) };
     let answer = match visit.step(said) {
@@ -103,7 +113,10 @@ async fn login(api: &Api, mut visit: Visit, headers: &HeaderMap) -> Result<Calle
         }
     };
     match answer {
-        LoginAnswer::Welcome { user: Some(user), .. } => Ok(Caller { user: Some(user) }),
+        LoginAnswer::Welcome { user: Some(user), .. } => {
+            api.0.known.lock().await.add(credentials, user.clone(), door);
+            Ok(Caller { user: Some(user) })
+        }
         _ => Err(wrong()),
     }
 }

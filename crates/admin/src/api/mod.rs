@@ -8,6 +8,7 @@ mod audit;
 mod bridges;
 mod explain;
 mod jolokia;
+mod known;
 mod lists;
 mod messages;
 mod openapi;
@@ -94,6 +95,7 @@ struct Shared {
     /// Messages that were sent by the API.
     sent: AtomicU64,
     logins: Semaphore,
+    known: Mutex<known::Known>,
     seen: Mutex<Seen>,
     changes: Mutex<audit::Changes>,
 }
@@ -108,6 +110,7 @@ pub fn router(options: ApiOptions) -> Router {
         begun_ms,
         sent: AtomicU64::new(0),
         logins: Semaphore::new(LOGINS_MAX),
+        known: Mutex::default(),
         seen: Mutex::default(),
         changes: Mutex::default(),
     };

@@ -32,6 +32,8 @@ pub enum Ctl {
     Cluster(ClusterArguments),
     /// Print the messages of a queue without removing them.
     Browse(BrowseArguments),
+    /// Say why a message of a queue is not delivered, and which change would deliver it.
+    Explain(ExplainArguments),
     /// Remove one message of a queue, by its JMSMessageID.
     Remove(MessageArguments),
     /// Move one message of a queue to another queue or topic.
@@ -116,6 +118,23 @@ pub struct MessageArguments {
     /// Data directory of a running broker.
     #[arg(long, value_name = "DIR", default_value = "data")]
     data: PathBuf,
+}
+
+/// Which queue, or message.
+#[derive(Debug, Args)]
+pub struct ExplainArguments {
+    /// The queue: queue://NAME or NAME.
+    #[arg(value_name = "QUEUE")]
+    queue: String,
+    /// The JMSMessageID of a message [default: the next one to be delivered].
+    #[arg(value_name = "ID")]
+    id: Option<String>,
+    /// The data directory of a broker that runs.
+    #[arg(long, value_name = "DIR", default_value = "data")]
+    data: PathBuf,
+    /// Print the answer as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Which message, and where to.
@@ -223,6 +242,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
             let path = format!("/api/v1/queues/{}/messages", encoded(queue));
             print(list, MESSAGES, &path, &[("selector", selector.as_deref())], from.clone())
         }
+        Ctl::Explain(arguments) => explain(arguments),
         Ctl::Remove(message) => {
             request(&message.data, Method::Delete, &message.path(), None)?;
             eprintln!("removed {} from {}", message.id, message.queue);
@@ -241,6 +261,32 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+fn explain(arguments: &ExplainArguments) -> anyhow::Result<()> {
+    let ExplainArguments { queue, id, data, json } = arguments;
+    let path = match id {
+        Some(id) => format!("/api/v1/queues/{}/messages/{}/explain", encoded(queue), encoded(id)),
+        None => format!("/api/v1/queues/{}/explain", encoded(queue)),
+    };
+    let answer = request(data, Method::Get, &path, None)?;
+    let mut out = std::io::stdout().lock();
+    if *json {
+        writeln!(out, "{answer}")?;
+        return Ok(());
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    writeln!(out, "{}", text(&answer["summary"]))?;
+    if let Some(remedy) = answer["remedy"].as_str() {
+        writeln!(out, "Smallest change: {remedy}")?;
+    }
+    for verdict in answer["queue_verdicts"].as_array().into_iter().flatten() {
+        writeln!(out, "  {}", text(&verdict["text"]))?;
+    }
+    for verdict in answer["consumer_verdicts"].as_array().into_iter().flatten() {
+        writeln!(out, "  {}: {}", text(&verdict["consumer"]), text(&verdict["text"]))?;
+    }
+    Ok(())
 }
 
 impl MessageArguments {
