@@ -175,7 +175,7 @@ fn lists_are_ordered_by_figures_and_the_overview_counts_all() {
         overview = get(&broker, "/api/v1/overview?history=true");
     }
     assert_eq!(overview["now"]["enqueued_total"], json!(6), "{overview}");
-    // What topics retain counts too.
+    // Messages that topics retain count too.
     assert!(6 <= overview["now"]["messages"].as_u64().unwrap(), "{overview}");
     let columns = overview["history"]["columns"].as_array().unwrap().len();
     let rows = overview["history"]["rows"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! Why a message is not delivered: what holds it, and the verdict on each consumer of its queue.
+//! Why a message is not delivered: its holder, and the verdict on each consumer of its queue.
 //!
 //! Only looks: nothing is read from the disk, and no selector's place in the queue moves.
 
@@ -40,7 +40,7 @@ impl Partition {
         Page::first(of_queue.chain(of_consumers).map(Row::Verdict), ask)
     }
 
-    /// What keeps the whole queue from delivering.
+    /// Causes that keep the whole queue from delivering.
     fn about_queue(&self, queue: &Queue) -> Vec<Verdict> {
         let consumes = |key: &ConsumerKey| {
             let consumer = self.leader.delivery.consumers.get(key);

@@ -179,7 +179,7 @@ pub enum Verdict {
         /// As many it has.
         held: u64,
     },
-    /// Its connection does not take what was sent to it.
+    /// Its connection does not take the bytes that were sent to it.
     OutboxFull {
         /// Bytes that wait.
         bytes: u64,

@@ -38,7 +38,7 @@ impl Selection {
         Selection { selector, views: BTreeMap::new() }
     }
 
-    /// What it selects by.
+    /// Its selector.
     pub fn selector(&self) -> Option<&Selector> {
         self.selector.as_ref()
     }
