@@ -147,6 +147,12 @@ impl Claims {
         Some((name, connection))
     }
 
+    /// The request of this connection that waits for the name.
+    pub fn waiter(&self, name: &Arc<str>, connection: ConnectionId) -> Option<(ConnectionId, Ticket)> {
+        let waiting = self.by_name.get(name)?.waiting.as_ref()?;
+        (waiting.connection == connection).then_some((connection, waiting.ticket))
+    }
+
     /// When a name is free that nobody has freed until then.
     pub fn next_ms(&self) -> Option<u64> {
         self.ending.front().map(|(until_ms, ..)| *until_ms)

@@ -40,6 +40,8 @@ use crate::transaction::{Coordination, OpenBranches, OpenTransaction, VolatileCh
 pub struct Leader {
     /// Recovery has ended: decisions get into the log.
     pub is_live: bool,
+    /// Another node leads since this one has stopped: events are refused.
+    pub has_stopped: bool,
     /// Connections that have sent something.
     pub connections: HashMap<ConnectionId, Connection, FxBuildHasher>,
     /// Connections that have ended lately.
@@ -181,6 +183,7 @@ impl Leader {
     pub fn new(settings: &Settings) -> Leader {
         Leader {
             is_live: false,
+            has_stopped: false,
             connections: HashMap::default(),
             ended: Ended::default(),
             claims: Claims::default(),

@@ -34,6 +34,7 @@ mod schedule;
 mod settings;
 mod settling;
 mod state;
+mod stepping_down;
 mod transaction;
 
 pub use delivery::selection::PropertiesOf;

@@ -278,6 +278,9 @@ impl Partition {
 
     /// Takes in what is not durable by itself. Never called before recovery has ended.
     pub fn soft(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        if self.leader.has_stopped {
+            return self.refuse_event(event, effects);
+        }
         let Some(event) = self.leader.intake.waiting.behind_its_attach(event) else { return };
         let Some(event) = self.behind_its_sends(event) else { return };
         let first = effects.len();
@@ -403,7 +406,7 @@ impl Partition {
         self.leave_what_is_ahead();
     }
 
-    fn take_time(&mut self, now: Now) {
+    pub(crate) fn take_time(&mut self, now: Now) {
         self.now_ms = self.now_ms.max(now.ticks_ms);
         let (expiries, jobs) = (&self.state.expiries, &self.state.jobs);
         let begun = self.clock.advance(now, |era| expiries.is_free(era) && jobs.is_free(era));
@@ -413,9 +416,11 @@ impl Partition {
         }
     }
 
-    /// Ends recovery: settles what a crash left in doubt. Called once, after the last replayed command.
+    /// Begins to lead: settles transactions that a crash or a former leader left in doubt. Called after the last command that former
+    /// leaders have written, or that a restart has replayed.
     pub fn start(&mut self, effects: &mut Vec<Effect>) {
         self.leader.is_live = true;
+        self.leader.has_stopped = false;
         self.resume_moves();
         self.account_anew();
         self.count_prepared();

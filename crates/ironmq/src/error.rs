@@ -47,6 +47,8 @@ impl ApiError {
             | Refusal::QueueFull { .. }
             | Refusal::QuotaFull { .. }
             | Refusal::StoreFailed { .. }
+            | Refusal::NotLeader
+            | Refusal::OutcomeUnknown
             | Refusal::TooManyLeases { .. }
             | Refusal::TooManyWaiting { .. }
             | Refusal::OnTheMove(_) => 503,

@@ -168,6 +168,12 @@ pub enum Refusal {
         /// What the operating system said.
         reason: String,
     },
+    /// Another node leads the partition, or none does: the request had no effect.
+    #[error("this node no longer leads this part of the broker; nothing was done: connect again")]
+    NotLeader,
+    /// The node lost its leadership while the request was on its way to the log.
+    #[error("the leader changed before the request was confirmed; it may or may not have been carried out")]
+    OutcomeUnknown,
     /// The transaction holds more than one transaction may.
     #[error("the transaction is larger than {max_bytes} bytes")]
     TransactionTooLarge {

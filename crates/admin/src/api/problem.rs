@@ -63,7 +63,7 @@ fn status_of(refusal: &Refusal) -> u16 {
         Refusal::NotOwner(_) => 403,
         Refusal::NoSuchDestination(_) | Refusal::NoSuchSubscription { .. } => 404,
         Refusal::QueueFull { .. } | Refusal::QuotaFull { .. } | Refusal::StoreFull { .. } => 507,
-        Refusal::StoreFailed { .. } => 503,
+        Refusal::StoreFailed { .. } | Refusal::NotLeader | Refusal::OutcomeUnknown => 503,
         _ => 409,
     }
 }

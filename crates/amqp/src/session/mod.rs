@@ -31,7 +31,7 @@ use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
     ConnectionId, ConsumerKey, Deadline, Delivery, Event, Liveness, Login, LoginAnswer, LookupMap, Now,
-    Parting, Protocol, Replies, Session, ToSession,
+    Parting, Protocol, Refusal, Replies, Session, ToSession,
 };
 
 use crate::codec::{
@@ -337,6 +337,14 @@ impl Session for AmqpSession {
         match message {
             // The runtime gives it to `body`, in its turn.
             ToSession::Chunk { .. } => Ok(()),
+            // A rejected delivery would be final for the application; one without an outcome is sent again.
+            ToSession::Reply {
+                result: Err(refusal @ (Refusal::NotLeader | Refusal::OutcomeUnknown)),
+                ..
+            } => {
+                let fault = Fault::connection("amqp:connection:forced", refusal.to_string());
+                Err(self.fail(fault, &mut turn))
+            }
             ToSession::Reply { ticket, result } => self.replied(ticket, result, &mut turn),
             ToSession::Deliver(delivery) => {
                 self.deliver(delivery, &mut turn);

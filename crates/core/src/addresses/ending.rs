@@ -24,6 +24,11 @@ pub struct Endings {
 }
 
 impl Endings {
+    /// Whether entries of queues that are gone are not released yet.
+    pub fn is_ending(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
     /// When the next step is due.
     pub fn next_ms(&self, now_ms: u64) -> Option<u64> {
         (!self.gone.is_empty() || !self.over.is_empty()).then_some(now_ms + 1)

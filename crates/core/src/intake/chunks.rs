@@ -77,6 +77,23 @@ impl Uploads {
         self.next_look_ms.filter(|_| !self.lent.is_empty())
     }
 
+    /// Takes the pieces that are not proposed yet; a piece of another partition is known by its upload.
+    pub fn take_waiting(&mut self) -> Vec<(ConnectionId, Ticket)> {
+        let waiting = self.waiting.drain(..).map(|piece| match piece.connection.is_internal() {
+            true => (piece.connection, Ticket(piece.upload)),
+            false => (piece.connection, piece.ticket),
+        });
+        waiting.collect()
+    }
+
+    /// Releases all pieces of unfinished uploads, and those that are lent.
+    pub fn release_all(&mut self, effects: &mut Vec<Effect>) {
+        let open =
+            std::mem::take(&mut self.open).into_values().flat_map(|upload| upload.pieces.into_values());
+        effects.extend(open.map(|(position, bytes)| Effect::Release { position, ordinal: 0, bytes }));
+        self.lent.drain(..).for_each(|lent| release(&lent.chunks, effects));
+    }
+
     /// Bodies on their way in whose messages go to this address.
     pub fn sent_to(&self, address: &Destination) -> u64 {
         self.open.values().filter(|upload| upload.to.contains(address)).count() as u64

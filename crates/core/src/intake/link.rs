@@ -113,6 +113,12 @@ impl Link {
 }
 
 impl Links {
+    /// Clients that wait to know of their links.
+    pub fn waiters(&self) -> Vec<(ConnectionId, Ticket)> {
+        let asked = self.by_name.values().filter_map(|link| link.asked.as_ref());
+        asked.map(|asked| (asked.connection(), asked.ticket)).collect()
+    }
+
     /// The longest-lost link goes; `false` if somebody has each of them.
     fn forget_lost(&mut self) -> bool {
         let Some((_, name)) = self.ends.first().cloned() else { return false };

@@ -19,6 +19,7 @@ use crate::intake::limit::HeldBy;
 use crate::intake::parked::Parked;
 use crate::intake::publish::Admitted;
 use crate::log::completion::Completion;
+use crate::stepping_down::waiter_of;
 
 /// Consumers and drains that wait for sends at once, far more than look behind their sends while the log writes one group; who comes
 /// then does not wait.
@@ -99,6 +100,18 @@ impl Waiting {
     fn take_for_sends(&mut self, proposals: u64) -> Vec<Event> {
         let due = self.for_sends.partition_point(|(needed, _)| *needed <= proposals);
         self.for_sends.drain(..due).flat_map(|(_, waiting)| waiting).collect()
+    }
+
+    /// Takes all that waits, but for echoes.
+    pub fn take_all(&mut self) -> Vec<Event> {
+        let lines = std::mem::take(&mut self.for_queues).into_values();
+        let lines = lines.chain(std::mem::take(&mut self.for_subscriptions).into_values());
+        lines.chain(self.for_sends.drain(..).map(|(_, waiting)| waiting)).flatten().collect()
+    }
+
+    /// Takes the echoes that wait.
+    pub fn take_echoes(&mut self) -> Vec<(ConnectionId, Ticket)> {
+        self.echoes.drain(..).map(|(_, connection, ticket)| (connection, ticket)).collect()
     }
 
     /// The oldest echo that is due, now that so many proposals have come back.
@@ -325,19 +338,8 @@ impl Partition {
             match event {
                 // Its consumer was never attached: there is nothing to undo.
                 Event::Detach { .. } => self.soft(event, effects),
-                event => self.answer(waiter(&event), Err(refusal.clone()), effects),
+                event => self.answer(waiter_of(&event), Err(refusal.clone()), effects),
             }
         }
-    }
-}
-
-/// Who waits for an event to be carried out.
-fn waiter(event: &Event) -> Option<(ConnectionId, Ticket)> {
-    match event {
-        Event::Attach(Attach { consumer, ticket, .. }) => Some((consumer.connection, *ticket)),
-        Event::Unsubscribe { connection, ticket, .. } | Event::Delete { connection, ticket, .. } => {
-            Some((*connection, *ticket))
-        }
-        _ => None,
     }
 }

@@ -79,6 +79,18 @@ pub struct Leasing {
     freed: Vec<QueueId>,
 }
 
+impl Leasing {
+    /// Nothing waits; numbers go on.
+    pub fn successor(&self) -> Leasing {
+        Leasing { given: self.given, reserves: self.reserves.successor(), ..Leasing::default() }
+    }
+
+    /// Posts that wait for others.
+    pub fn waiters(&self) -> Vec<(postroad_model::ConnectionId, postroad_model::Ticket)> {
+        self.posts.waiters().collect()
+    }
+}
+
 impl Leases {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {

@@ -30,6 +30,20 @@ pub struct Posting {
     expecting: Vec<(Expecting, u64)>,
 }
 
+impl Posting {
+    /// The request.
+    pub fn waiter(&self) -> (ConnectionId, Ticket) {
+        (self.connection, self.ticket)
+    }
+}
+
+impl Posts {
+    /// Posts that wait for others.
+    pub(super) fn waiters(&self) -> impl Iterator<Item = (ConnectionId, Ticket)> {
+        self.parked.iter().map(|post| (post.connection, post.ticket))
+    }
+}
+
 /// Posts of messages that are to be taken in once.
 #[derive(Default)]
 pub(super) struct Posts {

@@ -54,7 +54,26 @@ pub struct Reserves {
     last_number: u32,
 }
 
+impl Reserving {
+    /// The ticket of the request.
+    pub fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+}
+
+impl Answering {
+    /// The request.
+    pub fn waiter(&self) -> (ConnectionId, Ticket) {
+        (self.connection, self.ticket)
+    }
+}
+
 impl Reserves {
+    /// Nothing waits; numbers go on.
+    pub fn successor(&self) -> Reserves {
+        Reserves { last_number: self.last_number, ..Reserves::default() }
+    }
+
     /// When the next one has waited long enough.
     pub fn next_ms(&self) -> Option<u64> {
         self.waits.first().map(|(until_ms, _)| *until_ms)

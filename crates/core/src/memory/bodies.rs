@@ -513,6 +513,12 @@ impl Bodies {
         }
     }
 
+    /// Every volatile message, in the order in which they came.
+    pub fn volatile(&self) -> impl Iterator<Item = (MessageKey, &Message)> {
+        let stored = self.shelf.iter().filter(|stored| matches!(stored.key, MessageKey::Volatile(_)));
+        stored.map(|stored| (stored.key, &stored.message))
+    }
+
     /// Every durable message, in no particular order.
     pub fn durable(&self) -> impl Iterator<Item = (MessageKey, &Message, u64)> {
         self.shelf

@@ -102,6 +102,11 @@ impl Leaving {
 const STEP: u64 = 1 << 63;
 
 impl Moves {
+    /// Nothing is under way; numbers go on.
+    pub fn successor(&self) -> Moves {
+        Moves { next: self.next, ..Moves::default() }
+    }
+
     /// When there is something to do, in ms since 1970.
     pub fn next_ms(&self) -> Option<u64> {
         self.leaving.values().filter_map(|leaving| leaving.next_ms).min()

@@ -9,7 +9,7 @@ use postroad_model::{
     Ticket, Urgency,
 };
 
-use super::{Firing, Job, Shelf, digest, key_of};
+use super::{Firing, Job, Jobs, Shelf, digest, key_of};
 use crate::Partition;
 use crate::log::completion::Completion;
 
@@ -83,6 +83,18 @@ impl Search {
             self.found.dedup();
             self.found.truncate(self.most());
         }
+    }
+}
+
+impl Jobs {
+    /// Clients that wait for the end of jobs.
+    pub fn waiters(&self) -> Vec<(ConnectionId, Ticket)> {
+        let searches = self.searches.active.iter().chain(&self.searches.waiting);
+        let waiter = |search: &Search| match search.purpose {
+            Purpose::End { connection, ticket } => Some((connection, ticket)),
+            Purpose::Show { .. } => None,
+        };
+        searches.filter_map(waiter).collect()
     }
 }
 

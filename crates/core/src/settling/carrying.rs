@@ -69,6 +69,16 @@ impl Carrying {
         self.waiting.iter().map(|waiting| waiting.not_before_ms).filter(|at_ms| 0 < *at_ms).min()
     }
 
+    /// Requests that wait for moves.
+    pub fn waiters(&self) -> Vec<(ConnectionId, Ticket)> {
+        self.waiting.iter().filter_map(|one| one.answer).collect()
+    }
+
+    /// Nothing waits; numbers go on.
+    pub fn successor(&self) -> Carrying {
+        Carrying { waiting: VecDeque::new(), last_upload: self.last_upload }
+    }
+
     /// For each other partition, asks for what the first move to it may have on its way; the place of a move whose bodies are all there.
     fn ask(&mut self, now_ms: u64, partitions: u16, effects: &mut Vec<Effect>) -> Option<usize> {
         let mut busy = BTreeSet::new();

@@ -66,6 +66,20 @@ impl Redrives {
         steps.map(|redrive| redrive.next_ms).chain(self.next_look_ms).min()
     }
 
+    /// Operators that wait for the end of a redrive.
+    pub fn waiters(&self) -> Vec<(ConnectionId, Ticket)> {
+        let waiter = |redrive: &UnderWay| match redrive.by {
+            By::Operator(connection, ticket) => Some((connection, ticket)),
+            By::Policy { .. } => None,
+        };
+        self.under_way.values().filter_map(waiter).collect()
+    }
+
+    /// Nothing is under way; numbers go on.
+    pub fn successor(&self) -> Redrives {
+        Redrives { next: self.next, ..Redrives::default() }
+    }
+
     /// A body came from the disk, or cannot be read.
     pub fn fetched(&mut self, key: MessageKey) {
         for redrive in self.under_way.values_mut() {

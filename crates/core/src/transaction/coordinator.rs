@@ -49,6 +49,11 @@ impl Coordination {
         let (answers, shares) = (Vec::new(), Vec::new());
         Coordination { participants, awaiting, refused: None, refusal: None, purpose, answers, shares }
     }
+
+    /// Takes the requests that its end would answer.
+    pub(crate) fn take_answers(&mut self) -> Vec<(ConnectionId, Ticket)> {
+        std::mem::take(&mut self.answers)
+    }
 }
 
 /// Connections that have closed, with the transactions that this partition still coordinates for them, and the echo that waits for
@@ -64,6 +69,12 @@ impl Coordinated {
         if !transactions.is_empty() {
             self.closed.insert(connection, (transactions, None));
         }
+    }
+
+    /// Echoes that wait.
+    pub fn waiters(&self) -> Vec<(ConnectionId, Ticket)> {
+        let closed = self.closed.iter();
+        closed.filter_map(|(connection, (_, echo))| Some((*connection, (*echo)?))).collect()
     }
 
     /// Whether an echo of the connection has to wait: then it is kept.

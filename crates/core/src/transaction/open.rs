@@ -72,6 +72,14 @@ impl OpenTransaction {
         self.asked = Some(asked);
     }
 
+    /// The transaction that a coordinator wants it to be prepared for.
+    pub(crate) fn asked_to_prepare(&self) -> Option<TransactionId> {
+        match self.asked {
+            Some(Asked::Prepare(_, id)) => Some(id),
+            _ => None,
+        }
+    }
+
     /// Whether it can be open for too long: nobody has asked for its end, and it has not ended so already.
     pub(super) fn ages(&self) -> bool {
         !self.sealed && self.asked.is_none() && !self.has_timed_out()

@@ -349,6 +349,43 @@ impl Bench {
         self.start();
     }
 
+    /// Another node leads from now on; says what was said to those that wait.
+    pub fn stop(&mut self) -> String {
+        for id in 0..self.partitions.len() {
+            let mut effects = Vec::new();
+            self.partitions[id].stop(&mut effects).expect("nothing is spilled");
+            self.carry_out(PartitionId(id as u16), effects);
+        }
+        self.settle_down();
+        self.run("")
+    }
+
+    /// What was held back gets into the log up to here, written by the former leader; the rest never does.
+    pub fn keep_late(&mut self, count: usize) {
+        let late = self.late.take().unwrap_or_default();
+        for (id, command) in late.into_iter().take(count) {
+            self.apply(id, command);
+        }
+    }
+
+    /// This node leads again.
+    pub fn lead(&mut self) -> String {
+        self.start();
+        self.run("")
+    }
+
+    /// A replica that has applied the same records, and has never led.
+    pub fn replica(&self, id: u16) -> Partition {
+        let mut replica = partition(&self.settings, id);
+        let mut position = Position::FIRST;
+        for record in &self.log[usize::from(id)] {
+            let command = decode_record(record).expect("a sound script");
+            replica.apply(position, command, &mut Vec::new());
+            position = position.next();
+        }
+        replica
+    }
+
     fn start(&mut self) {
         self.find_places();
         for id in 0..self.partitions.len() {

@@ -32,7 +32,7 @@ use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
     ConnectionId, ConsumerKey, Deadline, Delivery, Event, LinkedPeer, Liveness, Login, LoginAnswer, Now,
-    Parting, Protocol, RareHeaders, Replies, Session, Ticket, ToSession,
+    Parting, Protocol, RareHeaders, Refusal, Replies, Session, Ticket, ToSession,
 };
 
 use crate::codec::{
@@ -312,6 +312,13 @@ impl Session for OpenWireSession {
     ) -> Result<(), Parting> {
         let mut turn = Turn { events, output, now };
         match message {
+            // An error would be final for the application; without an answer a failover client sends again.
+            ToSession::Reply {
+                result: Err(refusal @ (Refusal::NotLeader | Refusal::OutcomeUnknown)),
+                ..
+            } => {
+                return Err(Parting::Fault(refusal.to_string()));
+            }
             ToSession::Reply { ticket, result } if self.network.has_asked(ticket) => {
                 self.reply_to_forwarder(ticket, result, &mut turn)?;
             }

@@ -1,0 +1,309 @@
+//! The end of leadership: each client that waits is answered, and the leader's half of the partition is dropped.
+//!
+//! | request | answer |
+//! |---|---|
+//! | its command was not proposed | [`Refusal::NotLeader`]: it had no effect |
+//! | its command is on the way to the log | [`Refusal::OutcomeUnknown`]: another leader may commit it |
+//! | it comes later, until the next start | [`Refusal::NotLeader`] |
+//!
+//! The client of an unknown outcome finds out by sending again: duplicate detection knows a message that got into the log. A coordinator
+//! that is deposed sends no decision. A participant that could not prepare says so, as only the coordinator's own log decides.
+//!
+//! Entries in consumers' hands return to their queues, as after a restart: the state is read anew from its own snapshot. That takes as long as
+//! reading a snapshot does, and takes no disk, except for pages that were spilled.
+
+use postroad_model::{
+    ConnectionId, Effect, Event, LeaseEvent, LinkEvent, MessageKey, Now, PartitionId, Peer, Piece, Refusal,
+    Ticket,
+};
+
+use crate::Partition;
+use crate::intake::chunks;
+use crate::leader::Leader;
+use crate::log::completion::Completion;
+use crate::log::snapshot::SnapshotError;
+
+/// A request that has no answer yet.
+type Waiter = (ConnectionId, Ticket);
+
+impl Partition {
+    /// This node does not lead the partition any more. Commands are applied from then on as a replica does. [`Partition::start`] makes it
+    /// lead again: to be called once all commands of former leaders are applied.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]: spilled pages could not be read. All requests are answered, but the partition must be read anew from its log.
+    pub fn stop(&mut self, effects: &mut Vec<Effect>) -> Result<(), SnapshotError> {
+        if !self.leader.is_live {
+            return Ok(());
+        }
+        self.answer_unknown(effects);
+        self.answer_not_done(effects);
+        self.release_volatile_bodies(effects);
+        let mut connections: Vec<ConnectionId> = self.leader.connections.keys().copied().collect();
+        connections.retain(|connection| !connection.is_internal());
+        connections.sort_unstable();
+        effects.extend(connections.into_iter().map(|connection| Effect::Evict { connection }));
+        self.leader = self.leader.successor(&self.settings);
+        self.finish_endings(effects);
+        self.return_to_log()
+    }
+
+    /// Answers the requests whose commands are on the way to the log.
+    fn answer_unknown(&mut self, effects: &mut Vec<Effect>) {
+        let mut waiting: Vec<Waiter> = Vec::new();
+        for completion in std::mem::take(&mut self.leader.log.pending) {
+            match completion {
+                // The coordinator has not decided, and decides against it now, whatever becomes of the record.
+                Completion::Prepared { id, .. } => {
+                    let result = Err(Refusal::NotLeader);
+                    self.tell(id.coordinator, Peer::Prepared { id, result }, effects);
+                }
+                // It was to be proposed behind a barrier.
+                Completion::Resent(publish) => {
+                    self.refuse_not_led((publish.connection, publish.ticket), effects);
+                }
+                completion => waiting.extend(completion.waiter()),
+            }
+        }
+        let transactions = &mut self.leader.transactions;
+        waiting.extend(transactions.coordinating.values_mut().flat_map(|known| known.take_answers()));
+        waiting.extend(self.leader.settling.redrives.waiters());
+        for waiter in waiting {
+            self.refuse(waiter, Refusal::OutcomeUnknown, effects);
+        }
+    }
+
+    /// Answers the requests that have not led to a command.
+    fn answer_not_done(&mut self, effects: &mut Vec<Effect>) {
+        let intake = &mut self.leader.intake;
+        let parked = intake.parked.take_out(|_| true);
+        let mut waiting: Vec<Waiter> =
+            parked.into_iter().map(|parked| (parked.publish.connection, parked.publish.ticket)).collect();
+        waiting.extend(intake.waiting.take_all().iter().filter_map(waiter_of));
+        waiting.extend(intake.waiting.take_echoes());
+        waiting.extend(intake.uploads.take_waiting());
+        waiting.extend(intake.links.waiters());
+        waiting.extend(self.claimants());
+        waiting.extend(self.leader.ended.coordinated.waiters());
+        waiting.extend(self.leader.settling.carrying.waiters());
+        waiting.extend(self.leader.leasing.waiters());
+        waiting.extend(self.state.jobs.waiters());
+        let consumers = &self.leader.delivery.consumers;
+        let reserves = consumers
+            .iter()
+            .filter_map(|(key, consumer)| Some((key.connection, consumer.reserving.as_ref()?.ticket())));
+        let mut reserves: Vec<Waiter> = reserves.collect();
+        reserves.sort_unstable();
+        waiting.extend(reserves);
+        for waiter in waiting {
+            self.refuse_not_led(waiter, effects);
+        }
+        let open = self.leader.transactions.open.values();
+        let mut asked: Vec<_> = open.filter_map(|open| open.asked_to_prepare()).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        for id in asked {
+            self.tell(id.coordinator, Peer::Prepared { id, result: Err(Refusal::NotLeader) }, effects);
+        }
+    }
+
+    /// Requests that wait for exclusive names.
+    fn claimants(&self) -> Vec<Waiter> {
+        let connections = self.leader.connections.iter();
+        let names = connections.flat_map(|(id, connection)| connection.claims.iter().map(|name| (*id, name)));
+        let mut waiting: Vec<Waiter> =
+            names.filter_map(|(id, name)| self.leader.claims.waiter(name, id)).collect();
+        waiting.sort_unstable();
+        waiting
+    }
+
+    fn refuse_not_led(&self, waiter: Waiter, effects: &mut Vec<Effect>) {
+        self.refuse(waiter, Refusal::NotLeader, effects);
+    }
+
+    /// Refuses a request of a client, or a piece of a large body that another partition sends. Its own requests end with the leader.
+    fn refuse(&self, (connection, ticket): Waiter, refusal: Refusal, effects: &mut Vec<Effect>) {
+        match connection.partition() {
+            Some(to) if to != self.settings.id => {
+                let (upload, result) = (ticket.0, Err(refusal));
+                self.tell(to, Peer::PieceTaken { upload, result }, effects);
+            }
+            Some(_) => {}
+            None => self.reply(connection, ticket, Err(refusal), effects),
+        }
+    }
+
+    /// Records that only volatile messages and uploads refer to are needed no more.
+    fn release_volatile_bodies(&mut self, effects: &mut Vec<Effect>) {
+        for (_, message) in self.state.bodies.volatile() {
+            message.chunks().into_iter().for_each(|chunks| chunks::release(chunks, effects));
+        }
+        self.leader.intake.uploads.release_all(effects);
+    }
+
+    /// Entries of deleted queues are released at once: no snapshot knows them.
+    fn finish_endings(&mut self, effects: &mut Vec<Effect>) {
+        while self.state.endings.is_ending() {
+            self.let_go_some(effects);
+        }
+    }
+
+    /// The state as the log has it: without volatile messages and queues, and with no entry in anybody's hands.
+    fn return_to_log(&mut self) -> Result<(), SnapshotError> {
+        let snapshot = self.snapshot_pieces();
+        let mut pieces = snapshot.pieces().iter().map(Piece::bytes);
+        let mut state = Partition::restore_pieces(self.settings.clone(), &mut pieces)?.state;
+        // Bodies of prepared messages stay in memory: which subscriptions take them may depend on them.
+        for key in self.prepared_keys() {
+            if let Some(message) = self.state.bodies.resident(key) {
+                state.bodies.restore(key, message.clone());
+                state.bodies.pin(key);
+            }
+        }
+        let now = Now { ticks_ms: self.now_ms, wall_ms: self.clock.wall_ms() };
+        self.state = state;
+        self.clock = crate::clock::Clock::default();
+        self.take_time(now);
+        Ok(())
+    }
+
+    fn prepared_keys(&self) -> Vec<MessageKey> {
+        let sends = self.state.prepared.values().flat_map(|prepared| &prepared.sends);
+        let mut keys: Vec<MessageKey> = sends.map(|(key, _)| *key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// An event for a leader comes to a replica.
+    pub(crate) fn refuse_event(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Tick { now } => self.take_time(now),
+            Event::Space { ample } => self.leader.log.space_ample = ample,
+            Event::Peer { from, peer } => self.refuse_peer(from, peer, effects),
+            event => waiter_of(&event).into_iter().for_each(|waiter| self.refuse_not_led(waiter, effects)),
+        }
+    }
+
+    /// A coordinator hears that nothing was prepared. Where a decision is needed, the next start asks for it.
+    fn refuse_peer(&mut self, from: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
+        match peer {
+            Peer::Prepare { id, .. } => {
+                self.tell(from, Peer::Prepared { id, result: Err(Refusal::NotLeader) }, effects);
+            }
+            Peer::Discard { id, .. } => self.tell(from, Peer::Done { id }, effects),
+            Peer::Decided { id, commit: false } if !self.state.prepared.contains_key(&id) => {
+                self.tell(from, Peer::Done { id }, effects);
+            }
+            Peer::Piece { piece, .. } => {
+                let (upload, result) = (piece.upload, Err(Refusal::NotLeader));
+                self.tell(from, Peer::PieceTaken { upload, result }, effects);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Leader {
+    /// A leader that has nothing yet. Numbers go on, as some may be known elsewhere.
+    fn successor(&self, settings: &crate::Settings) -> Leader {
+        let mut next = Leader::new(settings);
+        next.has_stopped = true;
+        next.log.space_ample = self.log.space_ample;
+        next.transactions.next_transaction = self.transactions.next_transaction;
+        next.volatile.next_queue = self.volatile.next_queue;
+        next.volatile.next_message = self.volatile.next_message;
+        next.leasing = self.leasing.successor();
+        next.moves = self.moves.successor();
+        next.settling.redrives = self.settling.redrives.successor();
+        next.settling.carrying = self.settling.carrying.successor();
+        next
+    }
+}
+
+impl Completion {
+    /// The request that its end answers.
+    fn waiter(&self) -> Option<Waiter> {
+        match self {
+            Completion::Reply { connection, ticket }
+            | Completion::Sent { connection, ticket, .. }
+            | Completion::Leaves { connection, ticket, .. } => Some((*connection, *ticket)),
+            Completion::Piece { connection, upload, ticket, .. } => {
+                Some((*connection, if connection.is_internal() { Ticket(*upload) } else { *ticket }))
+            }
+            Completion::Settled { answer, .. }
+            | Completion::Transacted { answer, .. }
+            | Completion::Unsubscribed { answer, .. } => *answer,
+            Completion::Deleted { answer, .. } => Some(*answer),
+            Completion::Leased(answering) => Some(answering.waiter()),
+            Completion::Handled(handling) => Some((handling.connection, handling.ticket)),
+            Completion::Posted(posting) => Some(posting.waiter()),
+            Completion::Resent(publish) => Some((publish.connection, publish.ticket)),
+            // Those that wait for these are known elsewhere.
+            Completion::Bound { .. }
+            | Completion::Declared { .. }
+            | Completion::Counted { .. }
+            | Completion::Prepared { .. }
+            | Completion::Decided { .. }
+            | Completion::Promised { .. }
+            | Completion::Withdrawn { .. }
+            | Completion::Ended { .. }
+            | Completion::Subscribed { .. }
+            | Completion::Fired { .. }
+            | Completion::Shelved { .. }
+            | Completion::Unshelved { .. }
+            | Completion::Expecting { .. }
+            | Completion::CameRound { .. }
+            | Completion::LeftFor { .. }
+            | Completion::Nothing => None,
+        }
+    }
+}
+
+/// The request that an event is, if its client waits for an answer.
+pub fn waiter_of(event: &Event) -> Option<Waiter> {
+    match event {
+        Event::Publish(publish) => Some((publish.connection, publish.ticket)),
+        Event::Attach(attach) | Event::Follow(attach) => Some((attach.consumer.connection, attach.ticket)),
+        Event::Detach { consumer, ticket, .. } => Some((consumer.connection, (*ticket)?)),
+        Event::Settle(settle) => Some((settle.consumer.connection, settle.ticket?)),
+        Event::Commit { transaction, ticket, .. } | Event::EndBranch { transaction, ticket, .. } => {
+            Some((transaction.connection, *ticket))
+        }
+        Event::Rollback { transaction, ticket } => Some((transaction.connection, (*ticket)?)),
+        Event::Chunk { connection, ticket, .. }
+        | Event::PrepareBranch { connection, ticket, .. }
+        | Event::DecideBranch { connection, ticket, .. }
+        | Event::ForgetBranch { connection, ticket, .. }
+        | Event::ListBranches { connection, ticket }
+        | Event::Redrive { connection, ticket, .. }
+        | Event::Move { connection, ticket, .. }
+        | Event::ListMoves { connection, ticket }
+        | Event::Ask { connection, ticket, .. }
+        | Event::Declare { connection, ticket, .. }
+        | Event::Unsubscribe { connection, ticket, .. }
+        | Event::Delete { connection, ticket, .. }
+        | Event::Claim { connection, ticket, .. }
+        | Event::Disclaim { connection, ticket, .. }
+        | Event::EndJobs { connection, ticket, .. }
+        | Event::BrowseJobs { connection, ticket, .. }
+        | Event::Echo { connection, ticket } => Some((*connection, *ticket)),
+        Event::Lease(event) => waiter_of_lease(event),
+        Event::Link(LinkEvent::Resume(resume)) => Some((resume.connection(), resume.ticket)),
+        _ => None,
+    }
+}
+
+fn waiter_of_lease(event: &LeaseEvent) -> Option<Waiter> {
+    match event {
+        LeaseEvent::Cancel { .. } => None,
+        LeaseEvent::Post(post) => Some((post.connection, post.ticket)),
+        LeaseEvent::Reserve(reserve) => Some((reserve.connection, reserve.ticket)),
+        LeaseEvent::Handle(handle) => Some((handle.connection, handle.ticket)),
+        LeaseEvent::Configure { connection, ticket, .. }
+        | LeaseEvent::Describe { connection, ticket, .. }
+        | LeaseEvent::List { connection, ticket, .. }
+        | LeaseEvent::Configured { connection, ticket, .. }
+        | LeaseEvent::Clear { connection, ticket, .. } => Some((*connection, *ticket)),
+    }
+}
