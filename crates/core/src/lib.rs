@@ -41,6 +41,7 @@ pub use delivery::selection::PropertiesOf;
 pub use figures::{QueueCounts, QueueFigures};
 pub use intake::account::Account;
 pub use intake::audit::OriginOf;
+pub use intake::blocked::BlockedOn;
 pub use intake::routes::ChangeHeaders;
 pub use log::ahead::UnwrittenPages;
 pub use log::kin::kin_of_record;

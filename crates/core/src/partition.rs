@@ -13,8 +13,8 @@ use crate::clock::Clock;
 use crate::delivery::selection::{self, PropertiesOf};
 use crate::figures::QueueCounts;
 use crate::intake::audit::OriginOf;
+use crate::intake::blocked::BlockedOn;
 use crate::intake::chunks;
-use crate::intake::limit::HeldBy;
 use crate::intake::routes::ChangeHeaders;
 use crate::leader::Leader;
 use crate::log::completion::Completion;
@@ -268,7 +268,7 @@ impl Partition {
                 // What waited for memory may go through the log now.
                 self.unpark(effects);
             }
-            self.unpark_held_by(HeldBy::Log, effects);
+            self.unpark_held_by(BlockedOn::Log, effects);
             self.resume_behind_sends(effects);
         }
         self.dispatch_freed(effects);
@@ -615,7 +615,7 @@ impl Partition {
             MessageKey::Durable { position, ordinal } => {
                 effects.push(Effect::Release { position, ordinal, bytes });
             }
-            MessageKey::Volatile(_) => self.unpark_held_by(HeldBy::Memory, effects),
+            MessageKey::Volatile(_) => self.unpark_held_by(BlockedOn::Memory, effects),
         }
     }
 

@@ -10,7 +10,7 @@ use postroad_routing::Feed;
 
 use crate::Partition;
 use crate::delivery::selection;
-use crate::intake::limit::HeldBy;
+use crate::intake::blocked::BlockedOn;
 use crate::log::completion::Completion;
 
 /// Selectors that one binding remembers: beyond it the queue takes everything, and its consumers choose.
@@ -140,7 +140,7 @@ impl Partition {
         }
         self.state.addresses.unbind(topic, id);
         // It may have been this queue that held up sends to the topic.
-        self.unpark_held_by(HeldBy::Queue(id), effects);
+        self.unpark_held_by(BlockedOn::Queue(id), effects);
     }
 
     /// After a start: queues that the log knows are bound as the operator's rules want it now.

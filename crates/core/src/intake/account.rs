@@ -12,7 +12,7 @@ use postroad_model::{Destination, DestinationKind, QueueId, Refusal, Sent};
 use postroad_routing::{Limit, Policies};
 
 use crate::Partition;
-use crate::intake::limit::HeldBy;
+use crate::intake::blocked::BlockedOn;
 use crate::queue::{Load, Queue};
 
 /// Which account of a partition.
@@ -153,8 +153,9 @@ impl Partition {
     /// The accounts that have a limit here, each with the number of addresses that wait for room in it.
     pub fn accounts(&self) -> impl Iterator<Item = (&Account, u64)> {
         let numbered = (0..).map(AccountNumber).zip(&self.leader.intake.accounts.all);
-        numbered
-            .map(|(number, account)| (account, self.leader.intake.lines.waiting_for(HeldBy::Account(number))))
+        numbered.map(|(number, account)| {
+            (account, self.leader.intake.lines.waiting_for(BlockedOn::Account(number)))
+        })
     }
 
     pub(crate) fn owners_of(&self, address: &Destination) -> Owners {

@@ -27,27 +27,9 @@ use postroad_routing::{AtLimit, Limit};
 
 use crate::Partition;
 use crate::intake::account::{AccountNumber, Owners};
+use crate::intake::blocked::BlockedOn;
 use crate::intake::parked::{Ahead, Parked};
 use crate::queue::{EntryState, Queue};
-
-/// What the first send to an address waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum HeldBy {
-    /// Room in this queue.
-    Queue(QueueId),
-    /// Room among all that a tenant, or the broker, holds.
-    Account(AccountNumber),
-    /// Memory for what this queue may have there.
-    Share(QueueId),
-    /// What the same connection sent before, to several addresses.
-    Own(ConnectionId),
-    /// What was on its way to the log, or a queue that is.
-    Log,
-    /// Memory.
-    Memory,
-    /// The disk.
-    Disk,
-}
 
 /// Messages that leave by limits in one step, in one record for each queue: a millisecond of work.
 const TRIM_MAX: usize = 256;
@@ -132,7 +114,7 @@ impl Partition {
     }
 
     /// Of these queues those at whose limit the send waits.
-    fn full_queues<'p>(
+    pub(super) fn full_queues<'p>(
         &'p self,
         sent: &Sent,
         receivers: &'p [QueueId],
@@ -145,28 +127,15 @@ impl Partition {
     }
 
     /// What the first send to this address waits for, if one waits.
-    pub(crate) fn what_holds(&self, to: &Destination) -> Option<HeldBy> {
+    pub(crate) fn what_holds(&self, to: &Destination) -> Option<BlockedOn> {
         let parked = self.leader.intake.parked.first(to)?;
         let first = &parked.publish;
         let admitted = self.admit(&first.sent);
         let receivers = self.receivers_if_needed(first, &admitted);
-        if admitted.is_err() {
-            return Some(HeldBy::Disk);
-        }
-        if self.leader.intake.parked.ahead_of_first(parked).own {
-            return Some(HeldBy::Own(first.connection));
-        }
-        if let Some(queue) = self.full_queues(&first.sent, &receivers, false).next() {
-            return Some(HeldBy::Queue(queue.id));
-        }
-        if let Some(account) = self.full_accounts(&first.sent, &receivers, false).first() {
-            return Some(HeldBy::Account(*account));
-        }
-        if self.follows_the_log(first, &admitted) || self.awaits_queue(&first.sent, &admitted) {
-            return Some(HeldBy::Log);
-        }
-        let share = receivers.iter().find(|queue| !self.share_has_room_for(**queue, &first.sent));
-        Some(share.map_or(HeldBy::Memory, |queue| HeldBy::Share(*queue)))
+        let ahead = self.leader.intake.parked.ahead_of_first(parked);
+        let blocked_on = self.blocked_on(first, &admitted, &receivers, ahead);
+        // Without a reason it goes on with the next that looks at it.
+        Some(blocked_on.unwrap_or(if admitted.is_err() { BlockedOn::Disk } else { BlockedOn::Memory }))
     }
 
     /// Remembers what the first send to this address waits for, if one waits.
@@ -336,12 +305,12 @@ impl Partition {
         let mut accounts: Vec<AccountNumber> = expecting.unborn.iter().flatten().flatten().copied().collect();
         for id in &expecting.queues {
             accounts.extend(self.state.queues.get(id).into_iter().flat_map(|queue| queue.owners).flatten());
-            self.unpark_held_by(HeldBy::Queue(*id), effects);
+            self.unpark_held_by(BlockedOn::Queue(*id), effects);
         }
         accounts.sort_unstable();
         accounts.dedup();
         for account in accounts {
-            self.unpark_held_by(HeldBy::Account(account), effects);
+            self.unpark_held_by(BlockedOn::Account(account), effects);
         }
     }
 

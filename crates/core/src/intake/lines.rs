@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, VecDeque};
 
 use postroad_model::Destination;
 
-use crate::intake::limit::HeldBy;
+use crate::intake::blocked::BlockedOn;
 
 /// See the head of this file.
 #[derive(Default)]
 pub struct WaitingLines {
-    lines: BTreeMap<HeldBy, VecDeque<Destination>>,
+    lines: BTreeMap<BlockedOn, VecDeque<Destination>>,
     /// What each address waits for; an entry in a line that says otherwise is of the past.
-    by_address: BTreeMap<Destination, HeldBy>,
+    by_address: BTreeMap<Destination, BlockedOn>,
     /// How many addresses wait for what.
-    counts: BTreeMap<HeldBy, u64>,
+    counts: BTreeMap<BlockedOn, u64>,
 }
 
 impl WaitingLines {
@@ -25,11 +25,11 @@ impl WaitingLines {
     }
 
     /// How many addresses wait for this.
-    pub fn waiting_for(&self, held_by: HeldBy) -> u64 {
+    pub fn waiting_for(&self, held_by: BlockedOn) -> u64 {
         self.counts.get(&held_by).copied().unwrap_or_default()
     }
 
-    fn count_one_less(&mut self, held_by: HeldBy) {
+    fn count_one_less(&mut self, held_by: BlockedOn) {
         if let Some(count) = self.counts.get_mut(&held_by) {
             *count -= 1;
             if *count == 0 {
@@ -44,7 +44,7 @@ impl WaitingLines {
     }
 
     /// The address waits for this from now on, behind others or, if it has waited longest, ahead of them.
-    pub fn put(&mut self, to: Destination, held_by: HeldBy, is_first: bool) {
+    pub fn put(&mut self, to: Destination, held_by: BlockedOn, is_first: bool) {
         let before = self.by_address.insert(to.clone(), held_by);
         if before == Some(held_by) {
             return;
@@ -56,7 +56,7 @@ impl WaitingLines {
     }
 
     /// The address that has waited for this longest.
-    pub fn take_first(&mut self, held_by: HeldBy) -> Option<Destination> {
+    pub fn take_first(&mut self, held_by: BlockedOn) -> Option<Destination> {
         let line = self.lines.get_mut(&held_by)?;
         while let Some(to) = line.pop_front() {
             if self.by_address.get(&to) == Some(&held_by) {

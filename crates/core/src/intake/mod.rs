@@ -5,6 +5,7 @@
 pub mod account;
 pub mod arrivals;
 pub mod audit;
+pub mod blocked;
 pub mod chunks;
 pub mod limit;
 pub mod lines;

@@ -83,6 +83,11 @@ impl ParkedSends {
         }
     }
 
+    /// How many wait at this address.
+    pub fn count_at(&self, to: &Destination) -> usize {
+        self.lines.get(to).map_or(0, VecDeque::len)
+    }
+
     /// The one that has waited longest at this address.
     pub fn first(&self, to: &Destination) -> Option<&Parked> {
         self.lines.get(to)?.front()

@@ -9,7 +9,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::intake::limit::HeldBy;
+use crate::intake::blocked::BlockedOn;
 use crate::intake::parked::{Ahead, Parked};
 use crate::log::completion::Completion;
 use crate::memory::bodies::is_part;
@@ -108,24 +108,14 @@ impl Partition {
         receivers: &[QueueId],
         ahead: Ahead,
     ) -> Option<Option<u64>> {
-        let sent = &publish.sent;
-        let for_room = || self.wait_for_room(sent, receivers, ahead);
-        match admitted {
-            Err(Refusal::StoreFull { .. }) => {
-                let waits = |to: &Destination| self.settings.policies.of(to).limit.waits_for_disk;
-                sent.targets().any(waits).then_some(None)
+        let blocked_on = self.blocked_on(publish, admitted, receivers, ahead)?;
+        match (admitted, blocked_on) {
+            (Ok(Admitted::Durable | Admitted::Volatile), _) => {
+                Some(self.wait_for_room(&publish.sent, receivers, ahead).flatten())
             }
-            // What is ahead may wait for memory, if nothing durable was bound when it came.
-            Ok(Admitted::Durable) => for_room().or(ahead.own.then_some(None)),
-            Ok(Admitted::Volatile) => {
-                let waits = ahead.here
-                    || ahead.own
-                    || self.follows_the_log(publish, admitted)
-                    || !self.has_memory_for(sent, receivers);
-                for_room().or(waits.then_some(None))
-            }
-            Ok(Admitted::NeedsQueue) => (ahead.here || ahead.own).then_some(None),
-            Err(_) => None,
+            // It waits at the head of its line, and for that queue alone: see `park_until_declared`.
+            (Ok(Admitted::NeedsQueue), BlockedOn::Log) => None,
+            _ => Some(None),
         }
     }
 
@@ -216,11 +206,16 @@ impl Partition {
     /// Whether there is memory for a message: in all, and in each queue of its address that takes it. So one slow
     /// subscriber holds up its own topic and nobody else.
     fn has_memory_for(&self, sent: &Sent, receivers: &[QueueId]) -> bool {
-        fits(
-            self.state.bodies.volatile_bytes.saturating_sub(self.leader.retained.body_bytes()),
-            sent,
-            self.settings.volatile_bytes_max,
-        ) && receivers.iter().all(|queue| self.share_has_room_for(*queue, sent))
+        self.lacks_memory_for(sent, receivers).is_none()
+    }
+
+    /// The memory that a message lacks: that of a queue, or all that there is for messages.
+    pub(super) fn lacks_memory_for(&self, sent: &Sent, receivers: &[QueueId]) -> Option<BlockedOn> {
+        let full = receivers.iter().find(|queue| !self.share_has_room_for(**queue, sent));
+        let held_bytes = self.state.bodies.volatile_bytes.saturating_sub(self.leader.retained.body_bytes());
+        full.map(|queue| BlockedOn::Share(*queue)).or_else(|| {
+            (!fits(held_bytes, sent, self.settings.volatile_bytes_max)).then_some(BlockedOn::Memory)
+        })
     }
 
     /// Whether the queue may have this message in memory too.
@@ -294,7 +289,7 @@ impl Partition {
         let mut moved = BTreeSet::new();
         for to in self.leader.intake.parked.addresses() {
             while let Some((publish, admitted, receivers)) = self.next_parked(&to) {
-                moved.insert(HeldBy::Own(publish.connection));
+                moved.insert(BlockedOn::Own(publish.connection));
                 self.take_in(publish, admitted, &receivers, effects);
             }
             self.note_what_holds(&to);
@@ -303,28 +298,33 @@ impl Partition {
     }
 
     /// As `unpark`, where it was this that held sends up: others need not be asked.
-    pub(crate) fn unpark_held_by(&mut self, held_by: HeldBy, effects: &mut Vec<Effect>) {
+    pub(crate) fn unpark_held_by(&mut self, held_by: BlockedOn, effects: &mut Vec<Effect>) {
         if !self.leader.intake.lines.is_empty() {
             self.unpark_held_by_all(BTreeSet::from([held_by]), effects);
         }
     }
 
-    fn unpark_held_by_all(&mut self, mut moved: BTreeSet<HeldBy>, effects: &mut Vec<Effect>) {
+    fn unpark_held_by_all(&mut self, mut moved: BTreeSet<BlockedOn>, effects: &mut Vec<Effect>) {
         while let Some(held_by) = moved.pop_first().filter(|_| !self.leader.intake.lines.is_empty()) {
             self.unpark_line(held_by, &mut moved, effects);
         }
     }
 
     /// What goes on out of this line moves what waits behind it in others.
-    fn unpark_line(&mut self, held_by: HeldBy, moved: &mut BTreeSet<HeldBy>, effects: &mut Vec<Effect>) {
+    fn unpark_line(
+        &mut self,
+        held_by: BlockedOn,
+        moved: &mut BTreeSet<BlockedOn>,
+        effects: &mut Vec<Effect>,
+    ) {
         let mut stay = Vec::new();
         while let Some(to) = self.leader.intake.lines.take_first(held_by) {
             if let Some((publish, admitted, receivers)) = self.next_parked(&to) {
-                moved.insert(HeldBy::Own(publish.connection));
+                moved.insert(BlockedOn::Own(publish.connection));
                 self.take_in(publish, admitted, &receivers, effects);
                 // Its next one, which may wait for nothing any more, has its turn behind those of the others.
                 if let Some(next) = self.leader.intake.parked.first(&to) {
-                    let own = HeldBy::Own(next.publish.connection);
+                    let own = BlockedOn::Own(next.publish.connection);
                     moved.insert(own);
                     self.leader.intake.lines.put(to, own, false);
                 }
@@ -332,7 +332,7 @@ impl Partition {
             }
             match (self.what_holds(&to), held_by) {
                 // Each waits for something of its own.
-                (Some(still), HeldBy::Own(_) | HeldBy::Log) if still == held_by => stay.push(to),
+                (Some(still), BlockedOn::Own(_) | BlockedOn::Log) if still == held_by => stay.push(to),
                 // There is no room for what has waited longest: what came later waits behind it.
                 (Some(still), _) if still == held_by => {
                     return self.leader.intake.lines.put(to, held_by, true);

@@ -15,7 +15,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::intake::limit::HeldBy;
+use crate::intake::blocked::BlockedOn;
 use crate::intake::parked::Parked;
 use crate::intake::publish::Admitted;
 use crate::log::completion::Completion;
@@ -177,7 +177,7 @@ impl Partition {
         }
         let to = publish.sent.to.clone();
         self.leader.intake.parked.push_first(publish);
-        self.leader.intake.lines.put(to, HeldBy::Log, false);
+        self.leader.intake.lines.put(to, BlockedOn::Log, false);
     }
 
     /// Whether the send waits for queues that are on their way into the log.

@@ -11,7 +11,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::figures::QueueCounts;
 use crate::intake::account::Owners;
-use crate::intake::limit::HeldBy;
+use crate::intake::blocked::BlockedOn;
 use crate::log::completion::Completion;
 use crate::queue::{Entry, EntryState};
 
@@ -365,13 +365,13 @@ impl Partition {
         *own += 1;
         self.let_message_go(&entry, effects);
         if makes_room {
-            self.unpark_held_by(HeldBy::Queue(queue), effects);
+            self.unpark_held_by(BlockedOn::Queue(queue), effects);
         }
         if volatile_bytes > 0 {
-            self.unpark_held_by(HeldBy::Share(queue), effects);
+            self.unpark_held_by(BlockedOn::Share(queue), effects);
         }
         for owner in owners.into_iter().flatten() {
-            self.unpark_held_by(HeldBy::Account(owner), effects);
+            self.unpark_held_by(BlockedOn::Account(owner), effects);
         }
     }
 
