@@ -21,6 +21,7 @@ mod prose;
 mod registries;
 mod seeds;
 mod sizes;
+mod types;
 mod words;
 
 use std::path::Path;
@@ -36,6 +37,7 @@ type Rule = (&'static str, fn(&Repository) -> Vec<Fault>);
 const RULES: &[Rule] = &[
     ("headers", headers::check),
     ("sizes", sizes::check),
+    ("types", types::check),
     ("banned calls", banned::check),
     ("random seeds", seeds::check),
     ("crate edges", edges::check),
@@ -70,7 +72,8 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
 /// When the repository cannot be read, or the list not be written.
 pub fn shrink(root: &Path) -> anyhow::Result<()> {
     let repository = Repository::read(root)?;
-    let rules: Vec<_> = plain::counts(&repository).into_iter().chain(prose::counts(&repository)).collect();
+    let prose = plain::counts(&repository).into_iter().chain(prose::counts(&repository));
+    let rules: Vec<_> = prose.chain(types::counts(&repository)).collect();
     let list = ratchet::shrunk(repository.text(ratchet::LIST).unwrap_or_default(), &rules);
     std::fs::write(root.join(ratchet::LIST), list).with_context(|| format!("cannot write {}", ratchet::LIST))
 }
