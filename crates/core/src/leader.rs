@@ -164,8 +164,6 @@ pub struct Volatile {
     pub next_message: u64,
     /// Subscriptions that end with the last of their readers, by name.
     pub subscriptions: LookupMap<Arc<str>, QueueId>,
-    /// How many subscriptions take nothing that their own client sends.
-    pub skipping_subscriptions: u64,
     /// Queues that no topic feeds yet, as the log could not take that.
     pub unbound: BTreeSet<Destination>,
 }

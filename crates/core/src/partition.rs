@@ -531,6 +531,7 @@ impl Partition {
         if !queue.id.is_volatile() {
             self.state.addresses.lasting.insert(queue.id);
         }
+        self.state.addresses.listed.insert(&queue);
         self.state.queues.insert(queue.id, queue);
     }
 

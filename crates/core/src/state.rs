@@ -44,6 +44,8 @@ pub struct State {
     pub leases: Leases,
     /// Durable subscriptions by name.
     pub subscriptions: LookupMap<Arc<str>, QueueId>,
+    /// How many subscriptions take nothing that their own client sends.
+    pub skipping_subscriptions: u64,
     /// Duplicate detection: the last messages of each producer.
     pub audit: Audit,
     /// Scheduled messages.
@@ -73,6 +75,7 @@ impl State {
             expiries: Expiries::default(),
             leases: Leases::default(),
             subscriptions: LookupMap::default(),
+            skipping_subscriptions: 0,
             audit: Audit::default(),
             jobs: Jobs::new(jobs_per_page(settings), settings.resident_bytes_max),
             scheduled_bodies: BTreeMap::new(),

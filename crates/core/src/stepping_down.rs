@@ -9,7 +9,7 @@
 //! The client of an unknown outcome finds out by sending again: duplicate detection knows a message that got into the log. A coordinator
 //! that is deposed sends no decision. A participant that could not prepare says so, as only the coordinator's own log decides.
 //!
-//! Entries in consumers' hands return to their queues, as after a restart: the state is read anew from its own snapshot. That takes as long as
+//! Entries in consumers' hands return to their queues, as after a restart: the state is read again from its own snapshot. That takes as long as
 //! reading a snapshot does, and takes no disk, except for pages that were spilled.
 
 use postroad_model::{
@@ -31,7 +31,7 @@ impl Partition {
     /// lead again: to be called once all commands of former leaders are applied.
     ///
     /// # Errors
-    /// [`SnapshotError`]: spilled pages could not be read. All requests are answered, but the partition must be read anew from its log.
+    /// [`SnapshotError`]: spilled pages could not be read. All requests are answered, but the partition must be read again from its log.
     pub fn stop(&mut self, effects: &mut Vec<Effect>) -> Result<(), SnapshotError> {
         if !self.leader.is_live {
             return Ok(());
@@ -148,7 +148,7 @@ impl Partition {
         }
     }
 
-    /// The state as the log has it: without volatile messages and queues, and with no entry in anybody's hands.
+    /// The state as the log has it: without volatile messages and queues, and with no entry in the hands of a consumer.
     fn return_to_log(&mut self) -> Result<(), SnapshotError> {
         let snapshot = self.snapshot_pieces();
         let mut pieces = snapshot.pieces().iter().map(Piece::bytes);

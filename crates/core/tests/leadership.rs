@@ -77,7 +77,7 @@ fn a_replica_refuses_events_and_applies_records() {
     assert_eq!(bench.stop(), format!("{UNKNOWN} {UNKNOWN} 1 evicted"));
     assert_eq!(bench.run("send 2 a p\nattach 2.1 a 9"), format!("{NOT_LEADER} {NOT_LEADER}"));
     bench.keep_late(1);
-    assert_eq!(bench.run(""), "", "nobody waits for it here");
+    assert_eq!(bench.run(""), "", "no request waits for it here");
     assert_eq!(bench.lead(), "");
     assert_eq!(bench.run("attach 3.1 a 9"), "ok 3.1<m 3.1<n");
 }
@@ -88,7 +88,7 @@ fn far_queues(bench: &Bench) -> (String, String) {
     let names = || (0..20).map(|number| format!("q{number}"));
     let first = names().find(|name| home(name) == PartitionId(0));
     let other = names().find(|name| home(name) == PartitionId(1));
-    (first.expect("one of so many"), other.expect("one of so many"))
+    (first.expect("a name of each"), other.expect("a name of each"))
 }
 
 #[test]
@@ -113,6 +113,16 @@ fn an_undecided_transaction_is_undone_and_a_decided_one_is_carried_out() {
         assert_eq!(bench.run(&format!("attach 3.1 {a} 9\nattach 3.2 {b} 9")), want, "case: {case}");
         assert_eq!(bench.run(&format!("send 4 {a} o\nsend 4 {b} p")), "3.1<o ok 3.2<p ok", "case: {case}");
     }
+}
+
+#[test]
+fn a_subscription_that_skips_its_own_client_still_does() {
+    let mut bench = Bench::new(settings(1));
+    bench.run("attach 1.1 #t 9 sub=s nolocal\nclose 1");
+    bench.stop();
+    bench.lead();
+    bench.run("send 1 #t own\nsend 2 #t other");
+    assert_eq!(bench.run("attach 1.2 #t 9 sub=s nolocal"), "ok 1.2<other");
 }
 
 /// Chance from a seed (xorshift).

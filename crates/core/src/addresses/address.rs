@@ -6,6 +6,8 @@ use postroad_model::{ConnectionId, Destination, DestinationKind, LookupMap, Queu
 use postroad_routing::{Pattern, PatternMap};
 use postroad_selector::{Properties, Selector, SelectorIndex};
 
+use super::listed::ListedQueues;
+
 /// One address.
 #[derive(Default)]
 pub struct Address {
@@ -89,6 +91,8 @@ pub struct Addresses {
     by_destination: LookupMap<Destination, Address>,
     /// Queues that are not volatile, oldest first: for figures, which must not look at all of them.
     pub lasting: BTreeSet<QueueId>,
+    /// Queues in the order of lists.
+    pub listed: ListedQueues,
     /// What topics of a pattern feed.
     by_pattern: PatternMap<Bound>,
     /// Addresses that came (`true`) or went since they were asked for.

@@ -136,9 +136,10 @@ impl Partition {
     pub(crate) fn delete_queue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         let Some(queue) = self.state.queues.remove(&id) else { return };
         self.state.addresses.lasting.remove(&id);
+        self.state.addresses.listed.remove(&queue);
         self.leader.intake.accounts.close(&queue);
         let skips = queue.subscription.as_ref().is_some_and(|subscription| subscription.skips.is_some());
-        self.leader.volatile.skipping_subscriptions -= u64::from(skips);
+        self.state.skipping_subscriptions -= u64::from(skips);
         self.state.addresses.unbind(&queue.source, id);
         for fed in &queue.fed_by {
             self.state.addresses.unbind(&fed.topic, id);

@@ -6,5 +6,6 @@ pub mod address;
 pub mod binding;
 pub mod destination;
 pub mod ending;
+pub mod listed;
 pub mod subscription;
 pub mod whereabouts;

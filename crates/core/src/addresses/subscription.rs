@@ -123,7 +123,7 @@ impl Partition {
         let selectors = selector.map(|selector| vec![selector]);
         self.state.addresses.bound_mut(&subscription.topic).insert(queue.id, selectors);
         self.state.subscriptions.insert(subscription.name.clone(), queue.id);
-        self.leader.volatile.skipping_subscriptions += u64::from(subscription.skips.is_some());
+        self.state.skipping_subscriptions += u64::from(subscription.skips.is_some());
         queue.subscription = Some(subscription);
         self.add_queue(queue);
     }

@@ -271,8 +271,8 @@ impl Partition {
             let bounds = self.state.addresses.bounds(to);
             bounds.iter().any(|bound| bound.iter().any(|queue| self.skips(queue, &sent.message)))
         };
-        let asked = self.leader.volatile.skipping_subscriptions > 0
-            && std::iter::once(&sent.to).chain(&sent.also).any(skipped);
+        let asked =
+            self.state.skipping_subscriptions > 0 && std::iter::once(&sent.to).chain(&sent.also).any(skipped);
         if !asked {
             let rest = RareHeaders { client: None, ..(**rare).clone() };
             sent.message.rare = (rest != RareHeaders::default()).then(|| Arc::new(rest));

@@ -96,19 +96,12 @@ impl Partition {
 
     /// Names of lasting queues, in order.
     fn names(&self, prefix: &str, after: &str, count_max: usize) -> Vec<Arc<str>> {
-        let is_listed = |queue: &&Queue| {
-            let Destination { kind, temporary, name } = &queue.source;
-            *kind == DestinationKind::Queue
-                && !temporary
-                && !queue.id.is_volatile()
-                && name.starts_with(prefix)
-                && after < &**name
+        let listed = self.state.addresses.listed.with_prefix(prefix, after);
+        let queues = listed.filter_map(|(_, id)| self.state.queues.get(&id));
+        let is_lasting = |queue: &&Queue| {
+            queue.source.kind == DestinationKind::Queue && !queue.source.temporary && !queue.id.is_volatile()
         };
-        let listed = self.state.queues.values().filter(is_listed).map(|queue| queue.source.name.clone());
-        let mut names: Vec<Arc<str>> = listed.collect();
-        names.sort_unstable();
-        names.truncate(count_max);
-        names
+        queues.filter(is_lasting).map(|queue| queue.source.name.clone()).take(count_max).collect()
     }
 
     /// Lasting queues with options, in the order of their names.
