@@ -6,6 +6,7 @@ mod destinations;
 mod encryption;
 mod http;
 mod memory;
+mod permissions;
 mod push;
 mod routes;
 mod stores;
@@ -29,6 +30,7 @@ pub use cluster::ClusterConfig;
 pub use encryption::{EncryptionConfig, StoreKeys, TenantKeyConfig, key_in_file};
 pub use http::HttpConfig;
 pub use memory::{Shares, parse_bytes};
+pub use permissions::{GroupConfig, PermissionConfig};
 pub use push::PushConfig;
 pub use routes::RouteConfig;
 pub use stores::StoresConfig;
@@ -124,6 +126,10 @@ pub struct SecurityConfig {
     users: PathBuf,
     /// With users, whether those are let in too who do not say who they are.
     anonymous: bool,
+    /// Which user may do which action; none for every action to every client.
+    permission: Vec<PermissionConfig>,
+    /// Groups of users.
+    group: Vec<GroupConfig>,
 }
 
 /// Threads and partitions.
@@ -416,7 +422,7 @@ impl Config {
     /// # Errors
     /// The file of users cannot be read.
     pub fn door(&self) -> anyhow::Result<Door> {
-        let SecurityConfig { users, anonymous } = &self.security;
+        let SecurityConfig { users, anonymous, .. } = &self.security;
         if users.as_os_str().is_empty() {
             return Ok(Door::open());
         }
@@ -470,6 +476,9 @@ impl Config {
         let addressing =
             destinations::addressing(&self.virtual_topic, &self.composite, &self.mirrored_queues)?;
         policies.routes = Arc::new(routes::routes(&self.route, &addressing)?);
+        let has_users = !self.security.users.as_os_str().is_empty();
+        policies.permissions =
+            permissions::permissions(&self.security.permission, &self.security.group, has_users)?.into();
         Ok(policies)
     }
 

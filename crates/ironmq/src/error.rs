@@ -41,7 +41,7 @@ impl ApiError {
     pub fn of_refusal(refusal: &Refusal) -> ApiError {
         let status = match refusal {
             Refusal::NoSuchQueue(_) | Refusal::NoSuchDestination(_) => return ApiError::queue_not_found(),
-            Refusal::InUse { .. } | Refusal::NotOwner(_) => 403,
+            Refusal::InUse { .. } | Refusal::NotOwner(_) | Refusal::NotPermitted { .. } => 403,
             // Clients try again.
             Refusal::StoreFull { .. }
             | Refusal::QueueFull { .. }

@@ -22,6 +22,7 @@ mod login;
 mod lookup;
 mod message;
 mod notice;
+mod permission;
 pub mod portable;
 mod refusal;
 mod replies;
@@ -67,6 +68,7 @@ pub use notice::{
     Announcement, BridgeNotice, ClientNotice, ConsumerNotice, MessageEvent, NetworkPath, Notice,
     ProducerNotice,
 };
+pub use permission::{Action, Principal};
 pub use refusal::Refusal;
 pub use replies::Replies;
 pub use schedule::{Again, Due, JobsWanted, Schedule};

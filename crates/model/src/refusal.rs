@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::Destination;
+use crate::{Action, Destination};
 
 /// A request that was not carried out. Nothing of it happened; protocols map it to their own errors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +14,19 @@ pub enum Refusal {
     /// Only the connection that made a temporary destination may consume from it, or delete it.
     #[error("{0} belongs to another connection")]
     NotOwner(Destination),
+    /// No permission of the configuration grants this to the user.
+    #[error(
+        "{} has no permission to {action} {destination}: a [[security.permission]] of the configuration must grant it",
+        match user { Some(user) => format!("user {user}"), None => "the anonymous user".to_owned() }
+    )]
+    NotPermitted {
+        /// The user; `None` for the anonymous user.
+        user: Option<Arc<str>>,
+        /// The refused action.
+        action: Action,
+        /// The destination of the action.
+        destination: Destination,
+    },
     /// A destination is deleted only when nobody consumes from it.
     #[error("cannot delete {destination}: it has {consumers} consumers")]
     InUse {

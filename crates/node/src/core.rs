@@ -16,7 +16,7 @@ use postroad_model::{
 };
 use postroad_openwire::{Advisories, Advisory};
 use postroad_replication::{LogEvent, Proposal, ReplLog};
-use postroad_routing::{Addressing, Policies};
+use postroad_routing::{Addressing, Permissions, Policies};
 use rustc_hash::FxHashMap;
 
 use crate::logs::{LogLink, Logs};
@@ -50,6 +50,8 @@ pub struct Places {
     pub addressing: Arc<Addressing>,
     /// What the messages for some are encrypted with.
     pub keys: Arc<TenantKeys>,
+    /// Which user may do which action.
+    pub permissions: Arc<Permissions>,
 }
 
 /// What one core knows of that, and its connections with it.
@@ -230,6 +232,7 @@ impl Core {
     pub fn follow(&mut self, policies: &Arc<Policies>) {
         self.step_began = Instant::now();
         Arc::make_mut(&mut self.places.borrow_mut().addressing).routes = policies.routes.clone();
+        self.places.borrow_mut().permissions = policies.permissions.clone();
         for id in self.partitions.keys().copied().collect::<Vec<_>>() {
             self.with(id, |partition, effects| partition.follow(policies.clone(), effects));
         }

@@ -8,6 +8,7 @@
 
 mod client;
 mod core;
+mod gate;
 mod logs;
 mod mailbox;
 mod outstanding;

@@ -8,11 +8,14 @@ use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConnectionId, ConsumerKey, Delivered, Destination, DestinationKind, DetachCause, Event,
-    LeaseEvent, LinkEvent, LinkName, PartitionId, Publish, Refusal, Sent, Ticket, ToSession, TransactionKey,
+    LeaseEvent, LinkEvent, LinkName, PartitionId, Principal, Publish, Refusal, Sent, Ticket, ToSession,
+    TransactionKey,
 };
 use rustc_hash::FxHashMap;
 
 use crate::core::SharedPlaces;
+use crate::gate::Gate;
+use crate::mailbox::Mailbox;
 use crate::outstanding::{Outstanding, Share};
 
 use routes::Targets;
@@ -56,6 +59,28 @@ pub struct Router {
     spread: u64,
     /// How often the router has asked for something itself.
     asked_itself: u64,
+    /// Without one everything is permitted.
+    guard: Option<Box<Guard>>,
+}
+
+/// Refuses events without a permission.
+struct Guard {
+    gate: Gate,
+    /// Where refusals go.
+    mailbox: Rc<Mailbox>,
+    /// Open transactions with a refused message: without it they must not commit.
+    doomed: FxHashMap<u64, Refusal>,
+}
+
+/// The transaction that an event belongs to.
+fn transaction_of(event: &Event) -> Option<TransactionKey> {
+    match event {
+        Event::Publish(publish) => publish.transaction,
+        Event::Commit { transaction, .. }
+        | Event::Rollback { transaction, .. }
+        | Event::EndBranch { transaction, .. } => Some(*transaction),
+        _ => None,
+    }
 }
 
 /// What is to follow queues that may move to another store.
@@ -140,6 +165,7 @@ impl Router {
             held_up: VecDeque::new(),
             spread: 0,
             asked_itself: 0,
+            guard: None,
         }
     }
 
@@ -153,8 +179,50 @@ impl Router {
         self.outstanding.others_have_less().await;
     }
 
+    /// From now on events need the permissions of this principal. Refusals go into the connection's mailbox.
+    pub fn guard(&mut self, principal: Principal, mailbox: &Rc<Mailbox>) {
+        let permissions = self.places.borrow().permissions.clone();
+        let gate = Gate::new(principal, permissions);
+        self.guard = Some(Box::new(Guard { gate, mailbox: mailbox.clone(), doomed: FxHashMap::default() }));
+    }
+
+    /// The client has logged in as this principal.
+    pub fn set_principal(&mut self, principal: Principal) {
+        if let Some(guard) = &mut self.guard {
+            guard.gate.set_principal(principal);
+        }
+    }
+
+    fn is_refused(&mut self, event: &Event, to: &mut impl FnMut(PartitionId, Event)) -> bool {
+        let Some(guard) = &mut self.guard else { return false };
+        let transaction = transaction_of(event);
+        match event {
+            Event::Rollback { transaction, .. } => {
+                guard.doomed.remove(&transaction.number);
+                return false;
+            }
+            Event::Commit { transaction, ticket, .. } | Event::EndBranch { transaction, ticket, .. } => {
+                let Some(refusal) = guard.doomed.remove(&transaction.number) else { return false };
+                guard.mailbox.put(ToSession::Reply { ticket: *ticket, result: Err(refusal) });
+                self.rollback(*transaction, None, to);
+                return true;
+            }
+            _ => {}
+        }
+        let refused = guard.gate.refusal(event, &self.places.borrow().permissions);
+        let Some((ticket, refusal)) = refused else { return false };
+        if let Some(transaction) = transaction {
+            guard.doomed.insert(transaction.number, refusal.clone());
+        }
+        guard.mailbox.put(ToSession::Reply { ticket, result: Err(refusal) });
+        true
+    }
+
     /// Sends an event to the partitions that it concerns.
     pub fn route(&mut self, event: Event, mut to: impl FnMut(PartitionId, Event)) {
+        if self.is_refused(&event, &mut to) {
+            return;
+        }
         match self.spreading {
             // The reply that is waited for may be behind the message whose pieces these are.
             Some(_) if !matches!(event, Event::WantChunk { .. }) => self.held_up.push_back(event),
@@ -605,6 +673,7 @@ mod tests {
             placement: Placement::over(partitions),
             addressing: Arc::default(),
             keys: Arc::default(),
+            permissions: Arc::default(),
         };
         Router::new(CONNECTION, places.shared(), share())
     }
@@ -853,7 +922,13 @@ mod tests {
     fn a_message_goes_where_its_pieces_are_and_others_where_their_queue_is_now() {
         let (a, _, c) = names();
         let addressing = Arc::default();
-        let places = Places { placement: Placement::over(2), addressing, keys: Arc::default() }.shared();
+        let places = Places {
+            placement: Placement::over(2),
+            addressing,
+            keys: Arc::default(),
+            permissions: Arc::default(),
+        }
+        .shared();
         let mut router = Router::new(CONNECTION, places.clone(), share());
         assert_eq!(run(&mut router, piece(1, 7, &[&a])), [format!("0: piece for {a}")]);
         Arc::make_mut(&mut places.borrow_mut().addressing).settle(&Destination::queue(&a), PartitionId(1));
@@ -876,8 +951,12 @@ mod tests {
             forward_only: true,
         }];
         let addressing = postroad_routing::Addressing { composites, ..Default::default() };
-        let places =
-            Places { placement: Placement::over(2), addressing: Arc::new(addressing), keys: Arc::default() };
+        let places = Places {
+            placement: Placement::over(2),
+            addressing: Arc::new(addressing),
+            keys: Arc::default(),
+            permissions: Arc::default(),
+        };
         let mut router = Router::new(CONNECTION, places.shared(), share());
         assert_eq!(run(&mut router, piece(1, 7, &[&a, &b])), [format!("0: piece for {a},{b}")]);
         assert_eq!(reply(&mut router, 1, Ok(())), Some(Ok(())), "one answers");
@@ -911,8 +990,12 @@ mod tests {
             rule("queue://none", vec![target("a", Some("FALSE"))]),
         ];
         let addressing = postroad_routing::Addressing { composites, ..Default::default() };
-        let places =
-            Places { placement: Placement::over(1), addressing: Arc::new(addressing), keys: Arc::default() };
+        let places = Places {
+            placement: Placement::over(1),
+            addressing: Arc::new(addressing),
+            keys: Arc::default(),
+            permissions: Arc::default(),
+        };
         let mut router = Router::new(CONNECTION, places.shared(), share());
         for (name, want) in [("all", "0: a,b"), ("none", "0: commit over 0"), ("other", "0: other")] {
             let mut said = Vec::new();

@@ -8,6 +8,7 @@
 mod name_map;
 mod pattern;
 mod pattern_map;
+mod permission;
 mod policy;
 mod route;
 mod tenant;
@@ -24,6 +25,7 @@ pub use homes::{Homes, MAIN_STORE};
 pub use name_map::NameMap;
 pub use pattern::{Pattern, PatternError, is_own_topic, is_wildcard};
 pub use pattern_map::PatternMap;
+pub use permission::{Actions, Grantee, Grants, Permission, Permissions};
 pub use policy::{
     Advised, AtLimit, DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Evicted,
     Factor, Gathering, LeaseLimit, Limit, Pending, Policies, Policy, Prefetch, Recovery, Redelivery,

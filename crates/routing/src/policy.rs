@@ -8,6 +8,8 @@ use postroad_model::{Compression, Destination, DestinationKind, Durability};
 
 use crate::pattern::{Pattern, PatternError};
 use crate::pattern_map::PatternMap;
+
+use crate::permission::Permissions;
 use crate::route::Routes;
 use crate::tenant::Tenants;
 
@@ -473,6 +475,8 @@ pub struct Policies {
     pub limit: Limit,
     /// Rules that move or copy messages to other addresses.
     pub routes: Arc<Routes>,
+    /// Which user may do which action.
+    pub permissions: Arc<Permissions>,
 }
 
 /// What policies ask for beyond the usual: mostly nothing, and then nothing need be looked up for each message.

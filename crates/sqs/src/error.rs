@@ -105,6 +105,7 @@ impl SqsError {
         let code = match refusal {
             Refusal::NoSuchQueue(_) | Refusal::NoSuchDestination(_) => return SqsError::no_such_queue(),
             Refusal::TooManyLeases { .. } | Refusal::TooManyDeduplicationIds { .. } => Code::OverLimit,
+            Refusal::NotPermitted { .. } => Code::AccessDenied,
             Refusal::InUse { .. } | Refusal::NotOwner(_) => Code::UnsupportedOperation,
             // Clients try again.
             _ => Code::ServiceUnavailable,

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
-use postroad_model::{Login, LoginAnswer};
+use postroad_model::{Login, LoginAnswer, Principal};
 use postroad_security::{Door, Step, Visit};
 
 use super::audit::{Change, peer_text};
@@ -22,7 +22,7 @@ pub async fn admit(State(api): State<Api>, request: Request, next: Next) -> Resp
     let peer = parts.extensions.get::<Peer>().copied();
     let (user, response) = match check(&api, &parts).await {
         Ok(caller) => {
-            let user = caller.user.clone();
+            let user = caller.principal.user().cloned();
             parts.extensions.insert(caller);
             (user, next.run(Request::from_parts(parts, body)).await)
         }
@@ -42,7 +42,7 @@ pub async fn admit(State(api): State<Api>, request: Request, next: Next) -> Resp
 
 async fn check(api: &Api, request: &Parts) -> Result<Caller, Problem> {
     let address = match request.extensions.get::<Peer>() {
-        Some(Peer::ControlSocket) => return Ok(Caller::default()),
+        Some(Peer::ControlSocket) => return Ok(Caller { principal: Principal::Operator }),
         Some(Peer::Network(address)) => address.ip(),
         None => return Err(Problem::new(403, "the peer's address is not known".to_owned())),
     };
@@ -51,7 +51,7 @@ async fn check(api: &Api, request: &Parts) -> Result<Caller, Problem> {
     let visit = Visit::new(door.clone(), None);
     match visit.has_users() {
         true => login(api, (door, visit), &request.headers).await,
-        false => check_local(address, &request.headers).map(|()| Caller::default()),
+        false => check_local(address, &request.headers).map(|()| Caller { principal: Principal::Anonymous }),
     }
 }
 
@@ -99,7 +99,7 @@ async fn login(
     let credentials = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let credentials = credentials.ok_or_else(wrong)?;
     if let Some(user) = api.0.known.lock().await.user(credentials, &door) {
-        return Ok(Caller { user: Some(user) });
+        return Ok(Caller { principal: Principal::User(user) });
     }
     let (user, password) = basic(headers).ok_or_else(wrong)?;
     let said = Login::Password { user: Some(user.into()), password: Some(password.into()) };
@@ -115,7 +115,7 @@ async fn login(
     match answer {
         LoginAnswer::Welcome { user: Some(user), .. } => {
             api.0.known.lock().await.add(credentials, user.clone(), door);
-            Ok(Caller { user: Some(user) })
+            Ok(Caller { principal: Principal::User(user) })
         }
         _ => Err(wrong()),
     }

@@ -282,7 +282,7 @@ pub async fn send(
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let to = destination_of(&name)?;
     let (message, id) = (read_json::<ToSend>(&body)?, api.message_id());
-    let portable = message.portable(&to, &id, api.now_ms(), caller.user.as_deref())?;
+    let portable = message.portable(&to, &id, api.now_ms(), caller.principal.user().map(|user| &**user))?;
     api.client(&caller).await?.publish(Sent::new(to, write_message(&portable))).await?;
     Ok((StatusCode::CREATED, Json(json!({ "id": id }))))
 }

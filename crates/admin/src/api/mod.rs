@@ -28,7 +28,7 @@ use std::time::Instant;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
-use postroad_model::{Destination, DestinationKind};
+use postroad_model::{Destination, DestinationKind, Principal};
 use postroad_node::{Client, ClientOptions, Clients};
 use postroad_security::Door;
 use serde::Serialize;
@@ -56,9 +56,9 @@ pub enum Peer {
 }
 
 /// Who asks, once that is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Caller {
-    user: Option<Arc<str>>,
+    principal: Principal,
 }
 
 /// Gathers the figures of the whole broker, without those of each queue.
@@ -148,7 +148,8 @@ pub fn router(options: ApiOptions) -> Router {
 impl Api {
     /// A client for one request.
     async fn client(&self, caller: &Caller) -> Result<Client, Problem> {
-        let options = ClientOptions { user: caller.user.clone(), ..ClientOptions::named("admin-api") };
+        let options =
+            ClientOptions { principal: caller.principal.clone(), ..ClientOptions::named("admin-api") };
         Ok(self.0.options.clients.connect(options).await?)
     }
 

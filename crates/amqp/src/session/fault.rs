@@ -68,7 +68,7 @@ impl From<&Refusal> for Error {
     fn from(refusal: &Refusal) -> Error {
         let condition = match refusal {
             Refusal::NoSuchDestination(_) | Refusal::NoSuchSubscription { .. } => "amqp:not-found",
-            Refusal::NotOwner(_) => "amqp:unauthorized-access",
+            Refusal::NotOwner(_) | Refusal::NotPermitted { .. } => "amqp:unauthorized-access",
             Refusal::InUse { .. } | Refusal::SubscriptionInUse { .. } => "amqp:resource-locked",
             Refusal::BadSelector { .. } | Refusal::NameTaken { .. } => "amqp:invalid-field",
             Refusal::StoreFull { .. }

@@ -14,7 +14,7 @@ use postroad_model::{ConnectionId, Session};
 use postroad_net::{Listener, Places, TlsConfig};
 use postroad_openwire::network::DialOptions;
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
-use postroad_routing::Policies;
+use postroad_routing::{Permissions, Policies};
 use postroad_security::{Door, Visit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -78,7 +78,7 @@ async fn serve(
     let openwire = openwire_options(config, (partitions, broker_id), listeners.address(Service::OpenWire)?);
     let (http_max, push_max) = http_shares(descriptors);
     let push = config.push.options(&format!("http://{}", http.address()?), push_max as usize)?;
-    let options = runtime_options(config, &openwire, keys, push);
+    let options = runtime_options(config, &openwire, keys, (push, &policies.permissions));
     let amqp = amqp_options(config, partitions);
     let bridges = config.bridges()?;
     let dials: Vec<DialOptions> = bridges.iter().map(|bridge| bridge.dial.clone()).collect();
@@ -141,7 +141,7 @@ fn runtime_options(
     config: &Config,
     openwire: &OpenWireOptions,
     keys: TenantKeys,
-    push: PushOptions,
+    (push, permissions): (PushOptions, &Arc<Permissions>),
 ) -> RuntimeOptions {
     RuntimeOptions {
         broker_name: openwire.broker_name.clone(),
@@ -153,6 +153,7 @@ fn runtime_options(
         sync_within: Duration::from_millis(config.store.main.async_sync_ms),
         keys: Arc::new(keys),
         push,
+        permissions: permissions.clone(),
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use postroad_model::{
-    BridgeNotice, ConnectionId, Delivery, Event, LoginAnswer, Notice, Now, Parting, Session, ToSession,
+    BridgeNotice, ConnectionId, Delivery, Event, LoginAnswer, Notice, Now, Parting, Principal, Refusal,
+    Session, ToSession,
 };
 use postroad_net::{Connection, Moved};
 use postroad_security::{Door, Visit};
@@ -113,7 +114,8 @@ pub async fn serve(
     }
     let (id, mailbox) = handle.core.borrow_mut().join();
     let places = handle.core.borrow().places();
-    let router = Router::new(id, places, handle.share.clone());
+    let mut router = Router::new(id, places, handle.share.clone());
+    router.guard(if link.is_some() { Principal::Operator } else { Principal::Anonymous }, &mailbox);
     let visit = Visit::new(door, connection.peer_certificate());
     let session = make(id, &visit);
     let login = Reception::new(visit, handle.logins.clone());
@@ -184,6 +186,20 @@ struct Bridged {
     notice: Arc<BridgeNotice>,
     /// Its row on the board, if the peer has opened the connection.
     row: Option<LinkKey>,
+}
+
+/// Operators see which permission a client lacks.
+fn log_missing_permission(message: &ToSession) {
+    if let ToSession::Reply { result: Err(refusal @ Refusal::NotPermitted { .. }), .. } = message {
+        tracing::warn!(%refusal, "request refused");
+    }
+}
+
+/// From the login on events need the permissions of the user.
+fn identify(router: &mut Router, answer: &LoginAnswer) {
+    if let LoginAnswer::Welcome { user, .. } = answer {
+        router.set_principal(Principal::of(user.as_ref()));
+    }
 }
 
 struct Task {
@@ -418,11 +434,13 @@ impl Task {
             self.session.receive(input, now, &mut self.events, output)?;
             let Some(login) = self.session.login() else { return Ok(()) };
             let Some(answer) = self.login.ask(login) else { return Ok(()) };
+            identify(&mut self.router, &answer);
             self.session.admit(answer, now, &mut self.events, output)?;
         }
     }
 
     fn admit(&mut self, answer: LoginAnswer) -> Result<(), Parting> {
+        identify(&mut self.router, &answer);
         let now = self.now();
         let output = output(&self.body, &mut self.behind, &mut self.connection.output);
         self.session.admit(answer, now, &mut self.events, output)?;
@@ -481,6 +499,7 @@ impl Task {
             self.router.note(&message, |partition, event| core.submit(partition, event));
             drop(core);
             let Some(message) = self.router.merge(message) else { continue };
+            log_missing_permission(&message);
             let mut core = self.handle.core.borrow_mut();
             self.router.resume(|partition, event| core.submit(partition, event));
             drop(core);

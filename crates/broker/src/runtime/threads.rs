@@ -15,7 +15,7 @@ use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsConfig, WebSocket
 use postroad_node::{Clients, Newcomer};
 use postroad_openwire::Advisories;
 use postroad_replication::{LogWriter, ToPartition, ToWriter};
-use postroad_routing::{Policies, Routes};
+use postroad_routing::{Permissions, Policies, Routes};
 use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
@@ -66,6 +66,8 @@ pub struct RuntimeOptions {
     pub keys: Arc<TenantKeys>,
     /// To which endpoints messages are pushed.
     pub push: PushOptions,
+    /// Which user may do which action, until later policies.
+    pub permissions: Arc<Permissions>,
 }
 
 impl RuntimeOptions {
@@ -211,7 +213,8 @@ impl Runtime {
         let wakers = options.wakers();
         let stop_journal = Arc::new(AtomicBool::new(false));
         let Stores { stores, partitions, placement, addressing } = stores;
-        let places = Places { placement, addressing, keys: options.keys.clone() };
+        let (keys, permissions) = (options.keys.clone(), options.permissions.clone());
+        let places = Places { placement, addressing, keys, permissions };
         let journals = start_journals(stores, &wakers, &stop_journal, options.sync_within)?;
         Runtime::over((journals, stop_journal), (partitions, places), wakers, options, make)
     }
@@ -228,7 +231,8 @@ impl Runtime {
         let wakers = options.wakers();
         let Led { stores, door, range, thread, waker, stop, .. } = led;
         let Stores { partitions, placement, addressing, .. } = stores;
-        let places = Places { placement, addressing, keys: options.keys.clone() };
+        let (keys, permissions) = (options.keys.clone(), options.permissions.clone());
+        let places = Places { placement, addressing, keys, permissions };
         let Rings { rings, from_cores, to_cores } = journal_rings(&wakers, &waker);
         door.door.attach(JournalLinks { from_cores, to_cores, stop: stop.clone() });
         let link = |ring| vec![LogLink { range, ring, journal: Box::new(door.door.clone()) }];

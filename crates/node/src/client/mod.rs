@@ -37,8 +37,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    Ask, ConnectionId, Delivery, Event, Message, Page, PartitionId, Position, Publish, Refusal, Sent, Ticket,
-    ToSession,
+    Ask, ConnectionId, Delivery, Event, Message, Page, PartitionId, Position, Principal, Publish, Refusal,
+    Sent, Ticket, ToSession,
 };
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, oneshot};
@@ -86,8 +86,8 @@ impl CoreHandle {
 pub struct ClientOptions {
     /// What it is called in lists and logs.
     pub name: Arc<str>,
-    /// The user on whose behalf it acts; `None` for the broker itself.
-    pub user: Option<Arc<str>>,
+    /// The user on whose behalf it acts, or the broker itself.
+    pub principal: Principal,
     /// How much it may have.
     pub limits: ClientLimits,
 }
@@ -95,7 +95,7 @@ pub struct ClientOptions {
 impl ClientOptions {
     /// A client of the broker itself with the default limits.
     pub fn named(name: &str) -> ClientOptions {
-        ClientOptions { name: name.into(), user: None, limits: ClientLimits::default() }
+        ClientOptions { name: name.into(), principal: Principal::Operator, limits: ClientLimits::default() }
     }
 }
 
@@ -254,8 +254,10 @@ impl LocalClient {
     pub fn join(handle: &CoreHandle, options: ClientOptions) -> (LocalClient, MailboxTask) {
         let (id, mailbox) = handle.core.borrow_mut().join();
         let places = handle.core.borrow().places();
+        let mut router = Router::new(id, places, handle.share.clone());
+        router.guard(options.principal.clone(), &mailbox);
         let state = State {
-            router: Router::new(id, places, handle.share.clone()),
+            router,
             last_ticket: 0,
             requests: FxHashMap::default(),
             last_consumer: 0,

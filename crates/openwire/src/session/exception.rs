@@ -102,6 +102,7 @@ impl From<&Refusal> for Exception {
             Refusal::NoSuchDestination(_) | Refusal::NotOwner(_) | Refusal::NoSuchSubscription { .. } => {
                 "InvalidDestinationException"
             }
+            Refusal::NotPermitted { .. } => "JMSSecurityException",
             Refusal::BadSelector { .. } => "InvalidSelectorException",
             Refusal::BadSchedule { .. } => "MessageFormatException",
             Refusal::NameTaken { .. } => "InvalidClientIDException",

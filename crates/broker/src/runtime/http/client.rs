@@ -3,7 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use postroad_model::{ConnectionId, Destination, Event, LeaseAnswer, LeaseEvent, Refusal, Ticket, ToSession};
+use postroad_model::{
+    ConnectionId, Destination, Event, LeaseAnswer, LeaseEvent, Principal, Refusal, Ticket, ToSession,
+};
 use postroad_node::{Core, Mailbox, Router, Taken};
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, oneshot};
@@ -26,6 +28,8 @@ pub struct FrontClient {
     last_ticket: Cell<u64>,
     /// Tells requests that wait for others to be answered.
     room: Notify,
+    /// No request will come any more.
+    ended: Notify,
 }
 
 struct Waiting {
@@ -34,24 +38,74 @@ struct Waiting {
     done: oneshot::Sender<Counted>,
 }
 
+/// Clients of users that are kept while no request of theirs waits.
+const IDLE_USERS_MAX: usize = 256;
+
+/// The clients of one core's HTTP requests: one for the broker itself and, where permissions are configured, one for each user.
+pub struct Fronts {
+    handle: CoreHandle,
+    own: Rc<FrontClient>,
+    users: RefCell<FxHashMap<Principal, Rc<FrontClient>>>,
+    closing: Rc<Notify>,
+}
+
+impl Fronts {
+    /// Clients of this core that run until `closing`.
+    pub fn new(handle: CoreHandle, closing: Rc<Notify>) -> Rc<Fronts> {
+        let own = FrontClient::new(handle.clone(), Principal::Operator, &closing);
+        Rc::new(Fronts { handle, own, users: RefCell::default(), closing })
+    }
+
+    /// The client for requests of this principal.
+    pub fn of(&self, principal: Principal) -> Rc<FrontClient> {
+        let permits_all = self.handle.core.borrow().places().borrow().permissions.permit_all();
+        if permits_all || principal == Principal::Operator {
+            return self.own.clone();
+        }
+        let mut users = self.users.borrow_mut();
+        if IDLE_USERS_MAX <= users.len() && !users.contains_key(&principal) {
+            users.retain(|_, client| {
+                let is_idle = Rc::strong_count(client) <= FrontClient::IDLE_OWNERS;
+                if is_idle {
+                    client.ended.notify_one();
+                }
+                !is_idle
+            });
+        }
+        let make = || FrontClient::new(self.handle.clone(), principal.clone(), &self.closing);
+        users.entry(principal.clone()).or_insert_with(make).clone()
+    }
+}
+
 impl FrontClient {
-    /// A client of this core. [`FrontClient::run`] is to run beside it.
-    pub fn new(handle: CoreHandle) -> Rc<FrontClient> {
+    /// The table of users and the task that takes answers in.
+    const IDLE_OWNERS: usize = 2;
+
+    /// A client of this core, with a task that takes its answers in.
+    pub fn new(handle: CoreHandle, principal: Principal, closing: &Rc<Notify>) -> Rc<FrontClient> {
         let (connection, mailbox) = handle.core.borrow_mut().join();
         let places = handle.core.borrow().places();
-        let router = RefCell::new(Router::new(connection, places, handle.share.clone()));
+        let mut router = Router::new(connection, places, handle.share.clone());
+        router.guard(principal, &mailbox);
+        let router = RefCell::new(router);
         let (waiting, last_ticket, room) = (RefCell::default(), Cell::new(0), Notify::new());
-        Rc::new(FrontClient { handle, connection, mailbox, router, waiting, last_ticket, room })
+        let ended = Notify::new();
+        let client =
+            Rc::new(FrontClient { handle, connection, mailbox, router, waiting, last_ticket, room, ended });
+        let (runs, closing) = (client.clone(), closing.clone());
+        tokio::task::spawn_local(async move { runs.run(&closing).await });
+        client
     }
 
     /// Takes answers in until `closing`, and leaves the core then.
-    pub async fn run(self: Rc<FrontClient>, closing: &Notify) {
+    async fn run(self: Rc<FrontClient>, closing: &Notify) {
         let closed = closing.notified();
         let mut closed = std::pin::pin!(closed);
         loop {
             tokio::select! {
                 () = self.mailbox.filled((Taken::All, false)) => self.take_answers(),
                 () = closed.as_mut() => break,
+                () = self.ended.notified() => break,
             }
         }
         self.waiting.borrow_mut().clear();
@@ -60,6 +114,8 @@ impl FrontClient {
             router.close(|partition, event| core.submit(partition, event));
             core.leave(connection);
         });
+        // A core that ends waits until every connection has left.
+        self.handle.wake.notify_one();
     }
 
     fn take_answers(&self) {

@@ -20,7 +20,7 @@ use postroad_security::Door;
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 
-use super::client::FrontClient;
+use super::client::Fronts;
 use super::ironmq;
 use super::push::PushHub;
 use super::sqs::{self, SqsOptions};
@@ -69,7 +69,7 @@ pub struct HttpSocket {
 
 /// What the connections of a core share.
 struct Service {
-    client: Rc<FrontClient>,
+    fronts: Rc<Fronts>,
     sqs: sqs::Front,
     tokens: Tokens,
     handle: CoreHandle,
@@ -83,12 +83,9 @@ pub async fn welcome(
     mut sockets: mpsc::Receiver<HttpSocket>,
     closing: Rc<Notify>,
 ) {
-    let client = FrontClient::new(handle.clone());
-    let runs = client.clone();
-    let word = closing.clone();
-    tokio::task::spawn_local(async move { runs.run(&word).await });
-    let (sqs, tokens) = (sqs::Front::new(client.clone()), Tokens::default());
-    let service = Rc::new(Service { client, sqs, tokens, handle, hub });
+    let fronts = Fronts::new(handle.clone(), closing.clone());
+    let (sqs, tokens) = (sqs::Front::new(fronts.clone()), Tokens::default());
+    let service = Rc::new(Service { fronts, sqs, tokens, handle, hub });
     while let Some(socket) = sockets.recv().await {
         let HttpSocket { stream, peer, place, everybody, door, api, origins, sqs } = socket;
         let (service, closing) = (service.clone(), closing.clone());
@@ -210,11 +207,11 @@ async fn queues(
     let (head, body) = request.into_parts();
     let query = head.uri.query().unwrap_or_default();
     let token = token_of(&head.headers, query);
-    if !service.tokens.are_good(token, door, &service.handle.logins).await {
+    let Some(principal) = service.tokens.principal_of(token, door, &service.handle.logins).await else {
         let msg =
             "You must be authorized: send a valid token, as `Authorization: OAuth TOKEN` or ?oauth=TOKEN";
         return Err(ApiError { status: 401, msg: msg.to_owned() });
-    }
+    };
     let body = tokio::time::timeout(BODY_WITHIN, Limited::new(body, BODY_BYTES_MAX).collect()).await;
     let body = match body {
         Ok(Ok(body)) => body.to_bytes(),
@@ -232,7 +229,8 @@ async fn queues(
     let overriding = head.headers.get("x-http-method-override").and_then(|method| method.to_str().ok());
     let method = overriding.unwrap_or(head.method.as_str());
     let call = Call::parse(&postroad_ironmq::Request { method, path: head.uri.path(), query, body: &body })?;
-    ironmq::carry_out((&service.client, &service.hub), call, &head.headers, &body).await
+    let client = service.fronts.of(principal);
+    ironmq::carry_out((&client, &service.hub), call, &head.headers, &body).await
 }
 
 /// The token of a request: in its header, or in its query.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use postroad_model::{Login, LoginAnswer};
+use postroad_model::{Login, LoginAnswer, Principal};
 use postroad_security::{Door, Step, Visit};
 use tokio::sync::Semaphore;
 
@@ -20,38 +20,44 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// See the head of this file.
 #[derive(Default)]
-pub struct Tokens(RefCell<BTreeMap<String, Instant>>);
+pub struct Tokens(RefCell<BTreeMap<String, Remembered>>);
+
+struct Remembered {
+    principal: Principal,
+    until: Instant,
+}
 
 impl Tokens {
-    /// Whether this token opens the door.
-    pub async fn are_good(&self, token: Option<&str>, door: &Arc<Door>, logins: &Arc<Semaphore>) -> bool {
-        if !door.asks() {
-            return true;
+    /// The user of this token; `None` if it is not valid.
+    pub async fn principal_of(
+        &self,
+        token: Option<&str>,
+        door: &Arc<Door>,
+        logins: &Arc<Semaphore>,
+    ) -> Option<Principal> {
+        let mut visit = Visit::new(door.clone(), None);
+        let anonymous = (!door.asks()).then_some(Principal::Anonymous);
+        let Some(token) = token.filter(|_| visit.has_users()) else { return anonymous };
+        if let Some(known) = self.0.borrow().get(token).filter(|known| Instant::now() < known.until) {
+            return Some(known.principal.clone());
         }
-        let Some(token) = token else { return false };
-        if self.0.borrow().get(token).is_some_and(|until| Instant::now() < *until) {
-            return true;
-        }
-        let (user, password) = token.split_once(':').unwrap_or((token, ""));
+        let Some((user, password)) = token.split_once(':') else { return anonymous };
         let login = Login::Password { user: Some(user.into()), password: Some(password.into()) };
-        let answer = match Visit::new(door.clone(), None).step(login) {
+        let answer = match visit.step(login) {
             Step::Answer(answer) => answer,
             Step::Check(check) => {
-                let Ok(_permit) = logins.acquire().await else { return false };
-                match tokio::task::spawn_blocking(move || check.run()).await {
-                    Ok(answer) => answer,
-                    Err(_) => return false,
-                }
+                let _permit = logins.acquire().await.ok()?;
+                tokio::task::spawn_blocking(move || check.run()).await.ok()?
             }
         };
-        let is_good = matches!(answer, LoginAnswer::Welcome { .. });
-        if is_good {
-            let mut remembered = self.0.borrow_mut();
-            if REMEMBERED_MAX <= remembered.len() {
-                remembered.clear();
-            }
-            remembered.insert(token.to_owned(), Instant::now() + REMEMBERED);
+        let LoginAnswer::Welcome { user, .. } = answer else { return anonymous };
+        let principal = Principal::of(user.as_ref());
+        let mut remembered = self.0.borrow_mut();
+        if REMEMBERED_MAX <= remembered.len() {
+            remembered.clear();
         }
-        is_good
+        let known = Remembered { principal: principal.clone(), until: Instant::now() + REMEMBERED };
+        remembered.insert(token.to_owned(), known);
+        Some(principal)
     }
 }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use postroad_ironmq::push::{Acknowledged, Action, Answer, Attempt, Engine, Fresh, LEASE_MS, Pushed};
 use postroad_ironmq::{ApiError, Deleted, MessageId, Settings, queue_name};
 use postroad_model::{
-    Destination, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, LeaseId, QueueOptions,
-    Refusal, Reserve, Reserved, Stale, Take,
+    Destination, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, LeaseId, Principal,
+    QueueOptions, Refusal, Reserve, Reserved, Stale, Take,
 };
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -60,11 +60,8 @@ pub async fn drive(handle: CoreHandle, pusher: Pusher, closing: Rc<Notify>) {
         }
     };
     // Long polls have a client of their own: nothing else waits for them.
-    let (client, polls) = (FrontClient::new(handle.clone()), FrontClient::new(handle));
-    for client in [client.clone(), polls.clone()] {
-        let closing = closing.clone();
-        tokio::task::spawn_local(async move { client.run(&closing).await });
-    }
+    let client = FrontClient::new(handle.clone(), Principal::Operator, &closing);
+    let polls = FrontClient::new(handle, Principal::Operator, &closing);
     // One report for each action that is under way: the engine bounds these.
     let (reports, reported) = mpsc::unbounded_channel();
     let driver = Driver {

@@ -67,7 +67,7 @@ impl Asked<'_> {
         }
         let (to, messages) = (Destination::queue(queue), posted);
         let event = |connection, ticket| LeaseEvent::Post(Post { connection, ticket, to, messages });
-        let at = ask(&self.front.client, event).await?.into_iter().find_map(|answer| match answer {
+        let at = ask(&self.client, event).await?.into_iter().find_map(|answer| match answer {
             LeaseAnswer::Posted { queue, first, duplicates } => Some((queue, first, duplicates)),
             _ => None,
         });
@@ -109,7 +109,7 @@ impl Asked<'_> {
             LeaseEvent::Reserve(Reserve { connection, ticket, queue, messages_max, selector, wait_ms, take })
         };
         let mut messages = Vec::new();
-        for answer in ask(&self.front.client, event).await? {
+        for answer in ask(&self.client, event).await? {
             if let LeaseAnswer::Reserved(reserved) = answer {
                 messages.extend(reserved);
             }
@@ -226,7 +226,7 @@ impl Asked<'_> {
             LeaseEvent::Handle(HandleEntries { queue, connection, ticket, handles, action, all_or_none })
         };
         let mut handled = Vec::new();
-        for answer in ask(&self.front.client, event).await? {
+        for answer in ask(&self.client, event).await? {
             if let LeaseAnswer::Handled(results) = answer {
                 handled.extend(results);
             }

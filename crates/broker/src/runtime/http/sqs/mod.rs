@@ -18,14 +18,16 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use postroad_admin::Body;
 use postroad_model::portable::uuid_text;
-use postroad_model::{ConnectionId, Destination, Event, LeaseAnswer, LeaseEvent, QueueDescription, Ticket};
+use postroad_model::{
+    ConnectionId, Destination, Event, LeaseAnswer, LeaseEvent, Principal, QueueDescription, Ticket,
+};
 use postroad_security::Door;
 use postroad_sqs::{
     Action, Call, Code, Protocol, Settings, Signed, SqsError, answer_xml, error_xml, queue_url,
 };
 use serde_json::{Value, json};
 
-use super::client::FrontClient;
+use super::client::{FrontClient, Fronts};
 
 /// The file of access keys in the data directory.
 pub const ACCESS_KEYS_FILE: &str = "access-keys";
@@ -55,13 +57,14 @@ impl SqsOptions {
 
 /// SQS on one core.
 pub struct Front {
-    client: Rc<FrontClient>,
+    fronts: Rc<Fronts>,
     keys: auth::KeyRing,
 }
 
 /// One request: whose it is, and where.
 struct Asked<'f> {
-    front: &'f Front,
+    /// The client of the user.
+    client: Rc<FrontClient>,
     /// The user whose access key has signed it.
     user: Option<String>,
     scheme: &'static str,
@@ -89,8 +92,8 @@ pub fn is_meant(head: &Request<Incoming>) -> bool {
 
 impl Front {
     /// With the client of a core's HTTP connections.
-    pub fn new(client: Rc<FrontClient>) -> Front {
-        Front { client, keys: auth::KeyRing::default() }
+    pub fn new(fronts: Rc<Fronts>) -> Front {
+        Front { fronts, keys: auth::KeyRing::default() }
     }
 
     /// Answers a request.
@@ -132,7 +135,9 @@ impl Front {
         let call = Call::parse(&postroad_sqs::Request { path, query, target, body })?;
         let scheme = if get("x-forwarded-proto") == Some("https") { "https" } else { "http" };
         let host = get(HOST.as_str()).unwrap_or("localhost").to_owned();
-        let asked = Asked { front: self, user, scheme, host, tasks: &options.tasks };
+        let user_name = user.as_deref().map(Arc::from);
+        let client = self.fronts.of(Principal::of(user_name.as_ref()));
+        let asked = Asked { client, user, scheme, host, tasks: &options.tasks };
         let answer = asked.carry_out(call.action).await?;
         Ok((call.name, answer))
     }
@@ -186,7 +191,7 @@ impl Asked<'_> {
     }
 
     async fn describe(&self, queue: &str) -> Result<QueueDescription, SqsError> {
-        describe(&self.front.client, queue).await
+        describe(&self.client, queue).await
     }
 }
 

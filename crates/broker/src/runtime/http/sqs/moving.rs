@@ -118,7 +118,7 @@ impl Asked<'_> {
             self.tasks.end(&handle);
             return Err(error);
         }
-        let (client, tasks) = (self.front.client.clone(), self.tasks.clone());
+        let (client, tasks) = (self.client.clone(), self.tasks.clone());
         let mover = Mover { client, tasks, source, handle: handle.clone(), task };
         tokio::task::spawn_local(mover.run());
         Ok(json!({ "TaskHandle": handle }))

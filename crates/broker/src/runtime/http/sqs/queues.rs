@@ -44,7 +44,7 @@ impl Asked<'_> {
     pub(super) async fn configure(&self, queue: &str, settings: &Settings) -> Result<(), SqsError> {
         let (queue, options) = (Destination::queue(queue), settings.options());
         let event = |connection, ticket| LeaseEvent::Configure { queue, options, connection, ticket };
-        ask(&self.front.client, event).await.map(drop)
+        ask(&self.client, event).await.map(drop)
     }
 
     /// A dead-letter queue exists, and allows this queue to use it.
@@ -119,7 +119,7 @@ impl Asked<'_> {
                 LeaseEvent::List { prefix, after, count_max, connection, ticket }
             };
             let mut names: Vec<Arc<str>> = Vec::new();
-            for answer in ask(&self.front.client, event).await? {
+            for answer in ask(&self.client, event).await? {
                 if let LeaseAnswer::Listed(listed) = answer {
                     names.extend(listed);
                 }
@@ -168,7 +168,7 @@ impl Asked<'_> {
     pub(super) async fn purge(&self, queue: &str) -> Result<Value, SqsError> {
         let queue = Destination::queue(queue);
         let event = |connection, ticket| LeaseEvent::Clear { queue, connection, ticket };
-        ask(&self.front.client, event).await?;
+        ask(&self.client, event).await?;
         Ok(Value::Null)
     }
 
@@ -176,7 +176,7 @@ impl Asked<'_> {
         self.describe(queue).await?;
         let destination = Destination::queue(queue);
         let event = |connection, ticket| Event::Delete { destination, connection, ticket };
-        let deleted = self.front.client.ask(event).await;
+        let deleted = self.client.ask(event).await;
         deleted.map_err(|refusal| SqsError::of_refusal(&refusal))?;
         Ok(Value::Null)
     }

@@ -65,15 +65,17 @@ final class Broker implements AutoCloseable {
     }
 
     /** The configuration of a broker that lets this user in alone; more of {@code [security]} may follow. */
-    static String usersConfiguration(String user, String password) throws IOException, InterruptedException {
+    static String usersConfiguration(String... namesAndPasswords) throws IOException, InterruptedException {
         Path users = Files.createTempDirectory(Files.createDirectories(Path.of("target").toAbsolutePath()), "users-").resolve("users");
-        Process adding = new ProcessBuilder(binary().toString(), "user", "add", user, "--users", users.toString())
-                .redirectErrorStream(true).start();
-        adding.getOutputStream().write((password + "\n").getBytes(StandardCharsets.UTF_8));
-        adding.getOutputStream().close();
-        String said = new String(adding.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-        if (adding.waitFor() != 0) {
-            throw new IOException("postroad user add: " + said);
+        for (int at = 0; at < namesAndPasswords.length; at += 2) {
+            Process adding = new ProcessBuilder(binary().toString(), "user", "add", namesAndPasswords[at], "--users", users.toString())
+                    .redirectErrorStream(true).start();
+            adding.getOutputStream().write((namesAndPasswords[at + 1] + "\n").getBytes(StandardCharsets.UTF_8));
+            adding.getOutputStream().close();
+            String said = new String(adding.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+            if (adding.waitFor() != 0) {
+                throw new IOException("postroad user add: " + said);
+            }
         }
         return "[security]\nusers = '" + users + "'\n";
     }

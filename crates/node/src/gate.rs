@@ -1,0 +1,257 @@
+//! The gate of one connection: which of its events the permissions refuse.
+//!
+//! Every protocol, the HTTP queues and the admin API pass their events through a router, so one check serves all of them.
+
+use std::sync::Arc;
+
+use postroad_model::{Action, Destination, Event, LeaseEvent, Principal, Question, Refusal, Ticket};
+use postroad_routing::{Grants, Permissions};
+use rustc_hash::FxHashMap;
+
+/// Verdicts that are remembered; beyond that all are forgotten and found again.
+const REMEMBERED_MAX: usize = 1024;
+
+/// Messages that clients send here control scheduled messages (`ScheduledMessage.AMQ_SCHEDULER_MANAGEMENT_DESTINATION`).
+const SCHEDULER_MANAGEMENT: &str = "ActiveMQ.Scheduler.Management";
+
+/// See the head of this file.
+pub(crate) struct Gate {
+    principal: Principal,
+    /// The permissions that `grants` come from.
+    permissions: Arc<Permissions>,
+    grants: Grants,
+    remembered: FxHashMap<(Action, Destination), bool>,
+}
+
+impl Gate {
+    pub(crate) fn new(principal: Principal, permissions: Arc<Permissions>) -> Gate {
+        let grants = permissions.grants_of(&principal);
+        Gate { principal, permissions, grants, remembered: FxHashMap::default() }
+    }
+
+    /// The client has logged in.
+    pub(crate) fn set_principal(&mut self, principal: Principal) {
+        *self = Gate::new(principal, self.permissions.clone());
+    }
+
+    /// The refusal of this event and the ticket that waits for it, unless it is permitted by the permissions now in force.
+    pub(crate) fn refusal(
+        &mut self,
+        event: &Event,
+        in_force: &Arc<Permissions>,
+    ) -> Option<(Ticket, Refusal)> {
+        if !Arc::ptr_eq(&self.permissions, in_force) {
+            *self = Gate::new(self.principal.clone(), in_force.clone());
+        }
+        if self.grants.permit_all() {
+            return None;
+        }
+        self.check(event).err()
+    }
+
+    fn check(&mut self, event: &Event) -> Result<(), (Ticket, Refusal)> {
+        match event {
+            Event::Publish(publish) if !publish.is_notice => {
+                publish.sent.targets().try_for_each(|to| self.need(Action::Write, to, publish.ticket))
+            }
+            Event::Chunk { to, ticket, .. } => {
+                to.iter().try_for_each(|to| self.need(Action::Write, to, *ticket))
+            }
+            Event::Attach(attach) => self.need(Action::Read, &attach.source, attach.ticket),
+            Event::Declare { destination, ticket, .. } => self.need(Action::Create, destination, *ticket),
+            Event::Delete { destination, ticket, .. } => self.need(Action::Manage, destination, *ticket),
+            Event::Redrive { wanted, ticket, .. } => {
+                self.need(Action::Manage, &wanted.from, *ticket)?;
+                wanted.to.as_ref().map_or(Ok(()), |to| self.need(Action::Write, to, *ticket))
+            }
+            Event::Move { queue, ticket, .. } => self.need(Action::Admin, queue, *ticket),
+            Event::EndJobs { ticket, .. } | Event::BrowseJobs { ticket, .. } => {
+                self.need(Action::Write, &Destination::topic(SCHEDULER_MANAGEMENT), *ticket)
+            }
+            Event::ListMoves { ticket, .. } => self.need_everywhere(Action::Admin, *ticket),
+            Event::Ask { ask, ticket, .. } => self.check_question(&ask.question, *ticket),
+            Event::Lease(event) => self.check_lease(event),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_question(&mut self, question: &Question, ticket: Ticket) -> Result<(), (Ticket, Refusal)> {
+        match question {
+            Question::Queues { only: Some(queue), .. } | Question::Consumers { of: Some(queue) } => {
+                self.need_any(&[Action::Manage, Action::Read, Action::Write], queue, ticket)
+            }
+            _ => self.need_everywhere(Action::Admin, ticket),
+        }
+    }
+
+    fn check_lease(&mut self, event: &LeaseEvent) -> Result<(), (Ticket, Refusal)> {
+        let ticket = event.ticket();
+        let Some(queue) = event.queue() else { return Ok(()) };
+        match event {
+            LeaseEvent::Post(_) => self.need(Action::Write, queue, ticket),
+            LeaseEvent::Reserve(_) | LeaseEvent::Handle(_) => self.need(Action::Read, queue, ticket),
+            LeaseEvent::Configure { .. } => self.need(Action::Create, queue, ticket),
+            LeaseEvent::Clear { .. } => self.need(Action::Manage, queue, ticket),
+            LeaseEvent::Describe { .. } => self.need_any(&Action::ALL, queue, ticket),
+            LeaseEvent::Cancel { .. } | LeaseEvent::List { .. } | LeaseEvent::Configured { .. } => Ok(()),
+        }
+    }
+
+    fn need_everywhere(&self, action: Action, ticket: Ticket) -> Result<(), (Ticket, Refusal)> {
+        match self.grants.permit_everywhere(action) {
+            true => Ok(()),
+            false => Err((ticket, self.not_permitted(action, &Destination::queue(">")))),
+        }
+    }
+
+    /// One of the actions is enough. The refusal names the first one.
+    fn need_any(
+        &mut self,
+        actions: &[Action],
+        destination: &Destination,
+        ticket: Ticket,
+    ) -> Result<(), (Ticket, Refusal)> {
+        let mut refused = Ok(());
+        for action in actions {
+            match self.need(*action, destination, ticket) {
+                Ok(()) => return Ok(()),
+                Err(refusal) => refused = refused.and(Err(refusal)),
+            }
+        }
+        refused
+    }
+
+    fn need(
+        &mut self,
+        action: Action,
+        destination: &Destination,
+        ticket: Ticket,
+    ) -> Result<(), (Ticket, Refusal)> {
+        if destination.temporary {
+            return Ok(());
+        }
+        let asked = (action, destination.clone());
+        let permitted = match self.remembered.get(&asked) {
+            Some(permitted) => *permitted,
+            None => {
+                if REMEMBERED_MAX <= self.remembered.len() {
+                    self.remembered.clear();
+                }
+                let permitted = self.grants.permit(action, destination);
+                self.remembered.insert(asked, permitted);
+                permitted
+            }
+        };
+        if permitted { Ok(()) } else { Err((ticket, self.not_permitted(action, destination))) }
+    }
+
+    fn not_permitted(&self, action: Action, destination: &Destination) -> Refusal {
+        let (user, destination) = (self.principal.user().cloned(), destination.clone());
+        Refusal::NotPermitted { user, action, destination }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postroad_model::{Ask, ConnectionId, Order};
+    use postroad_routing::{DestinationPattern, Grantee, Permission};
+
+    use super::*;
+
+    const CONNECTION: ConnectionId = ConnectionId::new(0, 1);
+
+    fn permissions(actions: &[Action]) -> Arc<Permissions> {
+        let mut permissions = Permissions::default();
+        permissions.add(Permission {
+            grantees: vec![Grantee::User("ann".into())],
+            destinations: vec![DestinationPattern::parse("queue://orders.>").expect("a pattern")],
+            actions: actions.iter().copied().collect(),
+        });
+        Arc::new(permissions)
+    }
+
+    fn ask(question: Question) -> Event {
+        let ask = Arc::new(Ask { question, order: Order::default(), after: None, rows: 1 });
+        Event::Ask { ask, connection: CONNECTION, ticket: Ticket(7) }
+    }
+
+    fn declare(name: &str) -> Event {
+        let destination = Destination::queue(name);
+        Event::Declare { destination, connection: CONNECTION, steals: None, ticket: Ticket(7) }
+    }
+
+    fn delete(name: &str) -> Event {
+        Event::Delete { destination: Destination::queue(name), connection: CONNECTION, ticket: Ticket(7) }
+    }
+
+    fn clear(name: &str) -> Event {
+        let queue = Destination::queue(name);
+        Event::Lease(Box::new(LeaseEvent::Clear { queue, connection: CONNECTION, ticket: Ticket(7) }))
+    }
+
+    fn describe(name: &str) -> Event {
+        let queue = Destination::queue(name);
+        Event::Lease(Box::new(LeaseEvent::Describe { queue, connection: CONNECTION, ticket: Ticket(7) }))
+    }
+
+    #[test]
+    fn each_event_needs_the_action_that_it_performs() {
+        let only =
+            |name: &str| Question::Queues { name_part: "".into(), only: Some(Destination::queue(name)) };
+        for (event, granted, refused) in [
+            (declare("orders.a"), vec![Action::Create], vec![Action::Read, Action::Write]),
+            (delete("orders.a"), vec![Action::Manage], vec![Action::Create]),
+            (clear("orders.a"), vec![Action::Manage], vec![Action::Read]),
+            (describe("orders.a"), Action::ALL.to_vec(), vec![]),
+            (declare("other"), vec![], Action::ALL.to_vec()),
+            (ask(only("orders.a")), vec![Action::Read, Action::Write, Action::Manage], vec![Action::Create]),
+            (ask(only("other")), vec![], Action::ALL.to_vec()),
+            (ask(Question::Connections), vec![], Action::ALL.to_vec()),
+            (Event::Credit { consumer: consumer(), add: 1 }, Action::ALL.to_vec(), vec![]),
+        ] {
+            let refusal = |action: Action| {
+                let permissions = permissions(&[action]);
+                let mut gate = Gate::new(Principal::User("ann".into()), permissions.clone());
+                gate.refusal(&event, &permissions)
+            };
+            for action in granted {
+                assert_eq!(refusal(action), None, "{event:?} with {action}");
+            }
+            for action in refused {
+                let (ticket, found) = refusal(action).unwrap_or_else(|| panic!("{event:?} with {action}"));
+                assert_eq!(ticket, Ticket(7));
+                assert!(matches!(found, Refusal::NotPermitted { .. }), "{found}");
+            }
+        }
+    }
+
+    fn consumer() -> postroad_model::ConsumerKey {
+        postroad_model::ConsumerKey { connection: CONNECTION, number: 1, member: 0 }
+    }
+
+    #[test]
+    fn new_permissions_and_a_login_count_at_once() {
+        let none = Arc::<Permissions>::default();
+        let some = permissions(&[Action::Create]);
+        let mut gate = Gate::new(Principal::Anonymous, none.clone());
+        assert_eq!(gate.refusal(&declare("orders.a"), &none), None);
+        let refused = gate.refusal(&declare("orders.a"), &some);
+        let (_, refusal) = refused.expect("the anonymous user has no permission");
+        let text = "the anonymous user has no permission to create queue://orders.a";
+        assert!(refusal.to_string().starts_with(text), "{refusal}");
+        gate.set_principal(Principal::User("ann".into()));
+        assert_eq!(gate.refusal(&declare("orders.a"), &some), None);
+        let mut operator = Gate::new(Principal::Operator, some.clone());
+        assert_eq!(operator.refusal(&ask(Question::Connections), &some), None);
+    }
+
+    #[test]
+    fn the_memory_of_verdicts_is_bounded() {
+        let some = permissions(&[Action::Create]);
+        let mut gate = Gate::new(Principal::User("ann".into()), some.clone());
+        for number in 0..=REMEMBERED_MAX {
+            assert_eq!(gate.refusal(&declare(&format!("orders.{number}")), &some), None);
+        }
+        assert_eq!(gate.remembered.len(), 1);
+    }
+}

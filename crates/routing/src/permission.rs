@@ -1,0 +1,227 @@
+//! Permissions: which user may do which action on which destinations.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use postroad_model::{Action, Destination, DestinationKind, Principal};
+
+use crate::pattern::Pattern;
+use crate::policy::DestinationPattern;
+
+/// A set of actions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Actions(u8);
+
+impl Actions {
+    /// The same set and this action.
+    #[must_use]
+    pub const fn with(self, action: Action) -> Actions {
+        Actions(self.0 | 1 << action as u8)
+    }
+
+    /// Whether the action is in the set.
+    pub const fn contains(self, action: Action) -> bool {
+        self.0 & 1 << action as u8 != 0
+    }
+}
+
+impl FromIterator<Action> for Actions {
+    fn from_iter<I: IntoIterator<Item = Action>>(actions: I) -> Actions {
+        actions.into_iter().fold(Actions::default(), Actions::with)
+    }
+}
+
+/// The users that a permission is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grantee {
+    /// Every connection, also of the anonymous user.
+    Everyone,
+    /// Every user who has logged in.
+    LoggedIn,
+    /// The user of this name.
+    User(Arc<str>),
+    /// The members of the group of this name.
+    Group(Arc<str>),
+}
+
+/// Grants actions on destinations to users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permission {
+    /// The users.
+    pub grantees: Vec<Grantee>,
+    /// The destinations.
+    pub destinations: Vec<DestinationPattern>,
+    /// The actions.
+    pub actions: Actions,
+}
+
+/// All permissions. Without any, every action is permitted; with at least one, only the granted actions are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Permissions {
+    permissions: Vec<Permission>,
+    /// The groups of each user.
+    groups: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+}
+
+/// The permissions of one principal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grants {
+    /// `None` permits everything.
+    granted: Option<Vec<(DestinationPattern, Actions)>>,
+}
+
+/// Topics with the advisories about temporary destinations. OpenWire clients subscribe to them on their own
+/// (`ActiveMQConnection.watchTopicAdvisories`) and give up the connection if they cannot.
+const ADVISORIES_FOR_ALL: [&str; 2] = ["ActiveMQ.Advisory.TempQueue", "ActiveMQ.Advisory.TempTopic"];
+
+impl Permissions {
+    /// Adds a permission.
+    pub fn add(&mut self, permission: Permission) {
+        self.permissions.push(permission);
+    }
+
+    /// Makes the user a member of the group.
+    pub fn add_member(&mut self, group: &Arc<str>, user: &str) {
+        self.groups.entry(user.into()).or_default().push(group.clone());
+    }
+
+    /// Whether every action is permitted, as no permission is configured.
+    pub fn permit_all(&self) -> bool {
+        self.permissions.is_empty()
+    }
+
+    /// The permissions of this principal.
+    pub fn grants_of(&self, principal: &Principal) -> Grants {
+        if self.permit_all() || *principal == Principal::Operator {
+            return Grants { granted: None };
+        }
+        let user = principal.user();
+        let groups = user.and_then(|user| self.groups.get(user)).map_or(&[][..], |groups| groups);
+        let is_for = |grantee: &Grantee| match grantee {
+            Grantee::Everyone => true,
+            Grantee::LoggedIn => user.is_some(),
+            Grantee::User(name) => user == Some(name),
+            Grantee::Group(name) => groups.contains(name),
+        };
+        let granted = self.permissions.iter().filter(|permission| permission.grantees.iter().any(is_for));
+        let granted = granted.flat_map(|permission| {
+            permission.destinations.iter().map(|pattern| (pattern.clone(), permission.actions))
+        });
+        Grants { granted: Some(granted.collect()) }
+    }
+}
+
+impl Grants {
+    /// Everything is permitted.
+    pub const ALL: Grants = Grants { granted: None };
+
+    /// Whether everything is permitted.
+    pub fn permit_all(&self) -> bool {
+        self.granted.is_none()
+    }
+
+    /// Whether the action on the destination is permitted. A pattern is permitted if one permission covers every name that it
+    /// stands for. The core checks the owner of a temporary destination; it needs no permission.
+    pub fn permit(&self, action: Action, destination: &Destination) -> bool {
+        let Some(granted) = &self.granted else { return true };
+        if destination.temporary {
+            return true;
+        }
+        if action == Action::Read && is_open_advisory(destination) {
+            return true;
+        }
+        // A name with too many words for a pattern matches none but `>`.
+        let asked = destination.is_pattern().then(|| Pattern::parse(&destination.name).ok()).flatten();
+        granted.iter().any(|(pattern, actions)| {
+            actions.contains(action)
+                && pattern.kind == destination.kind
+                && !pattern.temporary
+                && match &asked {
+                    Some(asked) => pattern.name.covers(asked),
+                    None => pattern.name.matches(&destination.name),
+                }
+        })
+    }
+
+    /// Whether the action is permitted on every destination, as commands about the whole broker need.
+    pub fn permit_everywhere(&self, action: Action) -> bool {
+        [Destination::queue(">"), Destination::topic(">")]
+            .iter()
+            .all(|everything| self.permit(action, everything))
+    }
+}
+
+/// Whether every client may read it.
+fn is_open_advisory(destination: &Destination) -> bool {
+    destination.kind == DestinationKind::Topic && ADVISORIES_FOR_ALL.contains(&&*destination.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn permission(grantee: Grantee, destinations: &[&str], actions: &[Action]) -> Permission {
+        let destinations = destinations.iter().map(|text| DestinationPattern::parse(text).unwrap()).collect();
+        Permission { grantees: vec![grantee], destinations, actions: actions.iter().copied().collect() }
+    }
+
+    fn permissions() -> Permissions {
+        let mut permissions = Permissions::default();
+        let billing: Arc<str> = "billing".into();
+        permissions.add_member(&billing, "bob");
+        for (grantee, destinations, actions) in [
+            (Grantee::User("ann".into()), &["queue://orders.>"][..], &[Action::Read, Action::Write][..]),
+            (Grantee::User("ann".into()), &["topic://prices.*"], &[Action::Read]),
+            (Grantee::Group(billing), &["queue://bills.>"], &[Action::Read]),
+            (Grantee::LoggedIn, &["queue://shared"], &[Action::Write]),
+            (Grantee::Everyone, &["topic://news.>"], &[Action::Read]),
+            (Grantee::User("root".into()), &["queue://>", "topic://>"], &Action::ALL),
+        ] {
+            permissions.add(permission(grantee, destinations, actions));
+        }
+        permissions
+    }
+
+    #[test]
+    fn actions_are_permitted_by_user_group_pattern_and_kind() {
+        let permissions = permissions();
+        let queue = Destination::queue;
+        let topic = Destination::topic;
+        for (user, action, destination, want) in [
+            ("ann", Action::Read, queue("orders.new"), true),
+            ("ann", Action::Write, queue("orders.new"), true),
+            ("ann", Action::Manage, queue("orders.new"), false),
+            ("ann", Action::Read, topic("orders.new"), false),
+            ("ann", Action::Read, queue("other"), false),
+            ("ann", Action::Read, queue("orders.>"), true),
+            ("ann", Action::Read, queue(">"), false),
+            ("ann", Action::Read, topic("prices.*"), true),
+            ("ann", Action::Read, topic("prices.>"), false),
+            ("ann", Action::Read, queue("bills.a"), false),
+            ("bob", Action::Read, queue("bills.a"), true),
+            ("bob", Action::Read, queue("orders.new"), false),
+            ("bob", Action::Write, queue("shared"), true),
+            ("", Action::Write, queue("shared"), false),
+            ("", Action::Read, topic("news.today"), true),
+            ("", Action::Read, topic("ActiveMQ.Advisory.TempQueue"), true),
+            ("", Action::Write, topic("ActiveMQ.Advisory.TempQueue"), false),
+            ("", Action::Read, topic("ActiveMQ.Advisory.Connection"), false),
+            ("", Action::Write, Destination { temporary: true, ..queue("x") }, true),
+            ("root", Action::Admin, queue(">"), true),
+        ] {
+            let user: Option<Arc<str>> = Some(user.into()).filter(|user: &Arc<str>| !user.is_empty());
+            let grants = permissions.grants_of(&Principal::of(user.as_ref()));
+            assert_eq!(grants.permit(action, &destination), want, "{user:?} {action} {destination}");
+        }
+    }
+
+    #[test]
+    fn without_permissions_and_for_the_operator_everything_is_permitted() {
+        let none = Permissions::default();
+        assert!(none.grants_of(&Principal::Anonymous).permit(Action::Admin, &Destination::queue("a")));
+        let some = permissions();
+        assert!(some.grants_of(&Principal::Operator).permit_everywhere(Action::Admin));
+        assert!(!some.grants_of(&Principal::User("ann".into())).permit_everywhere(Action::Admin));
+        assert!(some.grants_of(&Principal::User("root".into())).permit_everywhere(Action::Admin));
+    }
+}
