@@ -16,6 +16,7 @@ mod overview;
 mod problem;
 mod process;
 mod redrive;
+mod routes;
 mod shown;
 
 use std::future::Future;
@@ -38,7 +39,7 @@ use overview::Seen;
 use problem::Problem;
 
 use crate::console;
-use crate::figures::{BridgeFigures, Figures};
+use crate::figures::{BridgeFigures, Figures, RouteFigures};
 
 /// A request's body is not larger.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -74,6 +75,8 @@ pub struct ApiOptions {
     pub clients: Clients,
     /// How links to other brokers are.
     pub bridges: Arc<dyn Fn() -> Vec<BridgeFigures> + Send + Sync>,
+    /// The routes, with their counts.
+    pub routes: Arc<dyn Fn() -> Vec<RouteFigures> + Send + Sync>,
     /// Who is let in, as it was read last.
     pub door: watch::Receiver<Arc<Door>>,
     /// The wall clock, in milliseconds since 1970.
@@ -101,8 +104,8 @@ struct Shared {
 }
 
 /// The admin API and the console. Serve it for every path that nothing else answers. To be called on the runtime whose
-/// tasks keep the history of figures.
-pub fn router(options: ApiOptions) -> Router {
+/// tasks keep the history of figures. Routes of the assembly, `further`, are guarded as those of the API.
+pub fn router(options: ApiOptions, further: Router) -> Router {
     let begun_ms = (options.now_ms)();
     let shared = Shared {
         options,
@@ -136,7 +139,9 @@ pub fn router(options: ApiOptions) -> Router {
         .route("/api/v1/connections", get(lists::connections))
         .route("/api/v1/consumers", get(lists::consumers))
         .route("/api/v1/bridges", get(bridges::list))
+        .route("/api/v1/routes", get(routes::list))
         .route("/api/jolokia/read/{*path}", get(jolokia::read))
+        .merge(further.with_state(()))
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

@@ -129,6 +129,12 @@ pub const OPERATIONS: &[Operation] = &[
         &["filter", "limit", "cursor"],
         "Bridges",
     ),
+    read(
+        "/api/v1/routes",
+        "Routes, with the counts of their messages",
+        &["filter", "limit", "cursor"],
+        "Routes",
+    ),
     read("/api/jolokia/read/{path}", "Attributes of a queue, as ActiveMQ answers them", &[], "Jolokia"),
     read("/api/v1/openapi.json", "This document", &[], "Document"),
 ];
@@ -253,6 +259,10 @@ fn schemas() -> Value {
              dispatched:integer dispatched_bytes:integer forwarded:integer refused:integer received:integer \
              reconnects:integer reason:string retry_seconds:integer",
         ),
+        "Route": object(
+            "name:string from:string mode:string matched:integer unmatched:integer dead_lettered:integer \
+             cut:integer copies:integer targets:array",
+        ),
         "Message": object(
             "id:string? destination:string? persistent:boolean priority:integer timestamp_ms:integer? \
              expires_at_ms:integer? correlation_id:string? reply_to:string? type:string? group_id:string? \
@@ -280,6 +290,7 @@ fn schemas() -> Value {
         "Queues": list_of("Queue"),
         "Connections": list_of("Connection"),
         "Bridges": list_of("Bridge"),
+        "Routes": list_of("Route"),
         "Consumers": list_of("Consumer"),
         "Messages": list_of("Message"),
         "Jolokia": object("request:object timestamp:integer status:integer error:string"),

@@ -2,6 +2,7 @@
 
 mod access_keys;
 mod http;
+mod routes;
 mod table;
 
 use std::io::Write;
@@ -30,6 +31,8 @@ pub enum Ctl {
     Bridges(ListArguments),
     /// Show the nodes of a cluster as the asked one knows them: who leads, and how far each is.
     Cluster(ClusterArguments),
+    /// List routes, with the counts of their messages, or test one message.
+    Routes(RoutesArguments),
     /// Print the messages of a queue without removing them.
     Browse(BrowseArguments),
     /// Say why a message of a queue is not delivered, and which change would deliver it.
@@ -68,6 +71,23 @@ pub struct ClusterArguments {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+}
+
+/// A list, or a test.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct RoutesArguments {
+    #[command(subcommand)]
+    command: Option<RoutesCommand>,
+    #[command(flatten)]
+    list: ListArguments,
+}
+
+/// Commands for routes.
+#[derive(Debug, Subcommand)]
+pub enum RoutesCommand {
+    /// Print the targets and header changes of one message, by a configuration file; nothing is sent.
+    Test(routes::TestArguments),
 }
 
 /// Which queues.
@@ -198,6 +218,17 @@ const CONSUMERS: &[Column] = &[
     Column::text("SELECTOR", "selector"),
 ];
 
+const ROUTES: &[Column] = &[
+    Column::text("NAME", "name"),
+    Column::text("FROM", "from"),
+    Column::text("MODE", "mode"),
+    Column::number("MATCHED", "matched"),
+    Column::number("COPIES", "copies"),
+    Column::number("UNMATCHED", "unmatched"),
+    Column::number("DEAD", "dead_lettered"),
+    Column::number("CUT", "cut"),
+];
+
 const BRIDGES: &[Column] = &[
     Column::text("NAME", "name"),
     Column::text("DIRECTION", "direction"),
@@ -232,6 +263,10 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
         }
         Ctl::Key(command) => access_keys::run(command),
         Ctl::Connections(list) => print(list, CONNECTIONS, "/api/v1/connections", &[], None),
+        Ctl::Routes(RoutesArguments { command: Some(RoutesCommand::Test(arguments)), .. }) => {
+            routes::test(arguments)
+        }
+        Ctl::Routes(RoutesArguments { list, .. }) => print(list, ROUTES, "/api/v1/routes", &[], None),
         Ctl::Bridges(list) => print(list, BRIDGES, "/api/v1/bridges", &[], None),
         Ctl::Cluster(arguments) => print_cluster(arguments),
         Ctl::Consumers(ConsumersArguments { destination, list }) => {

@@ -92,12 +92,9 @@ impl Opened {
     }
 }
 
-/// The admin API; that of a node has the state of its cluster, too.
-pub fn with_cluster(api: Router, view: Option<ClusterView>) -> Router {
-    match view {
-        Some(view) => api.merge(cluster_api(view)),
-        None => api,
-    }
+/// Further routes of the admin API of a node: the state of its cluster.
+pub fn further_api(view: Option<ClusterView>) -> Router {
+    view.map_or_else(Router::new, cluster_api)
 }
 
 /// Where the broker is reached.

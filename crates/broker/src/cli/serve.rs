@@ -89,20 +89,8 @@ async fn serve(
     };
     let runtime = opened.start(&options, make)?;
     let admission = Admission::new(places, tls, door.clone(), websocket_bytes_max(config));
-    let api = postroad_admin::router(ApiOptions {
-        broker_name: config.broker_name.clone(),
-        version: env!("CARGO_PKG_VERSION"),
-        clients: runtime.clients(),
-        bridges: Arc::new({
-            let board = runtime.links();
-            move || board.figures()
-        }),
-        door: admission.door(),
-        now_ms,
-        totals: totals(runtime.everybody()),
-        memory_bytes_max: config.memory_bytes,
-    });
-    let (is_node, api) = (view.is_some(), node::with_cluster(api, view));
+    let is_node = view.is_some();
+    let api = postroad_admin::router(api_options(config, &runtime, &admission), node::further_api(view));
     let control = serve_control(&config.data, &runtime, api.clone());
     // A reader of the line that we are ready may send a signal at once.
     let signals = signals.map_or_else(Signals::listen, Ok)?;
@@ -128,6 +116,21 @@ async fn serve(
     }
     runtime.stop();
     Ok(())
+}
+
+fn api_options(config: &Config, runtime: &Runtime, admission: &Admission) -> ApiOptions {
+    let (everybody, board) = (runtime.everybody(), runtime.links());
+    ApiOptions {
+        broker_name: config.broker_name.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+        clients: runtime.clients(),
+        routes: Arc::new(move || everybody.routes()),
+        bridges: Arc::new(move || board.figures()),
+        door: admission.door(),
+        now_ms,
+        totals: totals(runtime.everybody()),
+        memory_bytes_max: config.memory_bytes,
+    }
 }
 
 fn totals(everybody: Everybody) -> Totals {

@@ -58,7 +58,7 @@ pub struct Everybody {
 }
 
 /// How the routes are, in the order of the configuration.
-pub fn route_figures(policies: &Policies) -> Vec<RouteFigures> {
+fn route_figures(policies: &Policies) -> Vec<RouteFigures> {
     let figures_of = |(rule, counters): (&Route, &Arc<RouteCounters>)| {
         let counted = counters.figures();
         let names = rule.fixed_targets().map(|target| target.destination.to_string());
@@ -109,6 +109,11 @@ impl Source for Everybody {
 }
 
 impl Everybody {
+    /// How the routes are.
+    pub fn routes(&self) -> Vec<RouteFigures> {
+        route_figures(&self.policies.borrow())
+    }
+
     /// Figures without those of each queue: as cheap with a million queues as with one.
     pub async fn totals(&self) -> Figures {
         self.gather(false).await
@@ -161,7 +166,7 @@ impl Everybody {
         figures.queues = queues.into_values().collect();
         figures.journals = self.answers_of(journals).await;
         figures.bridges = self.links.figures();
-        figures.routes = route_figures(&self.policies.borrow());
+        figures.routes = self.routes();
         figures
     }
 

@@ -34,6 +34,11 @@ impl<'a> Element<'a> {
         self.node.children().filter(Node::is_element).map(Element::new)
     }
 
+    /// The text in it, without that of its elements.
+    pub fn text(&self) -> &'a str {
+        self.node.text().unwrap_or_default()
+    }
+
     /// The first element of this name in it.
     pub fn child(&self, name: &str) -> Option<Element<'a>> {
         self.children().find(|child| child.name() == name)

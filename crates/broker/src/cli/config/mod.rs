@@ -6,6 +6,7 @@
 
 mod addresses;
 mod broker;
+mod camel;
 mod element;
 mod policies;
 mod text;
@@ -85,13 +86,24 @@ fn translate(text: &str) -> anyhow::Result<Translation> {
     let options = roxmltree::ParsingOptions { allow_dtd: true, nodes_limit: NODES_MAX, ..Default::default() };
     let document = roxmltree::Document::parse_with_options(text, options).context("no XML")?;
     let named = |node: &roxmltree::Node| node.is_element() && node.tag_name().name() == "broker";
-    let Some(node) = document.descendants().find(named) else {
-        bail!("there is no element <broker>; an activemq.xml has one");
-    };
     let mut translation = Translation::default();
+    let is_camel = |node: &roxmltree::Node| {
+        node.is_element() && ["camelContext", "routes"].contains(&node.tag_name().name())
+    };
+    // One inside of the other is a part of it.
+    let is_outermost = |node: &roxmltree::Node| !node.ancestors().skip(1).any(|outer| is_camel(&outer));
+    for context in document.descendants().filter(is_camel).filter(is_outermost) {
+        camel::translate(&Element::new(context), &mut translation);
+    }
+    let Some(node) = document.descendants().find(named) else {
+        if document.descendants().any(|node| is_camel(&node)) {
+            return checked(translation);
+        }
+        bail!("there is no element <broker>; an activemq.xml has one, and a camel.xml has <camelContext>");
+    };
     let root = Some(document.root_element()).filter(|root| *root != node);
     let beside = root.iter().flat_map(roxmltree::Node::children);
-    for outside in beside.filter(|other| other.is_element() && *other != node) {
+    for outside in beside.filter(|other| other.is_element() && *other != node && !is_camel(other)) {
         if !outside.descendants().any(|inner| inner == node) {
             let element = Element::new(outside);
             translation.note(
@@ -108,6 +120,11 @@ fn translate(text: &str) -> anyhow::Result<Translation> {
             refusals.join("\n")
         );
     }
+    checked(translation)
+}
+
+/// The translation, if a broker could start with it.
+fn checked(translation: Translation) -> anyhow::Result<Translation> {
     let toml = translation.to_toml("it");
     Configuration::check_text(&toml).context("what it says makes no configuration")?;
     Ok(translation)
@@ -126,6 +143,37 @@ mod tests {
         let name = "activemq.xml";
         let translated = format!("{}----\n{}", translation.to_toml(name), translation.notes_text(name));
         assert_eq!(translated, include_str!("testdata/translated.txt"));
+    }
+
+    #[test]
+    fn routes_of_camel_become_routes_or_are_left_out_with_the_step() {
+        let text = r#"<camelContext><route id="orders"><from uri="activemq:queue:orders"/>
+            <setHeader name="stage"><constant>2</constant></setHeader>
+            <setHeader name="key"><simple>${header.region}-x</simple></setHeader>
+            <filter><simple>${header.region} == 'eu'</simple><to uri="activemq:queue:eu"/></filter>
+            <wireTap uri="activemq:topic:seen"/>
+            <choice><when><simple>${header.n} > 5</simple><to uri="activemq:big"/></when>
+            <otherwise><to uri="activemq:small"/></otherwise></choice></route>
+            <route id="list"><from uri="broker:queue:list"/><recipientList><header>cc</header></recipientList></route>
+            <route id="java"><from uri="activemq:queue:j"/><bean ref="b"/><to uri="activemq:queue:k"/></route>
+            </camelContext>"#;
+        let translation = translate(text).unwrap();
+        let config: crate::config::Config = toml::from_str(&translation.to_toml("camel.xml")).unwrap();
+        let routes = config.policies().unwrap().routes;
+        let names: Vec<&str> = routes.rules().map(|rule| &*rule.name).collect();
+        assert_eq!(names, ["orders-1", "orders-2", "list"]);
+        let toml = translation.to_toml("camel.xml");
+        for want in [
+            "{ destination = \"queue://eu\", selector = \"region = 'eu'\", set = { \"stage\" = \"2\", \"key\" = \"${region}-x\" } }",
+            "distribute = \"first\"",
+            "otherwise = [{ destination = \"queue://small\"",
+            "recipients = \"cc\"",
+        ] {
+            assert!(toml.contains(want), "{want}\n{toml}");
+        }
+        let notes = translation.notes_text("camel.xml");
+        assert!(notes.contains("camel.xml:9: <bean> not translated"), "{notes}");
+        assert!(notes.contains("the route java is left out"), "{notes}");
     }
 
     #[test]

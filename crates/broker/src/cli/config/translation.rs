@@ -41,6 +41,13 @@ impl Value {
         Value(format!("[{}]", values.join(", ")))
     }
 
+    /// A table in one line whose keys are names of the user's.
+    pub fn names<'n>(values: impl IntoIterator<Item = (&'n str, Value)>) -> Value {
+        let quoted = |(name, Value(text))| format!("{} = {text}", Value::from(name).0);
+        let keys: Vec<String> = values.into_iter().map(quoted).collect();
+        Value(format!("{{ {} }}", keys.join(", ")))
+    }
+
     /// A table in one line.
     pub fn table(keys: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
         let keys: Vec<String> =
