@@ -123,6 +123,13 @@ impl Network {
         self.dial.as_ref().map(|dial| dial.linked)
     }
 
+    /// The peer's side of a duplex link has introduced itself. ActiveMQ up to 5.19 and 6.2 then answers no introduction.
+    fn is_met(&mut self) {
+        if let Some(dial) = self.dial.as_mut().filter(|dial| dial.options.duplex) {
+            dial.linked = true;
+        }
+    }
+
     /// When something is to be said or to be heard while a link is being opened, or the forwarder is to be woken.
     pub fn deadline(&self) -> Deadline {
         match self.dial.as_ref().filter(|dial| !dial.linked) {
@@ -471,7 +478,10 @@ impl OpenWireSession {
         match command {
             // The peer's side of a duplex link introduces itself, which says nothing new.
             Command::ConnectionInfo(_) | Command::SessionInfo(_) | Command::ProducerInfo(_)
-                if self.network.dials() => {}
+                if self.network.dials() =>
+            {
+                self.network.is_met();
+            }
             Command::Message(ref message) if one_way && !is_for_link(message) => {
                 return Err(Parting::Fault("the peer sends messages over a one-way link".to_owned()));
             }
