@@ -606,7 +606,8 @@ mod tests {
             |line: &str| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).map(str::to_owned);
         let all: Vec<String> =
             EXAMPLE.lines().map(|line| uncomment(line).unwrap_or_else(|| line.to_owned())).collect();
-        let all = Config::parse(&all.join("\n")).unwrap();
+        let mut all = Config::parse(&all.join("\n")).unwrap();
+        all.security.users = "users".into();
         let Config { memory_bytes, runtime: RuntimeConfig { cores, .. }, .. } = Config::default();
         let runtime = RuntimeConfig { cores, ..all.runtime.clone() };
         let fallback = Config::default().policies().unwrap().fallback().clone();
@@ -617,6 +618,7 @@ mod tests {
         assert_eq!(all.tenant_key.len(), 1);
         assert_eq!(all.bridge.len(), 1);
         assert_eq!(shown.routes.rules().count(), 1);
+        assert!(!shown.permissions.permit_all());
         let (policy, tenant, tenant_key, composite) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let without = Config {
             memory_bytes,
@@ -627,6 +629,7 @@ mod tests {
             composite,
             bridge: Vec::new(),
             route: Vec::new(),
+            security: SecurityConfig::default(),
             ..all
         };
         assert_eq!(without, Config::default());
@@ -686,7 +689,11 @@ mod tests {
             let text = text[1..].split("\n[").next().unwrap_or_default();
             let text = text.split("\n#[").next().unwrap_or_default();
             let says = |line: &str| line.trim_start_matches('#').starts_with(&format!("{key} = "));
-            assert!(text.lines().any(says), "no key `{key}` in [{table}]");
+            let inner = known_keys(&format!("{table}.{key}"));
+            let is_table = EXAMPLE.contains(&format!("\n#[[{table}.{key}]]\n"));
+            assert!(is_table || text.lines().any(says), "no key `{key}` in [{table}]");
+            let says_inner = |key: &String| EXAMPLE.contains(&format!("\n#{key} = "));
+            assert!(inner.iter().all(says_inner), "a key of {inner:?} in [[{table}.{key}]]");
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
@@ -37,11 +36,10 @@ impl Broker {
 
     /// One in this directory, which its configuration may name files of.
     pub fn start_in(directory: TempDir, config: &str) -> Broker {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        let ports = "openwire = 0\nopenwire_tls = 0\namqp_tls = 0\namqp_websocket = 0\namqp_websocket_tls = 0\nhttp = 0";
-        let config = format!("{config}\n[ports]\namqp = {port}\n{ports}\n");
-        fs::write(directory.path().join("postroad.toml"), config).unwrap();
-        let (process, openwire, http) = serve(&directory);
+        // A port that is looked for here another broker may take before this one does.
+        let ports = "openwire = 0\nopenwire_tls = 0\namqp = 0\namqp_tls = 0\namqp_websocket = 0\namqp_websocket_tls = 0\nhttp = 0";
+        fs::write(directory.path().join("postroad.toml"), format!("{config}\n[ports]\n{ports}\n")).unwrap();
+        let (process, [port, openwire, http]) = serve(&directory);
         Broker { process, port, openwire, http, directory }
     }
 
@@ -82,12 +80,12 @@ impl Broker {
     #[allow(dead_code, reason = "not every test restarts it")]
     pub fn restart(&mut self) {
         self.kill();
-        (self.process, self.openwire, self.http) = serve(&self.directory);
+        (self.process, [self.port, self.openwire, self.http]) = serve(&self.directory);
     }
 }
 
-/// The process, and its ports for OpenWire and HTTP.
-fn serve(directory: &TempDir) -> (Child, u16, u16) {
+/// The process, and its ports for AMQP, OpenWire and HTTP.
+fn serve(directory: &TempDir) -> (Child, [u16; 3]) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_postroad"));
     command.arg("serve").arg("--config").arg(directory.path().join("postroad.toml"));
     command.arg("--data").arg(directory.path().join("data")).env_remove("POSTROAD_LOG");
@@ -98,6 +96,5 @@ fn serve(directory: &TempDir) -> (Child, u16, u16) {
         let port = said.iter().find(|line| line.contains(scheme)).and_then(|line| line.rsplit(':').next());
         port.expect("the broker ended before it was ready").parse().unwrap()
     };
-    let (openwire, http) = (port("tcp://"), port("http://"));
-    (process, openwire, http)
+    (process, ["amqp://", "tcp://", "http://"].map(port))
 }
