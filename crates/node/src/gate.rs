@@ -29,11 +29,6 @@ impl Gate {
         Gate { principal, permissions, grants, remembered: FxHashMap::default() }
     }
 
-    /// The client has logged in.
-    pub(crate) fn set_principal(&mut self, principal: Principal) {
-        *self = Gate::new(principal, self.permissions.clone());
-    }
-
     /// The refusal of this event and the ticket that waits for it, unless it is permitted by the permissions now in force.
     pub(crate) fn refusal(
         &mut self,
@@ -230,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn new_permissions_and_a_login_count_at_once() {
+    fn new_permissions_count_at_once() {
         let none = Arc::<Permissions>::default();
         let some = permissions(&[Action::Create]);
         let mut gate = Gate::new(Principal::Anonymous, none.clone());
@@ -239,7 +234,7 @@ mod tests {
         let (_, refusal) = refused.expect("the anonymous user has no permission");
         let text = "the anonymous user has no permission to create queue://orders.a";
         assert!(refusal.to_string().starts_with(text), "{refusal}");
-        gate.set_principal(Principal::User("ann".into()));
+        let mut gate = Gate::new(Principal::User("ann".into()), some.clone());
         assert_eq!(gate.refusal(&declare("orders.a"), &some), None);
         let mut operator = Gate::new(Principal::Operator, some.clone());
         assert_eq!(operator.refusal(&ask(Question::Connections), &some), None);

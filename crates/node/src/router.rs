@@ -59,28 +59,17 @@ pub struct Router {
     spread: u64,
     /// How often the router has asked for something itself.
     asked_itself: u64,
-    /// Without one everything is permitted.
+    /// The principal whose permissions count, and where refusals go; without it everything is permitted.
+    guarded: Option<(Principal, Rc<Mailbox>)>,
+    /// Made once permissions are configured: most brokers have none, and a connection should cost little.
     guard: Option<Box<Guard>>,
 }
 
 /// Refuses events without a permission.
 struct Guard {
     gate: Gate,
-    /// Where refusals go.
-    mailbox: Rc<Mailbox>,
     /// Open transactions with a refused message: without it they must not commit.
     doomed: FxHashMap<u64, Refusal>,
-}
-
-/// The transaction that an event belongs to.
-fn transaction_of(event: &Event) -> Option<TransactionKey> {
-    match event {
-        Event::Publish(publish) => publish.transaction,
-        Event::Commit { transaction, .. }
-        | Event::Rollback { transaction, .. }
-        | Event::EndBranch { transaction, .. } => Some(*transaction),
-        _ => None,
-    }
 }
 
 /// What is to follow queues that may move to another store.
@@ -165,6 +154,7 @@ impl Router {
             held_up: VecDeque::new(),
             spread: 0,
             asked_itself: 0,
+            guarded: None,
             guard: None,
         }
     }
@@ -181,21 +171,27 @@ impl Router {
 
     /// From now on events need the permissions of this principal. Refusals go into the connection's mailbox.
     pub fn guard(&mut self, principal: Principal, mailbox: &Rc<Mailbox>) {
-        let permissions = self.places.borrow().permissions.clone();
-        let gate = Gate::new(principal, permissions);
-        self.guard = Some(Box::new(Guard { gate, mailbox: mailbox.clone(), doomed: FxHashMap::default() }));
+        self.guarded = Some((principal, mailbox.clone()));
     }
 
     /// The client has logged in as this principal.
     pub fn set_principal(&mut self, principal: Principal) {
-        if let Some(guard) = &mut self.guard {
-            guard.gate.set_principal(principal);
+        if let Some((known, _)) = &mut self.guarded {
+            *known = principal;
+            self.guard = None;
         }
     }
 
     fn is_refused(&mut self, event: &Event, to: &mut impl FnMut(PartitionId, Event)) -> bool {
-        let Some(guard) = &mut self.guard else { return false };
-        let transaction = transaction_of(event);
+        let Some((principal, mailbox)) = &self.guarded else { return false };
+        let permissions = self.places.borrow().permissions.clone();
+        if permissions.permit_all() && self.guard.is_none() {
+            return false;
+        }
+        let guard = self.guard.get_or_insert_with(|| {
+            let gate = Gate::new(principal.clone(), permissions.clone());
+            Box::new(Guard { gate, doomed: FxHashMap::default() })
+        });
         match event {
             Event::Rollback { transaction, .. } => {
                 guard.doomed.remove(&transaction.number);
@@ -203,18 +199,17 @@ impl Router {
             }
             Event::Commit { transaction, ticket, .. } | Event::EndBranch { transaction, ticket, .. } => {
                 let Some(refusal) = guard.doomed.remove(&transaction.number) else { return false };
-                guard.mailbox.put(ToSession::Reply { ticket: *ticket, result: Err(refusal) });
+                mailbox.put(ToSession::Reply { ticket: *ticket, result: Err(refusal) });
                 self.rollback(*transaction, None, to);
                 return true;
             }
             _ => {}
         }
-        let refused = guard.gate.refusal(event, &self.places.borrow().permissions);
-        let Some((ticket, refusal)) = refused else { return false };
-        if let Some(transaction) = transaction {
+        let Some((ticket, refusal)) = guard.gate.refusal(event, &permissions) else { return false };
+        if let Event::Publish(Publish { transaction: Some(transaction), .. }) = event {
             guard.doomed.insert(transaction.number, refusal.clone());
         }
-        guard.mailbox.put(ToSession::Reply { ticket, result: Err(refusal) });
+        mailbox.put(ToSession::Reply { ticket, result: Err(refusal) });
         true
     }
 

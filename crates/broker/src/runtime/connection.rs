@@ -226,7 +226,7 @@ struct Task {
     link: Option<LinkNews>,
     id: ConnectionId,
     peer: SocketAddr,
-    bridge: Option<Bridged>,
+    bridge: Option<Box<Bridged>>,
 }
 
 /// Where the session writes to: behind a body that nothing may interrupt.
@@ -325,13 +325,13 @@ impl Task {
                 Some(self.handle.links.accepted(linked, self.peer))
             }
         };
-        self.bridge = Some(Bridged { notice, row });
+        self.bridge = Some(Box::new(Bridged { notice, row }));
     }
 
     fn remark(&self, remark: String) {
         match (&self.link, &self.bridge) {
             (Some(link), _) => link.tell(LinkChange::Remark(remark)),
-            (None, Some(Bridged { row: Some(row), .. })) => {
+            (None, Some(bridge)) if let Some(row) = &bridge.row => {
                 tracing::warn!(address = %self.peer, "{remark}");
                 self.handle.links.remarks(row, &remark);
             }
@@ -340,7 +340,8 @@ impl Task {
     }
 
     fn end_link(&mut self, parting: &Parting) {
-        let Some(Bridged { notice, row }) = self.bridge.take() else { return };
+        let Some(bridge) = self.bridge.take() else { return };
+        let Bridged { notice, row } = *bridge;
         self.handle.core.borrow_mut().publish_notice(Notice::Bridge { bridge: notice, present: false });
         if let Some(row) = row {
             self.handle.links.ended(&row, reason_of(parting));

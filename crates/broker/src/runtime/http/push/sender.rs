@@ -58,25 +58,48 @@ pub struct Outgoing {
 /// The system starts no thread, or has no certificates of authorities.
 pub fn start(allowed: Networks) -> io::Result<mpsc::Sender<Outgoing>> {
     let (sender, mut requests) = mpsc::channel::<Outgoing>(REQUESTS_MAX);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let client = client(allowed.clone())?;
-    let run = async move {
-        while let Some(request) = requests.recv().await {
-            let (client, allowed) = (client.clone(), allowed.clone());
-            tokio::spawn(async move {
-                let Outgoing { url, headers, body, within, answer } = request;
-                let sent = tokio::time::timeout(within, follow(&client, &allowed, url, headers, body));
-                let result = sent.await.unwrap_or_else(|_| {
-                    Err(format!("the endpoint did not answer within {} seconds", within.as_secs()))
-                });
-                let result = result.unwrap_or_else(|error| Answer { error, ..Answer::default() });
-                // The driver may have ended.
-                let _ = answer.send(result);
-            });
+    let run = move || {
+        // Without queues that push, no memory is spent on certificates and connections.
+        let Some(first) = requests.blocking_recv() else { return };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        match runtime.and_then(|runtime| Ok((runtime, client(allowed.clone())?))) {
+            Ok((runtime, client)) => runtime.block_on(send_all(first, requests, &client, &allowed)),
+            Err(error) => refuse_all(first, requests, &format!("requests cannot be sent: {error}")),
         }
     };
-    std::thread::Builder::new().name("push".to_owned()).spawn(move || runtime.block_on(run))?;
+    std::thread::Builder::new().name("push".to_owned()).spawn(run)?;
     Ok(sender)
+}
+
+async fn send_all(
+    first: Outgoing,
+    mut requests: mpsc::Receiver<Outgoing>,
+    client: &HttpClient,
+    allowed: &Networks,
+) {
+    let mut next = Some(first);
+    while let Some(request) = next {
+        let (client, allowed) = (client.clone(), allowed.clone());
+        tokio::spawn(async move {
+            let Outgoing { url, headers, body, within, answer } = request;
+            let sent = tokio::time::timeout(within, follow(&client, &allowed, url, headers, body));
+            let result = sent.await.unwrap_or_else(|_| {
+                Err(format!("the endpoint did not answer within {} seconds", within.as_secs()))
+            });
+            let result = result.unwrap_or_else(|error| Answer { error, ..Answer::default() });
+            // The driver may have ended.
+            let _ = answer.send(result);
+        });
+        next = requests.recv().await;
+    }
+}
+
+fn refuse_all(first: Outgoing, mut requests: mpsc::Receiver<Outgoing>, error: &str) {
+    let mut next = Some(first);
+    while let Some(request) = next {
+        let _ = request.answer.send(Answer { error: error.to_owned(), ..Answer::default() });
+        next = requests.blocking_recv();
+    }
 }
 
 type HttpClient = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
