@@ -24,7 +24,8 @@ const TRAILING_BYTES: u64 = 1 << 30;
 
 const JOURNAL_IS_OPEN: &str = "a journal that failed to reopen ends its replica";
 
-/// Where the groups of a store become durable.
+/// Where the groups of a store become durable. A lone journal is used for every record, and so has no further pointer to follow.
+#[allow(clippy::large_enum_variant, reason = "there is one for each store")]
 pub enum Held<D: Disk> {
     /// In the journal of a store that stands alone.
     Alone(Journal<D>),

@@ -1,5 +1,7 @@
 //! Routes: the indexed plan against a plain scan of all rules, and its cost with many targets.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

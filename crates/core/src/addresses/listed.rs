@@ -49,7 +49,7 @@ mod tests {
     fn listed(names: &[&str]) -> ListedQueues {
         let mut listed = ListedQueues::default();
         for (id, name) in (0..).map(QueueId).zip(names) {
-            listed.insert(&Queue::new(id, Destination::queue(*name), 4));
+            listed.insert(&Queue::new(id, Destination::queue(name), 4));
         }
         listed
     }

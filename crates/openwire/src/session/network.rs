@@ -68,7 +68,7 @@ pub struct Network {
     /// Advisories that were not acknowledged yet, and the first of them.
     unacknowledged: (i32, Option<MessageId>),
     /// Set if this broker has opened the connection.
-    dial: Option<Dialling>,
+    dial: Option<Box<Dialling>>,
     /// Commands that carried messages to the peer, with the times at which they left, as far as the first is unanswered.
     unanswered: VecDeque<(i32, u64)>,
 }
@@ -268,7 +268,7 @@ impl OpenWireSession {
     ) -> OpenWireSession {
         let mut session = OpenWireSession::new(id, options, translate);
         session.network.dial =
-            Some(Dialling { options: dial, greeted: false, introduced: None, linked: false });
+            Some(Box::new(Dialling { options: dial, greeted: false, introduced: None, linked: false }));
         session
     }
 

@@ -237,7 +237,8 @@ impl Cluster {
             });
             let (from, to) = (message.from.get(), message.to.get());
             let is_cut = self.cut.is_some_and(|cut| cut == from || cut == to);
-            if !is_cut && !(faults && self.random.one_in(50)) {
+            let is_lost = faults && self.random.one_in(50);
+            if !is_cut && !is_lost {
                 self.nodes[to as usize - 1].writer.receive(message).unwrap();
             }
         }

@@ -77,12 +77,15 @@ pub async fn drive(handle: CoreHandle, pusher: Pusher, closing: Rc<Notify>) {
     }
 }
 
+/// Waits for the outcome of a deletion.
+type Deletion = oneshot::Sender<Result<Acknowledged, ApiError>>;
+
 struct Driver {
     engine: Engine,
     /// Project and name within it, of each queue that pushes.
     projects: FxHashMap<Arc<str>, Rc<Named>>,
     /// Who waits until a message is deleted.
-    deletes: FxHashMap<(Arc<str>, MessageId), oneshot::Sender<Result<Acknowledged, ApiError>>>,
+    deletes: FxHashMap<(Arc<str>, MessageId), Deletion>,
     outside: Rc<Outside>,
     began: Instant,
 }

@@ -256,7 +256,7 @@ class FailoverTest {
      * When the connection is lost, this client forgets the messages in its hands a moment later, and commits without an
      * acknowledgement for them (ActiveMQMessageConsumer.acknowledge): until then a commit says nothing.
      */
-    private static final long CLEARS_WITHIN_NANOS = 1_000_000_000;
+    private static final long CLEARS_WITHIN_NANOS = 200_000_000;
 
     private void consume(String queue) throws JMSException {
         Connection connection = connect();
@@ -278,7 +278,9 @@ class FailoverTest {
             }
             String text = ((TextMessage) message).getText();
             int number = Integer.parseInt(text.substring(text.indexOf('/') + 1));
-            if (committed.contains(text)) {
+            // A commit that failed leaves a copy in the client, which comes again after its redelivery delay even if the broker's was
+            // committed since: a message that was ever in doubt says nothing.
+            if (committed.contains(text) && !inDoubt.contains(text)) {
                 again.add(text + " (redelivered: " + message.getJMSRedelivered() + ", next: " + next + ")");
             }
             // One whose commit failed may come again, or not.
