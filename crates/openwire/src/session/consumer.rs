@@ -424,6 +424,11 @@ impl OpenWireSession {
                 return self.begin_waiting_pull(&id, turn);
             }
         }
+        if consumer.browses && consumer.prefetch == 0 && consumer.pull.is_none() {
+            // The client asks once more, and is answered then. An end that it has not asked for could pass its question: the answer
+            // to that would end its next browse, which has the same id (ActiveMQQueueBrowser).
+            return;
+        }
         self.consumers.pulls -= u32::from(consumer.satisfied());
         let dispatch = MessageDispatch { consumer_id: Some(id), ..MessageDispatch::default() };
         self.send(dispatch.into(), turn);
