@@ -12,7 +12,7 @@ use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
     ConnectionId, ConsumerKey, Delivery, DetachCause, Encoding, EntryTag, Event, LinkEvent, LoginAnswer,
-    Message, Now, Protocol, Refusal, Session, Ticket, ToSession,
+    Message, Now, PartitionId, Protocol, QueueId, Refusal, Session, Ticket, ToSession,
 };
 
 const BODY: &[u8] = b"\0\x53\x77\xa1\x01a";
@@ -98,6 +98,7 @@ impl Core {
                     consumer,
                     source: None,
                     tag,
+                    queue: (PartitionId(0), QueueId(1)),
                     failed_deliveries: 1,
                     by_policy: false,
                     first_of_group: false,
