@@ -195,7 +195,9 @@ class PrefetchTest extends PlainTest {
         send(session, queue, numbered("m", count));
         QueueBrowser browser = session.createBrowser(queue);
         assertEquals(List.of(numbered("m", count)), browse(browser));
-        assertEquals(List.of(numbered("m", count)), browse(browser));
+        browser.close();
+        // The same browser again may see nothing, now and then: docs/protocols/openwire.md.
+        assertEquals(List.of(numbered("m", count)), browse(session.createBrowser(queue)));
     }
 
     @Test
