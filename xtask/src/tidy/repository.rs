@@ -10,7 +10,7 @@ use super::commits::Commit;
 use super::rust_text::RustText;
 
 /// The last commit before the rule of subjects and bodies.
-const BEFORE_COMMIT_RULE: &str = "d5cb768d";
+const BEFORE_COMMIT_RULE: &str = "d5cb76836a4e";
 
 /// Every file that git tracks or would track, by its path from the first folder.
 #[derive(Default)]
