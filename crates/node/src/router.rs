@@ -184,10 +184,10 @@ impl Router {
 
     fn is_refused(&mut self, event: &Event, to: &mut impl FnMut(PartitionId, Event)) -> bool {
         let Some((principal, mailbox)) = &self.guarded else { return false };
-        let permissions = self.places.borrow().permissions.clone();
-        if permissions.permit_all() && self.guard.is_none() {
+        if self.guard.is_none() && self.places.borrow().permissions.permit_all() {
             return false;
         }
+        let permissions = self.places.borrow().permissions.clone();
         let guard = self.guard.get_or_insert_with(|| {
             let gate = Gate::new(principal.clone(), permissions.clone());
             Box::new(Guard { gate, doomed: FxHashMap::default() })
