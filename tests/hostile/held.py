@@ -19,12 +19,12 @@ TOGETHER_BYTES_MAX = brokers.MEMORY_BYTES // 8 + PRODUCERS * (64 << 10) + (12 <<
 FULL = '[[policy]]\ndestination = "queue://held"\nmessages_max = 200\nat_limit = "block"\n'
 # What each of many transactions is sent: together four times what they may hold.
 TRANSACTIONS, OPEN_SENDS = 64, 64
-OPEN_BYTES_MAX = brokers.MEMORY_BYTES * 3 // 64
+OPEN_BYTES_MAX = brokers.MEMORY_BYTES // 32
 # Durable messages behind, messages in memory alone, and readers with some in hand.
 BEHIND, QUEUES, UNREAD, UNREAD_BYTES, IN_HAND = 300_000, 50, 60, 16 << 10, 100
 VOLATILE_PRODUCERS, VOLATILE_SENDS = 16, 400
 # What is freed and not yet given back is within the broker's memory as a rule; this machine may be slow.
-FREED_BYTES = 2 << 20
+FREED_BYTES = 3 << 20
 
 
 def run(binary, report, only=None):
