@@ -200,6 +200,14 @@ pub struct BridgeFigures {
     pub oldest_in_flight_ms: u64,
     /// Times that it was opened again.
     pub reconnects: u64,
+    /// Messages that wait for it for over a second although a consumer at the peer could have them.
+    pub stuck_messages: u64,
+    /// How long one has waited that waits for it.
+    pub longest_wait_ms: u64,
+    /// Why; empty if none waits.
+    pub wait_cause: &'static str,
+    /// The queue of that message, if it is still in one.
+    pub wait_queue: String,
 }
 
 /// The states of a link.

@@ -334,6 +334,19 @@ pub const METRICS: &[Metric] = &[
         let seconds = |of: &BridgeFigures| Sample::of_f64(of.oldest_in_flight_ms as f64 / 1e3);
         figures.bridges.iter().map(|of| of_bridge(seconds(of), of)).collect()
     }),
+    gauge(
+        "postroad_bridge_stuck_messages",
+        "messages that wait over a second for the link while the peer has demand",
+        |figures| bridges(figures, |of| of.stuck_messages),
+    ),
+    gauge(
+        "postroad_bridge_longest_wait_seconds",
+        "longest wait of a message for the link, in seconds",
+        |figures| {
+            let seconds = |of: &BridgeFigures| Sample::of_f64(of.longest_wait_ms as f64 / 1e3);
+            figures.bridges.iter().map(|of| of_bridge(seconds(of), of)).collect()
+        },
+    ),
 ];
 
 /// The labels that tell links apart.

@@ -185,8 +185,12 @@ impl DemandEngine {
             Some(subscription) => holder_of(subscription),
             None => consumer.id.clone(),
         };
-        let sources: Vec<_> =
-            consumer.sources.iter().filter(|source| self.is_permitted(source)).cloned().collect();
+        let (sources, excluded): (Vec<_>, Vec<_>) =
+            consumer.sources.iter().cloned().partition(|source| self.is_permitted(source));
+        let can_wait = |source: &&Destination| source.kind == DestinationKind::Queue && !source.temporary;
+        for source in excluded.iter().filter(can_wait).filter(|source| !source.is_pattern()) {
+            link.figures.queues.excluded(source, &holder);
+        }
         if self.holders.contains_key(&holder) || sources.is_empty() {
             return Ok(());
         }
@@ -244,6 +248,7 @@ impl DemandEngine {
 
     /// A holder wants nothing any more.
     fn release(&mut self, holder: &Arc<str>, events: &mut Vec<Event>) {
+        self.link.iter().for_each(|link| link.figures.queues.released(holder));
         for target in self.holders.remove(holder).unwrap_or_default() {
             let Some(wanted) = self.targets.get_mut(&target) else { continue };
             wanted.ahead -= u64::from(wanted.by.remove(holder).unwrap_or(0));
@@ -317,6 +322,12 @@ impl DemandEngine {
         let Some(wanted) = self.targets.get_mut(target) else { return };
         wanted.numbers.push(number);
         self.attaching.insert(ticket, number);
+        if let Some(link) = &self.link
+            && target.source.kind == DestinationKind::Queue
+            && !target.source.is_pattern()
+        {
+            link.figures.queues.subscribed(attach.consumer, &target.source);
+        }
         let (target, closing) = (target.clone(), Closing::No);
         let subscription =
             Subscription { target, at, window, granted, unanswered: 0, refusals: 0, far, closing };
@@ -424,7 +435,9 @@ impl DemandEngine {
         for number in wanted.numbers {
             if let Some(subscription) = self.subscriptions.get_mut(&number) {
                 subscription.closing = Closing::Draining;
-                events.push(Event::Drain { consumer: ConsumerKey::new(link.connection, number) });
+                let consumer = ConsumerKey::new(link.connection, number);
+                link.figures.queues.unsubscribed(consumer);
+                events.push(Event::Drain { consumer });
             }
         }
     }
@@ -452,6 +465,13 @@ impl DemandEngine {
         let doublings = (subscription.refusals - 1).min(REST_DOUBLINGS_MAX);
         let due_ms = now_ms.saturating_add(REST_MS << doublings);
         self.resting.entry(due_ms).or_default().push(Resting { consumer, tag, reason: reason.into() });
+        self.count_resting();
+    }
+
+    fn count_resting(&self) {
+        if let Some(link) = &self.link {
+            link.figures.resting.set(self.resting.values().map(|each| each.len() as u64).sum());
+        }
     }
 
     /// Updates the figures for operators.
@@ -621,6 +641,7 @@ impl Forwarder for DemandEngine {
                 events.push(Event::Settle(Settle { consumer, tags, outcome, transaction, reason, ticket }));
                 self.settled(consumer.number, events);
             }
+            self.count_resting();
         }
     }
 
@@ -642,6 +663,9 @@ impl Forwarder for DemandEngine {
         let Some(number) = self.attaching.remove(&ticket) else { return Ok(()) };
         let Err(refusal) = result else { return Ok(()) };
         let Some(subscription) = self.subscriptions.remove(&number) else { return Ok(()) };
+        if let Some(link) = &self.link {
+            link.figures.queues.unsubscribed(ConsumerKey::new(link.connection, number));
+        }
         if let Some(wanted) = self.targets.get_mut(&subscription.target) {
             wanted.numbers.retain(|other| *other != number);
         }
@@ -659,8 +683,12 @@ impl Forwarder for DemandEngine {
 
     fn detached(&mut self, number: u32, cause: DetachCause, events: &mut Vec<Event>) {
         let Some(subscription) = self.subscriptions.remove(&number) else { return };
+        if let Some(link) = &self.link {
+            link.figures.queues.unsubscribed(ConsumerKey::new(link.connection, number));
+        }
         self.in_flight.retain(|_, (consumer, _)| consumer.number != number);
         self.resting.values_mut().for_each(|resting| resting.retain(|each| each.consumer.number != number));
+        self.count_resting();
         let Some(wanted) = self.targets.get_mut(&subscription.target) else { return };
         wanted.numbers.retain(|other| *other != number);
         // Another link of the same name reads a stolen one; a temporary destination has gone for good.

@@ -1,7 +1,10 @@
 //! Links to other brokers, as operators see them.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::{ConsumerKey, Destination};
 
 /// A count or measure that one connection writes and operators read.
 #[derive(Debug, Default)]
@@ -43,6 +46,68 @@ pub struct LinkFigures {
     pub in_flight: Figure,
     /// When the oldest of them was sent, in milliseconds since 1970; zero if there is none.
     pub oldest_sent_ms: Figure,
+    /// Messages that the peer refused and that are sent again after a pause.
+    pub resting: Figure,
+    /// When the peer last answered anything, in milliseconds since 1970.
+    pub heard_ms: Figure,
+    /// The queues that the peer has demand for.
+    pub queues: LinkQueues,
+}
+
+/// The queues that consumers at the peer of a link read. Written when demand changes, never on a message's way.
+#[derive(Debug, Default)]
+pub struct LinkQueues(Mutex<QueuesOfLink>);
+
+/// See [`LinkQueues`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueuesOfLink {
+    /// The subscriptions of the link, with the queue that each reads.
+    pub read: BTreeMap<ConsumerKey, Destination>,
+    /// Queues that the options of the link exclude, with the remote consumer that reads each.
+    pub excluded: BTreeSet<(Destination, Arc<str>)>,
+}
+
+impl LinkQueues {
+    /// Subscriptions and excluded queues that one link lists; further ones are left out.
+    pub const LISTED_MAX: usize = 1024;
+
+    fn lock(&self) -> MutexGuard<'_, QueuesOfLink> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The link has subscribed to a queue.
+    pub fn subscribed(&self, consumer: ConsumerKey, queue: &Destination) {
+        let mut queues = self.lock();
+        if queues.read.len() < LinkQueues::LISTED_MAX {
+            queues.read.insert(consumer, queue.clone());
+        }
+    }
+
+    /// A subscription of the link has ended.
+    pub fn unsubscribed(&self, consumer: ConsumerKey) {
+        self.lock().read.remove(&consumer);
+    }
+
+    /// A remote consumer reads a queue that the link excludes.
+    pub fn excluded(&self, queue: &Destination, by: &Arc<str>) {
+        let mut queues = self.lock();
+        if queues.excluded.len() < LinkQueues::LISTED_MAX {
+            queues.excluded.insert((queue.clone(), by.clone()));
+        }
+    }
+
+    /// This remote consumer has gone.
+    pub fn released(&self, by: &Arc<str>) {
+        let mut queues = self.lock();
+        if !queues.excluded.is_empty() {
+            queues.excluded.retain(|(_, holder)| holder != by);
+        }
+    }
+
+    /// As they are now.
+    pub fn copy(&self) -> QueuesOfLink {
+        self.lock().clone()
+    }
 }
 
 /// The broker at the other end of a connection, once it was let in.
@@ -60,4 +125,26 @@ pub struct LinkedPeer {
     pub is_duplex: bool,
     /// How it does.
     pub figures: Arc<LinkFigures>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ConnectionId;
+
+    #[test]
+    fn queues_of_a_link_are_bounded_and_leave_with_their_consumers() {
+        let queues = LinkQueues::default();
+        let key = |number| ConsumerKey::new(ConnectionId::new(0, 1), number);
+        for number in 0..2 * LinkQueues::LISTED_MAX as u32 {
+            queues.subscribed(key(number), &Destination::queue(&format!("q{number}")));
+            queues.excluded(&Destination::queue(&format!("x{number}")), &format!("c{}", number % 2).into());
+        }
+        let QueuesOfLink { read, excluded } = queues.copy();
+        assert_eq!((read.len(), excluded.len()), (LinkQueues::LISTED_MAX, LinkQueues::LISTED_MAX));
+        queues.unsubscribed(key(0));
+        queues.released(&"c0".into());
+        let QueuesOfLink { read, excluded } = queues.copy();
+        assert_eq!((read.len(), excluded.len()), (LinkQueues::LISTED_MAX - 1, LinkQueues::LISTED_MAX / 2));
+    }
 }

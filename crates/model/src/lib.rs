@@ -35,7 +35,7 @@ pub use ask::{
     Ask, ConnectionRow, ConsumerRow, Order, Page, Question, QueueRow, Row, RowKey, SortBy, Verdict,
     VerdictRow,
 };
-pub use bridge::{Figure, LinkFigures, LinkedPeer};
+pub use bridge::{Figure, LinkFigures, LinkQueues, LinkedPeer, QueuesOfLink};
 pub use command::{
     Binding, Changes, Command, Compression, Durability, LeaseEnd, Sent, SettleCause, Settlement,
     Subscription, Urgency,

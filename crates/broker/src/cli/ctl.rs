@@ -241,6 +241,8 @@ const BRIDGES: &[Column] = &[
     Column::number("RECEIVED", "received"),
     Column::number("REFUSED", "refused"),
     Column::number("RECONNECTS", "reconnects"),
+    Column::number("STUCK", "stuck_messages"),
+    Column::text("WAITS FOR", "wait_cause"),
     Column::text("REASON", "reason"),
 ];
 

@@ -27,7 +27,7 @@ use crate::config::{Bridge, Config, Shares};
 use crate::control;
 use crate::runtime::{
     Everybody, HttpSocket, LinkBoard, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service,
-    SqsOptions, TenantKeys, broker_id, keep_linked, now_ms, read_portable,
+    SqsOptions, TenantKeys, broker_id, keep_linked, now_ms, read_portable, watch_links,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
@@ -108,9 +108,11 @@ async fn serve(
         Ok(Reread { policies: config.policies()?, tls: config.tls()?, door: config.door()? })
     };
     let dialled = keep_all_linked(bridges, &runtime.links());
+    let watch = tokio::spawn(watch_links(runtime.clients(), runtime.links()));
     let runtime = accept_until_stopped((&mut listeners, dialled), admission, runtime, signals, reread).await;
     drop(listeners);
     http.abort();
+    watch.abort();
     if let Some(control) = control {
         control.end();
     }

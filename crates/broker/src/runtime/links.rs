@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postroad_admin::BridgeFigures;
-use postroad_model::LinkedPeer;
+use postroad_model::{LinkedPeer, QueuesOfLink};
 
+use crate::runtime::link_watch::{Cause, WatchedLink};
 use crate::runtime::now_ms;
 
 /// Links that other brokers have opened and that have ended: as many are remembered, the latest.
@@ -62,6 +63,23 @@ struct Row {
     retry_seconds: u64,
     links: u64,
     past: Past,
+    /// The queues that the peer had demand for when the link ended.
+    last_queues: QueuesOfLink,
+    /// Messages that wait for the link.
+    wait: Option<Wait>,
+}
+
+/// Messages that wait for a link for more than a second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Why the message waits that has waited longest.
+    pub cause: Cause,
+    /// Its queue, if it is still in one.
+    pub queue: String,
+    /// Messages that wait although a consumer could have them.
+    pub stuck_messages: u64,
+    /// How long that message has waited.
+    pub longest_ms: u64,
 }
 
 /// Counts of earlier connections of the same link.
@@ -161,6 +179,33 @@ impl LinkBoard {
         self.change(key, |row| row.reason = remark.to_owned());
     }
 
+    /// The links that are there, and those that this broker opens, for the watch.
+    pub fn watched(&self) -> BTreeMap<LinkKey, WatchedLink> {
+        let rows = self.rows();
+        let watched = rows.iter().filter_map(|(key, row)| Some((key.clone(), row.watched(key)?)));
+        watched.collect()
+    }
+
+    /// Messages wait for the link, or none does. A change is logged.
+    pub fn judge(&self, key: &LinkKey, wait: Option<Wait>) {
+        self.change(key, |row| {
+            let stuck = |wait: &Option<Wait>| wait.as_ref().map(|wait| wait.cause).filter(|of| of.is_stuck());
+            let (before, now) = (stuck(&row.wait), stuck(&wait));
+            let bridge = &*key.name;
+            if let Some(Wait { cause, queue, stuck_messages, longest_ms }) = &wait
+                && now.is_some()
+                && now != before
+            {
+                let (stuck_messages, longest_ms, cause) = (*stuck_messages, *longest_ms, cause.text());
+                tracing::warn!(bridge, queue, stuck_messages, longest_ms, cause, "messages are stuck");
+            }
+            if before.is_some() && now.is_none() {
+                tracing::info!(bridge, "messages are no longer stuck");
+            }
+            row.wait = wait;
+        });
+    }
+
     fn change(&self, key: &LinkKey, change: impl FnOnce(&mut Row)) {
         if let Some(row) = self.rows().get_mut(key) {
             change(row);
@@ -176,8 +221,18 @@ impl LinkBoard {
 
 impl Row {
     fn new(state: LinkState, address: String) -> Row {
-        let (reason, past) = (String::new(), Past::default());
-        Row { state, since_ms: now_ms(), address, peer: None, reason, retry_seconds: 0, links: 0, past }
+        Row {
+            state,
+            since_ms: now_ms(),
+            address,
+            peer: None,
+            reason: String::new(),
+            retry_seconds: 0,
+            links: 0,
+            past: Past::default(),
+            last_queues: QueuesOfLink::default(),
+            wait: None,
+        }
     }
 
     fn enter(&mut self, state: LinkState) {
@@ -194,8 +249,32 @@ impl Row {
     fn ends(&mut self, state: LinkState, reason: &str) {
         self.enter(state);
         reason.clone_into(&mut self.reason);
-        let peer = self.peer.take();
-        self.past = self.past.with(peer.as_ref());
+        let Some(peer) = self.peer.take() else { return };
+        self.past = self.past.with(Some(&peer));
+        self.last_queues = peer.figures.queues.copy();
+        if self.state == LinkState::Ended {
+            (self.wait, self.last_queues) = (None, QueuesOfLink::default());
+        }
+    }
+
+    /// A link that a peer has opened and that has ended may never come back.
+    fn watched(&self, key: &LinkKey) -> Option<WatchedLink> {
+        match &self.peer {
+            Some(LinkedPeer { figures, peer_id, .. }) => Some(WatchedLink {
+                is_down: false,
+                peer_id: peer_id.to_string(),
+                queues: figures.queues.copy(),
+                in_flight: figures.in_flight.get(),
+                oldest_sent_ms: figures.oldest_sent_ms.get(),
+                heard_ms: figures.heard_ms.get(),
+                resting: figures.resting.get(),
+            }),
+            None if key.opened_by.is_empty() => {
+                let queues = self.last_queues.clone();
+                Some(WatchedLink { is_down: true, queues, ..WatchedLink::default() })
+            }
+            None => None,
+        }
     }
 
     fn figures(&self, key: &LinkKey, now_ms: u64) -> BridgeFigures {
@@ -205,6 +284,7 @@ impl Row {
         let text = |read: fn(&LinkedPeer) -> &Arc<str>| {
             self.peer.as_ref().map_or_else(String::new, |peer| read(peer).to_string())
         };
+        let wait = self.wait.as_ref();
         BridgeFigures {
             bridge: key.name.clone(),
             number: key.number,
@@ -230,6 +310,10 @@ impl Row {
             in_flight: of_peer(|peer| peer.figures.in_flight.get()),
             oldest_in_flight_ms: if oldest_sent_ms == 0 { 0 } else { now_ms.saturating_sub(oldest_sent_ms) },
             reconnects: self.links.saturating_sub(1),
+            stuck_messages: wait.map_or(0, |wait| wait.stuck_messages),
+            longest_wait_ms: wait.map_or(0, |wait| wait.longest_ms),
+            wait_cause: wait.map_or("", |wait| wait.cause.code()),
+            wait_queue: wait.map_or_else(String::new, |wait| wait.queue.clone()),
         }
     }
 }

@@ -285,6 +285,7 @@ impl Session for OpenWireSession {
         output: &mut BytesMut,
     ) -> Result<(), Parting> {
         self.liveness.heard(now.ticks_ms);
+        self.network.heard(now);
         if !self.negotiated {
             handshake::check_protocol(input)?;
         }
@@ -360,6 +361,12 @@ impl Session for OpenWireSession {
         self.wake_dial(&mut turn)?;
         self.network.wake(now.ticks_ms, turn.events);
         self.ask_credit(&mut turn);
+        if self.network.probes(now) {
+            self.send(
+                KeepAliveInfo { response_required: true, ..KeepAliveInfo::default() }.into(),
+                &mut turn,
+            );
+        }
         self.liveness.check(now.ticks_ms).map_err(|silence| Parting::Fault(silence.to_string()))?;
         if self.negotiated && self.liveness.must_write(now.ticks_ms) {
             self.send(KeepAliveInfo::default().into(), &mut turn);

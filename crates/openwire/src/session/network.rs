@@ -14,7 +14,7 @@ use bytes::Bytes;
 use postroad_model::portable::Translate;
 use postroad_model::{
     ConnectionId as ConnectionIdOfCore, ConsumerKey, Deadline, Delivery, Destination as Address,
-    DestinationKind, DetachCause, Event, LinkFigures, LinkedPeer, Parting, Protocol, Refusal, Ticket,
+    DestinationKind, DetachCause, Event, LinkFigures, LinkedPeer, Now, Parting, Protocol, Refusal, Ticket,
 };
 
 use super::credit::CreditAsks;
@@ -46,6 +46,9 @@ const ADVISORY_ACK_EVERY: i32 = 250;
 /// A peer has so long to answer our introduction.
 const LINKED_WITHIN_MS: u64 = 30_000;
 
+/// A peer that has not answered a message for so long is asked for a sign of life, and again at this interval.
+const PROBE_AFTER_MS: u64 = 1000;
+
 /// Name of a link whose initiator sends none (default of `NetworkConnector.name`).
 const UNNAMED: &str = "NC";
 
@@ -71,6 +74,8 @@ pub struct Network {
     dial: Option<Box<Dialling>>,
     /// Commands that carried messages to the peer, with the times at which they left, as far as the first is unanswered.
     unanswered: VecDeque<(i32, u64)>,
+    /// When the peer is to be asked for a sign of life; `None` while it owes no answer.
+    probe_ms: Deadline,
 }
 
 /// How far a link is that this broker opens.
@@ -134,7 +139,28 @@ impl Network {
     pub fn deadline(&self) -> Deadline {
         match self.dial.as_ref().filter(|dial| !dial.linked) {
             Some(dial) => Some(if dial.greeted { LINKED_WITHIN_MS } else { 0 }),
-            None => self.forwarder.as_ref().and_then(|forwarder| forwarder.deadline()),
+            None => {
+                let forwarder = self.forwarder.as_ref().and_then(|forwarder| forwarder.deadline());
+                forwarder.into_iter().chain(self.probe_ms).min()
+            }
+        }
+    }
+
+    /// Whether the peer is to be asked now for a sign of life, because it is late with an answer.
+    pub fn probes(&mut self, now: Now) -> bool {
+        let is_due = self.probe_ms.is_some_and(|due_ms| due_ms <= now.ticks_ms);
+        if !is_due {
+            return false;
+        }
+        self.probe_ms = Some(now.ticks_ms.saturating_add(PROBE_AFTER_MS));
+        let is_late = |(_, sent_ms): &(i32, u64)| sent_ms.saturating_add(PROBE_AFTER_MS) <= now.wall_ms;
+        self.unanswered.front().is_some_and(is_late)
+    }
+
+    /// The peer has said something.
+    pub fn heard(&self, now: Now) {
+        if let Some(peer) = &self.peer {
+            peer.figures.heard_ms.set(now.wall_ms);
         }
     }
 
@@ -197,8 +223,9 @@ impl Network {
     }
 
     /// A message has left.
-    fn dispatched(&mut self, request: i32, bytes: usize, wall_ms: u64) {
-        self.unanswered.push_back((request, wall_ms));
+    fn dispatched(&mut self, request: i32, bytes: usize, now: Now) {
+        self.unanswered.push_back((request, now.wall_ms));
+        self.probe_ms = self.probe_ms.or(Some(now.ticks_ms.saturating_add(PROBE_AFTER_MS)));
         if let Some(peer) = &self.peer {
             peer.figures.dispatched.add(1);
             peer.figures.dispatched_bytes.add(bytes as u64);
@@ -211,6 +238,9 @@ impl Network {
         let Some((forwarder, peer)) = self.forwarder.as_ref().zip(self.peer.as_ref()) else { return };
         while self.unanswered.front().is_some_and(|(request, _)| !forwarder.awaits(*request)) {
             self.unanswered.pop_front();
+        }
+        if self.unanswered.is_empty() {
+            self.probe_ms = None;
         }
         peer.figures.oldest_sent_ms.set(self.unanswered.front().map_or(0, |(_, wall_ms)| *wall_ms));
     }
@@ -591,7 +621,7 @@ impl OpenWireSession {
             Ok(()) => {
                 forwarder.sent(self.next_command_id, consumer, tag);
                 let bytes = turn.output.len() - before;
-                self.network.dispatched(self.next_command_id, bytes, turn.now.wall_ms);
+                self.network.dispatched(self.next_command_id, bytes, turn.now);
             }
             Err(reason) => forwarder.unsendable(consumer, tag, &reason, turn.events),
         }

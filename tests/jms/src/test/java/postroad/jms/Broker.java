@@ -168,6 +168,28 @@ final class Broker implements AutoCloseable {
         process.destroyForcibly().waitFor();
     }
 
+    /** SIGSTOP: the process keeps its sockets and does nothing until {@link #thaw}. */
+    void freeze() throws IOException, InterruptedException {
+        signal("-STOP");
+    }
+
+    /** SIGCONT. */
+    void thaw() throws IOException, InterruptedException {
+        signal("-CONT");
+    }
+
+    /** SIGHUP: the process reads its configuration again. */
+    void reload() throws IOException, InterruptedException {
+        signal("-HUP");
+    }
+
+    private void signal(String name) throws IOException, InterruptedException {
+        Process sending = new ProcessBuilder("kill", name, String.valueOf(process.pid())).start();
+        if (sending.waitFor() != 0) {
+            throw new IOException("kill " + name + " " + process.pid() + " failed");
+        }
+    }
+
     /** What the process logs, since it was started last. */
     String log() throws IOException {
         return Files.readString(output("err"));
