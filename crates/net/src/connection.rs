@@ -85,6 +85,8 @@ impl Connection {
     /// # Errors
     /// What the system says, or the peer did wrong; what it is to be told about that was written, if the socket took it.
     pub async fn ready(&mut self) -> io::Result<Moved> {
+        // The side that opened the connection speaks first.
+        self.write()?;
         while self.layers.as_ref().is_some_and(|layers| !layers.are_ready()) {
             let moved = self.moved(true, 0).await;
             let written = self.write();

@@ -15,5 +15,5 @@ pub use asked_tls::AskedTls;
 pub use connection::{Connection, Moved};
 pub use layer::Layer;
 pub use listener::{BindError, Listener, Place, Places};
-pub use tls::{Tls, TlsConfig};
+pub use tls::{Tls, TlsClient, TlsConfig};
 pub use websocket::WebSocket;

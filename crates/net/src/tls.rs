@@ -4,17 +4,27 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use bytes::{Buf, BufMut, BytesMut};
-use rustls::{ServerConfig, ServerConnection};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
 use crate::layer::Layer;
 
 /// Certificates and keys, ready for use.
 pub type TlsConfig = Arc<ServerConfig>;
 
+/// TLS to a peer that this broker connects to.
+#[derive(Clone, Debug)]
+pub struct TlsClient {
+    /// Trusted authorities, and the certificate of this broker if it has one.
+    pub config: Arc<ClientConfig>,
+    /// The name that the peer's certificate must have.
+    pub name: ServerName<'static>,
+}
+
 /// The broker's side of TLS on one connection.
 #[derive(Debug)]
 pub struct Tls {
-    session: ServerConnection,
+    session: rustls::Connection,
     ended: bool,
 }
 
@@ -24,7 +34,17 @@ impl Tls {
     /// # Errors
     /// The configuration cannot be used.
     pub fn new(config: TlsConfig) -> io::Result<Tls> {
-        Ok(Tls { session: ServerConnection::new(config).map_err(broken)?, ended: false })
+        let session = ServerConnection::new(config).map_err(broken)?.into();
+        Ok(Tls { session, ended: false })
+    }
+
+    /// The side that has opened the connection, before its handshake.
+    ///
+    /// # Errors
+    /// The configuration cannot be used.
+    pub fn to_peer(client: TlsClient) -> io::Result<Tls> {
+        let session = ClientConnection::new(client.config, client.name).map_err(broken)?.into();
+        Ok(Tls { session, ended: false })
     }
 
     /// Moves what the layer has ready for the socket.

@@ -12,7 +12,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::elliptic::completed;
 
@@ -36,6 +36,15 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// Whether clients show certificates.
     pub clients: ClientCertificates,
+}
+
+/// Files for TLS to another broker, all in PEM form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsClientFiles {
+    /// Certificates of the authorities, or of the peer itself, that are trusted.
+    pub trust: PathBuf,
+    /// The certificate that this side shows, and its private key.
+    pub own: Option<(PathBuf, PathBuf)>,
 }
 
 /// What is said of a key with which nothing can be done.
@@ -86,10 +95,7 @@ pub enum TlsError {
 pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let chain = certificates(&files.certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?);
-    let key = key.map_err(|error| unusable(&files.key, "private key", &error))?;
-    let key = usable(key, &chain, &provider)
-        .ok_or_else(|| TlsError::Unusable { file: files.key.clone(), reason: UNUSABLE_KEY.to_owned() })?;
+    let key = private_key(&files.key, &chain, &provider)?;
     let builder = ServerConfig::builder_with_provider(provider.clone());
     let builder = builder.with_safe_default_protocol_versions();
     let unfit = |error: rustls::Error| match error {
@@ -104,6 +110,54 @@ pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
         None => builder.with_no_client_auth(),
     };
     Ok(Arc::new(builder.with_single_cert(chain, key).map_err(unfit)?))
+}
+
+/// The configuration of connections to another broker: protocol versions 1.2 and 1.3, these certificates.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_client(files: &TlsClientFiles) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let unfit = |file: &Path, error: rustls::Error| TlsError::Unusable {
+        file: file.to_owned(),
+        reason: error.to_string(),
+    };
+    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| unfit(&files.trust, error))?;
+    let builder = builder.with_root_certificates(roots(&files.trust)?);
+    let Some((certificate, key)) = &files.own else { return Ok(Arc::new(builder.with_no_client_auth())) };
+    let chain = certificates(certificate)?;
+    let private = private_key(key, &chain, &provider)?;
+    let config = builder.with_client_auth_cert(chain, private);
+    Ok(Arc::new(config.map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            TlsError::OtherKey { key: key.clone(), certificate: certificate.clone() }
+        }
+        error => unfit(certificate, error),
+    })?))
+}
+
+fn private_key(
+    file: &Path,
+    chain: &[CertificateDer<'static>],
+    provider: &CryptoProvider,
+) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let key = PrivateKeyDer::from_pem_slice(&read(file)?);
+    let key = key.map_err(|error| unusable(file, "private key", &error))?;
+    usable(key, chain, provider)
+        .ok_or_else(|| TlsError::Unusable { file: file.to_owned(), reason: UNUSABLE_KEY.to_owned() })
+}
+
+/// The certificates of a file as those of authorities.
+fn roots(file: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(file)? {
+        let reason = |error: rustls::Error| error.to_string();
+        roots
+            .add(certificate)
+            .map_err(|error| TlsError::Unusable { file: file.to_owned(), reason: reason(error) })?;
+    }
+    Ok(roots)
 }
 
 /// The key as the provider can use it: without its public half as well, if the certificate has it.
@@ -130,12 +184,8 @@ fn verifier(
         ClientCertificates::Optional(file) => (file, false),
         ClientCertificates::Required(file) => (file, true),
     };
-    let mut roots = RootCertStore::empty();
     let unusable = |reason: String| TlsError::Unusable { file: file.clone(), reason };
-    for certificate in certificates(file)? {
-        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
-    }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(file)?), provider.clone());
     let builder = if required { builder } else { builder.allow_unauthenticated() };
     builder.build().map(Some).map_err(|error| unusable(error.to_string()))
 }
@@ -193,6 +243,31 @@ mod tests {
             certificate: at("certificate.pem"),
             key: at("key.pem"),
             clients: ClientCertificates::NotAsked,
+        }
+    }
+
+    #[test]
+    fn files_for_other_brokers_that_do_not_serve_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let TlsFiles { certificate, key, .. } = files(folder.path());
+        let at = |name: &str| folder.path().join(name);
+        let own = |key: PathBuf| Some((certificate.clone(), key));
+        for (case, trust, own, want) in [
+            ("trust alone", certificate.clone(), None, ""),
+            ("with a certificate of our own", certificate.clone(), own(key.clone()), ""),
+            ("no such file", at("none.pem"), None, "cannot read"),
+            ("no certificate in it", key.clone(), None, "no certificate in PEM form"),
+            (
+                "another's key",
+                certificate.clone(),
+                own(at("other.pem")),
+                "does not belong to the certificate",
+            ),
+            ("no key", certificate.clone(), own(at("noise.pem")), "no private key in PEM form"),
+        ] {
+            let said = load_client(&TlsClientFiles { trust, own })
+                .map_or_else(|error| error.to_string(), |_| String::new());
+            assert!(said.contains(want) && want.is_empty() == said.is_empty(), "case: {case}: {said}");
         }
     }
 

@@ -57,8 +57,18 @@ impl Admission {
         let tls_is_asked_for = endpoint.service == Service::Amqp && !endpoint.tls && !endpoint.websocket;
         let tls = self.tls.clone().filter(|_| endpoint.tls || tls_is_asked_for);
         let websocket_bytes_max = endpoint.websocket.then_some(self.websocket_bytes_max);
-        let (service, door, link) = (endpoint.service, self.door.borrow().clone(), None);
-        NewSocket { service, socket, peer, place, tls, tls_is_asked_for, websocket_bytes_max, door, link }
+        NewSocket {
+            service: endpoint.service,
+            socket,
+            peer,
+            place,
+            tls,
+            tls_is_asked_for,
+            websocket_bytes_max,
+            door: self.door.borrow().clone(),
+            tls_to_peer: None,
+            link: None,
+        }
     }
 
     /// A place, if there is one.

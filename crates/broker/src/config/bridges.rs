@@ -1,11 +1,17 @@
 //! `[[bridge]]`: links that this broker opens to others.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use postroad_model::Destination;
+use postroad_net::TlsClient;
 use postroad_openwire::network::{DialOptions, LinkOptions};
+use postroad_security::tls::{TlsClientFiles, load_client};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use serde::Deserialize;
 
 /// Links that one broker may open: each is a connection and a task.
@@ -31,6 +37,8 @@ pub struct BridgeConfig {
     user: String,
     /// What proves it.
     password: Password,
+    /// For `ssl://`.
+    tls: BridgeTlsConfig,
     /// Only these destinations, if any are named.
     include: Vec<String>,
     /// Not these.
@@ -52,6 +60,20 @@ pub struct BridgeConfig {
     retry_max_ms: u64,
 }
 
+/// TLS of one link.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BridgeTlsConfig {
+    /// Certificates of trusted authorities, or of the peer itself.
+    trust: PathBuf,
+    /// The certificate that this broker shows to the peer; empty for none.
+    certificate: PathBuf,
+    /// Its private key.
+    key: PathBuf,
+    /// The name that the peer's certificate must have; empty for the host of the URL.
+    name: String,
+}
+
 /// A secret that no log shows.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
@@ -66,12 +88,56 @@ impl std::fmt::Debug for Password {
 /// A link as the runtime needs it.
 #[derive(Clone, Debug)]
 pub struct Bridge {
-    /// `HOST:PORT` of the peer, tried in turn.
-    pub addresses: Vec<String>,
+    /// Where the peer may be reached, tried in turn.
+    pub addresses: Vec<PeerAddress>,
     /// What is said over the link.
     pub dial: DialOptions,
     /// The first and the longest pause before a link that ended is opened again.
     pub retry: (Duration, Duration),
+}
+
+/// Where a peer may be reached.
+#[derive(Clone, Debug)]
+pub struct PeerAddress {
+    /// `HOST:PORT`.
+    pub address: String,
+    /// For `ssl://`.
+    pub tls: Option<TlsClient>,
+}
+
+impl BridgeTlsConfig {
+    /// The certificates; `None` if none are named.
+    fn config(&self) -> anyhow::Result<Option<Arc<ClientConfig>>> {
+        let is_named = |file: &PathBuf| !file.as_os_str().is_empty();
+        let own = match (is_named(&self.certificate), is_named(&self.key)) {
+            (true, true) => Some((self.certificate.clone(), self.key.clone())),
+            (false, false) => None,
+            (true, false) => bail!("tls.certificate needs tls.key"),
+            (false, true) => bail!("tls.key needs tls.certificate"),
+        };
+        match (is_named(&self.trust), own) {
+            (true, own) => Ok(Some(load_client(&TlsClientFiles { trust: self.trust.clone(), own })?)),
+            (false, None) => Ok(None),
+            (false, Some(_)) => bail!("tls.certificate needs tls.trust"),
+        }
+    }
+
+    /// An address of the peer with the certificates for it.
+    fn peer(&self, url: &str, config: Option<&Arc<ClientConfig>>) -> anyhow::Result<PeerAddress> {
+        let (address, is_tls) = address_of(url)?;
+        if !is_tls {
+            return Ok(PeerAddress { address, tls: None });
+        }
+        let Some(config) = config else {
+            bail!("ssl:// needs tls.trust: a PEM file with the certificates of trusted authorities")
+        };
+        let host = address.rsplit_once(':').map_or(&*address, |(host, _)| host);
+        let name = if self.name.is_empty() { host.trim_matches(['[', ']']) } else { &self.name };
+        let server = ServerName::try_from(name.to_owned());
+        let server =
+            server.map_err(|_| anyhow::anyhow!("{name:?} is neither a host name nor an IP address"))?;
+        Ok(PeerAddress { address, tls: Some(TlsClient { config: config.clone(), name: server }) })
+    }
 }
 
 impl Default for BridgeConfig {
@@ -83,6 +149,7 @@ impl Default for BridgeConfig {
             duplex: false,
             user: String::new(),
             password: Password::default(),
+            tls: BridgeTlsConfig::default(),
             include: Vec::new(),
             exclude: Vec::new(),
             statics: Vec::new(),
@@ -131,9 +198,12 @@ impl BridgeConfig {
                 "retry_ms is {first} and retry_max_ms {last}; use 1 <= retry_ms <= retry_max_ms <= {RETRY_MS_MAX}"
             );
         }
+        let tls = self.tls.config()?;
         let mut addresses = Vec::new();
         for url in &self.to {
-            addresses.extend(addresses_of(url).with_context(|| format!("to = {url:?}"))?);
+            let peers = urls_of(url).into_iter().map(|url| self.tls.peer(url, tls.as_ref()));
+            let peers: anyhow::Result<Vec<_>> = peers.collect();
+            addresses.extend(peers.with_context(|| format!("to = {url:?}"))?);
         }
         if addresses.is_empty() {
             bail!("to names no broker; use to = [\"tcp://HOST:PORT\"]");
@@ -160,31 +230,36 @@ impl BridgeConfig {
     }
 }
 
-/// The addresses of `tcp://HOST:PORT`, or of a list of these as ActiveMQ writes it: `failover:(…)`, `static:(…)`.
-fn addresses_of(url: &str) -> anyhow::Result<Vec<String>> {
-    for scheme in ["failover:", "static:", "masterslave:"] {
-        if let Some(list) = url.strip_prefix(scheme) {
-            let list = list.trim_start_matches("//").split('?').next().unwrap_or_default();
-            let list = list.trim().trim_start_matches('(').trim_end_matches(')');
-            return list.split(',').map(|url| address_of(url.trim())).collect();
-        }
-    }
-    address_of(url).map(|address| vec![address])
+/// The URLs of a list as ActiveMQ writes it, `failover:(…)` or `static:(…)`, or the one URL that it is.
+pub fn urls_of(url: &str) -> Vec<&str> {
+    let list = ["failover:", "static:", "masterslave:"].iter().find_map(|scheme| url.strip_prefix(scheme));
+    let Some(list) = list else { return vec![url] };
+    let list = list.trim_start_matches("//");
+    // Options of the whole list come behind the parenthesis, those of one URL before it.
+    let list = match list.strip_prefix('(') {
+        Some(list) => list.rsplit_once(')').map_or(list, |(list, _)| list),
+        None => list.split('?').next().unwrap_or_default(),
+    };
+    list.split(',').map(str::trim).collect()
 }
 
-fn address_of(url: &str) -> anyhow::Result<String> {
-    if url.starts_with("ssl://") {
-        bail!("links by TLS are not supported yet");
-    }
-    let Some(address) = url.strip_prefix("tcp://") else { bail!("expected tcp://HOST:PORT, got {url:?}") };
-    let address = address.split('?').next().unwrap_or_default();
+/// The `HOST:PORT` of a URL, and whether TLS is spoken there.
+fn address_of(url: &str) -> anyhow::Result<(String, bool)> {
+    let wrong = || anyhow::anyhow!("expected tcp://HOST:PORT or ssl://HOST:PORT, got {url:?}");
+    let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+    let is_tls = match scheme {
+        "tcp" | "nio" => false,
+        "ssl" | "nio+ssl" => true,
+        _ => return Err(wrong()),
+    };
+    let address = rest.split('?').next().unwrap_or_default();
     let port = address
         .rsplit_once(':')
         .and_then(|(host, port)| port.parse::<u16>().ok().filter(|port| !host.is_empty() && 0 < *port));
     if port.is_none() {
-        bail!("expected tcp://HOST:PORT, got {url:?}");
+        return Err(wrong());
     }
-    Ok(address.to_owned())
+    Ok((address.to_owned(), is_tls))
 }
 
 /// `queue://NAME` or `topic://NAME`, with wildcards.
@@ -212,8 +287,11 @@ mod tests {
             ("tcp://[::1]:61616?wireFormat.x=1", &["[::1]:61616"]),
             ("failover:(tcp://a:1,tcp://b:2)?x=1", &["a:1", "b:2"]),
             ("static:(tcp://a:1)", &["a:1"]),
+            ("static:(tcp://a:1?x=1, tcp://b:2?x=2)?y=3", &["a:1", "b:2"]),
         ] {
-            assert_eq!(bridges(&[named("n", to)]).unwrap()[0].addresses, want, "{to}");
+            let bridges = bridges(&[named("n", to)]).unwrap();
+            let addresses = bridges[0].addresses.iter().map(|peer| &*peer.address);
+            assert_eq!(addresses.collect::<Vec<_>>(), want, "{to}");
         }
     }
 
@@ -228,7 +306,10 @@ mod tests {
             (with(|bridge| bridge.name.clear()), "name is \"\""),
             (with(|bridge| bridge.to.clear()), "to names no broker"),
             (with(|bridge| bridge.to = vec!["tcp://a".to_owned()]), "expected tcp://HOST:PORT"),
-            (with(|bridge| bridge.to = vec!["ssl://a:1".to_owned()]), "TLS are not supported yet"),
+            (with(|bridge| bridge.to = vec!["http://a:1".to_owned()]), "expected tcp://HOST:PORT or ssl://"),
+            (with(|bridge| bridge.to = vec!["ssl://a:1".to_owned()]), "ssl:// needs tls.trust"),
+            (with(|bridge| bridge.tls.key = "k".into()), "tls.key needs tls.certificate"),
+            (with(|bridge| bridge.tls.trust = "/no/such".into()), "cannot read /no/such"),
             (with(|bridge| bridge.prefetch = 0), "prefetch is 0; it must be from 1 to 100000"),
             (with(|bridge| bridge.retry_ms = 0), "retry_ms is 0"),
             (with(|bridge| bridge.retry_max_ms = 10), "retry_max_ms 10"),

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postroad_model::LinkedPeer;
-use postroad_net::Places;
+use postroad_net::{Places, TlsClient};
 use postroad_security::Door;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use crate::config::Bridge;
+use crate::config::{Bridge, PeerAddress};
 use crate::runtime::links::{LinkBoard, LinkKey};
 use crate::runtime::threads::{NewSocket, Service};
 
@@ -62,9 +62,9 @@ pub async fn keep_linked(number: u16, bridge: Bridge, sockets: mpsc::Sender<NewS
     let key = board.opened(&name);
     let (pause_min, pause_max) = bridge.retry;
     let mut pause = pause_min;
-    for address in bridge.addresses.iter().cycle() {
+    for PeerAddress { address, tls } in bridge.addresses.iter().cycle() {
         let began = Instant::now();
-        match link(number, (&name, address), &sockets, (&board, &key)).await {
+        match link(number, (&name, address, tls.clone()), &sockets, (&board, &key)).await {
             Ok(()) => return,
             Err(reason) => {
                 pause = if STABLE < began.elapsed() { pause_min } else { pause };
@@ -84,7 +84,7 @@ pub async fn keep_linked(number: u16, bridge: Bridge, sockets: mpsc::Sender<NewS
 /// Why the link ended. It ends without one when the broker stops.
 async fn link(
     number: u16,
-    (name, address): (&str, &str),
+    (name, address, tls): (&str, &str, Option<TlsClient>),
     sockets: &mpsc::Sender<NewSocket>,
     (board, key): (&LinkBoard, &LinkKey),
 ) -> Result<(), String> {
@@ -97,7 +97,7 @@ async fn link(
     };
     board.introduces(key);
     let (news, mut told) = mpsc::channel(NEWS_MAX);
-    let socket = dressed(number, stream, LinkNews(news)).map_err(|error| error.to_string())?;
+    let socket = dressed(number, stream, (tls, LinkNews(news))).map_err(|error| error.to_string())?;
     if sockets.send(socket).await.is_err() {
         return Ok(());
     }
@@ -117,7 +117,11 @@ async fn link(
     }
 }
 
-fn dressed(number: u16, stream: TcpStream, news: LinkNews) -> std::io::Result<NewSocket> {
+fn dressed(
+    number: u16,
+    stream: TcpStream,
+    (tls, news): (Option<TlsClient>, LinkNews),
+) -> std::io::Result<NewSocket> {
     stream.set_nodelay(true)?;
     let peer: SocketAddr = stream.peer_addr()?;
     let place = Places::new(1).take().ok_or(std::io::ErrorKind::Other)?;
@@ -130,6 +134,7 @@ fn dressed(number: u16, stream: TcpStream, news: LinkNews) -> std::io::Result<Ne
         tls_is_asked_for: false,
         websocket_bytes_max: None,
         door: Arc::new(Door::open()),
+        tls_to_peer: tls,
         link: Some(news),
     })
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use postroad_core::Partition;
 use postroad_model::{ConnectionId, PartitionId, Session};
-use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsConfig, WebSocket};
+use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsClient, TlsConfig, WebSocket};
 use postroad_node::{Clients, Newcomer};
 use postroad_openwire::Advisories;
 use postroad_replication::{LogWriter, ToPartition, ToWriter};
@@ -106,6 +106,8 @@ pub struct NewSocket {
     pub websocket_bytes_max: Option<usize>,
     /// Who is let in.
     pub door: Arc<Door>,
+    /// TLS that this broker begins, over a connection that it has opened.
+    pub tls_to_peer: Option<TlsClient>,
     /// Who wants to hear of it, if it is a link.
     pub link: Option<LinkNews>,
 }
@@ -114,11 +116,14 @@ impl NewSocket {
     /// The connection that it becomes, in the runtime that will serve it.
     fn connect(
         socket: std::net::TcpStream,
-        tls: Option<TlsConfig>,
-        tls_is_asked_for: bool,
+        (tls, tls_is_asked_for): (Option<TlsConfig>, bool),
+        tls_to_peer: Option<TlsClient>,
         websocket_bytes_max: Option<usize>,
     ) -> std::io::Result<Connection> {
         let mut layers: Vec<Box<dyn Layer>> = Vec::new();
+        if let Some(client) = tls_to_peer {
+            layers.push(Box::new(Tls::to_peer(client)?));
+        }
         match tls {
             Some(config) if tls_is_asked_for => layers.push(Box::new(AskedTls::new(config, TLS_HEADER))),
             Some(config) => layers.push(Box::new(Tls::new(config)?)),
@@ -634,9 +639,11 @@ async fn welcome(
             tls_is_asked_for,
             websocket_bytes_max,
             door,
+            tls_to_peer,
             link,
         } = socket;
-        let connection = match NewSocket::connect(socket, tls, tls_is_asked_for, websocket_bytes_max) {
+        let tls = (tls, tls_is_asked_for);
+        let connection = match NewSocket::connect(socket, tls, tls_to_peer, websocket_bytes_max) {
             Ok(connection) => connection,
             Err(error) => {
                 tracing::warn!(%peer, %error, "cannot serve a connection");

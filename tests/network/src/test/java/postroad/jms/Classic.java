@@ -7,6 +7,7 @@ import jakarta.jms.Destination;
 
 import org.apache.activemq.broker.BrokerPlugin;
 import org.apache.activemq.broker.BrokerService;
+import org.apache.activemq.broker.SslContext;
 import org.apache.activemq.command.ActiveMQDestination;
 import org.apache.activemq.command.ActiveMQQueue;
 import org.apache.activemq.network.NetworkConnector;
@@ -17,13 +18,19 @@ final class Classic implements AutoCloseable {
 
     /** Starts a broker that listens on a free port of the loopback interface. */
     Classic(String name, BrokerPlugin... plugins) throws Exception {
+        this(name, null, "tcp://127.0.0.1:0", plugins);
+    }
+
+    /** As the other one, by TLS if there is a context for it. */
+    Classic(String name, SslContext tls, String listensAt, BrokerPlugin... plugins) throws Exception {
         broker.setBrokerName(name);
         broker.setPersistent(false);
         broker.setUseJmx(false);
         broker.setUseShutdownHook(false);
         broker.setAdvisorySupport(true);
         broker.setPlugins(plugins);
-        broker.addConnector("tcp://127.0.0.1:0");
+        broker.setSslContext(tls);
+        broker.addConnector(listensAt);
         broker.start();
         broker.waitUntilStarted();
     }
