@@ -101,20 +101,20 @@ def segment_removed(broker):
     left = [number for number in range(COUNT) if gone not in lies[number]]
     assert 0 < len(left) < COUNT, f"all or none of them are in {gone}"
     name = gone.split(".")[0]
-    dump = [broker.binary, "journal", "dump", broker.data]
+    dump = [broker.binary, "store", "dump", broker.data]
     everything = subprocess.run(dump, capture_output=True, text=True).stdout.splitlines()
     elsewhere = [line for line in everything if not line.startswith(name)]
     aside = os.path.join(broker.data, "..", "aside")
     os.rename(os.path.join(broker.data, gone), aside)
 
-    verify = [broker.binary, "journal", "verify", broker.data]
+    verify = [broker.binary, "store", "verify", broker.data]
     found = subprocess.run(verify, capture_output=True, text=True)
     assert found.returncode == 1 and f"{gone}: byte 0: the file is missing" in found.stdout, found
     dumped = subprocess.run(dump, capture_output=True, text=True)
     assert dumped.returncode == 1 and f"{gone}: damaged at byte 0: the file is missing" in dumped.stderr, dumped.stderr
     assert dumped.stderr.endswith("1 damaged place\n"), dumped.stderr
     assert len(elsewhere) < len(everything) and dumped.stdout.splitlines() == elsewhere, "not all records but its own"
-    stats = subprocess.run([broker.binary, "journal", "stats", broker.data], capture_output=True, text=True)
+    stats = subprocess.run([broker.binary, "store", "stats", broker.data], capture_output=True, text=True)
     assert stats.returncode == 0 and " (1 missing), " in stats.stdout, stats
     assert f"{int(name, 16):<34x} {'missing':>12} " in stats.stdout, stats.stdout
     broker.must_start()

@@ -150,9 +150,9 @@ def run(binary, report, only=None):
 
         try:
             for command in ("verify", "stats", "dump", "repair"):
-                code, _, errors = ran("journal", command, broker.data)
+                code, _, errors = ran("store", command, broker.data)
                 assert code == 0, f"{command}: {errors}"
-            code, lines, errors = ran("journal", "export", broker.data)
+            code, lines, errors = ran("store", "export", broker.data)
             assert code == 0 and lines.count('"queue://disk"') == len(ledger.sent) - len(ledger.done), errors
             assert not broker.start(), "it started where it cannot write"
             assert "Read-only file system" in broker.errors(), broker.errors()

@@ -35,7 +35,7 @@ def left_by(binary, ends):
 
 
 def exported(binary, data):
-    found = subprocess.run([binary, "journal", "export", data], capture_output=True, timeout=30)
+    found = subprocess.run([binary, "store", "export", data], capture_output=True, timeout=30)
     lines = [line for line in found.stdout.splitlines() if b'"record"' in line]
     return found.returncode, lines, found.stderr.decode(errors="replace")
 

@@ -446,7 +446,7 @@ def while_moving(binary, total=24 * MIB):
             given_up.peer.sendall(bytes(MIB))
         time.sleep(0.5)
         command("move", "moves", "--to", "far")
-        waits, until = "1 moved, 0 left, 2 large messages are on their way in", time.monotonic() + 60
+        waits, until = "1 moved, 0 left, 2 uploads of large messages in progress", time.monotonic() + 60
         while waits not in command("moves"):
             assert time.monotonic() < until, command("moves")
             time.sleep(0.1)
@@ -479,8 +479,8 @@ def exported(binary, extra=""):
         broker.terminate(20)
         file, target = os.path.join(broker.folder, "export.jsonl"), os.path.join(broker.folder, "other")
         moved = brokers.new(binary, LIMIT + extra, target)
-        subprocess.run([binary, "journal", "export", broker.data, "--to", file], check=True, capture_output=True)
-        words = ["journal", "import", target, "--from", file, "--config", moved.config]
+        subprocess.run([binary, "store", "export", broker.data, "--to", file], check=True, capture_output=True)
+        words = ["store", "import", target, "--from", file, "--config", moved.config]
         subprocess.run([binary, *words], check=True, capture_output=True)
         moved.must_start()
         for seed, name in enumerate(names):

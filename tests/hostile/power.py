@@ -261,7 +261,7 @@ def failing_life(machine, broker, name, softly):
     beside.send(VOLATILE, "while it fails", persistent=False)
     assert broker.metric('postroad_journal_broken{store="main"}') == 1
     status, reason = broker.ready()
-    assert status == 503 and "nothing is written" in reason and "Input/output error" in reason, (status, reason)
+    assert status == 503 and "journal writes fail" in reason and "Input/output error" in reason, (status, reason)
     assert broker.http("/health/live")[0] == 200
 
     failed = int(machine.say("heal").split()[0])

@@ -168,7 +168,7 @@ def backed_up(bench):
     os.unlink(bench.ballast)
     home = os.path.dirname(bench.broker.data)
     to, fast = os.path.join(home, "backup"), os.path.join(os.path.dirname(bench.fast), "backup")
-    command = [bench.broker.binary, "journal", "backup", "--data", bench.broker.data, "--to", to]
+    command = [bench.broker.binary, "store", "backup", "--data", bench.broker.data, "--to", to]
     refused = subprocess.run(command, capture_output=True, text=True)
     assert refused.returncode != 0 and "--store NAME=DIR" in refused.stderr, refused.stderr
     here = os.path.join(home, "part")
@@ -186,7 +186,7 @@ def backed_up(bench):
             config.write(own.replace(fast, bench.fast))
         bench.broker.kill()
         assert not copy.start(), "it took a store of the original for its own"
-        assert "of another data directory; a backup has a directory of its own" in copy.errors(), copy.errors()
+        assert "of another data directory; a backup has one directory per store" in copy.errors(), copy.errors()
         bench.broker.must_start()
         with open(copy.config, "w") as config:
             config.write(own)
@@ -200,7 +200,7 @@ def backed_up(bench):
     for folder in (to, bench.broker.data, bench.fast):
         if folder != to:
             bench.broker.kill()
-        checked = subprocess.run([bench.broker.binary, "journal", "verify", folder], capture_output=True, text=True)
+        checked = subprocess.run([bench.broker.binary, "store", "verify", folder], capture_output=True, text=True)
         assert checked.returncode == 0, f"{folder}: {checked.stdout}{checked.stderr}"
     shutil.rmtree(to)
     bench.broker.must_start()
@@ -219,7 +219,7 @@ def refused(bench):
             assert want in errors, f"{want!r} is not in {errors}"
 
     bench.configure("")
-    said("the store fast belongs to it", "no [[store]] of that name")
+    said("its store fast has messages", "no [[store]] of that name")
     bench.configure(bench.store + POLICY)
     os.rename(bench.fast, away)
     said(f"the store fast in {bench.fast}", "no such directory")
@@ -229,14 +229,14 @@ def refused(bench):
     os.rename(away, bench.fast)
     layout = os.path.join(bench.fast, "layout.json")
     os.rename(layout, layout + ".away")
-    said("its layout.json is gone, and the journal is there")
+    said("its layout.json is missing, but there is a journal")
     os.rename(layout + ".away", layout)
     main, bench.broker.data = bench.broker.data, bench.fast
     bench.configure("")
     said("is the store fast of another data directory")
     bench.configure(bench.store + POLICY)
     bench.broker.data = main + ".other"
-    said("what is there is the store fast", "of another data directory")
+    said("it holds the store fast", "of another data directory")
     bench.broker.data = main
     bench.broker.must_start()
     bench.check_all()

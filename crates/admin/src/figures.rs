@@ -113,7 +113,7 @@ pub struct PartitionFigures {
     /// Transactions that were rolled back, for they were open for too long.
     pub timed_out_transactions: u64,
     /// Advisories that a subscription had no room for.
-    pub missed_notices: u64,
+    pub advisories_dropped: u64,
     /// Messages that a topic could not retain, for want of room.
     pub unretained: u64,
     /// Entries set aside because their body could not be read.

@@ -143,12 +143,12 @@ fn trouble(journal: &JournalFigures) -> Option<String> {
         return Some("follower: another node of the cluster serves clients".to_owned());
     }
     if let Some(reason) = &journal.broken {
-        return Some(format!("nothing is written: {reason}"));
+        return Some(format!("journal writes fail: {reason}"));
     }
     if let [damage, further @ ..] = &journal.stopped[..] {
         let further =
             if further.is_empty() { String::new() } else { format!(" (and {} more)", further.len()) };
-        return Some(format!("stopped for damage: {damage}{further}; see `postroad journal repair`"));
+        return Some(format!("stopped for damage: {damage}{further}; see `postroad store repair`"));
     }
     journal.full.then(|| {
         let JournalFigures { file_bytes, live_bytes, .. } = journal;
@@ -238,7 +238,7 @@ mod tests {
             ("another store's disk is full", Method::GET, "/health/ready", partly, 200, told),
             ("well", Method::GET, "/health/ready", well(), 200, "ready\n"),
             ("full", Method::GET, "/health/ready", full(), 503, "persistent messages are refused"),
-            ("broken", Method::GET, "/health/ready", broken, 503, "nothing is written: EIO\n"),
+            ("broken", Method::GET, "/health/ready", broken, 503, "journal writes fail: EIO\n"),
             (
                 "damaged",
                 Method::GET,

@@ -183,9 +183,9 @@ pub const METRICS: &[Metric] = &[
         |figures| partitions(figures, |partition| partition.timed_out_transactions),
     ),
     counter(
-        "postroad_missed_notices_total",
+        "postroad_advisories_dropped_total",
         "advisories dropped for lack of room in a subscription",
-        |figures| partitions(figures, |partition| partition.missed_notices),
+        |figures| partitions(figures, |partition| partition.advisories_dropped),
     ),
     counter("postroad_unretained_total", "messages not retained for lack of memory", |figures| {
         partitions(figures, |partition| partition.unretained)
@@ -199,13 +199,13 @@ pub const METRICS: &[Metric] = &[
     gauge("postroad_messages", "messages held by a queue or transaction", |figures| {
         partitions(figures, |partition| partition.messages)
     }),
-    gauge("postroad_folded_messages", "messages in folded pages of entries", |figures| {
+    gauge("postroad_paged_messages", "messages packed into pages of entries", |figures| {
         partitions(figures, |partition| partition.folded_messages)
     }),
     gauge("postroad_resident_bytes", "bytes of durable message bodies in memory", |figures| {
         partitions(figures, |partition| partition.resident_bytes)
     }),
-    gauge("postroad_page_bytes", "memory of folded pages of entries, in bytes", |figures| {
+    gauge("postroad_page_bytes", "memory of these pages, in bytes", |figures| {
         partitions(figures, |partition| partition.page_bytes)
     }),
     gauge("postroad_volatile_bytes", "bytes of non-persistent messages", |figures| {

@@ -241,7 +241,8 @@ mod tests {
 
     #[test]
     fn every_way_is_measured_and_nothing_is_left() {
-        let directory = std::env::temp_dir().join(format!("postroad-bench-floor-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("postroad-bench-lower-bound-{}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();
         for (producers, consumers) in [(1, 1), (3, 2), (2, 0)] {
             let plan = Plan {

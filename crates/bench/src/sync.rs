@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::disk::measure_sync;
 use crate::load::{Counters, drain, durable_message, publish};
-use crate::{BrokerUrl, Link, LinkError, ServerTime, backlog, floor, median};
+use crate::{BrokerUrl, Link, LinkError, ServerTime, backlog, lower_bound, median};
 
 /// Bodies of the messages that need no disk, together: they lie in the broker's memory until all are sent, and a small one holds up whoever
 /// sends more.
@@ -68,7 +68,7 @@ pub struct Row {
     /// Likewise, to what the disk takes for a sync if whoever asks for it comes as late as such a sender: behind the way there and back.
     pub share_of_paused: Option<f64>,
     /// For each message that a server that does nothing else would have taken in from as many.
-    pub share_of_floor: f64,
+    pub share_of_lower_bound: f64,
 }
 
 /// All of it.
@@ -129,7 +129,7 @@ struct Pace {
     published_per_second: f64,
     /// Seconds that each message took, if they were sent one by one.
     waits: Option<f64>,
-    floor_per_second: f64,
+    lower_bound_per_second: f64,
 }
 
 /// Measures the disk, the broker with each number of senders, and the disk again, in rounds; what was sent is consumed.
@@ -149,13 +149,13 @@ fn round(plan: &Plan, number: u32, stop: &Arc<AtomicBool>) -> Result<Round, Sync
     let paused = disk_seconds(plan, Duration::from_secs_f64(trip))?;
     let mut paces = Vec::new();
     for &senders in &plan.senders {
-        let floor_per_second = floor_per_second(plan, senders)?;
+        let lower_bound_per_second = lower_bound_per_second(plan, senders)?;
         let (published_per_second, waits) = match senders {
             1 => one_by_one(plan, true, plan.messages, Duration::ZERO, stop)
                 .map(|(per_second, waits)| (per_second, Some(waits)))?,
             _ => (together(plan, senders, stop)?, None),
         };
-        paces.push(Pace { published_per_second, waits, floor_per_second });
+        paces.push(Pace { published_per_second, waits, lower_bound_per_second });
     }
     Ok(Round { disk: [before, disk_seconds(plan, Duration::ZERO)?], trip, paused, paces })
 }
@@ -230,15 +230,15 @@ fn disk_seconds(plan: &Plan, pause: Duration) -> Result<f64, SyncError> {
     Ok(row.block_bytes as f64 / row.bytes_per_second)
 }
 
-fn floor_per_second(plan: &Plan, senders: u32) -> Result<f64, SyncError> {
-    let floor = floor::Plan {
+fn lower_bound_per_second(plan: &Plan, senders: u32) -> Result<f64, SyncError> {
+    let lower_bound = lower_bound::Plan {
         directory: plan.directory.clone(),
         producers: senders as usize,
         consumers: 0,
         message_bytes: plan.body_bytes + HEADERS_BYTES,
         time: plan.disk,
     };
-    Ok(floor::run_synced(&floor).map_err(|source| no_disk(plan, source))?.per_second)
+    Ok(lower_bound::run_synced(&lower_bound).map_err(|source| no_disk(plan, source))?.per_second)
 }
 
 fn no_disk(plan: &Plan, source: io::Error) -> SyncError {
@@ -264,7 +264,7 @@ fn compare(plan: &Plan, rounds: &[Round]) -> Measurement {
             share: told(|round, pace| pace.published_per_second * round.disk_seconds()),
             share_less_round_trip: less_round_trip(Round::disk_seconds),
             share_of_paused: less_round_trip(|round| round.paused),
-            share_of_floor: told(|_, pace| pace.published_per_second / pace.floor_per_second),
+            share_of_lower_bound: told(|_, pace| pace.published_per_second / pace.lower_bound_per_second),
         }
     });
     Measurement {
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn senders_are_told_by_what_the_disk_does_alone_and_by_the_floor_in_medians() {
+    fn senders_are_told_by_what_the_disk_does_alone_and_by_the_lower_bound_in_medians() {
         let plan = Plan {
             url: BrokerUrl { host: "localhost".to_owned(), port: 61616 },
             server: None,
@@ -310,8 +310,8 @@ mod tests {
             trip: 0.0015,
             paused: 0.00225,
             paces: vec![
-                Pace { published_per_second: 1.0 / wait, waits: Some(wait), floor_per_second: 500.0 },
-                Pace { published_per_second: 12_000.0, waits: None, floor_per_second: 48_000.0 },
+                Pace { published_per_second: 1.0 / wait, waits: Some(wait), lower_bound_per_second: 500.0 },
+                Pace { published_per_second: 12_000.0, waits: None, lower_bound_per_second: 48_000.0 },
             ],
         };
         let rounds = [round(0.004, [0.001, 0.003]), round(0.001, [0.002; 2]), round(0.0065, [0.002; 2])];
@@ -322,7 +322,7 @@ mod tests {
             let hundredths = |share: f64| (share * 100.0).round();
             let less = row.share_less_round_trip.map(hundredths);
             let paused = row.share_of_paused.map(hundredths);
-            let shares = (hundredths(row.share), less, paused, hundredths(row.share_of_floor));
+            let shares = (hundredths(row.share), less, paused, hundredths(row.share_of_lower_bound));
             (row.senders, row.published_per_second.round(), row.megabytes_per_second, shares)
         });
         let want = [

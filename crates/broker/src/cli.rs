@@ -6,13 +6,13 @@ mod browse;
 mod config;
 mod control;
 mod ctl;
-mod journal;
 mod key;
 mod queue;
 mod receive;
 mod redrive;
 mod send;
 mod serve;
+mod store;
 mod transactions;
 mod user;
 mod version;
@@ -71,7 +71,7 @@ enum Command {
     Bench(bench::Bench),
     /// Verify, repair, export, import and back up data directories.
     #[command(subcommand)]
-    Journal(journal::Journal),
+    Store(store::Store),
     /// List and resolve prepared XA transactions of a running broker.
     #[command(subcommand)]
     Transactions(transactions::Transactions),
@@ -143,7 +143,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Ctl(ctl) => ctl::run(&ctl)?,
         Command::Browse(arguments) => browse::run(&arguments)?,
         Command::Bench(bench) => bench::run(&bench)?,
-        Command::Journal(journal) => journal::run(&journal)?,
+        Command::Store(store) => store::run(&store)?,
         Command::Transactions(transactions) => transactions::run(&transactions)?,
         Command::Key(key) => key::run(&key)?,
         Command::User(user) => user::run(&user)?,

@@ -381,7 +381,7 @@ impl Config {
         }
         self.store.check(&self.data)?;
         if max_inactivity_ms < 0 {
-            bail!("configuration: openwire.max_inactivity_ms is {max_inactivity_ms}; use 0 for never");
+            bail!("configuration: openwire.max_inactivity_ms is {max_inactivity_ms}; use 0 to disable it");
         }
         self.tls.files()?;
         self.addressing()?;
@@ -511,7 +511,7 @@ impl Config {
     pub fn port(&self, port: u16) -> anyhow::Result<u16> {
         match port.checked_add(self.port_offset) {
             Some(port) => Ok(port),
-            None => bail!("port {port} with offset {} is beyond 65535", self.port_offset),
+            None => bail!("port {port} with offset {} exceeds 65535", self.port_offset),
         }
     }
 }
@@ -573,7 +573,7 @@ mod tests {
             ("[runtime]\ncores = 0", "runtime.cores is 0; the least is 1"),
             ("[runtime]\npartitions = 0", "runtime.partitions is 0; the least is 1"),
             ("[openwire]\nmax_frame_bytes = 0", "openwire.max_frame_bytes is 0; the least is 1024"),
-            ("[openwire]\nmax_inactivity_ms = -1", "openwire.max_inactivity_ms is -1; use 0 for never"),
+            ("[openwire]\nmax_inactivity_ms = -1", "openwire.max_inactivity_ms is -1; use 0 to disable it"),
             ("[amqp]\nmax_frame_bytes = 0", "amqp.max_frame_bytes is 0; the least is 1024"),
             ("[amqp]\nmax_message_bytes = 1", "amqp.max_message_bytes is 1; the least is 1024"),
             ("[limits]\ntransaction_bytes = 0", "limits.transaction_bytes is 0; the least is 1"),

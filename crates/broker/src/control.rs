@@ -154,8 +154,8 @@ impl OnTheMove {
     pub fn stuck(&self) -> String {
         let OnTheMove { queue, to, left, .. } = self;
         format!(
-            "queue://{queue} lives in {to}, but for {left} messages that cannot be read and stay where they were: \
-             `postroad journal repair` tells which, and takes them out while the broker is stopped"
+            "queue://{queue} is now in {to}, except {left} unreadable messages, which stay in the old store: \
+             stop the broker and run `postroad store repair` to list and remove them"
         )
     }
 }
@@ -300,7 +300,7 @@ pub fn serve(data: &Path, served: Served) -> io::Result<Listening> {
             let served = served.clone();
             conversations.spawn(async move {
                 if let Err(error) = converse(stream, served).await {
-                    tracing::warn!(%error, "a conversation at the control socket ended early");
+                    tracing::warn!(%error, "a connection to the control socket was closed early");
                 }
             });
         }
@@ -327,7 +327,7 @@ async fn converse(stream: UnixStream, served: Served) -> io::Result<()> {
             let done = carry_out(request, journals, &orders).await;
             done.unwrap_or_else(|error| Answer::Error(format!("{error:#}")))
         }
-        Err(error) => Answer::Error(format!("the request is not understood: {error}")),
+        Err(error) => Answer::Error(format!("the request is malformed: {error}")),
     };
     let mut text = serde_json::to_vec(&answer)?;
     text.push(b'\n');
@@ -346,7 +346,7 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
         }
         Request::Overrule { branch, commit } => {
             give(orders, Order::Overrule { branch: branch.parse()?, commit }).await?;
-            tracing::warn!(branch, commit, "an operator has ended a branch in place of its manager");
+            tracing::warn!(branch, commit, "an operator has resolved an XA branch");
             Ok(Answer::Ended { branch, committed: commit })
         }
         Request::Redrive { from, to, origin, selector, max } => {
@@ -358,14 +358,14 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
                 messages_max: max.unwrap_or(u64::MAX),
             };
             let Outcome { moved, stayed, .. } = give(orders, Order::Redrive(wanted)).await?;
-            tracing::info!(from, moved, stayed, "an operator has sent dead letters back");
+            tracing::info!(from, moved, stayed, "an operator has redriven dead letters");
             Ok(Answer::Redriven { moved, stayed })
         }
         Request::Move { queue: name, to } => {
             let queue = queue(&name)?;
             let target = known_store(&journals, &to)?.clone();
             if let Some(reason) = broken(target).await? {
-                bail!("the store {to} writes nothing now, and a move cannot be called back: {reason}");
+                bail!("the store {to} is not writable now, and a move cannot be cancelled: {reason}");
             }
             // Whoever has something of it still waits for nobody: two would wait for one another.
             let Outcome { moves, .. } = give(orders, Order::ListMoves).await?;
@@ -396,10 +396,10 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
 }
 
 async fn give(orders: &Orders, order: Order) -> anyhow::Result<Outcome> {
-    let outcome = orders.give(order).await.context("the broker is about to end")?;
+    let outcome = orders.give(order).await.context("the broker is shutting down")?;
     match outcome.result {
         Err(refusal) if outcome.moved > 0 => {
-            Err(refusal).with_context(|| format!("{} went back before it ended", outcome.moved))
+            Err(refusal).with_context(|| format!("{} were redriven before that", outcome.moved))
         }
         Err(refusal) => Err(refusal.into()),
         Ok(()) => Ok(outcome),
@@ -410,7 +410,7 @@ async fn give(orders: &Orders, order: Order) -> anyhow::Result<Outcome> {
 fn queue(text: &str) -> anyhow::Result<Destination> {
     let name = text.strip_prefix("queue://").unwrap_or(text);
     if name.is_empty() || name.contains("://") {
-        bail!("{text:?} is no queue; queue://NAME or NAME is one");
+        bail!("{text:?} is not a queue; use queue://NAME or NAME");
     }
     Ok(Destination::queue(name))
 }

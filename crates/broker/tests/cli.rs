@@ -226,7 +226,7 @@ fn sources_of_bodies() {
 
     let refused = broker.run(&["send", "q", "--file", text(&file)]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(errors(&refused).contains("send it as it is with --bytes"), "{}", errors(&refused));
+    assert!(errors(&refused).contains("use --bytes to send it as bytes"), "{}", errors(&refused));
 
     let large = "x".repeat(1 << 20);
     let sent = broker.pipe(&["send", "q", "--file", "-"], large.as_bytes());
@@ -456,7 +456,7 @@ fn serve_says_what_keeps_it_from_starting() {
         ),
         ("port taken", &same, &fresh, vec![format!("127.0.0.1:{} is in use", broker.port)]),
         ("store is a file", &other, &file("plain", ""), vec!["is a file".to_owned()]),
-        ("newer layout", &other, &newer, vec!["layout version 99 is unknown".to_owned()]),
+        ("newer layout", &other, &newer, vec!["layout version 99 is not supported".to_owned()]),
         (
             "unknown key",
             &file("a", "\nport_ofset = 1"),
@@ -472,7 +472,7 @@ fn serve_says_what_keeps_it_from_starting() {
         ("no TOML", &file("c", "[ports"), &fresh, vec!["line 1".into()]),
         ("no such file", &directory.join("none"), &fresh, vec!["cannot read".into(), "none".into()]),
         ("a directory", &directory.to_owned(), &fresh, vec!["cannot read".into()]),
-        ("beyond 65535", &file("d", "port_offset = 60000"), &fresh, vec!["beyond 65535".into()]),
+        ("beyond 65535", &file("d", "port_offset = 60000"), &fresh, vec!["exceeds 65535".into()]),
         (
             "no frame fits",
             &file("e", "[openwire]\nmax_frame_bytes = 1"),
@@ -502,16 +502,19 @@ fn policies_are_read_anew_on_sighup_or_stay_as_they_are() {
     let mut process = Process(child);
     assert!((&mut output).lines().any(|line| line.unwrap() == "postroad ready"));
     for (more, wants) in [
-        ("[[policy]]\ndestination = \"queue://a\"", vec!["the configuration was read anew"]),
+        ("[[policy]]\ndestination = \"queue://a\"", vec!["configuration reloaded"]),
         (
             "[[policy]]\ndestination = \"a\"",
-            vec!["the configuration stays as it is", "[[policy]] 1", "queue://"],
+            vec!["reloading the configuration failed; the old one stays in use", "[[policy]] 1", "queue://"],
         ),
-        ("[[policy]]\ncolour = 1", vec!["the configuration stays as it is", "line 9", "colour"]),
+        (
+            "[[policy]]\ncolour = 1",
+            vec!["reloading the configuration failed; the old one stays in use", "line 9", "colour"],
+        ),
     ] {
         configuration(directory.path(), 0, more);
         process.signal(Signal::HUP);
-        let line = log.find(|line| line.contains("the configuration")).unwrap();
+        let line = log.find(|line| line.contains("configuration")).unwrap();
         for want in wants {
             assert!(line.contains(want), "{more}: {line}");
         }
@@ -543,7 +546,7 @@ fn left_by(signal: Signal) -> TempDir {
         broker.says(&["send", "orders", "--body", body]);
     }
     broker.says(&["send", "other", "--body", "four"]);
-    let running = offline(&["journal", "verify", text(&broker.data())]);
+    let running = offline(&["store", "verify", text(&broker.data())]);
     assert!(errors(&running).contains("in use by another process"), "{}", errors(&running));
     broker.stop(signal)
 }
@@ -553,9 +556,9 @@ fn messages_move_to_another_directory_by_export_and_import() {
     let directory = stopped();
     let data = directory.path().join("data");
     let file = directory.path().join("all.jsonl");
-    works(&["journal", "export", text(&data), "--to", text(&file)]);
-    let again = offline(&["journal", "export", text(&data), "--to", text(&file)]);
-    assert!(errors(&again).contains("it must be new"), "{}", errors(&again));
+    works(&["store", "export", text(&data), "--to", text(&file)]);
+    let again = offline(&["store", "export", text(&data), "--to", text(&file)]);
+    assert!(errors(&again).contains("it must not exist"), "{}", errors(&again));
     let lines: Vec<Value> =
         fs::read_to_string(&file).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[0], serde_json::json!({"postroad_export": 2}));
@@ -572,45 +575,49 @@ fn messages_move_to_another_directory_by_export_and_import() {
     let cut = directory.path().join("cut.jsonl");
     let all = fs::read_to_string(&file).unwrap();
     for (name, content, want) in [
-        ("cut off", &all[..all.rfind("{\"messages").unwrap()], "the last line, which counts, is missing"),
-        ("newer", &*all.replace("export\":2", "export\":7"), "export format 7, this program knows 2"),
+        (
+            "cut off",
+            &all[..all.rfind("{\"messages").unwrap()],
+            "the last line, which has the counts, is missing",
+        ),
+        (
+            "newer",
+            &*all.replace("export\":2", "export\":7"),
+            "export format 7 is not supported; this build reads 2",
+        ),
         (
             "a line gone",
             &*all.replacen(all.lines().nth(2).unwrap(), "", 1).replace("\n\n", "\n"),
-            "the lines are not those that were exported",
+            "checksum mismatch",
         ),
-        (
-            "a line changed",
-            &*all.replacen("\"priority\":4", "\"priority\":5", 1),
-            "the lines are not those that were exported",
-        ),
+        ("a line changed", &*all.replacen("\"priority\":4", "\"priority\":5", 1), "checksum mismatch"),
         (
             "a line gone, without a checksum",
             &*all
                 .replacen(all.lines().nth(2).unwrap(), "", 1)
                 .replace("\n\n", "\n")
                 .replace(&format!(",\"crc32c\":{checksum}"), ""),
-            "there are",
+            "but the file has",
         ),
         ("no record", &*all.replacen("\"record\":\"", "\"record\":\"*", 1), "line 2"),
     ] {
         fs::write(&cut, content).unwrap();
-        let refused = offline(&["journal", "import", text(&target), "--from", text(&cut)]);
+        let refused = offline(&["store", "import", text(&target), "--from", text(&cut)]);
         assert_eq!(refused.status.code(), Some(1), "case: {name}");
         assert!(errors(&refused).contains(want), "case: {name}: {}", errors(&refused));
         assert!(!target.exists(), "case: {name}");
     }
-    works(&["journal", "import", text(&target), "--from", text(&file)]);
-    let mut piped = postroad(&["journal", "import", text(&target), "--from", "-"]);
+    works(&["store", "import", text(&target), "--from", text(&file)]);
+    let mut piped = postroad(&["store", "import", text(&target), "--from", "-"]);
     let mut import = piped.stdin(Stdio::piped()).spawn().unwrap();
-    let mut export = postroad(&["journal", "export", text(&data), "--to", "-"]);
+    let mut export = postroad(&["store", "export", text(&data), "--to", "-"]);
     let exported = export.stdout(import.stdin.take().unwrap()).status().unwrap();
     drop(export);
     assert!(exported.success() && import.wait().unwrap().success());
     let named = directory.path().join("named");
     assert!(Command::new("mkfifo").arg(&named).status().unwrap().success());
-    let mut import = postroad(&["journal", "import", text(&target), "--from", text(&named)]).spawn().unwrap();
-    works(&["journal", "export", text(&data), "--to", text(&named)]);
+    let mut import = postroad(&["store", "import", text(&target), "--from", text(&named)]).spawn().unwrap();
+    works(&["store", "export", text(&data), "--to", text(&named)]);
     assert!(import.wait().unwrap().success());
     let broker = Broker::start_in(elsewhere, "");
     let got = broker.says(&["receive", "orders", "--count", "9", "--timeout", "10000"]);
@@ -623,7 +630,7 @@ fn a_directory_with_a_long_path_has_a_control_socket() {
     let broker = Broker::start_in(home, "");
     let elsewhere = tempfile::tempdir().unwrap();
     let to = elsewhere.path().join("copy");
-    works(&["journal", "backup", "--data", text(&broker.data()), "--to", text(&to)]);
+    works(&["store", "backup", "--data", text(&broker.data()), "--to", text(&to)]);
     assert!(to.join("layout.json").exists());
 }
 
@@ -645,7 +652,7 @@ fn the_control_socket_goes_with_its_broker_and_no_other_does() {
 fn a_segment_that_there_is_not_is_named_by_dump() {
     let directory = stopped();
     let data = directory.path().join("data");
-    let refused = offline(&["journal", "dump", text(&data), "--segment", "999"]);
+    let refused = offline(&["store", "dump", text(&data), "--segment", "999"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(errors(&refused).contains("there is no segment 999; they go from 1 to "), "{}", errors(&refused));
 }
@@ -654,7 +661,7 @@ fn a_segment_that_there_is_not_is_named_by_dump() {
 fn an_import_beyond_a_limit_is_refused_and_changes_nothing() {
     let directory = stopped();
     let file = directory.path().join("all.jsonl");
-    works(&["journal", "export", text(&directory.path().join("data")), "--to", text(&file)]);
+    works(&["store", "export", text(&directory.path().join("data")), "--to", text(&file)]);
     let policy = |limit: &str| format!("[[policy]]\ndestination = \"queue://orders\"\n{limit}\n");
     let tenant =
         |limit: &str| format!("[[tenant]]\nname = \"own\"\ndestinations = [\"queue://>\"]\n{limit}\n");
@@ -677,8 +684,7 @@ fn an_import_beyond_a_limit_is_refused_and_changes_nothing() {
         let elsewhere = tempfile::tempdir().unwrap();
         let (target, config) = (elsewhere.path().join("data"), elsewhere.path().join("postroad.toml"));
         fs::write(&config, &limits).unwrap();
-        let arguments =
-            ["journal", "import", text(&target), "--from", text(&file), "--config", text(&config)];
+        let arguments = ["store", "import", text(&target), "--from", text(&file), "--config", text(&config)];
         let left = match want {
             Some(want) => {
                 let refused = offline(&arguments);
@@ -692,7 +698,7 @@ fn an_import_beyond_a_limit_is_refused_and_changes_nothing() {
                 4
             }
         };
-        let exported = offline(&["journal", "export", text(&target)]);
+        let exported = offline(&["store", "export", text(&target)]);
         let last = String::from_utf8(exported.stdout).unwrap().lines().last().unwrap().to_owned();
         assert!(last.contains(&format!("\"messages\":{left},")), "{case}: {last}");
         if want.is_none() {
@@ -719,7 +725,7 @@ fn messages_that_are_due_later_move_by_export_and_import_too() {
     let directory = broker.stop(Signal::TERM);
     let export = |data: &Path, to: &str| {
         let file = directory.path().join(to);
-        let done = offline(&["journal", "export", text(data), "--to", text(&file)]);
+        let done = offline(&["store", "export", text(data), "--to", text(&file)]);
         assert_eq!(done.status.code(), Some(0), "{}", errors(&done));
         assert!(errors(&done).contains("6 messages, 5 of them scheduled"), "{}", errors(&done));
         let lines = fs::read_to_string(&file).unwrap();
@@ -744,7 +750,7 @@ fn messages_that_are_due_later_move_by_export_and_import_too() {
     let want = ["queue://orders null 0 \"0 3 1 1 *\"", once, once, once, "topic://news 5000 4 null"];
     assert_eq!(kinds, want);
     let target = directory.path().join("other");
-    works(&["journal", "import", text(&target), "--from", text(&file)]);
+    works(&["store", "import", text(&target), "--from", text(&file)]);
     let (_, copied) = export(&target, "copied.jsonl");
     let what = |lines: &[Value]| -> Vec<Value> {
         lines[1..7].iter().map(|line| serde_json::json!([line["schedule"], line["record"]])).collect()
@@ -757,7 +763,7 @@ fn an_export_of_version_1_is_imported() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/export/version-1.jsonl");
-    works(&["journal", "import", text(&data), "--from", text(&kept)]);
+    works(&["store", "import", text(&data), "--from", text(&kept)]);
     let broker = Broker::start_in(directory, "");
     for (queue, count, want) in [("orders", "3", "one\ntwo\nthree\n"), ("other", "1", "four\n")] {
         assert_eq!(broker.says(&["receive", queue, "--count", count, "--timeout", "10000"]), want);
@@ -768,8 +774,8 @@ fn an_export_of_version_1_is_imported() {
 fn damage_is_named_by_file_and_offset() {
     let directory = stopped();
     let data = directory.path().join("data");
-    assert!(works(&["journal", "verify", text(&data)]).contains(" 0 damaged places"));
-    let records: Vec<Value> = works(&["journal", "dump", text(&data), "--json"])
+    assert!(works(&["store", "verify", text(&data)]).contains(" 0 damaged places"));
+    let records: Vec<Value> = works(&["store", "dump", text(&data), "--json"])
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .filter(|record: &Value| record["record"] == "Enqueue")
@@ -780,7 +786,7 @@ fn damage_is_named_by_file_and_offset() {
     let offset = records[1]["offset"].as_u64().unwrap() as usize;
     bytes[offset + 40] ^= 4;
     fs::write(&segment, &bytes).unwrap();
-    let found = offline(&["journal", "verify", text(&data)]);
+    let found = offline(&["store", "verify", text(&data)]);
     let said = String::from_utf8(found.stdout.clone()).unwrap();
     assert_eq!(found.status.code(), Some(1), "{said}");
     assert!(said.contains(&format!("{}: byte {offset}: checksum of the record", text(&segment))), "{said}");
@@ -790,7 +796,7 @@ fn damage_is_named_by_file_and_offset() {
 /// The answer to a GET at the HTTP port of the broker: its status, and its body.
 /// The record of the message with this number among those that were sent, as `dump` shows it: its segment, and where in it.
 fn sent_record(data: &Path, number: usize) -> (PathBuf, usize) {
-    let dump = works(&["journal", "dump", text(data), "--json"]);
+    let dump = works(&["store", "dump", text(data), "--json"]);
     let records = dump.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let record = records.filter(|record| record["record"] == "Enqueue").nth(number).unwrap();
     let segment = data.join(format!("{:016x}.segment", record["segment"].as_u64().unwrap()));
@@ -871,10 +877,10 @@ fn repaired_behind(signal: Signal) {
         let directory = left_by(signal);
         let data = directory.path().join("data");
         damage(&data);
-        let told = offline(&["journal", "repair", text(&data), "--json"]);
+        let told = offline(&["store", "repair", text(&data), "--json"]);
         assert_eq!(told.status.code(), Some(1), "case: {name}: {}", errors(&told));
         assert!(errors(&told).contains("nothing was changed; with --write"), "case: {name}");
-        let done = works(&["journal", "repair", text(&data), "--json", "--write"]);
+        let done = works(&["store", "repair", text(&data), "--json", "--write"]);
         let lines: Vec<Value> = done.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let (repaired, report) = lines.split_last().unwrap();
         assert_eq!(String::from_utf8(told.stdout).unwrap(), done[..done.trim_end().rfind('\n').unwrap() + 1]);
@@ -887,8 +893,8 @@ fn repaired_behind(signal: Signal) {
         let all_lost =
             ["lost_records", "lost_messages"].map(|of| sum[of].as_u64().unwrap()).iter().sum::<u64>();
         assert_eq!(all_lost, lost, "case: {name}: {done}");
-        assert!(works(&["journal", "verify", text(&data)]).contains(" 0 damaged places"), "case: {name}");
-        assert!(works(&["journal", "repair", text(&data)]).contains("nothing to repair"), "case: {name}");
+        assert!(works(&["store", "verify", text(&data)]).contains(" 0 damaged places"), "case: {name}");
+        assert!(works(&["store", "repair", text(&data)]).contains("nothing to repair"), "case: {name}");
         let (got, directory) = received(directory);
         assert_eq!(got, want, "case: {name}");
         assert_eq!(received(directory).0, "", "case: {name}: what was taken is gone");
@@ -904,12 +910,12 @@ fn a_damaged_message_is_reported_with_its_queue_and_id() {
     let bytes = fs::read(&segment).unwrap();
     let body = bytes[offset..].windows(3).position(|window| window == b"two").unwrap();
     flip(&segment, offset + body);
-    let told = String::from_utf8(offline(&["journal", "repair", text(&data)]).stdout).unwrap();
+    let told = String::from_utf8(offline(&["store", "repair", text(&data)]).stdout).unwrap();
     let record = told.lines().find(|line| line.contains("is lost")).unwrap();
     assert!(record.contains("its damaged bytes read as Enqueue, message ID:"), "{told}");
     assert!(record.ends_with("to queue://orders"), "{told}");
     assert!(told.contains("1 record and 0 messages are lost, 3 entries of queues are kept"), "{told}");
-    let verified = offline(&["journal", "verify", text(&data)]);
+    let verified = offline(&["store", "verify", text(&data)]);
     assert_eq!(verified.status.code(), Some(1), "it was only told");
 }
 
@@ -996,9 +1002,9 @@ fn damage_to_the_last_message_of_a_broker_that_was_at_rest_is_no_torn_tail() {
         let mut damaged = bytes.clone();
         damaged[offset] ^= 16;
         fs::write(&segment, &damaged).unwrap();
-        let verified = offline(&["journal", "verify", text(&broker.data())]);
+        let verified = offline(&["store", "verify", text(&broker.data())]);
         let said = String::from_utf8_lossy(&verified.stdout).into_owned() + &errors(&verified);
-        assert!(verified.status.code() == Some(1) && !said.contains("never confirmed"), "{offset}: {said}");
+        assert!(verified.status.code() == Some(1) && !said.contains("unconfirmed write"), "{offset}: {said}");
     }
 }
 
@@ -1015,25 +1021,21 @@ fn a_backup_under_load_has_all_that_was_confirmed_before_it() {
         broker.says(&["send", "kept", "--body", &round.to_string()]);
         let to = copy.path().join(format!("{round}/data"));
         fs::create_dir(to.parent().unwrap()).unwrap();
-        works(&["journal", "backup", "--data", text(&data), "--to", text(&to)]);
-        let again = offline(&["journal", "backup", "--data", text(&data), "--to", text(&to)]);
-        assert!(
-            errors(&again).contains("exists; a backup is made into a new directory"),
-            "{}",
-            errors(&again)
-        );
-        assert!(works(&["journal", "verify", text(&to)]).contains(" 0 damaged places"));
+        works(&["store", "backup", "--data", text(&data), "--to", text(&to)]);
+        let again = offline(&["store", "backup", "--data", text(&data), "--to", text(&to)]);
+        assert!(errors(&again).contains("exists; a backup needs a new directory"), "{}", errors(&again));
+        assert!(works(&["store", "verify", text(&to)]).contains(" 0 damaged places"));
     }
     for inside in ["copy", "new/copy"] {
         let to = data.join(inside);
-        let refused = offline(&["journal", "backup", "--data", text(&data), "--to", text(&to)]);
-        assert!(errors(&refused).contains("is in the directory of a store"), "{}", errors(&refused));
+        let refused = offline(&["store", "backup", "--data", text(&data), "--to", text(&to)]);
+        assert!(errors(&refused).contains("is inside the directory of a store"), "{}", errors(&refused));
     }
     assert!(!data.join("new").exists());
     drop(load);
     broker.process.signal(Signal::KILL);
     broker.process.wait();
-    let gone = offline(&["journal", "backup", "--data", text(&data), "--to", text(&copy.path().join("x"))]);
+    let gone = offline(&["store", "backup", "--data", text(&data), "--to", text(&copy.path().join("x"))]);
     assert!(errors(&gone).contains("no broker answers"), "{}", errors(&gone));
     for (round, want) in [(0, "before\n0\n"), (4, "before\n0\n1\n2\n3\n4\n")] {
         let directory = tempfile::tempdir().unwrap();
@@ -1052,11 +1054,11 @@ fn a_backup_that_fails_leaves_nothing_behind() {
     let broker = Broker::start_in(home, &store);
     let back_up = |to: &str, part: &str| {
         let (to, part) = (copies.join(to), format!("fast={}", text(&copies.join(part))));
-        offline(&["journal", "backup", "--data", text(&broker.data()), "--to", text(&to), "--store", &part])
+        offline(&["store", "backup", "--data", text(&broker.data()), "--to", text(&to), "--store", &part])
     };
-    let each_its_own = "are one directory, or one is in the other: each store needs its own";
+    let each_its_own = "are the same directory or nested: each store needs its own";
     let layout = fast.join("layout.json");
-    let gone = format!("{} is gone", text(&layout));
+    let gone = format!("{} is missing", text(&layout));
     let fails = |case: &str, to: &str, part: &str, want: &str| {
         let said = back_up(to, part);
         assert_eq!(said.status.code(), Some(1), "{case}");
@@ -1070,7 +1072,7 @@ fn a_backup_that_fails_leaves_nothing_behind() {
         ("in the other", "one/main", "one", each_its_own),
         ("and the reverse", "one", "one/fast", each_its_own),
         ("the other's name until it is whole", "one", "one.unfinished", each_its_own),
-        ("by way of nowhere", "none/../one", "two", "there is no directory for its .. to go up from"),
+        ("by way of nowhere", "none/../one", "two", "its .. has no parent directory"),
     ] {
         fails(case, to, part, want);
     }
@@ -1083,7 +1085,7 @@ fn a_backup_that_fails_leaves_nothing_behind() {
     let parts = format!("{} and {}", text(&copies.join("new/one")), text(&copies.join("new/two/part")));
     assert!(errors(&made).ends_with(&format!(" files in {parts}\n")), "{}", errors(&made));
     for part in ["new/one", "new/two/part"] {
-        assert!(works(&["journal", "verify", text(&copies.join(part))]).contains(" 0 damaged places"));
+        assert!(works(&["store", "verify", text(&copies.join(part))]).contains(" 0 damaged places"));
     }
 }
 
@@ -1145,13 +1147,13 @@ fn check_compressed(way: &str) {
     assert_eq!(broker.says(&["browse", "dense"]), format!("{body}\n"));
     let directory = broker.stop(Signal::TERM);
     let data = directory.path().join("data");
-    let dump = works(&["journal", "dump", text(&data), "--json"]);
+    let dump = works(&["store", "dump", text(&data), "--json"]);
     let records = dump.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let bytes: Vec<u64> = (records.filter(|record| record["record"] == "Enqueue"))
         .map(|record| record["bytes"].as_u64().unwrap())
         .collect();
     assert!(bytes[0] < 500 && 2000 < bytes[1], "{bytes:?}");
-    let export = works(&["journal", "export", text(&data)]);
+    let export = works(&["store", "export", text(&data)]);
     let exported: Vec<Value> = export.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(exported[1]["body_bytes"], exported[2]["body_bytes"]);
     let lengths = [1, 2].map(|line: usize| exported[line]["record"].as_str().unwrap().len());
@@ -1200,7 +1202,7 @@ fn a_store_whose_segments_are_gone_is_refused() {
     let refused =
         offline(&["serve", "--data", text(&directory.path().join("data")), "--port-offset", "1200"]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(errors(&refused).contains("all its segments are gone"), "{}", errors(&refused));
+    assert!(errors(&refused).contains("all its segments are missing"), "{}", errors(&refused));
 }
 
 #[test]
@@ -1209,21 +1211,21 @@ fn a_store_whose_layout_is_gone_is_refused_until_it_is_repaired() {
     let data = directory.path().join("data");
     let layout = data.join("layout.json");
     fs::remove_file(&layout).unwrap();
-    let want = format!("{} is gone, and the journal is there (segments: ", text(&layout));
+    let want = format!("{} is missing, but there is a journal (segments: ", text(&layout));
     for command in [
         vec!["serve", "--port-offset", "1201", "--data"],
-        vec!["journal", "verify"],
-        vec!["journal", "stats"],
-        vec!["journal", "dump"],
-        vec!["journal", "export"],
+        vec!["store", "verify"],
+        vec!["store", "stats"],
+        vec!["store", "dump"],
+        vec!["store", "export"],
     ] {
         let refused = offline(&[&command[..], &[text(&data)]].concat());
         assert_eq!(refused.status.code(), Some(1), "{command:?}");
         let said = errors(&refused);
-        assert!(said.contains(&want) && said.contains("`postroad journal repair "), "{command:?}: {said}");
+        assert!(said.contains(&want) && said.contains("`postroad store repair "), "{command:?}: {said}");
         assert!(!layout.exists(), "{command:?}");
     }
-    works(&["journal", "repair", text(&data), "--write"]);
+    works(&["store", "repair", text(&data), "--write"]);
     assert_eq!(received(directory).0, "one\ntwo\nthree\n");
 }
 
@@ -1235,12 +1237,12 @@ fn a_directory_that_is_none_of_a_broker_is_called_so_and_nothing_is_made_in_it()
     fs::create_dir(&letters).unwrap();
     fs::write(letters.join("a.txt"), "text").unwrap();
     for (data, files, want) in [
-        (&empty, 0, "it is no data directory: there is no layout.json in it, and no journal"),
-        (&letters, 1, "it is no data directory: there is no layout.json in it, and no journal"),
+        (&empty, 0, "not a data directory: it has no layout.json and no journal"),
+        (&letters, 1, "not a data directory: it has no layout.json and no journal"),
         (&directory.path().join("none"), 0, "No such file or directory"),
     ] {
         for command in ["verify", "stats", "dump", "export"] {
-            let refused = offline(&["journal", command, text(data)]);
+            let refused = offline(&["store", command, text(data)]);
             assert_eq!(refused.status.code(), Some(1), "{command} {}", data.display());
             assert!(errors(&refused).contains(want), "{command}: {}", errors(&refused));
             let there = fs::read_dir(data).map_or(0, Iterator::count);
@@ -1266,7 +1268,7 @@ fn the_disk_benchmark_says_what_it_measured() {
 #[test]
 fn what_the_machine_asks_of_any_broker_is_measured() {
     let directory = tempfile::tempdir().unwrap();
-    let few = ["bench", "floor", text(directory.path()), "--each-ms", "20", "--producers", "2"];
+    let few = ["bench", "lower-bound", text(directory.path()), "--each-ms", "20", "--producers", "2"];
     let told = works(&[&few[..], &["--json"]].concat());
     let rows: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.iter().map(|row| row["synced"].as_bool().unwrap()).collect::<Vec<_>>(), [false, true]);
@@ -1289,10 +1291,10 @@ fn senders_that_wait_are_compared_with_the_disk() {
     for row in rows {
         let (pace, share) = (row["published_per_second"].as_f64().unwrap(), row["share"].as_f64().unwrap());
         assert!(pace > 0.0 && (share - pace / disk).abs() < 1e-6, "{row}");
-        assert!(row["share_of_floor"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["share_of_lower_bound"].as_f64().unwrap() > 0.0, "{row}");
     }
     assert!(measured["round_trip_us"].as_f64().unwrap() > 0.0, "{measured}");
-    assert!(broker.says(&[&few[..], &["3"]].concat()).contains("the disk alone"));
+    assert!(broker.says(&[&few[..], &["3"]].concat()).contains("disk alone"));
 }
 
 #[test]
@@ -1385,26 +1387,18 @@ fn the_layout_of_one_of_several_stores_is_made_anew_from_the_others() {
 
     fs::remove_file(&layouts[0]).unwrap();
     for (case, arguments, want) in [
-        (
-            "one is missing",
-            ["--store", text(&at("bulk")), "--partitions", "2"],
-            "that it has 3 partitions, and not 2",
-        ),
+        ("one is missing", ["--store", text(&at("bulk")), "--partitions", "2"], "it has 3 partitions, not 2"),
         ("it is none", ["--store", text(home.path()), "--partitions", "2"], "there is no layout.json in"),
-        (
-            "not enough",
-            ["--store", text(&at("fast")), "--partitions", "1"],
-            "that it has 2 partitions, and not 1",
-        ),
+        ("not enough", ["--store", text(&at("fast")), "--partitions", "1"], "it has 2 partitions, not 1"),
     ] {
-        let said = offline(&[&["journal", "repair", text(&data)][..], &arguments].concat());
+        let said = offline(&[&["store", "repair", text(&data)][..], &arguments].concat());
         assert_eq!(said.status.code(), Some(1), "{case}");
         assert!(errors(&said).contains(want), "{case}: {}", errors(&said));
     }
     let (fast, bulk) = (at("fast"), at("bulk"));
-    works(&["journal", "repair", text(&data), "--store", text(&bulk), "--store", text(&fast), "--write"]);
+    works(&["store", "repair", text(&data), "--store", text(&bulk), "--store", text(&fast), "--write"]);
     fs::write(&layouts[2], "{").unwrap();
-    works(&["journal", "repair", text(&bulk), "--of", text(&data), "--write"]);
+    works(&["store", "repair", text(&bulk), "--of", text(&data), "--write"]);
     let without_starts = |layout: &str| {
         let mut layout: Value = serde_json::from_str(layout).unwrap();
         layout.as_object_mut().unwrap().remove("starts");
@@ -1439,20 +1433,20 @@ fn a_store_that_is_lost_is_given_up_and_the_others_go_on() {
         ("not yet", [text(&data), "--store", "fast"], "nothing was changed"),
         ("another", [text(&data), "--store", "fest"], "did you mean fast?"),
         ("none", [text(&away), "--store", "fast"], "has no further stores"),
-        ("no directory", [text(home.path()), "--store", "fast"], "it is no data directory"),
+        ("no directory", [text(home.path()), "--store", "fast"], "not a data directory"),
     ] {
-        let said = offline(&[&["journal", "give-up"][..], &arguments].concat());
+        let said = offline(&[&["store", "abandon"][..], &arguments].concat());
         assert_eq!(said.status.code(), Some(1), "{case}");
         assert!(errors(&said).contains(want), "{case}: {}", errors(&said));
     }
-    works(&["journal", "give-up", text(&data), "--store", "fast", "--write"]);
+    works(&["store", "abandon", text(&data), "--store", "fast", "--write"]);
     let broker = Broker::start_in(home, &config);
     assert_eq!(broker.says(&["browse", "own"]), "old\n");
     assert_eq!(broker.says(&["browse", "fast.a"]), "");
     broker.says(&["send", "fast.a", "--body", "new"]);
     let broker = Broker::start_in(broker.stop(Signal::KILL), &config);
     assert_eq!(broker.says(&["browse", "fast.a"]), "new\n");
-    let exported = works(&["journal", "export", text(&away)]);
+    let exported = works(&["store", "export", text(&away)]);
     assert!(exported.contains("queue://fast.a"), "{exported}");
 }
 
@@ -1520,21 +1514,21 @@ fn an_encrypted_store_can_be_read_with_its_key_alone_and_comes_to_another_by_its
     ] {
         let said = serve(more);
         assert!(said.contains(&needs) && said.contains(&told), "{case}: {said}");
-        assert!(said.contains("name its file in [encryption]"), "{case}: {said}");
+        assert!(said.contains("set its file in [encryption]"), "{case}: {said}");
         assert!(kept(&data) == before, "{case}: something changed");
     }
     let config = configuration(directory.path(), 1, &first);
     let offline_config = text(&config);
-    let verified = works(&["journal", "verify", text(&data)]);
-    assert!(verified.contains("records are encrypted: their checksums hold"), "{verified}");
-    let stats = works(&["journal", "stats", text(&data)]);
+    let verified = works(&["store", "verify", text(&data)]);
+    assert!(verified.contains("records are encrypted: their checksums are valid"), "{verified}");
+    let stats = works(&["store", "stats", text(&data)]);
     assert!(stats.contains(&format!("key {one_id}: ")), "{stats}");
     for command in ["dump", "export", "repair"] {
-        let refused = errors(&offline(&["journal", command, text(&data)]));
+        let refused = errors(&offline(&["store", command, text(&data)]));
         assert!(refused.contains(&needs), "{command}: {refused}");
-        works(&["journal", command, text(&data), "--config", offline_config]);
+        works(&["store", command, text(&data), "--config", offline_config]);
     }
-    let verified = works(&["journal", "verify", text(&data), "--config", offline_config]);
+    let verified = works(&["store", "verify", text(&data), "--config", offline_config]);
     assert!(!verified.contains("are encrypted") && verified.contains(": 0 damaged places"), "{verified}");
     assert!(kept(&data) == before, "who looks changes nothing");
     // Another key takes its place while the broker runs; then the former one is needed no more.
@@ -1570,11 +1564,11 @@ fn a_tenants_messages_are_encrypted_with_the_tenants_key() {
     let directory = broker.stop(Signal::TERM);
     let data = directory.path().join("data");
     let (config, file) = (configuration(directory.path(), 0, &all), keys.path().join("all.jsonl"));
-    works(&["journal", "export", text(&data), "--to", text(&file), "--config", text(&config)]);
+    works(&["store", "export", text(&data), "--to", text(&file), "--config", text(&config)]);
     let copy = keys.path().join("copy");
-    works(&["journal", "import", text(&copy), "--from", text(&file), "--config", text(&config)]);
+    works(&["store", "import", text(&copy), "--from", text(&file), "--config", text(&config)]);
     for (case, data) in [("as they came", &data), ("imported", &copy)] {
-        let stats = works(&["journal", "stats", text(data)]);
+        let stats = works(&["store", "stats", text(data)]);
         let bytes_of = |id: &str| {
             let line = stats.lines().find_map(|line| line.strip_prefix(&format!("key {id}: ")));
             let bytes = line.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());

@@ -64,7 +64,7 @@ pub struct Counters {
     /// Transactions and branches that were open for too long.
     pub timed_out_transactions: u64,
     /// Notices that a subscription went without, for want of room.
-    pub missed_notices: u64,
+    pub advisories_dropped: u64,
     /// Messages that a topic could not retain, for want of room.
     pub unretained: u64,
     /// Entries set aside because their body could not be read from the disk.

@@ -184,7 +184,7 @@ pub enum CommitError {
     },
     /// The partition is stopped since recovery found damage in it. Nothing was written.
     #[error(
-        "partition {} is stopped, as the start found damage in its records: `postroad journal verify` names it, `repair` mends it",
+        "partition {} is stopped, because the start found damage in its records: run `postroad store verify` and `repair`",
         .0.0
     )]
     PartitionStopped(PartitionId),

@@ -70,7 +70,7 @@ impl Door {
     /// Lets these users in, and those who do not say who they are if `anonymous`.
     ///
     /// # Errors
-    /// The system gives no random numbers.
+    /// The system provides no random numbers.
     pub fn of(users: Users, anonymous: bool) -> Result<Door, UserError> {
         let mut secret = [0; 32];
         SystemRandom::new().fill(&mut secret).map_err(|_| UserError::NoChance)?;

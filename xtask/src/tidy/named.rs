@@ -271,11 +271,11 @@ mod tests {
 
     const CLI: (&str, &str) = (
         "crates/broker/src/cli.rs",
-        "#[derive(Debug, Subcommand)]\nenum Command {\n    /// Run.\n    Serve(Serve),\n    #[command(subcommand)]\n    Journal(journal::Journal),\n}\n#[derive(Subcommand)]\npub enum Journal {\n    GiveUp(A),\n}\nstruct Serve {\n    #[arg(long, value_name = \"N\")]\n    pub port_offset: u16,\n}\n",
+        "#[derive(Debug, Subcommand)]\nenum Command {\n    /// Run.\n    Serve(Serve),\n    #[command(subcommand)]\n    Store(store::Store),\n}\n#[derive(Subcommand)]\npub enum Store {\n    Abandon(A),\n}\nstruct Serve {\n    #[arg(long, value_name = \"N\")]\n    pub port_offset: u16,\n}\n",
     );
 
     fn wrongs(text: &str) -> Vec<String> {
-        let page = format!("`serve` `journal give-up` `--port-offset` --help --version\n\n{text}");
+        let page = format!("`serve` `store abandon` `--port-offset` --help --version\n\n{text}");
         let repository = Repository::of(&[CLI, (COMMANDS_PAGE, &page)]);
         check(&repository).into_iter().map(|fault| fault.wrong).collect()
     }
@@ -283,13 +283,9 @@ mod tests {
     #[test]
     fn documents_name_commands_and_options_that_exist() {
         for (name, text, want) in [
-            ("good", "`postroad serve --port-offset 1` and `postroad journal give-up DIR`", None),
+            ("good", "`postroad serve --port-offset 1` and `postroad store abandon DIR`", None),
             ("command", "`postroad dance`", Some("there is no command `postroad dance`")),
-            (
-                "second word",
-                "    postroad journal dance",
-                Some("there is no command `postroad journal dance`"),
-            ),
+            ("second word", "    postroad store dance", Some("there is no command `postroad store dance`")),
             ("option", "`postroad serve --port 1`", Some("`postroad serve` has no option `--port`")),
             ("after a pipe", "    postroad serve | sort --reverse", None),
             ("prose", "postroad dances", None),
@@ -302,7 +298,7 @@ mod tests {
     fn commands_and_options_are_documented() {
         let repository = Repository::of(&[CLI, (COMMANDS_PAGE, "`serve` --help --version")]);
         let wrongs: Vec<String> = check(&repository).into_iter().map(|fault| fault.wrong).collect();
-        assert_eq!(wrongs, ["`journal give-up` is not documented", "`--port-offset` is not documented"]);
+        assert_eq!(wrongs, ["`store abandon` is not documented", "`--port-offset` is not documented"]);
     }
 
     #[test]

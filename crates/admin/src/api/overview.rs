@@ -321,12 +321,12 @@ fn alarms(figures: &Figures) -> Vec<Alarm> {
             raise("critical", subject.clone(), text);
         }
         for damage in journal.stopped.iter().take(3) {
-            let text = format!("a partition is stopped for damage: {damage}; see `postroad journal repair`");
+            let text = format!("a partition is stopped for damage: {damage}; see `postroad store repair`");
             raise("critical", subject.clone(), text);
         }
         if 0 < journal.damaged_places {
             let text =
-                format!("damaged places found: {}; see `postroad journal verify`", journal.damaged_places);
+                format!("damaged places found: {}; see `postroad store verify`", journal.damaged_places);
             raise("warning", subject, text);
         }
     }

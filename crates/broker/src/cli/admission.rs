@@ -78,7 +78,7 @@ impl Admission {
             let now = Instant::now();
             let goes_on = self.refused_at.is_some_and(|before| now.duration_since(before) < BURST_GAP);
             if !goes_on {
-                tracing::warn!(%peer, "connections are turned away: as many are served as open files allow");
+                tracing::warn!(%peer, "refusing connections: the limit on open files is reached");
             }
             self.refused_at = Some(now);
         }

@@ -5,7 +5,7 @@ mod depth;
 mod disk;
 mod fanout;
 mod filters;
-mod floor;
+mod lower_bound;
 mod schedules;
 mod sync;
 mod upkeep;
@@ -33,7 +33,7 @@ pub enum Bench {
     /// The disk under a directory: writes, reads and syncs, and what they mean for a broker.
     Disk(disk::DiskArguments),
     /// What a server that does nothing but receive, write, sync and send takes on this machine: less no broker can.
-    Floor(floor::FloorArguments),
+    LowerBound(lower_bound::LowerBoundArguments),
     /// Senders that wait for each confirmation, beside the disk's own rate of syncs.
     Sync(sync::SyncArguments),
     /// The latency of sends while a running broker writes checkpoints and compacts its journal, beside while it does neither.
@@ -72,7 +72,7 @@ impl Target {
     fn server(&self) -> anyhow::Result<Option<ServerTime>> {
         let server = self.server_pid.map(ServerTime::of);
         if let Some(server) = server {
-            server.spent().context("--server-pid: there is no such process on this machine")?;
+            server.spent().context("--server-pid: no such process on this machine")?;
         }
         Ok(server)
     }
@@ -92,7 +92,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Depth(arguments) => depth::run(arguments),
         Bench::Schedules(arguments) => schedules::run(arguments),
         Bench::Disk(arguments) => disk::run(arguments),
-        Bench::Floor(arguments) => floor::run(arguments),
+        Bench::LowerBound(arguments) => lower_bound::run(arguments),
         Bench::Sync(arguments) => sync::run(arguments),
         Bench::Upkeep(arguments) => upkeep::run(arguments),
     }

@@ -22,9 +22,9 @@ pub fn ask(data: &Path, request: &Request) -> anyhow::Result<Answer> {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     if !line.ends_with('\n') {
-        bail!("the broker ended before it answered");
+        bail!("the broker closed the connection before it answered");
     }
-    match serde_json::from_str(&line).context("the broker's answer is not understood")? {
+    match serde_json::from_str(&line).context("the broker sent an invalid answer")? {
         Answer::Error(error) => bail!("{error}"),
         answer => Ok(answer),
     }

@@ -335,7 +335,7 @@ impl MessageArguments {
 /// Prints who leads, and a row for each node.
 fn print_cluster(ClusterArguments { data, json }: &ClusterArguments) -> anyhow::Result<()> {
     let answer = request(data, Method::Get, "/api/v1/cluster", None)?;
-    let Value::Array(rows) = &answer["items"] else { bail!("the broker is no node of a cluster") };
+    let Value::Array(rows) = &answer["items"] else { bail!("the broker is not a node of a cluster") };
     let mut out = std::io::stdout().lock();
     let printed = if *json {
         writeln!(out, "{answer}")
@@ -365,7 +365,7 @@ fn print(
         let pairs = given.filter_map(|(name, value)| Some(format!("{name}={}", encoded(value?))));
         let asked = format!("{path}?{}", pairs.collect::<Vec<_>>().join("&"));
         let page = request(&list.data, Method::Get, &asked, None)?;
-        let Value::Array(rows) = &page["items"] else { bail!("the broker answers something else: {page}") };
+        let Value::Array(rows) = &page["items"] else { bail!("unexpected answer from the broker: {page}") };
         match list.json {
             true => rows.iter().try_for_each(|row| writeln!(out, "{row}")),
             false => table.print(rows, &mut out),

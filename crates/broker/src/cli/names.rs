@@ -16,7 +16,7 @@ pub fn parse_url(text: &str) -> Result<BrokerUrl, String> {
     };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     if let Some(unknown) = rest.find(['?', '/', '@', ' ']) {
-        return Err(format!("`{}` is not understood in a URL", &rest[unknown..]));
+        return Err(format!("`{}` is not supported in a URL", &rest[unknown..]));
     }
     let (host, port) = match rest.strip_prefix('[') {
         Some(rest) => rest.split_once(']').ok_or("`[` without `]`")?,
@@ -29,9 +29,9 @@ pub fn parse_url(text: &str) -> Result<BrokerUrl, String> {
         None if port.is_empty() => PORT_DEFAULT,
         Some(port) => {
             let number = port.parse().ok().filter(|number| *number != 0);
-            number.ok_or_else(|| format!("`{port}` is no port"))?
+            number.ok_or_else(|| format!("`{port}` is not a port"))?
         }
-        None => return Err(format!("`{port}` is not understood behind the host")),
+        None => return Err(format!("expected a port after the host, got `{port}`")),
     };
     Ok(BrokerUrl { host: host.to_owned(), port })
 }
@@ -60,7 +60,7 @@ pub fn parse_destination(text: &str) -> Result<Destination, String> {
 pub fn parse_queue(text: &str) -> Result<Destination, String> {
     match parse_destination(text)? {
         queue @ Destination::Queue(_) => Ok(queue),
-        _ => Err("it takes a queue, not a topic, which keeps no messages".to_owned()),
+        _ => Err("expected a queue: a topic stores no messages".to_owned()),
     }
 }
 
@@ -80,7 +80,7 @@ pub fn destination_text(destination: &Destination) -> String {
 /// # Errors
 /// What is wrong, for the person who typed it.
 pub fn parse_property(text: &str) -> Result<(String, Primitive), String> {
-    let (name, value) = text.split_once('=').ok_or("a property is NAME=VALUE or NAME:TYPE=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE or NAME:TYPE=VALUE")?;
     let (name, kind) = name.split_once(':').unwrap_or((name, "string"));
     if name.is_empty() {
         return Err("the property's name is missing".to_owned());
@@ -96,10 +96,10 @@ pub fn parse_property(text: &str) -> Result<(String, Primitive), String> {
         "double" => value.parse().ok().map(Primitive::Double),
         other => {
             let known = "string, boolean, byte, short, int, long, float or double";
-            return Err(format!("`{other}` is no type of a property: {known}"));
+            return Err(format!("`{other}` is not a property type: {known}"));
         }
     };
-    let primitive = primitive.ok_or_else(|| format!("`{value}` is no {kind}"))?;
+    let primitive = primitive.ok_or_else(|| format!("`{value}` is not a valid {kind}"))?;
     Ok((name.to_owned(), primitive))
 }
 
@@ -147,7 +147,7 @@ mod tests {
             let got = parse_destination(text).map(|destination| destination_text(&destination));
             assert_eq!(got.clone().ok().as_deref(), want, "case: {case}: {got:?}");
         }
-        let refused = "it takes a queue, not a topic, which keeps no messages";
+        let refused = "expected a queue: a topic stores no messages";
         assert_eq!(parse_queue("topic://a"), Err(refused.to_owned()));
     }
 
@@ -159,8 +159,8 @@ mod tests {
             ("int", "a:int=-7", Ok(("a", Primitive::Int(-7)))),
             ("boolean", "a:boolean=true", Ok(("a", Primitive::Boolean(true)))),
             ("double", "a:double=0.5", Ok(("a", Primitive::Double(0.5)))),
-            ("out of range", "a:byte=128", Err("`128` is no byte")),
-            ("no value", "a", Err("a property is NAME=VALUE or NAME:TYPE=VALUE")),
+            ("out of range", "a:byte=128", Err("`128` is not a valid byte")),
+            ("no value", "a", Err("expected NAME=VALUE or NAME:TYPE=VALUE")),
             ("no name", ":int=1", Err("the property's name is missing")),
         ] {
             let want = want.map(|(name, value)| (name.to_owned(), value)).map_err(str::to_owned);

@@ -54,7 +54,7 @@ pub async fn open(
     let addressing = Addressing { routes: policies.routes.clone(), ..config.addressing()? };
     let led = follow_until_led((config, addressing), following, (listeners, http), &mut signals).await?;
     Ok(led.map(|led| {
-        tracing::info!(term = led.term, "this node leads, and serves clients");
+        tracing::info!(term = led.term, "this node is the leader and serves clients");
         Open { opened: Opened::Led(led), keys, view: Some(view), signals: Some(signals) }
     }))
 }
@@ -139,7 +139,7 @@ async fn follow_until_led(
         tokio::select! {
             _ = signals.terminate.recv() => break Err(following),
             _ = signals.interrupt.recv() => break Err(following),
-            _ = signals.hangup.recv() => tracing::info!("the configuration is read once this node leads"),
+            _ = signals.hangup.recv() => tracing::info!("the configuration is read when this node becomes the leader"),
             () = following.led() => match following.lead(addressing.clone())? {
                 Ok(led) => break Ok(led),
                 Err(not_yet) => following = not_yet,
@@ -153,7 +153,7 @@ async fn follow_until_led(
                 Err(error) => tracing::warn!(%error, "cannot accept an HTTP connection"),
             },
             accepted = listeners.accept() => match accepted {
-                Ok((_, _, peer)) => tracing::debug!(%peer, leader = view.leader(), "a client is sent to another node"),
+                Ok((_, _, peer)) => tracing::debug!(%peer, leader = view.leader(), "redirecting a client to another node failed"),
                 Err(error) => tracing::warn!(%error, "cannot accept a connection"),
             },
         }

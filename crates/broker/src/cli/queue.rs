@@ -73,15 +73,15 @@ fn begin(arguments: &MoveArguments) -> anyhow::Result<()> {
     let request = Request::Move { queue: name.clone(), to: arguments.to.clone() };
     let begun = Instant::now();
     let Answer::Moving { queue, to } = ask(data, &request)? else {
-        bail!("the broker answers something else")
+        bail!("unexpected answer from the broker")
     };
     if !arguments.wait {
-        eprintln!("{name} is on its way to {to}: see `postroad queue moves`");
+        eprintln!("{name} is being moved to {to}: see `postroad queue moves`");
         return Ok(());
     }
     let mut next = begun + TELL;
     while let Some(moving) =
-        find(data, &queue).context("the move goes on with the next start of the broker")?
+        find(data, &queue).context("the move continues at the next start of the broker")?
     {
         if moving.is_stuck {
             bail!(moving.stuck());
@@ -103,7 +103,7 @@ fn find(data: &Path, queue: &str) -> anyhow::Result<Option<OnTheMove>> {
 fn moves(data: &Path) -> anyhow::Result<Vec<OnTheMove>> {
     match ask(data, &Request::Moves)? {
         Answer::Moves(moves) => Ok(moves),
-        other => bail!("the broker answers something else: {other:?}"),
+        other => bail!("unexpected answer from the broker: {other:?}"),
     }
 }
 
@@ -112,16 +112,16 @@ fn told(moving: &OnTheMove) -> String {
     let OnTheMove { queue, to, moved, left, held, transactions, uploads, refused, is_stuck: _ } = moving;
     let mut text = format!("queue://{queue} to {to}: {moved} moved, {left} left");
     if 0 < *held {
-        text += &format!(", {held} of them with consumers or on their way");
+        text += &format!(", {held} of them in flight");
     }
     if 0 < *transactions {
-        text += &format!(", {transactions} transactions that send to it are open or prepared");
+        text += &format!(", {transactions} open or prepared transactions send to it");
     }
     if 0 < *uploads {
-        text += &format!(", {uploads} large messages are on their way in");
+        text += &format!(", {uploads} uploads of large messages in progress");
     }
     if let Some(reason) = refused {
-        text += &format!("; tried again, as it was refused: {reason}");
+        text += &format!("; retrying, because it was refused: {reason}");
     }
     text
 }

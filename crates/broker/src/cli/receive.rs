@@ -107,7 +107,7 @@ pub fn run(arguments: &ReceiveArguments) -> anyhow::Result<ExitCode> {
     match (end, wanted) {
         (End::Timeout, Some(wanted)) => {
             eprintln!(
-                "postroad: timeout: {received} of {wanted} messages, and no more within {} ms",
+                "postroad: timeout: {received} of {wanted} messages within {} ms",
                 arguments.timeout.unwrap_or(0)
             );
             Ok(ExitCode::from(EXIT_TIMEOUT))

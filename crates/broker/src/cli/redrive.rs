@@ -80,13 +80,13 @@ fn inside(data: &Path, arguments: &RedriveArguments) -> anyhow::Result<()> {
             tell_stayed(stayed);
             Ok(())
         }
-        other => bail!("the broker answers something else: {other:?}"),
+        other => bail!("unexpected answer from the broker: {other:?}"),
     }
 }
 
 fn tell_stayed(stayed: u64) {
     if stayed > 0 {
-        eprintln!("{stayed} stayed: not asked for, or without a queue to go back to (see --to)");
+        eprintln!("{stayed} stayed: filtered out, or without an original queue (see --to)");
     }
 }
 
@@ -200,7 +200,7 @@ impl Redrive<'_> {
         eprintln!("{}", self.progress.summary(&format!("from {place}")));
         tell_stayed(self.stayed);
         if self.came_back {
-            eprintln!("stopped: a message that was sent back is dead again");
+            eprintln!("stopped: a redriven message became a dead letter again");
         }
         Ok(())
     }

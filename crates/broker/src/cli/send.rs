@@ -271,7 +271,7 @@ fn read_file(file: &PathBuf) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.take(BODY_BYTES_MAX + 1).read_to_end(&mut bytes).with_context(cannot)?;
     if bytes.len() as u64 > BODY_BYTES_MAX {
-        bail!("{} is larger than a message can be ({BODY_BYTES_MAX} bytes)", file.display());
+        bail!("{} exceeds the maximum message size ({BODY_BYTES_MAX} bytes)", file.display());
     }
     Ok(bytes)
 }
@@ -282,7 +282,7 @@ fn body(bytes: Vec<u8>, as_bytes: bool, name: &str) -> anyhow::Result<OutgoingBo
     }
     let text = String::from_utf8(bytes).map_err(|error| error.utf8_error().valid_up_to());
     text.map(OutgoingBody::Text).map_err(|offset| {
-        anyhow::anyhow!("{name} is no UTF-8 text (at byte {offset}); send it as it is with --bytes")
+        anyhow::anyhow!("{name} is not valid UTF-8 at byte {offset}; use --bytes to send it as bytes")
     })
 }
 
@@ -318,7 +318,7 @@ fn read_line(input: &mut impl BufRead, number: u64, as_bytes: bool) -> anyhow::R
         return Ok(None);
     }
     if line.len() as u64 > BODY_BYTES_MAX {
-        bail!("line {number} is longer than a message can be ({BODY_BYTES_MAX} bytes)");
+        bail!("line {number} exceeds the maximum message size ({BODY_BYTES_MAX} bytes)");
     }
     if line.ends_with(b"\n") {
         line.pop();
@@ -347,7 +347,7 @@ mod tests {
             assert_eq!(read_line(&mut input, 1, false).unwrap(), want, "case: {case}");
         }
         let error = read_line(&mut &b"a\xFF\n"[..], 7, false).unwrap_err();
-        assert_eq!(error.to_string(), "line 7 is no UTF-8 text (at byte 1); send it as it is with --bytes");
+        assert_eq!(error.to_string(), "line 7 is not valid UTF-8 at byte 1; use --bytes to send it as bytes");
         let bytes = read_line(&mut &b"a\xFF\n"[..], 7, true).unwrap();
         assert_eq!(bytes, Some(OutgoingBody::Bytes(b"a\xFF"[..].to_vec().into())));
     }

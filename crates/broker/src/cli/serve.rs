@@ -233,7 +233,7 @@ fn serve_control(data: &Path, runtime: &Runtime, api: Router) -> Option<control:
         api,
     };
     let control = control::serve(data, served);
-    control.inspect_err(|error| tracing::warn!(%error, "no control socket: no backups can be made, and no transactions ended")).ok()
+    control.inspect_err(|error| tracing::warn!(%error, "no control socket: backups and `postroad transactions` are unavailable")).ok()
 }
 
 /// What serves HTTP connections.
@@ -328,10 +328,10 @@ async fn accept_until_stopped(
                 Ok(Reread { policies, tls, door }) => {
                     runtime.follow(policies);
                     admission.follow(tls, door);
-                    tracing::info!("the configuration was read anew");
+                    tracing::info!("configuration reloaded");
                 }
                 Err(error) => {
-                    tracing::error!(error = format!("{error:#}"), "the configuration stays as it is");
+                    tracing::error!(error = format!("{error:#}"), "reloading the configuration failed; the old one stays in use");
                 }
             },
             Some(socket) = dialled.recv() => runtime.serve(socket).await,
@@ -363,7 +363,7 @@ fn raise_descriptor_limit() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!(%error, "the limit on open files stays as it is");
+        tracing::debug!(%error, "cannot raise the limit on open files");
     }
     // `None` is no limit.
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)

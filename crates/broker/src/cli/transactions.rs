@@ -61,7 +61,7 @@ pub fn run(transactions: &Transactions) -> anyhow::Result<()> {
             Ok(())
         }
         Answer::Ended { .. } | Answer::Forgotten { .. } => Ok(()),
-        other => bail!("the broker answers something else: {other:?}"),
+        other => bail!("unexpected answer from the broker: {other:?}"),
     }
 }
 

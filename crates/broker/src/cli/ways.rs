@@ -13,7 +13,7 @@ use postroad_journal::Ways;
 pub fn choose(directory: &Path) -> Ways {
     let store = directory.display();
     if let Some(kind) = memory_kind(directory) {
-        tracing::warn!(%store, kind, "the store is in memory alone: whatever is synced there is gone with the machine");
+        tracing::warn!(%store, kind, "the store is on a file system in memory: all messages are lost when the machine stops");
     }
     match ways::look(directory) {
         Ok(rows) => {
@@ -25,7 +25,7 @@ pub fn choose(directory: &Path) -> Ways {
             Ways { direct, one_call, zeroed }
         }
         Err(error) => {
-            tracing::warn!(%store, %error, "the disk cannot be measured; the new store is written as usual");
+            tracing::warn!(%store, %error, "cannot measure the disk; using the default write mode for the new store");
             Ways::default()
         }
     }
@@ -36,5 +36,5 @@ pub fn tell(name: &str, ways: Ways) {
     let Ways { direct, one_call, zeroed } = ways;
     let way = Way { direct, one_call, zeroed };
     let [cache, sync, segments] = Setting::ALL.map(|setting| setting.of(way));
-    tracing::info!(store = name, cache, sync, segments, "how the store is written");
+    tracing::info!(store = name, cache, sync, segments, "write mode of the store");
 }

@@ -83,10 +83,10 @@ pub struct PolicyConfig {
     pub consumers_before_dispatch: Option<u32>,
     /// How long the first waits for others at most.
     pub time_before_dispatch_ms: Option<u64>,
-    /// A consumer that says nothing about its messages for so long is slow; 0 for none.
+    /// A consumer that settles no message for this time is slow; 0 disables the check.
     pub slow_after_ms: Option<u64>,
-    /// What follows: see [`WhenSlow`].
-    pub when_slow: Option<WhenSlowConfig>,
+    /// Action on a slow consumer.
+    pub slow_consumer_action: Option<SlowConsumerAction>,
     /// Of the messages with the same value of this property the last one is kept.
     pub last_value_property: Option<String>,
     /// How many messages consumers of a queue, or volatile subscribers of a topic, are sent ahead: see [`Prefetch`]; below 0 clients decide.
@@ -112,22 +112,22 @@ pub enum AdvisoryConfig {
     FastProducer,
 }
 
-/// See [`WhenSlow`].
+/// Action on a slow consumer: see [`WhenSlow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "each is the variant of its name")]
-pub enum WhenSlowConfig {
-    Tell,
+#[allow(missing_docs, reason = "each is a variant of `WhenSlow`")]
+pub enum SlowConsumerAction {
+    Advise,
     Detach,
-    TakeBack,
+    Requeue,
 }
 
-impl From<WhenSlowConfig> for WhenSlow {
-    fn from(config: WhenSlowConfig) -> WhenSlow {
+impl From<SlowConsumerAction> for WhenSlow {
+    fn from(config: SlowConsumerAction) -> WhenSlow {
         match config {
-            WhenSlowConfig::Tell => WhenSlow::Tell,
-            WhenSlowConfig::Detach => WhenSlow::Detach,
-            WhenSlowConfig::TakeBack => WhenSlow::TakeBack,
+            SlowConsumerAction::Advise => WhenSlow::Tell,
+            SlowConsumerAction::Detach => WhenSlow::Detach,
+            SlowConsumerAction::Requeue => WhenSlow::TakeBack,
         }
     }
 }
@@ -244,7 +244,7 @@ impl TryFrom<f64> for FactorConfig {
     type Error = String;
 
     fn try_from(value: f64) -> Result<FactorConfig, String> {
-        let bad = || format!("{value} is no factor from 1 to 1000 with up to three decimals");
+        let bad = || format!("{value} is not a factor from 1 to 1000 with up to three decimals");
         Factor::of(value).map(FactorConfig).ok_or_else(bad)
     }
 }
@@ -346,7 +346,7 @@ impl PolicyConfig {
             },
             slow: Slow {
                 after_ms: self.slow_after_ms.filter(|ms| *ms > 0),
-                then: self.when_slow.map_or(WhenSlow::Tell, WhenSlow::from),
+                then: self.slow_consumer_action.map_or(WhenSlow::Tell, WhenSlow::from),
             },
             advisories: self.advised(),
             prefetch: self.prefetch(),
@@ -411,7 +411,7 @@ pub fn addressing(
         let VirtualTopicConfig { topics, prefix, postfix, selector_aware } = config;
         let place = || format!("configuration: [[virtual_topic]] {number}");
         if prefix.is_empty() && postfix.is_empty() {
-            bail!("{}: prefix and postfix are both empty; each queue would be its own topic's", place());
+            bail!("{}: prefix and postfix are both empty; each topic would be its own queue", place());
         }
         virtual_topics.push(VirtualTopic {
             topics: Pattern::parse(topics).with_context(place)?,
@@ -470,7 +470,10 @@ impl TargetConfig {
     fn target(&self) -> anyhow::Result<Target> {
         let DestinationPattern { kind, temporary, name } = DestinationPattern::parse(&self.destination)?;
         if temporary || name.is_wildcard() {
-            bail!("the target {} is no lasting queue or topic of one name", self.destination);
+            bail!(
+                "the target {} is not a queue or topic; patterns and temporary destinations are not allowed",
+                self.destination
+            );
         }
         let selector = self.selector.as_deref().map(Selector::parse).transpose();
         let selector =
@@ -583,10 +586,7 @@ mod tests {
         assert_eq!(mirror, Some(Destination::topic("VirtualTopic.Mirror.seen.x")));
         for (targets, want) in [
             ("", "[[composite]] 1: queue://c has no targets"),
-            (
-                "{ destination = \"queue://a.>\" }",
-                "the target queue://a.> is no lasting queue or topic of one name",
-            ),
+            ("{ destination = \"queue://a.>\" }", "the target queue://a.> is not a queue or topic; patterns"),
             ("{ destination = \"a\" }", "begins with none of queue://"),
             ("{ destination = \"queue://a\", selector = \"k =\" }", "the selector of the target queue://a: "),
         ] {

@@ -64,7 +64,7 @@ struct KeyPlaces<'c> {
 impl KeyPlaces<'_> {
     fn check(&self) -> anyhow::Result<()> {
         if !self.file.as_os_str().is_empty() && !self.variable.is_empty() {
-            bail!("key_file and key_env both name the key; keep one of them");
+            bail!("key_file and key_env are both set; set one of them");
         }
         Ok(())
     }
@@ -113,21 +113,21 @@ impl EncryptionConfig {
     pub fn check(&self, tenant_keys: &[TenantKeyConfig], tenants: &Tenants) -> anyhow::Result<()> {
         self.places().check().context("configuration: [encryption]")?;
         if self.required && !self.places().names_key() {
-            bail!("configuration: encryption.required is true, and [encryption] names no key");
+            bail!("configuration: encryption.required is true, but [encryption] has no key");
         }
         let mut names = BTreeSet::new();
         for (number, keys) in (1..).zip(tenant_keys) {
             let mut check = || {
                 keys.places().check()?;
                 if tenants.named(&keys.tenant).is_none() {
-                    bail!("there is no [[tenant]] of the name {:?}", keys.tenant);
+                    bail!("there is no [[tenant]] {:?}", keys.tenant);
                 }
                 if !names.insert(&keys.tenant) {
-                    bail!("the keys of {} are named already", keys.tenant);
+                    bail!("the keys of {} are set twice", keys.tenant);
                 }
                 if keys.places().names_key() && !self.places().names_key() {
                     bail!(
-                        "[encryption] names no key: what is of no tenant alone, as names, states and pieces of large bodies, is encrypted with that"
+                        "[encryption] has no key: it is needed for data that belongs to no single tenant (names, states, pieces of large bodies)"
                     );
                 }
                 Ok(())
@@ -154,7 +154,7 @@ impl EncryptionConfig {
         let mut ids: Vec<KeyId> = all.map(Key::id).collect();
         ids.sort();
         if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
-            bail!("[encryption]: key {} is named twice; a key that was replaced is not used again", twice[0]);
+            bail!("[encryption]: key {} is named twice; a former key cannot be the current one", twice[0]);
         }
         let keys = Keys::new(own, sets);
         let journal = if self.required { keys.requiring_encryption() } else { keys };
@@ -172,10 +172,10 @@ pub fn key_in_file(file: &Path) -> anyhow::Result<Key> {
         let metadata = std::fs::metadata(file).context("it cannot be read")?;
         let mode = metadata.permissions().mode();
         if mode & OTHERS != 0 {
-            bail!("others may use it (mode {:03o}); chmod 600 keeps them out", mode & 0o777);
+            bail!("other users can access it (mode {:03o}); run chmod 600", mode & 0o777);
         }
         if TEXT_BYTES_MAX < metadata.len() {
-            bail!("{} bytes are no key", metadata.len());
+            bail!("{} bytes are not a key", metadata.len());
         }
         key_of(&std::fs::read_to_string(file).context("it cannot be read")?)
     };
@@ -186,7 +186,7 @@ fn key_in_variable(name: &str) -> anyhow::Result<Key> {
     let read = || match std::env::var(name) {
         Ok(text) => key_of(&text),
         Err(std::env::VarError::NotPresent) => bail!("it is not set"),
-        Err(std::env::VarError::NotUnicode(_)) => bail!("it is no text"),
+        Err(std::env::VarError::NotUnicode(_)) => bail!("it is not valid UTF-8"),
     };
     read().with_context(|| format!("key in environment variable {name}"))
 }
@@ -197,14 +197,14 @@ fn key_of(text: &str) -> anyhow::Result<Key> {
     let bytes = HEXLOWER_PERMISSIVE.decode(text).or_else(|_| BASE64.decode(text));
     let key = bytes.ok().and_then(|bytes| <[u8; KEY_BYTES]>::try_from(bytes).ok());
     match key {
-        Some(key) if key.iter().all(|byte| *byte == key[0]) => bail!("all its bytes are alike: {RIGHT}"),
+        Some(key) if key.iter().all(|byte| *byte == key[0]) => bail!("all its bytes are equal: {RIGHT}"),
         Some(key) => Ok(Key::new(&key)),
-        None => bail!("{} characters that are no key: {RIGHT}", text.len()),
+        None => bail!("{} characters that are not a key: {RIGHT}", text.len()),
     }
 }
 
 const RIGHT: &str =
-    "a key is 32 random bytes as 64 hexadecimal digits or as base64; `postroad key new FILE` makes one";
+    "a key is 32 random bytes as 64 hexadecimal digits or as base64; `postroad key new FILE` creates one";
 
 #[cfg(test)]
 mod tests {
@@ -222,15 +222,15 @@ mod tests {
             ("upper case", HEX.to_uppercase(), Ok(id)),
             ("the end of a line", format!("{HEX}\n"), Ok(id)),
             ("base64", SAME_IN_BASE64.to_owned(), Ok(id)),
-            ("too short", HEX[2..].to_owned(), Err(format!("62 characters that are no key: {RIGHT}"))),
-            ("too long", format!("{HEX}00"), Err(format!("66 characters that are no key: {RIGHT}"))),
+            ("too short", HEX[2..].to_owned(), Err(format!("62 characters that are not a key: {RIGHT}"))),
+            ("too long", format!("{HEX}00"), Err(format!("66 characters that are not a key: {RIGHT}"))),
             (
                 "a pass phrase",
                 "correct horse".to_owned(),
-                Err(format!("13 characters that are no key: {RIGHT}")),
+                Err(format!("13 characters that are not a key: {RIGHT}")),
             ),
-            ("nothing", String::new(), Err(format!("0 characters that are no key: {RIGHT}"))),
-            ("zeros", "00".repeat(32), Err(format!("all its bytes are alike: {RIGHT}"))),
+            ("nothing", String::new(), Err(format!("0 characters that are not a key: {RIGHT}"))),
+            ("zeros", "00".repeat(32), Err(format!("all its bytes are equal: {RIGHT}"))),
         ] {
             let got = key_of(&text).map(|key| key.id()).map_err(|error| error.to_string());
             assert_eq!(got, want, "case: {case}");
@@ -248,14 +248,14 @@ mod tests {
         for (mode, want) in [
             (0o600, Ok(())),
             (0o440, Ok(())),
-            (0o644, Err(format!("{name}: others may use it (mode 644); chmod 600 keeps them out"))),
+            (0o644, Err(format!("{name}: other users can access it (mode 644); run chmod 600"))),
         ] {
             std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
             assert_eq!(said(&file), want, "mode {mode:o}");
         }
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
         std::fs::write(&file, "x".repeat(5000)).unwrap();
-        assert_eq!(said(&file), Err(format!("{name}: 5000 bytes are no key")));
+        assert_eq!(said(&file), Err(format!("{name}: 5000 bytes are not a key")));
     }
 
     #[test]
@@ -290,8 +290,7 @@ mod tests {
         let none = EncryptionConfig::default();
         let missing = "POSTROAD_TEST_NO_SUCH_VARIABLE".to_owned();
         let own = EncryptionConfig { key_file: file.clone(), ..none.clone() };
-        let twice =
-            format!("[encryption]: key {id} is named twice; a key that was replaced is not used again");
+        let twice = format!("[encryption]: key {id} is named twice; a former key cannot be the current one");
         let wrong = |what: &str| Err(format!("configuration: {what}"));
         for (case, config, tenant_keys, want) in [
             ("no encryption", none.clone(), vec![], Ok((None, vec![], no_tenants.clone()))),
@@ -312,7 +311,7 @@ mod tests {
                 "in two places",
                 EncryptionConfig { key_env: missing.clone(), ..own.clone() },
                 vec![],
-                wrong("[encryption]: key_file and key_env both name the key; keep one of them"),
+                wrong("[encryption]: key_file and key_env are both set; set one of them"),
             ),
             (
                 "not set",
@@ -331,20 +330,20 @@ mod tests {
                 none,
                 vec![tenant("acme", &other)],
                 wrong(
-                    "[[tenant_key]] 1: [encryption] names no key: what is of no tenant alone, as names, states and pieces of large bodies, is encrypted with that",
+                    "[[tenant_key]] 1: [encryption] has no key: it is needed for data that belongs to no single tenant (names, states, pieces of large bodies)",
                 ),
             ),
             (
                 "nobody's",
                 own.clone(),
                 vec![tenant("lab", &other)],
-                wrong("[[tenant_key]] 1: there is no [[tenant]] of the name \"lab\""),
+                wrong("[[tenant_key]] 1: there is no [[tenant]] \"lab\""),
             ),
             (
                 "a tenant's twice",
                 own.clone(),
                 vec![tenant("acme", &other), tenant("acme", &other)],
-                wrong("[[tenant_key]] 2: the keys of acme are named already"),
+                wrong("[[tenant_key]] 2: the keys of acme are set twice"),
             ),
             ("a tenant's is everybody's", own, vec![tenant("acme", &file)], Err(twice)),
         ] {

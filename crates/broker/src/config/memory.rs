@@ -220,7 +220,7 @@ mod tests {
                 Some(8192),
             ),
             ("only the root is mounted", V1, vec![(v1_root, "8192\n")], Some(8192)),
-            ("what is no number", V2, vec![(service, "\n")], None),
+            ("what is not a number", V2, vec![(service, "\n")], None),
         ] {
             let read =
                 |path: &str| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned());

@@ -108,7 +108,7 @@ fn read(config: &PermissionConfig, groups: &[GroupConfig]) -> anyhow::Result<Per
     let groups = of.iter().map(|name| Grantee::Group(name.as_str().into()));
     let grantees: Vec<_> = everyone.chain(users).chain(groups).collect();
     if grantees.is_empty() {
-        bail!("it is for no user: set users, groups or everyone = true");
+        bail!("it applies to no user: set users, groups or everyone = true");
     }
     if actions.is_empty() || destinations.is_empty() {
         bail!("it grants nothing: set destinations and actions");
@@ -149,7 +149,7 @@ mod tests {
             ),
             (
                 format!("{USERS}[[security.permission]]\n{rule}"),
-                "[[security.permission]] 1: it is for no user",
+                "[[security.permission]] 1: it applies to no user",
             ),
             (
                 format!("{USERS}[[security.permission]]\ngroups = [\"x\"]\n{rule}"),

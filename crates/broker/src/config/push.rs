@@ -31,7 +31,7 @@ impl PushConfig {
         let networks = networks.collect::<Result<Vec<_>, _>>().context("configuration: push.allow")?;
         let url = if self.url.is_empty() { listens } else { self.url.trim_end_matches('/') };
         if !url.starts_with("http://") && !url.starts_with("https://") {
-            bail!("configuration: push.url is {url}: it begins with http:// or https://");
+            bail!("configuration: push.url is {url}; it must start with http:// or https://");
         }
         Ok(PushOptions { allowed: Networks(networks), url: url.to_owned(), requests_max })
     }

@@ -247,7 +247,7 @@ fn one_address(key: &str, text: &str) -> anyhow::Result<Destination> {
     let DestinationPattern { kind, temporary, name } =
         DestinationPattern::parse(text).with_context(|| key.to_owned())?;
     if temporary || name.is_wildcard() {
-        bail!("{key} is {text}; use a lasting queue or topic of one name");
+        bail!("{key} is {text}; use a queue or topic, without wildcards and not temporary");
     }
     Ok(Destination { kind, temporary, name: name.text().into() })
 }

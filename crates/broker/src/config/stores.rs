@@ -104,7 +104,7 @@ impl StoresConfig {
         if name == MAIN_STORE {
             if path.is_some() || partitions.is_some() {
                 return Err(format!(
-                    "{MAIN_STORE} is the store in the data directory: `data` says where, `runtime.partitions` how many"
+                    "{MAIN_STORE} is the store in the data directory: set its path with `data` and its partitions with `runtime.partitions`"
                 ));
             }
             let fallback = StoreConfig::default().async_sync_ms;
@@ -112,10 +112,10 @@ impl StoresConfig {
             return Ok(());
         }
         let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) else {
-            return Err(format!("{name} needs a path: a directory of its own"));
+            return Err(format!("{name} needs a path to a directory of its own"));
         };
         if async_sync_ms.is_some() {
-            return Err(format!("async_sync_ms counts for all stores, and belongs to {MAIN_STORE}"));
+            return Err(format!("async_sync_ms applies to all stores; set it in {MAIN_STORE}"));
         }
         let partitions = partitions.unwrap_or(1);
         let disk_bytes_max = Some(disk_bytes_max).filter(|&bytes| bytes != 0);
@@ -165,7 +165,7 @@ impl StoresConfig {
         let mut names = vec![MAIN_STORE];
         names.extend(self.further.iter().map(|store| store.name.as_str()));
         if !names.contains(&name) {
-            bail!("there is no store {name:?}; there is {}", names.join(", "));
+            bail!("there is no store {name:?}; there are {}", names.join(", "));
         }
         Ok(())
     }
@@ -212,9 +212,9 @@ mod tests {
     fn what_makes_no_store_is_refused_by_its_name() {
         let fast = "[[store]]\nname = 'fast'\npath = '/fast'\n";
         for (text, want) in [
-            ("[[store]]\nname = 'a'", "[[store]] 1: a needs a path: a directory of its own"),
+            ("[[store]]\nname = 'a'", "[[store]] 1: a needs a path to a directory of its own"),
             ("[[store]]\nname = 'main'\npath = 'x'", "[[store]] 1: main is the store in the data directory"),
-            ("[[store]]\nname = 'a'\npath = 'a'\nasync_sync_ms = 1", "async_sync_ms counts for all stores"),
+            ("[[store]]\nname = 'a'\npath = 'a'\nasync_sync_ms = 1", "async_sync_ms applies to all stores"),
             ("[[store]]\npath = 'x'", "missing field `name`"),
             ("[[store]]\nname = 'a'\nplace = 'x'", "did you mean `name`"),
             ("store = 7", "the table [store], or a [[store]] for each store"),
@@ -228,11 +228,11 @@ mod tests {
             ),
             (
                 "[[policy]]\ndestination = 'queue://a'\nstore = 'fats'",
-                "store of [[policy]] 1: there is no store \"fats\"; there is main, fast",
+                "store of [[policy]] 1: there is no store \"fats\"; there are main, fast",
             ),
             (
                 "[[tenant]]\nname = 't'\ndestinations = ['queue://a']\nstore = 'fats'",
-                "store of [[tenant]] 1: there is no store \"fats\"; there is main, fast",
+                "store of [[tenant]] 1: there is no store \"fats\"; there are main, fast",
             ),
         ] {
             let text = if text.starts_with("store") { text.to_owned() } else { format!("{fast}{text}") };

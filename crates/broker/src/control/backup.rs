@@ -37,7 +37,7 @@ fn make(journals: &[NamedDoor], places: Vec<Place>) -> anyhow::Result<Answer> {
     // Once the main store's has its name, which nobody starts without, all are there.
     parts.iter_mut().rev().try_for_each(Part::take_name)?;
     let to: Vec<String> = parts.into_iter().map(|part| part.keep().display().to_string()).collect();
-    tracing::info!(to = to.join(", "), files, "a backup was made");
+    tracing::info!(to = to.join(", "), files, "backup complete");
     Ok(Answer::Backup { files, missing })
 }
 
@@ -58,12 +58,12 @@ fn places(
 ) -> anyhow::Result<Vec<Place>> {
     let further = journals.iter().skip(1).map(|journal| &*journal.store);
     if let Some(unknown) = stores.keys().find(|name| further.clone().all(|store| store != name.as_str())) {
-        bail!("there is no store {unknown} beside the main one");
+        bail!("there is no further store {unknown}");
     }
     let missing: Vec<&str> = further.filter(|name| !stores.contains_key(*name)).collect();
     if !missing.is_empty() {
         bail!(
-            "the backup of a broker with several stores has a directory for each, on its own file system: name those of {} with --store NAME=DIR",
+            "with several stores, each needs a backup directory on its own file system: give those of {} with --store NAME=DIR",
             missing.join(", ")
         );
     }
@@ -73,11 +73,11 @@ fn places(
         let lies_in =
             |journal: &&NamedDoor| journal.path.canonicalize().is_ok_and(|store| place.to.starts_with(store));
         if let Some(store) = journals.iter().find(lies_in) {
-            bail!("{} is in the directory of a store, {}", place.to.display(), store.path.display());
+            bail!("{} is inside the directory of a store, {}", place.to.display(), store.path.display());
         }
         if let Some(other) = places[..number].iter().find(|other| place.overlaps(other)) {
             let (one, other) = (place.to.display(), other.to.display());
-            bail!("{one} and {other} are one directory, or one is in the other: each store needs its own");
+            bail!("{one} and {other} are the same directory or nested: each store needs its own");
         }
     }
     Ok(places)
@@ -86,10 +86,10 @@ fn places(
 impl Place {
     fn of(to: &Path) -> anyhow::Result<Place> {
         if !to.is_absolute() {
-            bail!("{} is no full path", to.display());
+            bail!("{} is not an absolute path", to.display());
         }
         if to.symlink_metadata().is_ok() {
-            bail!("{} exists; a backup is made into a new directory", to.display());
+            bail!("{} exists; a backup needs a new directory", to.display());
         }
         let Resolved { to, below } = Resolved::of(to)?;
         let mut unfinished = to.clone().into_os_string();
@@ -97,7 +97,7 @@ impl Place {
         let unfinished = PathBuf::from(unfinished);
         if unfinished.symlink_metadata().is_ok() {
             bail!(
-                "{} is there: a backup under way has it, or one that a crash ended, which can be removed",
+                "{} exists: another backup is running, or a crash left it; in that case remove it",
                 unfinished.display()
             );
         }
@@ -120,10 +120,10 @@ struct Resolved {
 impl Resolved {
     fn of(path: &Path) -> anyhow::Result<Resolved> {
         let found = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
-        let (above, below) = found.with_context(|| format!("nothing of {} is there", path.display()))?;
+        let (above, below) = found.with_context(|| format!("no part of {} exists", path.display()))?;
         let rest = path.strip_prefix(above)?;
         if rest.components().any(|part| part == Component::ParentDir) {
-            bail!("{}: there is no directory for its .. to go up from", path.display());
+            bail!("{}: its .. has no parent directory", path.display());
         }
         Ok(Resolved { to: below.join(rest), below })
     }
@@ -141,7 +141,7 @@ struct Part {
 
 impl Part {
     fn begin(Place { to, unfinished, below }: Place) -> anyhow::Result<Part> {
-        let refused = || format!("{} cannot be made", unfinished.display());
+        let refused = || format!("cannot create {}", unfinished.display());
         let parent = unfinished.parent().with_context(refused)?;
         fs::create_dir_all(parent).and_then(|()| fs::create_dir(&unfinished)).with_context(refused)?;
         Ok(Part { to, at: unfinished, below, is_kept: false })
@@ -155,16 +155,16 @@ impl Part {
         from: &Path,
         fresh: &mut BTreeMap<String, String>,
     ) -> anyhow::Result<()> {
-        let written = || format!("{} cannot be written", self.at.display());
+        let written = || format!("cannot write {}", self.at.display());
         backup.finish(disk).with_context(written)?;
         let layout = Layout::find(from)?;
-        let layout = layout.with_context(|| format!("{} is gone", from.join(LAYOUT_FILE).display()))?;
+        let layout = layout.with_context(|| format!("{} is missing", from.join(LAYOUT_FILE).display()))?;
         layout.copied(fresh)?.write(&self.at)?;
         disk.sync_directory().with_context(written)
     }
 
     fn take_name(&mut self) -> anyhow::Result<()> {
-        let named = || format!("{} cannot have its name", self.to.display());
+        let named = || format!("cannot rename {}", self.to.display());
         fs::rename(&self.at, &self.to).with_context(named)?;
         self.at.clone_from(&self.to);
         let parent = self.to.parent().with_context(named)?;
@@ -183,7 +183,7 @@ impl Drop for Part {
             return;
         }
         if let Err(error) = fs::remove_dir_all(&self.at) {
-            tracing::warn!(at = %self.at.display(), %error, "what was made of a backup cannot be removed");
+            tracing::warn!(at = %self.at.display(), %error, "cannot remove an incomplete backup");
         }
         // Somebody may have put something there meanwhile.
         let made = self.at.ancestors().skip(1).take_while(|above| *above != self.below);

@@ -264,7 +264,7 @@ fn whole_bytes(chunks: &Chunks) -> Result<BytesMut, String> {
     let (got, max) = (chunks.bytes, WHOLE_BYTES_MAX);
     if max < got {
         return Err(format!(
-            "a body of {got} bytes is too large for a consumer that needs it whole: at most {max} are put together"
+            "a body of {got} bytes is too large for a consumer that needs it whole: the maximum is {max}"
         ));
     }
     Ok(BytesMut::with_capacity(got as usize))
@@ -350,10 +350,7 @@ impl Rewritten {
         match self.left.checked_sub(bytes).filter(|left| !is_last || *left == 0) {
             Some(left) => self.left = left,
             None => {
-                return Err(format!(
-                    "its body is not as long as it was: {bytes} bytes instead of {}",
-                    self.left
-                ));
+                return Err(format!("its body has {bytes} bytes instead of {}", self.left));
             }
         }
         Ok(leaves)

@@ -52,7 +52,7 @@ pub fn forget(data: &Path) -> anyhow::Result<()> {
 
 fn new_id(broker_name: &str) -> anyhow::Result<String> {
     let name: String = broker_name.chars().filter(|sign| sign.is_ascii_alphanumeric()).take(64).collect();
-    let identity = new_identity().context("the system has no random bytes")?;
+    let identity = new_identity().context("the system provides no random bytes")?;
     Ok(format!("ID:{name}-{identity}"))
 }
 
@@ -60,8 +60,8 @@ fn parse(text: &str) -> anyhow::Result<String> {
     let mut lines = text.lines();
     match (lines.next(), lines.next()) {
         (Some(HEADER), Some(id)) if !id.is_empty() && id.len() <= BYTES_MAX => Ok(id.to_owned()),
-        (Some(HEADER), _) => bail!("it has no id; remove the file to have a new one made"),
-        _ => bail!("its version is unknown to this build"),
+        (Some(HEADER), _) => bail!("it contains no id; remove the file, and a new one is created"),
+        _ => bail!("this build does not support its version"),
     }
 }
 

@@ -161,7 +161,7 @@ async fn shake_hands(connection: &mut Connection) -> Result<(), Parting> {
         Ok(ready) => ready.map(drop).map_err(broken),
         Err(_) => {
             let seconds = HANDSHAKE.as_secs();
-            Err(Parting::Fault(format!("the peer has not finished its handshake after {seconds} s")))
+            Err(Parting::Fault(format!("the peer did not finish its handshake within {seconds} s")))
         }
     }
 }
@@ -592,7 +592,7 @@ impl Task {
             End::Out => {}
             End::Torn(reason) => {
                 self.session.body_lost(&reason, &mut self.events);
-                return Err(Parting::Fault(format!("the message that it was sent cannot be read: {reason}")));
+                return Err(Parting::Fault(format!("cannot read a message for its consumer: {reason}")));
             }
             End::Deliver(delivery) => {
                 let message = ToSession::Deliver(delivery);

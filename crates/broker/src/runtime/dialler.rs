@@ -112,7 +112,7 @@ async fn link(
                 board.remarks(key, &remark);
             }
             Some(LinkChange::Ended(reason)) => return Err(reason),
-            None => return Err("the connection is gone".to_owned()),
+            None => return Err("the connection has closed".to_owned()),
         }
     }
 }

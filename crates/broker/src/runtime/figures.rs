@@ -278,8 +278,9 @@ fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures
     let Counters { delivered, discarded, duplicates, dropped, redriven, overflowed, replaced, .. } =
         partition.counters();
     let Counters { enqueued, consumed, expired, dead_lettered, .. } = partition.counters();
-    let Counters { slow_consumers, timed_out_transactions, missed_notices, unretained, unreadable, .. } =
-        partition.counters();
+    let Counters {
+        slow_consumers, timed_out_transactions, advisories_dropped, unretained, unreadable, ..
+    } = partition.counters();
     let Memory { messages, folded_messages, resident_bytes, page_bytes, volatile_bytes } = partition.memory();
     PartitionFigures {
         partition: id.0,
@@ -297,7 +298,7 @@ fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures
         replaced,
         slow_consumers,
         timed_out_transactions,
-        missed_notices,
+        advisories_dropped,
         unretained,
         unreadable,
         scheduled: partition.scheduled() as u64,

@@ -159,11 +159,10 @@ impl<D: Disk> FilledStore<D> {
         self.work(partitions)?;
         if self.writer.written().checkpoints == before {
             let reason = self.writer.trouble().checkpoint.clone().unwrap_or_default();
-            troubles
-                .push(format!("there is no checkpoint of it, so that the next start takes longer: {reason}"));
+            troubles.push(format!("no checkpoint was written, so the next start takes longer: {reason}"));
         }
         if let Some(reason) = self.writer.seal() {
-            troubles.push(format!("the journal has no mark that it ended well; nothing is lost: {reason}"));
+            troubles.push(format!("no clean shutdown mark was written; nothing is lost: {reason}"));
         }
         Ok(troubles)
     }

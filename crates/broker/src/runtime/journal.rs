@@ -70,7 +70,7 @@ const WAIT_MAX: Duration = Duration::from_millis(50);
 
 type File = <RealDisk as postroad_journal::Disk>::File;
 
-const THREAD_GONE: &str = "the journal's thread is gone";
+const THREAD_GONE: &str = "the journal thread has ended";
 
 /// The journal thread's ends of its rings.
 pub struct JournalLinks {
@@ -104,7 +104,7 @@ impl NamedDoor {
         let mut turns = Vec::with_capacity(doors.len());
         // Nobody else holds two turns, so they are taken in any order.
         for NamedDoor { store, door, .. } in doors {
-            let Ok(turn) = door.writing.lock() else { bail!("the journal's thread of {store} is gone") };
+            let Ok(turn) = door.writing.lock() else { bail!("the journal thread of {store} has ended") };
             turns.push(turn);
         }
         let backups = turns.iter_mut().zip(to).map(|(turn, to)| turn.writer.back_up(to));
@@ -259,7 +259,7 @@ impl Worker {
         if self.kind.nice != 0
             && let Err(error) = rustix::process::setpriority_process(None, self.kind.nice)
         {
-            tracing::warn!(%error, "a thread for journal housekeeping cannot give way to others");
+            tracing::warn!(%error, "cannot lower the priority of a journal housekeeping thread");
         }
         while let Ok(job) = self.list.recv() {
             let rest_share = if job.is_late() { 0 } else { self.kind.rest_share };
@@ -334,7 +334,7 @@ fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
         if !has_work {
             turn.tell_figures();
             if let Some(reason) = turn.writer.seal() {
-                tracing::warn!(reason, "the journal has no mark that it ended well; nothing is lost");
+                tracing::warn!(reason, "no clean shutdown mark was written; nothing is lost");
             }
             return;
         }
@@ -417,7 +417,7 @@ impl Writing {
             tracing::error!(
                 place,
                 places,
-                "the journal is damaged; what is there is set aside when it is due"
+                "the journal is damaged; affected messages are set aside when they are due"
             );
         }
         let now = Instant::now();
@@ -517,8 +517,8 @@ impl Writing {
     fn tell_broken(&mut self) {
         let broken = self.writer.trouble_with_writing();
         match (self.tells_broken, broken) {
-            (false, Some(reason)) => tracing::error!(reason, "nothing is written; trying again"),
-            (true, None) => tracing::info!("the journal writes again"),
+            (false, Some(reason)) => tracing::error!(reason, "journal write failed, retrying"),
+            (true, None) => tracing::info!("journal writes resumed"),
             _ => {}
         }
         self.tells_broken = broken.is_some();
@@ -546,7 +546,7 @@ impl Writing {
             if self.writer.wants_seal()
                 && let Some(reason) = self.writer.seal()
             {
-                tracing::warn!(reason, "the journal at rest cannot be marked as such");
+                tracing::warn!(reason, "cannot write the mark of an idle journal");
             }
         }
     }
@@ -573,8 +573,10 @@ impl Writing {
         ];
         for (job, before, now) in jobs {
             match (before, now) {
-                (None, Some(reason)) => tracing::warn!(job, reason, "the journal does without; trying again"),
-                (Some(_), None) => tracing::info!(job, "the journal has what it lacked"),
+                (None, Some(reason)) => {
+                    tracing::warn!(job, reason, "a journal background job failed, retrying")
+                }
+                (Some(_), None) => tracing::info!(job, "a journal background job succeeded after retries"),
                 _ => {}
             }
         }
@@ -598,7 +600,7 @@ impl Writing {
             let sent =
                 worker.and_then(|worker| self.jobs.get(worker)).is_some_and(|jobs| jobs.send(job).is_ok());
             if !sent {
-                tracing::error!("the thread for journal housekeeping is gone");
+                tracing::error!("the journal housekeeping thread has ended");
             }
         }
         let cores = self.links.to_cores.len() as u16;

@@ -206,22 +206,22 @@ pub fn read_layout(file: &Path, bytes: &[u8]) -> Result<Layout, StoreError> {
     match value.get("version").and_then(serde_json::Value::as_u64) {
         Some(version) if version == u64::from(known) => {}
         Some(found) => return Err(StoreError::LayoutVersion { file: PathBuf::from(file), found, known }),
-        None => return Err(wrong("it names no layout version".to_owned())),
+        None => return Err(wrong("it has no layout version".to_owned())),
     }
     let layout: Layout = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
     if layout.partitions == 0 || layout.stores.iter().any(|store| store.partitions == 0) {
-        return Err(wrong("partitions is 0; a store has at least one".to_owned()));
+        return Err(wrong("partitions is 0; the minimum is 1".to_owned()));
     }
     let mut next = layout.range().end();
     for store in &layout.stores {
         if store.first != next || store.range().end() == u16::MAX {
-            return Err(wrong(format!("the partitions of {} do not begin at {next}", store.name)));
+            return Err(wrong(format!("the partitions of {} do not start at {next}", store.name)));
         }
         next = store.range().end();
     }
     if layout.further.as_ref().is_some_and(|further| further.first == 0 || !layout.stores.is_empty()) {
         return Err(wrong(
-            "a further store has no further ones, and the first partition is not in it".to_owned(),
+            "a further store cannot list further stores or contain the first partition".to_owned(),
         ));
     }
     Ok(layout)
@@ -297,24 +297,24 @@ mod tests {
         let stores =
             |first: &str| format!(r#""identity":"m","stores":[{}]"#, further.replace("FIRST", first));
         for (rest, want) in [
-            (r#""partitions":0,"starts":1"#.to_owned(), "partitions is 0; a store has at least one"),
+            (r#""partitions":0,"starts":1"#.to_owned(), "partitions is 0; the minimum is 1"),
             (
                 format!(r#""partitions":2,"starts":1,{}"#, stores("1")),
-                "the partitions of a do not begin at 2",
+                "the partitions of a do not start at 2",
             ),
             (
                 format!(r#""partitions":65533,"starts":1,{}"#, stores("65534")),
-                "the partitions of a do not begin at 65533",
+                "the partitions of a do not start at 65533",
             ),
             (
                 r#""partitions":1,"starts":1,"further":{"name":"a","of":"m","first":0}"#.to_owned(),
-                "a further store has no further ones, and the first partition is not in it",
+                "a further store cannot list further stores or contain the first partition",
             ),
         ] {
             let text = format!(r#"{{"version":1,{rest}}}"#);
             assert_eq!(read(&text).unwrap_err(), format!("layout.json: {want}"), "{rest}");
         }
         let newer = read(r#"{"version":2,"anything":1}"#).unwrap_err();
-        assert_eq!(newer, "layout.json: layout version 2 is unknown; this Postroad reads version 1");
+        assert_eq!(newer, "layout.json: layout version 2 is not supported; this build reads version 1");
     }
 }

@@ -69,7 +69,7 @@ impl Opening {
         let seen = reached.clone();
         let thread = std::thread::Builder::new().name("opening".into());
         if let Err(error) = thread.spawn(move || tell(began, &seen, &ended)) {
-            tracing::debug!(%error, "nobody tells how far the start is");
+            tracing::debug!(%error, "no thread reports the progress of the start");
         }
         Opening { began, reached, _end: end }
     }

@@ -62,7 +62,7 @@ impl Orders {
         Orders(clients)
     }
 
-    /// Gives an order, and waits until what follows from it is durable. `None`: the broker is about to end.
+    /// Gives an order, and waits until what follows from it is durable. `None`: the broker is shutting down.
     pub async fn give(&self, order: Order) -> Option<Outcome> {
         let client = self.0.connect(ClientOptions::named("operator")).await.ok()?;
         client.run(|local| carry_out(local, order)).await.ok()?

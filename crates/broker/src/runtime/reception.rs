@@ -58,7 +58,7 @@ async fn look_at(check: PasswordCheck, logins: Arc<Semaphore>) -> LoginAnswer {
     match looked.await {
         Ok(refusal @ LoginAnswer::Refused { .. }) => late(refusal).await,
         Ok(answer) => answer,
-        Err(_) => LoginAnswer::Refused { reason: "the broker is about to end".to_owned() },
+        Err(_) => LoginAnswer::Refused { reason: "the broker is shutting down".to_owned() },
     }
 }
 

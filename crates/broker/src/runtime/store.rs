@@ -31,12 +31,12 @@ use crate::runtime::opening::{Opening, Stage};
 pub enum StoreError {
     /// Something in the directory is encrypted with a key that is not configured.
     #[error(
-        "{0}; name its file in [encryption], or in the [[tenant_key]] of a tenant that it was of, as key_file, or in former_key_files if another has taken its place (`postroad key id` tells which key a file has)"
+        "{0}; set its file in [encryption] or in the [[tenant_key]] of its tenant: as key_file, or in former_key_files if it was replaced (`postroad key id` prints the id of a key file)"
     )]
     KeyUnknown(OpenError),
     /// Something in the directory is not encrypted, which the configuration forbids.
     #[error(
-        "{0} (encryption.required): either somebody put it there, or encryption was turned on only lately; then `required` must wait until `postroad journal stats` lists nothing without a key"
+        "{0} (encryption.required): either it was put there, or encryption was enabled recently; then set `required` only after `postroad store stats` lists nothing without a key"
     )]
     InTheClear(OpenError),
     /// The journal does not open.
@@ -66,7 +66,7 @@ pub enum StoreError {
     },
     /// The layout file is gone, and the journal is not: begun anew, its messages would be out of sight.
     #[error(
-        "{} is gone, and the journal is there ({journal}): nothing was changed. Put a copy of the file back, or have `postroad journal repair {} --write` make it anew; of several stores, each of the others has to be named with --store",
+        "{} is missing, but there is a journal ({journal}). Nothing was changed. Restore the file from a copy, or recreate it with `postroad store repair {} --write`; with several stores, give each of the others with --store",
         directory.join(LAYOUT_FILE).display(), directory.display()
     )]
     LayoutGone {
@@ -76,7 +76,7 @@ pub enum StoreError {
         journal: JournalFiles,
     },
     /// Nothing is there that a broker would leave.
-    #[error("it is no data directory: there is no {LAYOUT_FILE} in it, and no journal")]
+    #[error("not a data directory: it has no {LAYOUT_FILE} and no journal")]
     NoStore,
     /// It is one of several replicas.
     #[error(
@@ -85,7 +85,7 @@ pub enum StoreError {
     Replicated,
     /// The log tells of more partitions than the layout.
     #[error(
-        "the log has records of partition {partition}, and {LAYOUT_FILE} tells of {} to {} only: put the right one back, or let `postroad journal repair` make one",
+        "the log has records of partition {partition}, but {LAYOUT_FILE} lists only {} to {}: restore the right file, or recreate it with `postroad store repair`",
         range.first.0, range.end() - 1
     )]
     Beyond {
@@ -95,7 +95,7 @@ pub enum StoreError {
         range: PartitionRange,
     },
     /// A newer Postroad made the directory.
-    #[error("{}: layout version {found} is unknown; this Postroad reads version {known}", file.display())]
+    #[error("{}: layout version {found} is not supported; this build reads version {known}", file.display())]
     LayoutVersion {
         /// The layout file.
         file: PathBuf,
@@ -116,7 +116,7 @@ pub enum StoreError {
     },
     /// A store is there, and the configuration does not name it.
     #[error(
-        "{}: the store {name} belongs to it, with what was sent there, and the configuration has no [[store]] of that name",
+        "{}: its store {name} has messages, but the configuration has no [[store]] of that name",
         directory.display()
     )]
     Unnamed {
@@ -127,7 +127,7 @@ pub enum StoreError {
     },
     /// The directory is no data directory, but one of several of another.
     #[error(
-        "{} is the store {name} of another data directory; name that with --data, and this as a [[store]] of its configuration",
+        "{} is the store {name} of another data directory; set --data to that directory, and configure this one as a [[store]]",
         directory.display()
     )]
     NotMain {

@@ -31,7 +31,7 @@ use crate::runtime::store::{JournalFiles, Store, StoreError};
 const HARMLESS: [&str; 4] = [".", "..", "LOCK", "lost+found"];
 
 /// What helps where nothing else does.
-const LOST: &str = "If it is lost, `postroad journal give-up` goes on without what it held";
+const LOST: &str = "If it is lost, `postroad store abandon` continues without its messages";
 
 /// The directories of a broker.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +133,7 @@ impl Stores {
                 && let Some(first) = opened.partitions.get(&PartitionId(0))
                 && !read_everywhere(first, &mut journal, &mut partitions)?
             {
-                let reason = "it was begun and not finished, and subscriptions with wildcards have changed since: empty the directory";
+                let reason = "its creation was not finished, and wildcard subscriptions have changed since: empty the directory";
                 return Err(StoreError::Further { name, path, reason: reason.to_owned() });
             }
             if name != MAIN_STORE {
@@ -144,7 +144,7 @@ impl Stores {
             opened.stores.push(NamedStore { name: name.into(), path, range, disk, journal });
         }
         if let Some(key) = current {
-            tracing::info!(%key, "what is new is encrypted");
+            tracing::info!(%key, "new records are encrypted");
         }
         opened.settle(addressing)?;
         // Behind the first segments: one that was started and has none has lost them. The main one, which lists the others, comes last.
@@ -208,14 +208,14 @@ fn tell(store: &Store) {
         tracing::error!(%damage, "a partition is stopped");
     }
     for LostSegment { damage, messages } in &store.report.lost {
-        tracing::error!(%damage, messages, "messages of the last checkpoint cannot be read; all others are served");
+        tracing::error!(%damage, messages, "messages of the last checkpoint are unreadable; all others are served");
     }
     for file in &store.report.skipped_checkpoints {
-        tracing::error!(file = %file.display(), "a checkpoint is damaged; the one before is used");
+        tracing::error!(file = %file.display(), "a checkpoint is damaged; using the previous one");
     }
     if let Some(torn) = &store.report.torn {
         let file = torn.file.display();
-        tracing::info!(%file, offset = torn.offset, "cut off a write that was never confirmed");
+        tracing::info!(%file, offset = torn.offset, "truncated an unconfirmed write");
     }
 }
 
@@ -245,7 +245,7 @@ fn settled(mut addressing: Addressing, placement: Placement, held: &Held) -> Add
                         && addressing.feeds_of(other).iter().any(|also| also.topic == feed.topic)
             };
             if held.keys().any(lives_there) {
-                tracing::warn!(%queue, "no virtual topic feeds it: it was made in another partition; delete it once it is empty");
+                tracing::warn!(%queue, "it receives nothing from its virtual topic, because it was created in another partition; delete it when it is empty");
             } else {
                 addressing.settle(&feed.topic, place);
             }
@@ -327,7 +327,7 @@ pub(super) fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, Store
     }
     if 0 < layout.starts && !has_segments(directory, &disk)? {
         let reason = format!(
-            "the store was in use before, and all its segments are gone: restore them, or remove {LAYOUT_FILE} to begin anew"
+            "the store was in use, but all its segments are missing: restore them, or remove {LAYOUT_FILE} to create an empty store"
         );
         return Err(StoreError::Layout { file: directory.to_owned(), reason });
     }
@@ -397,7 +397,7 @@ fn find_listed(
     let is = |layout: Layout| layout.identity.as_ref() == Some(&store.identity);
     // It may have turned up again.
     if store.given_up && !Layout::find(&of.path)?.is_some_and(is) {
-        tracing::warn!(store = store.name, path = %of.path.display(), "it was given up, and begins anew");
+        tracing::warn!(store = store.name, path = %of.path.display(), "store abandoned by the operator; creating an empty one");
         let of = FurtherStore { partitions: store.partitions, ..of.clone() };
         return find_new(&of, store.first, main, choose);
     }
@@ -412,7 +412,7 @@ fn find_known(of: &FurtherStore, store: &FurtherLayout, main: &str) -> Result<Fo
     let Some(layout) = Layout::find(&of.path)? else {
         return Err(of.wrong(match JournalFiles::in_directory(&of.path)? {
             Some(journal) => format!(
-                "its {LAYOUT_FILE} is gone, and the journal is there ({journal}): put a copy of the file back, or have `postroad journal repair` make it anew, with --of and the data directory"
+                "its {LAYOUT_FILE} is missing, but there is a journal ({journal}): restore the file from a copy, or recreate it with `postroad store repair` and --of the data directory"
             ),
             None => format!("there is no {LAYOUT_FILE} in it; is its device mounted? {LOST}"),
         }));
@@ -427,7 +427,7 @@ fn find_known(of: &FurtherStore, store: &FurtherLayout, main: &str) -> Result<Fo
     let disk = of.lock()?;
     if !has_segments(&of.path, &disk)? {
         return Err(
-            of.wrong(format!("it was in use before, and all its segments are gone: restore them. {LOST}"))
+            of.wrong(format!("it was in use, but all its segments are missing: restore them. {LOST}"))
         );
     }
     Ok(Found { name: of.name.clone(), path: of.path.clone(), disk, layout, known: true })
@@ -451,9 +451,7 @@ fn find_new(
             if let Some(name) =
                 names.iter().find(|name| !HARMLESS.contains(&name.as_str()) && **name != unfinished())
             {
-                return Err(
-                    of.wrong(format!("a new store needs a directory of its own, and {name} is in it"))
-                );
+                return Err(of.wrong(format!("a new store needs an empty directory, and {name} is in it")));
             }
             let mut layout = Layout::new(of.partitions, 0).written(choose(&of.path));
             (layout.identity, layout.further) = (Some(new_identity().map_err(io)?), Some(belongs));
@@ -477,12 +475,12 @@ impl FurtherStore {
     fn another(&self, layout: &Layout, main: &str) -> StoreError {
         self.wrong(match &layout.further {
             Some(Belonging { name, of, .. }) if of != main => format!(
-                "what is there is the store {name} of another data directory; a backup has a directory of its own for each store, where its --store put it"
+                "it holds the store {name} of another data directory; a backup has one directory per store, as given with --store"
             ),
             Some(Belonging { name, first, .. }) => format!(
-                "what is there is the store {name} with the partitions from {first} on, of this data directory: another store, or one that was given up"
+                "it holds the store {name} of this data directory with partitions from {first}: another store, or one that was abandoned"
             ),
-            None => "what is there is a data directory itself".to_owned(),
+            None => "it is itself a data directory".to_owned(),
         })
     }
 }
@@ -656,10 +654,10 @@ mod tests {
         let declare = [Command::Declare { queue: Destination::queue("old") }];
         put(&mut open(&home, &[], &[]).unwrap(), &declare);
         put(&mut open(&home, std::slice::from_ref(&fast), &[]).unwrap(), &declare);
-        let gone = format!("{} is gone, and the journal is there", main.join(LAYOUT_FILE).display());
+        let gone = format!("{} is missing, but there is a journal", main.join(LAYOUT_FILE).display());
         for (case, directory, want) in [
             ("the main store", &main, gone.as_str()),
-            ("a further one", &fast.path, "its layout.json is gone, and the journal is there (segments: "),
+            ("a further one", &fast.path, "its layout.json is missing, but there is a journal (segments: "),
         ] {
             let layout = std::fs::read(directory.join(LAYOUT_FILE)).unwrap();
             std::fs::remove_file(directory.join(LAYOUT_FILE)).unwrap();
@@ -714,7 +712,7 @@ mod tests {
         drop(stores);
         Layout::new(1, 1).write(&main).unwrap();
         let error = open(&home, &[], &[]).err().unwrap();
-        let want = "the log has records of partition 3, and layout.json tells of 0 to 0 only";
+        let want = "the log has records of partition 3, but layout.json lists only 0 to 0";
         assert!(error.starts_with(want), "{error}");
     }
 
@@ -732,7 +730,7 @@ mod tests {
         unlisted.write(&home.path().join("data")).unwrap();
         put(&mut open(&home, &[], &[]).unwrap(), &[Command::Unsubscribe { name: "1:c:s".into() }]);
         let error = open(&home, &stores, &[]).err().unwrap();
-        assert!(error.contains("subscriptions with wildcards have changed since"), "{error}");
+        assert!(error.contains("wildcard subscriptions have changed since"), "{error}");
         put(&mut open(&home, &[], &[]).unwrap(), &[subscribe("a.>")]);
         for start in 1..=2 {
             let opened = open(&home, &stores, &[]).unwrap();
@@ -775,7 +773,7 @@ mod tests {
         let away = home.path().join("away");
         std::fs::rename(&stores[0].path, &away).unwrap();
         let error = open(&home, &stores, &[]).err().unwrap();
-        assert!(error.contains("`postroad journal give-up` goes on without"), "{error}");
+        assert!(error.contains("`postroad store abandon` continues without"), "{error}");
         give_up();
         let others = [FurtherStore { partitions: 7, ..stores[0].clone() }, stores[1].clone()];
         for start in 1..=3 {
@@ -799,7 +797,7 @@ mod tests {
         std::fs::remove_dir_all(&stores[0].path).unwrap();
         std::fs::rename(away, &stores[0].path).unwrap();
         let error = open(&home, &stores, &[]).err().unwrap();
-        assert!(error.contains("another store, or one that was given up"), "{error}");
+        assert!(error.contains("another store, or one that was abandoned"), "{error}");
     }
 
     #[test]
@@ -833,8 +831,8 @@ mod tests {
         std::fs::write(home.path().join("used").join("letters.txt"), "text").unwrap();
         let (exchanged, new) = (at(&fast, "slow"), further(&home, "used"));
         for (case, stores, want) in [
-            ("unnamed", vec![slow.clone()], "the store fast belongs to it"),
-            ("renamed", vec![renamed, slow.clone()], "the store fast belongs to it"),
+            ("unnamed", vec![slow.clone()], "its store fast has messages"),
+            ("renamed", vec![renamed, slow.clone()], "its store fast has messages"),
             (
                 "missing",
                 vec![at(&fast, "gone"), slow.clone()],
@@ -848,13 +846,9 @@ mod tests {
             (
                 "another's",
                 vec![exchanged, at(&slow, "fast")],
-                "what is there is the store slow with the partitions from 2 on",
+                "it holds the store slow of this data directory with partitions from 2",
             ),
-            (
-                "the main one",
-                vec![at(&fast, "data"), slow.clone()],
-                "what is there is a data directory itself",
-            ),
+            ("the main one", vec![at(&fast, "data"), slow.clone()], "it is itself a data directory"),
             ("new among other files", vec![fast.clone(), slow.clone(), new], "letters.txt is in it"),
         ] {
             let error = open(&home, &stores, &[]).err().unwrap_or_else(|| panic!("case: {case}: it opened"));
@@ -863,7 +857,7 @@ mod tests {
         assert!(!home.path().join("gone").exists(), "nothing is made in place of what is missing");
         let other = tempfile::tempdir().unwrap();
         let error = open(&other, &both, &[]).err().unwrap();
-        assert!(error.contains("what is there is the store fast"), "another broker's: {error}");
+        assert!(error.contains("it holds the store fast"), "another broker's: {error}");
         std::fs::rename(home.path().join("data"), home.path().join("main")).unwrap();
         std::fs::rename(&fast.path, home.path().join("data")).unwrap();
         let error = open(&home, &[], &[]).err().unwrap();

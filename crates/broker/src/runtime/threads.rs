@@ -544,7 +544,7 @@ fn run_core(
         }
         closing.begin();
         if tokio::time::timeout(DRAIN, drain(&core, &wake)).await.is_err() {
-            tracing::warn!(core = number, "connections were cut off: they did not end in time");
+            tracing::warn!(core = number, "closed connections that did not end in time");
         }
         core.borrow_mut().end();
     });
@@ -681,6 +681,6 @@ fn pin_to(processor: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(processor);
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::debug!(processor, %error, "a core thread stays unpinned");
+        tracing::debug!(processor, %error, "cannot pin a core thread");
     }
 }

@@ -76,7 +76,7 @@ impl Wreck {
         let salvage =
             Salvage::look_with(RealDisk::open_to_look(directory)?, keys).map_err(StoreError::from)?;
         if salvage.is_empty() {
-            bail!("it has no checkpoint and not one segment: there is nothing to go on with");
+            bail!("it has no checkpoint and no segment: nothing to recover from");
         }
         let seen = count_partitions(&salvage)?;
         let (layout, layout_damage) = layout_of(directory, seen, known)?;
@@ -201,8 +201,8 @@ fn layout_of(directory: &Path, seen: u16, known: &Known) -> anyhow::Result<(Layo
     let wrong = match (found, known.partitions) {
         (Ok(Some(layout)), None) if seen <= layout.range().end() => return Ok((layout, None)),
         (Ok(Some(layout)), Some(partitions)) if layout.partitions == partitions => return Ok((layout, None)),
-        (Ok(Some(layout)), _) => format!("it says {} partitions", layout.partitions),
-        (Ok(None), _) => format!("{} is gone", file.display()),
+        (Ok(Some(layout)), _) => format!("it lists {} partitions", layout.partitions),
+        (Ok(None), _) => format!("{} is missing", file.display()),
         (Err(error @ StoreError::LayoutVersion { .. }), None) => return Err(error.into()),
         (Err(error), _) => error.to_string(),
     };
@@ -214,10 +214,10 @@ fn layout_of(directory: &Path, seen: u16, known: &Known) -> anyhow::Result<(Layo
         None => by_further(&known.stores, starts)?,
     };
     if let Some(partitions) = known.partitions.filter(|partitions| *partitions != layout.partitions) {
-        bail!("the other stores say that it has {} partitions, and not {partitions}", layout.partitions);
+        bail!("by the other stores it has {} partitions, not {partitions}", layout.partitions);
     }
     if layout.range().end() < seen {
-        bail!("the log has records of {seen} partitions, and not of {}", layout.range().end());
+        bail!("the log has records of {seen} partitions, not of {}", layout.range().end());
     }
     Ok((layout, Some(wrong)))
 }
@@ -230,10 +230,10 @@ fn by_further(stores: &[PathBuf], starts: u64) -> anyhow::Result<Layout> {
         let found = Layout::find(path)?
             .with_context(|| format!("there is no {LAYOUT_FILE} in {}", path.display()))?;
         let (Some(Belonging { name, of, first }), Some(identity)) = (found.further, found.identity) else {
-            bail!("{} is no further store of another directory", path.display());
+            bail!("{} is not a further store of another directory", path.display());
         };
         if main.as_ref().is_some_and(|main| *main != of) {
-            bail!("{} is a store of another data directory than those named ahead of it", path.display());
+            bail!("{} belongs to another data directory than the stores named before it", path.display());
         }
         main = Some(of);
         let partitions = found.partitions;
@@ -243,11 +243,7 @@ fn by_further(stores: &[PathBuf], starts: u64) -> anyhow::Result<Layout> {
     let partitions = listed.first().map_or(1, |store| store.first);
     let ends = std::iter::once(partitions).chain(listed.iter().map(|store| store.range().end()));
     if let Some((end, store)) = ends.zip(&listed).find(|(end, store)| *end != store.first) {
-        bail!(
-            "the partitions of {} begin at {}, and not at {end}: is a store missing?",
-            store.name,
-            store.first
-        );
+        bail!("the partitions of {} start at {}, not at {end}: is a store missing?", store.name, store.first);
     }
     let mut layout = Layout::new(partitions, starts);
     (layout.identity, layout.stores) = (main, listed);

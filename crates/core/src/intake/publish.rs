@@ -385,7 +385,7 @@ impl Partition {
         let Publish { sent, retain, .. } = publish;
         let wanted = receivers.len();
         receivers.retain(|queue| self.has_memory_for(&sent, std::slice::from_ref(queue)));
-        self.counters.missed_notices += (wanted - receivers.len()) as u64;
+        self.counters.advisories_dropped += (wanted - receivers.len()) as u64;
         self.hand_out(sent, &receivers, retain, effects);
     }
 

@@ -41,7 +41,7 @@ impl<D: Disk> Journal<D> {
         Journal::open_with(disk, options, Keys::default(), &mut |_, _| ())
     }
 
-    /// As [`Journal::open`], with keys: what is new is encrypted with the current one. Tells `watch` how many bytes of groups were verified, of how many at most: 0 before the first, and
+    /// As [`Journal::open`], with keys: new records are encrypted with the current one. Tells `watch` how many bytes of groups were verified, of how many at most: 0 before the first, and
     /// again after each group.
     ///
     /// # Errors

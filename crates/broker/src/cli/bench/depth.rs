@@ -39,7 +39,7 @@ pub struct DepthArguments {
 pub fn run(arguments: &DepthArguments) -> anyhow::Result<()> {
     let restart: Option<Vec<String>> =
         arguments.restart.as_ref().map(|command| command.split_whitespace().map(str::to_owned).collect());
-    ensure!(restart.as_ref().is_none_or(|command| !command.is_empty()), "--restart: there is no command");
+    ensure!(restart.as_ref().is_none_or(|command| !command.is_empty()), "--restart: the command is empty");
     let plan = Plan {
         url: arguments.target.url.clone(),
         server: arguments.target.server()?,
@@ -99,7 +99,7 @@ fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()>
     if let Some(seconds) = rested_seconds {
         writeln!(
             out,
-            "it had work with the backlog for {seconds:.1} s after the last message was confirmed"
+            "background work on the backlog went on for {seconds:.1} s after the last confirmation"
         )?;
     }
     if let Some(restart) = restart {

@@ -38,7 +38,7 @@ pub fn run(arguments: &FanoutArguments) -> anyhow::Result<()> {
         queues: arguments.queues.clone(),
         rounds: arguments.rounds,
         window: Duration::try_from_secs_f64(seconds)
-            .with_context(|| format!("--seconds {seconds} is no time"))?,
+            .with_context(|| format!("--seconds {seconds} is not a valid duration"))?,
         body_bytes: arguments.body_bytes,
         run: run_name(),
     };

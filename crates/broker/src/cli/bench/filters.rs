@@ -40,14 +40,15 @@ fn parse_experiment(text: &str) -> Result<Experiment, String> {
     let found = Experiment::ALL.into_iter().find(|experiment| experiment.name() == text);
     found.ok_or_else(|| {
         let known = Experiment::ALL.map(Experiment::name).join(", ");
-        format!("`{text}` is no experiment: {known}")
+        format!("`{text}` is not an experiment: {known}")
     })
 }
 
 /// Measures, and prints the tables and the model.
 pub fn run(arguments: &FiltersArguments) -> anyhow::Result<()> {
     let seconds = |name: &str, seconds: f64| {
-        Duration::try_from_secs_f64(seconds).with_context(|| format!("--{name} {seconds} is no time"))
+        Duration::try_from_secs_f64(seconds)
+            .with_context(|| format!("--{name} {seconds} is not a valid duration"))
     };
     let all = arguments.experiments.is_empty();
     let plan = Plan {

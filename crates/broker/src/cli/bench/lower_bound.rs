@@ -1,4 +1,4 @@
-//! `postroad bench floor`: what this machine asks of any broker.
+//! `postroad bench lower-bound`: what this machine asks of any broker.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use postroad_bench::floor::{self, Plan, Row};
+use postroad_bench::lower_bound::{self, Plan, Row};
 
-/// What `bench floor` can be told.
+/// What `bench lower-bound` can be told.
 #[derive(Debug, Args)]
-pub struct FloorArguments {
+pub struct LowerBoundArguments {
     /// A directory on the disk that is written to; best the one that a broker uses.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
@@ -32,7 +32,7 @@ pub struct FloorArguments {
 }
 
 /// Measures, and prints a table.
-pub fn run(arguments: &FloorArguments) -> anyhow::Result<()> {
+pub fn run(arguments: &LowerBoundArguments) -> anyhow::Result<()> {
     let plan = Plan {
         directory: arguments.directory.clone(),
         producers: arguments.producers.into(),
@@ -40,7 +40,7 @@ pub fn run(arguments: &FloorArguments) -> anyhow::Result<()> {
         message_bytes: arguments.message_bytes as usize,
         time: Duration::from_millis(arguments.each_ms),
     };
-    let rows = floor::run(&plan)
+    let rows = lower_bound::run(&plan)
         .with_context(|| format!("cannot measure with a file in {}", plan.directory.display()))?;
     let mut out = std::io::stdout();
     match arguments.json {

@@ -64,14 +64,14 @@ fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()>
     let Measurement { disk_per_second, disk_ratio, round_trip_us, paused_us, rows } = measurement;
     writeln!(
         out,
-        "the disk alone: {disk_per_second:.0} synced writes a second, {:.0} µs each; the way to the broker and back: {round_trip_us:.0} µs; \
-         the disk alone with such a pause behind each: {paused_us:.0} µs",
+        "disk alone: {disk_per_second:.0} synced writes a second, {:.0} µs each; round trip to the broker: {round_trip_us:.0} µs; \
+         disk alone with a pause of that length after each write: {paused_us:.0} µs",
         1e6 / disk_per_second
     )?;
     if *disk_ratio > UNSTEADY {
         writeln!(
             out,
-            "at its best it was {disk_ratio:.2} times as fast as at its worst: it had other work, or changes by itself"
+            "its fastest round was {disk_ratio:.2} times as fast as its slowest: the disk is busy or varies"
         )?;
     }
     writeln!(
@@ -81,9 +81,9 @@ fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()>
         "messages/s",
         "MB/s",
         "to the disk's rate",
-        "less the way there",
+        "less the round trip",
         "with pauses",
-        "to a server that does nothing else"
+        "to the lower bound"
     )?;
     for row in rows {
         let [less, paused] = [row.share_less_round_trip, row.share_of_paused]
@@ -91,7 +91,11 @@ fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()>
         writeln!(
             out,
             "{:>8} {:>12.0} {:>8.1} {:>18.2} {less:>18} {paused:>12} {:>33.2}",
-            row.senders, row.published_per_second, row.megabytes_per_second, row.share, row.share_of_floor
+            row.senders,
+            row.published_per_second,
+            row.megabytes_per_second,
+            row.share,
+            row.share_of_lower_bound
         )?;
     }
     Ok(())

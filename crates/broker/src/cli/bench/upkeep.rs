@@ -42,7 +42,7 @@ pub fn run(arguments: &UpkeepArguments) -> anyhow::Result<()> {
         url: arguments.url.clone(),
         metrics: Some((arguments.url.host.clone(), arguments.http_port)),
         window: Duration::try_from_secs_f64(seconds)
-            .with_context(|| format!("--seconds {seconds} is no time"))?,
+            .with_context(|| format!("--seconds {seconds} is not a valid duration"))?,
         body_bytes: arguments.body_bytes,
         passing_bytes_per_second: arguments.passing * 1_000_000,
         run: run_name(),
@@ -65,7 +65,10 @@ pub fn run(arguments: &UpkeepArguments) -> anyhow::Result<()> {
     }
     if measurements.iter().all(|measurement| measurement.checkpoints.is_none()) {
         let port = arguments.http_port;
-        writeln!(out, "\nNo metrics of a Postroad at port {port}: what upkeep it did is not known.")?;
+        writeln!(
+            out,
+            "\nNo metrics of a Postroad at port {port}: checkpoints and compactions cannot be counted."
+        )?;
     }
     Ok(())
 }

@@ -3,27 +3,30 @@
 use super::element::Element;
 use super::translation::{Table, Translation, Value};
 
-const AT_ONCE: &str =
-    "nothing follows: a message for several queues is one write and one sync, whatever their number";
+const AT_ONCE: &str = "not needed: a message for several queues takes one write and one sync";
 
 const VIRTUAL_TOPIC: &[(&str, &str)] = &[
-    ("local", "not translated: there are no networks of brokers yet"),
+    ("local", "not translated: write a [[bridge]] by hand"),
     ("concurrentSend", AT_ONCE),
     ("transactedSend", AT_ONCE),
-    ("dropOnResourceLimit", "not translated: what does not fit is refused, for all queues or for none"),
+    ("dropOnResourceLimit", "not translated: a send that exceeds a limit is refused for all target queues"),
     ("setOriginalDestination", "not translated: the original destination is always set"),
 ];
 
 const COMPOSITE: &[(&str, &str)] = &[
     ("concurrentSend", AT_ONCE),
-    ("sendWhenNotMatched", "not translated: with forward_only = false the address gets everything itself"),
+    (
+        "sendWhenNotMatched",
+        "not translated: with forward_only = false the address receives every message itself",
+    ),
     (
         "copyMessage",
-        "nothing follows: ActiveMQ ignores it since 5.14, and each target's message says its target",
+        "not needed: ActiveMQ has ignored it since 5.14; each copy has its target as destination",
     ),
 ];
 
-const NO_COPY: &str = "copyMessage=\"false\": nothing follows: a mirrored queue's message always says the queue, and its copy the topic";
+const NO_COPY: &str =
+    "copyMessage=\"false\": not needed: the message names the queue, and its copy the topic";
 
 /// `<destinationInterceptors>`; whether all queues are mirrored.
 pub fn translate(interceptors: &Element<'_>, translation: &mut Translation) -> bool {
@@ -49,7 +52,7 @@ pub fn translate(interceptors: &Element<'_>, translation: &mut Translation) -> b
                 }
                 interceptor.note_the_rest(&[], translation);
             }
-            _ => translation.note(&interceptor, "not translated: no Java runs in Postroad"),
+            _ => translation.note(&interceptor, "not translated: Postroad runs no Java plugins"),
         }
     }
     mirrors
@@ -60,10 +63,8 @@ fn destination(element: &Element<'_>, translation: &mut Translation) {
         "virtualTopic" => virtual_topic(element, translation),
         "compositeQueue" => composite(element, "queue://", translation),
         "compositeTopic" => composite(element, "topic://", translation),
-        _ => translation.note(
-            element,
-            "not translated: only virtualTopic, compositeQueue and compositeTopic are known here",
-        ),
+        _ => translation
+            .note(element, "not translated: expected virtualTopic, compositeQueue or compositeTopic"),
     }
 }
 
@@ -81,7 +82,7 @@ fn virtual_topic(element: &Element<'_>, translation: &mut Translation) {
 
 fn composite(element: &Element<'_>, scheme: &str, translation: &mut Translation) {
     let Some(name) = element.value("name", translation) else {
-        return translation.note(element, "not translated: it has no name that could be read");
+        return translation.note(element, "not translated: its name is missing or invalid");
     };
     let mut targets = Vec::new();
     let forwards = element.children().filter(|child| child.name() == "forwardTo");
@@ -89,7 +90,7 @@ fn composite(element: &Element<'_>, scheme: &str, translation: &mut Translation)
         targets.extend(target_of(&target, translation));
     }
     if targets.is_empty() {
-        return translation.note(element, "not translated: it forwards to nothing that could be read");
+        return translation.note(element, "not translated: it has no valid target");
     }
     let mut keys =
         vec![("address", format!("{scheme}{name}").as_str().into()), ("targets", Value::list(targets))];
@@ -108,13 +109,12 @@ fn target_of(target: &Element<'_>, translation: &mut Translation) -> Option<Valu
         "filteredDestination" if target.has("queue") => ("queue", "queue"),
         "filteredDestination" => ("topic", "topic"),
         _ => {
-            translation
-                .note(target, "not translated: only queue, topic and filteredDestination are known here");
+            translation.note(target, "not translated: expected queue, topic or filteredDestination");
             return None;
         }
     };
     let Some(name) = target.value(attribute, translation) else {
-        translation.note(target, "not translated: it names no queue or topic that could be read");
+        translation.note(target, "not translated: it names no valid queue or topic");
         return None;
     };
     let mut keys = vec![("destination", format!("{kind}://{name}").as_str().into())];

@@ -8,20 +8,17 @@ use super::{addresses, policies};
 const ATTRIBUTES: &[(&str, &str)] = &[
     ("start", ""),
     ("useShutdownHook", ""),
-    ("useJmx", "there is no JMX"),
-    (
-        "dataDirectory",
-        "Postroad keeps its own data, in `data`; it does not read ActiveMQ's store: let consumers empty that first",
-    ),
+    ("useJmx", "Postroad has no JMX"),
+    ("dataDirectory", "Postroad does not read ActiveMQ's store: let consumers drain it before you switch"),
     (
         "persistent",
-        "persistent messages are kept: durability = \"memory\" in a [[policy]] keeps them in memory alone",
+        "persistent messages go to disk: for memory only, set durability = \"memory\" in a [[policy]]",
     ),
     ("schedulerSupport", "schedules work always"),
     ("advisorySupport", "not translated: see docs/features/advisories.md for what is published"),
     ("deleteAllMessagesOnStartup", "not translated: remove the data directory before a start instead"),
     ("populateJMSXUserID", "not translated"),
-    ("splitSystemUsageForProducersConsumers", "memory is one budget"),
+    ("splitSystemUsageForProducersConsumers", "memory is one budget, memory_bytes"),
     ("schedulePeriodForDestinationPurge", "not translated: idle queues are kept"),
     (
         "allowTempAutoCreationOnSend",
@@ -35,27 +32,24 @@ const ATTRIBUTES: &[(&str, &str)] = &[
 
 /// Elements that need no key, or have none.
 const ELEMENTS: &[(&str, &str)] = &[
-    ("managementContext", "there is no JMX"),
+    ("managementContext", "Postroad has no JMX"),
     (
         "persistenceAdapter",
-        "Postroad has a journal of its own; let consumers empty ActiveMQ's store before it is switched off",
+        "Postroad does not read ActiveMQ's store: let consumers drain it before you switch",
     ),
     ("persistenceFactory", "Postroad has a journal of its own"),
     ("networkConnectors", "not translated: write a [[bridge]] for each by hand"),
-    ("jmsBridgeConnectors", "not translated: a [[bridge]] speaks OpenWire alone"),
+    ("jmsBridgeConnectors", "not translated: a [[bridge]] speaks OpenWire only"),
     (
         "sslContext",
         "not translated: set [tls] by hand, with certificates in PEM form instead of Java key stores",
     ),
-    ("shutdownHooks", "nothing follows: they belong to ActiveMQ's process"),
-    (
-        "ioExceptionHandler",
-        "nothing follows: a failed write never stops the broker for good; service resumes by itself",
-    ),
-    ("services", "not translated: no Java runs in Postroad"),
-    ("destinations", "not translated: queues and topics are made when they are first used"),
-    ("tempDataStore", "nothing follows: there is no second store"),
-    ("messageAuthorizationPolicy", "not translated: no Java runs in Postroad"),
+    ("shutdownHooks", "not needed: they belong to ActiveMQ's process"),
+    ("ioExceptionHandler", "not needed: after a failed write the broker recovers by itself"),
+    ("services", "not translated: Postroad runs no Java plugins"),
+    ("destinations", "not translated: queues and topics are created at first use"),
+    ("tempDataStore", "not needed: there is no second store"),
+    ("messageAuthorizationPolicy", "not translated: Postroad runs no Java plugins"),
 ];
 
 /// The whole element.
@@ -80,19 +74,19 @@ pub fn translate(broker: &Element<'_>, translation: &mut Translation) {
             "transportConnectors" => connectors(&child, translation),
             name => match ELEMENTS.iter().find(|(known, _)| *known == name) {
                 Some((_, why)) => translation.note(&child, why),
-                None => translation.note(&child, "is not known here"),
+                None => translation.note(&child, "is unknown"),
             },
         }
     }
     if !translation.has("ports", "amqp") {
         translation.note(
             broker,
-            "has no connector that is translated for AMQP: Postroad listens at ports.amqp all the same",
+            "has no AMQP connector that could be translated: Postroad listens on ports.amqp nevertheless",
         );
     }
     if unguarded {
         translation.unset("", "bind");
-        translation.note(broker, "bind stays 127.0.0.1, for the users and permissions of this file are not translated: set both by hand");
+        translation.note(broker, "bind stays 127.0.0.1, because users and permissions are not translated: configure them, then set bind");
     }
     if mirrors {
         translation.set("mirrored_queues", "queues", ">", broker);
@@ -126,13 +120,13 @@ fn plugins(plugins: &Element<'_>, rules: &mut policies::Rules, translation: &mut
                 guards = true;
                 translation.note(
                     &plugin,
-                    "not translated: postroad user add makes users, and security.users names their file",
+                    "not translated: create users with postroad user add, and set security.users to their file",
                 );
             }
             "statisticsBrokerPlugin" | "loggingBrokerPlugin" | "traceBrokerPathPlugin" => {
-                translation.note(&plugin, "not translated: it only watches");
+                translation.note(&plugin, "not translated: it only logs");
             }
-            _ => translation.note(&plugin, "not translated: no Java runs in Postroad"),
+            _ => translation.note(&plugin, "not translated: Postroad runs no Java plugins"),
         }
     }
     guards
@@ -149,18 +143,18 @@ fn users(plugin: &Element<'_>, translation: &mut Translation) {
             continue;
         };
         let why = format!(
-            "not translated: postroad user add '{name}' --users FILE asks for the password, and security.users names the file"
+            "not translated: run postroad user add '{name}' --users FILE, and set security.users to that file"
         );
         translation.note(&user, &why);
         user.note_the_rest(
-            &[("password", ""), ("groups", "not translated: there are no permissions yet")],
+            &[("password", ""), ("groups", "not translated: write [[security.permission]] by hand")],
             translation,
         );
     }
     plugin.note_the_rest(
         &[
             ("anonymousUser", "not translated"),
-            ("anonymousGroup", "not translated: there are no permissions yet"),
+            ("anonymousGroup", "not translated: write [[security.permission]] by hand"),
         ],
         translation,
     );
@@ -181,7 +175,7 @@ fn permissions(plugin: &Element<'_>, translation: &mut Translation) {
     let count = entries(plugin).len();
     translation.note(
         plugin,
-        &format!("{count} authorizationEntry not translated: there are no permissions yet, and every user may do everything"),
+        &format!("{count} authorizationEntry not translated: write [[security.permission]] by hand; until then every user may do everything"),
     );
 }
 
@@ -189,7 +183,7 @@ fn discarding(plugin: &Element<'_>, translation: &mut Translation) {
     if plugin.flag("dropAll", translation) != Some(false) && plugin.value("dropOnly", translation).is_none() {
         translation.set("", "dead_letter_queue", "", plugin);
     }
-    let why = "not translated: dead_letter_queue = \"\" in a [[policy]] of these destinations lets their dead letters end";
+    let why = "not translated: dead_letter_queue = \"\" in a [[policy]] of these destinations discards their dead letters";
     plugin.note_the_rest(
         &[
             ("dropOnly", why),
@@ -204,13 +198,13 @@ fn discarding(plugin: &Element<'_>, translation: &mut Translation) {
 /// `<systemUsage><systemUsage><memoryUsage><memoryUsage …/>`: names are said twice.
 fn usage(outer: &Element<'_>, translation: &mut Translation) {
     let Some(usage) = outer.child("systemUsage") else {
-        return translation.note(outer, "has no <systemUsage> in it");
+        return translation.note(outer, "contains no <systemUsage>");
     };
     let why = "not translated: a full store refuses persistent messages with an exception at once, and memory makes producers wait";
     usage.note_the_rest(&[("sendFailIfNoSpace", why), ("sendFailIfNoSpaceAfterTimeout", why)], translation);
     for kind in usage.children() {
         let Some(limit) = kind.child(kind.name()) else {
-            translation.note(&kind, "has no element of its own name in it");
+            translation.note(&kind, "contains no element of its own name");
             continue;
         };
         match kind.name() {
@@ -227,14 +221,13 @@ fn usage(outer: &Element<'_>, translation: &mut Translation) {
                 }
             }
             "tempUsage" | "jobSchedulerUsage" => {
-                translation
-                    .note(&limit, "nothing follows: there is one store, bounded by store.disk_bytes_max");
+                translation.note(&limit, "not needed: there is one store, bounded by store.disk_bytes_max");
                 continue;
             }
-            _ => translation.note(&limit, "is not known here"),
+            _ => translation.note(&limit, "is unknown"),
         }
         let percent =
-            "not translated: a quarter of the machine's memory is taken unless memory_bytes says otherwise";
+            "not translated: the default is a quarter of the machine's memory; set memory_bytes to change it";
         let of_disk = "not translated: set store.disk_bytes_max";
         limit.note_the_rest(
             &[("percentOfJvmHeap", percent), ("percentLimit", of_disk), ("total", of_disk), ("store", "")],
@@ -252,8 +245,7 @@ const DISK_BYTES_MIN: u64 = 256 << 20;
 /// The limit, raised to the smallest that there is, which is noted.
 fn at_least(bytes: u64, least: u64, limit: &Element<'_>, translation: &mut Translation) -> u64 {
     if bytes < least {
-        translation
-            .note(limit, &format!("limit of {bytes} bytes is raised to {least}, the least that there is"));
+        translation.note(limit, &format!("limit of {bytes} bytes is raised to the minimum of {least}"));
     }
     bytes.max(least)
 }
@@ -261,7 +253,7 @@ fn at_least(bytes: u64, least: u64, limit: &Element<'_>, translation: &mut Trans
 fn connectors(connectors: &Element<'_>, translation: &mut Translation) {
     for connector in connectors.children() {
         let Some(uri) = connector.value("uri", translation) else {
-            translation.note(&connector, "not translated: it has no uri that could be read");
+            translation.note(&connector, "not translated: its uri is missing or invalid");
             continue;
         };
         connector.note_the_rest(
@@ -288,12 +280,11 @@ fn connect(connector: &Element<'_>, uri: &str, translation: &mut Translation) {
         "ssl" | "nio+ssl" | "auto+ssl" | "auto+nio+ssl" => ("openwire", "openwire_tls"),
         "amqp+ssl" | "amqp+nio+ssl" => ("amqp", "amqp_tls"),
         "vm" => {
-            return translation.note(connector, "nothing follows: no client lives in the broker's process");
+            return translation.note(connector, "not needed: no client runs inside the broker's process");
         }
         _ => {
-            let text = format!(
-                "not translated: {scheme}://; see docs/postroad.toml for the protocols that are there"
-            );
+            let text =
+                format!("not translated: {scheme}://; see docs/postroad.toml for the supported protocols");
             return translation.note(connector, &text);
         }
     };
@@ -302,14 +293,14 @@ fn connect(connector: &Element<'_>, uri: &str, translation: &mut Translation) {
     };
     match port.parse::<u16>() {
         Ok(port) => translation.set("ports", key, u64::from(port), connector),
-        Err(_) => return translation.note(connector, &format!("not translated: {port} is no port")),
+        Err(_) => return translation.note(connector, &format!("not translated: {port} is not a port")),
     }
     let host = host.trim_matches(['[', ']']);
     match host.parse::<std::net::IpAddr>() {
         Ok(ip) => translation.set("", "bind", ip.to_string().as_str(), connector),
         Err(_) if host == "localhost" => translation.set("", "bind", "127.0.0.1", connector),
         Err(_) => translation
-            .note(connector, &format!("bind takes an address, not the name {host}: set it by hand")),
+            .note(connector, &format!("bind needs an IP address, not the host name {host}: set it by hand")),
     }
     for option in options.split('&').filter(|option| !option.is_empty()) {
         connector_option(connector, section, option, translation);
@@ -326,7 +317,7 @@ fn within(
 ) -> u64 {
     let found = number.clamp(*range.start(), *range.end());
     if found != number {
-        translation.note(connector, &format!("{option}: {found} is what comes nearest to it"));
+        translation.note(connector, &format!("{option}: {found} is the closest setting"));
     }
     found
 }

@@ -18,7 +18,7 @@ pub fn translate(context: &Element<'_>, translation: &mut Translation) {
         match element.name() {
             "route" => route(&element, translation),
             "routeContext" | "routes" => translate(&element, translation),
-            _ => translation.note(&element, "not translated: only routes are taken over from Camel"),
+            _ => translation.note(&element, "not translated: only routes are translated from Camel"),
         }
     }
 }
@@ -50,7 +50,7 @@ fn route(element: &Element<'_>, translation: &mut Translation) {
     });
     let Some((from, selector)) = from else {
         return translation
-            .note(element, "not translated: it does not begin at a queue or topic of this broker");
+            .note(element, "not translated: it does not start at a queue or topic of this broker");
     };
     let id = element.value("id", translation).unwrap_or_default();
     let id = if id.is_empty() { format!("camel-{}", element.line()) } else { name_of(id) };
@@ -68,7 +68,10 @@ fn route(element: &Element<'_>, translation: &mut Translation) {
     };
     let steps: Vec<Element<'_>> = element.children().filter(|step| step.name() != "from").collect();
     if draft.steps(&steps, 0, translation).is_err() {
-        let why = format!("not translated: the route {} is left out, since a step of it cannot be", draft.id);
+        let why = format!(
+            "not translated: the route {} is left out, because one of its steps cannot be translated",
+            draft.id
+        );
         return translation.note(element, &why);
     }
     draft.finish(element, translation);
@@ -111,7 +114,7 @@ impl Draft {
             "filter" => {
                 let (condition, rest) = condition_of(inner);
                 let Some(condition) = condition else {
-                    return left_out(step, "has a condition that is no selector", translation);
+                    return left_out(step, "has a condition that is not a selector", translation);
                 };
                 let (set, removed) = (self.set.clone(), self.removed.clone());
                 self.conditions.push(condition);
@@ -128,7 +131,7 @@ impl Draft {
                     self.delay_ms = Some(delay_ms);
                     Ok(())
                 }
-                None => left_out(step, "has a time that is no constant", translation),
+                None => left_out(step, "has a time that is not a constant", translation),
             },
             "throttle" => match inner.iter().find_map(constant_number) {
                 Some(messages) => {
@@ -136,10 +139,10 @@ impl Draft {
                     self.throttle = Some((messages, period_ms.unsigned_abs().max(1)));
                     Ok(())
                 }
-                None => left_out(step, "has a number of messages that is no constant", translation),
+                None => left_out(step, "has a number of messages that is not a constant", translation),
             },
             name if IGNORED.contains(&name) => {
-                translation.note(step, "nothing follows");
+                translation.note(step, "not needed");
                 Ok(())
             }
             _ => left_out(step, "is not translated", translation),
@@ -192,7 +195,11 @@ impl Draft {
             _ => None,
         });
         let (Some(name), Some(text)) = (name, text) else {
-            return left_out(step, "has a value that is no constant, header or simple text", translation);
+            return left_out(
+                step,
+                "has a value that is not a constant, a header or simple text",
+                translation,
+            );
         };
         // Later values are read from the message as it came: one that reads a header set here would see the old value.
         let reads_changed = self.set.iter().any(|(set, _)| text.contains(&format!("${{{set}}}")));
@@ -215,13 +222,13 @@ impl Draft {
                 _ => return left_out(branch, "is not translated", translation),
             };
             let Some(condition) = condition else {
-                return left_out(branch, "has a condition that is no selector", translation);
+                return left_out(branch, "has a condition that is not a selector", translation);
             };
             let [step] = &rest[..] else {
                 return left_out(branch, "has more than one step, or none", translation);
             };
             if step.name() != "to" {
-                return left_out(step, "is not translated inside of a choice", translation);
+                return left_out(step, "is not translated inside a choice", translation);
             }
             let is_otherwise = condition.is_empty();
             let mut conditions = self.conditions.clone();
@@ -280,12 +287,10 @@ impl Draft {
                 self.recipients = Some((header, delimiter));
                 Ok(())
             }
-            Some(_) => left_out(
-                step,
-                "is translated only once, and ahead of filters and header changes",
-                translation,
-            ),
-            None => left_out(step, "takes its list from something else than a header", translation),
+            Some(_) => {
+                left_out(step, "is translated only once, and before filters and header changes", translation)
+            }
+            None => left_out(step, "takes its list from something other than a header", translation),
         }
     }
 

@@ -54,7 +54,7 @@ impl<'a> Element<'a> {
         let value = self.node.attribute(name)?;
         self.read.borrow_mut().insert(name.to_owned());
         if has_placeholder(value) {
-            let why = format!("{name}=\"{value}\" takes its value from elsewhere: set it by hand");
+            let why = format!("{name}=\"{value}\" uses a placeholder: set it by hand");
             translation.note(self, &why);
             return None;
         }
@@ -67,7 +67,7 @@ impl<'a> Element<'a> {
         match value.parse() {
             Ok(number) => Some(number),
             Err(_) => {
-                translation.note(self, &format!("{name}=\"{value}\" is no whole number"));
+                translation.note(self, &format!("{name}=\"{value}\" is not a whole number"));
                 None
             }
         }
@@ -91,7 +91,7 @@ impl<'a> Element<'a> {
         let value = self.value(name, translation)?;
         let bytes = bytes_of(value);
         if bytes.is_none() {
-            translation.note(self, &format!("{name}=\"{value}\" is no size such as 64 mb"));
+            translation.note(self, &format!("{name}=\"{value}\" is not a size such as 64 mb"));
         }
         bytes
     }
@@ -106,7 +106,7 @@ impl<'a> Element<'a> {
                 _ if name == "id" => {}
                 Some("") => {}
                 Some(why) => translation.note(self, &format!("{name}=\"{value}\": {why}")),
-                None => translation.note(self, &format!("{name}=\"{value}\" is not known here")),
+                None => translation.note(self, &format!("{name}=\"{value}\" is unknown")),
             }
         }
     }

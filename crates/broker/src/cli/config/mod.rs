@@ -1,7 +1,7 @@
 //! `postroad config`: configuration files of other brokers, translated.
 //!
 //! `import` reads ActiveMQ's `activemq.xml`. Whatever it reads ends in one of three ways: a key of Postroad's, a note that
-//! nothing follows from it, or a note that it is not translated and why. Nothing is passed over in silence.
+//! it is not needed, or a note that it is not translated and why. Nothing is passed over in silence.
 //! Never here: reading Postroad's own file, which is `crate::config`.
 
 mod addresses;
@@ -99,24 +99,22 @@ fn translate(text: &str) -> anyhow::Result<Translation> {
         if document.descendants().any(|node| is_camel(&node)) {
             return checked(translation);
         }
-        bail!("there is no element <broker>; an activemq.xml has one, and a camel.xml has <camelContext>");
+        bail!("no <broker> element (activemq.xml) and no <camelContext> element (camel.xml)");
     };
     let root = Some(document.root_element()).filter(|root| *root != node);
     let beside = root.iter().flat_map(roxmltree::Node::children);
     for outside in beside.filter(|other| other.is_element() && *other != node && !is_camel(other)) {
         if !outside.descendants().any(|inner| inner == node) {
             let element = Element::new(outside);
-            translation.note(
-                &element,
-                "stands outside of <broker>: Postroad has no beans, and takes no values from elsewhere",
-            );
+            translation
+                .note(&element, "is outside <broker>: Postroad has no beans and resolves no placeholders");
         }
     }
     broker::translate(&Element::new(node), &mut translation);
     let refusals = translation.refusals();
     if !refusals.is_empty() {
         bail!(
-            "it asks for what Postroad would do otherwise; change or remove it first:\n{}",
+            "Postroad cannot behave as configured here; change or remove these first:\n{}",
             refusals.join("\n")
         );
     }
@@ -126,7 +124,7 @@ fn translate(text: &str) -> anyhow::Result<Translation> {
 /// The translation, if a broker could start with it.
 fn checked(translation: Translation) -> anyhow::Result<Translation> {
     let toml = translation.to_toml("it");
-    Configuration::check_text(&toml).context("what it says makes no configuration")?;
+    Configuration::check_text(&toml).context("the translated configuration is invalid")?;
     Ok(translation)
 }
 
@@ -181,7 +179,7 @@ mod tests {
         for (case, text, want) in [
             ("no XML", "broker = 1", "no XML"),
             ("cut off", "<broker><a></broker>", "no XML"),
-            ("no broker", "<beans/>", "there is no element <broker>"),
+            ("no broker", "<beans/>", "no <broker> element"),
             ("entities in a circle", "<!DOCTYPE a [<!ENTITY b '&c;'><!ENTITY c '&b;'>]><broker>&b;</broker>", "no XML"),
             (
                 "a factor that would be rounded",
@@ -195,7 +193,7 @@ mod tests {
                 "<broker><destinationInterceptors><virtualDestinationInterceptor><virtualDestinations>
                  <compositeQueue name='c'><forwardTo><filteredDestination selector='k =' queue='q'/></forwardTo></compositeQueue>
                  </virtualDestinations></virtualDestinationInterceptor></destinationInterceptors></broker>",
-                "what it says makes no configuration",
+                "the translated configuration is invalid",
             ),
         ] {
             let error = translate(text).unwrap_err().to_string();
@@ -250,8 +248,12 @@ mod tests {
             toml.contains("broker_name = \"b\"") && toml.contains("\"queue://q\"") && !toml.contains('%'),
             "{toml}"
         );
-        assert!(!notes.contains("stands outside"), "{notes}");
-        for note in ["q.%zone%", "65536 bytes is raised to 1048576", "1048576 bytes is raised to 268435456"] {
+        assert!(!notes.contains("is outside <broker>"), "{notes}");
+        for note in [
+            "q.%zone%",
+            "65536 bytes is raised to the minimum of 1048576",
+            "1048576 bytes is raised to the minimum of 268435456",
+        ] {
             assert!(notes.contains(note), "{note}: {notes}");
         }
     }
@@ -341,7 +343,7 @@ mod tests {
                 "none may wait",
                 limit("<constantPendingMessageLimitStrategy limit='0'/>"),
                 Some("pending_max = 1\n"),
-                Some("one message at least"),
+                Some("the minimum is one pending message"),
             ),
             ("no limit", limit("<constantPendingMessageLimitStrategy limit='-1'/>"), None, None),
             (
@@ -360,9 +362,9 @@ mod tests {
                 "no number",
                 limit("<prefetchRatePendingMessageLimitStrategy multiplier='x'/>"),
                 None,
-                Some("it is no number"),
+                Some("it is not a number"),
             ),
-            ("a class of one's own", limit("<bean class='Mine'/>"), None, Some("no Java runs")),
+            ("a class of one's own", limit("<bean class='Mine'/>"), None, Some("runs no Java plugins")),
             (
                 "oldest",
                 evicted("<oldestMessageEvictionStrategy/>"),
@@ -453,7 +455,7 @@ mod tests {
             );
             let translation = translate(&text).unwrap();
             let (toml, notes) = (translation.to_toml("f"), translation.notes_text("f"));
-            assert!(!notes.contains("is not known here"), "{attribute}: {notes}");
+            assert!(!notes.contains("is unknown"), "{attribute}: {notes}");
             let is_silent =
                 attribute == "blockedProducerWarningInterval" || attribute == "usePrefetchExtension";
             assert!(

@@ -23,15 +23,15 @@ pub struct Rules {
     time_to_live: Map,
 }
 
-const ALWAYS: &str = "nothing follows: it is so always";
-const NO_NEED: &str = "nothing follows: memory does not grow with the backlog, and there is nothing to tune";
+const ALWAYS: &str = "not needed: always so";
+const NO_NEED: &str = "not needed: memory does not grow with the backlog";
 
 /// Attributes of a policyEntry that need no key, or have none.
 const POLICY: &[(&str, &str)] = &[
-    ("memoryLimit", "not translated: memory is one budget, memory_bytes; what does not fit is on disk"),
+    ("memoryLimit", "not translated: memory is one budget, memory_bytes; the rest is on disk"),
     (
         "producerFlowControl",
-        "nothing follows: persistent messages go to disk, and producers of others wait for memory alone",
+        "not needed: persistent messages go to disk; only producers of other messages wait for memory",
     ),
     ("prioritizedMessages", ALWAYS),
     ("strictOrderDispatch", ALWAYS),
@@ -41,8 +41,8 @@ const POLICY: &[(&str, &str)] = &[
     ("lazyDispatch", NO_NEED),
     ("useCache", NO_NEED),
     ("maxPageSize", NO_NEED),
-    ("maxBrowsePageSize", "nothing follows: a browser sees everything"),
-    ("expireMessagesPeriod", "nothing follows: messages leave within a second of their end"),
+    ("maxBrowsePageSize", "not needed: a browser sees all messages"),
+    ("expireMessagesPeriod", "not needed: expired messages are removed within a second"),
     ("maxExpirePageSize", NO_NEED),
     ("cursorMemoryHighWaterMark", NO_NEED),
     ("storeUsageHighWaterMark", NO_NEED),
@@ -51,32 +51,32 @@ const POLICY: &[(&str, &str)] = &[
     ("optimizeMessageStoreInFlightLimit", NO_NEED),
     ("minimumMessageSize", NO_NEED),
     ("usePrefetchExtension", NO_NEED),
-    ("enableAudit", "nothing follows: limits.audited_producers holds for all destinations"),
-    ("maxAuditDepth", "nothing follows: limits.audited_producers holds for all destinations"),
-    ("maxQueueAuditDepth", "nothing follows: limits.audited_producers holds for all destinations"),
-    ("maxProducersToAudit", "not translated: limits.audited_producers holds for all destinations"),
-    ("messageGroupMapFactoryType", "nothing follows: groups keep their order beyond any number"),
+    ("enableAudit", "not needed: limits.audited_producers applies to all destinations"),
+    ("maxAuditDepth", "not needed: limits.audited_producers applies to all destinations"),
+    ("maxQueueAuditDepth", "not needed: limits.audited_producers applies to all destinations"),
+    ("maxProducersToAudit", "not translated: limits.audited_producers applies to all destinations"),
+    ("messageGroupMapFactoryType", "not needed: any number of message groups keeps its order"),
     ("gcInactiveDestinations", "not translated: idle queues are kept"),
     ("inactiveTimeoutBeforeGC", "not translated: idle queues are kept"),
     ("inactiveTimoutBeforeGC", "not translated: idle queues are kept"),
     ("gcWithNetworkConsumers", "not translated: idle queues are kept"),
     ("maxDestinations", "not translated"),
     ("advisoryForDispatched", "not translated: see docs/features/advisories.md"),
-    ("advisoryForDiscardingMessages", "nothing follows: whoever listens is told, always"),
-    ("advisoryForSlowConsumers", "nothing follows: whoever listens is told, always"),
-    ("advisoryWhenFull", "nothing follows: whoever listens is told, always"),
+    ("advisoryForDiscardingMessages", "not needed: always published while it has subscribers"),
+    ("advisoryForSlowConsumers", "not needed: always published while it has subscribers"),
+    ("advisoryWhenFull", "not needed: always published while it has subscribers"),
     ("includeBodyForAdvisory", "not translated: see docs/features/advisories.md"),
-    ("sendDuplicateFromStoreToDLQ", "nothing follows: a store without an index has no such duplicates"),
+    ("sendDuplicateFromStoreToDLQ", "not needed: the store has no index that could hold such duplicates"),
     ("blockedProducerWarningInterval", ""),
     (
         "useTopicSubscriptionInflightStats",
-        "nothing follows: what subscribers have and have not acknowledged is always counted",
+        "not needed: unacknowledged messages of subscribers are always counted",
     ),
-    ("advancedNetworkStatisticsEnabled", "not translated: there are no networks of brokers yet"),
+    ("advancedNetworkStatisticsEnabled", "not translated: write a [[bridge]] by hand"),
     ("advancedMessageStatisticsEnabled", "not translated: see docs/features/metrics.md"),
     (
         "allowTempDestinationStealing",
-        "not translated: a temporary destination has the consumers of its own connection alone",
+        "not translated: only its own connection can consume from a temporary destination",
     ),
     ("sendFailIfNoSpace", "not translated"),
     ("sendFailIfNoSpaceAfterTimeout", "not translated"),
@@ -126,7 +126,7 @@ fn prefetch(entry: &Element<'_>, pattern: &str, keys: &mut Keys, translation: &m
             match number.map(|number| (number >= least).then(|| u32::try_from(number).ok()).flatten()) {
                 Some(Some(messages)) => keys.push((key, u64::from(messages).into())),
                 Some(None) => {
-                    let why = format!("{attribute}: not translated: it is {least} or more");
+                    let why = format!("{attribute}: not translated: the minimum is {least}");
                     translation.note(entry, &why);
                 }
                 None => {}
@@ -137,16 +137,13 @@ fn prefetch(entry: &Element<'_>, pattern: &str, keys: &mut Keys, translation: &m
 
 /// Elements of a policyEntry that need no key, or have none.
 const INNER: &[(&str, &str)] = &[
-    (
-        "dispatchPolicy",
-        "nothing follows: consumers of one priority take turns, and each queue keeps its order",
-    ),
+    ("dispatchPolicy", "not needed: dispatch is round robin among consumers of one priority"),
     ("pendingQueuePolicy", NO_NEED),
     ("pendingSubscriberPolicy", NO_NEED),
     ("pendingDurableSubscriberPolicy", NO_NEED),
-    ("messageGroupMapFactory", "nothing follows: groups keep their order beyond any number"),
-    ("networkBridgeFilterFactory", "not translated: there are no networks of brokers yet"),
-    ("messageInterceptorStrategy", "not translated: no Java runs in Postroad"),
+    ("messageGroupMapFactory", "not needed: any number of message groups keeps its order"),
+    ("networkBridgeFilterFactory", "not translated: write a [[bridge]] by hand"),
+    ("messageInterceptorStrategy", "not translated: Postroad runs no Java plugins"),
 ];
 
 /// The patterns of an entry, by its attributes.
@@ -174,7 +171,7 @@ impl Rules {
     /// `<destinationPolicy>`
     pub fn read_policies(&mut self, element: &Element<'_>, translation: &mut Translation) {
         let Some(map) = element.child("policyMap") else {
-            return translation.note(element, "has no <policyMap> in it");
+            return translation.note(element, "contains no <policyMap>");
         };
         for group in map.children() {
             for entry in group.children() {
@@ -182,10 +179,7 @@ impl Rules {
                     ("policyEntries", "policyEntry") => {
                         let patterns = patterns(&entry, translation);
                         if patterns.is_empty() {
-                            translation.note(
-                                &entry,
-                                "not translated: it names no queue or topic that could be read",
-                            );
+                            translation.note(&entry, "not translated: it names no valid queue or topic");
                         }
                         for pattern in patterns {
                             self.policy(&entry, pattern, translation);
@@ -196,7 +190,7 @@ impl Rules {
                             self.policy(&entry, pattern.to_owned(), translation);
                         }
                     }
-                    _ => translation.note(&entry, "is not known here"),
+                    _ => translation.note(&entry, "is unknown"),
                 }
             }
         }
@@ -231,7 +225,7 @@ impl Rules {
                 "messageEvictionStrategy" => evicted(&child, &pattern, &mut keys, translation),
                 name => match INNER.iter().find(|(known, _)| *known == name) {
                     Some((_, why)) => translation.note(&child, why),
-                    None => translation.note(&child, "is not known here"),
+                    None => translation.note(&child, "is unknown"),
                 },
             }
         }
@@ -245,14 +239,14 @@ impl Rules {
     pub fn read_redelivery(&mut self, plugin: &Element<'_>, translation: &mut Translation) {
         for attribute in ["sendToDlqIfMaxRetriesExceeded", "fallbackToDeadLetter"] {
             if plugin.flag(attribute, translation) == Some(false) {
-                let why = "not translated: dead_letter_queue = \"\" in a [[policy]] lets dead letters end";
+                let why = "not translated: dead_letter_queue = \"\" in a [[policy]] discards dead letters";
                 translation.note(plugin, &format!("{attribute}=\"false\": {why}"));
             }
         }
         plugin.note_the_rest(&[], translation);
         let outer = plugin.child("redeliveryPolicyMap");
         let Some(map) = outer.as_ref().and_then(|outer| outer.child("redeliveryPolicyMap")) else {
-            return translation.note(plugin, "has no <redeliveryPolicyMap> in it");
+            return translation.note(plugin, "contains no <redeliveryPolicyMap>");
         };
         for group in map.children() {
             for entry in group.children() {
@@ -262,7 +256,7 @@ impl Rules {
                     _ => Vec::new(),
                 };
                 if patterns.is_empty() {
-                    translation.note(&entry, "not translated: it names no queue or topic that could be read");
+                    translation.note(&entry, "not translated: it names no valid queue or topic");
                     continue;
                 }
                 let keys = redelivery(&entry, translation);
@@ -283,7 +277,7 @@ impl Rules {
         }
         translation.note(
             plugin,
-            "messages keep the timestamps of their producers; ends are counted by the broker's clock",
+            "messages keep their producers' timestamps; expiration counts by the broker's clock",
         );
         plugin.note_the_rest(&[("futureOnly", ""), ("processNetworkMessages", "")], translation);
         for pattern in EVERYTHING.into_iter().filter(|_| !keys.is_empty()) {
@@ -333,7 +327,7 @@ fn narrowest<'a>(map: &'a Map, pattern: &str) -> Option<&'a (Keys, u32)> {
 
 fn dead_letters(outer: &Element<'_>, of_topic: bool, keys: &mut Keys, translation: &mut Translation) {
     let Some(strategy) = outer.children().next() else {
-        return translation.note(outer, "has no strategy in it");
+        return translation.note(outer, "contains no strategy");
     };
     match strategy.name() {
         "sharedDeadLetterStrategy" => {
@@ -356,7 +350,7 @@ fn dead_letters(outer: &Element<'_>, of_topic: bool, keys: &mut Keys, translatio
             keys.push(("dead_letter_queue", format!("{prefix}*{suffix}").as_str().into()));
         }
         "discarding" | "discardingDeadLetterStrategy" => keys.push(("dead_letter_queue", "".into())),
-        _ => return translation.note(&strategy, "not translated: no Java runs in Postroad"),
+        _ => return translation.note(&strategy, "not translated: Postroad runs no Java plugins"),
     }
     for (attribute, key) in
         [("processExpired", "dead_letter_expired"), ("processNonPersistent", "dead_letter_non_persistent")]
@@ -373,11 +367,11 @@ fn dead_letters(outer: &Element<'_>, of_topic: bool, keys: &mut Keys, translatio
             );
         }
     }
-    let once = "nothing follows: a dead letter is written once";
+    let once = "not needed: a dead letter is written once";
     strategy.note_the_rest(
         &[
             ("destinationPerDurableSubscriber", "not translated"),
-            ("expiration", "not translated: dead letters have no end"),
+            ("expiration", "not translated: dead letters do not expire"),
             ("enableAudit", once),
             ("maxAuditDepth", once),
             ("maxProducersToAudit", once),
@@ -393,17 +387,17 @@ fn dead_letters(outer: &Element<'_>, of_topic: bool, keys: &mut Keys, translatio
 /// ActiveMQ has one strategy for consumers whose prefetch is full, and one for those that acknowledge nothing.
 fn slow_consumers(outer: &Element<'_>, keys: &mut Keys, translation: &mut Translation) {
     let Some(strategy) = outer.children().next() else {
-        return translation.note(outer, "has no strategy in it");
+        return translation.note(outer, "contains no strategy");
     };
     let attribute = match strategy.name() {
         "abortSlowAckConsumerStrategy" => "maxTimeSinceLastAck",
         "abortSlowConsumerStrategy" => {
             let why =
-                "a consumer is slow here that says nothing of its messages, not one whose prefetch is full";
+                "in Postroad a consumer is slow if it acknowledges nothing, not if its prefetch is full";
             translation.note(&strategy, why);
             "maxSlowDuration"
         }
-        _ => return translation.note(&strategy, "not translated: no Java runs in Postroad"),
+        _ => return translation.note(&strategy, "not translated: Postroad runs no Java plugins"),
     };
     if strategy.flag("abortConnection", translation) == Some(true) {
         let why =
@@ -412,13 +406,13 @@ fn slow_consumers(outer: &Element<'_>, keys: &mut Keys, translation: &mut Transl
     }
     let after_ms = strategy.number(attribute, translation).and_then(|ms| u64::try_from(ms).ok());
     keys.push(("slow_after_ms", after_ms.unwrap_or(SLOW_AFTER_MS).into()));
-    keys.push(("when_slow", "detach".into()));
+    keys.push(("slow_consumer_action", "detach".into()));
     strategy.note_the_rest(
         &[
-            ("maxSlowCount", "not translated: it is the time that counts"),
-            ("checkPeriod", "nothing follows: consumers are looked at five times in a second"),
-            ("ignoreIdleConsumers", "nothing follows: a consumer that has nothing is not slow"),
-            ("ignoreNetworkConsumers", "not translated: there are no networks of brokers yet"),
+            ("maxSlowCount", "not translated: a consumer is slow by time, not by count"),
+            ("checkPeriod", "not needed: consumers are checked five times a second"),
+            ("ignoreIdleConsumers", "not needed: a consumer without messages is not slow"),
+            ("ignoreNetworkConsumers", "not translated: write a [[bridge]] by hand"),
         ],
         translation,
     );
@@ -427,7 +421,7 @@ fn slow_consumers(outer: &Element<'_>, keys: &mut Keys, translation: &mut Transl
 /// How many messages may wait for a volatile subscriber. ActiveMQ's defaults stand here.
 fn pending(outer: &Element<'_>, pattern: &str, keys: &mut Keys, translation: &mut Translation) {
     let Some(strategy) = outer.children().next() else {
-        return translation.note(outer, "has no strategy in it");
+        return translation.note(outer, "contains no strategy");
     };
     let (key, max) = match strategy.name() {
         "constantPendingMessageLimitStrategy" => {
@@ -436,19 +430,19 @@ fn pending(outer: &Element<'_>, pattern: &str, keys: &mut Keys, translation: &mu
         "prefetchRatePendingMessageLimitStrategy" => {
             let multiplier = strategy.value("multiplier", translation).unwrap_or("2.5");
             let Ok(multiplier) = multiplier.parse::<f64>() else {
-                let why = format!("multiplier=\"{multiplier}\": not translated: it is no number");
+                let why = format!("multiplier=\"{multiplier}\": not translated: it is not a number");
                 return translation.note(&strategy, &why);
             };
             ("pending_max_percent", (multiplier * 100.0).round() as i64)
         }
-        _ => return translation.note(&strategy, "not translated: no Java runs in Postroad"),
+        _ => return translation.note(&strategy, "not translated: Postroad runs no Java plugins"),
     };
     strategy.note_the_rest(&[], translation);
     match u64::try_from(max) {
         _ if !pattern.contains("topic://") => {}
         Err(_) => {} // Below 0 there is no limit.
         Ok(0) => {
-            translation.note(&strategy, "one message at least may wait for each subscriber");
+            translation.note(&strategy, "the minimum is one pending message per subscriber");
             keys.push((key, 1_u64.into()));
         }
         Ok(max) => keys.push((key, max.into())),
@@ -458,7 +452,7 @@ fn pending(outer: &Element<'_>, pattern: &str, keys: &mut Keys, translation: &mu
 /// Which messages leave that are too many for a volatile subscriber.
 fn evicted(outer: &Element<'_>, pattern: &str, keys: &mut Keys, translation: &mut Translation) {
     let Some(strategy) = outer.children().next() else {
-        return translation.note(outer, "has no strategy in it");
+        return translation.note(outer, "contains no strategy");
     };
     let which = match strategy.name() {
         "oldestMessageEvictionStrategy" => "oldest",
@@ -468,13 +462,10 @@ fn evicted(outer: &Element<'_>, pattern: &str, keys: &mut Keys, translation: &mu
                        whether many wait or few";
             return translation.note(&strategy, why);
         }
-        _ => return translation.note(&strategy, "not translated: no Java runs in Postroad"),
+        _ => return translation.note(&strategy, "not translated: Postroad runs no Java plugins"),
     };
     strategy.note_the_rest(
-        &[(
-            "evictExpiredMessagesHighWatermark",
-            "nothing follows: messages leave within a second of their end",
-        )],
+        &[("evictExpiredMessagesHighWatermark", "not needed: expired messages are removed within a second")],
         translation,
     );
     if pattern.contains("topic://") {
@@ -487,7 +478,7 @@ const SLOW_AFTER_MS: u64 = 30_000;
 
 fn recovery(outer: &Element<'_>, keys: &mut Keys, translation: &mut Translation) {
     let Some(policy) = outer.children().next() else {
-        return translation.note(outer, "has no policy in it");
+        return translation.note(outer, "contains no policy");
     };
     let (key, attribute, default) = match policy.name() {
         "lastImageSubscriptionRecoveryPolicy" => return keys.push(("retroactive_messages", 1_u64.into())),
@@ -496,8 +487,10 @@ fn recovery(outer: &Element<'_>, keys: &mut Keys, translation: &mut Translation)
         "fixedSizedSubscriptionRecoveryPolicy" => ("retroactive_bytes", "maximumSize", 64 << 10),
         "timedSubscriptionRecoveryPolicy" => ("retroactive_ms", "recoverDuration", 60_000),
         _ => {
-            return translation
-                .note(&policy, "not translated: retroactive_messages, _bytes and _ms are there");
+            return translation.note(
+                &policy,
+                "not translated: use retroactive_messages, retroactive_bytes and retroactive_ms",
+            );
         }
     };
     let value = policy.number(attribute, translation).unwrap_or(default);
@@ -516,8 +509,8 @@ fn redelivery(entry: &Element<'_>, translation: &mut Translation) -> Keys {
     entry.note_the_rest(
         &[
             ("preDispatchCheck", ""),
-            ("useCollisionAvoidance", "not translated: rests are exact"),
-            ("collisionAvoidancePercent", "not translated: rests are exact"),
+            ("useCollisionAvoidance", "not translated: redelivery delays are exact"),
+            ("collisionAvoidancePercent", "not translated: redelivery delays are exact"),
             ("queue", ""),
             ("topic", ""),
             ("tempQueue", ""),
@@ -534,7 +527,7 @@ fn redelivery(entry: &Element<'_>, translation: &mut Translation) -> Keys {
         // As `RedeliveryPolicy.getNextRedeliveryDelay`: a factor of one or less counts as none.
         Ok(factor) if grows && factor > 1.0 => {
             if Factor::of(factor).is_none() {
-                let why = "is no factor up to 1000 with up to three decimals: the redelivery delays would be others";
+                let why = "is not a factor up to 1000 with up to three decimals: the redelivery delays would differ";
                 translation.refuse(entry, &format!("backOffMultiplier=\"{factor}\" {why}"));
             }
             if first == 0 {
@@ -544,8 +537,7 @@ fn redelivery(entry: &Element<'_>, translation: &mut Translation) -> Keys {
             if let Ok(longest) = u64::try_from(longest) {
                 let longest = longest.max(next);
                 if longest < first {
-                    let why =
-                        format!("longer than the longest one of {longest} ms: later delays would be others");
+                    let why = format!("longer than the maximum of {longest} ms: later delays would differ");
                     translation.refuse(entry, &format!("initialRedeliveryDelay=\"{first}\" is {why}"));
                 }
                 keys.push(("redelivery_delay_max_ms", longest.into()));
@@ -553,7 +545,7 @@ fn redelivery(entry: &Element<'_>, translation: &mut Translation) -> Keys {
             }
         }
         Err(_) if grows => {
-            translation.refuse(entry, &format!("backOffMultiplier=\"{factor}\" is no number"));
+            translation.refuse(entry, &format!("backOffMultiplier=\"{factor}\" is not a number"));
         }
         _ => {
             if first != next {
@@ -569,7 +561,7 @@ fn redelivery(entry: &Element<'_>, translation: &mut Translation) -> Keys {
 /// A second delay, which is a millisecond at least.
 fn at_once(next: u64, entry: &Element<'_>, translation: &mut Translation) -> u64 {
     if next == 0 {
-        translation.note(entry, "redeliveryDelay=\"0\": the second delay is 1 ms, the least that there is");
+        translation.note(entry, "redeliveryDelay=\"0\": the second delay is 1 ms, the minimum");
     }
     next.max(1)
 }

@@ -28,7 +28,7 @@ pub fn decode(bytes: &[u8]) -> anyhow::Result<String> {
                 Ok(bytes.iter().map(|byte| char::from(*byte)).collect())
             }
             Some("windows-1252" | "cp1252") => windows_1252(bytes),
-            Some(other) => bail!("the encoding {other} is not read: save it as UTF-8"),
+            Some(other) => bail!("the encoding {other} is not supported: save it as UTF-8"),
         },
     }
 }
@@ -37,7 +37,7 @@ fn utf_8(bytes: &[u8]) -> anyhow::Result<String> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(text.to_owned()),
         Err(error) => bail!(
-            "it is no UTF-8 at byte {}, and its first line names no other encoding",
+            "byte {} is not valid UTF-8, and the first line names no other encoding",
             error.valid_up_to()
         ),
     }
@@ -48,7 +48,7 @@ fn utf_16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> anyhow::Result<String> {
     let units = units.iter().map(|pair| unit(*pair));
     match char::decode_utf16(units).collect::<Result<String, _>>() {
         Ok(text) if rest.is_empty() => Ok(text),
-        _ => bail!("it begins as UTF-16 and is none"),
+        _ => bail!("it starts with a UTF-16 mark and is not valid UTF-16"),
     }
 }
 
@@ -61,7 +61,7 @@ fn windows_1252(bytes: &[u8]) -> anyhow::Result<String> {
     };
     match bytes.iter().map(character).collect() {
         Some(text) => Ok(text),
-        None => bail!("it has bytes that windows-1252 does not have"),
+        None => bail!("it has bytes that are not valid in windows-1252"),
     }
 }
 

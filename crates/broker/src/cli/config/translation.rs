@@ -98,10 +98,7 @@ impl Translation {
         let keys = self.sections.entry(section).or_default();
         let (known, line) = keys.entry(key).or_insert_with(|| (value.clone(), from.line()));
         if *known != value {
-            let text = format!(
-                "{key} would be {} by this, and is {} by line {line}: there is only one",
-                value.0, known.0
-            );
+            let text = format!("{key} would be {}, but line {line} already sets it to {}", value.0, known.0);
             self.note(from, &text);
         }
     }

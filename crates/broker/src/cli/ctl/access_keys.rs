@@ -85,7 +85,7 @@ pub fn run(command: &AccessKeyCommand) -> anyhow::Result<()> {
 
 fn load(keys: &KeysArguments) -> anyhow::Result<(PathBuf, AccessKeys)> {
     if !keys.data.is_dir() {
-        bail!("{} is no data directory: name the broker's with --data", keys.data.display());
+        bail!("{} is not a data directory: set --data to that of the broker", keys.data.display());
     }
     let file = keys.data.join(ACCESS_KEYS_FILE);
     let all = AccessKeys::load(&file)?;

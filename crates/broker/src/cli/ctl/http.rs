@@ -51,7 +51,7 @@ pub fn request(data: &Path, method: Method, path: &str, body: Option<&Value>) ->
     let stream = SocketPath::of(data).and_then(|socket| UnixStream::connect(&socket.path));
     let mut stream = stream.with_context(|| {
         let socket = data.join(SOCKET_NAME);
-        format!("no broker answers at {}; name its directory with --data", socket.display())
+        format!("no broker answers at {}; set --data to its data directory", socket.display())
     })?;
     let body = body.map(Value::to_string).unwrap_or_default();
     let (method, length) = (method.name(), body.len());
@@ -68,14 +68,14 @@ pub fn request(data: &Path, method: Method, path: &str, body: Option<&Value>) ->
 
 fn read(answer: &[u8]) -> anyhow::Result<Value> {
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
-    let end = end.context("the broker ended before it answered")?;
+    let end = end.context("the broker closed the connection before it answered")?;
     let head = String::from_utf8_lossy(&answer[..end]);
     let status = head.split_whitespace().nth(1).and_then(|status| status.parse::<u16>().ok());
     let status = status.context("the broker's answer is not HTTP")?;
     let body = &answer[end + 4..];
     let value = match body.is_empty() {
         true => Value::Null,
-        false => serde_json::from_slice(body).context("the broker's answer is not understood")?,
+        false => serde_json::from_slice(body).context("the broker sent an invalid answer")?,
     };
     if !(200..300).contains(&status) {
         bail!("{}", value["error"].as_str().map_or_else(|| format!("HTTP status {status}"), str::to_owned));
@@ -93,7 +93,7 @@ mod tests {
             ("a list", "HTTP/1.1 200 OK\r\na: b\r\n\r\n{\"items\":[]}", Ok("{\"items\":[]}")),
             ("nothing", "HTTP/1.1 204 No Content\r\n\r\n", Ok("null")),
             ("refused", "HTTP/1.1 404 Not Found\r\n\r\n{\"error\":\"no queue\"}", Err("no queue")),
-            ("cut off", "HTTP/1.1 200 OK\r\n", Err("the broker ended before it answered")),
+            ("cut off", "HTTP/1.1 200 OK\r\n", Err("the broker closed the connection before it answered")),
         ] {
             let got =
                 read(answer.as_bytes()).map(|value| value.to_string()).map_err(|error| error.to_string());

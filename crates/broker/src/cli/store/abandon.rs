@@ -1,4 +1,4 @@
-//! `postroad journal give-up`: a data directory goes on without what one of its further stores held.
+//! `postroad store abandon`: gives up a further store whose directory is lost.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use postroad_journal::RealDisk;
 use crate::config::nearest;
 use crate::runtime::{Layout, StoreError, broker_id};
 
-/// Arguments of `give-up`.
+/// Arguments of `abandon`.
 #[derive(Debug, Args)]
-pub struct GiveUpArguments {
+pub struct AbandonArguments {
     /// Data directory of a stopped broker.
     #[arg(value_name = "DIR")]
     data: PathBuf,
@@ -24,9 +24,9 @@ pub struct GiveUpArguments {
     write: bool,
 }
 
-/// Tells what is lost, and with `--write` has the next start begin the store anew.
-pub fn run(arguments: &GiveUpArguments) -> anyhow::Result<()> {
-    let GiveUpArguments { data, store: name, write } = arguments;
+/// Prints the losses; with `--write` the next start creates an empty store.
+pub fn run(arguments: &AbandonArguments) -> anyhow::Result<()> {
+    let AbandonArguments { data, store: name, write } = arguments;
     let mut out = std::io::stdout().lock();
     let place = || format!("in {}", data.display());
     if !data.is_dir() {
@@ -44,17 +44,19 @@ pub fn run(arguments: &GiveUpArguments) -> anyhow::Result<()> {
     };
     writeln!(
         out,
-        "lost is what {name} holds: all messages of its queues and subscriptions, and its part of transactions over several stores, which may be half done elsewhere"
+        "lost with {name}: all messages of its queues and subscriptions, and its part of transactions over several stores, which may be half applied in the other stores"
     )?;
     if !write {
-        bail!("nothing was changed; with --write the next start begins {name} anew, in an empty directory");
+        bail!(
+            "nothing was changed; with --write the next start creates an empty {name} in an empty directory"
+        );
     }
     store.given_up = true;
     layout.write(data)?;
     broker_id::forget(data)?;
     writeln!(
         out,
-        "the next start begins {name} anew, if its directory is empty by then; if it has turned up and is whole, nothing is lost"
+        "the next start creates an empty {name} if its directory is empty; if the directory is back and intact, it is used and nothing is lost"
     )?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `postroad journal backup`: asks a running broker for a directory with all that is durable now.
+//! `postroad store backup`: asks a running broker for a directory with all that is durable now.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub struct BackupArguments {
 
 fn named_directory(text: &str) -> Result<(String, PathBuf), String> {
     let parts = text.split_once('=').filter(|(name, path)| !name.is_empty() && !path.is_empty());
-    let (name, path) = parts.ok_or("it is the name of a store, =, and a directory")?;
+    let (name, path) = parts.ok_or("expected NAME=DIR")?;
     Ok((name.to_owned(), std::path::absolute(path).map_err(|error| error.to_string())?))
 }
 
@@ -50,10 +50,10 @@ pub fn run(arguments: &BackupArguments) -> anyhow::Result<()> {
             missing.iter().for_each(|file| eprintln!("{}: the file is missing", file.display()));
             if !missing.is_empty() {
                 let missing = counted(missing.len() as u64, "missing file");
-                bail!("the backup is made; what was in {missing} is not in it");
+                bail!("backup complete, without {missing}, which is missing");
             }
             Ok(())
         }
-        other => bail!("the broker answers something else: {other:?}"),
+        other => bail!("unexpected answer from the broker: {other:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! `postroad journal dump`: the records of a journal, one to a line.
+//! `postroad store dump`: the records of a journal, one to a line.
 
 use std::io::{BufWriter, Write};
 

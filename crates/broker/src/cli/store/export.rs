@@ -1,4 +1,4 @@
-//! `postroad journal export`: all messages of a stopped broker, one to a line.
+//! `postroad store export`: all messages of a stopped broker, one to a line.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -70,7 +70,7 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<()> {
     out.flush()?;
     drop(out);
     if let Some((file, name)) = file.as_ref().zip(to) {
-        sync(file, name).with_context(|| format!("{} may not outlive a power cut", name.display()))?;
+        sync(file, name).with_context(|| format!("{} may be lost at a power failure", name.display()))?;
     }
     let of_these = if 0 < scheduled { format!(", {scheduled} of them scheduled") } else { String::new() };
     eprintln!("{}{of_these}", counted(end.messages, "message"));
@@ -79,7 +79,7 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<()> {
     if 0 < end.prepared {
         let count = counted(end.prepared, "message");
         missing.push(format!(
-            "{count} of prepared transactions are left out: `postroad transactions` ends those"
+            "{count} of prepared transactions left out: resolve them with `postroad transactions`"
         ));
     }
     if 0 < end.unreadable || !report.damaged.is_empty() {
@@ -99,7 +99,7 @@ fn open(file: &Path) -> anyhow::Result<File> {
         Ok(there) if !there.is_file() && !there.is_dir() => File::options().write(true).open(file),
         _ => File::create_new(file),
     };
-    opened.with_context(|| format!("cannot make {}; it must be new", file.display()))
+    opened.with_context(|| format!("cannot create {}; it must not exist", file.display()))
 }
 
 /// Has what was written outlive a power cut, if it is in a file.
@@ -269,7 +269,7 @@ fn write_pieces(
 
 fn read_piece(journal: &mut StoppedJournal, entry: &Entry, position: Position) -> anyhow::Result<Bytes> {
     let record = journal.read(PartitionId(entry.partition), position)?;
-    chunk_in_record(&record)?.context("the record is no piece of a message")
+    chunk_in_record(&record)?.context("the record is not a piece of a message")
 }
 
 #[cfg(test)]
@@ -313,7 +313,7 @@ mod tests {
         let error = run(&ExportArguments { place, to: Some(to.clone()) }).unwrap_err().to_string();
         assert_eq!(
             error,
-            "2 messages of prepared transactions are left out: `postroad transactions` ends those"
+            "2 messages of prepared transactions left out: resolve them with `postroad transactions`"
         );
         let lines = std::fs::read_to_string(to).unwrap();
         let (ahead, last) = lines.trim_end().rsplit_once('\n').unwrap();

@@ -44,7 +44,7 @@ impl ExportFile {
         let data = std::path::absolute(data)?;
         let near =
             data.ancestors().find(|place| place.is_dir()).context("the data directory has no parent")?;
-        let keeping = || format!("cannot keep what comes from {} in {}", from.display(), near.display());
+        let keeping = || format!("cannot buffer input from {} in {}", from.display(), near.display());
         let mut file = tempfile::tempfile_in(near).with_context(keeping)?;
         io::copy(&mut stream, &mut file).with_context(keeping)?;
         Ok(ExportFile { name, file })
@@ -63,14 +63,14 @@ impl ExportFile {
             let place = || format!("{self}: line {}", index + 1);
             let line = line.with_context(place)?;
             if end.is_some() {
-                bail!("{}: nothing may follow the last line, which counts", place());
+                bail!("{}: there are lines after the last one, which has the counts", place());
             }
             if index == 0 {
                 check_head(&line).with_context(place)?;
             } else if let Ok(last) = serde_json::from_str::<End>(&line) {
                 if last.crc32c.is_some_and(|told| told != checksum) {
                     bail!(
-                        "{self}: the lines are not those that were exported: their CRC-32C is {checksum}; without `crc32c` in the last line they are taken as they are"
+                        "{self}: checksum mismatch: the CRC-32C of the lines is {checksum}; to import them nevertheless, remove `crc32c` from the last line"
                     );
                 }
                 end = Some(last);
@@ -84,15 +84,17 @@ impl ExportFile {
             }
             checksum = crc32c::crc32c_append(crc32c::crc32c_append(checksum, line.as_bytes()), b"\n");
         }
-        end.with_context(|| format!("{self}: the last line, which counts, is missing: the file is cut off"))
+        end.with_context(|| {
+            format!("{self}: the last line, which has the counts, is missing: the file is truncated")
+        })
     }
 }
 
 fn check_head(line: &str) -> anyhow::Result<()> {
     let head: Head = serde_json::from_str(line)
-        .with_context(|| format!("an export begins with {{\"postroad_export\":{VERSION}}}"))?;
+        .with_context(|| format!("an export starts with {{\"postroad_export\":{VERSION}}}"))?;
     if !(VERSION_MIN..=VERSION).contains(&head.postroad_export) {
-        bail!("export format {}, this program knows {VERSION}", head.postroad_export);
+        bail!("export format {} is not supported; this build reads {VERSION}", head.postroad_export);
     }
     Ok(())
 }

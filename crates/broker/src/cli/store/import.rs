@@ -1,4 +1,4 @@
-//! `postroad journal import`: messages of an export, into the queues of a stopped broker.
+//! `postroad store import`: messages of an export, into the queues of a stopped broker.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     let config = Config { data: arguments.data.clone(), ..Config::of(arguments.config.as_deref())? };
     let mut target = Target::open(&config, large)?;
     if let Some(refusal) = target.filler.limit_exceeded_by(more) {
-        bail!("nothing was imported: there is no room for all of {file}: {refusal}; a higher limit makes it");
+        bail!("nothing was imported: {file} does not fit: {refusal}; raise that limit");
     }
     file.each_line(&mut |line| match line {
         Line::Piece(piece) => target.add_piece(decode(&piece)?),
@@ -94,7 +94,7 @@ fn look_through(file: &ExportFile, skip_subscriptions: bool) -> anyhow::Result<C
         let (has_pieces, missing) = (0 < pieces, entry.pieces.unwrap_or(0).saturating_sub(pieces));
         pieces = 0;
         if 0 < missing {
-            bail!("{missing} of the lines with its body are missing");
+            bail!("{missing} lines of its body are missing");
         }
         let to = content.take(&entry, skip_subscriptions)?;
         if has_pieces {
@@ -105,7 +105,7 @@ fn look_through(file: &ExportFile, skip_subscriptions: bool) -> anyhow::Result<C
     content.found.prepared = end.prepared;
     content.found.crc32c = end.crc32c;
     if end != content.found {
-        bail!("{file}: the last line counts {end:?}, and there are {:?}", content.found);
+        bail!("{file}: the last line has the counts {end:?}, but the file has {:?}", content.found);
     }
     Ok(content)
 }
@@ -120,7 +120,7 @@ impl Content {
         match &entry.subscription {
             Some(name) if !skip_subscriptions => {
                 bail!(
-                    "it was in the subscription {name}, which cannot be filled; --skip-subscriptions leaves it out"
+                    "it belongs to the subscription {name}, which cannot be imported; --skip-subscriptions skips it"
                 )
             }
             Some(_) => {
@@ -147,7 +147,7 @@ fn decode(piece: &Piece) -> anyhow::Result<Bytes> {
 fn sent(entry: &Entry) -> anyhow::Result<Option<Sent>> {
     let Some(text) = &entry.record else { return Ok(None) };
     let record = Bytes::from(base64::decode(text).context("`record` is not base64")?);
-    match decode_record(&record).context("`record` is not understood")? {
+    match decode_record(&record).context("`record` is malformed")? {
         Command::Enqueue(sent) if sent.to.to_string() == entry.destination => Ok(Some(sent)),
         Command::Enqueue(sent) => bail!("`record` is for {}, the line for {}", sent.to, entry.destination),
         _ => bail!("`record` enqueues nothing"),
@@ -184,7 +184,7 @@ impl Target {
 
     fn add_piece(&mut self, piece: Bytes) -> anyhow::Result<()> {
         self.has_pieces = true;
-        let to = self.large.front().context("the file has changed since it was looked through")?;
+        let to = self.large.front().context("the file changed while it was being imported")?;
         let Some(to) = to.clone() else { return Ok(()) };
         let bytes = piece.len() as u64;
         let position = self.put(Command::Chunk(piece), &to)?;

@@ -1,10 +1,10 @@
-//! `postroad journal`: a stopped broker's directory, checked, shown, written out and filled again; a running one's, copied.
+//! `postroad store`: verify, show, export, import and repair a stopped broker's directory; back up a running one.
 
+mod abandon;
 mod backup;
 mod dump;
 mod export;
 mod export_file;
-mod give_up;
 mod import;
 mod line;
 mod repair;
@@ -25,13 +25,13 @@ use crate::runtime::{Stopped, StoreError};
 
 /// Commands for data directories.
 #[derive(Debug, Subcommand)]
-pub enum Journal {
+pub enum Store {
     /// Check every record and checkpoint, and list all damage by file and offset.
     Verify(verify::VerifyArguments),
     /// Show the losses by damage, and repair the directory with `--write`.
     Repair(repair::RepairArguments),
     /// Abandon a further store whose directory is lost.
-    GiveUp(give_up::GiveUpArguments),
+    Abandon(abandon::AbandonArguments),
     /// Show the size and the live share of each segment, and the contents of queues.
     Stats(stats::StatsArguments),
     /// Print all records, one per line.
@@ -45,16 +45,16 @@ pub enum Journal {
 }
 
 /// Carries it out.
-pub fn run(journal: &Journal) -> anyhow::Result<()> {
-    match journal {
-        Journal::Verify(arguments) => verify::run(arguments),
-        Journal::Repair(arguments) => repair::run(arguments),
-        Journal::GiveUp(arguments) => give_up::run(arguments),
-        Journal::Stats(arguments) => stats::run(arguments),
-        Journal::Dump(arguments) => dump::run(arguments),
-        Journal::Export(arguments) => export::run(arguments),
-        Journal::Import(arguments) => import::run(arguments),
-        Journal::Backup(arguments) => backup::run(arguments),
+pub fn run(store: &Store) -> anyhow::Result<()> {
+    match store {
+        Store::Verify(arguments) => verify::run(arguments),
+        Store::Repair(arguments) => repair::run(arguments),
+        Store::Abandon(arguments) => abandon::run(arguments),
+        Store::Stats(arguments) => stats::run(arguments),
+        Store::Dump(arguments) => dump::run(arguments),
+        Store::Export(arguments) => export::run(arguments),
+        Store::Import(arguments) => import::run(arguments),
+        Store::Backup(arguments) => backup::run(arguments),
     }
 }
 

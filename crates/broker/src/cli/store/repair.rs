@@ -1,4 +1,4 @@
-//! `postroad journal repair`: a directory that is damaged goes on with what can be read of it.
+//! `postroad store repair`: a directory that is damaged goes on with what can be read of it.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -52,13 +52,13 @@ pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
         false => writeln!(out, "{text}"),
     };
     if !wreck.is_damaged() {
-        say(&Told("there is nothing to repair".into(), json!({"kind": "summary", "damaged": 0})))?;
+        say(&Told("nothing to repair".into(), json!({"kind": "summary", "damaged": 0})))?;
         return Ok(());
     }
     let told = tell(&wreck);
     told.iter().try_for_each(&mut say)?;
     if !arguments.write {
-        bail!("nothing was changed; with --write {} goes on without what is lost", data.display());
+        bail!("nothing was changed; with --write {} is repaired without the lost records", data.display());
     }
     broker_id::forget(data)?;
     let report: String = told.iter().map(|Told(_, object)| format!("{object}\n")).collect();
@@ -72,7 +72,7 @@ pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
     say(&Told(text, object))?;
     let again = arguments.place.open().context("the repaired directory does not open")?;
     match again.report.damaged.first() {
-        Some(damage) => bail!("there is damage left: {damage}"),
+        Some(damage) => bail!("damage remains: {damage}"),
         None => Ok(()),
     }
 }
@@ -95,16 +95,17 @@ fn tell(wreck: &Wreck) -> Vec<Told> {
         told.extend(mended.lost.iter().map(|lost| lost_message(wreck, *id, lost)));
         for (queue, count) in &mended.doubts.settlements {
             let queue = queue.as_ref().map(ToString::to_string);
-            let of = queue.as_deref().unwrap_or("queues made behind the loss");
+            let of = queue.as_deref().unwrap_or("queues created after the loss");
             let text =
-                format!("{of}: {count} acknowledgements left out: so many messages may come a second time");
+                format!("{of}: {count} acknowledgements left out: these messages may be delivered again");
             let object =
                 json!({"kind": "doubt", "partition": id.0, "destination": queue, "settlements": count});
             told.push(Told(text, object));
         }
         if 0 < mended.doubts.transactions {
             let count = mended.doubts.transactions;
-            let text = format!("partition {}: {count} transactions ended whose shares are lost", id.0);
+            let text =
+                format!("partition {}: {count} transactions ended, because parts of them are lost", id.0);
             told.push(Told(text, json!({"kind": "doubt", "partition": id.0, "transactions": count})));
         }
     }

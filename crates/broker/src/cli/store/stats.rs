@@ -1,4 +1,4 @@
-//! `postroad journal stats`: how much each segment holds, and how much of it is live.
+//! `postroad store stats`: how much each segment holds, and how much of it is live.
 
 use std::io::Write;
 
@@ -77,7 +77,7 @@ pub fn run(arguments: &StatsArguments) -> anyhow::Result<()> {
     } else {
         writeln!(
             out,
-            "{files}; what is in queues, and how many bytes of bodies are live, is encrypted: --config tells where the keys are"
+            "{files}; contents of queues and live bytes are encrypted: give the keys with --config"
         )?;
     }
     Ok(())

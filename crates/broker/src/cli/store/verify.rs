@@ -1,4 +1,4 @@
-//! `postroad journal verify`: every byte that counts is read; damage is named by file and offset.
+//! `postroad store verify`: every byte that counts is read; damage is named by file and offset.
 
 use std::io::Write;
 
@@ -44,7 +44,7 @@ pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
                 &file,
                 0,
                 None,
-                "the index is damaged; it is made anew",
+                "the index is damaged; it will be rebuilt",
             )?;
         }
         let new = |damage: &Damage| {
@@ -63,7 +63,7 @@ pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
             &checkpoint.display().to_string(),
             0,
             None,
-            "the checkpoint is damaged; the one before is used",
+            "the checkpoint is damaged; the previous one is used",
         )?;
     }
     let damaged = places.len() + stopped.report.skipped_checkpoints.len();
@@ -100,13 +100,13 @@ fn sum_up(out: &mut impl Write, json: bool, sums: &Sums, torn: Option<(String, u
         if let Some((file, offset)) = torn {
             writeln!(
                 out,
-                "{file}: byte {offset}: a write that was never confirmed ends here; the next start cuts it off"
+                "{file}: byte {offset}: an unconfirmed write ends here; the next start truncates it"
             )?;
         }
         if 0 < *locked {
             writeln!(
                 out,
-                "{locked} records are encrypted: their checksums hold; with --config their content is looked at, too"
+                "{locked} records are encrypted: their checksums are valid; --config checks their content too"
             )?;
         }
         writeln!(

@@ -50,7 +50,7 @@ impl Identities {
         let text = match std::fs::read_to_string(&file) {
             Ok(text) => parse(&text, cluster, node).with_context(|| format!("in {}", file.display()))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let identity = new_identity().context("the system has no random bytes")?;
+                let identity = new_identity().context("the system provides no random bytes")?;
                 let (cluster, peers) = (cluster.to_owned(), BTreeMap::new());
                 let text = Text { version: VERSION, cluster, node: node.get(), identity, peers };
                 write(&file, &text).with_context(|| format!("cannot write {}", file.display()))?;
@@ -71,7 +71,7 @@ impl Identities {
     /// # Errors
     /// It is another, or cannot be written down.
     pub fn meet(&self, node: NodeId, identity: &str) -> anyhow::Result<()> {
-        let Ok(mut text) = self.text.lock() else { bail!("the identities are gone") };
+        let Ok(mut text) = self.text.lock() else { bail!("the identities are missing") };
         match text.peers.get(&node.get()) {
             Some(known) if known == identity => return Ok(()),
             Some(known) => bail!(
@@ -92,7 +92,7 @@ impl Identities {
 fn parse(text: &str, cluster: &str, node: NodeId) -> anyhow::Result<Text> {
     let text: Text = serde_json::from_str(text)?;
     if text.version != VERSION {
-        bail!("version {} is unknown; this Postroad reads version {VERSION}", text.version);
+        bail!("version {} is not supported; this build reads version {VERSION}", text.version);
     }
     if text.cluster != cluster || text.node != node.get() {
         bail!(

@@ -54,14 +54,14 @@ impl ClusterOptions {
         let place = self.seeds.iter().position(|seed| *seed == self.listen);
         let Some(place) = place else {
             bail!(
-                "cluster.listen is {}, which is none of cluster.seeds ({}): name the address there as others reach it",
+                "cluster.listen is {}, which is not in cluster.seeds ({}): use the address by which the other nodes reach this one",
                 self.listen,
                 self.seeds.join(",")
             );
         };
         for seed in &self.seeds {
             if !seed.contains(':') {
-                bail!("cluster.seeds has {seed:?}; HOST:PORT is wanted");
+                bail!("cluster.seeds has {seed:?}; expected HOST:PORT");
             }
         }
         NodeId::new(place as u64 + 1).context("no node number")
@@ -74,11 +74,12 @@ impl ClusterOptions {
     pub fn listen_address(&self) -> anyhow::Result<SocketAddr> {
         let mut addresses =
             self.listen.to_socket_addrs().with_context(|| format!("cluster.listen {}", self.listen))?;
-        let address =
-            addresses.next().with_context(|| format!("cluster.listen {} has no address", self.listen))?;
+        let address = addresses
+            .next()
+            .with_context(|| format!("cluster.listen {} does not resolve to an address", self.listen))?;
         if !address.ip().is_loopback() && self.secret.is_empty() {
             bail!(
-                "cluster.listen {} can be reached from other machines: name a file with a secret of all nodes by cluster.secret_file",
+                "cluster.listen {} is reachable from other machines: set cluster.secret_file to a file with a secret that all nodes share",
                 self.listen
             );
         }
@@ -110,10 +111,10 @@ mod tests {
         let three = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
         for (case, options, want) in [
             ("the second", options("127.0.0.1:2", &three, ""), Ok(2)),
-            ("none of them", options("127.0.0.1:4", &three, ""), Err("is none of cluster.seeds")),
+            ("none of them", options("127.0.0.1:4", &three, ""), Err("is not in cluster.seeds")),
             ("two", options("127.0.0.1:2", &three[..2], ""), Err("a cluster has 3, 5 or 7")),
             ("twice", options("a:1", &["a:1", "a:1", "b:1"], ""), Err("names a node twice")),
-            ("no port", options("a:1", &["a:1", "b", "c:1"], ""), Err("HOST:PORT is wanted")),
+            ("no port", options("a:1", &["a:1", "b", "c:1"], ""), Err("expected HOST:PORT")),
         ] {
             let got = options.number().map(NodeId::get).map_err(|error| error.to_string());
             match want {

@@ -88,7 +88,7 @@ pub fn follow(
         restore_all(&disk, range, &keys, &settings, &opening)?;
     if let Some(damage) = recovered.damaged.first() {
         bail!(
-            "{damage}: this replica cannot go on; docs/features/cluster.md says how to fill it from another"
+            "{damage}: this replica cannot continue; docs/features/cluster.md describes how to rebuild it from another"
         );
     }
     for id in range.iter() {
@@ -96,7 +96,7 @@ pub fn follow(
     }
     partitions.values_mut().for_each(equip);
     let mut log = JournalLog::over(disk.clone(), (Options::default(), keys), journal, &recovered)
-        .with_context(|| format!("the store {} is none of a cluster", path.display()))?;
+        .with_context(|| format!("the store {} does not belong to a cluster", path.display()))?;
     if let Some(journal) = log.journal_mut() {
         for (id, partition) in &partitions {
             journal.recount(*id, partition.live_messages());
@@ -118,7 +118,7 @@ pub fn follow(
         cache_bytes_max: CACHE_BYTES_MAX,
     };
     let applied = partitions.iter().filter_map(|(id, partition)| Some((*id, partition.applied()?)));
-    let replica = Replica::open(&config, log, vote, applied, send).context("the replica cannot take part")?;
+    let replica = Replica::open(&config, log, vote, applied, send).context("the replica cannot join")?;
     let writer = LogWriter::new(replica, range.iter());
     let (status, shown) = watch::channel(None);
     let leads = Arc::new(Notify::new());
@@ -144,13 +144,14 @@ fn open_vote(
             if 0 < layout.starts {
                 let path = path.display();
                 match is_known {
-                    true => bail!("{path}: the vote of this replica is lost; it must not take part"),
+                    true => bail!("{path}: the vote of this replica is lost; it must not join"),
                     false => bail!(
-                        "{path}: the store was made by a broker that stands alone, and cannot join a cluster"
+                        "{path}: the store was created by a standalone broker and cannot join a cluster"
                     ),
                 }
             }
-            VoteFile::create(disk).with_context(|| format!("cannot make the vote of {}", path.display()))
+            VoteFile::create(disk)
+                .with_context(|| format!("cannot create the vote file of {}", path.display()))
         }
         Err(error) => Err(error).with_context(|| format!("in {}", path.display())),
     }

@@ -137,7 +137,7 @@ fn send(peers: &Peers, message: &Message) {
     }
     let bytes = match encode(message) {
         Ok(bytes) => bytes,
-        Err(error) => return tracing::error!(%error, "a message to another node cannot be written"),
+        Err(error) => return tracing::error!(%error, "cannot encode a message to another node"),
     };
     let length = bytes.len() as u64;
     let queued = peer.queued_bytes.fetch_add(length, Ordering::AcqRel);
@@ -163,7 +163,7 @@ fn write_all(peer: &Peer, posts: &Receiver<Post>) {
                 let Some(open) = &mut socket else { continue };
                 peer.sent_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 if let Err(error) = write_frame(open, &bytes) {
-                    tracing::debug!(node = peer.node.get(), %error, "a node is not reached");
+                    tracing::debug!(node = peer.node.get(), %error, "cannot reach a node");
                     let _ = open.shutdown(Shutdown::Both);
                     peer.connected.store(false, Ordering::Release);
                     socket = None;
@@ -184,7 +184,7 @@ fn read_frame(mut socket: &TcpStream, bytes_max: usize) -> io::Result<Vec<u8>> {
     socket.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length) as usize;
     if bytes_max < length {
-        let reason = format!("a frame of {length} bytes; {bytes_max} are allowed");
+        let reason = format!("a frame of {length} bytes; the maximum is {bytes_max}");
         return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }
     let mut bytes = Vec::new();
@@ -214,7 +214,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             count.fetch_sub(1, Ordering::AcqRel);
             match met {
                 Ok((peer, socket)) => read_all(&shared, &peer, &socket),
-                Err(error) => tracing::warn!(%from, error = format!("{error:#}"), "a node is refused"),
+                Err(error) => tracing::warn!(%from, error = format!("{error:#}"), "refused a node"),
             }
         });
         if started.is_err() {
@@ -228,7 +228,7 @@ fn keep_dialled(shared: &Shared, peer: &Peer) {
     loop {
         let pause = match dial(&peer.address) {
             Err(error) => {
-                tracing::debug!(node = peer.node.get(), %error, "a node is not reached");
+                tracing::debug!(node = peer.node.get(), %error, "cannot reach a node");
                 REDIAL
             }
             Ok(socket) => match meet(shared, socket, Some(peer.node)) {
@@ -240,10 +240,10 @@ fn keep_dialled(shared: &Shared, peer: &Peer) {
                     let closed = error.downcast_ref::<io::Error>().is_some();
                     let (node, error) = (peer.node.get(), format!("{error:#}"));
                     if closed {
-                        tracing::debug!(node, error, "a node has hung up");
+                        tracing::debug!(node, error, "a node closed the connection");
                         REDIAL
                     } else {
-                        tracing::warn!(node, error, "a node is refused");
+                        tracing::warn!(node, error, "refused a node");
                         REDIAL_REFUSED
                     }
                 }
@@ -286,7 +286,7 @@ fn meet(
     // Heartbeats come far more often; a peer whose machine is gone is given up.
     socket.set_read_timeout(Some(10 * PATIENCE))?;
     let Some(known) = shared.peers.iter().find(|known| known.node == peer.node) else {
-        bail!("node {} is no member", peer.node.get());
+        bail!("node {} is not a member", peer.node.get());
     };
     let _ = known.name.set(peer.name.clone());
     tracing::info!(node = peer.name, number = peer.node.get(), "connected to a node");
@@ -304,7 +304,7 @@ fn read_all(shared: &Shared, peer: &Peer, socket: &TcpStream) {
                 let _ = shared.incoming.try_send(message);
                 shared.waker.wake();
             }
-            Ok(Ok(_)) => break "a message in another node's name".to_owned(),
+            Ok(Ok(_)) => break "a message with the id of another node".to_owned(),
             Ok(Err(error)) => break error.to_string(),
             Err(error) => break error.to_string(),
         }

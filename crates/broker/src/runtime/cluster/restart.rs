@@ -13,16 +13,16 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Where the system shows the program that runs, should its file have been replaced.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// The exit code if the program cannot be started again: a supervisor is to try it later (EX_TEMPFAIL of sysexits.h).
+/// The exit code if cannot restart the process: a supervisor is to try it later (EX_TEMPFAIL of sysexits.h).
 const EXIT_AGAIN: i32 = 75;
 
 /// Begins again.
 pub fn restart(reason: &str) -> ! {
-    tracing::warn!(reason, "this replica begins again from its disk, as a follower");
+    tracing::warn!(reason, "this replica restarts from its disk, as a follower");
     std::thread::sleep(PAUSE);
     let program = std::env::current_exe().ok().filter(|program| program.exists());
     let program = program.unwrap_or_else(|| PathBuf::from(PROGRAM));
     let error = Command::new(program).args(std::env::args_os().skip(1)).exec();
-    tracing::error!(%error, "the program cannot be started again");
+    tracing::error!(%error, "cannot restart the process");
     std::process::exit(EXIT_AGAIN)
 }

@@ -102,7 +102,10 @@ impl Seat {
         while let Some(replicated) = writer.next_replicated() {
             let id = replicated.partition;
             let Some(partition) = partitions.get_mut(&id) else {
-                restart(&format!("there is no partition {}: are the nodes configured alike?", id.0));
+                restart(&format!(
+                    "there is no partition {}: do the nodes have the same configuration?",
+                    id.0
+                ));
             };
             // Its snapshot may be of later than that of others.
             if partition.applied().is_some_and(|applied| replicated.position <= applied) {
@@ -110,7 +113,7 @@ impl Seat {
             }
             match decode_record(&replicated.record) {
                 Ok(command) => partition.apply(replicated.position, command, &mut effects),
-                Err(error) => restart(&format!("partition {}: a record is not understood: {error}", id.0)),
+                Err(error) => restart(&format!("partition {}: malformed record: {error}", id.0)),
             }
             effects.clear();
         }

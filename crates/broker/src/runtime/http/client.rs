@@ -181,7 +181,7 @@ impl FrontClient {
         self.say(|core, router| router.route(event, |partition, event| core.submit(partition, event)));
         let answer = answered.await;
         asked.reserved = None;
-        let reason = "the broker is about to end".to_owned();
+        let reason = "the broker is shutting down".to_owned();
         answer.unwrap_or(Err(Refusal::StoreFailed { reason }))
     }
 

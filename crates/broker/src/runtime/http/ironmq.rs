@@ -266,7 +266,7 @@ async fn delete(
             Acknowledged::NotHeld => rest.push(handle),
             Acknowledged::WrongReservation => return Err(ApiError::of_stale(Stale::Held)),
             Acknowledged::NoSuchSubscriber => {
-                return Err(ApiError::bad("subscriber_name is none of this message's subscribers"));
+                return Err(ApiError::bad("subscriber_name is not a subscriber of this message"));
             }
         }
     }

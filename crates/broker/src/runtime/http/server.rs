@@ -93,7 +93,7 @@ pub async fn welcome(
             let served = async {
                 let operators = (Peer::Network(peer), everybody, api);
                 if let Err(error) = serve(stream, service, operators, (door, origins, sqs)).await {
-                    tracing::debug!(%peer, error, "an HTTP connection ended early");
+                    tracing::debug!(%peer, error, "an HTTP connection was closed early");
                 }
             };
             tokio::select! {
@@ -219,9 +219,9 @@ async fn queues(
             let msg = format!("the body has more than {BODY_BYTES_MAX} bytes");
             return Err(ApiError { status: 413, msg });
         }
-        Ok(Err(error)) => return Err(ApiError::bad(format!("the body cannot be read: {error}"))),
+        Ok(Err(error)) => return Err(ApiError::bad(format!("cannot read the body: {error}"))),
         Err(_) => {
-            let msg = format!("the body did not come within {} seconds", BODY_WITHIN.as_secs());
+            let msg = format!("the body did not arrive within {} seconds", BODY_WITHIN.as_secs());
             return Err(ApiError { status: 408, msg });
         }
     };

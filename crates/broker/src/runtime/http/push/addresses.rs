@@ -30,7 +30,7 @@ impl Network {
 
 /// It is no range of addresses.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is no address or network: write it as 10.1.2.3, 10.1.0.0/16 or fd00::/8")]
+#[error("{0} is not an address or network: use a form such as 10.1.2.3, 10.1.0.0/16 or fd00::/8")]
 pub struct NoNetwork(String);
 
 impl FromStr for Network {

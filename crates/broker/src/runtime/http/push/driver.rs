@@ -55,7 +55,7 @@ pub async fn drive(handle: CoreHandle, pusher: Pusher, closing: Rc<Notify>) {
     let requests = match sender::start(options.allowed.clone()) {
         Ok(requests) => requests,
         Err(error) => {
-            tracing::error!(%error, "nothing is pushed: the thread for requests to endpoints did not start");
+            tracing::error!(%error, "push queues are disabled: the thread for endpoint requests did not start");
             return;
         }
     };
@@ -219,7 +219,7 @@ impl Driver {
                 }
                 Action::Send(attempt) => {
                     let Some(named) = self.projects.get(&attempt.key.queue).cloned() else {
-                        let error = "the queue does not push any more".to_owned();
+                        let error = "the queue is no longer a push queue".to_owned();
                         let answer = Answer { error, ..Answer::default() };
                         outside.tell(Report::Answered { attempt, answer });
                         continue;
@@ -246,7 +246,7 @@ impl Driver {
                     tokio::task::spawn_local(async move {
                         let action = HandleAction::Release { delay_ms: 0 };
                         if let Err(refusal) = outside.handle(&queue, &handles, action).await {
-                            tracing::debug!(%queue, %refusal, "messages come back when their leases end");
+                            tracing::debug!(%queue, %refusal, "messages return to the queue when their leases expire");
                         }
                     });
                 }
@@ -273,7 +273,7 @@ impl Outside {
             let answers = match self.client.ask(event).await {
                 Ok(answers) => answers,
                 Err(refusal) => {
-                    tracing::warn!(%refusal, "push queues are not known yet: asking again");
+                    tracing::warn!(%refusal, "the list of push queues is not available yet, retrying");
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
@@ -318,7 +318,7 @@ impl Outside {
             Ok(reserved) => reserved.iter().filter_map(fresh).collect(),
             Err(Refusal::NoSuchQueue(_)) => return self.tell(Report::Gone { queue }),
             Err(refusal) => {
-                tracing::warn!(%queue, %refusal, "nothing is pushed for now: trying again");
+                tracing::warn!(%queue, %refusal, "push failed, retrying");
                 tokio::time::sleep(PAUSE).await;
                 Vec::new()
             }
@@ -342,7 +342,7 @@ impl Outside {
             Ok(None) => {
                 let ids = vec![(attempt.key.id, attempt.lease)];
                 self.tell(Report::Lost { queue: attempt.key.queue.clone(), ids });
-                Answer { error: "the message is gone".to_owned(), ..Answer::default() }
+                Answer { error: "the message no longer exists".to_owned(), ..Answer::default() }
             }
             Err(refusal) => Answer { error: refusal.to_string(), ..Answer::default() },
         };
@@ -361,7 +361,7 @@ impl Outside {
             within: Duration::from_millis(attempt.timeout_ms),
             answer,
         };
-        let ended = || Answer { error: "the broker is about to end".to_owned(), ..Answer::default() };
+        let ended = || Answer { error: "the broker is shutting down".to_owned(), ..Answer::default() };
         match self.requests.send(request).await {
             Ok(()) => answered.await.unwrap_or_else(|_| ended()),
             Err(_) => ended(),
@@ -419,7 +419,7 @@ impl Outside {
     ) {
         let result = self.handle(queue, &[handle], HandleAction::Delete { even_expired: true }).await;
         if let Err(refusal) = &result {
-            tracing::warn!(queue, %refusal, "a message that was pushed could not be deleted: it is pushed again");
+            tracing::warn!(queue, %refusal, "could not delete a pushed message: it will be pushed again");
         }
         let Some(waits) = waits else { return };
         let result = match result.map(|mut results| results.pop()) {

@@ -67,7 +67,7 @@ impl PushHub {
 
     /// Tells the driver.
     pub async fn tell(&self, request: ToPusher) {
-        // Without a driver the broker is about to end.
+        // Without a driver the broker is shutting down.
         let _ = self.driver.send(request).await;
     }
 
@@ -78,6 +78,6 @@ impl PushHub {
     pub async fn ask<A>(&self, request: impl FnOnce(oneshot::Sender<A>) -> ToPusher) -> Result<A, ApiError> {
         let (answer, answered) = oneshot::channel();
         self.tell(request(answer)).await;
-        answered.await.map_err(|_| ApiError { status: 503, msg: "the broker is about to end".to_owned() })
+        answered.await.map_err(|_| ApiError { status: 503, msg: "the broker is shutting down".to_owned() })
     }
 }

@@ -64,7 +64,7 @@ pub fn start(allowed: Networks) -> io::Result<mpsc::Sender<Outgoing>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime.and_then(|runtime| Ok((runtime, client(allowed.clone())?))) {
             Ok((runtime, client)) => runtime.block_on(send_all(first, requests, &client, &allowed)),
-            Err(error) => refuse_all(first, requests, &format!("requests cannot be sent: {error}")),
+            Err(error) => refuse_all(first, requests, &format!("cannot send requests: {error}")),
         }
     };
     std::thread::Builder::new().name("push".to_owned()).spawn(run)?;
@@ -149,7 +149,7 @@ impl tower::Service<Name> for Resolver {
 }
 
 fn not_allowed(host: &str) -> String {
-    format!("{host} is a private address, to which nothing is pushed: see push.allow in the configuration")
+    format!("{host} is a private address; allow it with push.allow in the configuration")
 }
 
 /// Sends a request, and those that redirects ask for.

@@ -222,7 +222,7 @@ async fn read(body: Incoming) -> Result<Bytes, SqsError> {
         }
         Ok(Err(error)) => Err(Code::MalformedInput.because(format!("The body cannot be read: {error}."))),
         Err(_) => {
-            let message = format!("The body did not come within {} seconds.", BODY_WITHIN.as_secs());
+            let message = format!("The body did not arrive within {} seconds.", BODY_WITHIN.as_secs());
             Err(Code::MalformedInput.because(message))
         }
     }
@@ -268,7 +268,7 @@ fn response(
 fn random() -> Result<[u8; 16], SqsError> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|_| Code::InternalFailure.because("The system gives no random numbers."))?;
+        .map_err(|_| Code::InternalFailure.because("The system provides no random numbers."))?;
     Ok(bytes)
 }
 

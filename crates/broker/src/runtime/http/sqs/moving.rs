@@ -199,7 +199,7 @@ impl Mover {
             tracing::warn!(
                 queue = self.source,
                 error = error.message,
-                "the end of a message move task is not kept"
+                "cannot record the end of a message move task"
             );
         }
         self.tasks.end(&self.handle);

@@ -36,15 +36,15 @@ class SlowConsumerTest extends JmsTest {
             [[policy]]
             destination = "queue://detach.>"
             slow_after_ms = 400
-            when_slow = "detach"
+            slow_consumer_action = "detach"
             [[policy]]
             destination = "topic://detach.>"
             slow_after_ms = 400
-            when_slow = "detach"
+            slow_consumer_action = "detach"
             [[policy]]
             destination = "queue://back.>"
             slow_after_ms = 400
-            when_slow = "take-back"
+            slow_consumer_action = "requeue"
             """;
 
     private static Broker broker;
