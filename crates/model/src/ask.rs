@@ -106,7 +106,7 @@ pub struct RowKey {
     pub rank: u64,
     /// A name.
     pub name: Arc<str>,
-    /// What tells rows of one name apart.
+    /// Distinguishes rows of one name.
     pub detail: Arc<str>,
 }
 
@@ -236,7 +236,7 @@ pub struct QueueRow {
 pub struct ConnectionRow {
     /// Which.
     pub connection: ConnectionId,
-    /// What the client calls it; empty for one that has not introduced itself.
+    /// The client's name for the connection; empty before it has introduced itself.
     pub name: Arc<str>,
     /// The client's id.
     pub client_id: Arc<str>,
@@ -257,7 +257,7 @@ pub struct ConsumerRow {
     pub consumer: ConsumerKey,
     /// Its connection, session and own number, as its client has them; empty if it has told none.
     pub name: Arc<str>,
-    /// What it reads: the queue, or the topic of its subscription.
+    /// Its source: the queue, or the topic of its subscription.
     pub destination: Destination,
     /// The durable subscription that it reads.
     pub subscription: Option<Arc<str>>,

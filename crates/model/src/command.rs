@@ -22,7 +22,7 @@ pub enum Command {
         /// A lasting queue.
         queue: Destination,
     },
-    /// The topic keeps what is sent to it for this subscription from now on; one of the same name is replaced.
+    /// From now on the topic's messages are kept for this subscription; one of the same name is replaced.
     Subscribe(Subscription),
     /// The subscription and all it holds are gone.
     Unsubscribe {
@@ -80,8 +80,8 @@ pub enum Command {
     },
     /// Everything of a transaction that touched this partition alone.
     Transact(Changes),
-    /// What compaction has left of a record with messages: those that were still needed, by their ordinals. Nobody proposes it, and
-    /// a start never comes by one: it is read for what is in it.
+    /// The rest of a compacted record with messages: those still needed, by their ordinals. It is never proposed, and
+    /// a start never meets one: it is read for its contents.
     Left {
         /// In order.
         sends: Vec<(u32, Sent)>,
@@ -92,7 +92,7 @@ pub enum Command {
         due: Due,
         /// When it is due again, and how it goes on then.
         next: Option<(u64, Again)>,
-        /// What its queues get.
+        /// The messages for its queues.
         sent: Sent,
     },
     /// These jobs end without a message.
@@ -109,14 +109,14 @@ pub enum Command {
     Unshelve {
         /// The record.
         shelf: Position,
-        /// What it has.
+        /// The jobs.
         jobs: Bytes,
     },
     /// This partition's share of a transaction over several; binding until the coordinator decides.
     Prepare {
         /// The transaction.
         id: TransactionId,
-        /// What to do at commit.
+        /// The changes at commit.
         changes: Changes,
     },
     /// The coordinator's decision to commit: the moment the transaction is durable.
@@ -126,7 +126,7 @@ pub enum Command {
         /// Who prepared it.
         participants: Vec<PartitionId>,
     },
-    /// Every participant has prepared this branch: whoever asks for its end decides, in this run or a later one.
+    /// Every participant has prepared this branch: any session may decide its end, in this run or a later one.
     Promise {
         /// The transaction, as its participants call it.
         id: TransactionId,
@@ -146,12 +146,12 @@ pub enum Command {
         /// Whether it is carried out.
         commit: bool,
     },
-    /// Nobody needs to know any more that an operator has ended the branch.
+    /// The manager no longer needs to learn that an operator has ended the branch.
     ForgetBranch {
         /// The branch.
         branch: BranchId,
     },
-    /// The queue leaves for another partition, step by step: from now on it delivers nothing here, and what it still holds follows. It
+    /// The queue leaves for another partition, step by step: from now on it delivers nothing here, and its entries follow. It
     /// is gone with the `Delete` behind its last entry. Said again it changes nothing.
     Leave {
         /// A lasting queue.
@@ -159,12 +159,12 @@ pub enum Command {
         /// Where it lives from now on.
         to: PartitionId,
     },
-    /// A participant carries out what it prepared.
+    /// A participant applies its prepared changes.
     Commit {
         /// The transaction.
         id: TransactionId,
     },
-    /// A participant drops what it prepared; a coordinator forgets that it promised the branch.
+    /// A participant drops its prepared changes; a coordinator forgets that it promised the branch.
     Abort {
         /// The transaction.
         id: TransactionId,
@@ -188,11 +188,11 @@ pub struct LeaseEnd {
 /// A durable subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// What it is called, unlike any other of the broker: see [`Subscription::name_of`].
+    /// Its name, unique in the broker: see [`Subscription::name_of`].
     pub name: Arc<str>,
-    /// What it reads.
+    /// Its topic.
     pub topic: Destination,
-    /// It takes only what this selector matches; empty for everything.
+    /// Only messages that match this selector; empty for everything.
     pub selector: Arc<str>,
     /// It takes nothing that this client sends (`noLocal`).
     pub skips: Option<Arc<str>>,
@@ -201,7 +201,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The broker's name for the subscription that a client of this user calls so. Whoever has not logged in is the user without a name.
+    /// The broker's name for this user's subscription of that name. A client without login is the user without a name.
     ///
     /// Client and user have their lengths ahead, so that no two subscriptions look alike: `3:cts:orders`, and `3@ann:3:cts:orders`.
     pub fn name_of(user: &str, client: &str, name: &str) -> Arc<str> {
@@ -219,7 +219,7 @@ pub struct Binding {
     pub topic: Destination,
     /// The queue.
     pub queue: Destination,
-    /// The queue takes what one of them matches; an empty one matches everything, and without any it takes nothing.
+    /// The queue takes messages that match one of them; an empty one matches everything, none at all match nothing.
     pub selectors: Vec<Arc<str>>,
 }
 
@@ -289,7 +289,7 @@ pub struct Changes {
     pub settlements: Vec<Settlement>,
 }
 
-/// What must be outlived before a record is carried out. The greater one outlives more.
+/// The failures that a record must survive before it is applied. The greater one survives more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
     /// Nothing: it is not journaled.
@@ -316,8 +316,8 @@ pub enum Compression {
 /// How soon a record must be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Somebody waits for it: sync as soon as the disk is free.
+    /// A client waits for it: sync as soon as the disk is free.
     Waiting,
-    /// Nobody waits: it may ride with the next group, within a few milliseconds.
+    /// No client waits: it may ride with the next group, within a few milliseconds.
     Lazy,
 }

@@ -1,10 +1,10 @@
-//! Destinations: what clients name when they send or consume.
+//! Destinations: the names that clients send to or consume from.
 
 use std::sync::Arc;
 
 use crate::{BranchId, PartitionId};
 
-/// Queue or topic: how an address hands out what is sent to it.
+/// Queue or topic: how an address distributes its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DestinationKind {
     /// One queue of the address's own name.
@@ -100,7 +100,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// So many partitions, over which all names are spread.
+    /// This number of partitions, over which all names are spread.
     pub const fn over(partitions: u16) -> Placement {
         Placement { partitions, hashed: partitions }
     }
@@ -110,7 +110,7 @@ impl Placement {
         self.main().partition_of(name)
     }
 
-    /// Who coordinates the branch: whoever asks for it later has only its id to find it by.
+    /// The coordinator of the branch: a later request has only the id to find it by.
     pub fn coordinator_of(self, branch: &BranchId) -> PartitionId {
         self.main().owner_of(branch.transaction.iter().chain(branch.qualifier.iter()).copied())
     }

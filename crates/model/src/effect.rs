@@ -1,4 +1,4 @@
-//! Effects: what the runtime must do now, in order.
+//! Effects: the work that the runtime must do now, in order.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ pub enum Effect {
     Ended {
         /// The share.
         transaction: TransactionKey,
-        /// Whether what was done in it is durable; otherwise its consumers hold again what they settled in it.
+        /// Whether its changes are durable; otherwise its consumers hold the messages again that they settled in it.
         committed: bool,
     },
     /// Branches that wait for a word of their managers; the reply to the same ticket follows.
@@ -77,7 +77,7 @@ pub enum Effect {
         /// The branches.
         branches: Vec<(BranchId, BranchStanding)>,
     },
-    /// What is known of a link that was attached again; the reply to the same ticket follows.
+    /// The state of a link that was attached again; the reply to the same ticket follows.
     Unsettled {
         /// Whose session asked.
         connection: ConnectionId,
@@ -124,7 +124,7 @@ pub enum Effect {
         /// The rows of this partition.
         page: Box<Page>,
     },
-    /// The queue lives elsewhere from now on: tell all who send, each of whom answers by [`crate::Event::Placed`] behind what it has sent
+    /// The queue has moved: tell all senders, each of which answers by [`crate::Event::Placed`] after its last send
     /// here.
     Place {
         /// The queue.
@@ -189,13 +189,13 @@ pub enum Effect {
         /// Bytes of its body, as they were counted when it was retained.
         bytes: u64,
     },
-    /// Tell those who look on. Whoever waits for it is answered once it is told.
+    /// Publish to subscribers of advisories. A waiting request is answered afterwards.
     Announce(Box<Announcement>),
     /// Tell another partition.
     Tell {
         /// Whom.
         to: PartitionId,
-        /// What.
+        /// The other broker.
         peer: Peer,
     },
 }
@@ -228,7 +228,7 @@ pub struct Delivery {
     pub consumer: ConsumerKey,
     /// The queue, where the consumer reads from several.
     pub source: Option<Destination>,
-    /// What it settles by.
+    /// The tag by which it is settled.
     pub tag: EntryTag,
     /// The queue that the tag is of: no two of one store share both numbers.
     pub queue: (PartitionId, QueueId),

@@ -1,4 +1,4 @@
-//! Events: what reaches a partition and is not itself durable.
+//! Events: input of a partition that is not itself durable.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub enum Event {
     },
     /// A consumer to attach.
     Attach(Attach),
-    /// A consumer leaves; what it holds returns to the queue.
+    /// A consumer leaves; its messages return to the queue.
     Detach {
         /// The consumer.
         consumer: ConsumerKey,
@@ -69,7 +69,7 @@ pub enum Event {
         /// How many more.
         add: u32,
     },
-    /// Take back what credit the consumer has left, after what is ready now was sent: answered by
+    /// Withdraw the consumer's remaining credit after the delivery of the messages that are ready: answered by
     /// [`crate::Effect::Drained`].
     Drain {
         /// The consumer.
@@ -83,7 +83,7 @@ pub enum Event {
         /// The transaction.
         transaction: TransactionKey,
     },
-    /// Make what the transaction did durable and visible.
+    /// Make the transaction's changes durable and visible.
     Commit {
         /// The transaction.
         transaction: TransactionKey,
@@ -92,7 +92,7 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// Drop what the transaction did; its consumers still hold what they settled in it.
+    /// Drop the transaction's changes; its consumers still hold the messages that they settled in it.
     Rollback {
         /// The transaction.
         transaction: TransactionKey,
@@ -110,7 +110,7 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// Make the branch durable, to be decided later: by whoever says so, in this run or another.
+    /// Make the branch durable; any session may decide it, in this run or another.
     PrepareBranch {
         /// The branch.
         branch: BranchId,
@@ -130,7 +130,7 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// Nobody needs to know any more that an operator has ended the branch.
+    /// The manager no longer needs to learn that an operator has ended the branch.
     ForgetBranch {
         /// The branch.
         branch: BranchId,
@@ -147,7 +147,7 @@ pub enum Event {
         ticket: Ticket,
     },
     /// Send dead letters back to where they were. Answered by [`crate::Effect::Redriven`] and a reply, once all of it is
-    /// durable; a refusal ends it early, and what has gone back by then has gone back.
+    /// durable; a refusal ends it early, and messages returned by then stay returned.
     Redrive {
         /// Which, and where to.
         wanted: Box<Redrive>,
@@ -156,7 +156,7 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// Let a queue leave for another partition while it is in use. The reply says that it has begun, durably: what follows is done
+    /// Let a queue leave for another partition while it is in use. The reply says that it has begun, durably: the rest is done
     /// whatever happens, in later runs too.
     Move {
         /// A lasting queue.
@@ -175,7 +175,7 @@ pub enum Event {
         /// Which question.
         ticket: Ticket,
     },
-    /// A page of a list of what this partition has. Answered by [`crate::Effect::Answer`] and a reply.
+    /// A page of a list of this partition. Answered by [`crate::Effect::Answer`] and a reply.
     Ask {
         /// Which.
         ask: Arc<Ask>,
@@ -199,7 +199,7 @@ pub enum Event {
         /// How many such parts there are.
         of: u16,
     },
-    /// A consumer whose queue has left reads it where it lives now: as [`Event::Attach`], but nobody is told of it, and it has no credit
+    /// A consumer whose queue has left reads it in its new place: as [`Event::Attach`], but without a notice, and without credit
     /// yet.
     Follow(Attach),
     /// Nothing more comes here for this consumer, which reads its queue elsewhere now: answered by [`crate::Effect::Left`].
@@ -209,17 +209,17 @@ pub enum Event {
     },
     /// Make a destination: at once if temporary, durably if it is a lasting queue.
     Declare {
-        /// What to make.
+        /// The destination.
         destination: Destination,
         /// Who asks.
         connection: ConnectionId,
-        /// Temporary ones: taken, with what is in them, from another connection that made them with the same here. As with
-        /// [`Attach::steals`] that is what is left of a connection that the client has lost.
+        /// Temporary ones: taken, with their messages, from another connection that made them with the same value here. As with
+        /// [`Attach::steals`] this is the rest of a connection that the client has lost.
         steals: Option<Arc<str>>,
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// End a durable subscription that nobody reads.
+    /// End a durable subscription without readers.
     Unsubscribe {
         /// Its name.
         name: Arc<str>,
@@ -230,7 +230,7 @@ pub enum Event {
     },
     /// Remove a destination and all that it holds.
     Delete {
-        /// What to remove.
+        /// The destination.
         destination: Destination,
         /// Who asks.
         connection: ConnectionId,
@@ -286,14 +286,14 @@ pub enum Event {
     AddProducer {
         /// Its connection.
         connection: ConnectionId,
-        /// What it will send by.
+        /// The producer.
         producer: Arc<ProducerNotice>,
     },
     /// A client sends to an address no more.
     RemoveProducer {
         /// Its connection.
         connection: ConnectionId,
-        /// What it sent by.
+        /// The producer.
         producer: Arc<ProducerNotice>,
     },
     /// The connection is gone, with its consumers, transactions and temporary destinations.
@@ -344,7 +344,7 @@ pub enum Event {
     Lease(Box<LeaseEvent>),
     /// Something about a link that is remembered.
     Link(LinkEvent),
-    /// Answered once the partition is done with all that came before: what of it goes through the log is there, or has failed.
+    /// Answered once the partition has finished all earlier events: their records are in the log, or have failed.
     Echo {
         /// Who asks.
         connection: ConnectionId,
@@ -353,7 +353,7 @@ pub enum Event {
     },
     /// Every proposal that was not applied yet has failed, and is not on disk.
     ProposalsFailed {
-        /// What the operating system said.
+        /// The operating system's error.
         reason: String,
     },
     /// Whether the disk has room for more messages.
@@ -370,7 +370,7 @@ pub enum Event {
     Peer {
         /// Who.
         from: PartitionId,
-        /// What.
+        /// The other broker.
         peer: Peer,
     },
 }
@@ -386,11 +386,11 @@ pub struct Publish {
     pub sent: Sent,
     /// Invisible until this transaction commits.
     pub transaction: Option<TransactionKey>,
-    /// For topics: what later subscribers are shown first.
+    /// For topics: retained for later subscribers.
     pub retain: Option<Retain>,
     /// Its client had lost a connection, and may have sent it before: see [`crate::Origin`].
     pub resent: bool,
-    /// It tells of the broker itself, and waits for nobody: a subscription without room for it goes without.
+    /// It is an advisory, and waits for no room: a subscription without room misses it.
     pub is_notice: bool,
     /// Its body has come in pieces, all of them in the log by now: see [`Event::Chunk`].
     pub upload: Option<u64>,
@@ -463,7 +463,7 @@ pub struct Pace {
     pub period_ms: u64,
 }
 
-/// What a topic keeps for subscribers that come later.
+/// Retention of a topic for later subscribers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retain {
     /// The topic keeps one message for each key.
@@ -477,7 +477,7 @@ pub struct Retain {
 pub struct Attach {
     /// Its name from now on.
     pub consumer: ConsumerKey,
-    /// What it reads from; a pattern is every destination that matches, now or later.
+    /// Its source; a pattern is every destination that matches, now or later.
     pub source: Destination,
     /// For a pattern: which partition's share of the destinations. Anything else lives in one partition; a queue whose
     /// name looks like a pattern is one queue without it.
@@ -490,23 +490,23 @@ pub struct Attach {
     pub credit_by_default: bool,
     /// Consumers of higher priority are served first.
     pub priority: i8,
-    /// Topics: skip what its own connection publishes, or for a durable subscription its own client.
+    /// Topics: skip messages of its own connection, or for a durable subscription of its own client.
     pub no_local: bool,
     /// Who it is, as its messages say; see [`crate::RareHeaders::client`].
     pub client: Option<Arc<str>>,
-    /// Only what this selector matches (JMS 3.1, section 3.8); empty for everything.
+    /// Only messages that match this selector (JMS 3.1, section 3.8); empty for all.
     pub selector: Arc<str>,
     /// Topics: read a subscription of this name, made on first use; a durable one unless `share` says otherwise.
     pub subscription: Option<Arc<str>>,
     /// Whether others may read the subscription at the same time.
     pub share: Share,
-    /// Topics: a durable subscription with one reader at a time is taken from whoever reads it for this user, empty where nobody has
-    /// logged in; that reader ends. For protocols in which only its own client is to name it, so that the reader is what is left of a
-    /// connection that the client has lost. From readers that have `None` here it is not taken, nor from those of the same connection.
+    /// Topics: a durable subscription with one reader at a time is taken from its reader of this user, empty without
+    /// login; that reader ends. For protocols in which only its own client can name it, so that the reader is the rest of a
+    /// connection that the client has lost. It is not taken from readers with `None` here, nor from those of the same connection.
     pub steals: Option<Arc<str>>,
-    /// Topics: begin with what the topic keeps for those who come later, if its policy keeps anything.
+    /// Topics: begin with the messages that the topic keeps for retroactive consumers, if its policy keeps any.
     pub retroactive: bool,
-    /// What others are told of it, if anything.
+    /// Its advisory, if there is one.
     pub notice: Option<Arc<ConsumerNotice>>,
     /// Who waits for it.
     pub ticket: Ticket,
@@ -531,7 +531,7 @@ pub enum ConsumerMode {
     Shared,
     /// Alone among the exclusive ones: the first of the highest priority gets everything.
     Exclusive,
-    /// Sees what the queue holds now, takes nothing, and is told when it has seen all.
+    /// Sees the queue's present messages, takes none, and is notified at the end.
     Browse,
 }
 
@@ -558,7 +558,7 @@ pub struct Settle {
     pub consumer: ConsumerKey,
     /// Entries that it holds; others are passed over.
     pub tags: Vec<EntryTag>,
-    /// What becomes of them.
+    /// Their outcome.
     pub outcome: Outcome,
     /// Only if this transaction commits.
     pub transaction: Option<TransactionKey>,
@@ -569,14 +569,14 @@ pub struct Settle {
 }
 
 impl Settle {
-    /// The message can never be sent to this consumer, and nobody waits for that.
+    /// The message can never be sent to this consumer, and no request waits for that.
     pub fn rejected(consumer: ConsumerKey, tag: EntryTag, reason: &str) -> Settle {
         let (tags, outcome, reason) = (vec![tag], Outcome::Rejected, Some(reason.into()));
         Settle { consumer, tags, outcome, transaction: None, reason, ticket: None }
     }
 }
 
-/// What a consumer decides about a delivery.
+/// A consumer's verdict on a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Done with it.
@@ -603,7 +603,7 @@ pub enum Decision {
     CommitOnePhase,
     /// It is to be undone, prepared or not.
     Rollback,
-    /// An operator decides about what is prepared, in place of the transaction's manager.
+    /// An operator decides a prepared branch, in place of the transaction's manager.
     Overrule {
         /// Whether it is carried out.
         commit: bool,
@@ -621,7 +621,7 @@ pub struct Redrive {
     pub origin: Option<Destination>,
     /// Only those that this matches; empty for all.
     pub selector: Arc<str>,
-    /// Not more than so many.
+    /// The maximum number.
     pub messages_max: u64,
 }
 
@@ -636,7 +636,7 @@ pub struct CarriedPiece {
     pub address: Destination,
 }
 
-/// What partitions tell each other. All of it may be said again after a restart.
+/// Messages between partitions. All of them may be repeated after a restart.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Peer {
     /// Take these sends into an open transaction.
@@ -667,7 +667,7 @@ pub enum Peer {
         /// Which.
         upload: u64,
     },
-    /// This queue will live with you, and what it holds here comes ahead of what is sent to it there: take messages in, and deliver none
+    /// This queue will live with you, and its messages here come before those sent to it there: take messages in, and deliver none
     /// before `Arrived`.
     Expect {
         /// The queue.
@@ -690,20 +690,20 @@ pub enum Peer {
         /// The message.
         sent: Box<Sent>,
     },
-    /// Drop what these open transactions did here, and say that it is done.
+    /// Drop the changes of these open transactions here, and confirm it.
     Discard {
         /// The transactions while they were open.
         transactions: Vec<TransactionKey>,
-        /// What the coordinator calls them.
+        /// The coordinator's id of them.
         id: TransactionId,
-        /// They were open for too long: whoever had settled something in them has it no more.
+        /// They were open for too long: consumers lose the messages that they had settled in them.
         timed_out: bool,
     },
-    /// Prepare what the open transaction did here.
+    /// Prepare the open transaction's changes here.
     Prepare {
         /// The transaction while it was open; several if it is a branch in which several sessions worked.
         transactions: Vec<TransactionKey>,
-        /// What it is called from now on.
+        /// Its id from now on.
         id: TransactionId,
     },
     /// The answer to `Prepare`: durable, or why it could not be.

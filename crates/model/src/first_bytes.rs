@@ -1,6 +1,6 @@
 //! First bytes: which protocol a peer speaks that has come to the wrong port.
 
-/// What conversations begin with, and in which protocol.
+/// First bytes of protocols, with their names.
 const STARTS: [(&[u8], &str); 9] = [
     (b"AMQP", "AMQP"),
     (b"\0\0", "OpenWire"),

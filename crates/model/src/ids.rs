@@ -176,7 +176,7 @@ pub enum BranchTextError {
 impl FromStr for BranchId {
     type Err = BranchTextError;
 
-    /// Reads what its `Display` writes.
+    /// Parses the output of `Display`.
     fn from_str(text: &str) -> Result<BranchId, BranchTextError> {
         let parts: Vec<&str> = text.split(':').collect();
         let [format, transaction, qualifier] = parts[..] else {
@@ -203,14 +203,14 @@ fn bytes_of(text: &str) -> Result<Arc<[u8]>, BranchTextError> {
 pub enum BranchStanding {
     /// It is prepared, and in doubt.
     Prepared,
-    /// An operator has ended it, and nobody has said to forget that.
+    /// An operator has ended it, and it has not been forgotten.
     Overruled {
         /// How it ended.
         committed: bool,
     },
 }
 
-/// What a session calls one question to the core; the reply carries it back.
+/// A session's number of a request to the core; the reply carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 

@@ -24,7 +24,7 @@ impl LeaseId {
     }
 }
 
-/// What a front end whose clients have no consumers asks of a queue.
+/// Requests of front ends whose clients have no consumers.
 #[derive(Clone, Debug)]
 pub enum LeaseEvent {
     /// Send messages: all or none. Answered by [`LeaseAnswer::Posted`].
@@ -53,7 +53,7 @@ pub enum LeaseEvent {
         /// Who waits.
         ticket: Ticket,
     },
-    /// What is known of a queue: answered by [`LeaseAnswer::Described`].
+    /// The state of a queue: answered by [`LeaseAnswer::Described`].
     Describe {
         /// A lasting queue.
         queue: Destination,
@@ -68,7 +68,7 @@ pub enum LeaseEvent {
         prefix: Arc<str>,
         /// Only names behind this one; empty for all.
         after: Arc<str>,
-        /// At most so many.
+        /// The maximum number.
         count_max: u32,
         /// Who asks.
         connection: ConnectionId,
@@ -159,17 +159,17 @@ pub struct Reserve {
     pub ticket: Ticket,
     /// A lasting queue.
     pub queue: Destination,
-    /// At most so many.
+    /// The maximum number.
     pub messages_max: u32,
-    /// Only what this matches; empty for everything.
+    /// Only messages that match; empty for all.
     pub selector: Arc<str>,
     /// If nothing is there, wait for so long.
     pub wait_ms: u64,
-    /// What becomes of them.
+    /// What to do with them.
     pub take: Take,
 }
 
-/// What becomes of reserved messages.
+/// How messages are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
     /// They are leased for so long.
@@ -179,9 +179,9 @@ pub enum Take {
     },
     /// They are deleted before they are handed out.
     Delete,
-    /// They stay where they are: what waits for a consumer is looked at.
+    /// They stay where they are: only waiting messages are read.
     Peek,
-    /// This entry is looked at, whoever holds it.
+    /// This entry is read, also while it is held.
     Get(EntryTag),
 }
 
@@ -196,7 +196,7 @@ pub struct Handle {
     pub lease: Option<LeaseId>,
 }
 
-/// What is to become of entries.
+/// Changes of entries.
 #[derive(Clone, Debug)]
 pub struct HandleEntries {
     /// The queue.
@@ -207,18 +207,18 @@ pub struct HandleEntries {
     pub ticket: Ticket,
     /// The entries.
     pub handles: Vec<Handle>,
-    /// What to do with each.
+    /// The change of each.
     pub action: HandleAction,
     /// If one of them is stale, nothing happens to any.
     pub all_or_none: bool,
 }
 
-/// What becomes of an entry.
+/// The change of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleAction {
     /// It is deleted: durable before the answer.
     Delete {
-        /// Even if the lease has expired, as long as nobody else holds the entry.
+        /// Even if the lease has expired, unless another client holds the entry.
         even_expired: bool,
     },
     /// Its lease lasts so long from now on.
@@ -279,7 +279,7 @@ pub enum LeaseAnswer {
     },
     /// The messages; none if nothing was there.
     Reserved(Vec<Reserved>),
-    /// What became of each entry.
+    /// The result for each entry.
     Handled(Vec<Result<(), Stale>>),
     /// The queue.
     Described(Box<QueueDescription>),
@@ -303,15 +303,15 @@ pub struct Duplicate {
 /// Options of one queue that clients set, durable with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueOptions {
-    /// After so many deliveries without success a message is dead; 0: the policy of the queue decides.
+    /// A message is dead after this many deliveries without success; 0: the policy of the queue decides.
     pub deliveries_max: u32,
     /// Where dead messages go, in place of where the policy says.
     pub dead_letters: Option<Arc<str>>,
-    /// What the front end keeps with the queue, in its own notation.
+    /// The front end's own data about the queue, in its own format.
     pub document: Bytes,
 }
 
-/// What is known of one queue.
+/// The state of one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueDescription {
     /// The queue.

@@ -1,8 +1,8 @@
 //! Model room: the words every other room speaks.
 //!
 //! Holds ids, destinations, messages, and the three vocabularies of the core: [`Command`] (durable),
-//! [`Event`] (not durable) and [`Effect`] (what must happen now); [`portable`], what a message says to all protocols alike;
-//! and what every protocol's [`Session`] is made of: [`Replies`], [`Liveness`].
+//! [`Event`] (not durable) and [`Effect`] (work to do now); [`portable`], messages in a form for all protocols;
+//! and the parts of every protocol's [`Session`]: [`Replies`], [`Liveness`].
 //! Never here: IO, async, clocks, locks, protocol details, decisions.
 
 pub mod address;

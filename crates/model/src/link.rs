@@ -9,11 +9,11 @@ use crate::{ConnectionId, ConsumerKey, Destination, Ticket};
 /// The name of a link by which a client sends, for as long as anybody remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkName {
-    /// Who has logged in, whose link alone it is; empty for nobody.
+    /// The user who has logged in and alone may use the link; empty without login.
     pub user: Arc<str>,
-    /// What the client calls itself.
+    /// The client's container id.
     pub container: Arc<str>,
-    /// What it calls the link.
+    /// The client's name of the link.
     pub name: Arc<str>,
     /// Where the link leads.
     pub to: Destination,
@@ -28,12 +28,12 @@ pub struct LinkDelivery {
     pub tag: Bytes,
 }
 
-/// What happens to a link that is remembered.
+/// Changes of a remembered link.
 #[derive(Clone, Debug)]
 pub enum LinkEvent {
     /// A client attaches it: answered by [`crate::Effect::Unsettled`] and a reply.
     Resume(Box<ResumeLink>),
-    /// Its client knows what became of these deliveries.
+    /// Its client knows the outcome of these deliveries.
     Forget {
         /// The link.
         link: Arc<LinkName>,
@@ -68,13 +68,13 @@ impl LinkEvent {
 pub struct ResumeLink {
     /// The link.
     pub link: Arc<LinkName>,
-    /// Who has it from now on, by a number that no consumer of the connection has. Whoever had it before loses it.
+    /// The new holder, by a number that no consumer of the connection has. The previous holder loses it.
     pub holder: ConsumerKey,
-    /// How long it is remembered once nobody has it, in milliseconds.
+    /// How long it is remembered without a holder, in milliseconds.
     pub kept_ms: u64,
     /// The deliveries that the client does not know the end of; of all others it does. `None`: it may be any of them.
     pub in_doubt: Option<Vec<Bytes>>,
-    /// Who waits: the reply follows what is known of the link, once none of its messages is on its way any more.
+    /// The waiting request: the reply follows the state of the link, once none of its messages is outstanding.
     pub ticket: Ticket,
 }
 

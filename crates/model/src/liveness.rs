@@ -1,7 +1,7 @@
-//! Liveness: a silent peer is taken for dead, and nobody is silent for longer than the other side bears.
+//! Liveness: a silent peer counts as dead, and we are never silent longer than the peer accepts.
 //!
-//! While one does not read, because the peer itself does not or has too much outstanding, its signs of life are what waits
-//! to be read: whoever sees that says so. All times are milliseconds of one clock of the caller's.
+//! While we do not read, because the peer does not or has too much outstanding, data waiting in the socket is the sign of
+//! life: the reader of the socket reports it. All times are milliseconds of one clock of the caller's.
 
 use crate::Deadline;
 
@@ -12,7 +12,7 @@ const HANDSHAKE_MS: u64 = 30_000;
 /// a millisecond must not keep a core busy.
 const WRITE_EVERY_MS_MIN: u64 = 100;
 
-/// What is known of the peer's and our own last sign of life.
+/// The peer's and our own last sign of life.
 #[derive(Debug)]
 pub struct Liveness {
     began_ms: u64,
@@ -61,7 +61,7 @@ impl Liveness {
         self.agreed = Some(Silences { write_every_ms, ..silences });
     }
 
-    /// The peer has sent something, or nobody can tell.
+    /// The peer has sent something, or it is unknown.
     pub fn heard(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
     }

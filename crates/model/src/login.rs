@@ -1,18 +1,18 @@
-//! Logins: what a peer says to prove who it is, and what it is answered.
+//! Logins: how a peer proves its identity, and the answers.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// What a peer says to prove who it is.
+/// A message of a peer that proves its identity.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Login {
     /// The first message of a SASL exchange (RFC 4422).
     Begin {
-        /// What the peer has chosen of the mechanisms that it was offered.
+        /// The peer's choice of the offered mechanisms.
         mechanism: Box<str>,
-        /// What it says at once.
+        /// Its initial response.
         response: Option<Bytes>,
     },
     /// Its answer to a challenge.
@@ -44,14 +44,14 @@ impl fmt::Debug for Login {
     }
 }
 
-/// What a peer is answered.
+/// The answer to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginAnswer {
     /// It has to say more.
     Challenge(Bytes),
     /// It is let in.
     Welcome {
-        /// As whom; `None` for nobody in particular.
+        /// The user; `None` without an identity.
         user: Option<Arc<str>>,
         /// The last word of a mechanism by which the broker proves itself too.
         last: Option<Bytes>,

@@ -8,7 +8,7 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// A map with a random seed whose order nobody can see.
+/// A map with a random seed, so its order cannot be guessed.
 #[derive(Clone, Debug)]
 pub struct LookupMap<K, V> {
     map: HashMap<K, V>,

@@ -165,7 +165,7 @@ pub struct Origin {
 pub struct RareHeaders {
     /// The group that it belongs to.
     pub group: Option<Group>,
-    /// The client that sent it, for subscriptions that skip what their own client sends.
+    /// The client that sent it, for subscriptions that skip their own client's messages.
     pub client: Option<Arc<str>>,
     /// The value by which a queue keeps the last message alone, if one that it is sent to does.
     pub last_value: Option<Arc<str>>,
@@ -240,11 +240,11 @@ pub struct Group {
 pub struct Revived {
     /// Where it could not be processed, if it says so.
     pub origin: Option<Destination>,
-    /// The message for whoever is to try again: as its sender sent it, in its own encoding.
+    /// The message for the next attempt: as its sender sent it, in its own encoding.
     pub message: Message,
 }
 
-/// What a dead letter keeps of its past.
+/// The history of a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
     /// The queue that it goes to.

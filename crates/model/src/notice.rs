@@ -1,4 +1,4 @@
-//! Notices: what a broker tells those who look on about itself. Protocols have their own forms for them.
+//! Notices: advisories of the broker about itself. Protocols have their own forms for them.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::{ConnectionId, ConsumerMode, Destination, Message, Ticket};
 /// A client's connection, as others are told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientNotice {
-    /// What the client calls its connection; no other connection has this name.
+    /// The client's name of its connection; no other connection has this name.
     pub name: Arc<str>,
     /// The client's id.
     pub client_id: Arc<str>,
@@ -20,7 +20,7 @@ pub struct ClientNotice {
 pub struct ConsumerNotice {
     /// The name of its connection, the number of its session and its own, with colons in between.
     pub name: Arc<str>,
-    /// What it reads from.
+    /// Its source.
     pub source: Destination,
     /// How it reads.
     pub mode: ConsumerMode,
@@ -28,11 +28,11 @@ pub struct ConsumerNotice {
     pub prefetch: u32,
     /// Those of higher priority are served first.
     pub priority: i8,
-    /// It skips what its own connection publishes.
+    /// It skips messages of its own connection.
     pub no_local: bool,
-    /// It begins with what a topic keeps for those who come later.
+    /// It begins with the messages that a topic keeps for retroactive consumers.
     pub retroactive: bool,
-    /// What it selects; empty for everything.
+    /// Its selector; empty for everything.
     pub selector: Arc<str>,
     /// The client's name for the durable subscription that it reads.
     pub subscription: Option<Arc<str>>,
@@ -117,7 +117,7 @@ pub enum Notice {
         /// It is there.
         present: bool,
     },
-    /// A consumer says nothing about what it has for longer than its policy bears.
+    /// A consumer settles none of its messages for longer than its policy allows.
     SlowConsumer {
         /// Which.
         consumer: Arc<ConsumerNotice>,
@@ -138,7 +138,7 @@ pub enum Notice {
     },
     /// Something happened to a message.
     Message {
-        /// What.
+        /// The event.
         event: MessageEvent,
         /// Where.
         at: Destination,
@@ -149,7 +149,7 @@ pub enum Notice {
     },
 }
 
-/// What happens to messages.
+/// Events of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageEvent {
     /// Its time was over.
@@ -162,14 +162,14 @@ pub enum MessageEvent {
     Delivered,
     /// A consumer has acknowledged it.
     Consumed,
-    /// The broker has taken it in, nobody is there to read it, and it is not persistent.
+    /// The broker has taken it in, there is no consumer, and it is not persistent.
     NoConsumer,
 }
 
 /// A notice that is to be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// What it tells.
+    /// The notice.
     pub notice: Notice,
     /// Who waits until it is published.
     pub answer: Option<(ConnectionId, Ticket)>,

@@ -27,10 +27,10 @@ pub enum Refusal {
         /// The destination of the action.
         destination: Destination,
     },
-    /// A destination is deleted only when nobody consumes from it.
+    /// A destination can be deleted only without consumers.
     #[error("cannot delete {destination}: it has {consumers} consumers")]
     InUse {
-        /// What was to be deleted.
+        /// The destination.
         destination: Destination,
         /// How many consumers it has.
         consumers: u64,
@@ -43,7 +43,7 @@ pub enum Refusal {
         /// Where and why.
         reason: String,
     },
-    /// Dead letters are going back out of so many queues that one more has to wait.
+    /// Too many redrives are running.
     #[error("{max} redrives are under way; try again when one has ended")]
     TooManyRedrives {
         /// How many there may be.
@@ -57,7 +57,7 @@ pub enum Refusal {
         to: Destination,
         /// Whose limit it is; `None` for the broker's.
         owner: Option<Arc<str>>,
-        /// What it allows, as it is configured.
+        /// The limit, as configured.
         limit: Arc<str>,
     },
     /// A durable subscription has one reader at a time.
@@ -86,7 +86,7 @@ pub enum Refusal {
         /// The session's number for it.
         number: u32,
     },
-    /// Somebody else has the exclusive name.
+    /// Another connection has the exclusive name.
     #[error("the client id {name} is in use by another connection, {holder}")]
     NameTaken {
         /// The name.
@@ -99,7 +99,7 @@ pub enum Refusal {
     NotMovable {
         /// The queue.
         queue: Destination,
-        /// What is in the way, and what would be right.
+        /// The reason, and the remedy.
         reason: String,
     },
     /// The queue is moving between stores.
@@ -130,24 +130,24 @@ pub enum Refusal {
     QueueFull {
         /// Where the message was sent.
         to: Destination,
-        /// What it allows, as it is configured.
+        /// The limit, as configured.
         limit: Arc<str>,
     },
-    /// The consumer was slow, and somebody else has a message that it speaks about.
+    /// The consumer was slow, and another one has the message that it settles.
     #[error(
         "the message was taken back, for the consumer said nothing about it for too long, and was delivered to another"
     )]
     TakenBack,
-    /// What is to go elsewhere cannot be read from the disk.
+    /// Messages that are to move cannot be read from the disk.
     #[error("what cannot be read stays where it is: {reason}")]
     Unreadable {
-        /// What that is, and why.
+        /// Their location, and the reason.
         reason: String,
     },
     /// There is no such queue.
     #[error("{0} does not exist")]
     NoSuchQueue(Destination),
-    /// So many entries of the queue are leased that no more may be.
+    /// The queue has its maximum of leases.
     #[error(
         "{queue} has {max} messages in flight, which is all it may: delete or release some, or wait until their leases expire"
     )]
@@ -157,7 +157,7 @@ pub enum Refusal {
         /// How many there may be.
         max: u64,
     },
-    /// So many deduplication ids of the queue are remembered that no more may be.
+    /// The queue has its maximum of deduplication ids.
     #[error(
         "{queue} remembers {max} deduplication ids, which is all it may: send fewer messages in five minutes"
     )]
@@ -167,7 +167,7 @@ pub enum Refusal {
         /// How many there may be.
         max: usize,
     },
-    /// So many requests wait for messages of the queue that no more may.
+    /// The maximum of requests wait for messages of the queue.
     #[error("{max} requests wait for messages of {queue}, which is all that may: ask again without waiting")]
     TooManyWaiting {
         /// The queue.
@@ -178,7 +178,7 @@ pub enum Refusal {
     /// Writing or syncing the journal failed; whether anything is on disk is settled: it is not.
     #[error("the store could not write: {reason}")]
     StoreFailed {
-        /// What the operating system said.
+        /// The operating system's error.
         reason: String,
     },
     /// Another node leads the partition, or none does: the request had no effect.
@@ -220,10 +220,10 @@ pub enum Refusal {
     BadSchedule {
         /// Where the message was sent.
         to: Destination,
-        /// What is wrong, and what would be right.
+        /// The fault, and the remedy.
         reason: String,
     },
-    /// The branch was begun by nobody, or has ended.
+    /// The branch was not begun, or has ended.
     #[error("no such branch: it was not begun, or has ended")]
     NoSuchBranch,
     /// A decision after two phases needs the first one.
@@ -235,13 +235,13 @@ pub enum Refusal {
     /// Nothing was done in the branch: it has ended, and nothing is left to decide.
     #[error("nothing was done in the branch")]
     BranchEmpty,
-    /// What was done in the branch is undone.
+    /// The branch's changes are undone.
     #[error("the branch was rolled back: {reason}")]
     BranchRolledBack {
         /// Why.
         reason: String,
     },
-    /// An operator has ended the branch in place of its manager, and this is remembered until somebody says to forget it.
+    /// An operator has ended the branch in place of its manager, and this is kept until it is forgotten.
     #[error(
         "an operator has {} the branch, whatever is decided now; it is remembered until it is forgotten",
         if *committed { "committed" } else { "rolled back" }
@@ -256,7 +256,7 @@ pub enum Refusal {
         /// The limit.
         limit_ms: u64,
     },
-    /// The transaction was begun by nobody, or ended already.
+    /// The transaction was not begun, or has ended.
     #[error("no such transaction")]
     NoSuchTransaction,
 }

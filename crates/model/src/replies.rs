@@ -1,4 +1,4 @@
-//! Replies: what a session does once the core has answered its questions.
+//! Replies: the actions of a session after the core's answers.
 
 use rustc_hash::FxHashMap;
 
@@ -8,7 +8,7 @@ use crate::{Refusal, Ticket};
 /// alone are held back earlier.
 const WAITING_MAX: usize = 16_384;
 
-/// The questions of one conversation that wait, each with what follows: a `T` of its protocol.
+/// The pending requests of one connection, each with its continuation: a `T` of its protocol.
 #[derive(Debug)]
 pub struct Replies<T> {
     last: u64,
@@ -48,7 +48,7 @@ impl<T> Replies<T> {
         answers > 0
     }
 
-    /// What follows a question that still waits.
+    /// The continuation of a pending request.
     pub fn then(&mut self, ticket: Ticket) -> Option<&mut T> {
         self.waiting.get_mut(&ticket).map(|waiting| &mut waiting.then)
     }
@@ -58,7 +58,7 @@ impl<T> Replies<T> {
         self.waiting.len() < WAITING_MAX
     }
 
-    /// One answer has come; if it was the last, what follows, with the first refusal among the answers.
+    /// One answer has come; after the last one, the continuation, with the first refusal among the answers.
     pub fn count(&mut self, ticket: Ticket, result: Result<(), Refusal>) -> Option<(T, Option<Refusal>)> {
         let waiting = self.waiting.get_mut(&ticket)?;
         if let Err(refusal) = result {

@@ -7,7 +7,7 @@ use crate::Position;
 /// When a message is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// What the job is called, for those who would end it; its protocol chooses.
+    /// The id of the job, by which it can be removed; its protocol chooses it.
     pub job: Arc<str>,
     /// Not before this time, in ms since 1970. With a cron expression and no repetitions it is the time from which the
     /// expression is looked at.

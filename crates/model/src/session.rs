@@ -7,7 +7,7 @@ use crate::{
     LoginAnswer, Moving, Page, PartitionId, Position, Protocol, Refusal, Ticket,
 };
 
-/// What the core sends back to a session.
+/// The core's output to a session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToSession {
     /// The answer to the event that carried this ticket.
@@ -44,7 +44,7 @@ pub enum ToSession {
     Ended {
         /// The session's number for its share.
         transaction: u64,
-        /// Whether what was done in it is durable.
+        /// Whether its changes are durable.
         committed: bool,
     },
     /// See [`crate::Effect::Branches`].
@@ -114,7 +114,7 @@ pub enum ToSession {
     },
 }
 
-/// Why a session wants its connection closed, once what it has written was sent.
+/// Why a session wants its connection closed, after its output is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parting {
     /// The peer said goodbye.
@@ -150,7 +150,7 @@ pub trait Session {
         output: &mut BytesMut,
     ) -> Result<(), Parting>;
 
-    /// Takes what the core sent.
+    /// Takes output of the core.
     ///
     /// # Errors
     /// As for `receive`.
@@ -162,13 +162,13 @@ pub trait Session {
         output: &mut BytesMut,
     ) -> Result<(), Parting>;
 
-    /// What the peer has said to prove who it is, once. The runtime has it looked into and gives the answer to `admit`; until
+    /// The peer's proof of identity, once. The runtime has it checked and gives the answer to `admit`; until
     /// then the session takes no input.
     fn login(&mut self) -> Option<Login> {
         None
     }
 
-    /// Takes the answer to what `login` returned.
+    /// Takes the answer to `login`.
     ///
     /// # Errors
     /// As for `receive`.
@@ -201,11 +201,11 @@ pub trait Session {
     /// As for `receive`.
     fn wake(&mut self, now: Now, events: &mut Vec<Event>, output: &mut BytesMut) -> Result<(), Parting>;
 
-    /// Whether more input can be taken. If not, what `input` holds is to be given to `receive` again, and the socket to be
-    /// read again, once it can.
+    /// Whether more input can be taken. If not, give the rest of `input` to `receive` again, and read the socket
+    /// again, once it can.
     fn takes_input(&self) -> bool;
 
-    /// A sign of life that is not in what `receive` gets: the socket is not read for now, and more waits in it.
+    /// A sign of life outside of `receive`: the socket is not read now, and data waits in it.
     fn heard(&mut self, now: Now);
 
     /// The protocol whose messages can leave in pieces, if any can: as they are in the log, or as its portable room writes them.
@@ -214,7 +214,7 @@ pub trait Session {
         None
     }
 
-    /// Whether it has this consumer still: what is delivered to others it drops, as the core has it back.
+    /// Whether it still has this consumer: deliveries to others are dropped, as the core has them back.
     fn has_consumer(&self, consumer: ConsumerKey) -> bool;
 
     /// After `answer` was given a delivery that streams: bytes of its body that are still to be given to `body`; zero, if
@@ -223,7 +223,7 @@ pub trait Session {
         0
     }
 
-    /// Whether what else the session says may stand between the pieces of a body; otherwise the runtime keeps it until the
+    /// Whether other output may stand between the pieces of a body; otherwise the runtime keeps it until the
     /// body is out.
     fn interleaves(&self) -> bool {
         false
@@ -241,7 +241,7 @@ pub trait Session {
     /// waits for that rest.
     fn body_lost(&mut self, _reason: &str, _events: &mut Vec<Event>) {}
 
-    /// Nobody can put this message together for the consumer: it becomes a dead letter.
+    /// This message cannot be encoded for the consumer: it becomes a dead letter.
     fn cannot_deliver(
         &mut self,
         _delivery: &Delivery,
@@ -255,10 +255,10 @@ pub trait Session {
     /// When `wake` is due next.
     fn deadline(&self) -> Deadline;
 
-    /// The broker is about to end the conversation, for reasons of its own: what the peer is told of it.
+    /// The broker is about to end the connection: writes the notification of the peer.
     fn stop(&mut self, _now: Now, _output: &mut BytesMut) {}
 
-    /// The connection is gone: what the core must still be told, ahead of [`Event::Closed`].
+    /// The connection is gone: the last events for the core, before [`Event::Closed`].
     fn close(&mut self, events: &mut Vec<Event>);
 
     /// How many bytes of the frame that `input` begins with are still missing, so that the runtime can make room at

@@ -1,4 +1,4 @@
-//! Spilling: what this run alone needs, and memory has no room for, lies in a file; and states, parts of which lie there.
+//! Spilling: data of this run only that has no room in memory lies in a file; and states, parts of which lie there.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ pub trait Spill: Debug + Send + Sync {
     fn put(&self, bytes: &Bytes) -> Option<Arc<dyn Spilled>>;
 }
 
-/// Bytes that were put there, until nobody has this any more.
+/// Bytes in a spill file, until the last reference is dropped.
 pub trait Spilled: Debug + Send + Sync {
     /// How many they are.
     fn byte_length(&self) -> usize;
@@ -52,7 +52,7 @@ impl Piece {
     }
 }
 
-/// The state of a partition, as a snapshot of it is written: in pieces, which nobody copies, nor the list of them.
+/// The state of a partition, as a snapshot of it is written: in pieces, without copies of them or of their list.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pieces: Arc<Vec<Piece>>,

@@ -32,7 +32,7 @@ impl AskedTls {
         AskedTls { question, stage: Stage::Asked(config) }
     }
 
-    /// Looks at what the peer says first.
+    /// Looks at the peer's first bytes.
     fn decide(&mut self, outside: &mut BytesMut) -> io::Result<()> {
         let Stage::Asked(config) = &self.stage else { return Ok(()) };
         let there = outside.len().min(self.question.len());

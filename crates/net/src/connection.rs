@@ -1,4 +1,4 @@
-//! One connection: a socket, the layers around what is said over it, and two buffers, all bounded.
+//! One connection: a socket, the layers on it, and two buffers, all bounded.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -16,7 +16,7 @@ use crate::layer::{Layer, Layers};
 /// How often a peer that is not read is looked after.
 const PEER_CHECK: Duration = Duration::from_millis(500);
 
-/// What is read at once unless a larger frame is on its way: many small frames, little idle memory.
+/// The size of a read unless a larger frame is on its way: many small frames, little idle memory.
 const READ_BYTES: usize = 16 << 10;
 
 /// Buffers that a thread keeps for the next connection with something to read: as many as it mostly has in use...
@@ -30,18 +30,18 @@ thread_local! {
     static SPARES: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Room is made for so much of a large frame at once, or for as much again as has arrived: what a peer announces and does
+/// The buffer for a large frame grows by this, or by as much as has arrived: bytes that a peer announces and does
 /// not send costs little.
 const STEP_BYTES: usize = 1 << 20;
 
-/// A peer is not read while so much waits for it that is sealed already: layers answer what they are asked for themselves, such as the pings
-/// of WebSockets, and whoever asks and never reads must not be kept in memory.
+/// A peer is not read while this much sealed output waits for it: layers answer by themselves, for example the pings
+/// of WebSockets, and a peer that never reads its answers must not fill the memory.
 const LEAVING_BYTES_MAX: usize = 256 << 10;
 
 /// A peer that was told goodbye may still send so much before it is cut off.
 const LATE_BYTES_MAX: usize = 1 << 20;
 
-/// A socket with what was read and not yet understood, and what is to be written.
+/// A socket with its unparsed input and its pending output.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
@@ -49,17 +49,17 @@ pub struct Connection {
     layers: Option<Layers>,
     /// Read, and not yet taken by the session.
     pub input: BytesMut,
-    /// `input` lies in a buffer made for a large frame. Nothing small is read into what is left of it: that would keep all
+    /// `input` lies in a buffer made for a large frame. Small reads do not go into its rest: that would keep all
     /// of it alive.
     input_is_large: bool,
     /// To be written.
     pub output: BytesMut,
 }
 
-/// What the socket let happen.
+/// The result of a step of the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// So many bytes were read into `input`.
+    /// This number of bytes was read into `input`.
     Read(usize),
     /// The peer has closed: nothing more will come.
     Closed,
@@ -68,22 +68,22 @@ pub enum Moved {
 }
 
 impl Connection {
-    /// Takes over an accepted socket, with `layers` around what is said over it, the outermost first. Call within the runtime
+    /// Takes over an accepted socket, with its `layers`, the outermost first. Call within the runtime
     /// that is to serve it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn new(stream: std::net::TcpStream, layers: Vec<Box<dyn Layer>>) -> io::Result<Connection> {
         let stream = TcpStream::from_std(stream)?;
         let (input, output, layers) = (BytesMut::new(), BytesMut::new(), Layers::new(layers));
         Ok(Connection { stream, layers, input, input_is_large: false, output })
     }
 
-    /// Waits until the layers are ready: what comes behind their handshakes may be in `input` then. The caller bounds the
+    /// Waits until the layers are ready: `input` may then have bytes from behind their handshakes. The caller bounds the
     /// time.
     ///
     /// # Errors
-    /// What the system says, or the peer did wrong; what it is to be told about that was written, if the socket took it.
+    /// The system's error, or the peer's fault; the notification of the peer was written, if the socket took it.
     pub async fn ready(&mut self) -> io::Result<Moved> {
         // The side that opened the connection speaks first.
         self.write()?;
@@ -114,7 +114,7 @@ impl Connection {
     /// Bytes that have come to the socket and are not read yet.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn unread_bytes(&self) -> io::Result<u64> {
         Ok(rustix::io::ioctl_fionread(&self.stream)?)
     }
@@ -124,7 +124,7 @@ impl Connection {
         self.layers.as_ref().is_none_or(|layers| layers.leaving_bytes() < LEAVING_BYTES_MAX)
     }
 
-    /// Reads what has come into `input` (if `reads`, and there is room for what layers answer), or waits until there is something; or until `output` can be written, if
+    /// Reads into `input` (if `reads`, and there is room for the answers of layers), or waits for input; or until `output` can be written, if
     /// it is not empty. While nothing is read, it still notices that the peer has closed. Nothing is lost if it is dropped
     /// before it is done.
     ///
@@ -132,7 +132,7 @@ impl Connection {
     /// steps.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub async fn moved(&mut self, reads: bool, missing_bytes: usize) -> io::Result<Moved> {
         if reads && self.has_room() {
             return poll_fn(|context| match self.poll_read(missing_bytes, context) {
@@ -154,7 +154,7 @@ impl Connection {
         self.stream.poll_write_ready(context).map_ok(|()| Moved::Writable)
     }
 
-    /// Looks now and then, because what was sent before and is still unread keeps the socket readable all the time.
+    /// Checks now and then, because earlier unread input keeps the socket readable all the time.
     async fn closed_by_peer(&self) {
         loop {
             tokio::time::sleep(PEER_CHECK).await;
@@ -212,8 +212,8 @@ impl Connection {
         self.input.reserve(room);
     }
 
-    /// Everything that came is understood: the buffer is for whoever reads next, unless parts of it are still in use and what is
-    /// left is too little to read into.
+    /// All input is parsed: the buffer is for the next reader, unless parts of it are still in use and the
+    /// rest is too small to read into.
     fn lend_input(&mut self) {
         let mut buffer = std::mem::take(&mut self.input);
         let is_large = std::mem::take(&mut self.input_is_large);
@@ -227,11 +227,11 @@ impl Connection {
         });
     }
 
-    /// Ends the conversation so that the peer can read what it was sent last: closing a socket with unread input would
+    /// Closes the connection so that the peer can read the last output: closing a socket with unread input would
     /// reset it. Returns when the peer has closed too, or has sent too much; the caller bounds the time.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub async fn part(&mut self) -> io::Result<()> {
         if let Some(layers) = &mut self.layers {
             layers.finish();
@@ -254,7 +254,7 @@ impl Connection {
     /// Writes as much of `output` as the socket takes now.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn write(&mut self) -> io::Result<()> {
         loop {
             let outside = match &mut self.layers {

@@ -1,22 +1,22 @@
-//! Layers: what lies between a socket and a conversation. Bytes in, bytes out; none of them touches the socket.
+//! Layers between a socket and a session. Bytes in, bytes out; none of them touches the socket.
 
 use std::io;
 
 use bytes::BytesMut;
 
-/// What may wait for the socket before more is sealed.
+/// The limit of sealed bytes that wait for the socket.
 const LEAVING_BYTES_MAX: usize = 64 << 10;
 
 /// One layer.
 pub trait Layer: std::fmt::Debug {
-    /// Takes what came from outside, and appends what it holds to `inside`. What is not there whole waits.
+    /// Takes bytes from outside, and appends the contents to `inside`. An incomplete unit waits.
     ///
     /// # Errors
-    /// The peer broke the layer's protocol. What it is told about it still comes from `seal`.
+    /// The peer broke the layer's protocol. `seal` still returns the notification of the peer.
     fn open(&mut self, outside: &mut BytesMut, inside: &mut BytesMut) -> io::Result<()>;
 
-    /// Takes from the front of `inside` and appends it to `outside` as the peer reads it, after what the layer itself has to
-    /// say, until `outside` holds about `outside_bytes_max`.
+    /// Takes from the front of `inside` and appends the sealed bytes to `outside`, after the layer's own output,
+    /// until `outside` holds about `outside_bytes_max`.
     ///
     /// # Errors
     /// It cannot be sealed.
@@ -41,7 +41,7 @@ pub trait Layer: std::fmt::Debug {
     /// Says that nothing more comes from here.
     fn finish(&mut self);
 
-    /// It is known who the peer is: it may send what only those may who are let in.
+    /// The peer is authenticated: the limits for unknown peers end.
     fn let_in(&mut self) {}
 
     /// The peer's certificate (DER), if this layer has seen a good one.
@@ -50,7 +50,7 @@ pub trait Layer: std::fmt::Debug {
     }
 }
 
-/// One layer, with what waits on its outer side.
+/// One layer, with the bytes on its outer side.
 #[derive(Debug)]
 struct Stage {
     layer: Box<dyn Layer>,
@@ -70,12 +70,12 @@ impl Layers {
         (!stages.is_empty()).then_some(Layers(stages))
     }
 
-    /// Where what comes from the socket goes.
+    /// The buffer for input from the socket.
     pub fn arrived(&mut self) -> &mut BytesMut {
         &mut self.0[0].arrived
     }
 
-    /// What is for the socket.
+    /// The bytes for the socket.
     pub fn leaving(&mut self) -> &mut BytesMut {
         &mut self.0[0].leaving
     }
@@ -90,7 +90,7 @@ impl Layers {
         self.0.iter().map(|stage| stage.leaving.len()).sum()
     }
 
-    /// Opens what arrived, layer by layer, and appends the inmost to `input`.
+    /// Opens the input, layer by layer, and appends the innermost contents to `input`.
     ///
     /// # Errors
     /// As [`Layer::open`].

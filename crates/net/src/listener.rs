@@ -13,12 +13,12 @@ const BACKLOG: u32 = 4096;
 /// Why a port cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Somebody else has it.
+    /// Another process has it.
     #[error(
         "{service}: {address} is in use by another process; stop it, or choose others with --port-offset"
     )]
     InUse {
-        /// What would have listened there.
+        /// The listener's service.
         service: &'static str,
         /// Where.
         address: SocketAddr,
@@ -26,11 +26,11 @@ pub enum BindError {
     /// The system refuses for another reason.
     #[error("{service}: cannot listen on {address}: {source}")]
     Refused {
-        /// What would have listened there.
+        /// The listener's service.
         service: &'static str,
         /// Where.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -44,7 +44,7 @@ pub struct Places(Arc<Semaphore>);
 pub struct Place(#[expect(dead_code, reason = "kept for what its end does")] OwnedSemaphorePermit);
 
 impl Places {
-    /// Room for so many connections; [`Semaphore::MAX_PERMITS`] at most.
+    /// Room for this number of connections; [`Semaphore::MAX_PERMITS`] at most.
     pub fn new(connections_max: usize) -> Places {
         Places(Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS))))
     }
@@ -85,7 +85,7 @@ impl Listener {
     /// The address it listens on.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
@@ -93,7 +93,7 @@ impl Listener {
     /// The next connection, free of this runtime so that any core can take it.
     ///
     /// # Errors
-    /// What the system says; out of descriptors is one of them, so pause before the next call.
+    /// The system's error; running out of descriptors is one, so pause before the next call.
     pub async fn accept(&self) -> io::Result<(std::net::TcpStream, SocketAddr)> {
         let (stream, peer) = self.socket.accept().await?;
         TcpStream::set_nodelay(&stream, true)?;

@@ -47,7 +47,7 @@ impl Tls {
         Ok(Tls { session, ended: false })
     }
 
-    /// Moves what the layer has ready for the socket.
+    /// Moves the layer's sealed bytes to `outside`.
     fn take_sealed(&mut self, outside: &mut BytesMut) -> io::Result<()> {
         while self.session.wants_write() {
             self.session.write_tls(&mut outside.writer())?;
@@ -114,7 +114,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// What the broker needs, and a client that trusts it.
+    /// The broker's configuration, and a client that trusts it.
     pub(crate) fn configs() -> (TlsConfig, ClientConnection) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
@@ -136,7 +136,7 @@ pub(crate) mod tests {
         (Tls::new(server).unwrap(), client)
     }
 
-    /// What the client has for the broker, and the other way round, until neither has anything.
+    /// Exchanges bytes between client and broker until neither has any.
     pub(crate) fn exchange(
         tls: &mut dyn Layer,
         client: &mut ClientConnection,

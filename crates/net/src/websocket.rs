@@ -1,4 +1,4 @@
-//! The WebSocket layer (RFC 6455), by tungstenite: what a protocol says over TCP goes in binary messages.
+//! The WebSocket layer (RFC 6455), by tungstenite: the bytes of a TCP protocol in binary messages.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,17 +14,17 @@ use tungstenite::{Error, HandshakeError, Message};
 
 use crate::layer::Layer;
 
-/// The header by which both sides name what they speak inside (RFC 6455, section 11.3.4).
+/// The header by which both sides name the inner protocol (RFC 6455, section 11.3.4).
 const PROTOCOL_HEADER: &str = "Sec-WebSocket-Protocol";
 
-/// What goes out is cut into messages of so much: those who read it take a message whole.
+/// Output is cut into messages of this size: readers take a message whole.
 const MESSAGE_BYTES: usize = 32 << 10;
 
-/// No message of a peer of which nobody knows who it is may be larger: twice the largest frame by which it says so, as some
+/// The maximum of a message from a peer without login: twice the largest frame that a login needs, as some
 /// gather frames in a message.
 const FIRST_MESSAGE_BYTES_MAX: usize = 128 << 10;
 
-/// What tungstenite reads at once; each connection has a buffer of it.
+/// The size of tungstenite's reads; each connection has a buffer of it.
 const READ_BYTES: usize = 8 << 10;
 
 type Choose = Box<dyn FnOnce(&Request, Response) -> Result<Response, ErrorResponse>>;
@@ -45,11 +45,11 @@ enum State {
     Upgrading(Box<Upgrading>),
     /// Messages go both ways.
     Open(Box<tungstenite::WebSocket<Pipe>>),
-    /// It could not be; what it was told is still to be sent.
+    /// It was refused; the error response is still to be sent.
     Refused,
 }
 
-/// What tungstenite takes for a socket.
+/// The socket, as tungstenite sees it.
 #[derive(Clone, Debug, Default)]
 struct Pipe(Rc<RefCell<Buffers>>);
 
@@ -211,7 +211,7 @@ fn choose(
     Err(refusal)
 }
 
-/// What is said behind the end goes nowhere.
+/// Output after the end is dropped.
 fn or_closed(result: Result<(), Error>) -> io::Result<()> {
     match result {
         Ok(()) | Err(Error::ConnectionClosed | Error::AlreadyClosed) => Ok(()),

@@ -12,16 +12,16 @@ use crate::pattern::{Pattern, is_wildcard};
 use crate::route::Routes;
 use crate::virtual_topic::VirtualTopic;
 
-/// What a name begins with that ActiveMQ's stock configuration calls a virtual topic, and what its queues begin with.
+/// The prefix of virtual topics in ActiveMQ's stock configuration, and that of their queues.
 const VIRTUAL_TOPICS: &str = "VirtualTopic.>";
 const CONSUMER_PREFIX: &str = "Consumer.*.";
 
-/// What names say about destinations, for the life of one run: where they live may depend on it.
+/// The rules on destinations, for one run: the partition of a destination may depend on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addressing {
     /// Topics that feed queues.
     pub virtual_topics: Vec<VirtualTopic>,
-    /// Addresses that pass on what is sent to them.
+    /// Addresses that forward messages.
     pub composites: Vec<Composite>,
     /// Queues with a topic for those who look on.
     pub mirrored: Option<MirroredQueues>,
@@ -31,7 +31,7 @@ pub struct Addressing {
     pub homes: Homes,
     /// Queues that are elsewhere than the rules say, because these were others when they were made.
     pub settled: BTreeMap<Arc<str>, PartitionId>,
-    /// Topics that are elsewhere than the rules say, because of what they feed.
+    /// Topics in another partition than by the rules, because of the queues that they feed.
     pub settled_topics: BTreeMap<Arc<str>, PartitionId>,
 }
 
@@ -40,7 +40,7 @@ pub struct Addressing {
 pub struct Feed {
     /// The topic; a pattern if the queue's name is one.
     pub topic: Destination,
-    /// Only what the selectors of the queue's consumers match.
+    /// Only messages that match a selector of the queue's consumers.
     pub selector_aware: bool,
 }
 
@@ -76,7 +76,7 @@ impl Addressing {
         for rule in &self.virtual_topics {
             let Some(name) = rule.topic_of(&queue.name) else { continue };
             match feeds.iter_mut().find(|feed| &*feed.topic.name == name) {
-                // Whoever feeds everything feeds what another rule selects.
+                // A topic that feeds everything also feeds the selection of another rule.
                 Some(feed) => feed.selector_aware &= rule.selector_aware,
                 None => {
                     feeds.push(Feed { topic: Destination::topic(name), selector_aware: rule.selector_aware })
@@ -86,7 +86,7 @@ impl Addressing {
         feeds
     }
 
-    /// Whether any address passes on what is sent to it.
+    /// Whether any address forwards messages.
     pub fn passes_on(&self) -> bool {
         !self.composites.is_empty() || self.mirrored.is_some()
     }

@@ -1,4 +1,4 @@
-//! Addresses that pass on what is sent to them: composite destinations and mirrored queues.
+//! Addresses that forward messages: composite destinations and mirrored queues.
 
 use postroad_model::{Destination, DestinationKind};
 use postroad_selector::{Properties, Selector};
@@ -6,7 +6,7 @@ use postroad_selector::{Properties, Selector};
 use crate::pattern::Pattern;
 use crate::policy::DestinationPattern;
 
-/// What is sent to some addresses goes to others.
+/// Messages to some addresses go to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Composite {
     /// Which addresses.
@@ -22,7 +22,7 @@ pub struct Composite {
 pub struct Target {
     /// Where.
     pub destination: Destination,
-    /// Only what this matches; `None` for everything.
+    /// Only messages that match; `None` for all.
     pub selector: Option<Selector>,
 }
 
@@ -31,9 +31,9 @@ pub struct Target {
 pub struct MirroredQueues {
     /// Which queues.
     pub queues: Pattern,
-    /// What the topic's name has ahead of the queue's.
+    /// The prefix of the topic's name.
     pub prefix: Box<str>,
-    /// What it has behind it.
+    /// Its postfix.
     pub postfix: Box<str>,
 }
 
@@ -52,7 +52,7 @@ impl Composite {
 }
 
 impl MirroredQueues {
-    /// The topic that gets what is sent to the queue.
+    /// The topic that gets the queue's messages.
     pub fn topic_of(&self, queue: &Destination) -> Option<Destination> {
         let is_mirrored =
             queue.kind == DestinationKind::Queue && !queue.temporary && self.queues.matches(&queue.name);

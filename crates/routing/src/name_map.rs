@@ -67,7 +67,7 @@ impl<T> NameMap<T> {
         node.here.get_or_insert_with(new)
     }
 
-    /// Removes the name, and what the tree had for its sake alone.
+    /// Removes the name, and the branches of the tree that only it needs.
     pub fn remove(&mut self, name: &str) -> Option<T> {
         let words: Vec<&str> = words(name).collect();
         let removed = self.root.remove(&words)?;
@@ -94,7 +94,7 @@ impl<T> Node<T> {
         removed
     }
 
-    /// As [`NameMap::next`], of what is in this branch. `after` are the words of the last name seen, if that is in the
+    /// As [`NameMap::next`], within this branch. `after` are the words of the last name seen, if that is in the
     /// branch: this node then has been seen.
     fn next<'a>(
         &'a self,

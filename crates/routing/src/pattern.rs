@@ -90,7 +90,7 @@ impl Pattern {
         names.next().is_none()
     }
 
-    /// Whether a subscription to the pattern gets what is sent to this topic: one of the broker's own is for those who spell
+    /// Whether a subscription to the pattern gets messages of this topic: the broker's own topics are for patterns that spell
     /// its first word, as MQTT has it for names that begin with `$` (MQTT-4.7.2-1).
     pub fn reaches(&self, topic: &str) -> bool {
         self.matches(topic) && (!is_own_topic(topic) || matches!(self.words().next(), Some(Word::Literal(_))))

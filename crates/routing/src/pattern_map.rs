@@ -1,4 +1,4 @@
-//! A tree of patterns: what belongs to those that match a name, without asking each.
+//! A tree of patterns: the values of those that match a name, without evaluating each.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::pattern::{Pattern, Word, words_of_name};
 
 /// Values by pattern.
 ///
-/// A look-up visits only what agrees with the name so far: one node for each word where no wildcards are, and never one
+/// A look-up visits only nodes that match the name so far: one node for each word where no wildcards are, and never one
 /// twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternMap<T> {

@@ -1,4 +1,4 @@
-//! Policies: what operators decide about the destinations that a pattern matches.
+//! Policies: the operators' settings for the destinations that a pattern matches.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -24,24 +24,24 @@ pub struct DestinationPattern {
     pub name: Pattern,
 }
 
-/// What is decided about a destination. Everything has a default; the policy of the narrowest pattern that matches
+/// The settings of a destination. Everything has a default; the policy of the narrowest pattern that matches
 /// counts alone, as in ActiveMQ.
 ///
 /// To add a decision: a field here, its default in `Default`, its key in the broker's configuration and in
 /// `docs/postroad.toml`; the core asks with [`Policies::of`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// What becomes of messages that can never be processed.
+    /// What to do with messages that can never be processed.
     pub dead_letters: DeadLetters,
-    /// When what lies in a dead-letter queue goes back by itself.
+    /// When dead letters go back by themselves.
     pub returning: Returning,
-    /// How often the broker delivers again what a consumer gave up on, before it can never be processed.
+    /// How often the broker redelivers a message after a consumer gave up on it, before it becomes a dead letter.
     pub redelivery: Redelivery,
-    /// What its persistent messages, and what becomes of them, outlive.
+    /// The failures that its persistent messages and their acknowledgements survive.
     pub durability: Durability,
     /// How bodies of messages for it are written to the disk.
     pub compression: Compression,
-    /// What a topic keeps for subscribers that come later.
+    /// Messages that a topic keeps for retroactive consumers.
     pub recovery: Recovery,
     /// How long messages live.
     pub time_to_live: TimeToLive,
@@ -53,11 +53,11 @@ pub struct Policy {
     pub exclusive: bool,
     /// For whom the first consumers of a queue wait before they are served.
     pub gathering: Gathering,
-    /// How long a consumer may say nothing about what it has.
+    /// How long a consumer may settle none of its messages.
     pub slow: Slow,
     /// Of the messages with the same value of this property, a queue, or each subscription of a topic, keeps the last.
     pub last_value: Option<Arc<str>>,
-    /// What is told of each of its messages, or of those who send them, to whom listens.
+    /// Advisories of each of its messages, or of their senders.
     pub advisories: Advised,
     /// How many messages consumers are sent ahead.
     pub prefetch: Prefetch,
@@ -88,14 +88,14 @@ pub struct Prefetch {
     pub browsers: Option<NonZeroU32>,
 }
 
-/// What is told of messages that come and go as they should, and of producers that are too fast: each costs a message of its own.
+/// Advisories of ordinary messages, and of producers that are too fast: each costs a message of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Advised {
     /// A message was taken in.
     pub delivered: bool,
     /// A message was acknowledged.
     pub consumed: bool,
-    /// A message that is not persistent was taken in, and nobody is there to read it.
+    /// A non-persistent message was taken in, and there is no consumer.
     pub no_consumer: bool,
     /// A producer has to wait at a limit.
     pub fast_producer: bool,
@@ -125,15 +125,15 @@ impl TimeToLive {
     }
 }
 
-/// What a topic keeps of late, in memory, for subscribers that come later and ask for what they have missed (ActiveMQ's
+/// The recent messages that a topic keeps, in memory, for retroactive consumers (ActiveMQ's
 /// subscription recovery policies). A bound of 0 is none; with all of them 0 nothing is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// The last so many messages.
+    /// The last messages, by number.
     pub messages_max: u64,
-    /// The last messages of so many bytes together.
+    /// The last messages, by total bytes.
     pub bytes_max: u64,
-    /// What is not older.
+    /// The last messages, by age.
     pub age_ms_max: u64,
     /// Every subscriber is shown them, whether it asks or not.
     pub always: bool,
@@ -147,10 +147,10 @@ impl Recovery {
 }
 
 /// For whom the first consumers of a queue wait before any of them is served, as with ActiveMQ's `consumersBeforeDispatchStarts` and
-/// `timeBeforeDispatchStarts`. With both 0 for nobody.
+/// `timeBeforeDispatchStarts`. With both 0 there is no wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gathering {
-    /// Until so many are there; 0 for as long as they may wait.
+    /// Until this number is attached; 0 for as long as they may wait.
     pub consumers_min: u32,
     /// At most so long; with 0 for [`GATHERING_MS`] if a number is wanted.
     pub wait_ms_max: u64,
@@ -169,7 +169,7 @@ impl Gathering {
         }
     }
 
-    /// Whether so many consumers need not wait for more.
+    /// Whether this number of consumers need not wait for more.
     pub fn is_complete(&self, consumers: usize) -> bool {
         self.consumers_min != 0 && self.consumers_min as usize <= consumers
     }
@@ -180,11 +180,11 @@ impl Gathering {
 pub struct Slow {
     /// One that says nothing for so long is slow; `None` if none is.
     pub after_ms: Option<u64>,
-    /// What follows.
+    /// The action.
     pub then: WhenSlow,
 }
 
-/// What follows if a consumer is slow.
+/// The action on a slow consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenSlow {
     /// Others are told.
@@ -192,11 +192,11 @@ pub enum WhenSlow {
     Tell,
     /// It is detached.
     Detach,
-    /// What it has is taken back.
+    /// Its messages are requeued.
     TakeBack,
 }
 
-/// How much a queue may hold, and what becomes of more.
+/// How much a queue may hold, and the action at the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
     /// Messages; `None` for any number.
@@ -205,7 +205,7 @@ pub struct Limit {
     pub bytes_max: Option<u64>,
     /// Of these bytes those that lie on the disk; `None` for any number.
     pub disk_bytes_max: Option<u64>,
-    /// What happens at the limit.
+    /// The action at the limit.
     pub action: AtLimit,
     /// How long sends wait before they fail.
     pub wait_ms: u64,
@@ -213,7 +213,7 @@ pub struct Limit {
     pub waits_for_disk: bool,
 }
 
-/// What happens when a queue holds as much as it may.
+/// The action when a queue is at its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AtLimit {
     /// Sends wait, and their producers with them.
@@ -229,7 +229,7 @@ pub enum AtLimit {
     DropNewest,
 }
 
-/// How much it is, as it is configured: what of it is set.
+/// The limit as it is configured: only the bounds that are set.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_none() {
@@ -253,7 +253,7 @@ impl Limit {
         self.messages_max.is_none() && self.bytes_max.is_none() && self.disk_bytes_max.is_none()
     }
 
-    /// One of so many equal parts of it, rounded up.
+    /// One of this number of equal parts, rounded up.
     pub fn part_of(self, parts: u64) -> Limit {
         let part = |max: Option<u64>| max.map(|max| max.div_ceil(parts.max(1)));
         let Limit { messages_max, bytes_max, disk_bytes_max, .. } = self;
@@ -267,13 +267,13 @@ impl Limit {
     }
 }
 
-/// How many messages may wait for each volatile subscriber of a topic, beyond those that it was sent: what is more leaves, and durable
+/// How many messages may wait for each volatile subscriber of a topic, beyond its prefetch: more are dropped, and durable
 /// subscriptions of the topic keep theirs. As ActiveMQ's pending message limit and eviction strategies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
-    /// So many; `None` for any number.
+    /// The maximum; `None` for any number.
     pub messages_max: Option<u64>,
-    /// So many for a hundred that the subscriber is sent ahead; `None` for any number. If both are there the smaller counts.
+    /// Percent of the subscriber's prefetch; `None` for any number. If both are there the smaller counts.
     pub prefetch_percent_max: Option<u32>,
     /// Which leave.
     pub evicted: Evicted,
@@ -290,7 +290,7 @@ pub enum Evicted {
 }
 
 impl Pending {
-    /// The limit of a subscriber that is sent so many ahead; `None` if nothing is decided about it. One message at least may wait.
+    /// The limit of a subscriber with this prefetch; `None` without a setting. One message at least may wait.
     pub fn limit(&self, prefetch: u32) -> Option<Limit> {
         let percent = self.prefetch_percent_max.filter(|_| prefetch > 0);
         let by_prefetch = percent.map(|percent| u64::from(percent) * u64::from(prefetch) / 100);
@@ -371,7 +371,7 @@ impl Factor {
         (is_exact && is_in_range).then_some(Factor { thousandths: thousandths as u32 })
     }
 
-    /// So many times this; what is left of a millisecond is cut off.
+    /// Multiplies; the fraction of a millisecond is cut off.
     pub fn times(self, ms: u64) -> u64 {
         u64::try_from(u128::from(ms) * u128::from(self.thousandths) / 1000).unwrap_or(u64::MAX)
     }
@@ -387,13 +387,13 @@ pub struct Returning {
 }
 
 impl Default for Returning {
-    /// Never; where they do, often enough for what passes by itself.
+    /// Never; where they do, often enough for a temporary fault.
     fn default() -> Returning {
         Returning { after_ms: None, rounds_max: 3 }
     }
 }
 
-/// What becomes of messages that can never be processed.
+/// What to do with messages that can never be processed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetters {
     /// Where they go.
@@ -465,7 +465,7 @@ impl DeadLetters {
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     fallback: Policy,
-    /// What any of them asks for.
+    /// The union of their settings.
     asked: Asked,
     /// By kind; see [`place`].
     by_pattern: [PatternMap<Policy>; 4],
@@ -479,7 +479,7 @@ pub struct Policies {
     pub permissions: Arc<Permissions>,
 }
 
-/// What policies ask for beyond the usual: mostly nothing, and then nothing need be looked up for each message.
+/// Settings of any policy beyond the usual: mostly none, and then nothing need be looked up for each message.
 #[derive(Clone, Copy, Debug, Default)]
 struct Asked {
     /// Less than the most durability.
@@ -500,7 +500,7 @@ struct Asked {
     last_value: bool,
     /// Advisories of ordinary messages, or of fast producers.
     advisories: bool,
-    /// What consumers are sent ahead.
+    /// Prefetch of consumers.
     prefetch: bool,
     /// Queues whose consumers have them for themselves.
     exclusive: bool,
@@ -623,7 +623,7 @@ impl Policies {
         self.asked.weaker_durability
     }
 
-    /// What is told of the messages of this destination.
+    /// Advisories of the messages of this destination.
     pub fn advised(&self, destination: &Destination) -> Advised {
         match self.asked.advisories {
             true => self.of(destination).advisories,
@@ -657,12 +657,12 @@ impl Policies {
         }
     }
 
-    /// What is decided about destinations that no pattern matches.
+    /// The policy of destinations that no pattern matches.
     pub fn fallback(&self) -> &Policy {
         &self.fallback
     }
 
-    /// Decides about the destinations of a pattern, in place of what was decided about exactly this pattern before.
+    /// Sets the policy of a pattern, in place of the earlier one of exactly this pattern.
     pub fn set(&mut self, pattern: &DestinationPattern, policy: Policy) {
         self.asked = self.asked.or(Asked::by(&policy));
         let map = &mut self.by_pattern[place(pattern.kind, pattern.temporary)];
@@ -670,19 +670,19 @@ impl Policies {
         map.get_or_insert_with(&pattern.name, || policy);
     }
 
-    /// What is decided about the destination: by the narrowest pattern that matches it.
+    /// The policy of the destination: that of the narrowest pattern that matches it.
     pub fn of(&self, destination: &Destination) -> &Policy {
         let map = &self.by_pattern[place(destination.kind, destination.temporary)];
         map.narrowest(&destination.name).map_or(&self.fallback, |(_, policy)| policy)
     }
 }
 
-/// Where in tables of four what belongs to this kind is.
+/// The place of this kind in tables of four.
 pub(crate) fn place(kind: DestinationKind, temporary: bool) -> usize {
     usize::from(kind == DestinationKind::Topic) | usize::from(temporary) << 1
 }
 
-/// What a destination pattern begins with.
+/// The prefixes of a destination pattern.
 const SCHEMES: [(&str, DestinationKind, bool); 4] = [
     ("queue://", DestinationKind::Queue, false),
     ("topic://", DestinationKind::Topic, false),

@@ -10,13 +10,13 @@ use crate::policy::{DestinationPattern, Limit, place};
 /// An owner of destinations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
-    /// What it is called; no two have the same name.
+    /// Its name; no two have the same name.
     pub name: Arc<str>,
     /// How much all that it owns may hold together. It never drops.
     pub limit: Limit,
 }
 
-/// All tenants, and what each owns: a destination belongs to the tenant with the narrowest pattern that matches it, or to nobody.
+/// All tenants, and their patterns: a destination belongs to the tenant with the narrowest pattern that matches it, or to none.
 #[derive(Clone, Debug, Default)]
 pub struct Tenants {
     tenants: Vec<Arc<Tenant>>,
@@ -31,7 +31,7 @@ pub enum TenantError {
     /// Two would be told apart by nothing.
     #[error("there is a tenant {0} already")]
     NameTaken(Arc<str>),
-    /// Nobody could say whose the destinations are.
+    /// The owner of the destinations would be ambiguous.
     #[error("{pattern} belongs to the tenant {owner} already")]
     PatternTaken {
         /// The pattern's name.
@@ -42,7 +42,7 @@ pub enum TenantError {
 }
 
 impl Tenants {
-    /// Adds a tenant and what it owns.
+    /// Adds a tenant and its patterns.
     ///
     /// # Errors
     /// [`TenantError`]: its name or one of the patterns is another's; nothing is added then.
@@ -66,7 +66,7 @@ impl Tenants {
         Ok(())
     }
 
-    /// Whose the destination is; `None` if nobody owns it.
+    /// The owner of the destination, if it has one.
     pub fn owner_of(&self, destination: &Destination) -> Option<&Arc<Tenant>> {
         if self.tenants.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! Virtual topics: topics that feed queues, by what the queues are called.
+//! Virtual topics: topics that feed queues, by the names of the queues.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::pattern::Pattern;
 pub struct VirtualTopic {
     /// Which topics.
     pub topics: Pattern,
-    /// What the name of a queue has ahead of the topic's; `*` stands for any one word.
+    /// The prefix of the queue's name before the topic's; `*` stands for any one word.
     pub prefix: Arc<str>,
-    /// What the name of a queue has behind the topic's.
+    /// The postfix of the queue's name.
     pub postfix: Arc<str>,
-    /// A queue is fed only what the selectors of its consumers match.
+    /// A queue is fed only messages that match the selectors of its consumers.
     pub selector_aware: bool,
 }
 
@@ -29,7 +29,7 @@ impl VirtualTopic {
     }
 }
 
-/// What a name has behind the prefix, in which `*` stands for anything without a dot.
+/// The rest of a name behind the prefix, in which `*` stands for anything without a dot.
 fn behind<'a>(prefix: &str, name: &'a str) -> Option<&'a str> {
     let mut parts = prefix.split('*');
     let mut rest = name.strip_prefix(parts.next()?)?;

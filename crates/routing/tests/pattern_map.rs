@@ -1,4 +1,4 @@
-//! The tree of patterns finds what asking every pattern would find.
+//! The tree of patterns finds the same as evaluating every pattern.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 

@@ -1,6 +1,6 @@
-//! The door: who is let in, and what a peer may do to prove who it is.
+//! The door: authentication of peers.
 //!
-//! Nobody learns from an answer, or from how long it takes, whether a user exists: strangers are asked for a proof too.
+//! Neither an answer nor its timing tells whether a user exists: unknown users are asked for a proof too.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::users::{PASSWORD_BYTES_MAX, UserError, Users};
 /// Bytes of the broker's part of a nonce.
 const NONCE_BYTES: usize = 24;
 
-/// Whoever does not know the password learns this.
+/// The error for a wrong password.
 const WRONG: &str = "user name or password are wrong";
 
 /// Who is let in.
@@ -34,12 +34,12 @@ pub struct Door {
     secret: [u8; 32],
 }
 
-/// What a peer gets for what it said.
+/// The result of a peer's message.
 #[derive(Debug)]
 pub enum Step {
     /// This.
     Answer(LoginAnswer),
-    /// What comes of looking at its password, which takes a while.
+    /// The result of checking its password, which takes a while.
     Check(PasswordCheck),
 }
 
@@ -78,7 +78,7 @@ impl Door {
         Ok(Door { users: Some(users), hashes, anonymous, secret })
     }
 
-    /// Whether somebody who says nothing is not let in.
+    /// Whether a peer without credentials is refused.
     pub fn asks(&self) -> bool {
         !self.anonymous
     }
@@ -93,7 +93,7 @@ impl Door {
         self.users.is_none()
     }
 
-    /// What is kept of the password; of one that nobody has if there is no such user.
+    /// The keys of the user's password; those of an unknown password if there is no such user.
     fn keys(&self, users: &Users, name: &str, hash: Option<Hash>) -> Keys {
         if let Some(keys) = users.keys(name, hash) {
             return keys.clone();
@@ -120,7 +120,7 @@ pub struct Visit {
     expects: Expects,
 }
 
-/// What a peer that was challenged is to say.
+/// The expected answer to a challenge.
 #[derive(Debug)]
 enum Expects {
     Nothing,
@@ -164,7 +164,7 @@ impl Visit {
         Visit { door, certificate, expects: Expects::Nothing }
     }
 
-    /// Whether somebody looks into who it says it is.
+    /// Whether credentials are checked.
     pub fn has_users(&self) -> bool {
         self.door.users.is_some()
     }
@@ -174,7 +174,7 @@ impl Visit {
         self.door.asks()
     }
 
-    /// What it may choose from, the best first. Passwords that nobody knows cannot be proved: without users there is no
+    /// The mechanisms to choose from, the best first. An unknown password cannot be proved: without users there is no
     /// SCRAM.
     pub fn mechanisms(&self) -> Vec<&'static str> {
         self.offered().map(Mechanism::name).collect()
@@ -189,7 +189,7 @@ impl Visit {
         })
     }
 
-    /// What the peer gets for what it says.
+    /// The result of the peer's message.
     pub fn step(&mut self, login: Login) -> Step {
         match (login, std::mem::replace(&mut self.expects, Expects::Nothing)) {
             (Login::Password { user, password }, _) => self.password(user.as_deref(), password),
@@ -229,7 +229,7 @@ impl Visit {
         }
     }
 
-    /// RFC 4422, appendix A: whom the certificate names, and nobody else.
+    /// RFC 4422, appendix A: only as the user that the certificate names.
     fn external(&self, acts_as: &[u8]) -> LoginAnswer {
         match &self.certificate {
             Some(subject) if acts_as.is_empty() || acts_as == subject.as_bytes() => {
@@ -273,7 +273,7 @@ impl Visit {
         LoginAnswer::Challenge(challenge.into())
     }
 
-    /// A name and a password in the clear. Who names nobody may have shown a certificate.
+    /// A name and a password in clear text. A peer without a name may have shown a certificate.
     fn password(&self, user: Option<&str>, password: Option<Box<str>>) -> Step {
         let welcome = |user| Step::Answer(LoginAnswer::Welcome { user, last: None });
         let user = user.filter(|user| !user.is_empty());

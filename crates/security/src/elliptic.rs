@@ -41,7 +41,7 @@ pub fn completed(
     Some(PrivatePkcs8KeyDer::from(info).into())
 }
 
-/// What the element at the front holds, if it has this tag; it is taken off. Lengths have two bytes at most, as keys do.
+/// The contents of the first element, if it has this tag; it is removed. Lengths have two bytes at most, as keys do.
 fn take<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     let rest = bytes.strip_prefix(&[tag])?;
     let (length, rest) = match rest {

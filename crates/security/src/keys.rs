@@ -1,4 +1,4 @@
-//! Keys: what is kept of a password, so that it can be checked and not be told (RFC 5802, section 3; RFC 7677).
+//! Keys: stored instead of a password, so that it can be checked and not be read (RFC 5802, section 3; RFC 7677).
 
 use std::num::NonZeroU32;
 
@@ -80,14 +80,14 @@ impl Hash {
     }
 }
 
-/// What is kept of one password under one hash function.
+/// The keys of one password under one hash function.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keys {
     /// Which function.
     pub hash: Hash,
     /// How often it is repeated.
     pub iterations: NonZeroU32,
-    /// What makes equal passwords differ.
+    /// The salt: equal passwords have different keys.
     pub salt: Vec<u8>,
     stored_key: Vec<u8>,
     server_key: Vec<u8>,
@@ -119,7 +119,7 @@ impl Keys {
         is_it(password) || other.is_some_and(|other| is_it(&other))
     }
 
-    /// Whether a client that has said `said` has proved that it knows the password; what proves the same of the broker then.
+    /// Whether the client's messages `said` prove that it knows the password; then the broker's own proof.
     pub fn prove(&self, said: &str, proof: &[u8]) -> Option<Vec<u8>> {
         let signature = self.hash.hmac(&self.stored_key, said.as_bytes());
         if proof.len() != signature.len() {
@@ -138,10 +138,10 @@ impl Keys {
         format!("{}${}:{salt}${stored}:{server}", self.hash.mechanism(), self.iterations)
     }
 
-    /// What [`Keys::to_text`] wrote.
+    /// The output of [`Keys::to_text`].
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The fault, in words.
     pub fn parse(text: &str) -> Result<Keys, String> {
         let shape = || "keys are written SCRAM-SHA-256$iterations:salt$stored key:server key".to_owned();
         let (mechanism, rest) = text.split_once('$').ok_or_else(shape)?;
@@ -170,7 +170,7 @@ impl Keys {
     }
 }
 
-/// Not even what is kept of a password belongs into logs.
+/// Keys do not belong into logs either.
 impl std::fmt::Debug for Keys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Keys").field("hash", &self.hash).finish_non_exhaustive()

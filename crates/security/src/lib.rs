@@ -1,8 +1,8 @@
 //! Security room: who connects, and how they prove it.
 //!
-//! A [`Door`] knows the users; each connection is a [`Visit`] to it, which says how its peer may prove who it is and looks
-//! into what it says. [`tls`] makes the certificates of a broker ready for use.
-//! Never here: sockets, threads, what a client may do once it is known, protocols' own frames.
+//! A [`Door`] knows the users; each connection is a [`Visit`] to it, which offers mechanisms to its peer and checks
+//! its messages. [`tls`] makes the certificates of a broker ready for use.
+//! Never here: sockets, threads, permissions of an authenticated client, protocols' own frames.
 
 mod access_keys;
 mod certificate;

@@ -14,7 +14,7 @@ use crate::keys::Keys;
 /// A client's nonce has some 24 characters.
 const NONCE_BYTES_MAX: usize = 256;
 
-/// What the client says first.
+/// The client's first message.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ClientFirst<'a> {
     /// Who it is.
@@ -28,7 +28,7 @@ impl<'a> ClientFirst<'a> {
     /// Reads `client-first-message` (section 7).
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The fault, in words.
     pub fn parse(message: &'a [u8]) -> Result<ClientFirst<'a>, &'static str> {
         let message = std::str::from_utf8(message).map_err(|_| "its first message is not UTF-8")?;
         let mut parts = message.splitn(3, ',');
@@ -79,7 +79,7 @@ impl Scram {
     /// Answers the client's last message: who it is, and the broker's own proof.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The fault, in words.
     pub fn finish(self, message: &[u8]) -> Result<(Arc<str>, String), &'static str> {
         let message = std::str::from_utf8(message).map_err(|_| "its last message is not UTF-8")?;
         let shape = "its last message is not c=binding,r=nonce,p=proof";

@@ -19,11 +19,11 @@ use crate::elliptic::completed;
 /// Whether clients show certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// Nobody is asked for one.
+    /// Clients are not asked for one.
     NotAsked,
     /// Clients may show one that an authority of this file has signed.
     Optional(PathBuf),
-    /// Whoever shows none that an authority of this file has signed is not served.
+    /// A client without a certificate signed by an authority of this file is refused.
     Required(PathBuf),
 }
 
@@ -47,7 +47,7 @@ pub struct TlsClientFiles {
     pub own: Option<(PathBuf, PathBuf)>,
 }
 
-/// What is said of a key with which nothing can be done.
+/// The error for an unusable key.
 const UNUSABLE_KEY: &str = "it is no RSA, ECDSA or Ed25519 key that can be used; an ECDSA key without its public half must belong to the certificate (`openssl pkey -in FILE` writes both halves)";
 
 /// Why there can be no TLS with these files.
@@ -59,7 +59,7 @@ pub enum TlsError {
     Unreadable {
         /// Which.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// There is nothing of use in it.
@@ -67,10 +67,10 @@ pub enum TlsError {
     Nothing {
         /// The file.
         file: PathBuf,
-        /// What should be.
+        /// The expected contents.
         wanted: &'static str,
     },
-    /// What is in it cannot be used.
+    /// Its contents cannot be used.
     #[error("{}: {reason}", file.display())]
     Unusable {
         /// The file.
@@ -88,10 +88,10 @@ pub enum TlsError {
     },
 }
 
-/// What listeners need: protocol versions 1.2 and 1.3, and these certificates.
+/// The configuration of listeners: protocol versions 1.2 and 1.3, and these certificates.
 ///
 /// # Errors
-/// [`TlsError`]: a file is missing, is not what it should be, or does not go with another.
+/// [`TlsError`]: a file is missing, has other contents, or does not belong to another one.
 pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let chain = certificates(&files.certificate)?;

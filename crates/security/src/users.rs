@@ -10,13 +10,13 @@ use ring::rand::{SecureRandom, SystemRandom};
 use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
 use crate::prepare::prepared;
 
-/// A name that nobody types is no name.
+/// Longer names are refused.
 const NAME_BYTES_MAX: usize = 255;
 
 /// A longer password is not safer than its hash.
 pub const PASSWORD_BYTES_MAX: usize = 1_024;
 
-/// What stands at the top of the file.
+/// The first lines of the file.
 const TITLE: &str =
     "# Users of Postroad: a name, and what is kept of its password under each mechanism (RFC 5803).
 # `postroad user add` writes it; SIGHUP makes a running broker read it anew.
@@ -31,7 +31,7 @@ pub enum UserError {
     File {
         /// Which.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A line of it is no user.
@@ -44,7 +44,7 @@ pub enum UserError {
         /// Why.
         reason: String,
     },
-    /// Nobody can be called so.
+    /// The name is not allowed.
     #[error(
         "{name:?} is no name for a user: 1 to {NAME_BYTES_MAX} bytes without spaces, not beginning with #"
     )]
@@ -52,7 +52,7 @@ pub enum UserError {
         /// The name.
         name: String,
     },
-    /// Nobody can have this password.
+    /// The password is not allowed.
     #[error(
         "a password has 1 to {PASSWORD_BYTES_MAX} bytes, and none of the characters that SASLprep forbids"
     )]
@@ -110,7 +110,7 @@ impl Users {
         std::iter::once(TITLE.to_owned()).chain(self.0.iter().map(line)).collect()
     }
 
-    /// Writes the file as a whole or not at all, for nobody else to read.
+    /// Writes the file as a whole or not at all, readable by its owner only.
     ///
     /// # Errors
     /// It cannot be written.
@@ -166,7 +166,7 @@ impl Users {
         found(name).or_else(|| found(&prepared(name)?))
     }
 
-    /// What is kept of a user's password; under this function if one is given, or else under the one that is looked at
+    /// The keys of a user's password; under this function if one is given, or else under the one that is checked
     /// soonest.
     pub fn keys(&self, name: &str, hash: Option<Hash>) -> Option<&Keys> {
         self.0.get(name)?.iter().rev().find(|keys| hash.is_none_or(|hash| keys.hash == hash))

@@ -8,7 +8,7 @@ use postroad_selector::{Properties, Selector, SelectorError, SelectorIndex, Valu
 /// Different ones, so that the processor's caches hold no answer ready.
 const MESSAGES: i64 = 10_000;
 
-/// The best of so many: others work on the machine too.
+/// The best of this many runs, because the machine has other load.
 const BATCHES: usize = 20;
 
 struct Message {

@@ -1,16 +1,16 @@
 use std::fmt;
 
-/// Why a text is no selector, and where. Always the fault of whoever wrote the selector.
+/// Why a text is not a selector, and where. Always the fault of the selector's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("wrong at character {position}: {reason}")]
 pub struct SelectorError {
     /// 0-based; counts characters, not bytes. The length of the text where something is missing at its end.
     pub position: usize,
-    /// What is wrong there.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// What was found, and what would be right.
+/// The text that was found, and the expected syntax.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -19,7 +19,7 @@ pub enum Reason {
     Unexpected {
         /// Quoted from the text.
         found: Found,
-        /// What would be right in its place.
+        /// The expected syntax.
         expected: &'static str,
     },
     /// A string runs to the end of the text.
@@ -42,7 +42,7 @@ pub enum Reason {
     BadXPath {
         /// 0-based, within the string.
         position: usize,
-        /// What the parser of paths says.
+        /// The path parser's message.
         message: String,
     },
     /// The string behind XPATH is more than a message should be tested for.

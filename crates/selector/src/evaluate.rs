@@ -99,7 +99,7 @@ impl<'p, P: Properties + ?Sized> Evaluation<'p, P> {
         }
     }
 
-    /// `value < low OR value > high`, which is not the negation of the above for what is no number.
+    /// `value < low OR value > high`, which is not the negation of the above for values that are not numbers.
     fn not_between(&self, [value, low, high]: &[Expression; 3]) -> Option<bool> {
         let value = self.value(value)?;
         let below = self.bound(Comparison::Less, &value, low);

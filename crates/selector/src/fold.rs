@@ -1,4 +1,4 @@
-//! What can be known without a message is decided once: constants, and nested AND and OR made flat.
+//! Folding: constants are evaluated once, without a message, and nested AND and OR are flattened.
 
 use crate::evaluate::CELLS;
 use crate::expression::{Arithmetic, Double, Expression, Literal, Program, Property};

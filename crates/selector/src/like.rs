@@ -1,6 +1,6 @@
 //! LIKE patterns (JMS 3.8.1.2): `_` is one character, `%` any number of them.
 
-/// A pattern, compiled: what the text must begin with, and the rest from the first wildcard on.
+/// A pattern, compiled: the literal prefix, and the rest from the first wildcard on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pattern {
     prefix: Box<str>,
@@ -43,7 +43,7 @@ impl Pattern {
         Pattern { prefix: prefix.into(), rest: rest.into() }
     }
 
-    /// What every matching text begins with.
+    /// The prefix of every matching text.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }

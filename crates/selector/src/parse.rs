@@ -18,7 +18,7 @@ use crate::like::Pattern;
 use crate::token::{self, Keyword, Placed, Token};
 use crate::xpath::XPath;
 
-/// Levels of a condition, parentheses and signs included. Nobody writes more by hand; a debug build needs some
+/// Levels of a condition, parentheses and signs included: more than people write by hand. A debug build needs some
 /// 12 KiB of stack for each, so that all of them fit the 2 MiB of a thread.
 pub(crate) const NESTING_MAX: usize = 100;
 

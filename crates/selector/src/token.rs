@@ -1,4 +1,4 @@
-//! From text to tokens: what ActiveMQ's grammar takes, and the suffixes of Java literals (JMS 3.8.1.1).
+//! From text to tokens: ActiveMQ's grammar, and the suffixes of Java literals (JMS 3.8.1.1).
 
 use crate::error::{Found, Reason, SelectorError};
 

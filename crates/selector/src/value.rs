@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 
-/// What a selector sees of one header or property.
+/// The value of one header or property in a selector.
 ///
 /// A message's `byte`, `short` and `int` come as [`Value::Long`], its `float` as [`Value::Double`].
 #[derive(Clone, Debug, PartialEq)]
@@ -71,7 +71,7 @@ pub trait Properties {
     }
 }
 
-/// A message as one delivery of it shows it: what the broker counts, and sets as it sends.
+/// A message as one delivery shows it: with the broker's counters and delivery headers.
 pub struct AtDelivery<'m> {
     message: Box<dyn Properties + 'm>,
     failed_deliveries: u32,
@@ -79,7 +79,7 @@ pub struct AtDelivery<'m> {
 }
 
 impl<'m> AtDelivery<'m> {
-    /// The message, after so many deliveries without success beside those that its producer's side has counted.
+    /// The message after this number of failed deliveries, added to those that its producer's side has counted.
     pub fn new(message: Box<dyn Properties + 'm>, failed_deliveries: u32, now_ms: u64) -> AtDelivery<'m> {
         AtDelivery { message, failed_deliveries, now_ms }
     }

@@ -23,7 +23,7 @@ enum Tree {
     Null(Box<Tree>, bool),
 }
 
-/// What a node yields; `Unknown` is NULL, too.
+/// The value of a node; `Unknown` is NULL, too.
 #[derive(Clone, Debug, PartialEq)]
 enum Yield {
     Unknown,

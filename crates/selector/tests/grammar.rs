@@ -1,4 +1,4 @@
-//! Which texts are selectors (JMS 3.8.1, ActiveMQ's grammar), and what is said about the others.
+//! Which texts are selectors (JMS 3.8.1, ActiveMQ's grammar), and the errors of the others.
 
 use postroad_selector::{Reason, Selector};
 

@@ -1,4 +1,4 @@
-//! The index finds what asking every selector would find.
+//! The index finds the same as evaluating every selector.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What selectors select (JMS 3.8.1), as tables over one message.
+//! The matches of selectors (JMS 3.8.1), as tables over one message.
 
 use postroad_selector::{Properties, Selector, Value};
 

@@ -1,4 +1,4 @@
-//! Names of messages and of what they belong to: text in JMS, one of four types elsewhere.
+//! Ids of messages and correlations: text in JMS, one of four types elsewhere.
 
 use std::fmt::Write as _;
 
@@ -53,7 +53,7 @@ impl Id {
         }
     }
 
-    /// What `JMSMessageID` or `JMSCorrelationID` stands for. Text that claims to be of another type and is not is text.
+    /// The meaning of `JMSMessageID` or `JMSCorrelationID`. Text that claims another type wrongly is text.
     pub fn from_jms(text: &Text) -> Id {
         decoded(text.as_str()).unwrap_or_else(|| Id::Text(text.clone()))
     }

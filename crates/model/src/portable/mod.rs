@@ -1,7 +1,7 @@
-//! Portable room: what a message says, in words that every protocol has an equivalent for.
+//! Portable room: the contents of a message, in terms that every protocol has an equivalent for.
 //!
 //! A message keeps the encoding that it arrived in. Only a consumer of another protocol makes it portable: the protocol it
-//! came by reads it into a [`Portable`], the consumer's writes it out, and neither knows the other. What each of them
+//! came by reads it into a [`Portable`], the consumer's writes it out, and neither knows the other. What each protocol
 //! keeps, changes or drops is one table, docs/protocols/fidelity.md.
 //! Never here: wire encodings, decisions.
 
@@ -28,12 +28,12 @@ pub type Translate = fn(&Message) -> Result<Portable, TranslationError>;
 /// same message cannot be shown to the next client of that protocol either.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TranslationError {
-    /// Its bytes are not what its protocol says they are.
+    /// Its bytes are malformed for its protocol.
     #[error("a message that came by {protocol:?} cannot be read: {reason}")]
     Unreadable {
         /// The protocol it came by.
         protocol: Protocol,
-        /// What is wrong with it, and where.
+        /// The fault, and its position.
         reason: String,
     },
     /// It says something for which the other protocol has no room.
@@ -41,7 +41,7 @@ pub enum TranslationError {
     Unwritable {
         /// The protocol it was to be written for.
         protocol: Protocol,
-        /// What does not fit, and what would.
+        /// The part that does not fit, and the limit.
         reason: String,
     },
 }
@@ -49,17 +49,17 @@ pub enum TranslationError {
 /// A message as its sender meant it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Portable {
-    /// What JMS calls headers, and their kin.
+    /// JMS's headers, and similar ones.
     pub headers: Headers,
     /// The application's properties, in the order in which they came.
     pub properties: Vec<(Text, Value)>,
-    /// What the carriers of the message noted on it, for those who know the note's name.
+    /// Annotations by the carriers of the message, for receivers that know their names.
     pub annotations: Vec<(Text, Value)>,
-    /// What it is about.
+    /// The body.
     pub body: Body,
 }
 
-/// What a message says about itself. `None` is what its sender did not say.
+/// Headers of a message. `None` means that the sender did not set it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Headers {
     /// Its name (`JMSMessageID`).
@@ -92,7 +92,7 @@ pub struct Headers {
     pub failed_deliveries: u32,
     /// The MIME type of the body, if its kind does not say enough.
     pub content_type: Option<Text>,
-    /// What was done to the body besides (RFC 2616, section 14.11).
+    /// Encodings applied to the body (RFC 2616, section 14.11).
     pub content_encoding: Option<Text>,
     /// Where a dead letter was sent at first.
     pub original_destination: Option<Destination>,
@@ -125,7 +125,7 @@ impl Default for Headers {
     }
 }
 
-/// What a message is about.
+/// The body of a message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Body {
     /// Nothing: JMS's plain `Message`.

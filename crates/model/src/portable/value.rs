@@ -1,4 +1,4 @@
-//! Values of a portable message: JMS's types, and what other protocols have besides.
+//! Values of a portable message: JMS's types, and further types of other protocols.
 
 use bytes::Bytes;
 

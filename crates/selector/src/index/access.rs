@@ -1,4 +1,4 @@
-//! How one selector is found: the conjunct that is looked up, and what is left to evaluate.
+//! Access to one selector: the conjunct that is looked up, and the residual condition.
 
 use std::ops::RangeInclusive;
 
@@ -34,7 +34,7 @@ pub(super) struct Access {
     pub(super) repeats: bool,
 }
 
-/// What an access may be, before one is chosen.
+/// A possible access, before one is chosen.
 struct Candidate {
     access: Access,
     /// Indexes of the conjuncts that hold for whatever the probes find.
@@ -44,7 +44,7 @@ struct Candidate {
 /// Below 2^53 a long and its double are one to one, and a look-up by the double is exact.
 const EXACT_LONG_MAX: u64 = (1 << 53) - 1;
 
-/// Costs of finding too much, beside what the probe is shared with: messages whose value lies in an interval
+/// Costs of false candidates, beside the other entries of the probe: messages whose value lies in an interval
 /// with two ends or begins with a prefix, in one with a single end, and those that are true, or have none.
 const COST_EQUAL: usize = 1;
 const COST_PREFIX: usize = 4;
@@ -53,7 +53,7 @@ const COST_ONE_END: usize = 512;
 const COST_COMMON: usize = 1024;
 
 impl Access {
-    /// The cheapest access and what must hold besides; `None` where no conjunct can be looked up.
+    /// The cheapest access and the residual condition; `None` where no conjunct can be looked up.
     ///
     /// `shared` is how many entries a probe of a property finds already.
     pub(super) fn choose(
@@ -130,7 +130,7 @@ impl Candidate {
     }
 }
 
-/// The access by one conjunct, and whether what it finds is exactly what matches the conjunct.
+/// The access by one conjunct, and whether its result is exactly the matches of the conjunct.
 fn lookup(
     conjunct: &Expression,
     converts: bool,

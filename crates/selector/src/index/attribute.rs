@@ -1,4 +1,4 @@
-//! What is looked up by the value of one property.
+//! Look-up by the value of one property.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;

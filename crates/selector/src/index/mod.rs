@@ -45,7 +45,7 @@ pub struct SelectorIndex<K> {
 struct Entry<K> {
     selector: Selector,
     access: Option<Access>,
-    /// What is left to evaluate once the access has found the entry; `None` where nothing is.
+    /// The residual condition once the access has found the entry; `None` if there is none.
     residual: Option<Program>,
     /// The text of each key's own selector, which may be another than this entry's.
     keys: Vec<(K, Selector)>,

@@ -1,7 +1,7 @@
 //! XPATH: a condition over the XML in a message's body, as ActiveMQ has it (XPath 1.0).
 //!
-//! The `xpath-eval` library evaluates, `roxmltree` reads the XML; [`tree`] brings them together and counts what it costs,
-//! for whoever sends a body does not know what paths are put to it, nor the other way round.
+//! The `xpath-eval` library evaluates, `roxmltree` reads the XML; [`tree`] connects them and counts the cost,
+//! because the sender of a body does not know the paths, nor the author of a path the bodies.
 
 mod tree;
 
@@ -24,7 +24,7 @@ const LEVELS_MAX: usize = 16;
 const NODES_MAX: u32 = 100_000;
 
 /// Nodes that one evaluation may come by. Paths such as `//a[//b[//c]]` come by the product of all nodes; one that takes
-/// more does not match. So many take some 20 ms, in which no other message of the partition moves.
+/// more does not match. This number takes some 20 ms, in which no other message of the partition moves.
 const VISITS_MAX: u32 = 500_000;
 
 /// One path, parsed.
@@ -50,7 +50,7 @@ impl XPath {
     }
 
     /// Whether the path is true of the body. A body that is no XML, has a document type, or is too large has nothing that
-    /// could be selected; a path that asks for what it does not know (a variable, a function) is not true.
+    /// could be selected; a path with unknown parts (a variable, a function) is not true.
     pub(crate) fn matches(&self, body: Option<&str>) -> bool {
         let options = ParsingOptions { nodes_limit: NODES_MAX, ..ParsingOptions::default() };
         let document = body.and_then(|body| Document::parse_with_options(body, options).ok());
