@@ -1,5 +1,6 @@
 """The unmodified Python client of IronMQ."""
 
+import json
 import subprocess
 import threading
 import time
@@ -126,6 +127,68 @@ class IronMq(unittest.TestCase):
         self.assertEqual(queue.reserve()["messages"], [])
         self.assertEqual([m["body"] for m in dead.reserve(wait=5)["messages"]], ["m"])
 
+    def alerts_of(self, queue):
+        alerts = queue.info().get("alerts", [])
+        return [(alert["type"], alert["direction"], alert["trigger"], alert["queue"]) for alert in alerts]
+
+    def next_alert(self, queue):
+        """The next message of a queue that alerts are posted to."""
+        [message] = queue.reserve(wait=20, delete=True)["messages"]
+        return json.loads(message["body"])
+
+    def test_alerts_are_set_and_removed(self):
+        self.mq.create_queue("watched")
+        queue = self.mq.queue("watched")
+        asc = {"type": "fixed", "direction": "asc", "trigger": 3, "queue": "pager", "snooze": 0}
+        desc = {"type": "progressive", "direction": "desc", "trigger": 10, "queue": "pager", "snooze": 60}
+        self.assertEqual(queue.add_alerts(asc)["alerts"][0]["trigger"], 3)
+        queue.add_alerts(desc)
+        both = [("fixed", "asc", 3, "pager"), ("progressive", "desc", 10, "pager")]
+        self.assertEqual(self.alerts_of(queue), both)
+        self.assertEqual(len({alert["id"] for alert in queue.info()["alerts"]}), 2)
+        self.mq.update_queue("watched", {"message_timeout": 90})
+        self.assertEqual(self.alerts_of(queue), both, "other settings leave alerts alone")
+        self.assertEqual(queue.remove_alerts({"id": queue.info()["alerts"][0]["id"]})["msg"], "Updated")
+        self.assertEqual(self.alerts_of(queue), both[1:])
+        self.assertEqual(self.status(404, queue.remove_alerts, {"id": "999"}), "Alert not found")
+        queue.update_alerts(asc)
+        self.assertEqual(self.alerts_of(queue), both[:1], "an update replaces them")
+        queue.remove_alerts(asc)
+        self.assertNotIn("alerts", queue.info())
+        self.assertIn("fixed or progressive", self.status(400, queue.add_alerts, dict(asc, type="x")))
+        self.assertIn("another queue", self.status(400, queue.add_alerts, dict(asc, queue="watched")))
+        many = [dict(asc, trigger=number) for number in range(1, 22)]
+        self.assertIn("at most 20", self.status(400, queue.add_alerts, *many))
+        self.assertNotIn("alerts", queue.info(), "nothing was changed")
+
+    def test_alerts_are_posted_when_the_size_passes_a_trigger(self):
+        alerts = [
+            {"type": "fixed", "direction": "asc", "trigger": 2, "queue": "rises"},
+            {"type": "progressive", "direction": "desc", "trigger": 2, "queue": "falls"},
+            {"type": "progressive", "direction": "asc", "trigger": 1, "queue": "seldom", "snooze": 3600},
+        ]
+        self.mq.create_queue("sized", {"alerts": alerts})
+        for name in ("rises", "falls", "seldom"):
+            self.mq.create_queue(name)
+        queue = self.mq.queue("sized")
+        queue.post("a", "b", "c")
+        alert = self.next_alert(self.mq.queue("rises"))
+        self.assertEqual(
+            {name: alert[name] for name in ("source_queue", "queue_size", "alert_type", "alert_direction")},
+            {"source_queue": "sized", "queue_size": 3, "alert_type": "fixed", "alert_direction": "asc"},
+        )
+        self.assertEqual((alert["alert_trigger"], alert["alert_id"]), (2, "1"))
+        self.assertRegex(alert["created_at"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        # A consumer of another protocol takes them.
+        url = f"tcp://127.0.0.1:{self.broker.openwire}"
+        subprocess.run([BINARY, "receive", "p1.sized", "--url", url, "--count", "3"], check=True, timeout=30, stdout=subprocess.DEVNULL)
+        self.assertLessEqual(self.next_alert(self.mq.queue("falls"))["queue_size"], 2)
+        queue.post("d", "e")
+        self.assertEqual(self.next_alert(self.mq.queue("rises"))["queue_size"], 2)
+        self.assertEqual(self.next_alert(self.mq.queue("seldom"))["queue_size"], 3)
+        self.assertEqual(self.mq.queue("seldom").size(), 0, "it snoozes")
+        queue.clear()
+
     def test_messages_reach_jms_consumers(self):
         queue = self.mq.queue("shared")
         queue.post("from HTTP")
@@ -152,6 +215,7 @@ class Killed(unittest.TestCase):
         try:
             queue = IronMq.client(broker).queue("q")
             queue.post("keep")
+            queue.add_alerts({"type": "fixed", "direction": "asc", "trigger": 3, "queue": "alerts"})
             [kept] = queue.reserve(timeout=600)["messages"]
             for number in range(self.ROUNDS):
                 queue.post(f"deleted {number}", f"reserved {number}")
@@ -167,5 +231,11 @@ class Killed(unittest.TestCase):
             queue.release(kept["id"], kept["reservation_id"])
             [again] = queue.reserve()["messages"]
             self.assertEqual(again["body"], "keep")
+            self.assertEqual(queue.info()["alerts"][0]["trigger"], 3)
+            IronMq.client(broker).create_queue("alerts")
+            alerts = IronMq.client(broker).queue("alerts")
+            alerts.clear()
+            queue.post("two", "three")
+            self.assertEqual(len(alerts.reserve(wait=20)["messages"]), 1, "alerts outlive a kill")
         finally:
             broker.stop()

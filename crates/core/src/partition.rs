@@ -272,6 +272,7 @@ impl Partition {
             self.resume_behind_sends(effects);
         }
         self.dispatch_freed(effects);
+        self.leader.leasing.watches.answer(&mut self.state, effects);
         self.note_answers(first, effects);
         self.announce_addresses(effects);
     }
@@ -286,6 +287,7 @@ impl Partition {
         let first = effects.len();
         self.take(event, effects);
         self.dispatch_freed(effects);
+        self.leader.leasing.watches.answer(&mut self.state, effects);
         self.note_answers(first, effects);
         self.announce_addresses(effects);
     }
@@ -566,6 +568,9 @@ impl Partition {
         let tag = queue.push(lane, entry);
         let page_entries = queue.lanes.get(lane).map_or(1, Lane::page_entries);
         queue.counts.enqueued += 1;
+        if queue.requests.is_watched {
+            self.leader.leasing.watches.note(id);
+        }
         if let Some(value) = message.last_value().filter(|_| queue.keeps_last) {
             queue.note_value(value, key, tag);
         }

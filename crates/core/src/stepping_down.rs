@@ -300,6 +300,7 @@ fn waiter_of_lease(event: &LeaseEvent) -> Option<Waiter> {
         LeaseEvent::Post(post) => Some((post.connection, post.ticket)),
         LeaseEvent::Reserve(reserve) => Some((reserve.connection, reserve.ticket)),
         LeaseEvent::Handle(handle) => Some((handle.connection, handle.ticket)),
+        LeaseEvent::Watch(watch) => Some((watch.connection, watch.ticket)),
         LeaseEvent::Configure { connection, ticket, .. }
         | LeaseEvent::Describe { connection, ticket, .. }
         | LeaseEvent::List { connection, ticket, .. }

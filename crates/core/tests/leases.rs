@@ -10,7 +10,7 @@ use bytes::Bytes;
 use postroad_model::{
     ConnectionId, DEDUPLICATION_MS, Deduplication, Destination, Encoding, Group, Handle, HandleAction,
     HandleEntries, LeaseEvent, LeaseId, Message, NORMAL_PRIORITY, Post, Protocol, QueueOptions, RareHeaders,
-    Reserve, Take, Ticket,
+    Reserve, Take, Ticket, Watch,
 };
 use postroad_routing::{LeaseLimit, Policies, Policy};
 
@@ -308,6 +308,45 @@ fn a_reserve_whose_client_has_gone_takes_nothing() {
     bench.run("accept 1.2 m");
     assert_eq!(reserve(&mut bench, 5, 200, LEASE), "");
     assert_eq!(bench.run("detach 1.2 none\nunmake 1 a"), "no: queue://a does not exist ok");
+}
+
+fn watch(bench: &mut Bench, number: u64, rises_to: Option<u64>, falls_to: Option<u64>) -> String {
+    let (connection, queue, ticket) = (CLIENT, Destination::queue("a"), Ticket(number));
+    bench.lease(LeaseEvent::Watch(Watch { connection, ticket, queue, rises_to, falls_to }))
+}
+
+#[test]
+fn a_watch_is_answered_when_the_queue_has_reached_a_length() {
+    let mut bench = bench();
+    assert_eq!(watch(&mut bench, 9, Some(0), None), "no: queue://a does not exist");
+    post(&mut bench, &["m"]);
+    assert_eq!(watch(&mut bench, 9, Some(1), None), "1: 0 leased, 0 delayed, 0 held ok", "it has it");
+    assert_eq!(watch(&mut bench, 9, Some(3), None), "");
+    assert_eq!(post(&mut bench, &["n"]), "posted 1 ok");
+    assert_eq!(post(&mut bench, &["o"]), "posted 2 ok 3: 0 leased, 0 delayed, 0 held ok");
+    assert_eq!(watch(&mut bench, 8, Some(9), Some(1)), "");
+    assert_eq!(watch(&mut bench, 9, None, Some(0)), "");
+    assert_eq!(reserve(&mut bench, 2, 0, Take::Delete), "m#1 n#1 ok 1: 0 leased, 0 delayed, 0 held ok");
+    let queue = Destination::queue("a");
+    bench.lease(LeaseEvent::Cancel { queue, connection: CLIENT, ticket: Ticket(9) });
+    assert_eq!(bench.run("attach 1.1 a 5"), "ok 1.1<o");
+    assert_eq!(bench.run("accept 1.1 o"), "ok", "it was cancelled");
+    assert_eq!(watch(&mut bench, 9, Some(1), None), "");
+    assert_eq!(bench.run("detach 1.1 none\nunmake 1 a"), "no: queue://a does not exist ok");
+}
+
+#[test]
+fn at_the_bound_of_watches_a_further_one_is_refused() {
+    let mut bench = bench();
+    bench.run("make 1 a");
+    for number in 0..4096 {
+        assert_eq!(watch(&mut bench, number, Some(1), None), "");
+    }
+    let refused = watch(&mut bench, 4096, Some(1), None);
+    assert!(refused.starts_with("no: 4096 requests wait for messages of queue://a"), "{refused}");
+    let queue = Destination::queue("a");
+    bench.lease(LeaseEvent::Cancel { queue, connection: CLIENT, ticket: Ticket(5) });
+    assert_eq!(watch(&mut bench, 4096, Some(1), None), "");
 }
 
 /// What is true of a message.

@@ -63,6 +63,9 @@ pub fn queue_settings(project: &str, name: &str, settings: &Settings) -> Value {
     if let Some(push) = &settings.push {
         queue["push"] = push.shown();
     }
+    if !settings.alerts.is_empty() {
+        queue["alerts"] = settings.alerts.shown();
+    }
     if let Some((dead, max)) = &settings.dead_letter {
         queue["dead_letter"] = json!({ "queue_name": dead, "max_reservations": max });
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use postroad_model::LeaseId;
 use serde_json::Value;
 
+use crate::alerts::{AlertChange, Alerts, Chosen};
 use crate::fields::Fields;
 use crate::id::lease;
 use crate::push::{headers, subscribers};
@@ -98,6 +99,8 @@ pub enum Operation {
     Touch { queue: String, id: MessageId, reservation: LeaseId, timeout_s: Option<u64> },
     /// Change the subscribers of a push queue.
     Subscribe { queue: String, change: SubscriberChange },
+    /// Change the alerts of a queue.
+    Alert { queue: String, change: AlertChange },
     /// How far the subscribers of a push queue are with a message.
     PushStatus { queue: String, id: MessageId },
     /// Give a message back.
@@ -106,12 +109,17 @@ pub enum Operation {
 
 /// Settings that a request changes: kept as it came, for it changes the settings that are there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change(Value);
+pub struct Change {
+    settings: Value,
+    /// Alerts are added to those that are there, and do not replace them.
+    adds_alerts: bool,
+}
 
 impl Change {
-    fn parse(body: &[u8]) -> Result<Change, ApiError> {
+    fn parse(body: &[u8], adds_alerts: bool) -> Result<Change, ApiError> {
         let mut fields = Fields::parse(body)?;
-        let change = Change(fields.take("queue").unwrap_or_else(|| Value::Object(serde_json::Map::new())));
+        let settings = fields.take("queue").unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+        let change = Change { settings, adds_alerts };
         // Nonsense is refused before anything is looked up.
         change.apply(Settings::default(), true)?;
         Ok(change)
@@ -122,8 +130,15 @@ impl Change {
     /// # Errors
     /// A setting makes no sense.
     pub fn apply(&self, mut settings: Settings, is_new: bool) -> Result<Settings, ApiError> {
-        let mut fields = Fields::of(self.0.clone(), "queue")?;
+        let mut fields = Fields::of(self.settings.clone(), "queue")?;
         settings.update(&mut fields, is_new)?;
+        if let Some(items) = fields.list("alerts")? {
+            let alerts = Alerts::parse(items)?;
+            settings.change_alerts(&match self.adds_alerts {
+                true => AlertChange::Add(alerts),
+                false => AlertChange::Replace(alerts),
+            })?;
+        }
         Ok(settings)
     }
 }
@@ -167,6 +182,12 @@ fn of_queue(request: &Request<'_>, queue: String, rest: &[&str]) -> Result<Opera
             reserve(request, queue)
         }
         ["subscribers"] => subscribe(request, queue),
+        ["alerts"] => alert(request, queue),
+        ["alerts", id] => {
+            only(request, &["DELETE"])?;
+            let change = AlertChange::Remove(vec![Chosen::Id(decoded(id)?)]);
+            Ok(Operation::Alert { queue, change })
+        }
         ["messages", id, "subscribers"] => {
             only(request, &["GET"])?;
             Ok(Operation::PushStatus { queue, id: message_id(id)? })
@@ -192,8 +213,8 @@ fn of_queue(request: &Request<'_>, queue: String, rest: &[&str]) -> Result<Opera
 
 fn about_queue(request: &Request<'_>, queue: String) -> Result<Operation, ApiError> {
     Ok(match only(request, &["GET", "PUT", "PATCH", "DELETE"])? {
-        "PUT" => Operation::Create { queue, change: Change::parse(request.body)? },
-        "PATCH" => Operation::Update { queue, change: Change::parse(request.body)? },
+        "PUT" => Operation::Create { queue, change: Change::parse(request.body, false)? },
+        "PATCH" => Operation::Update { queue, change: Change::parse(request.body, true)? },
         "DELETE" => Operation::DeleteQueue { queue },
         _ => Operation::Info { queue },
     })
@@ -291,6 +312,25 @@ fn subscribe(request: &Request<'_>, queue: String) -> Result<Operation, ApiError
         }
     };
     Ok(Operation::Subscribe { queue, change })
+}
+
+fn alert(request: &Request<'_>, queue: String) -> Result<Operation, ApiError> {
+    let method = only(request, &["POST", "PUT", "DELETE"])?;
+    let mut fields = Fields::parse(request.body)?;
+    // The Python client wraps them as the settings of a queue are.
+    let mut fields = fields.object("queue")?.unwrap_or(fields);
+    let items = fields.list("alerts")?;
+    let change = match (method, items) {
+        // Without a list: all of them.
+        ("DELETE", None) => AlertChange::Replace(Vec::new()),
+        ("DELETE", Some(items)) => {
+            AlertChange::Remove(items.into_iter().map(Chosen::parse).collect::<Result<_, _>>()?)
+        }
+        (_, None) => return Err(ApiError::bad("alerts is missing: a list of type, trigger and queue")),
+        ("POST", Some(items)) => AlertChange::Add(Alerts::parse(items)?),
+        (_, Some(items)) => AlertChange::Replace(Alerts::parse(items)?),
+    };
+    Ok(Operation::Alert { queue, change })
 }
 
 fn reservation(fields: &mut Fields) -> Result<LeaseId, ApiError> {

@@ -5,8 +5,10 @@
 //!
 //! Start at [`Call::parse`].
 
+pub mod alerts;
 mod answer;
 mod call;
+mod date;
 mod error;
 mod fields;
 mod id;

@@ -5,6 +5,7 @@ use postroad_model::QueueOptions;
 use serde_json::{Value, json};
 
 use crate::ApiError;
+use crate::alerts::{AlertChange, Alerts};
 use crate::fields::Fields;
 use crate::id::queue_name;
 use crate::push::{self, PushKind, PushSettings, Subscriber};
@@ -44,6 +45,8 @@ pub struct Settings {
     pub dead_letter: Option<(String, u64)>,
     /// Whom it pushes to; `None` for a pull queue.
     pub push: Option<PushSettings>,
+    /// Messages about its size.
+    pub alerts: Alerts,
 }
 
 impl Default for Settings {
@@ -53,6 +56,7 @@ impl Default for Settings {
             message_expiration_s: EXPIRATION_S,
             dead_letter: None,
             push: None,
+            alerts: Alerts::default(),
         }
     }
 }
@@ -91,9 +95,6 @@ impl Settings {
             (None, Some(_)) => return Err(ApiError::no_push_queue()),
             (_, None) => {}
         }
-        if fields.take("alerts").is_some() {
-            return Err(ApiError { status: 400, msg: "alerts is not supported".to_owned() });
-        }
         if let Some(timeout) = fields.number("message_timeout", 1, TIMEOUT_S_MAX)? {
             self.message_timeout_s = timeout;
         }
@@ -131,11 +132,29 @@ impl Settings {
         Ok(())
     }
 
-    /// The options that the broker keeps with a queue of this project.
+    /// Changes the alerts.
     ///
     /// # Errors
-    /// The name of the queue of dead messages cannot be one, or there is too much.
-    pub fn options(&self, project: &str) -> Result<QueueOptions, ApiError> {
+    /// It is a push queue, one that is to be removed does not exist, or it would have too many.
+    pub fn change_alerts(&mut self, change: &AlertChange) -> Result<(), ApiError> {
+        self.alerts.change(change)?;
+        match self.push.is_some() && !self.alerts.is_empty() {
+            true => Err(ApiError::bad("a push queue has no alerts: its messages do not wait in it")),
+            false => Ok(()),
+        }
+    }
+
+    /// The options that the broker keeps with this queue of the project.
+    ///
+    /// # Errors
+    /// The name of the queue of dead messages or of an alert cannot be one, or there is too much.
+    pub fn options(&self, project: &str, queue: &str) -> Result<QueueOptions, ApiError> {
+        for target in self.alerts.targets() {
+            queue_name(project, target)?;
+            if target == queue {
+                return Err(ApiError::bad("the queue of an alert is to be another queue"));
+            }
+        }
         let (dead_letters, deliveries_max) = match &self.dead_letter {
             Some((name, max)) => (Some(queue_name(project, name)?.into()), *max as u32),
             None => (None, 0),
@@ -149,6 +168,9 @@ impl Settings {
         if let Some(push) = &self.push {
             document["type"] = json!(push.kind.name());
             document["push"] = push.shown();
+        }
+        self.alerts.document(&mut document);
+        if self.push.is_some() || !self.alerts.is_empty() {
             document["project"] = json!(project);
         }
         let document = document.to_string();
@@ -167,6 +189,7 @@ impl Settings {
         let number = |name: &str, otherwise| document[name].as_u64().unwrap_or(otherwise);
         settings.message_timeout_s = number("message_timeout", MESSAGE_TIMEOUT_S);
         settings.message_expiration_s = number("message_expiration", EXPIRATION_S);
+        settings.alerts = Alerts::of(&document);
         let dead = document["dead_letter"].as_str();
         settings.dead_letter = dead.map(|name| (name.to_owned(), u64::from(options.deliveries_max)));
         if let Value::Object(_) = &document["push"] {
@@ -179,7 +202,7 @@ impl Settings {
         settings
     }
 
-    /// The project of a push queue, as the broker has kept it.
+    /// The project of a queue with subscribers or alerts, as the broker has kept it.
     pub fn project_of(options: &QueueOptions) -> Option<String> {
         let document: Value = serde_json::from_slice(&options.document).ok()?;
         document["project"].as_str().map(str::to_owned)

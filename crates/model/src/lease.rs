@@ -33,13 +33,15 @@ pub enum LeaseEvent {
     Reserve(Reserve),
     /// Delete, extend or release entries. Answered by [`LeaseAnswer::Handled`].
     Handle(HandleEntries),
-    /// The client no longer waits for its reserve. Nothing is answered.
+    /// Wait until the length of a queue has reached a bound. Answered by [`LeaseAnswer::Described`].
+    Watch(Watch),
+    /// The client no longer waits for its reserve or its watch. Nothing is answered.
     Cancel {
         /// The queue.
         queue: Destination,
         /// Who asked.
         connection: ConnectionId,
-        /// The ticket of the reserve.
+        /// The ticket of the reserve or watch.
         ticket: Ticket,
     },
     /// Make the queue if it does not exist, and set its options durably.
@@ -104,6 +106,7 @@ impl LeaseEvent {
             LeaseEvent::Post(post) => Some(&post.to),
             LeaseEvent::Reserve(reserve) => Some(&reserve.queue),
             LeaseEvent::Handle(handle) => Some(&handle.queue),
+            LeaseEvent::Watch(watch) => Some(&watch.queue),
             LeaseEvent::Cancel { queue, .. }
             | LeaseEvent::Configure { queue, .. }
             | LeaseEvent::Describe { queue, .. }
@@ -118,6 +121,7 @@ impl LeaseEvent {
             LeaseEvent::Post(post) => post.ticket,
             LeaseEvent::Reserve(reserve) => reserve.ticket,
             LeaseEvent::Handle(handle) => handle.ticket,
+            LeaseEvent::Watch(watch) => watch.ticket,
             LeaseEvent::Cancel { ticket, .. }
             | LeaseEvent::Configure { ticket, .. }
             | LeaseEvent::Describe { ticket, .. }
@@ -167,6 +171,21 @@ pub struct Reserve {
     pub wait_ms: u64,
     /// What to do with them.
     pub take: Take,
+}
+
+/// A request to be told of the length of a queue.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    /// Who asks.
+    pub connection: ConnectionId,
+    /// Who waits.
+    pub ticket: Ticket,
+    /// A lasting queue.
+    pub queue: Destination,
+    /// Answered once the queue has at least this many entries.
+    pub rises_to: Option<u64>,
+    /// Answered once the queue has at most this many entries.
+    pub falls_to: Option<u64>,
 }
 
 /// How messages are taken.

@@ -54,7 +54,7 @@ pub use ids::{
 };
 pub use lease::{
     Duplicate, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, LeaseId, Post, QueueDescription,
-    QueueOptions, Reserve, Reserved, Stale, Take,
+    QueueOptions, Reserve, Reserved, Stale, Take, Watch,
 };
 pub use link::{LinkDelivery, LinkEvent, LinkName, ResumeLink};
 pub use liveness::{Liveness, Silence, Silences};

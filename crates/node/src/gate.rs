@@ -87,7 +87,7 @@ impl Gate {
             LeaseEvent::Reserve(_) | LeaseEvent::Handle(_) => self.need(Action::Read, queue, ticket),
             LeaseEvent::Configure { .. } => self.need(Action::Create, queue, ticket),
             LeaseEvent::Clear { .. } => self.need(Action::Manage, queue, ticket),
-            LeaseEvent::Describe { .. } => self.need_any(&Action::ALL, queue, ticket),
+            LeaseEvent::Describe { .. } | LeaseEvent::Watch(_) => self.need_any(&Action::ALL, queue, ticket),
             LeaseEvent::Cancel { .. } | LeaseEvent::List { .. } | LeaseEvent::Configured { .. } => Ok(()),
         }
     }

@@ -1,3 +1,4 @@
+import io.iron.ironmq.Alert;
 import io.iron.ironmq.Client;
 import io.iron.ironmq.Cloud;
 import io.iron.ironmq.HTTPException;
@@ -58,6 +59,14 @@ public class IronMqJava {
         queue.clear();
         QueueModel changed = queue.update(new QueueModel(90, 5000));
         same(90, changed.getMessageTimeout());
+        ArrayList<Alert> alerts = new ArrayList<>(List.of(new Alert("fixed", "asc", 5, 60, "java-alerts")));
+        queue.addAlertsToQueue(alerts);
+        ArrayList<Alert> kept = queue.getInfoAboutQueue().getAlerts();
+        same(5, kept.get(0).getTrigger());
+        queue.deleteAlertFromQueueById(kept.get(0).getId());
+        queue.updateAlertsToQueue(alerts);
+        queue.deleteAlertsFromQueue(alerts);
+        same(true, queue.getInfoAboutQueue().getAlerts() == null);
         queue.destroy();
 
         Subscriber subscriber = new Subscriber(System.getenv("ENDPOINT"), "java");

@@ -95,7 +95,8 @@ impl Partition {
         // Queues that a topic feeds are destinations of their own.
         let bound = address.bound.iter().filter_map(|id| self.state.queues.get(&id));
         let bound = bound.filter(|queue| queue.source == destination);
-        let consumers: u64 = bound.map(|queue| (queue.consumers.len() - queue.reserves) as u64).sum();
+        let consumers: u64 =
+            bound.map(|queue| (queue.consumers.len() - queue.requests.reserves) as u64).sum();
         if consumers > 0 {
             let refusal = Refusal::InUse { destination, consumers };
             return self.reply(connection, ticket, Err(refusal), effects);
@@ -156,6 +157,7 @@ impl Partition {
             self.forget_reader(key, &queue.source, effects);
         }
         self.state.leases.forget_queue(id);
+        self.leader.leasing.watches.end(id, &queue.source, effects);
         self.let_go(id, queue.lanes, effects);
         self.unpark(effects);
     }

@@ -20,6 +20,7 @@ mod handle;
 mod options;
 mod post;
 mod reserve;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub(crate) use post::Posting;
 use post::Posts;
 use reserve::Reserves;
 pub(crate) use reserve::{Answering, Reserving};
+use watch::Watches;
 
 /// The lease of one entry, or its delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +77,8 @@ pub struct Leasing {
     pub(crate) reserves: Reserves,
     /// Posts whose duplicates are looked for.
     posts: Posts,
+    /// Clients that wait for the length of a queue.
+    pub(crate) watches: Watches,
     /// Queues in which a message group became free: they are to be dispatched.
     freed: Vec<QueueId>,
 }
@@ -85,9 +89,9 @@ impl Leasing {
         Leasing { given: self.given, reserves: self.reserves.successor(), ..Leasing::default() }
     }
 
-    /// Posts that wait for others.
+    /// Posts that wait for others, and watches.
     pub fn waiters(&self) -> Vec<(postroad_model::ConnectionId, postroad_model::Ticket)> {
-        self.posts.waiters().collect()
+        self.posts.waiters().chain(self.watches.waiters()).collect()
     }
 }
 

@@ -7,6 +7,7 @@ use postroad_model::{
     QueueOptions, Refusal, SettleCause, Ticket, Urgency,
 };
 
+use super::LeaseCounts;
 use crate::Partition;
 use crate::log::completion::Completion;
 use crate::queue::{EntryState, Queue};
@@ -20,7 +21,13 @@ impl Partition {
             LeaseEvent::Post(post) => self.post(post, effects),
             LeaseEvent::Reserve(reserve) => self.reserve(reserve, effects),
             LeaseEvent::Handle(handle) => self.handle_entries(handle, effects),
+            LeaseEvent::Watch(watch) => {
+                let id = self.own_queue(&watch.queue);
+                self.leader.leasing.watches.begin(watch, id, &mut self.state, effects);
+            }
             LeaseEvent::Cancel { queue, connection, ticket } => {
+                let id = self.own_queue(&queue);
+                self.leader.leasing.watches.cancel(id, connection, ticket);
                 self.cancel_reserve(&queue, connection, ticket, effects);
             }
             LeaseEvent::Configure { queue, options, connection, ticket } => {
@@ -82,16 +89,7 @@ impl Partition {
     fn describe(&self, name: &Destination) -> Result<QueueDescription, Refusal> {
         let found = self.own_queue(name).and_then(|id| self.state.queues.get(&id));
         let queue = found.ok_or_else(|| Refusal::NoSuchQueue(name.clone()))?;
-        let counts = self.state.leases.counts(queue.id);
-        Ok(QueueDescription {
-            queue: queue.id,
-            options: queue.options.as_deref().cloned(),
-            length: queue.len(),
-            leased: counts.leased,
-            delayed: counts.delayed,
-            held: queue.away.messages.saturating_sub(counts.leased + counts.delayed),
-            total: queue.counts.found + queue.counts.enqueued,
-        })
+        Ok(description(queue, self.state.leases.counts(queue.id)))
     }
 
     /// Names of lasting queues, in order.
@@ -150,5 +148,18 @@ impl Partition {
             self.propose(command, Urgency::Waiting, completion, effects);
         }
         self.settle_leaving(settlements, Some((connection, ticket)), effects);
+    }
+}
+
+/// The queue as its clients see it.
+pub(super) fn description(queue: &Queue, counts: LeaseCounts) -> QueueDescription {
+    QueueDescription {
+        queue: queue.id,
+        options: queue.options.as_deref().cloned(),
+        length: queue.len(),
+        leased: counts.leased,
+        delayed: counts.delayed,
+        held: queue.away.messages.saturating_sub(counts.leased + counts.delayed),
+        total: queue.counts.found + queue.counts.enqueued,
     }
 }

@@ -109,7 +109,7 @@ impl Partition {
         if self.is_moving(queue) {
             return Err(Refusal::OnTheMove(queue.clone()));
         }
-        let waiting = self.state.queues.get(&id).map_or(0, |queue| queue.reserves);
+        let waiting = self.state.queues.get(&id).map_or(0, |queue| queue.requests.reserves);
         if WAITING_MAX <= waiting {
             return Err(Refusal::TooManyWaiting { queue: queue.clone(), max: WAITING_MAX });
         }
@@ -170,7 +170,7 @@ impl Partition {
 
     fn seat_reserve(&mut self, id: QueueId, key: ConsumerKey, attach: &Attach, reserving: Reserving) {
         if let Some(queue) = self.state.queues.get_mut(&id) {
-            queue.reserves += 1;
+            queue.requests.reserves += 1;
         }
         self.seat(id, key, attach);
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
@@ -312,7 +312,8 @@ impl Partition {
 
     /// Those whose time was over while bodies were on their way: these are here, or cannot be read.
     pub(crate) fn finish_overdue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        let Some(queue) = self.state.queues.get(&id).filter(|queue| !queue.fetching && 0 < queue.reserves)
+        let Some(queue) =
+            self.state.queues.get(&id).filter(|queue| !queue.fetching && 0 < queue.requests.reserves)
         else {
             return;
         };
@@ -370,7 +371,7 @@ impl Partition {
     fn forget_reserve(&mut self, id: QueueId, key: ConsumerKey, until_ms: u64) {
         self.leader.leasing.reserves.waits.remove(&(until_ms, key));
         if let Some(queue) = self.state.queues.get_mut(&id) {
-            queue.reserves = queue.reserves.saturating_sub(1);
+            queue.requests.reserves = queue.requests.reserves.saturating_sub(1);
         }
     }
 

@@ -97,14 +97,23 @@ pub struct Queue {
     pub read_on: Option<ReadOn>,
     /// Its consumers wait for more of them, until then at most.
     pub gathers_until_ms: Option<u64>,
-    /// How many reserves wait for its messages, or are about to be answered.
-    pub reserves: usize,
+    /// Requests of clients that wait at it.
+    pub requests: Requests,
     /// What clients have set for it, if anything.
     pub options: Option<Box<QueueOptions>>,
     /// The posted messages that it knows again; `None` before the first.
     pub duplicates: Option<Box<Duplicates>>,
     /// It is on the move between partitions, and delivers nothing until it is there.
     pub paused: bool,
+}
+
+/// Requests of clients without consumers that wait at a queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Requests {
+    /// How many reserves wait for its messages, or are about to be answered.
+    pub reserves: usize,
+    /// A client waits for a change of its length.
+    pub is_watched: bool,
 }
 
 /// Where bodies were read ahead to.
@@ -152,7 +161,7 @@ impl Queue {
             fetching: false,
             read_on: None,
             gathers_until_ms: None,
-            reserves: 0,
+            requests: Requests::default(),
             options: None,
             duplicates: None,
             paused: false,

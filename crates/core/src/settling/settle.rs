@@ -346,6 +346,9 @@ impl Partition {
                     queue.away.remove(size);
                 }
                 makes_room = !queue.limit.is_none();
+                if queue.requests.is_watched {
+                    self.leader.leasing.watches.note(queue.id);
+                }
                 if let (Some(value), Some(last_values)) = (value, &mut queue.last_values) {
                     last_values.forget(&value, tag);
                 }

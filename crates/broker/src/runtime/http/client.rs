@@ -148,7 +148,7 @@ impl FrontClient {
         self.room.notify_waiters();
     }
 
-    /// Asks, and waits for the answer. Dropped before it has come, a reserve is cancelled.
+    /// Asks, and waits for the answer. Dropped before it has come, a reserve or watch is cancelled.
     pub async fn ask(&self, event: impl FnOnce(ConnectionId, Ticket) -> Event) -> Answered {
         self.ask_counted(event).await.map(|(answers, _)| answers)
     }
@@ -170,17 +170,18 @@ impl FrontClient {
         let (done, answered) = oneshot::channel();
         self.waiting.borrow_mut().insert(ticket, Waiting { answers: Vec::new(), redriven: (0, 0), done });
         let event = event(self.connection, ticket);
-        let reserved = match &event {
+        let polled = match &event {
             Event::Lease(event) => match &**event {
                 LeaseEvent::Reserve(reserve) => Some(reserve.queue.clone()),
+                LeaseEvent::Watch(watch) => Some(watch.queue.clone()),
                 _ => None,
             },
             _ => None,
         };
-        let mut asked = Asked { client: self, ticket, reserved };
+        let mut asked = Asked { client: self, ticket, polled };
         self.say(|core, router| router.route(event, |partition, event| core.submit(partition, event)));
         let answer = answered.await;
-        asked.reserved = None;
+        asked.polled = None;
         let reason = "the broker is shutting down".to_owned();
         answer.unwrap_or(Err(Refusal::StoreFailed { reason }))
     }
@@ -202,13 +203,13 @@ impl FrontClient {
 struct Asked<'c> {
     client: &'c FrontClient,
     ticket: Ticket,
-    /// The queue of a reserve.
-    reserved: Option<Destination>,
+    /// The queue of a reserve or watch.
+    polled: Option<Destination>,
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        let Some(queue) = self.reserved.take() else { return };
+        let Some(queue) = self.polled.take() else { return };
         self.client.waiting.borrow_mut().remove(&self.ticket);
         let (connection, ticket) = (self.client.connection, self.ticket);
         let event = Event::Lease(Box::new(LeaseEvent::Cancel { queue, connection, ticket }));

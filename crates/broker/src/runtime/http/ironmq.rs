@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use postroad_ironmq::alerts::Alerts;
 use postroad_ironmq::push::{Acknowledged, of_webhook};
 use postroad_ironmq::{
     ApiError, Call, Deleted, MessageId, NewMessage, Operation, Settings, ids_posted, message, messages, msg,
@@ -107,6 +108,11 @@ async fn about_queues((client, hub): (&FrontClient, &PushHub), project: &str, op
             configure((client, hub), project, &queue, change, false).await?;
             Ok((200, msg("Updated")))
         }
+        Operation::Alert { queue, change } => {
+            let change = |mut settings: Settings, _| settings.change_alerts(&change).map(|()| settings);
+            configure((client, hub), project, &queue, change, false).await?;
+            Ok((200, msg("Updated")))
+        }
         Operation::PushStatus { queue, id } => push_status((client, hub), &named(&queue)?, id).await,
         Operation::DeleteQueue { queue } => {
             let destination = named(&queue)?;
@@ -115,7 +121,8 @@ async fn about_queues((client, hub): (&FrontClient, &PushHub), project: &str, op
             let queue = destination.name.clone();
             let event = |connection, ticket| Event::Delete { destination, connection, ticket };
             client.ask(event).await.map_err(|refusal| ApiError::of_refusal(&refusal))?;
-            hub.tell(ToPusher::Configured { queue, push: None }).await;
+            let (project, alerts) = (project.to_owned(), Alerts::default());
+            hub.tell(ToPusher::Configured { queue, project, push: None, alerts }).await;
             Ok((200, msg("Deleted")))
         }
         _ => Err(ApiError::bad("the request is about messages")),
@@ -191,12 +198,10 @@ async fn configure(
         Err(error) => return Err(error),
     };
     let settings = change(before, is_new)?;
-    let (options, name) = (settings.options(project)?, queue.name.clone());
+    let (options, broker_name) = (settings.options(project, name)?, queue.name.clone());
     ask(client, |connection, ticket| LeaseEvent::Configure { queue, options, connection, ticket }).await?;
-    if let Some(push) = &settings.push {
-        let push = Some((project.to_owned(), push.clone()));
-        hub.tell(ToPusher::Configured { queue: name, push }).await;
-    }
+    let (push, alerts) = (settings.push.clone(), settings.alerts.clone());
+    hub.tell(ToPusher::Configured { queue: broker_name, project: project.to_owned(), push, alerts }).await;
     Ok(settings)
 }
 

@@ -14,6 +14,7 @@ use postroad_model::{
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::alerting::Alerting;
 use super::hub::ToPusher;
 use super::sender::{Outgoing, headers};
 use super::{PushOptions, sender};
@@ -25,7 +26,7 @@ use crate::runtime::http::stored::{push_headers_of, raw_body_of};
 /// A reserve that finds nothing waits so long before the next one.
 const WAIT_MS: u64 = 30_000;
 /// After a refusal the next attempt waits so long.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// Queues on one page of the list that is read at the start.
 const PAGE: u32 = 500;
 /// Reports that are taken in before the engine is asked again, at most.
@@ -68,6 +69,7 @@ pub async fn drive(handle: CoreHandle, pusher: Pusher, closing: Rc<Notify>) {
         engine: Engine::new(options.requests_max),
         projects: FxHashMap::default(),
         deletes: FxHashMap::default(),
+        alerting: Alerting::default(),
         outside: Rc::new(Outside { client, polls, requests, reports, url: options.url }),
         began: Instant::now(),
     };
@@ -86,20 +88,28 @@ struct Driver {
     projects: FxHashMap<Arc<str>, Rc<Named>>,
     /// Who waits until a message is deleted.
     deletes: FxHashMap<(Arc<str>, MessageId), Deletion>,
+    alerting: Alerting,
     outside: Rc<Outside>,
     began: Instant,
 }
 
-/// How a queue that pushes is called.
-struct Named {
-    project: String,
-    queue: String,
+/// A queue as its project names it.
+pub(super) struct Named {
+    pub project: String,
+    pub queue: String,
+}
+
+impl Named {
+    fn of(project: String, queue: &str) -> Named {
+        let own = if project == "default" { 0 } else { project.len() + 1 };
+        Named { queue: queue.get(own..).unwrap_or_default().to_owned(), project }
+    }
 }
 
 /// The means of tasks that carry actions out.
-struct Outside {
-    client: Rc<FrontClient>,
-    polls: Rc<FrontClient>,
+pub(super) struct Outside {
+    pub client: Rc<FrontClient>,
+    pub polls: Rc<FrontClient>,
     requests: mpsc::Sender<Outgoing>,
     reports: mpsc::UnboundedSender<Report>,
     url: String,
@@ -112,11 +122,9 @@ impl Driver {
         mut reported: mpsc::UnboundedReceiver<Report>,
     ) {
         for (queue, options) in self.outside.configured().await {
-            if let (Some(push), Some(project)) =
-                (Settings::of(Some(&options)).push, Settings::project_of(&options))
-            {
-                self.hear(ToPusher::Configured { queue, push: Some((project, push)) });
-            }
+            let Some(project) = Settings::project_of(&options) else { continue };
+            let Settings { push, alerts, .. } = Settings::of(Some(&options));
+            self.hear(ToPusher::Configured { queue, project, push, alerts });
         }
         let mut actions = Vec::new();
         loop {
@@ -148,13 +156,17 @@ impl Driver {
 
     fn hear(&mut self, request: ToPusher) {
         match request {
-            ToPusher::Configured { queue, push: Some((project, settings)) } => {
-                let own = if project == "default" { 0 } else { project.len() + 1 };
-                let name = queue.get(own..).unwrap_or_default().to_owned();
-                self.projects.insert(queue.clone(), Rc::new(Named { project, queue: name }));
-                self.engine.configure(&queue, settings, self.now_ms());
+            ToPusher::Configured { queue, project, push, alerts } => {
+                let named = Rc::new(Named::of(project, &queue));
+                self.alerting.configure(&queue, &named, &alerts, &self.outside);
+                match push {
+                    Some(settings) => {
+                        self.projects.insert(queue.clone(), named);
+                        self.engine.configure(&queue, settings, self.now_ms());
+                    }
+                    None => self.remove(&queue),
+                }
             }
-            ToPusher::Configured { queue, push: None } => self.remove(&queue),
             ToPusher::Acknowledge { queue, message, answer } => self.acknowledge(queue, &message, answer),
             ToPusher::Status { queue, id, answer } => {
                 let (now_ms, wall) = (self.now_ms(), wall_ms());
@@ -388,14 +400,16 @@ impl Outside {
         headers
     }
 
+    /// Posts to a queue of a project.
+    pub async fn post(&self, project: &str, queue: &str, body: Bytes) -> Result<(), ApiError> {
+        let to = Destination::queue(&queue_name(project, queue)?);
+        post_bodies(&self.client, to, vec![(body, 0, None)]).await.map(drop)
+    }
+
     /// The endpoint is a queue of the same project.
     async fn pass_on(&self, project: &str, queue: &str, body: Bytes) -> Answer {
-        let result = match queue_name(project, queue) {
-            Ok(name) => post_bodies(&self.client, Destination::queue(&name), vec![(body, 0, None)]).await,
-            Err(error) => Err(error),
-        };
-        match result {
-            Ok(_) => Answer { status: 200, ..Answer::default() },
+        match self.post(project, queue, body).await {
+            Ok(()) => Answer { status: 200, ..Answer::default() },
             Err(ApiError { status, msg }) => Answer { status, error: msg, retry_after_ms: None },
         }
     }
@@ -446,15 +460,8 @@ impl Outside {
         };
         let Some(body) = body else { return };
         let report = message.report(&String::from_utf8_lossy(&body)).to_string();
-        let posted = match queue_name(&named.project, error_queue) {
-            Ok(name) => {
-                let bodies = vec![(Bytes::from(report), 0, None)];
-                post_bodies(&self.client, Destination::queue(&name), bodies).await
-            }
-            Err(error) => Err(error),
-        };
-        match posted {
-            Ok(_) => self.delete(queue, (message.id, message.lease), waits).await,
+        match self.post(&named.project, error_queue, Bytes::from(report)).await {
+            Ok(()) => self.delete(queue, (message.id, message.lease), waits).await,
             Err(error) => {
                 tracing::warn!(queue, error_queue, error = error.msg, "a failed push could not be reported");
             }

@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, BuildHasherDefault};
 use std::sync::Arc;
 
+use postroad_ironmq::alerts::Alerts;
 use postroad_ironmq::push::{Acknowledged, PushSettings};
 use postroad_ironmq::{ApiError, Deleted, MessageId};
 use rustc_hash::FxHasher;
@@ -17,12 +18,16 @@ const PARTS: usize = 64;
 
 /// A request to the driver.
 pub enum ToPusher {
-    /// The queue pushes in this way from now on; `None`: not at all.
+    /// The queue was made, has other settings, or was deleted.
     Configured {
         /// The broker's name of the queue.
         queue: Arc<str>,
-        /// Its project and its settings.
-        push: Option<(String, PushSettings)>,
+        /// Its project.
+        project: String,
+        /// How it pushes; `None`: not at all.
+        push: Option<PushSettings>,
+        /// Its alerts.
+        alerts: Alerts,
     },
     /// A subscriber is done with a message.
     Acknowledge {

@@ -1,9 +1,10 @@
-//! Push: messages of push queues go to HTTP endpoints.
+//! Push: messages of push queues go to HTTP endpoints, and alerts about the size of a queue to another queue.
 //!
 //! One driver, on the first core, owns the [`Engine`](postroad_ironmq::push::Engine); requests are sent by a thread of its own, so
 //! that no endpoint, no name server and no handshake holds up a core. HTTP connections of all cores reach the driver by a [`PushHub`].
 
 mod addresses;
+mod alerting;
 mod driver;
 mod hub;
 mod sender;
