@@ -1,4 +1,4 @@
-//! The codec against another one: what either writes, the other reads as the same value.
+//! The codec against another one: each reads the other's output as the same value.
 
 use bytes::{Bytes, BytesMut};
 use fe2o3_amqp_types::{messaging, performatives, sasl, transaction};

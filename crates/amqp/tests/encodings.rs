@@ -1,4 +1,4 @@
-//! Every encoding of part 1, section 1.6, read to its value, and what is malformed refused with the place named.
+//! Every encoding of part 1, section 1.6, read to its value, and malformed ones refused with their position.
 
 use bytes::{Bytes, BytesMut};
 use postroad_amqp::codec::{

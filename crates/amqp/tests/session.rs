@@ -1,4 +1,4 @@
-//! Whole conversations: what a client sends, what the core is told, what the client reads.
+//! Whole connections: input of the client, events for the core, output to the client.
 
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ impl Bench {
         self.parting = self.parting.take().or(result.err());
     }
 
-    /// What the client has said to prove who it is is answered so.
+    /// Answers the client's credentials.
     fn admit(&mut self, answer: LoginAnswer) {
         let result = self.session.admit(answer, self.now, &mut self.events, &mut self.output);
         self.parting = self.parting.take().or(result.err());
@@ -175,7 +175,7 @@ impl Bench {
         self.answer(ToSession::Deliver(delivery));
     }
 
-    /// What the client reads, without headers of layers.
+    /// Output to the client, without headers of layers.
     fn read(&mut self) -> Vec<Frame> {
         let mut output = std::mem::take(&mut self.output);
         let mut frames = Vec::new();
@@ -195,7 +195,7 @@ impl Bench {
         self.read().into_iter().map(performative).collect()
     }
 
-    /// What the core is told, but for what it only tells others.
+    /// Events for the core, without notices.
     fn events(&mut self) -> Vec<Event> {
         let events = std::mem::take(&mut self.events);
         events.into_iter().filter(|event| !is_for_others(event)).collect()
@@ -317,7 +317,7 @@ fn condition(error: &Option<postroad_amqp::codec::Error>) -> Option<&str> {
     error.as_ref().map(|error| error.condition.as_str())
 }
 
-/// What ended, and why.
+/// Frames that end something, with their errors.
 fn ends(frames: &[Performative]) -> Vec<(&'static str, Option<&str>)> {
     let end = |frame| match frame {
         &Performative::Close(Close { ref error }) => Some(("close", condition(error))),
@@ -418,7 +418,7 @@ fn what_a_client_says_of_itself_is_answered_from_outside() {
     let first =
         Login::Begin { mechanism: "SCRAM-SHA-256".into(), response: Some(Bytes::from_static(b"first")) };
     assert_eq!((bench.session.login(), bench.session.login()), (Some(first), None));
-    // What is sent ahead of the answer waits for it.
+    // Input before the answer waits for it.
     assert!(!bench.session.takes_input());
     bench.bytes(&sasl_frame(SaslResponse { response: Bytes::from_static(b"last") }));
     assert_eq!(bench.session.login(), None);
@@ -801,7 +801,7 @@ fn a_link_that_the_core_ends_says_why() {
         let number = bench.receiver(Attach::default());
         bench.answer(ToSession::Detached { consumer: key(number), cause });
         assert_eq!(ends(&bench.frames()), [("detach", Some(want))]);
-        // Its client takes notice, and may attach anew.
+        // Its client sees it, and may attach again.
         bench.send(Detach { handle: 0, closed: true, ..Detach::default() });
         bench.events();
         bench.receiver(Attach::default());
@@ -928,7 +928,7 @@ fn a_message_comes_in_as_many_frames_as_it_takes() {
     let events = bench.events();
     let [Event::Publish(publish)] = &events[..] else { panic!("{events:?}") };
     assert_eq!(publish.sent.message.bytes, BODY);
-    // What is aborted was never sent.
+    // An aborted delivery was never sent.
     bench.send_on(0, Transfer { more: true, ..transfer(6) }, BODY);
     bench.send_on(0, Transfer { aborted: true, ..Transfer::default() }, b"");
     assert!(bench.events().is_empty() && ends(&bench.frames()).is_empty());
@@ -1062,7 +1062,7 @@ fn credit_that_is_taken_back_is_taken_back_from_the_core() {
     bench.send(Flow { handle: Some(0), link_credit: Some(0), ..windows() });
     let events = bench.events();
     assert!(matches!(events[..], [Event::Credit { add: 9, .. }, Event::Drain { .. }]), "{events:?}");
-    // What was on its way goes back untouched.
+    // Deliveries on their way go back untouched.
     bench.deliver(number, 1, Protocol::Amqp);
     assert_eq!(settles(&bench.events()), [(vec![1], Outcome::Released { failed: false })]);
     bench.answer(ToSession::Drained { consumer: key(number) });
@@ -1461,7 +1461,7 @@ fn a_detach_is_answered_once_the_core_has_let_go() {
     bench.send(Detach { handle: 0, closed: true, error: None });
     let events = bench.events();
     let [Event::Detach { ticket: Some(ticket), .. }] = &events[..] else { panic!("{events:?}") };
-    // What the core had sent already belongs to nobody.
+    // Deliveries that the core had sent already have no consumer any more.
     bench.deliver(number, 1, Protocol::Amqp);
     assert!(bench.frames().is_empty());
     bench.reply(*ticket, Ok(()));
@@ -1537,7 +1537,7 @@ fn tag(number: u32) -> Bytes {
 }
 
 impl Bench {
-    /// Attaches such a link, of which the core knows these deliveries; what it is asked, and the answer.
+    /// Attaches such a link, of which the core knows these deliveries; the request to the core, and the answer.
     fn resumes(&mut self, attach: Attach, known: &[(u32, Option<Refusal>)]) -> (ResumeLink, Attach) {
         self.send(attach);
         let events = self.events();
@@ -1553,7 +1553,7 @@ impl Bench {
     }
 }
 
-/// What an attach says that is not settled.
+/// The unsettled deliveries of an attach.
 fn unsettled(attach: &Attach) -> Vec<(Value, DeliveryState)> {
     let state = |value: &Value| {
         let mut bytes = BytesMut::new();
@@ -1761,7 +1761,7 @@ fn a_link_that_cannot_be_remembered_or_is_stolen_says_so() {
     let frames = bench.frames();
     assert!(matches!(frames[..], [Performative::Attach(_), Performative::Flow(_)]), "{frames:?}");
 
-    // Attached anew ahead of the answer, it is detached, and the answer to the earlier attach goes to nobody.
+    // Attached again before the answer, it is detached, and the answer to the earlier attach is dropped.
     let mut bench = Bench::begun();
     bench.send(attach());
     bench.send(Attach { handle: 2, ..attach() });
@@ -2015,7 +2015,7 @@ fn what_is_on_its_way_to_a_link_that_has_ended_is_passed_over() {
     bench.send_on(0, transfer(1), BODY);
     bench.send(Flow { handle: Some(0), delivery_count: Some(2), echo: true, ..windows() });
     assert_eq!((bench.events().len(), bench.frames()), (0, vec![]));
-    // Whoever goes on after it has answered the detach has lost its way.
+    // A client that continues after it has answered the detach is at fault.
     bench.send(Detach { handle: 0, closed: true, ..Detach::default() });
     bench.send_on(0, transfer(2), BODY);
     assert_eq!(ends(&bench.frames()), [("end", Some("amqp:session:unattached-handle"))]);
@@ -2187,7 +2187,7 @@ fn a_pattern_is_read_in_each_partition_with_one_credit() {
         bench.events()[..],
         [Event::Credit { add: 1, .. }, Event::Credit { .. }, Event::Credit { .. }]
     ));
-    // The first gets it; what the second sent meanwhile goes back. A member of a pattern settles what it sent.
+    // The first gets it; sends of the second meanwhile go back. A member of a pattern settles its deliveries.
     let member = consumers[1].0.with_member(7);
     bench.deliver_to(member, 1, Protocol::Amqp);
     bench.deliver_to(consumers[0].0, 2, Protocol::Amqp);

@@ -12,12 +12,12 @@
 //! | message beyond the limit | `MessageDiscarded.Queue.NAME` and the like | the message, without its body |
 //! | message taken in | `MessageDelivered.Queue.NAME` and the like | the message, without its body |
 //! | message acknowledged | `MessageConsumed.Queue.NAME` and the like | the message, without its body |
-//! | message that nobody reads | `NoConsumer.Queue.NAME`, `NoConsumer.Topic.NAME` | is the message itself |
+//! | message without a consumer | `NoConsumer.Queue.NAME`, `NoConsumer.Topic.NAME` | is the message itself |
 //! | fast producer | `FastProducer.Queue.NAME` and the like | `ProducerInfo`; `producerId` |
 //! | slow consumer | `SlowConsumer.Queue.NAME` and the like | `ConsumerInfo`; `consumerId` |
 //! | sends wait | `FULL.Queue.NAME` and the like | nothing; `usageName` |
 //!
-//! Of what exists the topic keeps one message each, so that whoever listens later hears of it.
+//! The topic retains one message for each existing object, for later subscribers.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ use crate::codec::{
 use crate::portable::{TranslatedId, to_wire_destination, write_portable};
 use crate::session::to_model_message;
 
-/// What the names of all advisory topics begin with.
+/// The prefix of all advisory topics.
 const PREFIX: &str = "ActiveMQ.Advisory.";
 
 /// `JMSType` of every advisory.
@@ -68,7 +68,7 @@ pub struct Advisory {
     pub topic: model::Destination,
     /// The message.
     pub message: model::Message,
-    /// What the topic keeps of it.
+    /// How the topic retains it.
     pub retain: Option<Retain>,
 }
 
@@ -83,7 +83,7 @@ pub struct Advisories {
     translate: Translate,
 }
 
-/// What an advisory says beside what is true of all of them.
+/// The contents of one kind of advisory.
 struct Content {
     topic: String,
     carries: Option<Command>,
@@ -251,7 +251,7 @@ impl Advisories {
     }
 }
 
-/// What an advisory says of the message that it shows.
+/// The properties of an advisory that shows a message.
 fn message_properties(
     event: MessageEvent,
     shown: &Message,
@@ -333,7 +333,7 @@ fn topic_of(notice: &Notice) -> Option<String> {
     })
 }
 
-/// Topics that tell queues from topics, but not what is temporary from what lasts.
+/// Topics that distinguish queues from topics, but not temporary destinations from others.
 fn topic_for(of: &str, destination: &model::Destination) -> String {
     let kind = match destination.kind {
         DestinationKind::Queue => "Queue",
@@ -411,7 +411,7 @@ fn connection_info(client: &ClientNotice) -> ConnectionInfo {
     ConnectionInfo {
         connection_id: Some(ConnectionId { value: Some(client.name.as_ref().into()) }),
         client_id: Some(client.client_id.as_ref().into()),
-        // Nobody is told a password.
+        // The password is never published.
         password: Some("".into()),
         user_name: client.user.as_deref().map(Into::into),
         ..ConnectionInfo::default()

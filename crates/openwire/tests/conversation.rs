@@ -19,7 +19,7 @@ fn read_nothing(_: &Stored) -> Result<Portable, TranslationError> {
     Ok(Portable::default())
 }
 
-/// A session, and what it has said so far.
+/// A session, and its output so far.
 struct Conversation {
     session: OpenWireSession,
     format: WireFormat,
@@ -28,12 +28,12 @@ struct Conversation {
 }
 
 impl Conversation {
-    /// Both sides have said what they speak, and the client not yet who it is.
+    /// The wire formats are negotiated, and the client is not yet introduced.
     fn begin() -> Conversation {
         Conversation::of(false)
     }
 
-    /// As [`Conversation::begin`], and somebody looks into who the client is.
+    /// As [`Conversation::begin`], and clients have to log in.
     fn asking() -> Conversation {
         Conversation::of(true)
     }

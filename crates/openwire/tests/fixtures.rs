@@ -14,7 +14,7 @@ const TIGHT: u8 = 1;
 const CACHED: u8 = 2;
 const STACK_TRACES: u8 = 4;
 
-/// Slots of a cache whose size nobody named.
+/// Default slots of a cache.
 const CACHE_SLOTS: u16 = 16383;
 
 struct Record {

@@ -207,7 +207,7 @@ fn bodies_without_an_equal_are_shown_as_the_nearest_kind() {
     );
 }
 
-/// What the reference client library wrote: see `fixtures/openwire/README.md`.
+/// The output of the reference client library: see `fixtures/openwire/README.md`.
 fn reference_messages() -> Vec<(String, Bytes)> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/openwire/bodies.bin");
     let mut input = Bytes::from(std::fs::read(path).unwrap());
@@ -222,7 +222,7 @@ fn reference_messages() -> Vec<(String, Bytes)> {
     messages
 }
 
-/// What `Bodies.map` puts into maps and properties.
+/// The values that `Bodies.map` puts into maps and properties.
 fn reference_values() -> Vec<(Text, Value)> {
     let list = Value::List(vec![Value::Int(1), Value::Null]);
     [

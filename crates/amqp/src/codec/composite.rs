@@ -1,7 +1,7 @@
-//! From table to code: what a row of `table.rs` turns into.
+//! From table to code: the expansion of a row of `table.rs`.
 //!
 //! A row is `CODE "symbolic descriptor" Name { field: kind, … }`. It becomes a struct with one public field per column, and
-//! reads and writes as a described list (part 1, section 1.4). A list may end early: what is missing is null.
+//! reads and writes as a described list (part 1, section 1.4). A list may end early: missing columns are null.
 //!
 //! | kind | Rust type | null on the wire |
 //! |---|---|---|
@@ -16,7 +16,7 @@ use super::reader::{Compound, DESCRIBED, Reader};
 use super::writer::{put_compound, put_ulong};
 use super::{Field, Symbol, WireError};
 
-/// What a described value is a kind of.
+/// The descriptor of a described value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Descriptor {
     /// Domain and number.

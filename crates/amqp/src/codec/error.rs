@@ -1,9 +1,9 @@
 //! Why bytes could not become a value, a frame or a message.
 
-/// What is wrong with a peer's bytes.
+/// The fault of a peer's bytes.
 ///
 /// Always the peer's fault: a session answers with the error condition `amqp:decode-error` or
-/// `amqp:connection:framing-error`. `offset` counts bytes from the start of what was decoded: a frame with its header, or
+/// `amqp:connection:framing-error`. `offset` counts bytes from the start of the input: a frame with its header, or
 /// a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -69,9 +69,9 @@ pub enum WireError {
     /// A value that its type does not allow.
     #[error("{got} at offset {offset} is no {wanted}")]
     BadValue {
-        /// What stands there.
+        /// The code found there.
         got: String,
-        /// What belongs there.
+        /// The expected type.
         wanted: &'static str,
         /// Where it stands.
         offset: usize,
@@ -95,7 +95,7 @@ pub enum WireError {
         offset: usize,
         /// The size on the wire.
         announced_bytes: usize,
-        /// What the elements take.
+        /// The size of the elements.
         used_bytes: usize,
     },
     /// A map has a key without a value.
@@ -122,7 +122,7 @@ pub enum WireError {
         /// Where the first that is too much stands.
         offset: usize,
     },
-    /// Something follows what should be the end.
+    /// There are bytes after the end.
     #[error("{left_bytes} bytes left over at offset {offset}")]
     TrailingBytes {
         /// First byte that belongs to nothing.
@@ -143,7 +143,7 @@ pub enum WireError {
     FrameTooSmall {
         /// The announced size.
         got_bytes: u64,
-        /// What the header takes.
+        /// The size of the header.
         header_bytes: u64,
     },
     /// Neither AMQP nor SASL.
@@ -157,7 +157,7 @@ pub enum WireError {
     SectionOutOfOrder {
         /// The section.
         section: &'static str,
-        /// What stands ahead of it.
+        /// The section before it.
         after: &'static str,
         /// Where it starts.
         offset: usize,

@@ -10,7 +10,7 @@ pub const PROTOCOL_HEADER_BYTES: usize = 8;
 /// Bytes of a frame's header.
 pub const FRAME_HEADER_BYTES: usize = 8;
 
-/// What a protocol header announces.
+/// The layer announced by a protocol header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolId {
     /// AMQP itself.
@@ -64,7 +64,7 @@ impl ProtocolHeader {
     }
 }
 
-/// What a frame belongs to.
+/// The layer of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// AMQP, on a channel.
@@ -79,9 +79,9 @@ pub enum FrameKind {
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it belongs to.
+    /// Its layer.
     pub kind: FrameKind,
-    /// What follows its header; empty for a sign of life.
+    /// The frame without its header; empty for a sign of life.
     pub body: Bytes,
 }
 
@@ -128,7 +128,7 @@ pub fn take_frame(input: &mut BytesMut, max_bytes: u32) -> Result<Option<Frame>,
     Ok(Some(Frame { kind, body: frame }))
 }
 
-/// Begins a frame; what is appended until [`end_frame`] is its body. Returns where it starts.
+/// Begins a frame; bytes appended until [`end_frame`] are its body. Returns its start.
 pub fn begin_frame(kind: FrameKind, out: &mut BytesMut) -> usize {
     let start = out.len();
     let (code, channel) = match kind {

@@ -84,7 +84,7 @@ kinds! {
         Second = 1,
     }
 
-    /// What of a terminus survives (3.5.5).
+    /// The part of a terminus that survives (3.5.5).
     TerminusDurability "terminus-durability" of u32 {
         /// Nothing.
         #[default]
@@ -108,7 +108,7 @@ kinds! {
         Never = "never",
     }
 
-    /// What a link does to the messages of its node (3.5.7).
+    /// Whether a link moves or copies the messages of its node (3.5.7).
     DistributionMode "std-dist-mode" of Symbol {
         /// It takes them.
         #[default]

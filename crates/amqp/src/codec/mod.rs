@@ -2,7 +2,7 @@
 //!
 //! Text and binary data are slices of the bytes they came in. Everything that a peer can make large has a bound: depth of
 //! nesting, values in one decoding, size of a frame.
-//! Never here: what a frame means for a conversation.
+//! Never here: the meaning of a frame for a session.
 
 mod error;
 mod field;

@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Goes to what binary data or text holds, which need not be there: whether it is text, and how many bytes. `None` for any
+    /// Goes to the contents of binary data or text, which may be incomplete: whether it is text, and its length. `None` for any
     /// other value, ahead of which it stays.
     ///
     /// # Errors
@@ -194,7 +194,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads what follows the constructor `code`.
+    /// Reads the value after the constructor `code`.
     fn value_of(&mut self, code: u8) -> Result<Value, WireError> {
         self.count_value()?;
         Ok(match code {
@@ -229,7 +229,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// As `value_of`, for what has a length.
+    /// As `value_of`, for types with a length.
     fn variable(&mut self, code: u8) -> Result<Value, WireError> {
         let wide = code & 0x10 != 0;
         Ok(match code {
@@ -345,7 +345,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Walks over a value: what is sized is not looked into.
+    /// Skips a value: the contents of sized types are not read.
     ///
     /// # Errors
     /// It does not fit, or has no known constructor.

@@ -86,7 +86,7 @@ composites! {
         batchable: default(bool = false),
     }
 
-    /// Says what became of deliveries (2.7.6).
+    /// The outcome of deliveries (2.7.6).
     0x15 "amqp:disposition:list" Disposition {
         role: required(Role),
         first: required(u32),
@@ -113,7 +113,7 @@ composites! {
         error: optional(Error),
     }
 
-    /// What went wrong (2.8.14).
+    /// An error (2.8.14).
     0x1d "amqp:error:list" Error {
         condition: required(Symbol),
         description: optional(Text),
@@ -219,7 +219,7 @@ composites! {
         txn_id: required(Bytes),
     }
 
-    /// What becomes of a delivery if its transaction commits (4.5.8).
+    /// The outcome of a delivery if its transaction commits (4.5.8).
     0x34 "amqp:transactional-state:list" TransactionalState {
         txn_id: required(Bytes),
         outcome: optional(Box<DeliveryState>),

@@ -61,10 +61,10 @@ pub enum Value {
     Described(Box<Described>),
 }
 
-/// A value and what it is a kind of.
+/// A value with its descriptor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Described {
-    /// What kind: a symbol or a ulong as a rule.
+    /// The descriptor: a symbol or a ulong as a rule.
     pub descriptor: Value,
     /// The value.
     pub value: Value,
@@ -140,7 +140,7 @@ impl Array {
     /// The elements, decoded.
     ///
     /// # Errors
-    /// An element is not what its type allows, or there are more than one decoding may make.
+    /// An element is invalid for its type, or there are more than one decoding may make.
     pub fn elements(&self) -> Result<Vec<Value>, WireError> {
         let mut reader = Reader::new(&self.body);
         let elements = reader.elements(self.count)?;

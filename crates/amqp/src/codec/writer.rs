@@ -25,8 +25,8 @@ pub(super) fn put_variable(small: u8, bytes: &[u8], out: &mut BytesMut) {
     out.put_slice(bytes);
 }
 
-/// Appends a list or map: `small` is the constructor of its small form. `elements` appends so many elements as it
-/// returns.
+/// Appends a list or map: `small` is the constructor of its small form. `elements` appends the elements and returns
+/// their number.
 pub(super) fn put_compound(small: u8, out: &mut BytesMut, elements: impl FnOnce(&mut BytesMut) -> u32) {
     let start = out.len();
     out.put_bytes(0, SMALL_HEADER_BYTES);

@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use super::Sections;
 use crate::codec::{Value, WireError};
 
-/// Typical bytes of what is added, to reserve once.
+/// Typical bytes of an addition, to reserve once.
 const ADDED_BYTES: usize = 256;
 
 /// The message with other annotations: each of `changes` takes the place of those of its name, or takes them away if it

@@ -1,4 +1,4 @@
-//! The header of one delivery: as the producer sent it, with what the broker has to say.
+//! The header of one delivery: as the producer sent it, with the broker's changes.
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::Message;
@@ -13,7 +13,7 @@ const HEADER_BYTES: usize = 24;
 /// annotations: they were for us (3.2.2).
 ///
 /// Delivery count and time to live change on the way (3.2.1), and an end that the broker gave a message or took from it is told by the latter; `first-acquirer` is not claimed, for the message may have
-/// been with another consumer, and the rest is what the producer said. Nothing is written where nothing is to say.
+/// been with another consumer; the rest is as the producer sent it. Defaults are not written.
 ///
 /// # Errors
 /// `bytes` begin with something else than sections.

@@ -1,4 +1,4 @@
-//! What a selector may ask of a message: headers by their JMS names, then the application's properties.
+//! The values of a message for selectors: headers by their JMS names, then the application's properties.
 //!
 //! Names map as in the client `qpid-jms` (`AmqpJmsMessageFacade`): `JMSType` is the subject, `JMSXGroupID` the group id.
 
@@ -26,7 +26,7 @@ pub struct StoredProperties<'a> {
 }
 
 impl<'a> StoredProperties<'a> {
-    /// The properties of a stored message. What cannot be read has none. `expires_at_ms` is what the broker made of its
+    /// The properties of a stored message. An unreadable one has none. `expires_at_ms` is the broker's result of its
     /// time to live.
     pub fn of(message: &'a Bytes, expires_at_ms: u64) -> StoredProperties<'a> {
         StoredProperties {

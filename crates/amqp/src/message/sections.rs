@@ -1,4 +1,4 @@
-//! Sections: where each one of a message lies, and what it says.
+//! Sections: the positions of a message's sections, and their contents.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub enum Section {
     Sequence,
     /// A body of one value (3.2.8).
     Value,
-    /// What can only be known at the end (3.2.9).
+    /// Information that is known only at the end (3.2.9).
     Footer,
 }
 
@@ -92,7 +92,7 @@ impl Section {
     }
 }
 
-/// What a body is made of.
+/// The kind of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
     /// Bytes.
@@ -106,7 +106,7 @@ pub enum BodyKind {
 /// The body of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body {
-    /// What it is made of.
+    /// The kind of the body.
     pub kind: BodyKind,
     /// Its sections, descriptors included.
     pub span: Range<usize>,
@@ -132,12 +132,12 @@ pub struct Sections {
     pub body: Option<Body>,
     /// The map of the footer.
     pub footer: Option<Range<usize>>,
-    /// Where the bare message begins: what may never be changed.
+    /// The start of the bare message, which must never be changed.
     pub bare: usize,
 }
 
 impl Sections {
-    /// Finds the sections of a message. What they hold is not looked into.
+    /// Finds the sections of a message, without decoding them.
     ///
     /// # Errors
     /// A section is unknown, out of order, or does not fit.

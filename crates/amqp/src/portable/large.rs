@@ -1,4 +1,4 @@
-//! Bodies in pieces: bytes or text of one or several sections. Their frames stay here, what they hold goes on.
+//! Bodies in pieces: bytes or text of one or several sections. Section headers are removed, their contents are passed on.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::portable::{AsItIs, LargeReader, LargeWriter, Portable, Step, TranslationError};
@@ -11,7 +11,7 @@ use crate::message::Section;
 /// lists, maps, and other values.
 ///
 /// Bytes that are said to be text are read as text. If they turn out to be none they are bytes after all, as in a small message:
-/// `as_bytes` reads them so, and has `None` for what cannot be anything else than text.
+/// `as_bytes` reads them so, and is `None` for bodies that can only be text.
 pub fn read_large(message: &Message, front: &Bytes, as_bytes: bool) -> Option<LargeReader> {
     let Ok(Begin::Value { section, is_text, header_bytes, length }) = begin(front) else { return None };
     if as_bytes && is_text {
@@ -68,7 +68,7 @@ fn front(section: Section, constructor: u8, bytes: u64) -> Result<Bytes, Transla
     Ok(front.freeze())
 }
 
-/// A short body, with what `held` begins with; one that is no text, if it must not be taken for one.
+/// A short body, with the first bytes `held`; or one that is not text, if it must not be taken for text.
 fn stub(section: Section, (is_text, as_bytes): (bool, bool), held: &[u8]) -> Vec<u8> {
     // A character may be cut where the sample ends.
     let sample = match std::str::from_utf8(held) {
@@ -108,14 +108,14 @@ fn begin(bytes: &Bytes) -> Result<Begin, WireError> {
     Ok(Begin::Value { section, is_text, header_bytes: reader.offset(), length: length as u64 })
 }
 
-/// From the sections of a body to what they hold.
+/// From the sections of a body to their contents.
 #[derive(Debug, Default)]
 struct FromSections {
     /// Bytes of all pieces.
     total: u64,
     /// How many have come.
     got: u64,
-    /// What the section has still to come.
+    /// The missing rest of the section.
     left: u64,
     /// The beginning of a section, of whose header the rest is in the next piece.
     header: BytesMut,
@@ -156,7 +156,7 @@ impl Step for FromSections {
 }
 
 impl FromSections {
-    /// Takes a section's header from the front of `rest`; returns what is behind it.
+    /// Takes a section's header from the front of `rest`; returns the bytes behind it.
     fn header<'r>(&mut self, rest: &'r [u8]) -> Result<&'r [u8], String> {
         let before = self.header.len();
         let taken = rest.len().min(HEADER_BYTES_MAX - before);
@@ -211,7 +211,7 @@ mod tests {
         .with_chunks(Some(chunks.into()))
     }
 
-    /// What is read of a body that is cut into pieces of so many bytes.
+    /// The output for a body cut into pieces of this size.
     fn all(body: &[u8], piece_bytes: usize) -> Result<BytesMut, String> {
         let mut step = FromSections { total: body.len() as u64, ..FromSections::default() };
         let mut out = BytesMut::new();

@@ -1,7 +1,7 @@
 //! Portable room: AMQP messages as every protocol understands them, and messages of other protocols as AMQP.
 //!
 //! [`read_portable`] takes the sections of a stored message apart; [`write_portable`] builds those that a client expects;
-//! [`read_large`] and [`write_large`] do the same to bodies that come in pieces. All follow the mapping between AMQP and JMS that `qpid-jms` and ActiveMQ keep to. What is kept, changed or dropped is
+//! [`read_large`] and [`write_large`] do the same to bodies that come in pieces. All follow the mapping between AMQP and JMS that `qpid-jms` and ActiveMQ keep to. Kept, changed and dropped fields are in
 //! the table of docs/protocols/fidelity.md.
 //! Never here: links, other protocols' encodings.
 
@@ -27,7 +27,7 @@ pub use write::write_portable;
 /// protocols.
 ///
 /// # Errors
-/// As `translate`: nobody can be sent this message by AMQP.
+/// As `translate`: this message cannot be encoded in AMQP.
 pub fn in_amqp(message: &Message, translate: Translate) -> Result<Cow<'_, Bytes>, TranslationError> {
     match message.encoding.protocol {
         Protocol::Amqp => Ok(Cow::Borrowed(&message.bytes)),
@@ -44,9 +44,9 @@ pub(crate) mod annotations {
     pub const TO_KIND: &str = "x-opt-jms-dest";
     /// Which kind of destination `reply-to` names.
     pub const REPLY_TO_KIND: &str = "x-opt-jms-reply-to";
-    /// What `x-opt-jms-dest` was before: words such as `topic,temporary`.
+    /// The predecessor of `x-opt-jms-dest`: words such as `topic,temporary`.
     pub const TO_WORDS: &str = "x-opt-to-type";
-    /// What `x-opt-jms-reply-to` was before.
+    /// The predecessor of `x-opt-jms-reply-to`.
     pub const REPLY_TO_WORDS: &str = "x-opt-reply-type";
     /// Properties that are lists or maps, which application properties may not be (3.2.5): one map of them.
     pub const NESTED_PROPERTIES: &str = "x-opt-jms-nested-properties";

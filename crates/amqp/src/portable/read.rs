@@ -64,7 +64,7 @@ fn headers(message: &Message, properties: &Properties, notes: &ValueMap) -> Head
         reply_to_group_id: properties.reply_to_group_id.clone(),
         user_id: properties.user_id.clone(),
         timestamp_ms: time(&properties.creation_time),
-        // What JMS clients show is the sender's own word, if it gave one, unless a policy ends the message earlier; a time to
+        // JMS clients show the sender's own time, if it set one, unless a policy expires the message earlier; a time to
         // live counts from its arrival here.
         expires_at_ms: (time(&properties.absolute_expiry_time).into_iter())
             .chain(Some(message.expires_at_ms as i64))
@@ -123,7 +123,7 @@ fn annotate(portable: &mut Portable, notes: Map) {
     }
 }
 
-/// The body. What its kind says already is no header any more.
+/// The body. Properties that its kind implies are not headers any more.
 fn body(
     kind: Option<BodyKind>,
     values: Vec<codec::Value>,

@@ -1,4 +1,4 @@
-//! Values: what AMQP's types become, and what becomes of the types that others have.
+//! Values: the conversion of AMQP's types, and of the types of others.
 
 use postroad_model::portable::{self, Id, Map, Value as Portable, uuid_text};
 

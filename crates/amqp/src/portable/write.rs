@@ -12,7 +12,7 @@ use crate::codec::{self, Field, Header, Properties, Symbol, Timestamp, ValueMap}
 use crate::message::{ORIGIN, REASON, Section};
 use crate::session::address::plain_address;
 
-/// A portable message as sections, which nobody has to add anything to: with a header, and annotations for JMS clients.
+/// A portable message as complete sections: with a header, and annotations for JMS clients.
 pub fn write_portable(portable: &Portable) -> Bytes {
     let (section, values, kind) = body(portable);
     let mut out = BytesMut::with_capacity(body_bytes(&portable.body) + HEADERS_BYTES);

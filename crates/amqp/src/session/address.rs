@@ -1,11 +1,11 @@
-//! Addresses: from what a client writes to a destination of the broker, and the names of nodes made for it.
+//! Addresses: from a client's text to a destination of the broker, and the names of dynamic nodes.
 //!
 //! Names are read as `postroad_model::address` has it: with options, in lists, with the kind ahead. Besides:
 //!
 //! | written | means |
 //! |---|---|
-//! | `topic://a` | what it says |
-//! | `a` with the capability `queue`, `topic`, `temporary-queue` or `temporary-topic` | what the capability says |
+//! | `topic://a` | a destination of that kind |
+//! | `a` with the capability `queue`, `topic`, `temporary-queue` or `temporary-topic` | the kind of the capability |
 //! | `a` | the queue `a` |
 
 use postroad_model::address::{self, LIST_MAX};
@@ -13,7 +13,7 @@ use postroad_model::{Destination, DestinationKind};
 
 use crate::codec::{Error, Symbol};
 
-/// What a terminus may be capable of.
+/// The capabilities of a terminus.
 pub const CAPABILITIES: [(&str, DestinationKind, bool); 4] = [
     ("queue", DestinationKind::Queue, false),
     ("topic", DestinationKind::Topic, false),
@@ -71,8 +71,8 @@ fn nameless() -> Error {
     super::fault::error("amqp:invalid-field", "the address has no name")
 }
 
-/// The address of a destination in a message. Clients that know no kinds answer to it as it stands: a queue is what they send to
-/// unless they say otherwise, anything else has its kind ahead.
+/// The address of a destination in a message. Clients without kinds reply to it as it stands: a queue is the default for
+/// sends, anything else has its kind before it.
 pub fn plain_address(destination: &Destination) -> String {
     match (destination.kind, destination.temporary) {
         (DestinationKind::Queue, false) => destination.name.to_string(),
@@ -80,7 +80,7 @@ pub fn plain_address(destination: &Destination) -> String {
     }
 }
 
-/// The address of a node that was made for a link: with its kind ahead, so that whoever replies to it needs no more.
+/// The address of a dynamic node: with its kind before it, so that a reply needs no more.
 pub fn dynamic_address(destination: &Destination) -> String {
     destination.to_string()
 }

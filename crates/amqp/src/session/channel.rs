@@ -1,4 +1,4 @@
-//! Channels: what the standard calls sessions (2.5): windows of transfers in both directions, and the links in them.
+//! Channels, the standard's sessions (2.5): windows of transfers in both directions, and the links in them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub const HANDLE_MAX: u32 = 16_383;
 /// Transfers that a client may send ahead of our next flow.
 const INCOMING_WINDOW: u32 = 2048;
 
-/// Told to the client, who has nothing from it: what we send is bounded by its window alone.
+/// Told to the client, which has no use for it: our sends are bounded by its window alone.
 const OUTGOING_WINDOW: u32 = u32::MAX >> 1;
 
 /// One channel. It is found by the client's number for it.
@@ -41,9 +41,9 @@ pub struct Channel {
     handle_max: u32,
     /// Number of the next delivery to the client.
     pub next_delivery: Sequence,
-    /// What was sent to the client and not settled.
+    /// Unsettled deliveries to the client.
     pub unsettled: BTreeMap<Sequence, Held>,
-    /// What waits for the client's window.
+    /// Deliveries that wait for the client's window.
     pub pending: VecDeque<Pending>,
     /// By the client's handles.
     pub links: BTreeMap<u32, Link>,
@@ -56,7 +56,7 @@ pub struct Channel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Live,
-    /// We have ended it; what the client sent before it knew is passed over.
+    /// We have ended it; input that the client sent before it knew is skipped.
     EndSent,
     /// The client has ended it; the core still has to let its consumers go.
     EndReceived,
@@ -193,7 +193,7 @@ impl AmqpSession {
 
     pub(super) fn flow(&mut self, channel: u16, flow: &Flow, turn: &mut Turn<'_>) -> Result<(), Fault> {
         let Some(known) = self.channels.get_mut(&channel) else { return Ok(()) };
-        // The client counts from where it was when it wrote this; what was sent since is on its way (2.5.6).
+        // The client counts from its state when it wrote this; later deliveries are on their way (2.5.6).
         let seen = flow.next_incoming_id.unwrap_or(0);
         let on_their_way = known.next_outgoing_id.wrapping_sub(seen);
         known.remote_window = flow.incoming_window.saturating_sub(on_their_way);
@@ -243,11 +243,11 @@ impl AmqpSession {
         self.ended(at, turn);
     }
 
-    /// The client says goodbye: every channel ends with the connection, and what it has not settled goes back uncounted,
-    /// as at the end of one. Of a client that is lost nobody knows what it has seen: there the core counts.
+    /// The client closes: every channel ends with the connection, and its unsettled deliveries go back uncounted,
+    /// as at the end of one. When a client is lost, it is unknown what it has seen: there the core counts.
     pub(super) fn dismantle_all(&mut self, turn: &mut Turn<'_>) {
         for known in std::mem::take(&mut self.channels).into_values() {
-            // Transactions first: what was settled in them is no longer their consumers'.
+            // Transactions first: messages settled in them are no longer their consumers'.
             let (first, then): (Vec<Link>, Vec<Link>) =
                 known.links.into_values().partition(|link| matches!(link.end, LinkEnd::Incoming(_)));
             for link in first.into_iter().chain(then) {

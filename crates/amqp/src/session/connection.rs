@@ -17,19 +17,19 @@ const FRAME_BYTES_MAX_MIN: u32 = 512;
 /// more often than each 100 ms.
 const IDLE_MS_MIN: u32 = 200;
 
-/// What this broker can do beside the standard.
+/// The capabilities of this broker.
 const CAPABILITIES: [&str; 4] = ["ANONYMOUS-RELAY", "SHARED-SUBS", DELAYED_DELIVERY, SOLE_CONNECTION];
 
 /// A client that wants its container id for itself asks for this (as `qpid-jms` does for JMS client ids).
 const SOLE_CONNECTION: &str = "sole-connection-for-container";
 
-/// What is known of the other side.
+/// The state of the other side.
 #[derive(Default)]
 pub struct Peer {
     stage: Stage,
-    /// What the client calls itself.
+    /// The client's container id.
     pub container: Arc<str>,
-    /// Who has logged in, if somebody has.
+    /// The user who has logged in, if the client has.
     pub user: Option<Arc<str>>,
     /// The largest frame that it takes.
     max_frame_bytes: u32,
@@ -71,7 +71,7 @@ impl Peer {
 }
 
 impl AmqpSession {
-    /// Refuses what comes ahead of the open.
+    /// Refuses frames before the open.
     pub(super) fn check_open(&self, name: &str) -> Result<(), Fault> {
         match self.peer.stage {
             Stage::Open => Ok(()),
@@ -108,12 +108,12 @@ impl AmqpSession {
         Ok(())
     }
 
-    /// The user who has logged in, to whom belongs what the client makes; empty for the anonymous user.
+    /// The user who has logged in, who owns the client's destinations; empty for the anonymous user.
     pub(super) fn owner(&self) -> &str {
         self.peer.user.as_deref().filter(|_| self.options.has_users).unwrap_or_default()
     }
 
-    /// What others are told that the connection is called.
+    /// The name of the connection in notices.
     pub(super) fn notice_connection(&self) -> String {
         format!("AMQP:{}:{:x}:{:x}", self.peer.container, self.id.core(), self.id.number())
     }
@@ -129,7 +129,7 @@ impl AmqpSession {
         turn.events.push(Event::Introduce { connection: self.id, client: Arc::new(client) });
     }
 
-    /// We bear what the options say, and write at least twice within what the peer bears (2.4.5).
+    /// We accept the inactivity of the options, and write at least twice within that of the peer (2.4.5).
     fn silences(&self, idle_time_out_ms: Option<u32>) -> Silences {
         Silences {
             peer_ms_max: Some(self.options.max_inactivity_ms).filter(|max| *max > 0),
@@ -138,7 +138,7 @@ impl AmqpSession {
         }
     }
 
-    /// The idle timeout that we announce: half of what we bear, as the standard advises.
+    /// The idle timeout that we announce: half of our own, as the standard advises.
     fn announced_idle_ms(&self) -> Option<u32> {
         let half = u32::try_from(self.options.max_inactivity_ms / 2).unwrap_or(u32::MAX);
         (half > 0).then_some(half)
@@ -161,11 +161,11 @@ impl AmqpSession {
         Err(Parting::Fault(text))
     }
 
-    /// Says who we are, and what more there is to say.
+    /// Sends our open, with further properties.
     pub(super) fn send_open(&mut self, mut properties: ValueMap, turn: &mut Turn<'_>) {
         properties.push("product", "Postroad");
         properties.push("version", env!("CARGO_PKG_VERSION"));
-        // JMS clients leave it off what they show, and put it ahead of what they write: a client that is none of JMS can answer to a topic
+        // JMS clients remove it from names they show, and put it before names they write: a client without JMS can reply to a topic
         // as it stands in a message, and to a queue, which needs nothing ahead.
         properties.push("topic-prefix", "topic://");
         self.peer.answered = true;

@@ -22,8 +22,8 @@ const DELAY: &str = "x-opt-delivery-delay";
 
 /// When the message is due, if its annotations ask for a moment that is still to come.
 ///
-/// A delay is put into `message` as the time that it leads to: whoever receives it reads the same, and whoever sends it
-/// on does not have it delayed again.
+/// A delay is put into `message` as the resulting time: each receiver reads the same, and forwarding it
+/// does not delay it again.
 ///
 /// # Errors
 /// An annotation is no number.
@@ -34,7 +34,7 @@ pub fn schedule_of(
     now: Now,
 ) -> Result<Option<Schedule>, Error> {
     let due_ms = match (number(annotations, TIME)?, number(annotations, DELAY)?) {
-        // What was due before 1970 is due.
+        // Times before 1970 are due.
         (Some(time_ms), _) => u64::try_from(time_ms).unwrap_or(0),
         (None, Some(delay_ms)) => {
             // A delay below zero leads to a moment that has passed.

@@ -1,4 +1,4 @@
-//! Verdicts: what the client makes of deliveries (2.7.6, 3.4), and what it is told of its own.
+//! Verdicts: the client's outcomes of deliveries (2.7.6, 3.4), and the outcomes of its own messages.
 
 use std::sync::Arc;
 
@@ -49,10 +49,10 @@ pub struct Share {
     pub tags: Vec<EntryTag>,
 }
 
-/// What a state means to the core.
+/// The meaning of a state for the core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meaning {
-    /// What becomes of the message.
+    /// The outcome of the message.
     pub outcome: Outcome,
     /// Why.
     pub reason: Option<Arc<str>>,
@@ -270,7 +270,7 @@ pub fn add_to(shares: &mut Vec<Share>, consumer: ConsumerKey, tag: EntryTag) {
     }
 }
 
-/// The state that says what was done.
+/// The state for a meaning.
 fn state_of(meaning: &Meaning) -> DeliveryState {
     match meaning.outcome {
         Outcome::Accepted | Outcome::Expired => DeliveryState::Accepted(Accepted {}),
@@ -329,7 +329,7 @@ mod tests {
         for delivery in [u32::MAX, 0, 1, 5] {
             extend(0, delivery, &mut output);
         }
-        // What was written in between keeps its place; so does another channel.
+        // Output written in between keeps its place; so does another channel.
         output.extend_from_slice(&[0, 0, 0, 8, 2, 0, 0, 0]);
         for (outgoing, delivery) in [(0, 6), (1, 7)] {
             extend(outgoing, delivery, &mut output);

@@ -1,4 +1,4 @@
-//! Faults: what the peer did wrong, or what the core refuses, and what of the conversation ends with it (2.8.15 to
+//! Faults of the peer, and refusals of the core, with the part of the connection that they end (2.8.15 to
 //! 2.8.18).
 
 use postroad_model::{Parting, Refusal};
@@ -14,9 +14,9 @@ pub const TIMED_OUT: &str = "amqp:transaction:timeout";
 /// An error, and how far it reaches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// What ends with it.
+    /// The part that ends with it.
     pub reach: Reach,
-    /// What the peer is told.
+    /// The error for the peer.
     pub error: Error,
 }
 
@@ -63,7 +63,7 @@ impl Fault {
     }
 }
 
-/// What the core refuses, in the standard's words.
+/// A refusal of the core, in the standard's words.
 impl From<&Refusal> for Error {
     fn from(refusal: &Refusal) -> Error {
         let condition = match refusal {
@@ -99,7 +99,7 @@ impl AmqpSession {
             return Parting::Fault(text);
         }
         if !self.peer.has_opened() {
-            // Nobody may say anything ahead of its open (2.4.1).
+            // No frame may come before the sender's open (2.4.1).
             self.send_open(ValueMap::default(), turn);
         }
         self.send(0, Close { error: Some(fault.error) }, turn);

@@ -29,7 +29,7 @@ const LINK_CREDIT: u32 = 1000;
 /// Bytes of the client's name for a message (2.8.7).
 pub const TAG_BYTES_MAX: usize = 32;
 
-/// Messages from this size on stay in the buffer that they were read into. Half of what is read at once: such a message
+/// Messages from this size on stay in the buffer that they were read into. Half of one read: such a message
 /// keeps little more alive than itself.
 const SHARED_MESSAGE_BYTES_MIN: usize = 8 << 10;
 
@@ -47,7 +47,7 @@ pub struct Incoming {
     knows_rejected: bool,
     /// The client may come back to it.
     pub kept: Option<Box<Kept>>,
-    /// What others are told of it.
+    /// Its notice.
     pub notice: Option<Arc<ProducerNotice>>,
 }
 
@@ -121,7 +121,7 @@ impl Incoming {
         }
     }
 
-    /// Whether the client takes it for an outcome that what it sends is rejected.
+    /// Whether the client accepts rejected as an outcome of its sends.
     pub fn knows_rejected(&self) -> bool {
         self.knows_rejected
     }
@@ -147,7 +147,7 @@ impl Incoming {
         self.partial.as_mut()?.upload.take()
     }
 
-    /// The client says how many deliveries there were: it may pass over some, which takes the credit for them (2.6.7). Whoever
+    /// The client sets the delivery count: it may skip some, which takes the credit for them (2.6.7). A client that
     /// counts back has no more credit for that.
     pub fn take_count(&mut self, delivery_count: u32) {
         let limit = self.delivery_count.wrapping_add(self.credit);
@@ -162,7 +162,7 @@ impl Incoming {
         matches!(state, Some(DeliveryState::TransactionalState(state)) if state.txn_id == *txn_id)
     }
 
-    /// Whether what is transferred may come now: while not all that is old is known, nothing that is new.
+    /// Whether this transfer may come now: while not all old deliveries are known, no new ones.
     fn takes(&self, transfer: &Transfer) -> bool {
         let is_begun = transfer.resume || self.partial.is_some();
         is_begun || self.kept.as_ref().is_none_or(|kept| !kept.is_incomplete)
@@ -197,7 +197,7 @@ impl Incoming {
             Some(_) => return Err(Broken::OtherDelivery),
             None => Partial {
                 delivery: transfer.delivery_id.ok_or(Broken::NoDeliveryId)?,
-                // Of its own, for it outlasts what was read with it.
+                // A copy, because it outlives the buffer that it was read with.
                 tag: match &self.kept {
                     Some(_) => transfer.delivery_tag.as_deref().map(Bytes::copy_from_slice),
                     None => None,
@@ -352,7 +352,7 @@ impl AmqpSession {
         Ok(())
     }
 
-    /// Passes on what has come of a large message.
+    /// Passes on the available part of a large message.
     fn pass_on_partial(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
         let large_bytes = self.options.large_message_bytes;
         let Some(incoming) = self.link_at(at).and_then(|link| link.end.incoming()) else { return };
@@ -582,8 +582,8 @@ pub fn targets_of_head(to: &To, head: &Bytes) -> Vec<Destination> {
     }
 }
 
-/// A time to live counts from now (3.2.1); without one the message's own absolute time holds (3.2.4). 1970 is what JMS clients write for
-/// no end, and a time before it what a time to live beyond the calendar overflows to: no end either.
+/// A time to live counts from now (3.2.1); without one the message's own absolute time holds (3.2.4). JMS clients write 1970 for
+/// no end, and a time before it if the time to live overflows the calendar: no end either.
 fn expires_at_ms(ttl_ms: Option<u32>, properties: &Properties, now: Now) -> u64 {
     match (ttl_ms.filter(|ttl| *ttl > 0), properties.absolute_expiry_time) {
         (Some(ttl), _) => now.wall_ms + u64::from(ttl),

@@ -12,7 +12,7 @@ use crate::codec::{
 /// Before AMQP itself begins no frame is larger: the standard has 512 bytes, but tokens and names may be long.
 pub const FIRST_FRAME_BYTES_MAX: u32 = 64 << 10;
 
-/// What the next bytes belong to.
+/// The layer of the next bytes.
 ///
 /// ```text
 ///   Header ──SASL header──▶ Sasl ⇄ challenges ──outcome: ok──▶ AuthenticatedHeader
@@ -36,14 +36,14 @@ pub enum Layer {
 pub enum Exchange {
     /// The client's, to choose a mechanism.
     Offered,
-    /// The broker's, to look into what the client said.
+    /// The broker's turn, to check the client's message.
     LookedInto,
     /// The client's, to answer a challenge.
     Challenged,
 }
 
 impl Layer {
-    /// Whether somebody looks into what the client said, and it has to wait.
+    /// Whether the client's message is being checked, and it has to wait.
     pub fn is_waiting(&self) -> bool {
         matches!(self, Layer::Sasl(Exchange::LookedInto))
     }
@@ -89,7 +89,7 @@ impl AmqpSession {
         Ok(true)
     }
 
-    /// Ends a conversation that does not begin as it must: the header of what would be right tells the peer (2.2, 5.2, 5.3).
+    /// Closes a connection with a wrong first header: the header of the expected protocol tells the peer (2.2, 5.2, 5.3).
     fn refuse_header(&self, reason: String, turn: &mut Turn<'_>) -> Parting {
         let wants_sasl = self.options.must_login && matches!(self.layer, Layer::Header);
         let right = if wants_sasl { ProtocolHeader::SASL } else { ProtocolHeader::AMQP };
@@ -97,7 +97,7 @@ impl AmqpSession {
         Parting::Fault(reason)
     }
 
-    /// Takes a frame of the SASL layer: what the client says is looked into elsewhere.
+    /// Takes a frame of the SASL layer: the client's message is checked elsewhere.
     pub(super) fn take_sasl(&mut self, body: &Bytes) -> Result<(), Parting> {
         let mut reader = Reader::new(body);
         let frame = SaslFrame::read(&mut reader);
@@ -119,7 +119,7 @@ impl AmqpSession {
         Ok(())
     }
 
-    /// What came of it.
+    /// The result of the check.
     pub(super) fn answer_sasl(&mut self, answer: LoginAnswer, turn: &mut Turn<'_>) -> Result<(), Parting> {
         match answer {
             LoginAnswer::Challenge(challenge) => {
@@ -158,7 +158,7 @@ fn unsupported(header: ProtocolHeader) -> String {
     }
 }
 
-/// What the peer speaks, if not AMQP.
+/// The peer's protocol, if it is not AMQP.
 fn no_header(input: &[u8]) -> String {
     match protocol_of(input) {
         Some(name) => format!("the peer speaks {name}; this port speaks AMQP"),

@@ -38,7 +38,7 @@ pub struct Link {
     pub number: u32,
     /// Its name, in memory of its own.
     pub name: Text,
-    /// What the client is in it.
+    /// The client's role in it.
     pub client: Role,
     /// Our handle.
     pub handle: u32,
@@ -90,7 +90,7 @@ impl LinkEnd {
     }
 }
 
-/// A link that waits for the core: what is said once it agrees.
+/// A link that waits for the core: the continuation after its answer.
 #[derive(Debug)]
 pub struct Attaching {
     /// Where it is.
@@ -178,7 +178,7 @@ impl AmqpSession {
     /// Says no to an attach: an attach without a node, and a detach that says why (2.6.3).
     pub(super) fn refuse_attach(&mut self, at: LinkAt, answer: Attach, error: Error, turn: &mut Turn<'_>) {
         let Some(outgoing) = self.channels.get(&at.channel).map(|known| known.outgoing) else { return };
-        // What was attached anew meanwhile is detached already.
+        // A link attached again meanwhile is detached already.
         let Some(link) = self.link_at(at).filter(|link| link.stage != Stage::DetachSent) else { return };
         let leaving = link.stage == Stage::Leaving;
         let handle = link.handle;
@@ -270,7 +270,7 @@ impl AmqpSession {
         self.send(outgoing, Detach { handle: link.handle, closed, error }, turn);
     }
 
-    /// Takes a link apart: what the core must be told. With a ticket it answers so often as is returned.
+    /// Takes a link apart: the events for the core. With a ticket it answers as many times as returned.
     pub(super) fn dismantle(&mut self, link: Link, ticket: Option<Ticket>, turn: &mut Turn<'_>) -> u32 {
         let key = name_key(&link.name, link.client);
         if self.names.get(&key).is_some_and(|at| at.number == link.number) {
@@ -362,7 +362,7 @@ pub fn unattached(channel: u16, handle: u32) -> Fault {
     Fault::channel(channel, "amqp:session:unattached-handle", text)
 }
 
-/// What an attach is answered with, but for our handle and node.
+/// The answer to an attach, without our handle and node.
 pub fn answer_to(attach: &Attach) -> Attach {
     let role = match attach.role {
         Role::Sender => Role::Receiver,

@@ -4,8 +4,8 @@
 //!   header ─▶ [SASL] ─▶ header ─▶ open ─▶ begin ─▶ attach ─▶ flow, transfer, disposition ─▶ detach, end, close
 //!   (layers.rs)                 (connection.rs)  (channel.rs)  (link.rs)  (incoming.rs, outgoing.rs, disposition.rs)
 //! ```
-//! What the standard calls a session is a [`channel::Channel`] here: a session is the whole conversation.
-//! What the core answers finds its way back by [`replies`].
+//! The standard's session is a [`channel::Channel`] here: a session is the whole connection.
+//! The core's answers find their way back by [`replies`].
 //! Never here: sockets, clocks, queues, what other connections do.
 
 pub(crate) mod address;
@@ -46,7 +46,7 @@ use link::LinkAt;
 use replies::Then;
 use transaction::Transactions;
 
-/// What the operator decides about AMQP conversations.
+/// The operator's settings of AMQP connections.
 #[derive(Clone, Debug)]
 pub struct AmqpOptions {
     /// Largest frame that a client may send, in bytes.
@@ -57,7 +57,7 @@ pub struct AmqpOptions {
     pub large_message_bytes: u64,
     /// A client that is silent for so long is taken for dead, in milliseconds; 0 for never.
     pub max_inactivity_ms: u64,
-    /// What the broker is called.
+    /// The broker's name.
     pub broker_name: String,
     /// SASL mechanisms by which a client may say who it is, the best first.
     pub mechanisms: Vec<&'static str>,
@@ -75,7 +75,7 @@ pub struct AmqpSession {
     options: AmqpOptions,
     translate: Translate,
     layer: Layer,
-    /// What the client has said to prove who it is, until it is fetched.
+    /// The client's credentials, until they are fetched.
     login: Option<Login>,
     peer: Peer,
     /// By the client's number.
@@ -198,7 +198,7 @@ impl AmqpSession {
         Ok(())
     }
 
-    /// Writes a frame. What the client takes no frame for is said without its words, or not at all: see [`brief`].
+    /// Writes a frame. One that exceeds the client's frame size is shortened, or not sent: see [`brief`].
     fn send(&mut self, channel: u16, performative: impl Into<Performative>, turn: &mut Turn<'_>) {
         let performative = performative.into();
         let start = turn.output.len();
@@ -264,7 +264,7 @@ fn write_frame(channel: u16, performative: &Performative, out: &mut BytesMut) ->
     end_frame(start, out)
 }
 
-/// A frame without the words and particulars of its error: what it must say has room in the least frame that a peer may ask
+/// A frame without the text and details of its error: the rest has room in the smallest frame that a peer may ask
 /// for. `None` for an attach, which has names and addresses of the client's own.
 fn brief(performative: Performative) -> Option<Performative> {
     let condition_of = |error: Error| Error { description: None, info: None, ..error };
@@ -362,7 +362,7 @@ impl Session for AmqpSession {
                 self.unsettled(ticket, deliveries);
                 Ok(())
             }
-            // Credit is the client's own, and nobody asks for branches, or for dead letters to go back, by AMQP.
+            // Credit is the client's own, and AMQP has no requests for branches or redrives.
             ToSession::Prefetch { .. }
             | ToSession::Ended { .. }
             | ToSession::Branches { .. }

@@ -1,10 +1,10 @@
 //! Messages out: credit (2.6.7), windows (2.5.6), and transfers in as many frames as it takes (2.6.14).
 //!
-//! The core gets to know as much of a link's credit as the channel's window can carry; what it has been told and has not
-//! used yet is `promised`. Credit that the client takes back is taken back from the core by a drain.
+//! The core is told as much of a link's credit as the channel's window can carry; the unused part of that
+//! is `promised`. Credit that the client takes back is taken back from the core by a drain.
 //!
-//! A link that reads a pattern reads a [`Part`] of it in each partition, and each part is promised the link's credit: what
-//! comes beyond it goes back.
+//! A link that reads a pattern reads a [`Part`] of it in each partition, and each part is promised the link's credit: deliveries
+//! beyond it go back.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use crate::codec::{DeliveryState, Field, Flow, FrameKind, Performative, Transfer
 use crate::message::{MESSAGE_FORMAT, delivery_header};
 use crate::portable::in_amqp;
 
-/// Credit that the core gets ahead: enough to keep a link busy, little enough that what it sends fits in memory.
+/// Credit that the core gets ahead: enough to keep a link busy, little enough that its deliveries fit in memory.
 const PROMISED_MAX: u32 = 2048;
 
 /// Deliveries of one channel that may wait for the client's verdict; it gets no more until it has spoken.
 pub const UNSETTLED_MAX: usize = 1 << 16;
 
-/// What one partition has to do with a link.
+/// The state of one partition for a link.
 #[derive(Debug, Default)]
 pub struct Part {
     /// The core's number for its consumer.
@@ -55,7 +55,7 @@ pub struct Outgoing {
     pub browses: bool,
     /// The durable subscription that it reads.
     pub subscription: Option<Arc<str>>,
-    /// What it means if the client settles without saying more.
+    /// The outcome if the client settles without a state.
     pub default_outcome: Option<Box<DeliveryState>>,
     /// The largest message that the client takes.
     pub max_message_bytes: u64,
@@ -65,7 +65,7 @@ pub struct Outgoing {
     pub is_held: bool,
 }
 
-/// What waits for the client's window.
+/// Deliveries that wait for the client's window.
 pub enum Pending {
     /// A message.
     Transfer(Unsent),
@@ -167,7 +167,7 @@ impl AmqpSession {
         }
     }
 
-    /// The core has given back what credit it had left.
+    /// The core has given back its remaining credit.
     pub(super) fn drained(&mut self, number: u32, turn: &mut Turn<'_>) {
         let Some(at) = self.consumers.get(&number).copied() else { return };
         let Some(outgoing) = self.link_at(at).and_then(|link| link.end.outgoing()) else { return };
@@ -199,7 +199,7 @@ impl AmqpSession {
         self.send_flow(at, true, turn);
     }
 
-    /// Tells the client what it asked for ahead of our attach.
+    /// Sends the flow that the client asked for before our attach.
     pub(super) fn send_owed_flow(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
         let Some(outgoing) = self.link_at(at).and_then(|link| link.end.outgoing()) else { return };
         if std::mem::take(&mut outgoing.owes_flow) {
@@ -320,7 +320,7 @@ impl AmqpSession {
         self.detach_by(at, error, turn);
     }
 
-    /// Sends what waits, as far as the client's window goes.
+    /// Sends pending deliveries, as far as the client's window goes.
     pub(super) fn send_pending(&mut self, channel: u16, turn: &mut Turn<'_>) {
         let max_bytes = self.peer.frame_bytes_max();
         loop {
@@ -367,7 +367,7 @@ impl AmqpSession {
             .sum()
     }
 
-    /// Whether the client's window has let out what there was of it.
+    /// Whether the client's window has let out all available bytes of it.
     pub(super) fn wants_piece(&self) -> bool {
         let known = self.streaming.and_then(|channel| self.channels.get(&channel));
         let mut pending = known.into_iter().flat_map(|known| &known.pending);
@@ -391,13 +391,13 @@ impl AmqpSession {
         }
     }
 
-    /// The rest of its body cannot be read: nobody is to be sent it again.
+    /// The rest of its body cannot be read: it becomes a dead letter.
     pub(super) fn lose_body(&mut self, reason: &str, events: &mut Vec<Event>) {
         let Some(Unsent { consumer, tag, .. }) = self.streamed() else { return };
         events.push(Event::Settle(Settle::rejected(*consumer, *tag, reason)));
     }
 
-    /// Nobody can be sent this message by AMQP: a dead letter; the client still waits for a message.
+    /// This message cannot be sent by AMQP: a dead letter; the client still waits for a message.
     pub(super) fn reject(&mut self, delivery: &Delivery, reason: &str, turn: &mut Turn<'_>) {
         turn.events.push(Event::Settle(Settle::rejected(delivery.consumer, delivery.tag, reason)));
         let Some(at) = self.consumers.get(&delivery.consumer.number).copied() else { return };
@@ -408,7 +408,7 @@ impl AmqpSession {
         self.grant(at, turn);
     }
 
-    /// A link is gone: what it was sent is settled by its end, and what waits is not sent.
+    /// A link is gone: its deliveries are settled by its end, and pending ones are not sent.
     pub(super) fn forget_deliveries(&mut self, channel: u16, gone: &Link) {
         let LinkEnd::Outgoing(outgoing) = &gone.end else { return };
         let is_its = |consumer: ConsumerKey| outgoing.parts.iter().any(|part| part.number == consumer.number);

@@ -1,8 +1,8 @@
 //! Link recovery (2.6.13): links by which a client sends, and which it may come back to after it has lost its connection.
 //!
-//! What its deliveries came to is known to the core, by their tags, as long as the target's expiry policy and timeout say.
-//! An attach is answered with what of it the client may not know; then the client resumes these deliveries, to settle them,
-//! and sends anew what is not among them. Links by which it receives are not recovered: they are sent everything anew.
+//! The core remembers the outcomes of its deliveries, by their tags, as long as the target's expiry policy and timeout say.
+//! An attach is answered with those that the client may not know; then the client resumes these deliveries, to settle them,
+//! and sends the missing ones again. Links by which it receives are not recovered: their deliveries are repeated.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -34,10 +34,10 @@ const NAME_BYTES_MAX: usize = 1024;
 /// Of every frame, ahead of its body (2.3.1).
 const FRAME_HEADER_BYTES: usize = 8;
 
-/// What is known of a link that is recovered.
+/// The state of a recovered link.
 #[derive(Debug)]
 pub struct Kept {
-    /// What the core calls it.
+    /// The core's name of it.
     pub link: Arc<LinkName>,
     policy: TerminusExpiry,
     /// Deliveries of earlier connections that the client may resume, and why they were refused if they were.
@@ -49,14 +49,14 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Deliveries that the client has not settled, though it knows what became of them.
+    /// Deliveries that the client has not settled, though it knows their outcomes.
     pub fn awaited(&self) -> u32 {
         u32::try_from(self.awaited.len()).unwrap_or(u32::MAX)
     }
 }
 
 /// How long a target lasts here, which its answer says whatever was wished for (3.5.4): as wished, but for no more than
-/// [`KEPT_S_MAX`] seconds, and not over a restart. What is not to outlast its connection lasts no longer than its link.
+/// [`KEPT_S_MAX`] seconds, and not over a restart. A target without a lifetime beyond its connection lasts no longer than its link.
 fn kept(target: &Target) -> Option<(TerminusExpiry, u32)> {
     match (target.expiry_policy, target.timeout) {
         (TerminusExpiry::Never, _) => Some((TerminusExpiry::ConnectionClose, KEPT_S_MAX)),
@@ -102,7 +102,7 @@ fn answer_kept(answer: &mut Attach, kept: Option<(TerminusExpiry, u32)>) {
 }
 
 impl AmqpSession {
-    /// Whether the client's wish to come back to a link is met: what is known of it then, and the question for the core.
+    /// Whether the client's wish for recovery is met: the state of the link then, and the request to the core.
     pub(super) fn keep_link(
         &self,
         at: LinkAt,
@@ -131,7 +131,7 @@ impl AmqpSession {
         Some((Kept { link, policy, resumable, is_incomplete: false, awaited }, resume))
     }
 
-    /// Asks the core what it knows of a link.
+    /// Asks the core for the state of a link.
     pub(super) fn resume_link(&mut self, attaching: Attaching, resume: ResumeLink, turn: &mut Turn<'_>) {
         self.consumers.insert(resume.holder.number, attaching.at);
         for known in self.channels.values_mut() {
@@ -141,7 +141,7 @@ impl AmqpSession {
         turn.events.push(Event::Link(LinkEvent::Resume(Box::new(ResumeLink { ticket, ..resume }))));
     }
 
-    /// The core says what it knows; its reply follows.
+    /// The core's state of the link; its reply follows.
     pub(super) fn unsettled(&mut self, ticket: Ticket, deliveries: Vec<(Bytes, Option<Refusal>)>) {
         let max_bytes = self.peer.frame_bytes_max();
         let Some(Then::Attached(attaching)) = self.replies.then(ticket) else { return };
@@ -189,8 +189,8 @@ impl AmqpSession {
         self.await_settlement(receipt);
     }
 
-    /// What the core is to call a message, if its link is recovered. What is settled already, or hangs on a transaction, is
-    /// in nobody's doubt.
+    /// The core's tag of a message, if its link is recovered. Messages that are settled already, or in a transaction, are
+    /// not in doubt.
     pub(super) fn delivery_of(&mut self, receipt: &Receipt) -> Option<Box<LinkDelivery>> {
         let tag = receipt.tag.clone().filter(|_| !receipt.settled && receipt.transaction.is_none())?;
         let link = self.kept_at(receipt.at)?.link.clone();
@@ -205,7 +205,7 @@ impl AmqpSession {
         }
     }
 
-    /// The client has settled what it sent (2.7.6): nothing of that need be known any more.
+    /// The client has settled its sends (2.7.6): they need not be remembered any more.
     pub(super) fn settled_by_sender(&mut self, channel: u16, it: &Disposition, turn: &mut Turn<'_>) {
         let Some(known) = self.channels.get_mut(&channel).filter(|_| it.settled) else { return };
         let span = it.last.unwrap_or(it.first).wrapping_sub(it.first);
@@ -266,7 +266,7 @@ impl AmqpSession {
     }
 }
 
-/// Writes into our attach what is known, as much of it as a frame takes; whether that is not all.
+/// Writes the known deliveries into our attach, as many as a frame takes; whether some are missing.
 fn fill(answer: &mut Attach, known: &[(Bytes, Option<Error>)], max_bytes: usize) -> bool {
     let mut count = known.len();
     loop {
@@ -283,7 +283,7 @@ fn fill(answer: &mut Attach, known: &[(Bytes, Option<Error>)], max_bytes: usize)
     }
 }
 
-/// What is wrong with a delivery that is new while not all that is old is known.
+/// The fault of a new delivery while not all old ones are known.
 pub fn not_yet(at: LinkAt) -> Fault {
     let text = "our map of unsettled deliveries was incomplete: attach again before you send anything new"
         .to_owned();

@@ -1,4 +1,4 @@
-//! Replies: what follows once the core has answered.
+//! Replies: the continuations after the core's answers.
 
 use postroad_model::{Parting, Refusal, Ticket};
 
@@ -10,7 +10,7 @@ use super::transaction::Discharged;
 use super::{AmqpSession, Turn};
 use crate::codec::Error;
 
-/// What follows once the core has answered everything that belongs to a question.
+/// The continuation once the core has answered all parts of a request.
 #[derive(Debug)]
 pub enum Then {
     /// Nothing.

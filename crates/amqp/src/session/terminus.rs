@@ -1,4 +1,4 @@
-//! Termini (3.5): what a link is attached to, and which of its wishes are met.
+//! Termini (3.5): the node of a link, and the requested features that are met.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ use crate::codec::{
 /// Number and name of the filter that is a JMS selector (registered with the Apache filters).
 const SELECTOR: (u64, &str) = (0x0000_468c_0000_0004, "apache.org:selector-filter:string");
 
-/// Number and name of the filter that skips what the link's own connection sends.
+/// Number and name of the filter that skips messages of the link's own connection.
 const NO_LOCAL: (u64, &str) = (0x0000_468c_0000_0003, "apache.org:no-local-filter:list");
 
-/// What transactions can do here (4.5.7).
+/// The capabilities of transactions here (4.5.7).
 const TRANSACTIONS: [&str; 2] = ["amqp:local-transactions", "amqp:multi-txns-per-ssn"];
 
 /// Number of the lifetime policy of a node that ends with its link (3.5.10).
@@ -38,7 +38,7 @@ const SHARED: &str = "shared";
 /// Capability of a source that is a subscription for all containers.
 const GLOBAL: &str = "global";
 
-/// Behind this in the name of a link is what tells several readers of one subscription apart, as in the client `qpid-jms`
+/// The suffix in the name of a link distinguishes several readers of one subscription, as in the client `qpid-jms`
 /// (`AmqpSubscriptionTracker`): `news`, `news|2`, `news|volatile1`, `news|global`.
 const SUFFIX: char = '|';
 
@@ -103,8 +103,8 @@ fn met(wished: &[Symbol]) -> Vec<Symbol> {
     wished.iter().filter(is_met).cloned().collect()
 }
 
-/// What there is to say of a node that was made for a link: it ends when the link is closed, or with its connection (3.5.10), whatever
-/// was wished for.
+/// The properties of a dynamic node: it ends when the link is closed, or with its connection (3.5.10), regardless of
+/// the request.
 fn made_properties() -> ValueMap {
     let ends = Described { descriptor: Value::Ulong(DELETE_ON_CLOSE), value: Value::List(Vec::new()) };
     let mut properties = ValueMap::default();
@@ -112,7 +112,7 @@ fn made_properties() -> ValueMap {
     properties
 }
 
-/// What the client is told of its source: what it is like, whatever was wished for.
+/// The source in the answer to the client: its real properties, regardless of the request.
 fn told_source(
     wished: &Source,
     (from, made): (&Destination, Option<&Destination>),
@@ -232,7 +232,7 @@ impl AmqpSession {
         Ok(())
     }
 
-    /// What others are told that a link is called: see [`ConsumerNotice::name`].
+    /// The name of a link in notices: see [`ConsumerNotice::name`].
     fn notice_name(&self, channel: u16, number: u32) -> Arc<str> {
         format!("{}:{channel}:{number}", self.notice_connection()).into()
     }
@@ -371,7 +371,7 @@ impl AmqpSession {
         }
     }
 
-    /// What others are told of a link by which the client receives.
+    /// The notice of a link by which the client receives.
     fn consumer_notice(&self, at: LinkAt, link: &Text, part: &model::Attach) -> ConsumerNotice {
         ConsumerNotice {
             network: None,
@@ -436,8 +436,8 @@ impl AmqpSession {
         (Some(self.subscription(name, can(GLOBAL), share)), share)
     }
 
-    /// What the broker calls a subscription. One for all containers has none of its own, and one that does not last never takes the
-    /// name of one that does.
+    /// The broker's name of a subscription. One for all containers has none of its own, and a non-durable one never takes the
+    /// name of a durable one.
     fn subscription(&self, name: &str, global: bool, share: Share) -> Arc<str> {
         let container = if global { "" } else { &self.peer.container };
         let kind = if share == Share::Volatile { "volatile:" } else { "" };

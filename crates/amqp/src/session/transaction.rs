@@ -1,6 +1,6 @@
 //! Transactions: the coordinator (part 4).
 //!
-//! What is settled in a transaction, the core does at its commit. Other outcomes than accepted wait here for it.
+//! The core applies accepted deliveries of a transaction at its commit. Other outcomes wait here for it.
 
 use std::collections::BTreeMap;
 
@@ -37,9 +37,9 @@ pub struct Open {
     link: u32,
     /// A part of it could not be done, so nothing of it may be.
     doomed: bool,
-    /// What the client has settled in it.
+    /// Deliveries that the client has settled in it.
     settled: Vec<(ConsumerKey, EntryTag)>,
-    /// What we settle at its end.
+    /// Deliveries that we settle at its end.
     unsettled: Vec<(ChannelAt, Sequence)>,
     /// Outcomes that the core does not know in transactions.
     later: Vec<(Share, Meaning)>,
@@ -65,7 +65,7 @@ impl Transactions {
         })
     }
 
-    /// A part of the transaction could not be done, and nobody was told.
+    /// A part of the transaction failed without an answer to the client.
     pub fn doom(&mut self, id: &Bytes) {
         if let Ok(number) = self.find(id)
             && let Some(open) = self.open.get_mut(&number)
@@ -74,13 +74,13 @@ impl Transactions {
         }
     }
 
-    /// What the core calls it.
+    /// The core's id of it.
     pub fn key(&self, connection: ConnectionId, number: u64) -> TransactionKey {
         TransactionKey { connection, number }
     }
 }
 
-/// What a message to the coordinator says.
+/// Decodes a message to the coordinator.
 fn step(message: &Bytes) -> Result<TransactionStep, WireError> {
     let sections = Sections::scan(message)?;
     let body = sections.body.filter(|body| body.kind == BodyKind::Value);
@@ -121,7 +121,7 @@ impl AmqpSession {
         self.answer_controller(&receipt, state, turn);
     }
 
-    /// Whoever does not know rejections loses its link by one (4.2).
+    /// A client without support for rejected loses its link by one (4.2).
     fn answer_controller(&mut self, receipt: &Receipt, state: DeliveryState, turn: &mut Turn<'_>) {
         let incoming = self.link_at(receipt.at).and_then(|link| link.end.incoming());
         match state {
@@ -192,8 +192,8 @@ impl AmqpSession {
         }
     }
 
-    /// What the client had settled has its source's default outcome (4.4.4.2): without one it goes back to its queue, counted as
-    /// delivered. What it had not settled is its own again.
+    /// Deliveries that the client had settled have their source's default outcome (4.4.4.2): without one they go back to their queue,
+    /// counted as delivered. Unsettled ones stay with the client.
     fn rolled_back(&mut self, open: Open, turn: &mut Turn<'_>) {
         let mut shares = Vec::new();
         for (consumer, tag) in open.settled {
@@ -241,7 +241,7 @@ impl AmqpSession {
         deciding.any(|number| number != transaction)
     }
 
-    /// A delivery was to be settled in two transactions: the later one's coordinator ends, and with it what it declared (4.4.2).
+    /// A delivery was to be settled in two transactions: the later one's coordinator ends, with its transactions (4.4.2).
     pub(super) fn end_coordinator(&mut self, transaction: u64, turn: &mut Turn<'_>) {
         let Some(number) = self.transactions.open.get(&transaction).map(|open| open.link) else { return };
         let at = self.channels.iter().find_map(|(channel, known)| {

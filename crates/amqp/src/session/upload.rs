@@ -1,7 +1,7 @@
 //! Uploads: the bodies of large messages, passed on while they come.
 //!
-//! What stands ahead of the body is kept, and is the message once all pieces are in the log. No input is taken between the
-//! last transfer and then, so that nothing which the client sent later overtakes it.
+//! The bytes before the body are kept, and are the message once all pieces are in the log. No input is taken between the
+//! last transfer and then, so that no later input of the client overtakes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::message::body_start;
 /// Pieces of a connection that wait for the log. No more input is taken then.
 const PIECES_MAX: u32 = 4;
 
-/// What stands ahead of a body is kept in memory: a message with more of it is taken whole.
+/// The bytes before a body are kept in memory: a message with more of them is taken whole.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// A body on its way in.
@@ -34,7 +34,7 @@ pub struct Upload {
     pub passed_on: u64,
 }
 
-/// What a session has to do with uploads.
+/// The uploads of a session.
 #[derive(Default)]
 pub struct Uploads {
     last: u64,
@@ -52,7 +52,7 @@ impl Uploads {
         self.ended.is_none() && self.waiting < PIECES_MAX
     }
 
-    /// Begins one with what has come of a message by a link that leads `to` somewhere, if it is known where its body begins: `bytes`
+    /// Begins one with the available part of a message by a link that leads `to` somewhere, if the start of its body is known: `bytes`
     /// begin with that then.
     pub fn begin(&mut self, to: &To, bytes: &mut BytesMut) -> Option<Upload> {
         let front = Bytes::copy_from_slice(&bytes[..bytes.len().min(HEAD_BYTES_MAX)]);
@@ -66,7 +66,7 @@ impl Uploads {
 }
 
 impl AmqpSession {
-    /// Passes on what there is of a body, in whole pieces; to its end, if that `is_end`.
+    /// Passes on the available part of a body, in whole pieces; to its end, if that `is_end`.
     pub(super) fn pass_on(
         &mut self,
         upload: &mut Upload,
@@ -114,7 +114,7 @@ impl AmqpSession {
         self.grant_incoming(at, turn);
     }
 
-    /// The rest of it will not come, or nobody takes the message.
+    /// The rest of it will not come, or the message has no destination.
     pub(super) fn give_up(&mut self, upload: &Upload, turn: &mut Turn<'_>) {
         self.uploads.refused.remove(&upload.number);
         turn.events.push(Event::Abandon { connection: self.id, upload: upload.number });

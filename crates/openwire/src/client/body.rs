@@ -6,7 +6,7 @@ use crate::codec::{
     Message, MessageId, MessageKind, Primitive, PrimitiveMap, WireError, WireString, decode_text_body,
 };
 
-/// What a message says.
+/// The contents of a message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
     /// A message without body.

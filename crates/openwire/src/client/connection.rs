@@ -18,7 +18,7 @@ use crate::codec::{
 /// The one session and the one producer of a client.
 const ONLY: i64 = 1;
 
-/// Largest first frame: what listens there and announces more is no broker.
+/// Largest first frame: a server that announces more is not a broker.
 const GREETING_BYTES_MAX: u64 = 64 << 10;
 
 /// A dispatch is larger than the message in it by ids and destination.
@@ -34,7 +34,7 @@ pub struct ClientOptions {
     pub connection_id: String,
     /// Who it says it is.
     pub user: Option<String>,
-    /// What proves it.
+    /// The password.
     pub password: Option<String>,
     /// The longest silence that is borne, in milliseconds; 0 for any.
     pub max_inactivity_ms: i64,
@@ -42,21 +42,21 @@ pub struct ClientOptions {
 
 /// The client's side of one connection.
 ///
-/// Bytes from the broker go into [`OpenWireClient::receive`]; what is in [`OpenWireClient::output`] goes to the broker;
-/// [`OpenWireClient::next_event`] tells what happened. [`OpenWireClient::wake`] tells the time: call it ahead of a
+/// Pass bytes of the broker to [`OpenWireClient::receive`], and send those of [`OpenWireClient::output`] to it;
+/// [`OpenWireClient::next_event`] returns events. [`OpenWireClient::wake`] takes the time: call it before a
 /// request after a pause, and several times in the agreed inactivity.
 #[derive(Debug)]
 pub struct OpenWireClient {
     options: ClientOptions,
     frames: FrameReader,
     format: WireFormat,
-    /// Both sides have said what they speak.
+    /// The wire formats are negotiated.
     negotiated: bool,
     /// The answer to it opens the connection.
     connect: Option<RequestId>,
     produces: bool,
     next_command_id: i32,
-    /// What is to be answered, and was not yet: some brokers answer what nobody asked about.
+    /// Requests without an answer: some brokers send answers without a request.
     asked: BTreeSet<RequestId>,
     consumers: i64,
     messages: i64,
@@ -68,7 +68,7 @@ pub struct OpenWireClient {
 }
 
 impl OpenWireClient {
-    /// A client that has said what it speaks, and waits for the broker to do so.
+    /// A client that has sent its wire format, and waits for the broker's.
     ///
     /// # Errors
     /// Never, with the options as they are; the encoding of the greeting may fail in principle.
@@ -95,12 +95,12 @@ impl OpenWireClient {
         Ok(client)
     }
 
-    /// What is to be written to the socket; take from the front what was written.
+    /// Bytes for the socket; remove from the front the bytes that were written.
     pub fn output(&mut self) -> &mut BytesMut {
         &mut self.output
     }
 
-    /// What happened next; `None` until more bytes come.
+    /// The next event; `None` until more bytes come.
     pub fn next_event(&mut self) -> Option<ClientEvent> {
         self.events.pop_front()
     }
@@ -108,7 +108,7 @@ impl OpenWireClient {
     /// Takes bytes as they came from the broker.
     ///
     /// # Errors
-    /// [`ClientError`]: close the connection. What happened before is still told.
+    /// [`ClientError`]: close the connection. Earlier events are still returned.
     pub fn receive(&mut self, bytes: &[u8], now_ms: u64) -> Result<(), ClientError> {
         self.now_ms = now_ms;
         self.liveness.heard(now_ms);
@@ -283,7 +283,7 @@ impl OpenWireClient {
     }
 
     /// Ends a consumer. `last_seen` is the number of the last delivery that was put to use ([`Incoming::sequence`]);
-    /// what came after it was not seen by anybody.
+    /// the application did not see later ones.
     ///
     /// # Errors
     /// As [`WireFormat::encode`].
@@ -343,7 +343,7 @@ impl OpenWireClient {
                 Ok(())
             }
             Command::ShutdownInfo(_) => self.tell(ClientEvent::Leaving),
-            // What a broker tells of itself and others changes nothing for one plain connection.
+            // Information about the broker and others changes nothing for one plain connection.
             Command::KeepAliveInfo(_)
             | Command::BrokerInfo(_)
             | Command::ConnectionControl(_)
@@ -407,7 +407,7 @@ impl OpenWireClient {
         self.tell(ClientEvent::Delivered(Incoming { consumer, destination, message, redeliveries }))
     }
 
-    /// Before anything is agreed, what cannot be a frame was sent by something else than a broker.
+    /// Before negotiation, a malformed frame means that the server is not a broker.
     fn fault(&self, error: WireError) -> ClientError {
         if self.negotiated { ClientError::Wire(error) } else { ClientError::NotOpenWire }
     }

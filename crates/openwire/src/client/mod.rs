@@ -2,7 +2,7 @@
 //!
 //! As much of a client as the command line needs: one session, one producer, consumers and browsers, local transactions.
 //! Start at [`OpenWireClient`].
-//! Never here: sockets, clocks, threads, what a broker does with what it is told.
+//! Never here: sockets, clocks, threads, a broker's reaction to commands.
 
 mod connection;
 mod past;
@@ -27,7 +27,7 @@ pub struct RequestId(i32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConsumerNumber(i64);
 
-/// What a consumer reads, and how.
+/// The source of a consumer, and how it reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     /// Where it reads from.
@@ -36,7 +36,7 @@ pub struct Subscription {
     pub prefetch: u16,
     /// Sees, and takes nothing; the end is told by [`ClientEvent::NothingMore`].
     pub browses: bool,
-    /// Only what this condition selects.
+    /// Only messages that match this selector.
     pub selector: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl Incoming {
     }
 }
 
-/// What an acknowledgement says of messages.
+/// The verdict of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Done with: they do not come again.
@@ -69,13 +69,13 @@ pub enum Verdict {
     Seen,
 }
 
-/// What the broker says no with.
+/// The broker's refusal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{class}: {message}")]
 pub struct BrokerException {
     /// Java class, such as `javax.jms.InvalidDestinationException`.
     pub class: String,
-    /// What it says.
+    /// Its text.
     pub message: String,
 }
 
@@ -92,7 +92,7 @@ impl From<Option<Box<Throwable>>> for BrokerException {
     }
 }
 
-/// What happened, in the order in which the broker said it.
+/// Events, in the order in which the broker sent them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientEvent {
     /// The broker has accepted the connection.

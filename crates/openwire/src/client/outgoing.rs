@@ -6,7 +6,7 @@ use crate::codec::{
     Destination, Message, MessageKind, Primitive, PrimitiveMap, WireError, WireString, encode_text_body,
 };
 
-/// What a new message says.
+/// The contents of a new message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OutgoingBody {
     /// A text message.
@@ -20,7 +20,7 @@ pub enum OutgoingBody {
 pub struct Outgoing {
     /// Where to.
     pub destination: Destination,
-    /// What it says.
+    /// Its body.
     pub body: OutgoingBody,
     /// Names and values; `JMSXGroupID` and `JMSXGroupSeq` become the headers they are.
     pub properties: Vec<(String, Primitive)>,

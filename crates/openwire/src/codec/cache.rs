@@ -1,5 +1,5 @@
 //! The two marshalling caches of a connection: values sent once in full, then
-//! by index. The sender alone decides what stands where; the receiver follows.
+//! by index. The sender alone assigns the slots; the receiver follows.
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::LookupMap;
@@ -25,7 +25,7 @@ const SLOTS_FREE: usize = 100;
 /// take about 100 KiB; the bound stops a peer that caches giants.
 const HELD_BYTES_MAX: usize = 4 << 20;
 
-/// What the peer told us to remember.
+/// The values that the peer cached.
 #[derive(Debug)]
 pub(super) struct DecodeCache {
     slots: Vec<Option<(Box<DataStructure>, usize)>>,
@@ -94,7 +94,7 @@ fn detached(value: &DataStructure, version: u8) -> Result<(Box<DataStructure>, u
     Ok((Box::new(copy), bytes.len()))
 }
 
-/// What we told the peer to remember: a ring of slots and an index by value.
+/// The values cached at the peer: a ring of slots and an index by value.
 /// A value is known by its loose encoding.
 #[derive(Debug)]
 pub(super) struct EncodeCache {
@@ -132,7 +132,7 @@ impl EncodeCache {
         }
     }
 
-    /// Forgets what a command added that never left.
+    /// Removes the additions of a command that was not sent.
     pub fn undo_command(&mut self) {
         for slot in std::mem::take(&mut self.added) {
             self.forget(slot);

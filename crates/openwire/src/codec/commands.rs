@@ -256,7 +256,7 @@ commands! {
         stop: bool since 2,
     }
 
-    /// Tells a client what to do with its connection, and where else it may connect.
+    /// Controls a client's connection, and names other brokers to connect to.
     18 ConnectionControl command {
         close: bool,
         exit: bool,

@@ -69,7 +69,7 @@ fn content_end(stored: &[u8], at: usize, version: u8) -> Result<usize, WireError
 }
 
 /// Makes room for content of `content_bytes` in the dispatch that `out` ends with, from `start` on: `out` ends where the
-/// content begins then, and what stands behind it is returned. The format is loose, uncached, and has sizes ahead of frames.
+/// content begins then, and the bytes behind it are returned. The format is loose, uncached, and has sizes before frames.
 ///
 /// # Errors
 /// [`WireError::FrameTooLarge`]: with its content it is larger than the peer takes. `out` ends at `start` then.

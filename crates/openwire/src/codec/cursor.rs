@@ -1,8 +1,8 @@
-//! Steps over bytes, never past their end: for whoever reads a frame, passes over a stored one, or looks into a map.
+//! Steps over bytes, never past their end: for readers of frames, of stored messages and of maps.
 
 use super::WireError;
 
-/// Passes over so many bytes; returns where they begin.
+/// Skips this number of bytes; returns their start.
 #[inline]
 pub(super) fn take(bytes: &[u8], offset: &mut usize, length: usize) -> Result<usize, WireError> {
     let start = *offset;

@@ -1,4 +1,4 @@
-//! The table of data types: what commands are made of.
+//! The table of data types: the fields of commands.
 
 use super::{
     Command, Message, MessageAck, WireError, WireString,
@@ -118,7 +118,7 @@ data_types! {
     #[derive(Eq, Hash)]
     124 BrokerId { value: string, }
 
-    /// A message: its producer and the count of what that producer sent.
+    /// A message: its producer and the producer's count.
     #[derive(Eq, Hash)]
     110 MessageId {
         text_view: string since 10,
@@ -137,7 +137,7 @@ data_types! {
         no_local: bool since 11,
     }
 
-    /// What a network bridge adds to a selector: how far a message may travel.
+    /// A network bridge's addition to a selector: how far a message may travel.
     91 NetworkBridgeFilter {
         network_ttl: int until 9,
         network_broker_id: cached(BrokerId),
@@ -302,7 +302,7 @@ impl Structure for Destination {
     }
 }
 
-/// What a [`super::RemoveInfo`] ends.
+/// The object that a [`super::RemoveInfo`] ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RemovedId {
     /// A connection with all that is in it.

@@ -1,6 +1,6 @@
 //! Why bytes could not become a command, or a command could not become bytes.
 
-/// What is wrong with a peer's bytes, or with a value we were asked to write.
+/// The fault of a peer's bytes, or of a value to encode.
 ///
 /// Every decode variant is the peer's fault: answer with a protocol error and
 /// close the connection. `offset` counts bytes from the start of the frame,
@@ -167,7 +167,7 @@ pub enum WireError {
     TextTooLong {
         /// Bytes of modified UTF-8.
         got_bytes: usize,
-        /// What the length field can say.
+        /// The maximum of the length field.
         max_bytes: usize,
     },
     /// An array, a byte array or a boolean stream is too long for its length field.
@@ -175,7 +175,7 @@ pub enum WireError {
     TooMany {
         /// Elements to write.
         got: usize,
-        /// What the length field can say.
+        /// The maximum of the length field.
         max: usize,
     },
 }

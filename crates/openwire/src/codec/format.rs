@@ -1,4 +1,4 @@
-//! What one connection has agreed on, and its frames.
+//! The negotiated format of one connection, and its frames.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -57,7 +57,7 @@ impl WireFormat {
         }
     }
 
-    /// The same format with empty marshalling caches of so many slots;
+    /// The same format with empty marshalling caches of this number of slots;
     /// without caches if there are none.
     pub fn with_cache_slots(mut self, slots: u16) -> WireFormat {
         let slots = usize::from(slots).min(i16::MAX as usize);
@@ -65,7 +65,7 @@ impl WireFormat {
         self
     }
 
-    /// What follows from the options of both sides: the lower version, each
+    /// The result of both sides' options: the lower version, each
     /// feature if both want it, the lower limits. A limit of 0 or less means
     /// that a side has no opinion.
     ///
@@ -145,7 +145,7 @@ impl WireFormat {
         Ok(value)
     }
 
-    /// Frames what `fields` writes, as the format has it.
+    /// Frames the output of `fields` in this format.
     pub(super) fn write_frame(
         &mut self,
         out: &mut BytesMut,

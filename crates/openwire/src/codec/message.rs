@@ -1,4 +1,4 @@
-//! Messages: their table row, their stored form, and what is read or patched
+//! Messages: their table row, their stored form, and the fields read or patched
 //! in the stored form without decoding it.
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -15,7 +15,7 @@ use super::{
     writer::{BooleanWriter, Writer},
 };
 
-/// What the body of a message is.
+/// The kind of a message's body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MessageKind {
     /// No body.
@@ -162,7 +162,7 @@ macro_rules! spans {
 message_columns! { fields (
     /// A message of any kind, types 23 to 29.
     Message carries {
-        /// What the body is; the type id on the wire.
+        /// The kind of the body; the type id on the wire.
         kind: MessageKind,
         /// The reference that a blob message carries besides; only for [`MessageKind::Blob`].
         blob: Option<Box<BlobReference>>,
@@ -243,7 +243,7 @@ pub fn stored_form(
     to_stored(message, format.version)
 }
 
-/// Frames from this size on stay in the buffer that they were read into. Half of what is read at once: such a frame
+/// Frames from this size on stay in the buffer that they were read into. Half of one read: such a frame
 /// keeps little more alive than itself.
 const SHARED_FRAME_BYTES_MIN: usize = 8 << 10;
 
@@ -280,7 +280,7 @@ const STORED_HEADER_BYTES: usize = 512;
 /// Decodes a stored message. Its parts are slices of `stored`.
 ///
 /// # Errors
-/// As [`WireFormat::decode`]: `stored` is not what [`stored_form`] made, or not
+/// As [`WireFormat::decode`]: `stored` is not the output of [`stored_form`], or not
 /// of that version.
 pub fn from_stored(stored: &Bytes, version: u8) -> Result<Message, WireError> {
     let mut reader = Reader::new(stored, Layout::stored(version), None);
@@ -290,7 +290,7 @@ pub fn from_stored(stored: &Bytes, version: u8) -> Result<Message, WireError> {
     Ok(message)
 }
 
-/// What the broker says about one delivery.
+/// The broker's fields of one delivery.
 #[derive(Clone, Debug)]
 pub struct DispatchHeader<'a> {
     /// Number of the dispatch command; the broker's own count.
@@ -304,7 +304,7 @@ pub struct DispatchHeader<'a> {
     pub redelivery_counter: i32,
 }
 
-/// Fields of the message itself that the broker sets. `None` leaves what the
+/// Fields of the message itself that the broker sets. `None` leaves the value of the
 /// producer sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Patch {
@@ -324,7 +324,7 @@ pub struct Patch {
     pub group_first_for_consumer: Option<bool>,
 }
 
-/// What a dispatch mostly adds to the stored message at most: consumer, destination, and what is patched.
+/// The usual maximum that a dispatch adds to the stored message: consumer, destination, and patched fields.
 const DISPATCH_BYTES: usize = 256;
 
 /// Appends a `MessageDispatch` frame of a stored message to `out`; returns the message's id.
@@ -447,10 +447,10 @@ impl Patch {
     }
 }
 
-/// What a broker needs to know of a message before it stores and routes it.
+/// The fields of a message that a broker needs before it stores and routes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoutingHeaders {
-    /// What the body is.
+    /// The kind of the body.
     pub kind: MessageKind,
     /// Where the producer sent it.
     pub destination: Option<Destination>,
@@ -494,7 +494,7 @@ pub struct RoutingHeaders {
     pub compressed: bool,
 }
 
-/// Reads what routing needs from a stored message: one walk, no copies.
+/// Reads the fields for routing from a stored message: one walk, no copies.
 ///
 /// # Errors
 /// As [`from_stored`]; text that no field of the result shows is not checked.
@@ -529,7 +529,7 @@ pub fn peek_headers(stored: &Bytes, version: u8) -> Result<RoutingHeaders, WireE
     })
 }
 
-/// The id of a stored message, read without looking at what stands behind it.
+/// The id of a stored message, read without looking at the bytes behind it.
 ///
 /// # Errors
 /// As [`peek_headers`].
@@ -553,7 +553,7 @@ pub fn peek_producer_named(stored: &Bytes, version: u8, prefix: &[u8]) -> Option
     Reader::at(stored, TYPE_AND_BASE_BYTES, Layout::stored(version)).object().ok()?
 }
 
-/// The properties of a stored message, a primitive map, read without looking at what stands behind them.
+/// The properties of a stored message, a primitive map, read without looking at the bytes behind them.
 ///
 /// # Errors
 /// As [`peek_headers`].

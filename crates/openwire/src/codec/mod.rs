@@ -4,7 +4,7 @@
 //! Start at [`WireFormat`] and [`FrameReader`]; the protocol itself is the two
 //! tables in `commands.rs` and `data.rs`, plus the row of [`Message`].
 //! `structure.rs` says how a row becomes code.
-//! Never here: sockets, clocks, sessions, what a command means to a broker.
+//! Never here: sockets, clocks, sessions, the meaning of a command for a broker.
 
 mod commands;
 mod content;

@@ -1,11 +1,11 @@
-//! What a side of a connection wants: the content of `WireFormatInfo`.
+//! The options of one side of a connection: the contents of `WireFormatInfo`.
 
 use bytes::BytesMut;
 use postroad_model::Silences;
 
 use super::{Magic, Primitive, PrimitiveMap, VERSION_MAX, WireError, WireFormatInfo};
 
-/// The options in a `WireFormatInfo`. What a peer does not say is false or 0,
+/// The options in a `WireFormatInfo`. Missing ones are false or 0,
 /// as the reference reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each field is the property of its name; units are in the names")]
@@ -32,7 +32,7 @@ pub struct WireFormatOptions {
 }
 
 impl WireFormatOptions {
-    /// How long a silence both sides bear: the shorter of what each says. Each writes every third of that time, as
+    /// The agreed inactivity: the shorter of both values. Each side writes every third of that time, as
     /// ActiveMQ's inactivity monitor does.
     pub fn silences(&self, theirs: &WireFormatOptions) -> Silences {
         let max_ms = u64::try_from(self.max_inactivity_ms.min(theirs.max_inactivity_ms)).ok();

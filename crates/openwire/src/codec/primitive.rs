@@ -171,7 +171,7 @@ impl<'m> FoundProperty<'m> {
         Input::new(self.marshalled, self.offset).value()
     }
 
-    /// The text, where it lies; `None` if it is none, or is not plain: then the value says what it is.
+    /// The text, in place; `None` if it is not a text, or not plain: then decode the value.
     pub fn plain_text(self) -> Option<&'m str> {
         let mut input = Input::new(self.marshalled, self.offset);
         let length = match input.array::<1>().ok()?[0] {
@@ -188,7 +188,7 @@ impl<'m> FoundProperty<'m> {
 /// One property, found without decoding the others; their names are compared as bytes.
 ///
 /// # Errors
-/// As [`PrimitiveMap::decode`], for what has to be passed over or read on the way to the end of the map.
+/// As [`PrimitiveMap::decode`], for the entries that are skipped or read on the way to the end of the map.
 pub fn find_property<'m>(marshalled: &'m Bytes, name: &str) -> Result<Option<FoundProperty<'m>>, WireError> {
     let name = WireString::in_place(name);
     let mut input = Input::new(marshalled, 0);

@@ -23,7 +23,7 @@ pub(super) const NESTING_MAX: u8 = 16;
 /// Room reserved ahead for an array, however many elements it announces.
 const ELEMENTS_RESERVED_MAX: usize = 64;
 
-/// What a connection has agreed on, as far as field layout is concerned.
+/// The negotiated format, as far as it affects the layout of fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub version: u8,

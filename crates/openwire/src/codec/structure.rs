@@ -1,4 +1,4 @@
-//! From table to code: what a row of `commands.rs` or `data.rs` turns into.
+//! From table to code: the expansion of a row of `commands.rs` or `data.rs`.
 //!
 //! A row is `id Name base { field: kind(Type) since V until V default E, … }`.
 //! It becomes a struct with one public field per column and three walks in
@@ -42,7 +42,7 @@ pub(super) trait Structure: Sized {
     /// Writes the fields that follow the type id.
     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), WireError>;
 
-    /// Passes over what [`Structure::decode`] would read.
+    /// Skips the bytes that [`Structure::decode`] would read.
     fn skip(type_id: u8, offset: usize, scanner: &mut Scanner<'_>) -> Result<(), WireError>;
 }
 

@@ -15,7 +15,7 @@ pub struct Throwable {
     /// Java class, such as `jakarta.jms.InvalidDestinationException`; a client
     /// that does not know it reads a plain `Throwable`.
     pub class_name: Option<WireString>,
-    /// What `getMessage()` returns.
+    /// The result of `getMessage()`.
     pub message: Option<WireString>,
     /// Innermost call first.
     pub stack: Vec<StackFrame>,

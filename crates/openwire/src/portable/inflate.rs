@@ -5,7 +5,7 @@ use miniz_oxide::inflate::{DecompressError, TINFLStatus, decompress_to_vec_zlib_
 
 use crate::codec::MessageKind;
 
-/// A deflated body may grow to this: what the largest frame that is accepted by default could have held.
+/// A deflated body may grow to this: the contents of the largest frame that is accepted by default.
 pub const INFLATED_BYTES_MAX: usize = 100 << 20;
 
 /// The body as it was before its producer deflated it.
@@ -13,7 +13,7 @@ pub const INFLATED_BYTES_MAX: usize = 100 << 20;
 /// A bytes message says how long it was, in 4 bytes ahead (`ActiveMQBytesMessage.doCompress`); no other kind does.
 ///
 /// # Errors
-/// What is wrong with the body.
+/// The fault of the body.
 pub fn inflate(kind: MessageKind, content: &Bytes) -> Result<Bytes, String> {
     inflate_to(INFLATED_BYTES_MAX, kind, content)
 }
@@ -32,7 +32,7 @@ fn inflate_to(bytes_max: usize, kind: MessageKind, content: &Bytes) -> Result<By
         Some(announced) if announced > bytes.len() => {
             Err(format!("a deflated body holds {} bytes, and says {announced}", bytes.len()))
         }
-        // Its buffer is deflated as a whole, used or not: what lies behind the length is no part of the body.
+        // Its buffer is deflated as a whole, used or not: bytes behind the length are not part of the body.
         Some(announced) => Ok(Bytes::from(bytes).slice(..announced)),
         None => Ok(bytes.into()),
     }

@@ -1,5 +1,5 @@
 //! Bodies in pieces: those of text messages are rewritten on their way, for Java's modified UTF-8 is OpenWire's alone; bytes and
-//! objects are what they are.
+//! objects stay as they are.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::portable::{AsItIs, Body, LargeReader, LargeWriter, Step, TranslationError};
@@ -125,7 +125,7 @@ impl FromText {
     }
 }
 
-/// How much of modified UTF-8 can be rewritten without what follows: neither a sequence nor a pair of surrogates is cut.
+/// The length of modified UTF-8 that can be rewritten without later bytes: no sequence or surrogate pair is cut.
 fn whole_characters(bytes: &[u8]) -> usize {
     let starts = |byte: &&u8| **byte & 0xC0 != 0x80;
     let behind = bytes.iter().rev().take(2).take_while(|byte| !starts(byte)).count();
@@ -176,7 +176,7 @@ impl Step for ToText {
 mod tests {
     use super::*;
 
-    /// What a step makes of a body that is cut into pieces of so many bytes.
+    /// The output of a step for a body cut into pieces of this size.
     fn all(mut step: impl Step, body: &[u8], piece_bytes: usize) -> Result<BytesMut, String> {
         let mut out = BytesMut::new();
         body.chunks(piece_bytes).try_for_each(|piece| step.take(piece, &mut out))?;

@@ -1,7 +1,7 @@
 //! Portable room: OpenWire messages as every protocol understands them, and messages of other protocols as OpenWire.
 //!
 //! [`read_portable`] takes a stored message apart; [`write_portable`] builds the message command that an ActiveMQ client
-//! expects. [`read_large`] and [`write_large`] do the same to bodies that come in pieces. What is kept, changed or dropped is
+//! expects. [`read_large`] and [`write_large`] do the same to bodies that come in pieces. Kept, changed and dropped fields are in
 //! the table of docs/protocols/fidelity.md.
 //! Never here: sessions, other protocols' encodings.
 
@@ -17,17 +17,17 @@ pub use read::read_portable;
 pub(crate) use write::to_wire_destination;
 pub use write::{TranslatedId, write_portable};
 
-/// Properties in which ActiveMQ's clients keep what OpenWire has no header for (`AmqpMessageSupport`).
+/// Properties in which ActiveMQ's clients keep fields without an OpenWire header (`AmqpMessageSupport`).
 mod names {
     /// All of them begin so.
     pub const PREFIX: &str = "JMS_AMQP_";
     /// The MIME type of the body.
     pub const CONTENT_TYPE: &str = "ContentType";
-    /// What was done to the body besides.
+    /// Encodings of the body.
     pub const CONTENT_ENCODING: &str = "ContentEncoding";
     /// The group that an answer should join.
     pub const REPLY_TO_GROUP_ID: &str = "ReplyToGroupID";
-    /// What carriers noted on the message, each under its own name behind this.
+    /// Prefix of annotations by the carriers of the message.
     pub const ANNOTATION: &str = "MA_";
     /// Marks of a broker that translated the message before; they say nothing about it.
     pub const MARKS: [&str; 7] =

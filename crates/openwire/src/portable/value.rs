@@ -1,4 +1,4 @@
-//! Values: what Java's types become, and what becomes of types that Java's clients do not know.
+//! Values: the conversion of Java's types, and of types that Java's clients do not know.
 
 use postroad_model::LookupMap;
 use postroad_model::portable::{Map, Text, Value, uuid_text};
@@ -48,7 +48,7 @@ pub fn read_text(text: &WireString) -> Text {
     Text::from_utf8(text.as_bytes().clone()).unwrap_or_else(|| text.to_str().into_owned().into())
 }
 
-/// What a Java client gets for a value.
+/// The value for a Java client.
 pub fn write(value: &Value) -> Primitive {
     match value {
         Value::Null => Primitive::Null,

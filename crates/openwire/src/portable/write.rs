@@ -13,10 +13,10 @@ use crate::codec::{
     to_stored,
 };
 
-/// What makes a message's OpenWire id, which has no room for ids of other protocols.
+/// The source of a message's OpenWire id, which has no room for ids of other protocols.
 ///
 /// ActiveMQ's clients tell duplicates by it and drop them: it must be the same each time that the same message is sent to
-/// them, and never be another message's. The entry's tag is unique among what its queue holds in one run of the broker;
+/// them, and never be another message's. The entry's tag is unique among the entries of its queue in one run of the broker;
 /// the bytes tell messages of different runs apart.
 #[derive(Clone, Copy, Debug)]
 pub struct TranslatedId<'a> {

@@ -30,13 +30,13 @@ pub struct ConsumerNumber(pub u32);
 pub struct Consumer {
     /// The client's name for it.
     pub id: ConsumerId,
-    /// What the core attached for it.
+    /// The parts that the core attached for it.
     pub parts: Vec<Part>,
     /// Sees, and takes nothing.
     pub browses: bool,
     /// How many messages the client wants ahead.
     pub prefetch: u32,
-    /// What was sent and not settled.
+    /// Its unsettled deliveries.
     pub window: Window,
     /// A client without prefetch waits for one message.
     pull: Option<Pull>,
@@ -65,7 +65,7 @@ struct Pull {
     drain: Option<u64>,
     /// An earlier pull is still being ended, which takes all credit back: this one gets its credit after that.
     waits: bool,
-    /// It takes what is there now, or nothing.
+    /// It takes a message that is ready now, or none.
     at_once: bool,
 }
 
@@ -76,8 +76,8 @@ impl Pull {
     }
 }
 
-/// The consumers of a connection. Deliveries name them by the core's numbers, which are found without a secret hash; what a client
-/// names them by is its own choice, and long.
+/// The consumers of a connection. Deliveries name them by the core's numbers, which are found without a secret hash; a client's
+/// own ids are its choice, and long.
 #[derive(Default)]
 pub struct Consumers {
     last: u32,
@@ -223,7 +223,7 @@ impl OpenWireSession {
         Ok(Done::Later(ticket))
     }
 
-    /// What others are told of the consumer; of one that reads from many partitions they are told once.
+    /// The notice of the consumer; a consumer of many partitions has one.
     fn notice(&self, info: &ConsumerInfo, mode: ConsumerMode, part: &Part) -> Option<ConsumerNotice> {
         let id = info.consumer_id.as_ref()?;
         let source = names::to_model(&part.destination);
@@ -244,7 +244,7 @@ impl OpenWireSession {
         })
     }
 
-    /// What the core attaches for a consumer of this destination.
+    /// The attachments for a consumer of this destination.
     fn parts_of(&mut self, destination: &Destination) -> Result<Vec<Part>, Exception> {
         let sources = names::parts(destination);
         if sources.is_empty() {
@@ -266,7 +266,7 @@ impl OpenWireSession {
         Ok(parts)
     }
 
-    /// What the broker calls a durable subscription.
+    /// The broker's name of a durable subscription.
     fn subscription(&self, name: &str) -> Arc<str> {
         let client = self.introduction.client().map_or("", |client| &client.client_id);
         Subscription::name_of(self.owner(), client, name)
@@ -295,7 +295,7 @@ impl OpenWireSession {
         Ok(Done::Later(ticket))
     }
 
-    /// One source of a consumer was refused: the others must not keep what they were sent.
+    /// One source of a consumer was refused: deliveries of the others go back.
     pub(super) fn undo_attach(&mut self, numbers: &[ConsumerNumber], turn: &mut Turn<'_>) {
         self.forget_consumers(numbers);
         for number in numbers {
@@ -475,10 +475,10 @@ impl OpenWireSession {
         true
     }
 
-    /// A part of it is no more. What was deleted the client knows itself, and its other parts live on; of any other cause it is told, and
+    /// A part of it has ended. If its destination was deleted, the client knows, and its other parts live on; of any other cause it is told, and
     /// ends in all its parts.
     pub(super) fn detached(&mut self, number: u32, cause: DetachCause, turn: &mut Turn<'_>) {
-        // The client itself knows what was deleted.
+        // The client itself knows about the deletion.
         if cause != DetachCause::Deleted
             && let Some(consumer) = self.consumers.by_number(number)
         {
@@ -549,7 +549,7 @@ fn is_in(id: &ProducerId, session: &SessionId) -> bool {
     id.connection_id == session.connection_id && id.session_id == session.value
 }
 
-/// What the application has seen, by the last delivery that the client says it handed over.
+/// The last message that the application has seen, by the client's last delivery to it.
 ///
 /// Deliveries are numbered over the connection, and each consumer's come in order, so everything up to that number was
 /// seen (`RemoveInfo.lastDeliveredSequenceId`).
@@ -595,7 +595,7 @@ mod tests {
 
     const KEY: ConsumerKey = ConsumerKey::new(postroad_model::ConnectionId::new(0, 1), 1);
 
-    /// Text of another protocol; nobody understands what is no text.
+    /// Text of another protocol; other bytes cannot be converted.
     fn foreign(message: &Message) -> Result<Portable, TranslationError> {
         let text = Text::from_utf8(message.bytes.clone());
         let text = text.ok_or(TranslationError::Unreadable {

@@ -7,13 +7,13 @@ use super::names::to_model;
 use crate::codec::{Destination, Primitive, PrimitiveMap, WireError, from_stored, to_stored};
 
 /// The message with its past in it: the original destination, and the cause as a property. One that cannot be read or
-/// written anew stays as it was sent.
+/// encoded again stays as it was sent.
 pub fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
     let rewritten = rewrite(message, past);
     rewritten.map_or_else(|| message.clone(), |bytes| Message { bytes, ..message.clone() })
 }
 
-/// The property by which clients know that the broker delivers a message again after somebody gave up on it
+/// The property by which clients know that the broker redelivers a message after a consumer gave up on it
 /// (`RedeliveryPolicy` of the client's, `RedeliveryPlugin` of ActiveMQ's broker).
 const REDELIVERY_DELAY: &str = "redeliveryDelay";
 

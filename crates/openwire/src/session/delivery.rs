@@ -1,8 +1,8 @@
-//! Deliveries out and verdicts back: which message a client's acknowledgement means, and what credit it returns.
+//! Deliveries out and verdicts back: the message of a client's acknowledgement, and the credit that it returns.
 //!
 //! Deliveries are numbered over the connection. The number travels as the message id's broker sequence, which clients
 //! send back in every acknowledgement, so finding a message is a binary search. A client that has reconnected may still
-//! speak of what another connection sent it: then the message id itself is looked for.
+//! acknowledge deliveries of another connection: then the message id itself is looked up.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub struct Held {
     transaction: Option<u64>,
 }
 
-/// What a consumer was sent and has not settled, in order of sending.
+/// A consumer's unsettled deliveries, in order of sending.
 #[derive(Default)]
 pub struct Window {
     held: VecDeque<Held>,
@@ -80,12 +80,12 @@ impl Window {
         self.held.iter().rev().find(|held| held.part.0 == part)
     }
 
-    /// A transaction was committed: what was acknowledged in it is done.
+    /// A transaction was committed: its acknowledgements are final.
     pub fn committed(&mut self, transaction: u64) {
         self.held.retain(|held| held.transaction != Some(transaction));
     }
 
-    /// A transaction was rolled back: what was acknowledged in it is held again.
+    /// A transaction was rolled back: its acknowledged messages are held again.
     pub fn rolled_back(&mut self, transaction: u64) {
         for held in &mut self.held {
             if held.transaction == Some(transaction) {
@@ -120,7 +120,7 @@ impl Window {
             .or_else(|| self.held.iter().position(is_meant))
     }
 
-    /// The client has what was sent ahead of index `end`: credit for what it had none for yet.
+    /// The client has the deliveries before index `end`: returns credit for those that had not given any yet.
     fn arrived(&mut self, end: usize) -> Vec<Share> {
         let first = self.held.partition_point(|held| held.sequence <= self.arrived_through);
         if end <= first {
@@ -130,7 +130,7 @@ impl Window {
         self.settle((first, end), |_| Keep::Credited)
     }
 
-    /// Goes through a range: `each` says what becomes of a delivery that is in no transaction yet.
+    /// Goes through a range: `each` decides about a delivery that is in no transaction yet.
     fn settle(
         &mut self,
         (first, end): (usize, usize),
@@ -247,7 +247,7 @@ impl OpenWireSession {
         Ok(())
     }
 
-    /// A message that only this client cannot be sent goes back, untouched; one that nobody can be sent, such as one
+    /// A message that only this client cannot receive goes back, untouched; one that no client can receive, such as one
     /// that came by a protocol with larger frames, would come again and again.
     fn undeliverable(
         &mut self,
@@ -265,7 +265,7 @@ impl OpenWireSession {
             self.reject(consumer, tag, &error.to_string(), turn);
             return Ok(());
         }
-        // It leaves the queue too: what goes back would come again at once, and count as delivered.
+        // It leaves the queue too: a returned message would come again at once, and count as delivered.
         let sent =
             self.consumers.by_number(consumer.number).and_then(|known| known.window.last(consumer.number));
         let delivered = sent.map_or(Delivered::None, Held::through);
@@ -275,7 +275,7 @@ impl OpenWireSession {
         Err(Parting::Fault(text))
     }
 
-    /// Nobody can be sent this message by OpenWire: it becomes a dead letter, and the consumer gets another one for it.
+    /// This message cannot be encoded in OpenWire: it becomes a dead letter, and the consumer gets another one for it.
     pub(super) fn reject(&mut self, consumer: ConsumerKey, tag: EntryTag, reason: &str, turn: &mut Turn<'_>) {
         turn.events.push(Event::Settle(Settle::rejected(consumer, tag, reason)));
         if self.consumers.by_number(consumer.number).is_some_and(|known| known.wants_another()) {
@@ -325,7 +325,7 @@ impl OpenWireSession {
         Ok(self.settle(outcome, shares, key, ack, turn))
     }
 
-    /// The broker may have closed the consumer, and what the transaction took from it is delivered again: to commit the rest would do half
+    /// The broker may have closed the consumer, and its messages are delivered again: to commit the rest would do half
     /// of it.
     fn doom_by(&mut self, ack: &MessageAck) -> Result<(), Exception> {
         if let Some(id) = &ack.transaction_id
@@ -363,7 +363,7 @@ impl OpenWireSession {
         ticket.map_or(Done::Now, Done::Later)
     }
 
-    /// What a client has done with makes room for more; with prefetch 0 it asks for each message instead.
+    /// Settled messages make room for more; with prefetch 0 the client asks for each message instead.
     fn grant(&mut self, shares: &[Share], turn: &mut Turn<'_>) {
         for share in shares.iter().filter(|share| share.credit > 0) {
             let pulls = self.consumers.by_number(share.part.0).is_none_or(|consumer| consumer.prefetch == 0);
@@ -374,7 +374,7 @@ impl OpenWireSession {
         }
     }
 
-    /// A browser takes nothing; what it has seen makes room for more.
+    /// A browser takes nothing; messages that it has seen make room for more.
     fn browsed(&mut self, ack: &MessageAck, turn: &mut Turn<'_>) -> Result<Done, Exception> {
         let consumer = ack.consumer_id.as_ref().and_then(|id| self.consumers.get_mut(id));
         let add = u32::try_from(ack.message_count).unwrap_or(0);

@@ -17,7 +17,7 @@ pub struct Download {
     pub tag: EntryTag,
     /// Bytes of the body that are still to come.
     pub left: u64,
-    /// What stands behind it.
+    /// The bytes behind it.
     pub tail: Bytes,
 }
 
@@ -38,7 +38,7 @@ impl OpenWireSession {
         self.liveness.wrote(ticks_ms);
     }
 
-    /// The message can never be sent whole: nobody is to be sent it again.
+    /// The message can never be sent whole: it becomes a dead letter.
     pub(super) fn lose_body(&mut self, reason: &str, events: &mut Vec<Event>) {
         let Some(Download { consumer, tag, .. }) = self.download.take() else { return };
         events.push(Event::Settle(Settle::rejected(consumer, tag, reason)));

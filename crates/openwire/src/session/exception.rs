@@ -1,4 +1,4 @@
-//! Exceptions: what the broker says no with, in classes that JMS clients map.
+//! Exceptions: the broker's refusals, in classes that JMS clients map.
 //!
 //! A client builds the exception by its class name; one that it does not have becomes a plain `JMSException`
 //! (ActiveMQ's `BaseDataStreamMarshaller.createThrowable`).
@@ -14,8 +14,8 @@ pub const JAVAX: &str = "javax.jms.";
 /// Where clients from 6.0 on look for them.
 pub const JAKARTA: &str = "jakarta.jms.";
 
-/// Longest text of an exception: a text on the wire has at most 65535 bytes, and up to 6 for each of its characters. What it says of
-/// names and selectors of the client's own may be longer, and whoever waits for the answer would wait for ever.
+/// Longest text of an exception: a text on the wire has at most 65535 bytes, and up to 6 for each of its characters. Names and
+/// selectors of the client's own in it may be longer, and the client would wait for the answer for ever.
 const TEXT_CHARACTERS_MAX: usize = 10_000;
 
 /// An exception before it is known where its class lies.

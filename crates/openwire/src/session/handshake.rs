@@ -18,7 +18,7 @@ use crate::codec::{
 const MAGIC_AT: usize = 5;
 
 /// Before it is known who the client is no frame is larger: a `WireFormatInfo` has a few hundred bytes, and a `ConnectionInfo` little
-/// more than names and a password. What is larger would take memory, or room in the log, for somebody whom nobody has let in.
+/// more than names and a password. A larger frame would take memory, or room in the log, for a client without login.
 pub const FIRST_FRAME_BYTES_MAX: u64 = 64 << 10;
 
 /// Who is at the other end.
@@ -29,7 +29,7 @@ pub struct Client {
     pub client_id: Arc<str>,
     /// Who it says that it is.
     pub user: Option<Arc<str>>,
-    /// The user who has logged in, to whom belongs what it makes; empty for the anonymous user.
+    /// The user who has logged in, who owns its destinations; empty for the anonymous user.
     pub owner: Arc<str>,
 }
 
@@ -45,7 +45,7 @@ pub enum Introduction {
     /// It has not, or was refused.
     #[default]
     Unknown,
-    /// Its client id is being claimed. What it sends meanwhile waits in the input, in order.
+    /// Its client id is being claimed. Its further input waits, in order.
     Claiming(Client),
     /// It has.
     Known(Client),
@@ -61,7 +61,7 @@ impl Introduction {
     }
 }
 
-/// A client that somebody looks into: what it said, and what follows if it is let in.
+/// A client whose credentials are being checked: they, and the continuation after its login.
 #[derive(Default)]
 pub struct LookedInto {
     login: Option<Login>,
@@ -70,13 +70,13 @@ pub struct LookedInto {
 }
 
 impl LookedInto {
-    /// What it said, once.
+    /// The credentials, once.
     pub fn fetch(&mut self) -> Option<Login> {
         self.login.take()
     }
 }
 
-/// What a client may say before it has introduced itself: nothing that leaves a trace. A client whose introduction was
+/// The commands that a client may send before its introduction: those without an effect. A client whose introduction was
 /// refused still removes its connection.
 fn needs_no_introduction(command: &Command) -> bool {
     matches!(
@@ -170,7 +170,7 @@ impl OpenWireSession {
         };
         let name: Arc<str> = client_id.to_str().into();
         if let Some(client) = self.introduction.client() {
-            // Clients that were interrupted may say again who they are; being somebody else takes another connection.
+            // Clients that were interrupted may introduce themselves again; another identity needs another connection.
             return match client.connection_id == connection_id && client.client_id == name {
                 true => Ok(Done::Now),
                 false => Err(Exception::jms("a second ConnectionInfo that differs from the first")),
@@ -199,12 +199,12 @@ impl OpenWireSession {
         turn.events.push(Event::Claim { name, user, holder, connection: self.id, ticket });
     }
 
-    /// The user who has logged in, to whom belongs what the client makes; empty for the anonymous user.
+    /// The user who has logged in, who owns the client's destinations; empty for the anonymous user.
     pub(super) fn owner(&self) -> &str {
         self.introduction.client().map_or("", |client| &client.owner)
     }
 
-    /// Somebody has looked into who the client is.
+    /// The client's credentials have been checked.
     pub(super) fn admitted(&mut self, answer: LoginAnswer, turn: &mut Turn<'_>) -> Result<(), Parting> {
         let Some((ticket, respond)) = self.login.claim.take() else { return Ok(()) };
         let reason = match answer {
@@ -233,7 +233,7 @@ impl OpenWireSession {
         matches!(self.introduction, Introduction::Known(_))
     }
 
-    /// Refuses what a client says ahead of its introduction.
+    /// Refuses a command before the introduction.
     pub(super) fn check_introduced(&self, command: &Command) -> Result<(), Exception> {
         if self.is_introduced() || needs_no_introduction(command) {
             return Ok(());

@@ -4,7 +4,7 @@
 //!   first bytes ──▶ WireFormatInfo ──▶ ConnectionInfo ──▶ consumers, producers, transactions ──▶ ShutdownInfo
 //!                   (handshake.rs)                        (one file each)
 //! ```
-//! What the core answers finds its way back by [`replies`].
+//! The core's answers find their way back by [`replies`].
 //! Never here: sockets, clocks, queues, what other connections do.
 
 mod consumer;
@@ -58,7 +58,7 @@ pub use properties::StoredProperties;
 pub(crate) use schedule::SCHEDULE_PREFIX;
 pub use schedule::write_due;
 
-/// What the operator decides about OpenWire conversations.
+/// The operator's settings of OpenWire connections.
 #[derive(Clone, Debug)]
 pub struct OpenWireOptions {
     /// Largest frame that a client may send, in bytes.
@@ -71,17 +71,17 @@ pub struct OpenWireOptions {
     pub cache: bool,
     /// A peer that is silent for so long is taken for dead, in milliseconds; 0 for never.
     pub max_inactivity_ms: i64,
-    /// What the broker is called.
+    /// The broker's name.
     pub broker_name: String,
-    /// What tells it from all other brokers, whatever they are called.
+    /// The broker's id, unique among all brokers, whatever their names.
     pub broker_id: String,
     /// Where it can be reached.
     pub broker_url: String,
     /// How many partitions it has: a consumer of a pattern reads from each.
     pub partitions: u16,
-    /// Whether somebody looks into who clients say they are.
+    /// Whether clients have to log in.
     pub asks_login: bool,
-    /// What forwards messages over duplex connections of other brokers; `None`: they are one-way.
+    /// Forwards messages over duplex connections of other brokers; `None`: they are one-way.
     pub forwarder: Option<MakeForwarder>,
 }
 
@@ -92,13 +92,13 @@ pub struct OpenWireSession {
     /// Reads messages that came by other protocols.
     translate: Translate,
     format: WireFormat,
-    /// Both sides have said what they speak.
+    /// The wire formats are negotiated.
     negotiated: bool,
     introduction: Introduction,
     login: handshake::LookedInto,
     /// The headers of messages that have no other ones than who sent them; `None` for the anonymous user.
     user_headers: Option<Arc<RareHeaders>>,
-    /// Its client had lost another connection, and may send again what it sent over that.
+    /// Its client had lost another connection, and may resend its messages of that.
     reconnected: bool,
     /// `javax.jms.` or `jakarta.jms.`: where the client looks for exceptions.
     jms_package: &'static str,
@@ -126,7 +126,7 @@ struct Turn<'a> {
 }
 
 impl OpenWireSession {
-    /// The broker's side of a new connection. What came by other protocols is read by `translate`.
+    /// The broker's side of a new connection. Messages of other protocols are read by `translate`.
     pub fn new(id: ConnectionId, options: OpenWireOptions, translate: Translate) -> OpenWireSession {
         OpenWireSession {
             id,
@@ -343,7 +343,7 @@ impl Session for OpenWireSession {
             ToSession::Detached { consumer, cause } => self.detached(consumer.number, cause, &mut turn),
             ToSession::Ended { transaction, committed } => self.ended(transaction, committed),
             ToSession::Branches { ticket, branches } => self.listed(ticket, branches),
-            // Nobody comes back to a link by OpenWire: its clients number their messages.
+            // OpenWire has no link recovery: its clients number their messages.
             ToSession::Unsettled { .. } => {}
             // Operators alone ask for it.
             ToSession::Redriven { .. } | ToSession::Moves { .. } | ToSession::Lease { .. } => {}
@@ -416,7 +416,7 @@ impl Session for OpenWireSession {
     }
 
     fn streams(&self) -> Option<Protocol> {
-        // What is forwarded changes in other places than a dispatch does: the runtime puts it together first.
+        // Forwarding changes a message in other places than a dispatch does: the runtime puts it together first.
         (self.can_stream() && !self.network.forwards()).then_some(Protocol::OpenWire)
     }
 
@@ -450,7 +450,7 @@ impl Session for OpenWireSession {
         self.reject(delivery.consumer, delivery.tag, reason, &mut Turn { events, output, now });
     }
 
-    /// What clients leave behind the core finds by itself; a link's deliveries do not count as failed.
+    /// The core finds a client's leftovers by itself; a link's deliveries do not count as failed.
     fn close(&mut self, events: &mut Vec<Event>) {
         self.network.close(events);
     }

@@ -41,7 +41,7 @@ fn kind_of(wire: &codec::Destination) -> (DestinationKind, bool) {
     (kind, wire.is_temporary())
 }
 
-/// What others are told that a consumer or producer is called: see [`postroad_model::ConsumerNotice::name`].
+/// The name of a consumer or producer in notices: see [`postroad_model::ConsumerNotice::name`].
 pub fn of_client(connection: &Option<WireString>, session: i64, value: i64) -> Arc<str> {
     let connection = connection.as_ref().map(WireString::to_str).unwrap_or_default();
     format!("{connection}:{session}:{value}").into()

@@ -98,7 +98,7 @@ mod tests {
                 );
             }
         }
-        // What a build has kept is known to the next one.
+        // Digests kept by one build are known to the next one.
         let kept = digest(&producer("ID:host-1-1:1", 1, 2));
         assert_eq!(kept, KEPT, "{kept:#x}");
     }

@@ -15,7 +15,7 @@ use super::{Done, OpenWireSession, Turn, names};
 use crate::advisory::is_advisory;
 use crate::codec::{self, ProducerId, ProducerInfo, stored_form};
 
-/// What `org.apache.activemq.command.Message.getSize` adds to properties and body; a producer
+/// The number that `org.apache.activemq.command.Message.getSize` adds to properties and body; a producer
 /// counts its window by that.
 const MESSAGE_SIZE_MIN: usize = 1024;
 
@@ -33,7 +33,7 @@ pub struct Producers {
 struct Producer {
     /// It wants to hear of each message that makes room in its window.
     has_window: bool,
-    /// What others are told of it, for each address that it sends to.
+    /// Its notices, for each address that it sends to.
     notices: Vec<Arc<ProducerNotice>>,
 }
 
@@ -168,7 +168,7 @@ impl OpenWireSession {
         }
     }
 
-    /// Subscriptions may skip what their own client sends.
+    /// Subscriptions may skip messages of their own client.
     fn name_client(&self, sent: &mut Sent) {
         if sent.targets().any(|to| to.kind == DestinationKind::Topic) {
             let client = self.introduction.client().map(|client| client.client_id.clone());
@@ -177,7 +177,7 @@ impl OpenWireSession {
         }
     }
 
-    /// What a message takes of its producer's window. Clients do not count those for whose answers they wait
+    /// The part of its producer's window that a message takes. Clients do not count messages for whose answers they wait
     /// (`ActiveMQSession.send` of activemq-client): to give room back for them would make the window larger and larger.
     fn window_of(&self, message: &codec::Message) -> Option<(ProducerId, i32)> {
         if self.producers.windows == 0 || message.response_required {

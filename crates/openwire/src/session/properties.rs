@@ -1,4 +1,4 @@
-//! What a selector may ask of a message: headers by their JMS names, then the producer's properties.
+//! The values of a message for selectors: headers by their JMS names, then the producer's properties.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -22,7 +22,7 @@ pub struct StoredProperties<'m> {
 }
 
 impl<'m> StoredProperties<'m> {
-    /// The properties of a message in its stored form. What cannot be read has none.
+    /// The properties of a message in its stored form. An unreadable one has none.
     pub fn of(stored: &'m Bytes, version: u8) -> StoredProperties<'m> {
         StoredProperties { stored, version, headers: OnceCell::new(), marshalled: OnceCell::new() }
     }

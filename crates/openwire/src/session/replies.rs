@@ -8,7 +8,7 @@ use super::transaction::{BranchStep, branch_exception};
 use super::{OpenWireSession, Turn};
 use crate::codec::{ProducerAck, ProducerId};
 
-/// Refuses what would make one of a connection's tables larger than `max`.
+/// Refuses an entry that would make one of a connection's tables larger than `max`.
 ///
 /// # Errors
 /// A `ResourceAllocationException` that names `what` there is too much of.
@@ -20,7 +20,7 @@ pub fn check_bound(what: &str, count: usize, max: usize) -> Result<(), Exception
     Err(Exception::of("ResourceAllocationException", &text))
 }
 
-/// What follows once the core has answered everything that a command asked of it.
+/// The continuation once the core has answered all requests of a command.
 #[derive(Debug)]
 pub enum Then {
     /// Only the response.

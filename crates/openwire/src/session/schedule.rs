@@ -18,7 +18,7 @@ const PERIOD: &str = "AMQ_SCHEDULED_PERIOD";
 const REPEAT: &str = "AMQ_SCHEDULED_REPEAT";
 const CRON: &str = "AMQ_SCHEDULED_CRON";
 
-/// What all of them begin with.
+/// The prefix of all of them.
 pub(crate) const SCHEDULE_PREFIX: &str = "AMQ_SCHEDULED_";
 
 /// The property by which a message that was scheduled names its job.
@@ -27,7 +27,7 @@ const JOB: &str = "scheduledJobId";
 /// Where clients ask about jobs (`ScheduledMessage.AMQ_SCHEDULER_MANAGEMENT_DESTINATION`), a topic.
 const MANAGEMENT: &str = "ActiveMQ.Scheduler.Management";
 
-/// What they ask for, and within which times.
+/// The request, and its time range.
 const ACTION: &str = "AMQ_SCHEDULER_ACTION";
 const START: &str = "ACTION_START_TIME";
 const END: &str = "ACTION_END_TIME";
@@ -153,7 +153,7 @@ fn number(properties: &PrimitiveMap, name: &str) -> Result<Option<i64>, Exceptio
 
 /// The message of a job as its consumers get it: it names its job, says no more that it is to be scheduled, and lives as
 /// long from now on as it was meant to from its sending on. `number` gives it an id of its own. One that cannot be read
-/// or written anew stays as it was sent.
+/// or encoded again stays as it was sent.
 pub fn write_due(message: &Message, job: &str, now_ms: u64, number: Option<u64>) -> Message {
     rewrite(message, job, now_ms, number).unwrap_or_else(|| message.clone())
 }

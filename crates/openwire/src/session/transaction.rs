@@ -1,8 +1,8 @@
 //! Transactions: the local ones of a connection, and its shares of branches, which belong to no connection once they
 //! are prepared.
 //!
-//! What a client does in a branch between one start and one end is a share. It is numbered like a local transaction,
-//! and handed over at its end to whoever coordinates the branch; resuming or joining the branch begins another share.
+//! The work of a client in a branch between one start and one end is a share. It is numbered like a local transaction,
+//! and handed over at its end to the coordinator of the branch; resuming or joining the branch begins another share.
 
 use std::collections::BTreeSet;
 
@@ -39,14 +39,14 @@ pub struct Transactions {
     open: LookupMap<LocalTransactionId, u64>,
     /// The share that is being done in each branch.
     shares: LookupMap<BranchId, u64>,
-    /// What was found so far for each question after branches.
+    /// The branches found so far for each recover request.
     listed: LookupMap<Ticket, Vec<BranchId>>,
     /// Those that can only be rolled back.
     doomed: BTreeSet<u64>,
 }
 
 impl Transactions {
-    /// Begun anew it is the one that it was: what was done in it is still to be committed.
+    /// A repeated begin continues it: its earlier work is still to be committed.
     fn begin(&mut self, id: &LocalTransactionId) {
         if self.open.contains_key(id) {
             return;
@@ -90,7 +90,7 @@ impl Transactions {
         self.doomed.extend(transaction);
     }
 
-    /// What the core calls it.
+    /// The core's id of it.
     pub fn key(&self, connection: ConnectionId, number: u64) -> TransactionKey {
         TransactionKey { connection, number }
     }
@@ -125,7 +125,7 @@ fn on_the_wire(branch: &BranchId) -> DataStructure {
     })))
 }
 
-/// What a refusal of a branch's step means to its transaction manager.
+/// The meaning of a refusal for the transaction manager.
 pub fn branch_exception(refusal: &Refusal, step: BranchStep) -> Exception {
     let code = match (refusal, step) {
         (Refusal::NoSuchBranch, _) => XaCode::NotKnown,
@@ -209,7 +209,7 @@ impl OpenWireSession {
         }
     }
 
-    /// What the client did in the branch since it started, resumed or joined it is handed over.
+    /// Hands over the client's work in the branch since it started, resumed or joined it.
     fn end_share(&mut self, branch: &BranchId, turn: &mut Turn<'_>) -> Result<Done, Exception> {
         let Some(number) = self.transactions.shares.remove(branch) else { return Ok(Done::Now) };
         let ticket = self.wait(1, None, Then::Branch(BranchStep::End));

@@ -1,4 +1,4 @@
-//! Uploads: large messages whose body is passed on while it comes, so that nobody ever has all of it in memory.
+//! Uploads: large messages whose body is passed on while it arrives, so that it is never in memory as a whole.
 //!
 //! ```text
 //!   size │ type … content: 1, length │ ..... content ..... │ properties …
@@ -16,14 +16,14 @@ use super::replies::Then;
 use super::{OpenWireSession, Turn, names};
 use crate::codec::{SIZE_BYTES, announced_bytes, content_at, destination_of};
 
-/// Pieces that wait for the log. No more are read then: with what the next ones arrive in, a connection has some 2 MiB of a
+/// Pieces that wait for the log. No more are read then: with the buffer of the next ones, a connection has some 2 MiB of a
 /// message in memory.
 const PIECES_MAX: u32 = 4;
 
-/// What stands before and behind the body is kept in memory: a message with more of it is taken whole.
+/// The bytes before and behind the body are kept in memory: a message with more of them is taken whole.
 const ENDS_BYTES_MAX: usize = 1 << 20;
 
-/// As [`ENDS_BYTES_MAX`], of what stands before the body alone.
+/// As [`ENDS_BYTES_MAX`], of the bytes before the body alone.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// A message on its way in.
@@ -44,13 +44,13 @@ pub struct Upload {
     waiting: u32,
 }
 
-/// What a session has to do with uploads.
+/// The uploads of a session.
 #[derive(Debug, Default)]
 pub struct Uploads {
     last: u64,
     /// The frame that is coming.
     pub current: Option<Upload>,
-    /// Its body is in the log; whoever takes the message takes this too.
+    /// Its body is in the log; the next taken message takes this too.
     pub arrived: Option<Upload>,
     /// The frame that is coming is taken whole, though it is large.
     is_whole: bool,
@@ -69,7 +69,7 @@ impl Upload {
 }
 
 impl OpenWireSession {
-    /// Takes what is there of a large message; `false` if the next frame is to be taken whole, or more has to come first.
+    /// Takes the available part of a large message; `false` if the next frame is to be taken whole, or more has to come first.
     pub(super) fn take_large(&mut self, input: &mut BytesMut, turn: &mut Turn<'_>) -> Result<bool, Parting> {
         let Some(upload) = &mut self.uploads.current else { return Ok(self.begin_upload(input)) };
         if 0 < upload.left {
@@ -94,7 +94,7 @@ impl OpenWireSession {
         frame.extend_from_slice(&input.split_to(upload.tail));
         self.uploads.arrived = Some(upload);
         let taken = self.take(&self.stamped(frame, turn.now), turn);
-        // Nobody took the message.
+        // The message was not taken.
         if let Some(Upload { number, .. }) = self.uploads.arrived.take() {
             turn.events.push(Event::Abandon { connection: self.id, upload: number });
         }
@@ -143,7 +143,7 @@ impl OpenWireSession {
                 }
             }
             Err(error) if error.is_truncated() => self.whole_if_long(frame),
-            // Whoever decodes it says what is wrong.
+            // The decoder reports the fault.
             Err(_) => self.whole(),
         }
     }

@@ -3,7 +3,7 @@ use crate::codec::{BrokerInfo, ConnectionError, Destination, ExceptionResponse, 
 
 const NOW_MS: u64 = 1_000;
 
-/// A broker that says what it is told to, and understands what the client writes.
+/// A broker that sends scripted commands, and decodes the client's.
 struct Broker {
     format: WireFormat,
     frames: FrameReader,
