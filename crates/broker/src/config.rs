@@ -25,7 +25,7 @@ use serde::Deserialize;
 
 use crate::cli::ServeArguments;
 
-pub use bridges::{Bridge, BridgeConfig, PeerAddress};
+pub use bridges::{Bridge, BridgeConfig, PeerAddress, urls_of};
 pub use cluster::ClusterConfig;
 pub use encryption::{EncryptionConfig, StoreKeys, TenantKeyConfig, key_in_file};
 pub use http::HttpConfig;

@@ -17,9 +17,6 @@ use serde::Deserialize;
 /// Links that one broker may open: each is a connection and a task.
 const BRIDGES_MAX: usize = 256;
 
-/// Messages in flight of one subscription; more would only be more to send again.
-const PREFETCH_MAX: u32 = 100_000;
-
 /// The longest pause that can be asked for: an hour.
 const RETRY_MS_MAX: u64 = 3_600_000;
 
@@ -54,6 +51,12 @@ pub struct BridgeConfig {
     consumer_ttl: i32,
     /// Priority beside local consumers.
     priority: i8,
+    /// Whether the priority is lower for brokers further away.
+    decrease_priority: bool,
+    /// Whether temporary destinations of the peer exist here too.
+    temporary: bool,
+    /// Whether nothing but the static destinations is forwarded.
+    only_static: bool,
     /// The first pause before a link that ended is opened again; each further one is twice as long.
     retry_ms: u64,
     /// The longest pause.
@@ -143,6 +146,7 @@ impl BridgeTlsConfig {
 impl Default for BridgeConfig {
     fn default() -> BridgeConfig {
         let LinkOptions { prefetch, message_ttl, consumer_ttl, priority, .. } = LinkOptions::default();
+        let LinkOptions { decreases_priority, temporaries, only_statics, .. } = LinkOptions::default();
         BridgeConfig {
             name: String::new(),
             to: Vec::new(),
@@ -157,6 +161,9 @@ impl Default for BridgeConfig {
             message_ttl,
             consumer_ttl,
             priority,
+            decrease_priority: decreases_priority,
+            temporary: temporaries,
+            only_static: only_statics,
             retry_ms: 1000,
             retry_max_ms: 30_000,
         }
@@ -184,13 +191,16 @@ pub fn bridges(configs: &[BridgeConfig]) -> anyhow::Result<Vec<Bridge>> {
 }
 
 impl BridgeConfig {
+    /// Messages in flight of one subscription; more would only be more to send again.
+    pub const PREFETCH_MAX: u32 = 100_000;
+
     fn bridge(&self) -> anyhow::Result<Bridge> {
         let legal = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
         if self.name.is_empty() || !self.name.chars().all(legal) {
             bail!("name is {:?}; use letters, digits, '-', '_' and '.'", self.name);
         }
-        if !(1..=PREFETCH_MAX).contains(&self.prefetch) {
-            bail!("prefetch is {}; it must be from 1 to {PREFETCH_MAX}", self.prefetch);
+        if !(1..=BridgeConfig::PREFETCH_MAX).contains(&self.prefetch) {
+            bail!("prefetch is {}; it must be from 1 to {}", self.prefetch, BridgeConfig::PREFETCH_MAX);
         }
         if self.retry_ms == 0 || self.retry_max_ms < self.retry_ms || RETRY_MS_MAX < self.retry_max_ms {
             let (first, last) = (self.retry_ms, self.retry_max_ms);
@@ -222,7 +232,9 @@ impl BridgeConfig {
                 include: destinations("include", &self.include)?,
                 exclude: destinations("exclude", &self.exclude)?,
                 statics: destinations("static", &self.statics)?,
-                ..LinkOptions::default()
+                decreases_priority: self.decrease_priority,
+                temporaries: self.temporary,
+                only_statics: self.only_static,
             },
         };
         let retry = (Duration::from_millis(self.retry_ms), Duration::from_millis(self.retry_max_ms));
@@ -230,17 +242,22 @@ impl BridgeConfig {
     }
 }
 
-/// The URLs of a list as ActiveMQ writes it, `failover:(…)` or `static:(…)`, or the one URL that it is.
-pub fn urls_of(url: &str) -> Vec<&str> {
-    let list = ["failover:", "static:", "masterslave:"].iter().find_map(|scheme| url.strip_prefix(scheme));
-    let Some(list) = list else { return vec![url] };
+/// The URLs of a list as ActiveMQ writes it, `failover:(…)` or `static:(…)`, or the one URL that it is. A list may hold one list.
+pub fn urls_of<'u>(url: &'u str) -> Vec<&'u str> {
+    let of_list = |text: &'u str| {
+        ["failover:", "static:", "masterslave:"].iter().find_map(|scheme| text.strip_prefix(scheme))
+    };
+    let Some(list) = of_list(url) else { return vec![url] };
     let list = list.trim_start_matches("//");
     // Options of the whole list come behind the parenthesis, those of one URL before it.
     let list = match list.strip_prefix('(') {
         Some(list) => list.rsplit_once(')').map_or(list, |(list, _)| list),
         None => list.split('?').next().unwrap_or_default(),
     };
-    list.split(',').map(str::trim).collect()
+    match of_list(list) {
+        Some(_) => urls_of(list),
+        None => list.split(',').map(str::trim).collect(),
+    }
 }
 
 /// The `HOST:PORT` of a URL, and whether TLS is spoken there.
@@ -287,6 +304,7 @@ mod tests {
             ("tcp://[::1]:61616?wireFormat.x=1", &["[::1]:61616"]),
             ("failover:(tcp://a:1,tcp://b:2)?x=1", &["a:1", "b:2"]),
             ("static:(tcp://a:1)", &["a:1"]),
+            ("static:(failover:(tcp://a:1,tcp://b:2)?x=1)", &["a:1", "b:2"]),
             ("static:(tcp://a:1?x=1, tcp://b:2?x=2)?y=3", &["a:1", "b:2"]),
         ] {
             let bridges = bridges(&[named("n", to)]).unwrap();

@@ -2,7 +2,7 @@
 
 use super::element::Element;
 use super::translation::Translation;
-use super::{addresses, policies};
+use super::{addresses, network, policies};
 
 /// Attributes of the broker that need no key, or have none; an empty reason says that nothing need be said.
 const ATTRIBUTES: &[(&str, &str)] = &[
@@ -38,7 +38,6 @@ const ELEMENTS: &[(&str, &str)] = &[
         "Postroad does not read ActiveMQ's store: let consumers drain it before you switch",
     ),
     ("persistenceFactory", "Postroad has a journal of its own"),
-    ("networkConnectors", "not translated: write a [[bridge]] for each by hand"),
     ("jmsBridgeConnectors", "not translated: a [[bridge]] speaks OpenWire only"),
     (
         "sslContext",
@@ -72,6 +71,7 @@ pub fn translate(broker: &Element<'_>, translation: &mut Translation) {
             }
             "systemUsage" => usage(&child, translation),
             "transportConnectors" => connectors(&child, translation),
+            "networkConnectors" => network::translate(&child, translation),
             name => match ELEMENTS.iter().find(|(known, _)| *known == name) {
                 Some((_, why)) => translation.note(&child, why),
                 None => translation.note(&child, "is unknown"),

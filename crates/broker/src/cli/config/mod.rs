@@ -8,6 +8,7 @@ mod addresses;
 mod broker;
 mod camel;
 mod element;
+mod network;
 mod policies;
 mod text;
 mod translation;

@@ -142,7 +142,7 @@ const INNER: &[(&str, &str)] = &[
     ("pendingSubscriberPolicy", NO_NEED),
     ("pendingDurableSubscriberPolicy", NO_NEED),
     ("messageGroupMapFactory", "not needed: any number of message groups keeps its order"),
-    ("networkBridgeFilterFactory", "not translated: write a [[bridge]] by hand"),
+    ("networkBridgeFilterFactory", "not needed: between Postroads messages follow the demand back"),
     ("messageInterceptorStrategy", "not translated: Postroad runs no Java plugins"),
 ];
 

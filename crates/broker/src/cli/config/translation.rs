@@ -34,6 +34,12 @@ impl From<u64> for Value {
     }
 }
 
+impl From<i64> for Value {
+    fn from(number: i64) -> Value {
+        Value(number.to_string())
+    }
+}
+
 impl Value {
     /// Several, as a list.
     pub fn list(values: impl IntoIterator<Item = Value>) -> Value {

@@ -80,6 +80,19 @@ final class Broker implements AutoCloseable {
         return "[security]\nusers = '" + users + "'\n";
     }
 
+    /** The configuration that {@code postroad config import} makes of this {@code activemq.xml}. */
+    static String imported(String xml) throws IOException, InterruptedException {
+        Path file = Files.createTempFile(Files.createDirectories(Path.of("target").toAbsolutePath()), "activemq-", ".xml");
+        Files.writeString(file, xml);
+        Process importing = new ProcessBuilder(binary().toString(), "config", "import", file.toString())
+                .redirectError(ProcessBuilder.Redirect.DISCARD).start();
+        String configuration = new String(importing.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        if (importing.waitFor() != 0) {
+            throw new IOException("postroad config import failed: " + file);
+        }
+        return configuration;
+    }
+
     String url() {
         return "tcp://127.0.0.1:" + (OPENWIRE_PORT + portOffset);
     }

@@ -56,6 +56,34 @@ class OpenedByPostroadTest {
     }
 
     @Test
+    void aTranslatedNetworkConnectorLinksAndFilters() throws Exception {
+        try (Classic classic = new Classic("depot")) {
+            String xml = """
+                    <broker xmlns="http://activemq.apache.org/schema/core" brokerName="site">
+                      <networkConnectors>
+                        <networkConnector name="to depot" uri="static:(%s)?maxReconnectDelay=1000" duplex="true" networkTTL="2">
+                          <excludedDestinations><queue physicalName="private.>"/></excludedDestinations>
+                        </networkConnector>
+                        <networkConnector uri="multicast://default"/>
+                      </networkConnectors>
+                    </broker>
+                    """.formatted(classic.url());
+            try (Broker postroad = Broker.launch("imported", Broker.imported(xml));
+                    Connection here = connect(postroad.url());
+                    Connection there = connect(classic.url())) {
+                flows(postroad.url(), classic.url(), true);
+                Session atHere = session(here);
+                Session atThere = session(there);
+                Queue kept = atHere.createQueue("private.ledger");
+                MessageConsumer consumer = atThere.createConsumer(kept);
+                NetworkTest.send(atHere, kept, 0, 1);
+                NetworkTest.expectNothing(consumer);
+                NetworkTest.expect(atHere.createConsumer(kept), 0, 1);
+            }
+        }
+    }
+
+    @Test
     void duplexToClassic() throws Exception {
         try (Classic classic = new Classic("depot");
                 Broker postroad = Broker.launch("to-classic-duplex", bridge(classic.url(), "duplex = true\n"))) {
