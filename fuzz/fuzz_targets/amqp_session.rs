@@ -129,6 +129,7 @@ fuzz_target!(|input: &[u8]| {
         must_login: false,
         has_users: false,
         partitions: 2,
+        elsewhere: None,
         broker_name: "postroad".to_owned(),
     };
     let mut session = AmqpSession::new(ConnectionId::new(0, 1), options, foreign);

@@ -218,8 +218,8 @@ pub const BRIDGE_STATES: &[&str] = &["connecting", "introducing", "linked", "wai
 pub struct JournalFigures {
     /// What the store is called.
     pub store: String,
-    /// It is a replica, and another node leads.
-    pub follows: bool,
+    /// It is a replica that serves no clients: why not, and which node does.
+    pub follows: Option<String>,
     /// Records in a group.
     pub group_records: Distribution,
     /// Microseconds that a group took from its first byte until it was confirmed.

@@ -139,8 +139,8 @@ fn ready(journals: &[JournalFigures]) -> Response<Full<Bytes>> {
 
 /// Why clients had better go elsewhere for now, if they need this store.
 fn trouble(journal: &JournalFigures) -> Option<String> {
-    if journal.follows {
-        return Some("follower: another node of the cluster serves clients".to_owned());
+    if let Some(reason) = &journal.follows {
+        return Some(format!("follower: {reason}"));
     }
     if let Some(reason) = &journal.broken {
         return Some(format!("journal writes fail: {reason}"));
@@ -230,6 +230,8 @@ mod tests {
         let (store, file_bytes, live_bytes) = ("fast".to_owned(), 9000, 700);
         let fast = JournalFigures { store, full: true, file_bytes, live_bytes, ..JournalFigures::default() };
         let partly = all(vec![JournalFigures::default(), fast]);
+        let why = "n2 follows n1, which serves clients";
+        let follows = journal(JournalFigures { follows: Some(why.to_owned()), ..JournalFigures::default() });
         let stopped =
             journal(JournalFigures { stopped: vec!["one".into(), "two".into()], ..Default::default() });
         let told = "ready\nstore fast: persistent messages are refused: the disk, or the store's disk_bytes_max, is full; \
@@ -238,6 +240,7 @@ mod tests {
             ("another store's disk is full", Method::GET, "/health/ready", partly, 200, told),
             ("well", Method::GET, "/health/ready", well(), 200, "ready\n"),
             ("full", Method::GET, "/health/ready", full(), 503, "persistent messages are refused"),
+            ("a follower", Method::GET, "/health/ready", follows, 503, "follower: n2 follows n1, which"),
             ("broken", Method::GET, "/health/ready", broken, 503, "journal writes fail: EIO\n"),
             (
                 "damaged",

@@ -48,6 +48,7 @@ impl Bench {
             must_login: false,
             has_users: false,
             partitions: 1,
+            elsewhere: None,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::entry::{Entry, EntryId, EntryKind, Index, NodeId, Term};
 use crate::message::{Body, Message};
 
 /// The first byte of each message.
-pub const FORMAT_VERSION: u8 = 1;
+pub const FORMAT_VERSION: u8 = 2;
 /// Bytes of a message: the largest batch, and the entries of one [`Body::Append`] that may be beside it.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Entries of one [`Body::Append`]: more than the engine puts into one.

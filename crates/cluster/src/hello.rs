@@ -1,7 +1,7 @@
 //! The first words of two nodes that connect: who each is, and the proof that it knows the secret of the cluster.
 //!
 //! ```text
-//! both at once:  magic 8 │ version u8 │ node u64 │ nonce 16 │ cluster, members, name, identity: each length u16 and UTF-8
+//! both at once:  magic 8 │ version u8 │ node u64 │ nonce 16 │ cluster, members, name, identity, endpoints: each length u16 and UTF-8
 //! then:          HMAC-SHA-256 by the secret over the own hello and the peer's, 32 bytes
 //! ```
 //! Little endian; each in a frame: length u32, content. Later frames have one message each. Nonces make a proof useless for another
@@ -74,6 +74,8 @@ pub struct Hello {
     pub name: String,
     /// Tells its store from all others.
     pub identity: String,
+    /// Where its clients connect: URLs, joined by spaces.
+    pub endpoints: String,
     /// Random.
     pub nonce: [u8; NONCE_BYTES],
 }
@@ -86,8 +88,8 @@ impl Hello {
         out.put_u8(FORMAT_VERSION);
         out.put_u64_le(self.node.get());
         out.put_slice(&self.nonce);
-        for text in [&self.cluster, &self.members, &self.name, &self.identity] {
-            let text = &text.as_bytes()[..text.len().min(HELLO_BYTES_MAX / 5)];
+        for text in [&self.cluster, &self.members, &self.name, &self.identity, &self.endpoints] {
+            let text = &text.as_bytes()[..text.len().min(HELLO_BYTES_MAX / 6)];
             out.put_u16_le(text.len() as u16);
             out.put_slice(text);
         }
@@ -117,8 +119,9 @@ impl Hello {
             String::from_utf8(text).map_err(|_| HelloError::Malformed)
         };
         let (cluster, members, name, identity) = (text()?, text()?, text()?, text()?);
+        let endpoints = text()?;
         match bytes.is_empty() {
-            true => Ok(Hello { cluster, members, node, name, identity, nonce }),
+            true => Ok(Hello { cluster, members, node, name, identity, endpoints, nonce }),
             false => Err(HelloError::Malformed),
         }
     }
@@ -169,6 +172,7 @@ mod tests {
             node: NodeId::new(node).unwrap(),
             name: format!("n{node}"),
             identity: format!("identity {node}"),
+            endpoints: format!("tcp://h{node}:61616 amqp://h{node}:5672"),
             nonce: [node as u8; NONCE_BYTES],
         }
     }

@@ -11,6 +11,7 @@ mod bridge;
 mod command;
 mod destination;
 mod effect;
+mod elsewhere;
 mod event;
 mod first_bytes;
 mod header;
@@ -42,6 +43,7 @@ pub use command::{
 };
 pub use destination::{Destination, DestinationKind, PartitionRange, Placement};
 pub use effect::{Delivery, DetachCause, Effect, Moving};
+pub use elsewhere::{Elsewhere, Endpoint};
 pub use event::{
     Attach, CarriedPiece, ConsumerMode, Decision, Delivered, Event, Hold, Outcome, Pace, Peer, Publish,
     Redrive, Retain, RoutedSend, Routing, Settle, Share,

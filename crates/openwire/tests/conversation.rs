@@ -50,6 +50,7 @@ impl Conversation {
             partitions: 1,
             broker_id: "ID:b".to_owned(),
             forwarder: None,
+            elsewhere: None,
             asks_login,
         };
         let session = OpenWireSession::new(Connection::new(0, 1), options, read_nothing);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postroad_model::{ClientNotice, Event, Parting, Silences};
+use postroad_model::{ClientNotice, Elsewhere, Endpoint, Event, Parting, Silences};
 
 use super::delay::DELAYED_DELIVERY;
 use super::fault::{Fault, error};
@@ -22,6 +22,9 @@ const CAPABILITIES: [&str; 4] = ["ANONYMOUS-RELAY", "SHARED-SUBS", DELAYED_DELIV
 
 /// A client that wants its container id for itself asks for this (as `qpid-jms` does for JMS client ids).
 const SOLE_CONNECTION: &str = "sole-connection-for-container";
+
+/// Property of an open: a close follows at once, as clients of `qpid-jms` expect to be told.
+const ESTABLISHMENT_FAILED: &str = "amqp:connection-establishment-failed";
 
 /// The state of the other side.
 #[derive(Default)]
@@ -95,6 +98,12 @@ impl AmqpSession {
         self.peer.container = open.container_id.as_str().into();
         self.peer.max_frame_bytes = open.max_frame_size;
         self.peer.channel_max = open.channel_max;
+        if let Some(elsewhere) = self.options.elsewhere.clone() {
+            let mut properties = ValueMap::default();
+            properties.push(ESTABLISHMENT_FAILED, true);
+            self.send_open(properties, turn);
+            return Err(send_on(&elsewhere));
+        }
         if open.desired_capabilities.iter().any(|desired| *desired == SOLE_CONNECTION) {
             self.peer.stage = Stage::Claiming;
             let ticket = self.replies.wait(1, Then::Opened);
@@ -152,7 +161,7 @@ impl AmqpSession {
             return Ok(());
         };
         let mut properties = ValueMap::default();
-        properties.push("amqp:connection-establishment-failed", true);
+        properties.push(ESTABLISHMENT_FAILED, true);
         self.send_open(properties, turn);
         let mut info = ValueMap::default();
         info.push("invalid-field", Symbol::from_static("container-id"));
@@ -224,4 +233,18 @@ impl AmqpSession {
             _ => None,
         }
     }
+}
+
+/// Sends the client to the broker that serves it (2.8.16); if none is known, it may try again.
+fn send_on(elsewhere: &Elsewhere) -> Fault {
+    let Some(Endpoint { host, port, .. }) = &elsewhere.served_at else {
+        return Fault::connection("amqp:connection:forced", elsewhere.reason.clone());
+    };
+    let mut info = ValueMap::default();
+    info.push("hostname", host.as_str());
+    info.push("network-host", host.as_str());
+    info.push("port", Value::Uint(u32::from(*port)));
+    let mut fault = Fault::connection("amqp:connection:redirect", elsewhere.reason.clone());
+    fault.error.info = Some(info);
+    fault
 }

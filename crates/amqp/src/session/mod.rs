@@ -26,12 +26,13 @@ mod transaction;
 mod upload;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
-    ConnectionId, ConsumerKey, Deadline, Delivery, Event, Liveness, Login, LoginAnswer, LookupMap, Now,
-    Parting, Protocol, Refusal, Replies, Session, ToSession,
+    ConnectionId, ConsumerKey, Deadline, Delivery, Elsewhere, Event, Liveness, Login, LoginAnswer, LookupMap,
+    Now, Parting, Protocol, Refusal, Replies, Session, ToSession,
 };
 
 use crate::codec::{
@@ -67,6 +68,8 @@ pub struct AmqpOptions {
     pub has_users: bool,
     /// How many partitions the broker has: a pattern is read in each.
     pub partitions: u16,
+    /// Where clients are served, if not here: each is sent there once it has logged in.
+    pub elsewhere: Option<Arc<Elsewhere>>,
 }
 
 /// One conversation with an AMQP client.

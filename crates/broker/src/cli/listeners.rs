@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::task::Poll;
 
 use anyhow::Context;
+use postroad_model::Endpoint as Reached;
 use postroad_net::Listener;
 
 use crate::config::Config;
@@ -26,7 +27,7 @@ impl Endpoint {
     }
 
     /// Of the URLs by which clients name it.
-    fn scheme(self) -> &'static str {
+    pub fn scheme(self) -> &'static str {
         match (self.service, self.websocket, self.tls) {
             (Service::OpenWire, false, false) => "tcp",
             (Service::OpenWire, false, true) => "ssl",
@@ -94,6 +95,18 @@ impl Listeners {
             Ok((endpoint.name(), format!("{}://{}", endpoint.scheme(), listener.address()?)))
         };
         self.all.iter().map(shown).collect()
+    }
+
+    /// Where clients on other machines connect, by the host that they know.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn advertised(&self, host: &str) -> anyhow::Result<Vec<Reached>> {
+        let reached = |(endpoint, listener): &(Endpoint, Listener)| {
+            let (scheme, host) = (endpoint.scheme().to_owned(), host.to_owned());
+            Ok(Reached { scheme, host, port: listener.address()?.port() })
+        };
+        self.all.iter().map(reached).collect()
     }
 
     /// The next connection at any of them.

@@ -3,23 +3,32 @@
 use std::sync::Arc;
 
 use axum::Router;
-use postroad_model::{ConnectionId, Session};
-use postroad_net::Listener;
+use postroad_amqp::AmqpOptions;
+use postroad_model::{ConnectionId, Elsewhere, Endpoint, Session};
+use postroad_net::{Listener, Places};
 use postroad_node::Clients;
+use postroad_openwire::OpenWireOptions;
 use postroad_routing::{Addressing, Policies};
 use postroad_security::Visit;
 use tokio::sync::watch;
+use tokio::task::LocalSet;
 
+use crate::cli::admission::Admission;
 use crate::cli::listeners::Listeners;
-use crate::cli::serve::{Signals, announce};
+use crate::cli::serve::{
+    Signals, amqp_options, amqp_session, announce, openwire_options, openwire_session, websocket_bytes_max,
+};
 use crate::cli::stores;
 use crate::config::{Config, StoreKeys};
 use crate::control;
 use crate::runtime::{
-    ClusterOptions, ClusterView, Everybody, Following, Led, LinkBoard, Orders, Stores, TenantKeys,
-    cluster_api,
+    ClusterOptions, ClusterView, Everybody, Following, Led, LinkBoard, Orders, Stores, TenantKeys, Usher,
+    admin_elsewhere, broker_id, cluster_api,
 };
 use crate::runtime::{Runtime, RuntimeOptions, Service};
+
+/// Clients of a follower at a time, and HTTP connections: each is served for a moment.
+const VISITORS_MAX: usize = 128;
 
 /// Stores that are open, with all that belongs to them.
 pub struct Open {
@@ -47,12 +56,17 @@ pub async fn open(
         let (stores, keys) = stores::open(config, policies, keys)?;
         return Ok(Some(Open { opened: Opened::Alone(stores), keys, view: None, signals: None }));
     };
+    let cluster = ClusterOptions { endpoints: advertised(listeners, http, &cluster)?, ..cluster };
     let mut signals = Signals::listen()?;
     let (following, keys) = stores::follow(config, policies, keys, &cluster)?;
     let view = following.view.clone();
     announce(&cluster_endpoints(listeners, http, &cluster)?, config)?;
     let addressing = Addressing { routes: policies.routes.clone(), ..config.addressing()? };
-    let led = follow_until_led((config, addressing), following, (listeners, http), &mut signals).await?;
+    // Clients that are still being sent on end with it.
+    let visitors = LocalSet::new();
+    let led = follow_until_led((config, addressing), following, (listeners, http), &mut signals);
+    let led = visitors.run_until(led).await?;
+    drop(visitors);
     Ok(led.map(|led| {
         tracing::info!(term = led.term, "this node is the leader and serves clients");
         Open { opened: Opened::Led(led), keys, view: Some(view), signals: Some(signals) }
@@ -107,6 +121,19 @@ pub fn endpoints(listeners: &Listeners, http: &Listener) -> anyhow::Result<Vec<(
     Ok(endpoints)
 }
 
+/// Where clients on other machines reach a node.
+fn advertised(
+    listeners: &Listeners,
+    http: &Listener,
+    cluster: &ClusterOptions,
+) -> anyhow::Result<Vec<Endpoint>> {
+    let host = cluster.advertised_host();
+    let mut endpoints = listeners.advertised(host)?;
+    let port = http.address()?.port();
+    endpoints.push(Endpoint { scheme: "http".to_owned(), host: host.to_owned(), port });
+    Ok(endpoints)
+}
+
 /// Where a node is reached, by clients once it leads.
 fn cluster_endpoints(
     listeners: &Listeners,
@@ -118,7 +145,7 @@ fn cluster_endpoints(
     Ok(endpoints)
 }
 
-/// Takes part until this node leads; `None` if it is to stop. Clients that come are closed, so that they try another node.
+/// Takes part until this node leads; `None` if it is to stop. Clients that come are sent to the leader.
 async fn follow_until_led(
     (config, addressing): (&Config, Addressing),
     mut following: Following,
@@ -126,15 +153,21 @@ async fn follow_until_led(
     signals: &mut Signals,
 ) -> anyhow::Result<Option<Led>> {
     let (view, door) = (following.view.clone(), following.door.clone());
-    let api = cluster_api(view.clone());
+    let api = admin_elsewhere(view.clone());
     let links = LinkBoard::default();
     let policies = watch::channel(Arc::default()).1;
-    let everybody = Everybody { cores: Vec::new(), journals: vec![door], links, policies };
+    let cluster = Some(view.clone());
+    let everybody = Everybody { cores: Vec::new(), journals: vec![door], links, policies, cluster };
     let (clients, _) = Clients::over(0);
     let (orders, journals) = (Orders::new(clients), Vec::new());
     let served = control::Served { journals, orders, everybody: everybody.clone(), api: api.clone() };
     let control = control::serve(&config.data, served);
     let control = control.inspect_err(|error| tracing::warn!(%error, "no control socket")).ok();
+    let (usher, visitors, http_places) =
+        (Usher::new(view), Places::new(VISITORS_MAX), Places::new(VISITORS_MAX));
+    let mut admission =
+        Admission::new(visitors, config.tls()?, Arc::new(config.door()?), websocket_bytes_max(config));
+    let make = visitor_sessions(config, listeners)?;
     let led = loop {
         tokio::select! {
             _ = signals.terminate.recv() => break Err(following),
@@ -145,16 +178,28 @@ async fn follow_until_led(
                 Err(not_yet) => following = not_yet,
             },
             accepted = http.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    let served = postroad_admin::serve(stream, peer, everybody.clone(), api.clone());
-                    // Operators alone come here, and few.
-                    drop(tokio::spawn(served));
+                Ok(accepted) => {
+                    if let Some(place) = http_places.take() {
+                        usher.receive_http(accepted, place, (everybody.clone(), api.clone()));
+                    }
                 }
-                Err(error) => tracing::warn!(%error, "cannot accept an HTTP connection"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept an HTTP connection");
+                    tokio::time::sleep(control::ACCEPT_PAUSE).await;
+                }
             },
             accepted = listeners.accept() => match accepted {
-                Ok((_, _, peer)) => tracing::debug!(%peer, leader = view.leader(), "redirecting a client to another node failed"),
-                Err(error) => tracing::warn!(%error, "cannot accept a connection"),
+                Ok((endpoint, socket, peer)) => {
+                    if let Some(place) = admission.ask(peer) {
+                        let (make, service) = (make.clone(), endpoint.service);
+                        let make = move |elsewhere, visit: &Visit| make(service, elsewhere, visit);
+                        usher.receive(admission.dress(endpoint, socket, peer, place), endpoint.scheme(), make);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(control::ACCEPT_PAUSE).await;
+                }
             },
         }
     };
@@ -162,4 +207,21 @@ async fn follow_until_led(
         control.end();
     }
     Ok(led.map_err(Following::stop).ok())
+}
+
+/// The sessions of clients that are sent to another node.
+fn visitor_sessions(
+    config: &Config,
+    listeners: &Listeners,
+) -> anyhow::Result<impl Fn(Service, Arc<Elsewhere>, &Visit) -> Box<dyn Session> + Clone + 'static> {
+    let broker_id = broker_id::read_or_make(&config.data, &config.broker_name)?;
+    let openwire = openwire_options(config, (1, broker_id), listeners.address(Service::OpenWire)?);
+    let (amqp, id) = (amqp_options(config, 1), ConnectionId::new(0, 0));
+    Ok(move |service: Service, elsewhere: Arc<Elsewhere>, visit: &Visit| match service {
+        Service::Amqp => amqp_session(id, visit, &AmqpOptions { elsewhere: Some(elsewhere), ..amqp.clone() }),
+        // A follower opens no links.
+        Service::OpenWire | Service::Link { .. } => {
+            openwire_session(id, visit, &OpenWireOptions { elsewhere: Some(elsewhere), ..openwire.clone() })
+        }
+    })
 }

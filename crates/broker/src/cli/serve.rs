@@ -89,13 +89,14 @@ async fn serve(
     };
     let runtime = opened.start(&options, make)?;
     let admission = Admission::new(places, tls, door.clone(), websocket_bytes_max(config));
-    let is_node = view.is_some();
+    let (is_node, cluster) = (view.is_some(), view.clone());
     let api = postroad_admin::router(api_options(config, &runtime, &admission), node::further_api(view));
-    let control = serve_control(&config.data, &runtime, api.clone());
+    let everybody = Everybody { cluster, ..runtime.everybody() };
+    let control = serve_control(&config.data, &runtime, (everybody.clone(), api.clone()));
     // A reader of the line that we are ready may send a signal at once.
     let signals = signals.map_or_else(Signals::listen, Ok)?;
     let endpoints = node::endpoints(&listeners, &http)?;
-    let (cores, everybody, door) = (runtime.http(), runtime.everybody(), admission.door());
+    let (cores, door) = (runtime.http(), admission.door());
     let (origins, places) = (config.http.origins(), Places::new(http_max as usize));
     let sqs = SqsOptions::new(&config.data);
     let operators = Operators { cores, everybody, door, api, origins, places, sqs };
@@ -162,7 +163,11 @@ fn runtime_options(
     }
 }
 
-fn openwire_session(id: ConnectionId, visit: &Visit, options: &OpenWireOptions) -> Box<dyn Session> {
+pub(super) fn openwire_session(
+    id: ConnectionId,
+    visit: &Visit,
+    options: &OpenWireOptions,
+) -> Box<dyn Session> {
     let options = OpenWireOptions { asks_login: visit.has_users(), ..options.clone() };
     Box::new(OpenWireSession::new(id, options, read_portable))
 }
@@ -184,13 +189,13 @@ fn keep_all_linked(bridges: Vec<Bridge>, board: &LinkBoard) -> mpsc::Receiver<Ne
     dialled
 }
 
-fn amqp_session(id: ConnectionId, visit: &Visit, options: &AmqpOptions) -> Box<dyn Session> {
+pub(super) fn amqp_session(id: ConnectionId, visit: &Visit, options: &AmqpOptions) -> Box<dyn Session> {
     let (mechanisms, must_login, has_users) = (visit.mechanisms(), visit.must_login(), visit.has_users());
     let options = AmqpOptions { mechanisms, must_login, has_users, ..options.clone() };
     Box::new(AmqpSession::new(id, options, read_portable))
 }
 
-fn openwire_options(
+pub(super) fn openwire_options(
     config: &Config,
     (partitions, broker_id): (u16, String),
     address: SocketAddr,
@@ -207,10 +212,11 @@ fn openwire_options(
         partitions,
         asks_login: false,
         forwarder: Some(postroad_bridge::forwarder),
+        elsewhere: None,
     }
 }
 
-fn amqp_options(config: &Config, partitions: u16) -> AmqpOptions {
+pub(super) fn amqp_options(config: &Config, partitions: u16) -> AmqpOptions {
     AmqpOptions {
         large_message_bytes: config.limits.large_message_bytes,
         max_frame_bytes: config.amqp.max_frame_bytes,
@@ -221,17 +227,18 @@ fn amqp_options(config: &Config, partitions: u16) -> AmqpOptions {
         must_login: true,
         has_users: true,
         partitions,
+        elsewhere: None,
     }
 }
 
 /// Answers commands on this machine; a broker that cannot serves its clients all the same.
-fn serve_control(data: &Path, runtime: &Runtime, api: Router) -> Option<control::Listening> {
-    let served = control::Served {
-        journals: runtime.journals(),
-        orders: runtime.orders(),
-        everybody: runtime.everybody(),
-        api,
-    };
+fn serve_control(
+    data: &Path,
+    runtime: &Runtime,
+    (everybody, api): (Everybody, Router),
+) -> Option<control::Listening> {
+    let (journals, orders) = (runtime.journals(), runtime.orders());
+    let served = control::Served { journals, orders, everybody, api };
     let control = control::serve(data, served);
     control.inspect_err(|error| tracing::warn!(%error, "no control socket: backups and `postroad transactions` are unavailable")).ok()
 }
@@ -273,7 +280,7 @@ async fn serve_http(listener: Listener, operators: Operators) {
 }
 
 /// A message inside of WebSockets may hold any number of frames, but must hold the largest one.
-fn websocket_bytes_max(config: &Config) -> usize {
+pub(super) fn websocket_bytes_max(config: &Config) -> usize {
     usize::try_from(config.amqp.max_frame_bytes).unwrap_or(usize::MAX).max(WEBSOCKET_BYTES_MAX_MIN)
 }
 

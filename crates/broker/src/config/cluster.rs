@@ -26,12 +26,14 @@ pub struct ClusterConfig {
     pub seeds: Vec<String>,
     /// A file with a secret of all nodes.
     pub secret_file: PathBuf,
+    /// The host by which clients reach this node; empty: that of `listen`.
+    pub advertise: String,
 }
 
 impl Default for ClusterConfig {
     fn default() -> ClusterConfig {
-        let (node, listen, seeds, secret_file) = Default::default();
-        ClusterConfig { name: "postroad".to_owned(), node, listen, seeds, secret_file }
+        let (node, listen, seeds, secret_file, advertise) = Default::default();
+        ClusterConfig { name: "postroad".to_owned(), node, listen, seeds, secret_file, advertise }
     }
 }
 
@@ -57,7 +59,7 @@ impl Config {
     /// # Errors
     /// The file of the secret cannot be read, or is too short.
     pub fn cluster(&self) -> anyhow::Result<Option<ClusterOptions>> {
-        let ClusterConfig { name, node, listen, seeds, secret_file } = self.cluster.clone();
+        let ClusterConfig { name, node, listen, seeds, secret_file, advertise } = self.cluster.clone();
         if node.is_empty() {
             return Ok(None);
         }
@@ -75,7 +77,13 @@ impl Config {
                 );
             }
         }
-        Ok(Some(ClusterOptions { cluster: name, node, listen, seeds, secret }))
+        if advertise.contains(['/', ' ', ',']) {
+            bail!(
+                "cluster.advertise is {advertise:?}; a host name or an IP address is wanted, without a port"
+            );
+        }
+        let endpoints = Vec::new();
+        Ok(Some(ClusterOptions { cluster: name, node, listen, seeds, secret, advertise, endpoints }))
     }
 
     /// Options that a replicated store does not support yet are refused.
@@ -110,6 +118,11 @@ mod tests {
                 "a further store",
                 format!("{node}[[store]]\nname = \"fast\"\npath = \"/tmp/fast\""),
                 Err("[[store]] does not go with cluster.node"),
+            ),
+            (
+                "a URL in place of a host",
+                format!("{node}advertise = \"tcp://n1\""),
+                Err("cluster.advertise is \"tcp://n1\"; a host name"),
             ),
             (
                 "a secret that is not there",

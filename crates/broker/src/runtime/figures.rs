@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::runtime::durations::distribution;
-use crate::runtime::{LinkBoard, NamedDoor};
+use crate::runtime::{ClusterView, LinkBoard, NamedDoor};
 
 /// Questions that wait for a core; whoever asks more waits too.
 pub const QUESTIONS_MAX: usize = 4;
@@ -55,6 +55,8 @@ pub struct Everybody {
     pub links: LinkBoard,
     /// The policies in force.
     pub policies: watch::Receiver<Arc<Policies>>,
+    /// The state of the cluster, in a node of one.
+    pub cluster: Option<ClusterView>,
 }
 
 /// How the routes are, in the order of the configuration.
@@ -185,7 +187,11 @@ impl Everybody {
                 broken: Some(format!("its journal is busy for more than {} ms", JOURNAL_WITHIN.as_millis())),
                 ..JournalFigures::default()
             };
-            answers.push(said.ok().and_then(Result::ok).unwrap_or_else(silent));
+            let mut said = said.ok().and_then(Result::ok).unwrap_or_else(silent);
+            if let (Some(_), Some(cluster)) = (&said.follows, &self.cluster) {
+                said.follows = Some(cluster.reason());
+            }
+            answers.push(said);
         }
         answers
     }
@@ -346,6 +352,7 @@ mod tests {
             journals: Vec::new(),
             links: LinkBoard::default(),
             policies: watch::channel(Arc::default()).1,
+            cluster: None,
         };
         let want = [
             row("queue://a", "", 1),

@@ -443,7 +443,7 @@ impl Writing {
             damaged_places: self.writer.damaged_places() as u64,
             stopped: self.writer.stopped().map(ToString::to_string).collect(),
             full: self.writer.is_full(),
-            follows: self.seat.as_ref().is_some_and(Seat::follows),
+            follows: self.seat.as_ref().is_some_and(Seat::follows).then(String::new),
             broken: self.writer.trouble_with_writing().map(str::to_owned),
             ..JournalFigures::default()
         };

@@ -25,7 +25,7 @@ mod stores;
 mod threads;
 mod wreck;
 
-pub use cluster::{ClusterOptions, ClusterView, Following, Led, cluster_api, follow};
+pub use cluster::{ClusterOptions, ClusterView, Following, Led, Usher, admin_elsewhere, cluster_api, follow};
 pub use dialler::keep_linked;
 pub use figures::Everybody;
 pub use filler::Filler;

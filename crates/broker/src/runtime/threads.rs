@@ -114,7 +114,7 @@ pub struct NewSocket {
 
 impl NewSocket {
     /// The connection that it becomes, in the runtime that will serve it.
-    fn connect(
+    pub(super) fn connect(
         socket: std::net::TcpStream,
         (tls, tls_is_asked_for): (Option<TlsConfig>, bool),
         tls_to_peer: Option<TlsClient>,
@@ -328,7 +328,8 @@ impl Runtime {
     /// Who knows how the broker is.
     pub fn everybody(&self) -> Everybody {
         let (cores, journals) = (self.questions.clone(), self.doors.clone());
-        Everybody { cores, journals, links: self.links(), policies: self.policies.subscribe() }
+        let (links, policies, cluster) = (self.links(), self.policies.subscribe(), None);
+        Everybody { cores, journals, links, policies, cluster }
     }
 
     /// How links to other brokers are.

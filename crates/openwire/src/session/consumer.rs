@@ -680,6 +680,7 @@ mod tests {
         let options = OpenWireOptions {
             broker_id: "ID:b".to_owned(),
             forwarder: None,
+            elsewhere: None,
             asks_login: false,
             max_frame_bytes: 1 << 20,
             large_message_bytes: u64::MAX,

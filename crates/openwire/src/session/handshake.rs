@@ -10,8 +10,8 @@ use super::exception::{Exception, JAKARTA, JAVAX};
 use super::replies::Then;
 use super::{Done, OpenWireSession, Turn};
 use crate::codec::{
-    BrokerId, BrokerInfo, Command, ConnectionInfo, Magic, WireFormat, WireFormatInfo, WireFormatOptions,
-    WireString,
+    BrokerId, BrokerInfo, Command, ConnectionControl, ConnectionInfo, Magic, WireFormat, WireFormatInfo,
+    WireFormatOptions, WireString,
 };
 
 /// Where the magic bytes stand in the first frame: behind its size and type.
@@ -67,6 +67,8 @@ pub struct LookedInto {
     login: Option<Login>,
     /// Who waits for the claim of its client id, and the command that waits for an answer.
     claim: Option<(Ticket, Option<i32>)>,
+    /// It can be moved to another broker (`ConnectionInfo.faultTolerant`).
+    is_movable: bool,
 }
 
 impl LookedInto {
@@ -186,6 +188,7 @@ impl OpenWireSession {
             let (user, password) = (text(&info.user_name), text(&info.password));
             self.login.login = Some(Login::Password { user, password });
             self.login.claim = Some((ticket, info.response_required.then_some(info.command_id)));
+            self.login.is_movable = info.fault_tolerant;
         } else {
             self.claim_client_id(ticket, turn);
         }
@@ -208,6 +211,9 @@ impl OpenWireSession {
     pub(super) fn admitted(&mut self, answer: LoginAnswer, turn: &mut Turn<'_>) -> Result<(), Parting> {
         let Some((ticket, respond)) = self.login.claim.take() else { return Ok(()) };
         let reason = match answer {
+            LoginAnswer::Welcome { .. } if self.options.elsewhere.is_some() => {
+                return Err(send_on(self, respond, self.login.is_movable, turn));
+            }
             LoginAnswer::Welcome { user, .. } => {
                 self.log_in(user);
                 self.claim_client_id(ticket, turn);
@@ -277,6 +283,25 @@ impl OpenWireSession {
         turn.events.push(Event::Disclaim { name, connection: self.id, ticket });
         Ok(Done::Later(ticket))
     }
+}
+
+/// Sends a client to the broker that serves it. One that reconnects by itself gets no response: an error would be final for its
+/// application. It adds the address to its own list, and prefers any other to the one that closed the connection
+/// (ActiveMQ's `FailoverTransport.updateURIs`).
+pub fn send_on(
+    session: &mut OpenWireSession,
+    respond: Option<i32>,
+    is_movable: bool,
+    turn: &mut Turn<'_>,
+) -> Parting {
+    let Some(elsewhere) = session.options.elsewhere.clone() else { return Parting::Farewell };
+    if !is_movable {
+        session.refuse(respond, &Exception::jms(&elsewhere.reason), turn);
+    } else if let Some(served_at) = &elsewhere.served_at {
+        let connected_brokers = Some(served_at.to_string().as_str().into());
+        session.send(ConnectionControl { connected_brokers, ..ConnectionControl::default() }.into(), turn);
+    }
+    Parting::Fault(elsewhere.reason.clone())
 }
 
 /// The package of the client's JMS interfaces: Jakarta since provider version 6.

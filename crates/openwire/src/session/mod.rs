@@ -31,8 +31,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
-    ConnectionId, ConsumerKey, Deadline, Delivery, Event, LinkedPeer, Liveness, Login, LoginAnswer, Now,
-    Parting, Protocol, RareHeaders, Refusal, Replies, Session, Ticket, ToSession,
+    ConnectionId, ConsumerKey, Deadline, Delivery, Elsewhere, Event, LinkedPeer, Liveness, Login,
+    LoginAnswer, Now, Parting, Protocol, RareHeaders, Refusal, Replies, Session, Ticket, ToSession,
 };
 
 use crate::codec::{
@@ -83,6 +83,8 @@ pub struct OpenWireOptions {
     pub asks_login: bool,
     /// Forwards messages over duplex connections of other brokers; `None`: they are one-way.
     pub forwarder: Option<MakeForwarder>,
+    /// Where clients are served, if not here: each is sent there once it has logged in.
+    pub elsewhere: Option<Arc<Elsewhere>>,
 }
 
 /// One conversation with an OpenWire client.
@@ -214,6 +216,9 @@ impl OpenWireSession {
             Command::MessagePull(pull) => self.pull(&pull, turn),
             Command::WireFormatInfo(info) => return self.negotiate(&info, turn),
             Command::BrokerInfo(info) => return self.meet_broker(&info, turn),
+            Command::ConnectionInfo(info) if self.options.elsewhere.is_some() && !self.options.asks_login => {
+                return Err(handshake::send_on(self, respond, info.fault_tolerant, turn));
+            }
             Command::ConnectionInfo(info) => self.connect(&info, turn),
             // Nothing follows from these for this broker.
             Command::SessionInfo(_) | Command::FlushCommand(_) | Command::ConnectionControl(_) => {

@@ -1,7 +1,7 @@
 //! One node of a cluster: its connections to the others, and its replica of the store.
 //!
 //! `peers` moves messages between nodes, `seat` lets the journal's thread take part in the group, `opening` opens a replica's
-//! directory, `identity` tells stores apart, and `restart` begins again from the disk once a replica has ended.
+//! directory, `identity` tells stores apart, `usher` sends clients of a follower to the leader, and `restart` begins again from the disk once a replica has ended.
 //!
 //! Never here: how nodes agree (crates/cluster), clients of the broker.
 
@@ -10,19 +10,22 @@ mod opening;
 mod peers;
 mod restart;
 mod seat;
+mod usher;
 mod view;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, bail};
 use postroad_cluster::NodeId;
+use postroad_model::Endpoint;
 
 pub use opening::{Following, Led, follow};
 pub use seat::Seat;
+pub use usher::{Usher, admin_elsewhere};
 pub use view::{ClusterView, cluster_api};
 
 /// The options of one node of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterOptions {
     /// The cluster's name.
     pub cluster: String,
@@ -34,6 +37,10 @@ pub struct ClusterOptions {
     pub seeds: Vec<String>,
     /// Known to all nodes and to no one else.
     pub secret: Vec<u8>,
+    /// The host by which clients reach this node; empty: that of `listen`.
+    pub advertise: String,
+    /// Where clients of this node connect.
+    pub endpoints: Vec<Endpoint>,
 }
 
 impl ClusterOptions {
@@ -86,6 +93,13 @@ impl ClusterOptions {
         Ok(address)
     }
 
+    /// The host by which clients reach this node.
+    pub fn advertised_host(&self) -> &str {
+        let own = self.listen.rsplit_once(':').map_or(&*self.listen, |(host, _)| host);
+        let host = if self.advertise.is_empty() { own } else { &self.advertise };
+        host.trim_start_matches('[').trim_end_matches(']')
+    }
+
     /// The numbers of all members.
     pub fn members(&self) -> Vec<NodeId> {
         (1..=self.seeds.len() as u64).filter_map(NodeId::new).collect()
@@ -103,6 +117,7 @@ mod tests {
             listen: listen.to_owned(),
             seeds: seeds.iter().map(|seed| (*seed).to_owned()).collect(),
             secret: secret.as_bytes().to_vec(),
+            ..ClusterOptions::default()
         }
     }
 

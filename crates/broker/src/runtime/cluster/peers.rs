@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use postroad_cluster::{
     HELLO_BYTES_MAX, Hello, MESSAGE_BYTES_MAX, Message, NONCE_BYTES, NodeId, PROOF_BYTES, decode, encode,
     prove, verify,
 };
+use postroad_model::Endpoint;
 use postroad_node::{ThreadWaker, Wake};
 use postroad_replication::Outlet;
 
@@ -52,12 +53,22 @@ pub struct Peer {
     pub address: String,
     /// How it calls itself, once it has connected.
     pub name: OnceLock<String>,
+    /// Where its clients connect, as it said when it last connected.
+    endpoints: Mutex<Vec<Endpoint>>,
     /// Whether there is a connection.
     pub connected: AtomicBool,
     /// Bytes of messages sent since the start.
     pub sent_bytes: AtomicU64,
     queued_bytes: AtomicU64,
     queue: SyncSender<Post>,
+}
+
+impl Peer {
+    /// Where its clients connect by URLs of this scheme, as far as it has said so.
+    pub fn endpoint(&self, scheme: &str) -> Option<Endpoint> {
+        let endpoints = self.endpoints.lock().ok()?;
+        endpoints.iter().find(|endpoint| endpoint.scheme == scheme).cloned()
+    }
 }
 
 /// The other nodes, by number.
@@ -94,6 +105,7 @@ pub fn start(
             node,
             address: address.clone(),
             name: OnceLock::new(),
+            endpoints: Mutex::default(),
             connected: AtomicBool::new(false),
             sent_bytes: AtomicU64::new(0),
             queued_bytes: AtomicU64::new(0),
@@ -108,6 +120,7 @@ pub fn start(
         node: own,
         name: options.node.clone(),
         identity: identities.own(),
+        endpoints: options.endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(" "),
         nonce: [0; NONCE_BYTES],
     };
     let secret = options.secret.clone();
@@ -289,6 +302,9 @@ fn meet(
         bail!("node {} is not a member", peer.node.get());
     };
     let _ = known.name.set(peer.name.clone());
+    if let Ok(mut endpoints) = known.endpoints.lock() {
+        *endpoints = peer.endpoints.split_whitespace().filter_map(Endpoint::parse).collect();
+    }
     tracing::info!(node = peer.name, number = peer.node.get(), "connected to a node");
     let writes = socket.try_clone()?;
     known.queue.send(Post::Socket(writes)).context("the writing thread is gone")?;
@@ -340,6 +356,8 @@ mod tests {
             listen: seeds[number - 1].clone(),
             seeds: seeds.to_vec(),
             secret: secret.as_bytes().to_vec(),
+            endpoints: vec![Endpoint { scheme: "tcp".to_owned(), host: format!("h{number}"), port: 61616 }],
+            ..ClusterOptions::default()
         };
         let identities = Identities::open(home.path(), "c", options.number().unwrap()).unwrap();
         let (peers, send, messages) = start(&options, identities, Arc::default()).unwrap();
@@ -364,6 +382,8 @@ mod tests {
         let (mut one, two) = (node(1, &seeds, "secret"), node(2, &seeds, "secret"));
         let three = node(3, &seeds, "guess");
         wait("one and two connect", || is_connected(&one, 2) && is_connected(&two, 1));
+        let endpoints = |node: &Node| node.peers.iter().map(|it| it.endpoint("tcp")).collect::<Vec<_>>();
+        assert_eq!(endpoints(&one), [Endpoint::parse("tcp://h2:61616"), None]);
         let number = |number| NodeId::new(number).unwrap();
         let body = Body::Heartbeat { commit: Index(7) };
         let message = Message { from: number(1), to: number(2), term: Term(3), body };

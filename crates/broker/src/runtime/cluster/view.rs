@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use axum::routing::get;
 use axum::{Json, Router};
 use postroad_cluster::{NodeId, Role};
+use postroad_model::Elsewhere;
 use postroad_replication::ReplicaStatus;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -52,13 +53,48 @@ impl ClusterView {
         }
     }
 
-    /// Which node leads, in words.
-    pub fn leader(&self) -> String {
-        match self.status.borrow().as_ref().map(|shown| shown.replica.group.role) {
-            Some(Role::Leader) => format!("{} leads", self.node),
-            Some(Role::Follower { leader: Some(leader) }) => format!("{} leads", self.name(leader)),
-            _ => "no leader is known".to_owned(),
+    /// Why this node serves no clients, and which one does.
+    pub fn reason(&self) -> String {
+        let node = &self.node;
+        match self.role() {
+            Some(Role::Leader) => format!("{node} takes over, and serves clients in a moment"),
+            Some(Role::Follower { leader: Some(leader) }) => {
+                format!("{node} follows {}, which serves clients", self.name(leader))
+            }
+            Some(_) if self.reached() < self.majority() => format!(
+                "{node} reaches {} of {} nodes, itself included; without {} of them nothing durable is confirmed",
+                self.reached(),
+                self.peers.len() + 1,
+                self.majority()
+            ),
+            _ => format!("{node} knows no leader yet: an election is under way"),
         }
+    }
+
+    /// Where clients that come to this node by URLs of a scheme are served. Call it while this node follows.
+    pub fn elsewhere(&self, scheme: &str) -> Elsewhere {
+        let leader = match self.role() {
+            Some(Role::Follower { leader }) => leader,
+            _ => None,
+        };
+        let leader = leader.and_then(|leader| self.peers.iter().find(|peer| peer.node == leader));
+        let served_at = leader.and_then(|leader| leader.endpoint(scheme));
+        let at = served_at.as_ref().map_or_else(String::new, |served_at| format!(" at {served_at}"));
+        Elsewhere { reason: self.reason() + &at, served_at }
+    }
+
+    fn role(&self) -> Option<Role> {
+        self.status.borrow().as_ref().map(|shown| shown.replica.group.role)
+    }
+
+    /// Nodes that this one reaches, itself included.
+    fn reached(&self) -> usize {
+        1 + self.peers.iter().filter(|peer| peer.connected.load(Ordering::Acquire)).count()
+    }
+
+    /// Nodes without which nothing is committed.
+    fn majority(&self) -> usize {
+        self.peers.len().div_ceil(2) + 1
     }
 
     fn name(&self, node: NodeId) -> String {

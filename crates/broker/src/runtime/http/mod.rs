@@ -15,5 +15,5 @@ mod wire;
 
 pub use push::{Network, Networks, PushOptions, PushPart, drive, push_parts};
 pub use server::{HttpSocket, welcome};
-pub use sqs::{ACCESS_KEYS_FILE, SqsOptions};
+pub use sqs::{ACCESS_KEYS_FILE, SqsOptions, is_meant as is_sqs};
 pub use wire::Origins;

@@ -73,7 +73,7 @@ struct Asked<'f> {
 }
 
 /// Whether the request is one of SQS: by its headers, or by its form.
-pub fn is_meant(head: &Request<Incoming>) -> bool {
+pub fn is_meant<B>(head: &Request<B>) -> bool {
     let text = |name: &HeaderName| head.headers().get(name).and_then(|value| value.to_str().ok());
     let is_signed = text(&AUTHORIZATION).is_some_and(|value| value.starts_with("AWS4-HMAC-SHA256"));
     if is_signed || head.headers().contains_key("x-amz-target") {

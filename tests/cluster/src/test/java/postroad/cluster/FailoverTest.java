@@ -10,9 +10,6 @@ import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
 import jakarta.jms.Session;
 import jakarta.jms.TextMessage;
-import java.net.ServerSocket;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
@@ -23,7 +20,6 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.Collectors;
-import java.util.stream.IntStream;
 import org.apache.activemq.ActiveMQConnection;
 import org.apache.activemq.ActiveMQConnectionFactory;
 import org.apache.activemq.transport.DefaultTransportListener;
@@ -48,9 +44,9 @@ import org.junit.jupiter.api.Timeout;
 @DisplayName("failover: three nodes lose and double nothing")
 class FailoverTest {
     private static final int QUEUES = 3;
-    private static final long WITHIN_MS = 40_000;
 
-    private final List<Node> nodes = new ArrayList<>();
+    private Cluster cluster;
+    private List<Node> nodes;
     private final List<Thread> threads = new ArrayList<>();
     private final AtomicBoolean stopSending = new AtomicBoolean();
     private final AtomicBoolean stopReceiving = new AtomicBoolean();
@@ -64,72 +60,27 @@ class FailoverTest {
 
     @BeforeEach
     void startNodes() throws Exception {
-        Path directory = Files.createTempDirectory(Files.createDirectories(Path.of("target", "nodes").toAbsolutePath()), "failover-");
-        int[][] ports = new int[3][];
-        List<ServerSocket> held = new ArrayList<>();
-        for (int node = 0; node < 3; node++) {
-            ports[node] = new int[5];
-            for (int port = 0; port < 5; port++) {
-                ServerSocket socket = new ServerSocket(0);
-                held.add(socket);
-                ports[node][port] = socket.getLocalPort();
-            }
-        }
-        for (ServerSocket socket : held) {
-            socket.close();
-        }
-        List<String> seeds = IntStream.range(0, 3).mapToObj(node -> "127.0.0.1:" + ports[node][2]).toList();
-        for (int node = 0; node < 3; node++) {
-            nodes.add(new Node("n" + (node + 1), directory, ports[node], seeds));
-            nodes.get(node).start();
-        }
+        cluster = new Cluster("failover", failure::get);
+        nodes = cluster.nodes;
     }
 
     @AfterEach
     void endNodes() throws Exception {
         stopSending.set(true);
         stopReceiving.set(true);
-        for (Node node : nodes) {
-            node.destroy();
-        }
+        cluster.close();
     }
 
-    private interface Condition {
-        boolean holds() throws Exception;
-    }
-
-    private void await(String what, Condition condition) throws Exception {
-        long end = System.currentTimeMillis() + WITHIN_MS;
-        while (!condition.holds()) {
-            if (failure.get() != null) {
-                throw new AssertionError("a client failed", failure.get());
-            }
-            if (end < System.currentTimeMillis()) {
-                StringBuilder tails = new StringBuilder();
-                for (Node node : nodes) {
-                    tails.append(node.tail());
-                }
-                throw new AssertionError(what + " takes more than " + WITHIN_MS + " ms\n" + tails);
-            }
-            Thread.sleep(10);
-        }
+    private void await(String event, Cluster.Condition condition) throws Exception {
+        cluster.await(event, condition);
     }
 
     private Node leader() throws Exception {
-        AtomicReference<Node> leader = new AtomicReference<>();
-        await("a leader", () -> {
-            for (Node node : nodes) {
-                if (node.isAlive() && node.serves()) {
-                    leader.set(node);
-                }
-            }
-            return leader.get() != null;
-        });
-        return leader.get();
+        return cluster.leader();
     }
 
     /** How long it takes until sends are confirmed again, after a step that ends the leader. */
-    private long millisUntilSends(Condition step) throws Exception {
+    private long millisUntilSends(Cluster.Condition step) throws Exception {
         int before = sends.get();
         await("sends before the fault", () -> sends.get() > before + 20);
         long began = System.nanoTime();
@@ -189,7 +140,7 @@ class FailoverTest {
         await("all replicas are up to date", () -> lagsOf(last).equals(List.of("0", "0", "0")));
         stopReceiving.set(true);
         for (Thread thread : threads) {
-            thread.join(WITHIN_MS);
+            thread.join(Cluster.WITHIN_MS);
         }
         assertEquals(null, failure.get(), "a client failed");
         System.out.println("failover: " + sent.size() + " sends, " + committed.size() + " commits, " + inDoubt.size()
@@ -231,9 +182,9 @@ class FailoverTest {
     }
 
     private Connection connect() throws JMSException {
-        String urls = nodes.stream().map(node -> node.url() + "?wireFormat.maxInactivityDuration=2000&wireFormat.maxInactivityDurationInitalDelay=2000")
-                .collect(Collectors.joining(","));
-        String url = "failover:(" + urls + ")?maxReconnectDelay=200&jms.prefetchPolicy.all=50";
+        String urls = nodes.stream().map(Node::url).collect(Collectors.joining(","));
+        String url = "failover:(" + urls + ")?maxReconnectDelay=200&nested.wireFormat.maxInactivityDuration=2000"
+                + "&nested.wireFormat.maxInactivityDurationInitalDelay=2000&jms.prefetchPolicy.all=50";
         Connection connection = new ActiveMQConnectionFactory(url).createConnection();
         connection.start();
         return connection;

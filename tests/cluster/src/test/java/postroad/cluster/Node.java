@@ -20,6 +20,7 @@ final class Node {
     private final Path directory;
     private final int clients;
     private final int http;
+    private final int amqp;
     private final String listen;
     private final List<String> seeds;
     private Process process;
@@ -29,6 +30,7 @@ final class Node {
         this.directory = Files.createDirectories(directory.resolve(name));
         this.clients = ports[0];
         this.http = ports[1];
+        this.amqp = ports[3];
         this.listen = "127.0.0.1:" + ports[2];
         this.seeds = seeds;
         String configuration = "[ports]\nopenwire = " + ports[0] + "\nhttp = " + ports[1] + "\namqp = " + ports[3]
@@ -38,6 +40,14 @@ final class Node {
 
     String url() {
         return "tcp://127.0.0.1:" + clients;
+    }
+
+    String amqpUrl() {
+        return "amqp://127.0.0.1:" + amqp;
+    }
+
+    String httpUrl() {
+        return "http://127.0.0.1:" + http;
     }
 
     void start() throws IOException {
@@ -65,15 +75,19 @@ final class Node {
         }
     }
 
-    boolean serves() throws InterruptedException {
+    /** Whether it serves clients, or why not; empty if there is no answer. */
+    String readiness() throws InterruptedException {
         HttpResponse<String> ready = get("/health/ready");
-        return ready != null && ready.statusCode() == 200;
+        return ready == null ? "" : ready.body();
     }
 
-    /** Whether it says that it follows, and who leads. */
+    boolean serves() throws InterruptedException {
+        return readiness().startsWith("ready");
+    }
+
+    /** Whether it says that it follows another node. */
     boolean follows() throws InterruptedException {
-        HttpResponse<String> ready = get("/health/ready");
-        return ready != null && ready.statusCode() == 503 && ready.body().startsWith("follower");
+        return readiness().startsWith("follower: " + name + " follows ");
     }
 
     /** What it knows of the cluster, as JSON. */

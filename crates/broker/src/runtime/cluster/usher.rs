@@ -1,0 +1,191 @@
+//! Clients that come to a follower: they log in as at the leader, and are sent there.
+//!
+//! Never here: the words of a protocol (its session has them), requests that a follower answers itself.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use bytes::Bytes;
+use postroad_admin::Peer;
+use postroad_model::{Elsewhere, Login, LoginAnswer, Parting, Session};
+use postroad_net::{Connection, Moved, Place};
+use postroad_security::Visit;
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::runtime::cluster::view::{ClusterView, cluster_api};
+use crate::runtime::http::is_sqs;
+use crate::runtime::reception::Reception;
+use crate::runtime::threads::NewSocket;
+use crate::runtime::{Everybody, now};
+
+/// A client that has not said within this time who it is finds its connection closed.
+const INTRODUCED_WITHIN: Duration = Duration::from_secs(30);
+
+/// A client that was sent on gets so long to read its address, and to close.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Passwords that are checked at a time.
+const LOGINS_MAX: usize = 2;
+
+/// Clients that no leader is known to should try again after so many seconds: about as long as an election takes.
+const RETRY_AFTER: &str = "1";
+
+/// See the head of this file. Call its functions within a `LocalSet`; the clients end with it.
+pub struct Usher {
+    view: ClusterView,
+    logins: Arc<Semaphore>,
+}
+
+impl Usher {
+    /// Sends clients to the leader that `view` knows.
+    pub fn new(view: ClusterView) -> Usher {
+        Usher { view, logins: Arc::new(Semaphore::new(LOGINS_MAX)) }
+    }
+
+    /// Lets a client say who it is in a session of `make`, and sends it on. `scheme` is that of the URLs of its endpoint.
+    pub fn receive(
+        &self,
+        socket: NewSocket,
+        scheme: &'static str,
+        make: impl FnOnce(Arc<Elsewhere>, &Visit) -> Box<dyn Session> + 'static,
+    ) {
+        let (view, logins) = (self.view.clone(), self.logins.clone());
+        tokio::task::spawn_local(async move {
+            let NewSocket { socket, peer, place, tls, tls_is_asked_for, websocket_bytes_max, door, .. } =
+                socket;
+            let connected = NewSocket::connect(socket, (tls, tls_is_asked_for), None, websocket_bytes_max);
+            let mut connection = match connected {
+                Ok(connection) => connection,
+                Err(error) => return tracing::debug!(%peer, %error, "a connection failed"),
+            };
+            let conversation = async {
+                if connection.ready().await? == Moved::Closed {
+                    return Ok(Parting::Farewell);
+                }
+                let visit = Visit::new(door, connection.peer_certificate());
+                let elsewhere = Arc::new(view.elsewhere(scheme));
+                let session = make(elsewhere, &visit);
+                converse(&mut connection, session, Reception::new(visit, logins)).await
+            };
+            let parting = tokio::time::timeout(INTRODUCED_WITHIN, conversation).await;
+            if let Ok(Ok(Parting::Fault(reason))) = parting {
+                tracing::debug!(%peer, reason, "a client was sent on");
+            }
+            let _ = tokio::time::timeout(LINGER, part(&mut connection)).await;
+            drop(place);
+        });
+    }
+
+    /// Answers the requests of an HTTP connection by `api`.
+    pub fn receive_http(
+        &self,
+        (stream, peer): (std::net::TcpStream, SocketAddr),
+        place: Place,
+        (everybody, api): (Everybody, Router),
+    ) {
+        tokio::task::spawn_local(async move {
+            if let Err(error) = postroad_admin::serve(stream, peer, everybody, api).await {
+                tracing::debug!(%peer, error, "an HTTP connection ended early");
+            }
+            drop(place);
+        });
+    }
+}
+
+/// Until the session has sent its client on.
+async fn converse(
+    connection: &mut Connection,
+    mut session: Box<dyn Session>,
+    mut reception: Reception,
+) -> std::io::Result<Parting> {
+    if let Err(parting) = receive(connection, &mut *session, &mut reception) {
+        return Ok(parting);
+    }
+    loop {
+        connection.write()?;
+        let reads = session.takes_input();
+        let missing = if reads { session.missing_bytes(&connection.input) } else { 0 };
+        let taken = tokio::select! {
+            moved = connection.moved(reads, missing) => match moved? {
+                Moved::Closed => return Ok(Parting::Farewell),
+                Moved::Writable => Ok(()),
+                Moved::Read(_) => receive(connection, &mut *session, &mut reception),
+            },
+            answer = reception.answered() => admit(connection, &mut *session, answer)
+                .and_then(|()| receive(connection, &mut *session, &mut reception)),
+        };
+        if let Err(parting) = taken {
+            return Ok(parting);
+        }
+    }
+}
+
+/// Gives the session the bytes that have come, and its login to the reception.
+fn receive(
+    connection: &mut Connection,
+    session: &mut dyn Session,
+    reception: &mut Reception,
+) -> Result<(), Parting> {
+    loop {
+        // No core is there that would take the events.
+        session.receive(&mut connection.input, now(), &mut Vec::new(), &mut connection.output)?;
+        let login: Option<Login> = session.login();
+        let Some(answer) = login.and_then(|login| reception.ask(login)) else { return Ok(()) };
+        admit(connection, session, answer)?;
+    }
+}
+
+fn admit(connection: &mut Connection, session: &mut dyn Session, answer: LoginAnswer) -> Result<(), Parting> {
+    session.admit(answer, now(), &mut Vec::new(), &mut connection.output)
+}
+
+/// Ends a connection when its client has read everything.
+async fn part(connection: &mut Connection) -> std::io::Result<()> {
+    connection.write()?;
+    while !connection.is_flushed() {
+        if connection.moved(false, 0).await? == Moved::Closed {
+            return Ok(());
+        }
+        connection.write()?;
+    }
+    connection.part().await
+}
+
+/// The HTTP paths of a follower: the state of the cluster, and for everything else the way to the leader.
+pub fn admin_elsewhere(view: ClusterView) -> Router {
+    let sends_on = view.clone();
+    cluster_api(view).fallback(move |Extension(peer): Extension<Peer>, request: Request| async move {
+        send_on(&sends_on.elsewhere("http"), peer, &request)
+    })
+}
+
+/// A redirect to the leader; or that the client should try again, if there is none, or its request cannot be sent elsewhere.
+fn send_on(elsewhere: &Elsewhere, peer: Peer, request: &Request) -> Response {
+    let reason = elsewhere.reason.as_str();
+    // The admin API, IronMQ and SQS have their reasons in fields of different names.
+    let body = Json(json!({ "error": reason, "msg": reason, "message": reason }));
+    // The signature of an SQS request is over the name of its host.
+    let is_bound = is_sqs(request) || matches!(peer, Peer::ControlSocket);
+    let served_at = elsewhere.served_at.as_ref().filter(|_| !is_bound);
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    let location = served_at.map(|served_at| Bytes::from(format!("{served_at}{path}")));
+    let location = location.and_then(|location| HeaderValue::from_maybe_shared(location).ok());
+    let close = (header::CONNECTION, HeaderValue::from_static("close"));
+    match location {
+        Some(location) => {
+            let headers = [close, (header::LOCATION, location)];
+            (StatusCode::TEMPORARY_REDIRECT, headers, body).into_response()
+        }
+        None => {
+            let headers = [close, (header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER))];
+            (StatusCode::SERVICE_UNAVAILABLE, headers, body).into_response()
+        }
+    }
+}

@@ -1,0 +1,98 @@
+package postroad.cluster;
+
+import java.io.IOException;
+import java.net.ServerSocket;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Supplier;
+import java.util.stream.IntStream;
+
+/** Three nodes, each with a directory and ports of its own. */
+final class Cluster implements AutoCloseable {
+    static final long WITHIN_MS = 40_000;
+
+    final List<Node> nodes = new ArrayList<>();
+    /** A failure of a client, which ends every wait. */
+    private final Supplier<Throwable> failure;
+
+    Cluster(String name, Supplier<Throwable> failure) throws IOException {
+        this.failure = failure;
+        Path directory = Files.createTempDirectory(Files.createDirectories(Path.of("target", "nodes").toAbsolutePath()), name + "-");
+        int[][] ports = new int[3][];
+        List<ServerSocket> held = new ArrayList<>();
+        for (int node = 0; node < 3; node++) {
+            ports[node] = new int[5];
+            for (int port = 0; port < 5; port++) {
+                ServerSocket socket = new ServerSocket(0);
+                held.add(socket);
+                ports[node][port] = socket.getLocalPort();
+            }
+        }
+        for (ServerSocket socket : held) {
+            socket.close();
+        }
+        List<String> seeds = IntStream.range(0, 3).mapToObj(node -> "127.0.0.1:" + ports[node][2]).toList();
+        for (int node = 0; node < 3; node++) {
+            nodes.add(new Node("n" + (node + 1), directory, ports[node], seeds));
+            nodes.get(node).start();
+        }
+    }
+
+    interface Condition {
+        boolean holds() throws Exception;
+    }
+
+    void await(String event, Condition condition) throws Exception {
+        long end = System.currentTimeMillis() + WITHIN_MS;
+        while (!condition.holds()) {
+            if (failure.get() != null) {
+                throw new AssertionError("a client failed", failure.get());
+            }
+            if (end < System.currentTimeMillis()) {
+                throw new AssertionError(event + " takes more than " + WITHIN_MS + " ms\n" + tails());
+            }
+            Thread.sleep(10);
+        }
+    }
+
+    /** The ends of all logs. */
+    String tails() throws IOException {
+        StringBuilder tails = new StringBuilder();
+        for (Node node : nodes) {
+            tails.append(node.tail());
+        }
+        return tails.toString();
+    }
+
+    Node leader() throws Exception {
+        AtomicReference<Node> leader = new AtomicReference<>();
+        await("a leader", () -> {
+            for (Node node : nodes) {
+                if (node.isAlive() && node.serves()) {
+                    leader.set(node);
+                }
+            }
+            return leader.get() != null;
+        });
+        return leader.get();
+    }
+
+    /** The nodes that follow this leader, once they say so. */
+    List<Node> followers(Node leader) throws Exception {
+        List<Node> followers = nodes.stream().filter(node -> node != leader).toList();
+        for (Node node : followers) {
+            await(node.name + " follows " + leader.name, () -> node.readiness().contains("follows " + leader.name));
+        }
+        return followers;
+    }
+
+    @Override
+    public void close() throws InterruptedException {
+        for (Node node : nodes) {
+            node.destroy();
+        }
+    }
+}
