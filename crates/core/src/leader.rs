@@ -34,7 +34,7 @@ use crate::settings::Settings;
 use crate::settling::carrying::Carrying;
 use crate::settling::redrive::Redrives;
 use crate::settling::rest::Rests;
-use crate::transaction::{Coordination, OpenBranches, OpenTransaction, VolatileChanges};
+use crate::transaction::{Coordination, OpenBranches, OpenTransaction, Slices, VolatileChanges};
 
 /// See the head of this file.
 pub struct Leader {
@@ -141,6 +141,8 @@ pub struct Transactions {
     pub coordinating: BTreeMap<TransactionId, Coordination>,
     /// Volatile changes of prepared transactions.
     pub prepared_volatile: BTreeMap<TransactionId, VolatileChanges>,
+    /// A large one whose record is durable, and the records behind it.
+    pub slices: Slices,
 }
 
 /// Commands that were proposed and have not come back.

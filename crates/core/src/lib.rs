@@ -57,5 +57,5 @@ pub use moving::places_of_leaving;
 pub use partition::{CountRetained, Counters, MarkDead, Memory, Partition};
 pub use queue::Load;
 pub use schedule::{Firing, HeldJob, WriteDue, held_jobs_in_record};
-pub use settings::{PAGE_ENTRIES, Settings};
+pub use settings::{PAGE_ENTRIES, SLICE_CHANGES, Settings};
 pub use settling::redrive::Revive;

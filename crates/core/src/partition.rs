@@ -25,6 +25,7 @@ use crate::schedule::WriteDue;
 use crate::settings::Settings;
 use crate::settling::redrive::Revive;
 use crate::state::State;
+use crate::transaction::{self, Rest};
 
 /// How the assembly writes a dead letter's past into a message, whatever its protocol.
 pub type MarkDead = fn(&Message, &DeadLetter) -> Message;
@@ -206,14 +207,37 @@ impl Partition {
         self.settings.addressing = addressing;
     }
 
-    /// Carries out a durable command. Commands come in log order, without gaps, each once.
+    /// Carries out a durable command. Commands come in log order, without gaps, each once. A leader carries out a large transaction over
+    /// several ticks, and then the commands behind it.
     pub fn apply(&mut self, position: Position, command: Command, effects: &mut Vec<Effect>) {
+        if self.leader.transactions.slices.is_busy() {
+            return self.leader.transactions.slices.put_behind(position, command);
+        }
+        let first = effects.len();
+        self.apply_next(position, command, effects);
+        end_step(self, first, effects);
+    }
+
+    /// Carries out at once the rest of commands that [`Partition::apply`] was given: to be done before a snapshot.
+    pub fn finish_records(&mut self, effects: &mut Vec<Effect>) {
+        let first = effects.len();
+        while self.leader.transactions.slices.is_busy() {
+            transaction::go_on(self, effects);
+            end_step(self, first, effects);
+        }
+    }
+
+    /// Whether the rest of a command waits for the next tick: a snapshot had better wait too.
+    pub fn has_unfinished_records(&self) -> bool {
+        self.leader.transactions.slices.is_busy()
+    }
+
+    pub(crate) fn apply_next(&mut self, position: Position, command: Command, effects: &mut Vec<Effect>) {
         debug_assert!(
             self.state.applied.is_none_or(|applied| applied.next() == position),
             "gap before {position:?}"
         );
         self.state.applied = Some(position);
-        let first = effects.len();
         let begins = durability::may_begin_binding(&command);
         if durability::may_end_binding(&command) {
             self.leader.log.barrier = self.leader.log.made;
@@ -229,14 +253,20 @@ impl Partition {
             Command::Unbind { topic, queue } => self.apply_unbind(&topic, &queue, effects),
             Command::Chunk(_) => {}
             Command::Enqueue(sent) => self.enqueue_durable(position, vec![sent], effects),
-            Command::Settle(settlements) => self.settle_durable(&settlements, effects),
+            Command::Settle(settlements) => {
+                for end in settlements {
+                    self.end_entry(end.queue, end.tag, end.cause, effects);
+                }
+            }
             Command::CountDelivery { queue, tags } => self.count_delivery(queue, &tags),
             Command::Lease { queue, before_first, until, tags } => {
                 self.apply_lease(queue, before_first, until, &tags);
             }
             Command::Touch { queue, until, entries } => self.apply_touch(queue, until, &entries),
             Command::Configure { queue, options } => self.apply_configure(&queue, options),
-            Command::Transact(changes) => self.carry_out(position, changes, effects),
+            Command::Transact(changes) => {
+                transaction::carry_out(self, Rest::of_record(position, changes, effects), effects);
+            }
             Command::Left { sends } => {
                 let (ordinals, sends): (Vec<u32>, _) = sends.into_iter().unzip();
                 self.enqueue_left(position, ordinals.iter().copied(), sends, effects);
@@ -262,19 +292,9 @@ impl Partition {
                 self.state.decided.remove(&id);
             }
         }
-        if let Some(completion) = self.leader.log.pending.pop_front() {
-            self.complete(completion, effects);
-            if begins {
-                // What waited for memory may go through the log now.
-                self.unpark(effects);
-            }
-            self.unpark_held_by(BlockedOn::Log, effects);
-            self.resume_behind_sends(effects);
+        if !self.leader.transactions.slices.goes_on(begins) {
+            transaction::record_ended(self, begins, effects);
         }
-        self.dispatch_freed(effects);
-        self.leader.leasing.watches.answer(&mut self.state, effects);
-        self.note_answers(first, effects);
-        self.announce_addresses(effects);
     }
 
     /// Takes in what is not durable by itself. Never called before recovery has ended.
@@ -286,10 +306,7 @@ impl Partition {
         let Some(event) = self.behind_its_sends(event) else { return };
         let first = effects.len();
         self.take(event, effects);
-        self.dispatch_freed(effects);
-        self.leader.leasing.watches.answer(&mut self.state, effects);
-        self.note_answers(first, effects);
-        self.announce_addresses(effects);
+        end_step(self, first, effects);
     }
 
     pub(crate) fn take(&mut self, event: Event, effects: &mut Vec<Effect>) {
@@ -386,6 +403,7 @@ impl Partition {
 
     fn tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.take_time(now);
+        transaction::go_on(self, effects);
         self.pass_time(effects);
         self.sweep(effects);
         self.wake(effects);
@@ -653,4 +671,12 @@ impl Partition {
     pub(crate) fn sought(&mut self, queue: QueueId, tag: EntryTag) -> Option<Sought> {
         self.entry(queue, tag).map(|entry| Sought::from(&*entry))
     }
+}
+
+/// Follows each step, whose effects begin at `first`.
+fn end_step(partition: &mut Partition, first: usize, effects: &mut Vec<Effect>) {
+    partition.dispatch_freed(effects);
+    partition.leader.leasing.watches.answer(&mut partition.state, effects);
+    partition.note_answers(first, effects);
+    partition.announce_addresses(effects);
 }

@@ -9,6 +9,9 @@ use postroad_routing::{Addressing, Policies};
 /// an entry, and opening one takes a fraction of a millisecond.
 pub const PAGE_ENTRIES: u64 = 512;
 
+/// Changes of a transaction that one turn carries out: a millisecond or two of work.
+pub const SLICE_CHANGES: usize = 1024;
+
 /// What a partition is told once, at its start.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -39,6 +42,8 @@ pub struct Settings {
     pub open_bytes_max: u64,
     /// A transaction may be open for so long, if there is a limit, until it is prepared.
     pub transaction_ms_max: Option<u64>,
+    /// Changes of a transaction that one turn carries out.
+    pub slice_changes: usize,
     /// The last messages of so many producers are remembered, so that one sent again is known; 0 for none.
     pub audited_producers_max: usize,
     /// Deliveries of so many bytes may wait in a connection's outbox.
@@ -78,6 +83,7 @@ impl Settings {
             transaction_bytes_max: 0,
             open_bytes_max: 0,
             transaction_ms_max: None,
+            slice_changes: SLICE_CHANGES,
             audited_producers_max: 0,
             outbox_bytes_max: 0,
             spill: None,

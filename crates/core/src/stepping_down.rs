@@ -36,6 +36,7 @@ impl Partition {
         if !self.leader.is_live {
             return Ok(());
         }
+        self.finish_records(effects);
         self.answer_unknown(effects);
         self.answer_not_done(effects);
         self.release_volatile_bodies(effects);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postroad_core::{Partition, Settings, decode_record, encode_record};
+use postroad_core::{Partition, SLICE_CHANGES, Settings, decode_record, encode_record};
 use postroad_model::{
     Again, Binding, BranchId, Changes, Chunks, Command, Compression, Deduplication, Destination, Due,
     Encoding, EntryTag, Group, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol,
@@ -221,6 +221,7 @@ fn settings() -> Settings {
         transaction_bytes_max: 1 << 20,
         open_bytes_max: 1 << 20,
         transaction_ms_max: None,
+        slice_changes: SLICE_CHANGES,
         outbox_bytes_max: 1 << 20,
         addressing: Arc::default(),
         audited_producers_max: 100,

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use bench::settings;
 use bytes::Bytes;
-use postroad_core::{Partition, Settings};
+use postroad_core::{Partition, SLICE_CHANGES, Settings};
 use postroad_model::{
-    Command, ConnectionId, Destination, Effect, Encoding, Event, Message, MessageKey, NORMAL_PRIORITY, Now,
-    PartitionId, Position, Protocol, Publish, Sent, Ticket,
+    Changes, Command, ConnectionId, Destination, Effect, Encoding, EntryTag, Event, Message, MessageKey,
+    NORMAL_PRIORITY, Now, PartitionId, Position, Protocol, Publish, QueueId, Sent, SettleCause, Settlement,
+    Ticket, TransactionId, TransactionKey,
 };
 use postroad_routing::{AtLimit, Limit, Policies, Policy};
 
@@ -18,6 +19,9 @@ use postroad_routing::{AtLimit, Limit, Policies, Policy};
 const STEP_MAX: usize = 4096 + 1024;
 
 const BACKLOG: u64 = 20_000;
+
+/// Changes of a large transaction.
+const LARGE: u64 = 5000;
 
 /// A partition whose proposals are durable one after another, each in a step of its own.
 struct Steps {
@@ -28,6 +32,11 @@ struct Steps {
     stored: BTreeMap<Position, Message>,
     wanted: VecDeque<Vec<MessageKey>>,
     worst: usize,
+    /// Entries that came and went in one step.
+    most_changed: u64,
+    log: Vec<(Position, Command)>,
+    /// Tickets that were answered, and whether with success.
+    replies: Vec<(u64, bool)>,
     now_ms: u64,
 }
 
@@ -41,13 +50,18 @@ impl Steps {
             stored: BTreeMap::new(),
             wanted: VecDeque::new(),
             worst: 0,
+            most_changed: 0,
+            log: Vec::new(),
+            replies: Vec::new(),
             now_ms: 0,
         }
     }
 
     fn step(&mut self, act: impl FnOnce(&mut Partition, &mut Vec<Effect>)) {
         let mut effects = Vec::new();
+        let before = self.changed();
         act(&mut self.partition, &mut effects);
+        self.most_changed = self.most_changed.max(self.changed() - before);
         let mut weight = effects.len();
         for effect in effects {
             match effect {
@@ -60,6 +74,7 @@ impl Steps {
                     self.proposed.push_back(command);
                 }
                 Effect::Fetch { keys } => self.wanted.push_back(keys),
+                Effect::Reply { ticket, result, .. } => self.replies.push((ticket.0, result.is_ok())),
                 _ => {}
             }
         }
@@ -70,6 +85,7 @@ impl Steps {
         while let Some(command) = self.proposed.pop_front() {
             let position = Position::new(self.next).expect("from 1");
             self.next += 1;
+            self.log.push((position, command.clone()));
             if let Command::Enqueue(sent) = &command {
                 self.stored.insert(position, sent.message.clone());
             }
@@ -103,14 +119,29 @@ impl Steps {
         ticks
     }
 
-    fn fill(&mut self, expires_at_ms: u64) {
-        for number in 0..BACKLOG {
+    fn fill(&mut self, messages: u64, expires_at_ms: u64) {
+        for number in 0..messages {
             let sent = sent(number, expires_at_ms);
             let publish = Publish::plain(ConnectionId::internal(PartitionId(0)), Ticket(number), sent);
             self.step(|partition, effects| partition.soft(Event::Publish(publish), effects));
             self.apply_all();
         }
-        assert_eq!(self.held("a"), BACKLOG);
+        assert_eq!(self.held("a"), messages);
+    }
+
+    fn changed(&self) -> u64 {
+        let counters = self.partition.counters();
+        counters.enqueued + counters.consumed
+    }
+
+    /// Whether the partition, once it leads no more, is as one that has read its log.
+    fn is_as_its_log(&mut self, settings: Settings) -> bool {
+        self.step(|partition, effects| partition.stop(effects).expect("nothing is spilled"));
+        let mut replica = Partition::new(settings);
+        for (position, command) in self.log.clone() {
+            replica.apply(position, command, &mut Vec::new());
+        }
+        self.partition.snapshot() == replica.snapshot()
     }
 
     fn held(&self, name: &str) -> u64 {
@@ -141,7 +172,7 @@ fn limited() -> Arc<Policies> {
 fn a_limit_that_is_put_on_a_backlog_drops_in_steps() {
     let mut steps = Steps::new(settings(1));
     steps.step(|partition, effects| partition.start(effects));
-    steps.fill(0);
+    steps.fill(BACKLOG, 0);
     steps.step(|partition, effects| partition.follow(limited(), effects));
     steps.apply_all();
     assert!(steps.held("a") > BACKLOG / 2, "not all at once");
@@ -171,7 +202,7 @@ fn many_that_expire_at_once_go_to_the_dead_letters_in_steps() {
     let policies = Arc::new(Policies::with_dead_letters_in("dead"));
     let mut steps = Steps::new(Settings { policies, ..settings(1) });
     steps.step(|partition, effects| partition.start(effects));
-    steps.fill(10);
+    steps.fill(BACKLOG, 10);
     steps.now_ms = 10;
     steps.rest();
     assert_eq!((steps.held("a"), steps.held("dead")), (0, BACKLOG));
@@ -182,7 +213,7 @@ fn many_that_expire_at_once_go_to_the_dead_letters_in_steps() {
 fn a_queue_that_is_deleted_lets_go_of_its_messages_in_steps() {
     let mut steps = Steps::new(settings(1));
     steps.step(|partition, effects| partition.start(effects));
-    steps.fill(0);
+    steps.fill(BACKLOG, 0);
     let (connection, ticket) = (ConnectionId::internal(PartitionId(0)), Ticket(0));
     let destination = Destination::queue("a");
     let delete = Event::Delete { destination, connection, ticket };
@@ -208,4 +239,103 @@ fn the_oldest_queues_have_figures_and_the_others_cost_nothing() {
     steps.proposed.push_back(Command::Delete { queue: Destination::queue("q100") });
     steps.apply_all();
     assert_eq!(steps.partition.lasting_queues(), 99);
+}
+
+const CLIENT: ConnectionId = ConnectionId::new(0, 1);
+
+const TRANSACTION: TransactionKey = TransactionKey { connection: CLIENT, number: 1 };
+
+fn roomy() -> Settings {
+    let large = 1 << 30;
+    Settings { transaction_bytes_max: large, open_bytes_max: large, ..settings(1) }
+}
+
+/// A leader whose client has a large transaction, of which the log has the commit: ticket 1, and behind it a message: ticket 2.
+fn committed() -> Steps {
+    let mut steps = Steps::new(roomy());
+    steps.step(|partition, effects| partition.start(effects));
+    for number in 0..LARGE {
+        let publish = Publish::plain(CLIENT, Ticket(0), sent(number, 0));
+        let publish = Publish { transaction: Some(TRANSACTION), ..publish };
+        steps.step(|partition, effects| partition.soft(Event::Publish(publish), effects));
+    }
+    steps.replies.clear();
+    let commit =
+        Event::Commit { transaction: TRANSACTION, participants: vec![PartitionId(0)], ticket: Ticket(1) };
+    steps.step(|partition, effects| partition.soft(commit, effects));
+    let publish = Publish::plain(CLIENT, Ticket(2), sent(LARGE, 0));
+    steps.step(|partition, effects| partition.soft(Event::Publish(publish), effects));
+    steps.apply_all();
+    steps
+}
+
+#[test]
+fn a_large_commit_is_carried_out_in_steps_and_answered_behind_the_last() {
+    let mut steps = committed();
+    assert_eq!((steps.held("a"), steps.replies.len()), (SLICE_CHANGES as u64, 0));
+    let ticks = steps.rest();
+    assert_eq!((steps.held("a"), &steps.replies[..]), (LARGE + 1, &[(1, true), (2, true)][..]));
+    assert!(ticks >= LARGE / SLICE_CHANGES as u64, "{ticks} ticks");
+    assert_eq!(steps.most_changed, SLICE_CHANGES as u64);
+    assert!(steps.is_as_its_log(roomy()));
+}
+
+#[test]
+fn a_large_commit_ends_before_the_leader_stops() {
+    let mut steps = committed();
+    steps.now_ms += 1;
+    steps.tick();
+    assert_eq!(steps.held("a"), 2 * SLICE_CHANGES as u64);
+    assert!(steps.is_as_its_log(roomy()));
+    assert_eq!((steps.held("a"), &steps.replies[..]), (LARGE + 1, &[(1, true), (2, true)][..]));
+}
+
+#[test]
+fn a_large_commit_that_is_durable_is_no_failure_when_the_log_fails() {
+    let mut steps = committed();
+    let publish = Publish::plain(CLIENT, Ticket(3), sent(LARGE, 0));
+    steps.step(|partition, effects| partition.soft(Event::Publish(publish), effects));
+    steps.proposed.clear();
+    let failed = Event::ProposalsFailed { reason: "no disk".to_owned() };
+    steps.step(|partition, effects| partition.soft(failed, effects));
+    assert_eq!(steps.replies, [(1, true), (2, true), (3, false)]);
+    assert_eq!(steps.held("a"), LARGE + 1);
+}
+
+#[test]
+fn a_snapshot_has_all_of_a_large_commit() {
+    let mut steps = committed();
+    assert!(steps.partition.has_unfinished_records());
+    steps.step(|partition, effects| partition.finish_records(effects));
+    assert!(!steps.partition.has_unfinished_records());
+    let restored = Partition::restore(roomy(), &steps.partition.snapshot()).expect("its own snapshot");
+    assert_eq!(restored.queues().map(|(_, entries)| entries).sum::<u64>(), LARGE + 1);
+}
+
+#[test]
+fn a_large_share_of_a_transaction_ends_in_steps() {
+    let id = TransactionId { coordinator: PartitionId(1), incarnation: 1, number: 1 };
+    for commit in [true, false] {
+        let mut steps = Steps::new(roomy());
+        steps.step(|partition, effects| partition.start(effects));
+        steps.fill(LARGE, 0);
+        let end =
+            |number| Settlement { queue: QueueId(0), tag: EntryTag(number), cause: SettleCause::Consumed };
+        let changes = Changes {
+            sends: (0..LARGE).map(|number| sent(number, 0)).collect(),
+            settlements: (0..LARGE).map(end).collect(),
+        };
+        steps.proposed.push_back(Command::Prepare { id, changes });
+        steps.apply_all();
+        steps.most_changed = 0;
+        steps.proposed.push_back(if commit { Command::Commit { id } } else { Command::Abort { id } });
+        steps.apply_all();
+        steps.rest();
+        assert_eq!(steps.held("a"), LARGE, "commit: {commit}");
+        let consumed = if commit { LARGE } else { 0 };
+        assert_eq!(steps.partition.counters().consumed, consumed, "commit: {commit}");
+        assert_eq!(steps.partition.memory().messages, LARGE, "commit: {commit}");
+        assert!(steps.most_changed <= SLICE_CHANGES as u64, "{}", steps.most_changed);
+        assert!(steps.is_as_its_log(roomy()), "commit: {commit}");
+    }
 }

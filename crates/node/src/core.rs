@@ -455,7 +455,10 @@ impl Core {
         self.turn();
         self.snapshots.clear();
         let partitions: Vec<PartitionId> = self.partitions.keys().copied().collect();
-        partitions.into_iter().for_each(|id| self.snapshot(id));
+        for id in partitions {
+            self.with(id, |partition, effects| partition.finish_records(effects));
+            self.snapshot(id);
+        }
         self.logs.flush_all();
         self.flush();
     }
@@ -463,7 +466,9 @@ impl Core {
     fn write_down(&mut self) {
         let Some((id, unwritten)) = self.snapshots.front_mut() else { return };
         let id = *id;
-        if self.partitions.get(&id).is_some_and(|partition| partition.write_pages(unwritten)) {
+        let partition = self.partitions.get(&id);
+        // A large transaction comes to its end first.
+        if partition.is_some_and(|it| it.has_unfinished_records() || it.write_pages(unwritten)) {
             return self.step_ended();
         }
         self.snapshots.pop_front();

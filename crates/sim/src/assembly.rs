@@ -221,7 +221,7 @@ impl Core {
     /// A step of the snapshot that is being made, and the snapshot once nothing is left.
     fn write_down(&mut self) {
         let Some(unwritten) = &mut self.unwritten else { return };
-        if self.partition.write_pages(unwritten) {
+        if self.partition.has_unfinished_records() || self.partition.write_pages(unwritten) {
             return;
         }
         self.unwritten = None;

@@ -114,6 +114,7 @@ pub fn settings(random: &mut Random, placement: Placement, scene: &Scene, polici
         page_entries: *random.pick(&[1, 2, 4, 16]).unwrap_or(&4),
         volatile_bytes_max: *random.pick(&[300, 3000, large]).unwrap_or(&large),
         transaction_ms_max: scene.transaction_ms_max,
+        slice_changes: *random.pick(&[1, 2, 1000]).unwrap_or(&1000),
         transaction_bytes_max: *random.pick(&[2000, large]).unwrap_or(&large),
         open_bytes_max: *random.pick(&[4000, large, large]).unwrap_or(&large),
         recent_bytes_max: 0,

@@ -106,6 +106,7 @@ fn settings<'c>(
         transaction_bytes_max: config.limits.transaction_bytes,
         open_bytes_max: (open / u64::from(placement.partitions)).max(OPEN_BYTES_MIN),
         transaction_ms_max: config.limits.transaction_ms_max(),
+        slice_changes: postroad_core::SLICE_CHANGES,
         audited_producers_max: config.limits.audited_producers,
         outbox_bytes_max: config.limits.outbox_bytes,
         spill: spill.clone(),

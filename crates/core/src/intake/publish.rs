@@ -460,11 +460,12 @@ impl Partition {
         sends: Vec<Sent>,
         effects: &mut Vec<Effect>,
     ) {
-        let keys = ordinals.map(|ordinal| MessageKey::Durable { position, ordinal });
+        let keys = ordinals.clone().map(|ordinal| MessageKey::Durable { position, ordinal });
         let mut parts = Vec::new();
         let mut touched: Vec<QueueId> = Vec::with_capacity(sends.len());
-        for ((place, mut sent), key) in sends.into_iter().enumerate().zip(keys.clone()) {
-            let from = self.leader.log.pending.front().and_then(|completion| completion.sender(place));
+        for ((mut sent, key), ordinal) in sends.into_iter().zip(keys.clone()).zip(ordinals) {
+            let completion = self.leader.log.pending.front();
+            let from = completion.and_then(|completion| completion.sender(ordinal as usize));
             self.audit(&sent.message);
             sent.message.forget_user();
             if let Some(schedule) = &sent.schedule {

@@ -229,7 +229,7 @@ impl Partition {
             Completion::Handled(handling) => self.handled(handling, effects),
             Completion::Posted(posting) => self.has_posted(posting, effects),
             Completion::Transacted { volatile, shares, answer, .. } => {
-                self.carry_out_volatile(volatile, effects);
+                volatile.carry_out(self, effects);
                 self.shares_ended(shares, true, effects);
                 self.answer(answer, Ok(()), effects);
             }
@@ -273,7 +273,12 @@ impl Partition {
 
     /// Every outstanding proposal failed: each waiter is told, and nothing of it happened.
     pub(crate) fn proposals_failed(&mut self, reason: &str, effects: &mut Vec<Effect>) {
-        let mut failed: Vec<Completion> = self.leader.log.pending.drain(..).collect();
+        // Records that are durable come to their end. Proposals that follow from it are behind the failure.
+        let made = self.leader.log.made;
+        self.finish_records(effects);
+        let log = &mut self.leader.log;
+        let failed = log.pending.len() - (log.made - made) as usize;
+        let mut failed: Vec<Completion> = log.pending.drain(..failed).collect();
         let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
         self.fail_searches(reason, effects);
         // Nothing is served before all has come back: else a later message could be sent ahead of an earlier one.

@@ -304,13 +304,6 @@ impl Partition {
         settlements
     }
 
-    /// The settlements are in the log: the entries are gone.
-    pub(crate) fn settle_durable(&mut self, settlements: &[Settlement], effects: &mut Vec<Effect>) {
-        for settlement in settlements {
-            self.end_entry(settlement.queue, settlement.tag, settlement.cause, effects);
-        }
-    }
-
     /// Takes an entry out for good, and counts why.
     pub(crate) fn end_entry(
         &mut self,

@@ -18,9 +18,11 @@ mod coordinator;
 mod held;
 mod open;
 mod participant;
+mod slices;
 mod timeout;
 
 pub use branch::{Branches, OpenBranches, Promised};
 pub use coordinator::{Coordinated, Coordination};
 pub use open::{OpenTransaction, VolatileChanges};
 pub use participant::Prepared;
+pub use slices::{Rest, Slices, carry_out, go_on, record_ended};

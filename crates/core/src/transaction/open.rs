@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use postroad_model::{
     Changes, Command, ConnectionId, ConsumerKey, Destination, Effect, EntryTag, MessageKey, PartitionId,
-    Peer, Position, Publish, QueueId, Refusal, Sent, SettleCause, Settlement, Ticket, TransactionId,
-    TransactionKey, Urgency,
+    Peer, Publish, QueueId, Refusal, Sent, SettleCause, Settlement, Ticket, TransactionId, TransactionKey,
+    Urgency,
 };
 
 use crate::Partition;
@@ -142,6 +142,16 @@ impl VolatileChanges {
         match key {
             MessageKey::Durable { ordinal, .. } => self.senders.get(ordinal as usize).copied(),
             MessageKey::Volatile(_) => None,
+        }
+    }
+
+    /// The rest of the transaction is carried out.
+    pub(crate) fn carry_out(self, partition: &mut Partition, effects: &mut Vec<Effect>) {
+        for settlement in self.settlements {
+            partition.end_entry(settlement.queue, settlement.tag, settlement.cause, effects);
+        }
+        for (connection, sent) in self.sends {
+            partition.publish_volatile(sent, Some(connection), effects);
         }
     }
 }
@@ -476,21 +486,6 @@ impl Partition {
                 }
                 _ => volatile.settlements.push(settlement),
             }
-        }
-    }
-
-    /// The transaction's record is durable.
-    pub(crate) fn carry_out(&mut self, position: Position, changes: Changes, effects: &mut Vec<Effect>) {
-        self.settle_durable(&changes.settlements, effects);
-        self.enqueue_durable(position, changes.sends, effects);
-    }
-
-    pub(crate) fn carry_out_volatile(&mut self, volatile: VolatileChanges, effects: &mut Vec<Effect>) {
-        for settlement in volatile.settlements {
-            self.end_entry(settlement.queue, settlement.tag, settlement.cause, effects);
-        }
-        for (connection, sent) in volatile.sends {
-            self.publish_volatile(sent, Some(connection), effects);
         }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use postroad_model::{
-    Changes, Command, ConnectionId, Destination, Effect, MessageKey, PartitionId, Peer, Position, QueueId,
-    Refusal, Schedule, Settlement, TransactionId, TransactionKey, Urgency,
+    Changes, Command, ConnectionId, Destination, Effect, MessageKey, PartitionId, Peer, Position, Refusal,
+    Schedule, Settlement, TransactionId, TransactionKey, Urgency,
 };
 
 use crate::Partition;
@@ -12,6 +12,7 @@ use crate::intake::publish::retained;
 use crate::log::completion::Completion;
 use crate::queue::EntryState;
 use crate::transaction::open::{Asked, OpenTransaction};
+use crate::transaction::slices::{Rest, carry_out};
 
 /// A share of a transaction that is in the log and waits for the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +168,7 @@ impl Partition {
         }
         self.leader.transactions.branches.held_by_prepared.end(id);
         match (self.leader.transactions.prepared_volatile.remove(&id), commit) {
-            (Some(volatile), true) => self.carry_out_volatile(volatile, effects),
+            (Some(volatile), true) => volatile.carry_out(self, effects),
             (Some(volatile), false) => self.put_back(Vec::new(), volatile, effects),
             (None, _) => {}
         }
@@ -177,27 +178,8 @@ impl Partition {
     pub(crate) fn apply_commit(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
         self.leader.transactions.branches.held_by_prepared.end(id);
         let Some(prepared) = self.state.prepared.remove(&id) else { return };
-        self.settle_durable(&prepared.settlements, effects);
-        for (key, bytes, schedule) in &prepared.scheduled {
-            self.take_job(*key, *bytes, schedule, effects);
-        }
-        let volatile = self.leader.transactions.prepared_volatile.remove(&id);
-        let mut touched: Vec<QueueId> = Vec::new();
-        for &(key, ref to) in &prepared.sends {
-            let from = volatile.as_ref().and_then(|changes| changes.sender_of(key));
-            if let Some(message) = self.state.bodies.resident(key).cloned() {
-                self.audit(&message);
-            }
-            let moved = prepared.moved.get(&key).copied();
-            self.bind_entries((key, moved), to, from, &mut touched, effects);
-            self.put_down(key, effects);
-        }
-        if let Some(volatile) = volatile {
-            self.carry_out_volatile(volatile, effects);
-        }
-        let are_deep = self.are_deep(&touched);
-        self.dispatch_all(touched, effects);
-        self.evict_newest(prepared.sends.iter().map(|(key, _)| *key), are_deep);
+        let volatile = self.leader.transactions.prepared_volatile.remove(&id).unwrap_or_default();
+        carry_out(self, Rest::of_prepared(prepared, volatile), effects);
     }
 
     pub(crate) fn apply_abort(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {

@@ -36,8 +36,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_core::{
-    Partition, Settings, chunk_in_record, decode_record, encode_record, jobs_in_record, places_of_leaving,
-    sent_in_record,
+    Partition, SLICE_CHANGES, Settings, chunk_in_record, decode_record, encode_record, jobs_in_record,
+    places_of_leaving, sent_in_record,
 };
 use postroad_model::{
     Again, Attach, BranchId, BranchStanding, ClientNotice, Command, Compression, ConnectionId, ConsumerKey,
@@ -117,6 +117,7 @@ pub fn settings(partitions: u16) -> Settings {
         transaction_bytes_max: 1 << 20,
         open_bytes_max: 1 << 20,
         transaction_ms_max: None,
+        slice_changes: SLICE_CHANGES,
         outbox_bytes_max: 1 << 20,
         addressing: Arc::default(),
         audited_producers_max: 100,

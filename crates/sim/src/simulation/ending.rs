@@ -46,6 +46,8 @@ impl Simulation {
                 for source in self.assembly.cores[index].sources() {
                     busy |= self.work(index, source)?;
                 }
+                // A large transaction goes on with each tick.
+                self.now_ms += u64::from(self.assembly.cores[index].partition.has_unfinished_records());
                 busy |= self.pass_time(index)?;
                 while self.assembly.cores[index].has_news() {
                     self.poll(index)?;
