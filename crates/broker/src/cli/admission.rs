@@ -14,7 +14,7 @@ use crate::runtime::{NewSocket, Service};
 /// Connections turned away with less than this between them are one burst, and one line in the log.
 const BURST_GAP: Duration = Duration::from_secs(10);
 
-/// Who is served, and how. Whoever is not finds the connection closed: left unaccepted, it would wait in vain.
+/// Which connections are served, and how. Others are closed at once: left unaccepted, they would wait in vain.
 pub struct Admission {
     places: Places,
     /// What TLS needs, as it was read last.
