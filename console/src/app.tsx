@@ -3,6 +3,7 @@
 import { type ComponentType, useEffect, useState } from "react";
 import { duration } from "./format";
 import { useLive } from "./live";
+import { AlertsPage } from "./pages/alerts";
 import { AuditPage } from "./pages/audit";
 import { ConnectionsPage } from "./pages/connections";
 import { ConsumersPage } from "./pages/consumers";
@@ -22,6 +23,7 @@ const SECTIONS: { path: string; title: string; icon: ComponentType; key: string 
   { path: "dead-letters", title: "Dead letters", icon: DeadIcon, key: "d" },
   { path: "connections", title: "Connections", icon: ConnectionIcon, key: "c" },
   { path: "consumers", title: "Consumers", icon: ConsumerIcon, key: "u" },
+  { path: "alerts", title: "Alerts", icon: AlarmIcon, key: "l" },
   { path: "audit", title: "Audit", icon: AuditIcon, key: "a" },
 ];
 
@@ -81,6 +83,7 @@ function PageOf({ parts }: { parts: string[] }) {
   if (section === "queues" && name === undefined) return <QueuesPage />;
   if (section === "queues" && name !== undefined && rest.length <= 1) return <QueuePage key={name} name={name} tab={rest[0]} />;
   if (section === "dead-letters" && name === undefined) return <DeadLettersPage />;
+  if (section === "alerts" && name === undefined) return <AlertsPage />;
   if (section === "audit" && name === undefined) return <AuditPage />;
   if (section === "connections" && name === undefined) return <ConnectionsPage />;
   if (section === "consumers" && name === undefined) return <ConsumersPage />;

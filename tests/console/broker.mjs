@@ -1,13 +1,20 @@
 // A broker of this test alone: started on free ports, filled with messages, and kept busy.
 
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 
 const BINARY = process.env.POSTROAD_BINARY;
 const PATIENCE_MS = 30_000;
+
+const CONFIG = `[[alert]]
+name = "invoices-wait"
+on = "no_consumer"
+destinations = ["queue://invoices.>"]
+above = 100
+`;
 
 /** Waits until `check` gives something; fails after a while. */
 export async function until(what, check) {
@@ -22,9 +29,11 @@ export async function until(what, check) {
 
 export async function startBroker() {
   const folder = mkdtempSync(join(tmpdir(), "postroad-console."));
+  const config = join(folder, "postroad.toml");
+  writeFileSync(config, CONFIG);
   for (let attempt = 0; attempt < 5; attempt += 1) {
     const offset = 1 + Math.floor(Math.random() * 3900);
-    const broker = spawn(BINARY, ["serve", "--data", join(folder, `data-${attempt}`), "--port-offset", String(offset)], {
+    const broker = spawn(BINARY, ["serve", "--config", config, "--data", join(folder, `data-${attempt}`), "--port-offset", String(offset)], {
       stdio: ["ignore", "pipe", "pipe"],
     });
     let said = "";

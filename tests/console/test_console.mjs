@@ -22,6 +22,7 @@ const PAGES = [
   { name: "queue-consumers", path: "/queues/orders.new/consumers", ready: (page) => page.getByRole("row", { name: /colour = 'red'|ID:/ }).first() },
   { name: "explain", path: "/queues/orders.blue/explain", ready: (page) => page.getByText("as colour is 'blue'").first() },
   { name: "dead-letters", path: "/dead-letters", ready: (page) => page.getByRole("button", { name: "Send back" }).first() },
+  { name: "alerts", path: "/alerts", ready: (page) => page.getByText("no consumer is attached").or(page.locator(".badge", { hasText: "firing" })).first() },
   { name: "audit", path: "/audit", ready: (page) => page.getByText("Send a message").first() },
   { name: "connections", path: "/connections", ready: (page) => page.getByRole("row").nth(1) },
   { name: "consumers", path: "/consumers", ready: (page) => page.getByRole("link", { name: "orders.new" }).first() },

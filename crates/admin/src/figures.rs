@@ -1,5 +1,9 @@
 //! How a broker is at one moment, as plain numbers. What only rises is counted from the start of the process.
 
+use std::sync::Arc;
+
+use postroad_model::Destination;
+
 /// Everything that is told.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
@@ -21,6 +25,10 @@ pub struct Figures {
     pub journals: Vec<JournalFigures>,
     /// Links to other brokers, by name.
     pub bridges: Vec<BridgeFigures>,
+    /// Alert rules, in the order of the configuration.
+    pub alerts: Vec<AlertFigures>,
+    /// Notifications of alerts that were given up.
+    pub undelivered_notifications: u64,
 }
 
 /// The steps of a core: each is the handling of one event, record or tick, during which it does nothing else.
@@ -45,6 +53,52 @@ pub struct TenantFigures {
     pub disk_bytes: u64,
     /// Addresses whose next message waits for room there.
     pub waiting: u64,
+}
+
+/// One alert rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AlertFigures {
+    /// Its name.
+    pub alert: String,
+    /// How urgent it is.
+    pub severity: &'static str,
+    /// Queues, stores or brokers for which it fires.
+    pub firing: u64,
+}
+
+/// One lasting queue, as alert rules look at it; a queue on the move has a part in each of two partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchedQueue {
+    /// The number of its partition.
+    pub partition: u16,
+    /// Its number there.
+    pub queue: u64,
+    /// The queue; of a durable subscription, its topic.
+    pub destination: Destination,
+    /// The name of the durable subscription that it is, if it is one.
+    pub subscription: Option<Arc<str>>,
+    /// Messages in it, in whatever state.
+    pub messages: u64,
+    /// Consumers attached.
+    pub consumers: u64,
+    /// Messages that became dead letters, since the start.
+    pub dead_lettered: u64,
+    /// The number in order of arrival of the oldest message in it.
+    pub oldest: Option<u64>,
+    /// The number of the next message to come.
+    pub next: u64,
+    /// Messages that came and did not leave, less those that are there: 0 unless the broker lost or miscounted one.
+    pub difference: i64,
+}
+
+impl WatchedQueue {
+    /// Its name for operators.
+    pub fn subject(&self) -> String {
+        match &self.subscription {
+            Some(subscription) => format!("{} subscription {subscription}", self.destination),
+            None => self.destination.to_string(),
+        }
+    }
 }
 
 /// Connections of one protocol.

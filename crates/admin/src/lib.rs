@@ -5,6 +5,7 @@
 //! Never here: listening, the broker's threads, protocols of its clients, what a figure means for a decision.
 //! Start at [`serve`]; every metric is in the table of `metrics`, and in docs/features/metrics.md.
 
+mod alerts;
 mod api;
 mod console;
 mod figures;
@@ -14,11 +15,15 @@ mod patience;
 mod exposition;
 mod http;
 
+pub use alerts::{
+    AlertRule, AlertSources, Alerts, Disks, Measure, Post, Posted, RULES_MAX, Recipient, Severity,
+    WatchCursor, WatchPage, WatchQueues, watch,
+};
 pub use api::{ApiOptions, Peer, Totals, router};
 pub use axum::body::Body;
 pub use figures::{
-    BRIDGE_STATES, BridgeFigures, ConnectionFigures, Distribution, Figures, JournalFigures, PartitionFigures,
-    QueueFigures, RouteFigures, StepFigures, TenantFigures,
+    AlertFigures, BRIDGE_STATES, BridgeFigures, ConnectionFigures, Distribution, Figures, JournalFigures,
+    PartitionFigures, QueueFigures, RouteFigures, StepFigures, TenantFigures, WatchedQueue,
 };
 pub use http::{Source, respond, serve, serve_on};
 pub use metrics::{METRICS, Metric, QUEUES_MAX};

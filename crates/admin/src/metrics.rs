@@ -2,8 +2,8 @@
 
 use crate::exposition::Sample;
 use crate::figures::{
-    BRIDGE_STATES, BridgeFigures, Distribution, Figures, JournalFigures, PartitionFigures, QueueFigures,
-    RouteFigures, StepFigures, TenantFigures,
+    AlertFigures, BRIDGE_STATES, BridgeFigures, Distribution, Figures, JournalFigures, PartitionFigures,
+    QueueFigures, RouteFigures, StepFigures, TenantFigures,
 };
 
 /// Queues of one partition that have figures of their own: with seven to each, so many lines are what a scrape can carry.
@@ -97,6 +97,17 @@ pub const METRICS: &[Metric] = &[
     counter("postroad_route_copies_total", "copies that the route sent to the target", |figures| {
         figures.routes.iter().flat_map(route_copies).take(ROUTE_TARGETS_MAX).collect()
     }),
+    gauge("postroad_alerts_firing", "queues, stores or brokers for which the alert rule fires", |figures| {
+        let sample = |of: &AlertFigures| {
+            Sample::of(of.firing).label("alert", &of.alert).label("severity", of.severity)
+        };
+        figures.alerts.iter().map(sample).collect()
+    }),
+    counter(
+        "postroad_alert_notifications_failed_total",
+        "notifications of alerts that were given up",
+        |figures| vec![Sample::of(figures.undelivered_notifications)],
+    ),
     gauge("postroad_queue_depth", "messages in the queue: ready, delivered or being settled", |figures| {
         queues(figures, |queue| queue.depth)
     }),

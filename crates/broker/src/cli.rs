@@ -1,6 +1,7 @@
 //! The command line: what people type. Each sub-command is a file of its own.
 
 mod admission;
+mod alerts;
 mod bench;
 mod browse;
 mod config;

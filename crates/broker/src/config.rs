@@ -1,5 +1,6 @@
 //! Configuration: one TOML file that may be absent, overruled by the command line.
 
+mod alerts;
 mod bridges;
 mod cluster;
 mod destinations;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use postroad_admin::AlertRule;
 use postroad_net::TlsConfig;
 use postroad_routing::{Addressing, Homes, Limit, Policies};
 use postroad_security::{Door, Users};
@@ -25,9 +27,10 @@ use serde::Deserialize;
 
 use crate::cli::ServeArguments;
 
+pub use alerts::AlertConfig;
 pub use bridges::{Bridge, BridgeConfig, PeerAddress, urls_of};
 pub use cluster::ClusterConfig;
-pub use encryption::{EncryptionConfig, StoreKeys, TenantKeyConfig, key_in_file};
+pub use encryption::{EncryptionConfig, StoreKeys, key_in_file};
 pub use http::HttpConfig;
 pub use memory::{Shares, parse_bytes};
 pub use permissions::{GroupConfig, PermissionConfig};
@@ -84,8 +87,8 @@ pub struct Config {
     pub policy: Vec<PolicyConfig>,
     /// Who owns which destinations.
     pub tenant: Vec<TenantConfig>,
-    /// Keys of tenants.
-    pub tenant_key: Vec<TenantKeyConfig>,
+    /// Conditions that operators are notified of.
+    pub alert: Vec<AlertConfig>,
     /// Topics that feed queues.
     pub virtual_topic: Vec<VirtualTopicConfig>,
     /// Addresses that pass on what is sent to them.
@@ -219,7 +222,7 @@ impl Default for Config {
             limits: Limits::default(),
             policy: Vec::new(),
             tenant: Vec::new(),
-            tenant_key: Vec::new(),
+            alert: Vec::new(),
             virtual_topic: vec![VirtualTopicConfig::default()],
             composite: Vec::new(),
             route: Vec::new(),
@@ -387,7 +390,8 @@ impl Config {
         self.addressing()?;
         self.bridges()?;
         self.check_cluster()?;
-        self.encryption.check(&self.tenant_key, &self.policies()?.tenants)
+        self.alert_rules()?;
+        self.encryption.check(&self.policies()?.tenants)
     }
 
     /// What listeners that speak TLS need; `None` if no certificate is named.
@@ -404,7 +408,7 @@ impl Config {
     /// # Errors
     /// One cannot be read, is none, or is named twice.
     pub fn keys(&self) -> anyhow::Result<StoreKeys> {
-        self.encryption.keys(&self.tenant_key)
+        self.encryption.keys()
     }
 
     /// The configuration of a file, for commands that need no more of it; without a file the defaults.
@@ -428,6 +432,14 @@ impl Config {
         }
         let users = Users::load(users);
         users.and_then(|users| Door::of(users, *anonymous)).context("security.users")
+    }
+
+    /// The rules of alerts.
+    ///
+    /// # Errors
+    /// One is incomplete or malformed.
+    pub fn alert_rules(&self) -> anyhow::Result<Vec<AlertRule>> {
+        alerts::rules(&self.alert)
     }
 
     /// The links to other brokers.
@@ -615,17 +627,19 @@ mod tests {
         assert_eq!(*shown.of(&postroad_model::Destination::queue("orders.new")), fallback);
         assert_eq!(all.addressing().unwrap().composites.len(), 1);
         assert_eq!(shown.tenants.iter().count(), 1);
-        assert_eq!(all.tenant_key.len(), 1);
+        assert!(all.encryption.has_tenant_keys());
+        assert_eq!(all.alert_rules().unwrap().len(), 1);
         assert_eq!(all.bridge.len(), 1);
         assert_eq!(shown.routes.rules().count(), 1);
         assert!(!shown.permissions.permit_all());
-        let (policy, tenant, tenant_key, composite) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (policy, tenant, alert, composite) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let without = Config {
             memory_bytes,
             runtime,
             policy,
             tenant,
-            tenant_key,
+            alert,
+            encryption: EncryptionConfig::default(),
             composite,
             bridge: Vec::new(),
             route: Vec::new(),

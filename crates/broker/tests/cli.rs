@@ -1553,7 +1553,8 @@ fn a_tenants_messages_are_encrypted_with_the_tenants_key() {
     });
     let own = format!("[encryption]\nkey_file = {:?}\n", text(&one));
     let tenant = "[[tenant]]\nname = \"acme\"\ndestinations = [\"queue://acme.>\"]\n";
-    let all = format!("{own}[[tenant_key]]\ntenant = \"acme\"\nkey_file = {:?}\n{tenant}", text(&two));
+    let all =
+        format!("{own}[[encryption.tenant_key]]\ntenant = \"acme\"\nkey_file = {:?}\n{tenant}", text(&two));
     let broker = Broker::configured(&all);
     for queue in ["acme.orders", "orders"] {
         broker.says(&["send", queue, "--body", "a body of some length, that is"]);

@@ -39,7 +39,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cluster", &["model", "journal"]),
     ("security", &["model"]),
     ("bridge", &["model", "selector", "openwire", "amqp", "stomp", "mqtt", "ironmq", "rocketmq"]),
-    ("admin", &["model", "security", "node"]),
+    ("admin", &["model", "security", "routing", "node"]),
     ("bench", &["openwire"]),
 ];
 

@@ -4,6 +4,7 @@
 //! [`Peer`]. Everything is done by a client inside the process ([`postroad_node::Client`]), one for each request.
 
 mod access;
+mod alerts;
 mod audit;
 mod bridges;
 mod explain;
@@ -37,7 +38,9 @@ use tokio::sync::{Mutex, Semaphore, watch};
 
 use overview::Seen;
 use problem::Problem;
+pub(crate) use process::Process;
 
+use crate::alerts::Alerts;
 use crate::console;
 use crate::figures::{BridgeFigures, Figures, RouteFigures};
 
@@ -85,6 +88,8 @@ pub struct ApiOptions {
     pub totals: Totals,
     /// The memory budget.
     pub memory_bytes_max: u64,
+    /// Alerts that are pending or fire.
+    pub alerts: Alerts,
 }
 
 /// The state of the API.
@@ -135,6 +140,7 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/queues/{queue}/redrive", post(redrive::redrive))
         .route("/api/v1/queues/{queue}/explain", get(explain::of_queue))
         .route("/api/v1/queues/{queue}/messages/{id}/explain", get(explain::of_message))
+        .route("/api/v1/alerts", get(alerts::list))
         .route("/api/v1/audit", get(audit::list))
         .route("/api/v1/connections", get(lists::connections))
         .route("/api/v1/consumers", get(lists::consumers))

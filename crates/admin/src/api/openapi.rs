@@ -111,6 +111,12 @@ pub const OPERATIONS: &[Operation] = &[
         "Explained",
     ),
     read(
+        "/api/v1/alerts",
+        "Alerts that are pending or fire, by the names of their rules",
+        &["filter", "limit", "cursor"],
+        "Alerts",
+    ),
+    read(
         "/api/v1/audit",
         "The last changes that operators made, the newest first",
         &["limit", "cursor"],
@@ -232,7 +238,27 @@ fn list_of(schema: &str) -> Value {
     })
 }
 
+/// Pages of lists: their names, and the schemas of their rows.
+const LISTS: &[(&str, &str)] = &[
+    ("Alerts", "Alert"),
+    ("Changes", "Change"),
+    ("Queues", "Queue"),
+    ("Connections", "Connection"),
+    ("Bridges", "Bridge"),
+    ("Routes", "Route"),
+    ("Consumers", "Consumer"),
+    ("Messages", "Message"),
+];
+
 fn schemas() -> Value {
+    let mut schemas = objects();
+    for (name, row) in LISTS {
+        schemas[*name] = list_of(row);
+    }
+    schemas
+}
+
+fn objects() -> Value {
     json!({
         "Problem": object("status:integer error:string"),
         "Overview": object(
@@ -286,14 +312,11 @@ fn schemas() -> Value {
         "Change": object(
             "number:integer at_ms:integer user:string? peer:string method:string path:string status:integer",
         ),
-        "Changes": list_of("Change"),
+        "Alert": object(
+            "alert:string severity:string on:string subject:string state:string value:integer above:integer \
+             since_ms:integer fired_ms:integer? text:string",
+        ),
         "Purged": object("removed:integer"),
-        "Queues": list_of("Queue"),
-        "Connections": list_of("Connection"),
-        "Bridges": list_of("Bridge"),
-        "Routes": list_of("Route"),
-        "Consumers": list_of("Consumer"),
-        "Messages": list_of("Message"),
         "Jolokia": object("request:object timestamp:integer status:integer error:string"),
         "Document": json!({ "type": "object" }),
     })

@@ -15,7 +15,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::lists::query;
 use super::problem::Problem;
 use super::process::Process;
-use super::{Api, ApiOptions, Shared};
+use super::{Api, ApiOptions, Shared, alerts};
+use crate::alerts::Severity;
 use crate::figures::{Distribution, Figures, JournalFigures};
 
 /// Time between two samples of the history.
@@ -26,6 +27,9 @@ const SAMPLES_MAX: usize = 360;
 
 /// A sample of this age is given to others that ask.
 const FRESH: Duration = Duration::from_millis(900);
+
+/// Alerts that are alarms of the overview; beyond that their number is.
+const ALERTS_MAX: usize = 5;
 
 /// A core that does not answer within this time is not waited for.
 const FIGURES_WITHIN: Duration = Duration::from_secs(2);
@@ -299,13 +303,29 @@ pub async fn overview(
     });
     Ok(Json(Overview {
         broker: api.about(),
-        alarms: alarms(&figures),
+        alarms: alarms(&figures).into_iter().chain(alerts_of(&api)).collect(),
         history,
         protocols: protocols.collect(),
         stores: stores.collect(),
         memory_bytes_max,
         now,
     }))
+}
+
+/// Alerts that fire, as alarms.
+fn alerts_of(api: &Api) -> Vec<Alarm> {
+    let (firing, more) = alerts::firing(&api.0.options.alerts, ALERTS_MAX);
+    let alarm = |(severity, subject, text): (Severity, String, String)| Alarm {
+        severity: severity.name(),
+        subject,
+        text,
+    };
+    let others = Alarm {
+        severity: Severity::Warning.name(),
+        subject: "alerts".to_owned(),
+        text: format!("{more} more are firing; see the list of alerts"),
+    };
+    firing.into_iter().map(alarm).chain((0 < more).then_some(others)).collect()
 }
 
 fn alarms(figures: &Figures) -> Vec<Alarm> {

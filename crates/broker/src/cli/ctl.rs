@@ -29,6 +29,8 @@ pub enum Ctl {
     Consumers(ConsumersArguments),
     /// List links to other brokers, with their states.
     Bridges(ListArguments),
+    /// List alerts that are pending or fire.
+    Alerts(ListArguments),
     /// Show the nodes of a cluster as the asked one knows them: who leads, and how far each is.
     Cluster(ClusterArguments),
     /// List routes, with the counts of their messages, or test one message.
@@ -246,6 +248,16 @@ const BRIDGES: &[Column] = &[
     Column::text("REASON", "reason"),
 ];
 
+const ALERTS: &[Column] = &[
+    Column::text("ALERT", "alert"),
+    Column::text("SEVERITY", "severity"),
+    Column::text("STATE", "state"),
+    Column::text("SUBJECT", "subject"),
+    Column::number("VALUE", "value"),
+    Column::number("ABOVE", "above"),
+    Column::text("TEXT", "text"),
+];
+
 const MESSAGES: &[Column] = &[
     Column::text("ID", "id"),
     Column::number("PRIORITY", "priority"),
@@ -270,6 +282,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
         }
         Ctl::Routes(RoutesArguments { list, .. }) => print(list, ROUTES, "/api/v1/routes", &[], None),
         Ctl::Bridges(list) => print(list, BRIDGES, "/api/v1/bridges", &[], None),
+        Ctl::Alerts(list) => print(list, ALERTS, "/api/v1/alerts", &[], None),
         Ctl::Cluster(arguments) => print_cluster(arguments),
         Ctl::Consumers(ConsumersArguments { destination, list }) => {
             let of = [("destination", destination.as_deref())];

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use postroad_admin::Alerts;
 use postroad_amqp::AmqpOptions;
 use postroad_model::{ConnectionId, Elsewhere, Endpoint, Session};
 use postroad_net::{Listener, Places};
@@ -156,8 +157,8 @@ async fn follow_until_led(
     let api = admin_elsewhere(view.clone());
     let links = LinkBoard::default();
     let policies = watch::channel(Arc::default()).1;
-    let cluster = Some(view.clone());
-    let everybody = Everybody { cores: Vec::new(), journals: vec![door], links, policies, cluster };
+    let (cluster, alerts) = (Some(view.clone()), Alerts::default());
+    let everybody = Everybody { cores: Vec::new(), journals: vec![door], links, policies, cluster, alerts };
     let (clients, _) = Clients::over(0);
     let (orders, journals) = (Orders::new(clients), Vec::new());
     let served = control::Served { journals, orders, everybody: everybody.clone(), api: api.clone() };

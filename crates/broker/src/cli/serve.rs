@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::Router;
-use postroad_admin::{ApiOptions, Totals};
+use postroad_admin::{AlertRule, ApiOptions, Totals};
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::{ConnectionId, Session};
 use postroad_net::{Listener, Places, TlsConfig};
@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::cli::ServeArguments;
 use crate::cli::admission::Admission;
+use crate::cli::alerts;
 use crate::cli::listeners::Listeners;
 use crate::cli::node::{self, Open};
 use crate::config::{Bridge, Config, Shares};
@@ -90,6 +91,7 @@ async fn serve(
     let runtime = opened.start(&options, make)?;
     let admission = Admission::new(places, tls, door.clone(), websocket_bytes_max(config));
     let (is_node, cluster) = (view.is_some(), view.clone());
+    alerts::start(config, &runtime)?;
     let api = postroad_admin::router(api_options(config, &runtime, &admission), node::further_api(view));
     let everybody = Everybody { cluster, ..runtime.everybody() };
     let control = serve_control(&config.data, &runtime, (everybody.clone(), api.clone()));
@@ -106,7 +108,8 @@ async fn serve(
     }
     let reread = || {
         let config = Config::load(arguments)?;
-        Ok(Reread { policies: config.policies()?, tls: config.tls()?, door: config.door()? })
+        let (policies, alerts) = (config.policies()?, config.alert_rules()?);
+        Ok(Reread { policies, alerts, tls: config.tls()?, door: config.door()? })
     };
     let dialled = keep_all_linked(bridges, &runtime.links());
     let watch = tokio::spawn(watch_links(runtime.clients(), runtime.links()));
@@ -133,6 +136,7 @@ fn api_options(config: &Config, runtime: &Runtime, admission: &Admission) -> Api
         now_ms,
         totals: totals(runtime.everybody()),
         memory_bytes_max: config.memory_bytes,
+        alerts: runtime.alerts(),
     }
 }
 
@@ -316,6 +320,7 @@ impl Signals {
 /// What a running broker can be told anew.
 struct Reread {
     policies: Policies,
+    alerts: Vec<AlertRule>,
     tls: Option<TlsConfig>,
     door: Door,
 }
@@ -332,8 +337,9 @@ async fn accept_until_stopped(
             _ = signals.terminate.recv() => return runtime,
             _ = signals.interrupt.recv() => return runtime,
             _ = signals.hangup.recv() => match reread() {
-                Ok(Reread { policies, tls, door }) => {
+                Ok(Reread { policies, alerts, tls, door }) => {
                     runtime.follow(policies);
+                    runtime.alerts().follow(alerts);
                     admission.follow(tls, door);
                     tracing::info!("configuration reloaded");
                 }

@@ -91,9 +91,10 @@ impl Config {
         let Some(cluster) = self.cluster()? else { return Ok(()) };
         cluster.number().context("configuration")?;
         cluster.listen_address().context("configuration")?;
-        for (key, used) in
-            [("[[store]]", !self.store.further.is_empty()), ("[[tenant_key]]", !self.tenant_key.is_empty())]
-        {
+        for (key, used) in [
+            ("[[store]]", !self.store.further.is_empty()),
+            ("[[encryption.tenant_key]]", self.encryption.has_tenant_keys()),
+        ] {
             if used {
                 bail!("configuration: {key} does not go with cluster.node: a cluster has one store so far");
             }

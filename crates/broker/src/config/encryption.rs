@@ -30,9 +30,11 @@ pub struct EncryptionConfig {
     former_key_envs: Vec<String>,
     /// Whether a store in which something is not encrypted is refused.
     required: bool,
+    /// Keys of tenants.
+    tenant_key: Vec<TenantKeyConfig>,
 }
 
-/// One `[[tenant_key]]`: the keys of a tenant; the other fields are those of [`EncryptionConfig`].
+/// One `[[encryption.tenant_key]]`: the keys of a tenant; the other fields are those of [`EncryptionConfig`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantKeyConfig {
@@ -110,13 +112,13 @@ impl EncryptionConfig {
     ///
     /// # Errors
     /// What is said twice, or of nobody.
-    pub fn check(&self, tenant_keys: &[TenantKeyConfig], tenants: &Tenants) -> anyhow::Result<()> {
+    pub fn check(&self, tenants: &Tenants) -> anyhow::Result<()> {
         self.places().check().context("configuration: [encryption]")?;
         if self.required && !self.places().names_key() {
             bail!("configuration: encryption.required is true, but [encryption] has no key");
         }
         let mut names = BTreeSet::new();
-        for (number, keys) in (1..).zip(tenant_keys) {
+        for (number, keys) in (1..).zip(&self.tenant_key) {
             let mut check = || {
                 keys.places().check()?;
                 if tenants.named(&keys.tenant).is_none() {
@@ -132,20 +134,25 @@ impl EncryptionConfig {
                 }
                 Ok(())
             };
-            check().with_context(|| format!("configuration: [[tenant_key]] {number}"))?;
+            check().with_context(|| format!("configuration: [[encryption.tenant_key]] {number}"))?;
         }
         Ok(())
+    }
+
+    /// Whether any tenant has keys of its own.
+    pub fn has_tenant_keys(&self) -> bool {
+        !self.tenant_key.is_empty()
     }
 
     /// All keys.
     ///
     /// # Errors
     /// A key cannot be read or is none, or others may read its file, or it is named twice.
-    pub fn keys(&self, tenant_keys: &[TenantKeyConfig]) -> anyhow::Result<StoreKeys> {
+    pub fn keys(&self) -> anyhow::Result<StoreKeys> {
         let own = self.places().read()?;
         let mut sets = Vec::new();
         let mut current = BTreeMap::new();
-        for keys in tenant_keys {
+        for keys in &self.tenant_key {
             let set = keys.places().read()?;
             current.extend(set.current.as_ref().map(|key| (Arc::from(keys.tenant.as_str()), key.id())));
             sets.push(set);
@@ -267,8 +274,9 @@ mod tests {
         let id = key_of(HEX).unwrap().id();
         let mut tenants = Tenants::default();
         tenants.add(Tenant { name: "acme".into(), limit: Limit::default() }, &[]).unwrap();
-        let of = |config: EncryptionConfig, tenant_keys: &[TenantKeyConfig]| {
-            let keys = config.check(tenant_keys, &tenants).and_then(|()| config.keys(tenant_keys));
+        let of = |config: EncryptionConfig, tenant_key: Vec<TenantKeyConfig>| {
+            let config = EncryptionConfig { tenant_key, ..config };
+            let keys = config.check(&tenants).and_then(|()| config.keys());
             let keys = keys.map_err(|error| format!("{error:#}"))?;
             Ok::<_, String>((keys.journal.current(), keys.journal.ids().collect::<Vec<_>>(), keys.tenants))
         };
@@ -330,24 +338,24 @@ mod tests {
                 none,
                 vec![tenant("acme", &other)],
                 wrong(
-                    "[[tenant_key]] 1: [encryption] has no key: it is needed for data that belongs to no single tenant (names, states, pieces of large bodies)",
+                    "[[encryption.tenant_key]] 1: [encryption] has no key: it is needed for data that belongs to no single tenant (names, states, pieces of large bodies)",
                 ),
             ),
             (
                 "nobody's",
                 own.clone(),
                 vec![tenant("lab", &other)],
-                wrong("[[tenant_key]] 1: there is no [[tenant]] \"lab\""),
+                wrong("[[encryption.tenant_key]] 1: there is no [[tenant]] \"lab\""),
             ),
             (
                 "a tenant's twice",
                 own.clone(),
                 vec![tenant("acme", &other), tenant("acme", &other)],
-                wrong("[[tenant_key]] 2: the keys of acme are set twice"),
+                wrong("[[encryption.tenant_key]] 2: the keys of acme are set twice"),
             ),
             ("a tenant's is everybody's", own, vec![tenant("acme", &file)], Err(twice)),
         ] {
-            assert_eq!(of(config, &tenant_keys), want, "case: {case}");
+            assert_eq!(of(config, tenant_keys), want, "case: {case}");
         }
     }
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postroad_admin::{
-    ConnectionFigures, Figures, JournalFigures, PartitionFigures, QUEUES_MAX, QueueFigures, RouteFigures,
-    Source, StepFigures, TenantFigures,
+    Alerts, ConnectionFigures, Figures, JournalFigures, PartitionFigures, QUEUES_MAX, QueueFigures,
+    RouteFigures, Source, StepFigures, TenantFigures, WatchCursor, WatchPage, WatchedQueue,
 };
 use postroad_core::{Counters, Memory, Partition};
-use postroad_model::PartitionId;
+use postroad_model::{PartitionId, QueueId};
 use postroad_node::{ConnectionCounts, Core};
 use postroad_routing::{Policies, Route, RouteCounters, is_wildcard};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -34,6 +34,8 @@ pub enum Question {
     Alive(oneshot::Sender<()>),
     /// How it is, with or without the figures of each queue.
     Figures { with_queues: bool, answer: oneshot::Sender<CoreFigures> },
+    /// Some of its queues, behind this partition and queue.
+    Watch { after: Option<WatchCursor>, answer: oneshot::Sender<WatchPage> },
 }
 
 /// What one core says.
@@ -57,6 +59,8 @@ pub struct Everybody {
     pub policies: watch::Receiver<Arc<Policies>>,
     /// The state of the cluster, in a node of one.
     pub cluster: Option<ClusterView>,
+    /// Rules of alerts, and which fire.
+    pub alerts: Alerts,
 }
 
 /// How the routes are, in the order of the configuration.
@@ -121,6 +125,14 @@ impl Everybody {
         self.gather(false).await
     }
 
+    /// Some queues of a core, behind a partition and queue; `None` if there is no such core.
+    pub async fn watch(&self, core: usize, after: Option<WatchCursor>) -> Option<WatchPage> {
+        let (answer, answered) = oneshot::channel();
+        // A core that is gone has nothing to say.
+        let _ = self.cores.get(core)?.send(Question::Watch { after, answer }).await;
+        Some(answered.await.unwrap_or_default())
+    }
+
     async fn gather(&self, with_queues: bool) -> Figures {
         let mut answers = Vec::with_capacity(self.cores.len());
         for core in &self.cores {
@@ -169,6 +181,8 @@ impl Everybody {
         figures.journals = self.answers_of(journals).await;
         figures.bridges = self.links.figures();
         figures.routes = self.routes();
+        figures.alerts = self.alerts.figures();
+        figures.undelivered_notifications = self.alerts.undelivered();
         figures
     }
 
@@ -220,6 +234,37 @@ fn merge(queues: &mut BTreeMap<(String, String), QueueFigures>, part: QueueFigur
             all.dropped += part.dropped;
             all.replaced += part.replaced;
         }
+    }
+}
+
+/// Queues that are looked at in one step of a core: well below a millisecond.
+const WATCHED_QUEUES: usize = 1000;
+
+/// The next queues of a core, in one partition.
+pub fn watch_page(core: &Core, after: Option<WatchCursor>) -> WatchPage {
+    let first = PartitionId(after.map_or(0, |(partition, _)| partition));
+    let mut partitions = core.partitions().filter(|(id, _)| first <= *id);
+    let Some((id, partition)) = partitions.next() else { return WatchPage::default() };
+    let behind = after.filter(|(of, _)| PartitionId(*of) == id).and_then(|(_, queue)| queue).map(QueueId);
+    let (found, next) = postroad_core::watch(partition, behind, WATCHED_QUEUES);
+    let queues = found.into_iter().map(|queue| WatchedQueue {
+        partition: id.0,
+        queue: queue.id.0,
+        destination: queue.destination,
+        subscription: queue.subscription,
+        messages: queue.messages,
+        consumers: queue.consumers,
+        dead_lettered: queue.dead_lettered,
+        oldest: queue.oldest,
+        next: queue.next,
+        difference: queue.difference,
+    });
+    WatchPage {
+        queues: queues.collect(),
+        next: match next {
+            Some(last) => Some((id.0, Some(last.0))),
+            None => partitions.next().map(|(further, _)| (further.0, None)),
+        },
     }
 }
 
@@ -353,6 +398,7 @@ mod tests {
             links: LinkBoard::default(),
             policies: watch::channel(Arc::default()).1,
             cluster: None,
+            alerts: Alerts::default(),
         };
         let want = [
             row("queue://a", "", 1),

@@ -29,7 +29,7 @@ pub use cluster::{ClusterOptions, ClusterView, Following, Led, Usher, admin_else
 pub use dialler::keep_linked;
 pub use figures::Everybody;
 pub use filler::Filler;
-pub use http::{ACCESS_KEYS_FILE, HttpSocket, Network, Networks, Origins, PushOptions, SqsOptions};
+pub use http::{ACCESS_KEYS_FILE, HttpSocket, Network, Networks, Origins, PushOptions, SqsOptions, webhooks};
 pub use journal::NamedDoor;
 pub use layout::{LAYOUT_FILE, Layout};
 pub use link_watch::watch_links;

@@ -31,7 +31,7 @@ use crate::runtime::opening::{Opening, Stage};
 pub enum StoreError {
     /// Something in the directory is encrypted with a key that is not configured.
     #[error(
-        "{0}; set its file in [encryption] or in the [[tenant_key]] of its tenant: as key_file, or in former_key_files if it was replaced (`postroad key id` prints the id of a key file)"
+        "{0}; set its file in [encryption] or in the [[encryption.tenant_key]] of its tenant: as key_file, or in former_key_files if it was replaced (`postroad key id` prints the id of a key file)"
     )]
     KeyUnknown(OpenError),
     /// Something in the directory is not encrypted, which the configuration forbids.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use postroad_admin::Alerts;
 use postroad_core::Partition;
 use postroad_model::{ConnectionId, PartitionId, Session};
 use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsClient, TlsConfig, WebSocket};
@@ -22,7 +23,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use crate::runtime::cluster::Led;
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::dialler::LinkNews;
-use crate::runtime::figures::{CoreFigures, Everybody, QUESTIONS_MAX, Question};
+use crate::runtime::figures::{CoreFigures, Everybody, QUESTIONS_MAX, Question, watch_page};
 use crate::runtime::http::{self, HttpSocket, PushOptions, PushPart};
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
 use crate::runtime::links::LinkBoard;
@@ -174,6 +175,7 @@ pub struct Runtime {
     questions: Vec<mpsc::Sender<Question>>,
     clients: Clients,
     board: LinkBoard,
+    alerts: Alerts,
     next: usize,
 }
 
@@ -309,6 +311,7 @@ impl Runtime {
             questions,
             clients,
             board,
+            alerts: Alerts::default(),
             next: 0,
         })
     }
@@ -329,7 +332,12 @@ impl Runtime {
     pub fn everybody(&self) -> Everybody {
         let (cores, journals) = (self.questions.clone(), self.doors.clone());
         let (links, policies, cluster) = (self.links(), self.policies.subscribe(), None);
-        Everybody { cores, journals, links, policies, cluster }
+        Everybody { cores, journals, links, policies, cluster, alerts: self.alerts() }
+    }
+
+    /// The rules of alerts, and the alerts of each.
+    pub fn alerts(&self) -> Alerts {
+        self.alerts.clone()
     }
 
     /// How links to other brokers are.
@@ -619,6 +627,7 @@ async fn say(core: Rc<RefCell<Core>>, mut questions: mpsc::Receiver<Question>) {
             Question::Figures { with_queues, answer } => {
                 answer.send(CoreFigures::gather(&core, with_queues).await).is_ok()
             }
+            Question::Watch { after, answer } => answer.send(watch_page(&core.borrow(), after)).is_ok(),
         };
     }
 }

@@ -11,9 +11,11 @@ mod server;
 mod sqs;
 mod stored;
 mod tokens;
+mod webhook;
 mod wire;
 
 pub use push::{Network, Networks, PushOptions, PushPart, drive, push_parts};
 pub use server::{HttpSocket, welcome};
 pub use sqs::{ACCESS_KEYS_FILE, SqsOptions, is_meant as is_sqs};
+pub use webhook::webhooks;
 pub use wire::Origins;

@@ -12,6 +12,7 @@ mod sender;
 pub use addresses::{Network, Networks};
 pub use driver::{Pusher, drive};
 pub use hub::{PushHub, ToPusher};
+pub use sender::{Outgoing, start as start_sender};
 
 /// The part of one core in pushing.
 pub struct PushPart {

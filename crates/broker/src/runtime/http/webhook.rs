@@ -1,0 +1,62 @@
+//! Webhooks of alert rules: a JSON document is posted to a URL that the operator has configured.
+//!
+//! Push queues refuse private addresses, because any client may subscribe a URL. The URLs here come from the
+//! configuration alone, so any address is allowed.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+use postroad_admin::Post;
+use tokio::sync::{mpsc, oneshot};
+
+use super::push::{Network, Networks, Outgoing, start_sender};
+
+/// An endpoint answers within this time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(8);
+
+/// Posts documents. Its thread begins with the first of them.
+pub fn webhooks() -> Post {
+    let sender: std::sync::Arc<OnceLock<Option<mpsc::Sender<Outgoing>>>> = std::sync::Arc::default();
+    std::sync::Arc::new(move |url, text| {
+        let sender = sender.get_or_init(|| start_sender(anywhere()).ok()).clone();
+        Box::pin(async move {
+            let sender = sender.ok_or_else(|| "the system starts no thread for requests".to_owned())?;
+            post(&sender, url, text).await
+        })
+    })
+}
+
+fn anywhere() -> Networks {
+    let all = ["0.0.0.0/0", "::/0"].iter().filter_map(|text| text.parse::<Network>().ok());
+    Networks(all.collect())
+}
+
+async fn post(sender: &mpsc::Sender<Outgoing>, url: String, text: String) -> Result<(), String> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(USER_AGENT, HeaderValue::from_static("postroad"));
+    let (answer, answered) = oneshot::channel();
+    let outgoing = Outgoing { url, headers, body: Bytes::from(text), within: ANSWER_WITHIN, answer };
+    let gone = "requests cannot be sent".to_owned();
+    sender.send(outgoing).await.map_err(|_| gone.clone())?;
+    let answer = answered.await.map_err(|_| gone)?;
+    match answer.status {
+        200..300 => Ok(()),
+        0 => Err(answer.error),
+        status => Err(format!("{status} {}", answer.error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_address_may_be_called() {
+        for address in ["127.0.0.1", "10.1.2.3", "::1", "fd00::1", "8.8.8.8"] {
+            assert!(anywhere().allow(address.parse().unwrap()), "{address}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+"""What operators use: the API over HTTP, and `postroad ctl`."""
+
+import base64
+import json
+import os
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+BINARY = os.environ["POSTROAD_BINARY"]
+
+
+def until(what, check, seconds=30):
+    """Waits for `check` to give something."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := check():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"{what}: not within {seconds} s")
+
+
+class Operator:
+    """Requests of one user, or of none, to one broker."""
+
+    def __init__(self, broker, user=None, password=None):
+        self.broker, self.user, self.password = broker, user, password
+
+    def request(self, method, path, body=None, headers=None):
+        """The status, and the body as text."""
+        url = f"http://127.0.0.1:{self.broker.http}{path}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, headers or {}, method=method)
+        if self.user is not None:
+            secret = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+            request.add_header("Authorization", f"Basic {secret}")
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def api(self, method, path, body=None):
+        """The answer of the admin API, which must be a success."""
+        status, text = self.request(method, f"/api/v1/{path}", body)
+        assert status < 300, f"{method} {path}: {status} {text}"
+        return json.loads(text) if text else None
+
+    def send(self, queue, text):
+        return self.api("POST", f"queues/{urllib.parse.quote(queue, safe='')}/messages", {"body": text})
+
+    def metric(self, name):
+        """The values of a metric, by their labels as text."""
+        _, text = self.request("GET", "/metrics")
+        lines = [line for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
+        return {line.rsplit(" ", 1)[0][len(name) :]: float(line.rsplit(" ", 1)[1]) for line in lines}
+
+    def ctl(self, *arguments):
+        """Runs `postroad ctl` over the control socket."""
+        data = os.path.join(self.broker.folder, "data")
+        command = [BINARY, "ctl", *arguments, "--data", data]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
