@@ -107,13 +107,13 @@ pub struct ServeArguments {
     /// Memory for the whole broker, such as 512MiB [default: a quarter of the machine].
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory: Option<u64>,
-    /// The name of this node: makes the broker one of several that keep the same messages.
+    /// Name of this node; makes the broker a node of a replicated cluster.
     #[arg(long, value_name = "NAME", requires_all = ["cluster_listen", "cluster_seeds"])]
     pub node: Option<String>,
-    /// Where this node listens for the other nodes; one of the seeds.
+    /// Address on which this node listens for other nodes; one of the seeds.
     #[arg(long, value_name = "HOST:PORT")]
     pub cluster_listen: Option<String>,
-    /// Where all nodes listen for each other: the same list, in the same order, on each.
+    /// Addresses of all nodes; the same list in the same order on each.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     pub cluster_seeds: Vec<String>,
 }

@@ -20,36 +20,36 @@ use crate::runtime::now_ms;
 /// What can be measured.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
-    /// The cost of selectors on a running broker: six experiments, a fitted model, figures.
+    /// Measure the cost of selectors on a running broker: six experiments, a fitted model, charts.
     Filters(Box<filters::FiltersArguments>),
-    /// The latency of sends to a virtual topic with few and with many durable queues.
+    /// Measure the latency of sends to a virtual topic with few and many durable queues.
     Fanout(fanout::FanoutArguments),
-    /// Sends to a composite destination that nobody reads: pace and memory.
+    /// Measure the rate and memory of sends to a composite destination without consumers.
     Backlog(backlog::BacklogArguments),
-    /// A deep queue beside an empty one: pace at both ends, memory of the server, and its start after a kill.
+    /// Compare a deep queue with an empty one: rates, memory, and the start after a kill.
     Depth(depth::DepthArguments),
-    /// Messages that are due later: memory of the server, and how late others come meanwhile.
+    /// Measure memory and lateness with many scheduled messages.
     Schedules(schedules::SchedulesArguments),
-    /// The disk under a directory: writes, reads and syncs, and what they mean for a broker.
+    /// Measure the disk of a directory, and derive the send rate of a broker.
     Disk(disk::DiskArguments),
-    /// What a server that does nothing but receive, write, sync and send takes on this machine: less no broker can.
+    /// Measure the least work of any broker on this machine: receive, write, sync, send.
     LowerBound(lower_bound::LowerBoundArguments),
-    /// Senders that wait for each confirmation, beside the disk's own rate of syncs.
+    /// Compare senders that wait for each confirmation with the disk's rate of syncs.
     Sync(sync::SyncArguments),
-    /// The latency of sends while a running broker writes checkpoints and compacts its journal, beside while it does neither.
+    /// Measure the latency of sends during checkpoints and compaction, and without them.
     Upkeep(upkeep::UpkeepArguments),
 }
 
 /// Which broker is measured, and who reads the result.
 #[derive(Debug, Args)]
 struct Target {
-    /// The broker's URL; any broker that speaks OpenWire.
+    /// URL of the broker; any broker with OpenWire.
     #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616", value_parser = parse_url)]
     url: BrokerUrl,
-    /// The broker's process on this machine, to measure its processor time and memory.
+    /// Process id of the broker on this machine, to measure its processor time and memory.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
-    /// Print JSON, one object to a line, and no table.
+    /// Print JSON, one object per line, instead of a table.
     #[arg(long)]
     json: bool,
 }
@@ -57,13 +57,13 @@ struct Target {
 /// How a queue is filled by several publishers.
 #[derive(Debug, Args)]
 struct Filling {
-    /// Publishers, each with a connection of its own.
+    /// Number of publishers, each with its own connection.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     publishers: u32,
-    /// Sends that each publisher keeps unconfirmed.
+    /// Number of unconfirmed sends of each publisher.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=4096))]
     window: u32,
-    /// Bytes of each body.
+    /// Body size in bytes.
     #[arg(long, value_name = "N", default_value_t = 100)]
     body_bytes: usize,
 }

@@ -29,15 +29,19 @@ pub enum Ctl {
     Consumers(ConsumersArguments),
     /// List links to other brokers, with their states.
     Bridges(ListArguments),
+<<<<<<< Updated upstream
     /// List alerts that are pending or fire.
     Alerts(ListArguments),
     /// Show the nodes of a cluster as the asked one knows them: who leads, and how far each is.
+=======
+    /// Show the nodes of a cluster with leader and progress, as known to the asked node.
+>>>>>>> Stashed changes
     Cluster(ClusterArguments),
     /// List routes, with the counts of their messages, or test one message.
     Routes(RoutesArguments),
     /// Print the messages of a queue without removing them.
     Browse(BrowseArguments),
-    /// Say why a message of a queue is not delivered, and which change would deliver it.
+    /// Explain why a message is not delivered, and which change would deliver it.
     Explain(ExplainArguments),
     /// Remove one message of a queue, by its JMSMessageID.
     Remove(MessageArguments),
@@ -45,7 +49,7 @@ pub enum Ctl {
     Move(MoveArguments),
     /// Remove all messages of a queue that no consumer has.
     Purge(PurgeArguments),
-    /// Make, list and delete the access keys with which clients of SQS sign requests.
+    /// Create, list and delete access keys of SQS clients.
     #[command(subcommand)]
     Key(access_keys::AccessKeyCommand),
 }

@@ -15,7 +15,7 @@ use crate::config::key_in_file;
 /// Commands for keys.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Create a random key in a new file, readable by its owner alone.
+    /// Create a random key in a new file that only its owner can read.
     New(KeyArguments),
     /// Print the id of a key, as files and errors show it.
     Id(KeyArguments),

@@ -30,7 +30,7 @@ pub struct FileArguments {
 /// Which user.
 #[derive(Debug, Args)]
 pub struct NameArguments {
-    /// The user's name.
+    /// Name of the user.
     #[arg(value_name = "NAME")]
     name: String,
     #[command(flatten)]

@@ -14,22 +14,22 @@ use crate::cli::stop::Stop;
 pub struct BacklogArguments {
     #[command(flatten)]
     target: Target,
-    /// Queues that each message goes into; its body is sent once.
+    /// Number of target queues of each message.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1000))]
     targets: u32,
-    /// Messages in all.
+    /// Total number of messages.
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     messages: u64,
-    /// Seconds after which it ends, even if these were not all.
+    /// Maximum duration in seconds.
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds_max: Option<u64>,
-    /// Publishers, each with a connection of its own.
+    /// Number of publishers, each with its own connection.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     publishers: u32,
-    /// Sends that each publisher keeps unconfirmed.
+    /// Number of unconfirmed sends of each publisher.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=4096))]
     window: u32,
-    /// Bytes of each body.
+    /// Body size in bytes.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     body_bytes: usize,
 }

@@ -15,22 +15,22 @@ use crate::cli::stop::Stop;
 pub struct DepthArguments {
     #[command(flatten)]
     target: Target,
-    /// Messages of the backlog.
+    /// Number of messages in the backlog.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     messages: u64,
-    /// Queues that share the backlog; paces are those of the first.
+    /// Number of queues that share the backlog; rates are those of the first.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     queues: u32,
-    /// Messages that are published and consumed to measure a pace.
+    /// Number of messages to measure a rate.
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(4..))]
     probe: u64,
-    /// Times that an empty queue beside the backlog and the deep one are measured in turn, behind the first measure of both.
+    /// Number of further rounds that measure an empty queue and the deep one in turn.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(..=1000))]
     rounds: u32,
     #[command(flatten)]
     filling: Filling,
-    /// Kill the broker with the backlog, start it again by this command (split at blanks), and see how soon it delivers. It is
-    /// killed once more in the end. Needs --server-pid.
+    /// Command that restarts the broker (split at spaces) after a kill, to measure the time to the first delivery. The broker is
+    /// killed again at the end. Needs --server-pid.
     #[arg(long, value_name = "COMMAND", requires = "server_pid")]
     restart: Option<String>,
 }

@@ -11,10 +11,10 @@ use postroad_bench::disk::{DiskReport, measure_disk};
 /// What `bench disk` can be told.
 #[derive(Debug, Args)]
 pub struct DiskArguments {
-    /// A directory on the disk to be measured; best the one that the broker will use. Takes 64 MiB there for a while.
+    /// Directory on the disk to measure, preferably the future data directory; needs 64 MiB temporarily.
     #[arg(value_name = "DIR", default_value = ".")]
     directory: PathBuf,
-    /// How long each of some thirty measurements takes, in milliseconds.
+    /// Duration of each of about thirty measurements, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     each_ms: u64,
     /// Print one JSON object.

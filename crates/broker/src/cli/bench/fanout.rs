@@ -15,16 +15,16 @@ use crate::cli::stop::Stop;
 pub struct FanoutArguments {
     #[command(flatten)]
     target: Target,
-    /// Numbers of virtual-topic queues, each with a topic of its own.
+    /// Numbers of virtual-topic queues, measured in turn, each with its own topic.
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_values_t = [1, 10, 100, 1000])]
     queues: Vec<u32>,
-    /// How often the numbers are gone through, in turn.
+    /// Number of rounds.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Seconds that each round gives each number.
+    /// Duration of each measurement, in seconds.
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     seconds: f64,
-    /// Bytes of each body.
+    /// Body size in bytes.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     body_bytes: usize,
 }

@@ -16,22 +16,22 @@ use crate::cli::stop::Stop;
 pub struct FiltersArguments {
     #[command(flatten)]
     target: Target,
-    /// Which experiments: publishers, subscribers, filters, or, and-first, and-middle, and-last, grid [default: all].
+    /// Experiments: publishers, subscribers, filters, or, and-first, and-middle, and-last, grid [default: all].
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_experiment)]
     experiments: Vec<Experiment>,
-    /// How often each load is measured.
+    /// Number of measurements of each load.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Seconds of load ahead of each measurement.
+    /// Warm-up before each measurement, in seconds.
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     warmup: f64,
-    /// Seconds that are measured.
+    /// Duration of each measurement, in seconds.
     #[arg(long, value_name = "S", default_value_t = 3.0)]
     seconds: f64,
-    /// Leave out loads with more filters than this.
+    /// Skip loads with more filters.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     filters_max: u32,
-    /// A folder for the figures (SVG).
+    /// Directory for charts (SVG).
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

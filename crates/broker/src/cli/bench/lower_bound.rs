@@ -11,22 +11,22 @@ use postroad_bench::lower_bound::{self, Plan, Row};
 /// What `bench lower-bound` can be told.
 #[derive(Debug, Args)]
 pub struct LowerBoundArguments {
-    /// A directory on the disk that is written to; best the one that a broker uses.
+    /// Directory on the disk, preferably the broker's data directory.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Connections that send, each with one message under way.
+    /// Number of producers, each with one message in flight.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=500))]
     producers: u16,
-    /// Connections that receive, and acknowledge each message; 0: messages are only taken in.
+    /// Number of consumers that acknowledge each message; 0: no deliveries.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=500))]
     consumers: u16,
-    /// Bytes of each message as it is sent, headers and all.
+    /// Message size in bytes, with headers.
     #[arg(long, value_name = "N", default_value_t = 1300, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     message_bytes: u32,
-    /// How long each way is measured, in milliseconds.
+    /// Duration of each measurement, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     each_ms: u64,
-    /// Print JSON, one object to a line, and no table.
+    /// Print JSON, one object per line, instead of a table.
     #[arg(long)]
     json: bool,
 }

@@ -18,24 +18,24 @@ use crate::cli::stop::Stop;
 pub struct SchedulesArguments {
     #[command(flatten)]
     target: Target,
-    /// Messages that wait.
+    /// Number of scheduled messages.
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     messages: u64,
-    /// Hours after which the first of them is due: more than all of this takes.
+    /// Hours until the first of them is due; longer than the measurement.
     #[arg(long, value_name = "H", default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=8760))]
     first_hours: u64,
-    /// Hours over which they are spread.
+    /// Hours over which their times are spread.
     #[arg(long, value_name = "H", default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=8760))]
     spread_hours: u64,
     #[command(flatten)]
     filling: Filling,
-    /// Messages that are due, one after the other, before there are others, and while they wait.
+    /// Number of messages whose lateness is measured, without and with the backlog.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     probe: u32,
-    /// How many of these are due in a second.
+    /// Number of these messages due per second.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     probe_per_second: u32,
-    /// The broker's data directory on this machine, to measure what the messages take there.
+    /// Data directory of the broker on this machine, to measure disk space.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }

@@ -18,22 +18,22 @@ const UNSTEADY: f64 = 1.5;
 pub struct SyncArguments {
     #[command(flatten)]
     target: Target,
-    /// A directory on the broker's disk; best the one that the broker uses.
+    /// Directory on the broker's disk, preferably its data directory.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Senders at a time, in turn; each sends a message when the one before is confirmed.
+    /// Numbers of concurrent senders, measured in turn; each waits for its confirmation.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,100", value_parser = clap::value_parser!(u32).range(1..=1000))]
     senders: Vec<u32>,
-    /// Messages of each sender.
+    /// Number of messages of each sender.
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     messages: u64,
-    /// Bytes of each body.
+    /// Body size in bytes.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     body_bytes: usize,
-    /// How often all of it is measured; what is told are medians.
+    /// Number of rounds; the result is their median.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// How long the disk is measured in each round, before the senders and behind them, and a server that does nothing else, in milliseconds.
+    /// Duration of each measurement of the disk and of the lower bound, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     disk_ms: u64,
 }

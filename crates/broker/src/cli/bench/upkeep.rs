@@ -15,22 +15,22 @@ use crate::cli::stop::Stop;
 /// What `bench upkeep` can be told.
 #[derive(Debug, Args)]
 pub struct UpkeepArguments {
-    /// The broker's URL. A Postroad is asked how much upkeep it did; any other that speaks OpenWire is measured without.
+    /// URL of the broker; any broker with OpenWire. Checkpoints and compactions are counted on Postroad only.
     #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616", value_parser = parse_url)]
     url: BrokerUrl,
-    /// The broker's HTTP port, on the same host.
+    /// HTTP port of the broker, on the same host.
     #[arg(long, value_name = "PORT", default_value_t = 8161)]
     http_port: u16,
-    /// Seconds of each of the three windows.
+    /// Duration of each of the three windows, in seconds.
     #[arg(long, value_name = "S", default_value_t = 20.0)]
     seconds: f64,
-    /// Bytes of each body whose send is measured.
+    /// Bytes of each measured body.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     body_bytes: usize,
-    /// Megabytes a second that pass through the journal beside it.
+    /// Background load of the journal, in megabytes per second.
     #[arg(long, value_name = "MB", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     passing: u64,
-    /// Print JSON, one object to a line, and no table.
+    /// Print JSON, one object per line, instead of a table.
     #[arg(long)]
     json: bool,
 }

@@ -79,7 +79,7 @@ struct Place {
     /// Data directory of a stopped broker.
     #[arg(value_name = "DIR")]
     data: PathBuf,
-    /// Print JSON, one object to a line.
+    /// Print JSON, one object per line.
     #[arg(long)]
     json: bool,
     /// Configuration file with the keys of an encrypted store.

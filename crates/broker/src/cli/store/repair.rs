@@ -22,15 +22,13 @@ pub struct RepairArguments {
     /// Repair the directory; without this, only show the losses.
     #[arg(long)]
     write: bool,
-    /// How many partitions the store has, if its layout file is damaged and some may never have been used [default: as many as
-    /// the log has seen].
+    /// Number of partitions, if the layout file is damaged and some were never used [default: those in the log].
     #[arg(long, value_name = "NUMBER")]
     partitions: Option<u16>,
-    /// The directory of a further store, of each that there is, if the layout file of the data directory is damaged: theirs say
-    /// the same of them.
+    /// Directory of each further store, if the layout file of the data directory is damaged.
     #[arg(long = "store", value_name = "DIR", conflicts_with = "of")]
     stores: Vec<PathBuf>,
-    /// The data directory, if this is a further store of it whose own layout file is damaged.
+    /// Data directory, if DIR is one of its further stores with a damaged layout file.
     #[arg(long, value_name = "DATA")]
     of: Option<PathBuf>,
 }
