@@ -29,13 +29,9 @@ pub enum Ctl {
     Consumers(ConsumersArguments),
     /// List links to other brokers, with their states.
     Bridges(ListArguments),
-<<<<<<< Updated upstream
     /// List alerts that are pending or fire.
     Alerts(ListArguments),
-    /// Show the nodes of a cluster as the asked one knows them: who leads, and how far each is.
-=======
     /// Show the nodes of a cluster with leader and progress, as known to the asked node.
->>>>>>> Stashed changes
     Cluster(ClusterArguments),
     /// List routes, with the counts of their messages, or test one message.
     Routes(RoutesArguments),
