@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 type Outcome = Result<(), Box<dyn Error>>;
 
 const PAYLOAD_BYTES: usize = 1024;
-/// What the journal writes for such a record: header, table and payload, up to the next sector.
+/// Bytes on disk of such a record: header, table and payload, up to the next sector.
 const GROUP_BYTES: usize = 1536;
 const DIRECT_BYTES: usize = 4096;
 const FILE_BYTES: u64 = 64 << 20;
@@ -47,7 +47,7 @@ fn main() -> Outcome {
     Ok(())
 }
 
-/// What the processor does for each byte: nothing waits for the disk but what no memory has room for.
+/// Processor time for each byte: only data that exceeds memory waits for the disk.
 fn appends(name: &str, directory: &Path, keys: &Keys) -> Outcome {
     let _ = std::fs::remove_dir_all(directory);
     let (mut journal, _) =
@@ -71,7 +71,7 @@ fn appends(name: &str, directory: &Path, keys: &Keys) -> Outcome {
     Ok(())
 }
 
-/// What this thread has had of a processor so far.
+/// Processor time of this thread so far.
 fn processor_nanos() -> Result<u64, Box<dyn Error>> {
     let figures = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     Ok(figures.split(' ').next().unwrap_or_default().parse()?)

@@ -15,7 +15,7 @@ pub enum OpenError {
     Io {
         /// The file or directory.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Another process owns the directory.
@@ -76,11 +76,11 @@ pub struct Damage {
     pub file: PathBuf,
     /// Where in it, in bytes.
     pub offset: u64,
-    /// What is wrong there.
+    /// The fault.
     pub kind: DamageKind,
 }
 
-/// What is wrong at a damaged place.
+/// The fault of a damaged place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DamageKind {
@@ -99,8 +99,8 @@ pub enum DamageKind {
         /// Which record.
         position: Position,
     },
-    /// A record's checksum holds, and it is not what was encrypted for its place with the key that it names: somebody has
-    /// changed it.
+    /// A record's checksum holds, but its tag does not fit its place and the key that it names: it was
+    /// altered.
     #[error("the record at position {} is not what was encrypted: it was altered", position.get())]
     Forged {
         /// Which record.
@@ -145,7 +145,7 @@ pub enum CommitError {
         file: PathBuf,
         /// Where the group was to start.
         offset: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The sync failed. The group's fate is open until [`crate::Journal::reopen`] succeeds: then it is void.
@@ -155,7 +155,7 @@ pub enum CommitError {
         file: PathBuf,
         /// Where the group starts.
         offset: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// An earlier group failed and [`crate::Journal::reopen`] has not succeeded since. Nothing was written.
@@ -188,7 +188,7 @@ pub enum CommitError {
         .0.0
     )]
     PartitionStopped(PartitionId),
-    /// One payload or the whole group exceeds what the format can hold. Nothing was written.
+    /// One payload or the whole group exceeds the limits of the format. Nothing was written.
     #[error("{found_bytes} bytes exceed the limit of {max_bytes}")]
     TooLarge {
         /// Size of the payload or group.
@@ -210,7 +210,7 @@ pub enum ReopenError {
     Io {
         /// The segment, or the directory.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -244,7 +244,7 @@ pub enum CutError {
 pub struct PrepareError {
     /// The segment that was to be made.
     pub file: PathBuf,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
     pub(crate) number: SegmentNumber,
 }
@@ -262,7 +262,7 @@ impl PrepareError {
 pub struct IndexError {
     /// The file that was to be made.
     pub file: PathBuf,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
@@ -275,7 +275,7 @@ pub enum CheckpointError {
     Io {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A partition that has records or an earlier checkpoint is left out.
@@ -306,10 +306,10 @@ pub enum CompactionError {
     Io {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A record that is to be kept is not what was committed.
+    /// A record to be kept differs from the committed one.
     #[error(transparent)]
     Damaged(Damage),
 }
@@ -325,7 +325,7 @@ impl CompactionError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// What is durable could not be told: the journal has to be reopened first.
+    /// It is unknown which data is durable: the journal has to be reopened first.
     #[error(transparent)]
     NotSynced(#[from] CommitError),
     /// The directory is on another file system than the journal, so nothing there can be a further name of its files.
@@ -341,12 +341,12 @@ pub enum BackupError {
     Io {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Why a directory was not repaired. What it held is still there; it can be tried again.
+/// Why a directory was not repaired. Its contents are still there; the repair can be repeated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepairError {
@@ -355,10 +355,10 @@ pub enum RepairError {
     Io {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What can be read of a damaged segment could not be written anew.
+    /// The readable part of a damaged segment could not be written to a new one.
     #[error(transparent)]
     Rescue(#[from] CompactionError),
     /// There is no segment to go on in.
@@ -375,7 +375,7 @@ pub enum ReadError {
     Io {
         /// The segment.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No such record: never committed, or its segment is recycled.

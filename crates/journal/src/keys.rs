@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! key (32 bytes) ─ HKDF-SHA256 ─┬─▶ its id, 4 bytes: which key a file needs stands in the file
-//!                               └─ with the random salt of a file ─▶ what encrypts that file (AES-256-GCM)
+//!                               └─ with the random salt of a file ─▶ the key of that file (AES-256-GCM)
 //! ```
-//! Never here: where keys come from, randomness, what is encrypted.
+//! Never here: the source of keys, randomness, the encrypted data.
 
 use ring::{aead, hkdf};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
 
-/// Makes these derivations differ from all others that somebody may use the same key for.
+/// Makes these derivations differ from all others of the same key.
 const EXTRACT_SALT: &[u8] = b"postroad journal";
 const ID_LABEL: &[u8] = b"key id";
 
@@ -54,7 +54,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Output of so many bytes, for ring.
+/// Output of this length, for ring.
 struct Length(usize);
 
 impl hkdf::KeyType for Length {
@@ -80,7 +80,7 @@ impl Key {
         self.id
     }
 
-    /// What encrypts one file of this kind and salt.
+    /// The cipher of one file of this kind and salt.
     pub(crate) fn of_file(&self, kind: &[u8], salt: u64) -> aead::LessSafeKey {
         let info = [kind, &salt.to_le_bytes()];
         let made = self.secret.expand(&info, &aead::AES_256_GCM).map(aead::UnboundKey::from);
@@ -107,7 +107,7 @@ struct Known {
     /// Each key, and the one that takes its place when a record is written again.
     keys: BTreeMap<KeyId, (Key, Option<KeyId>)>,
     can_do_without: bool,
-    /// What is not encrypted is taken for forged.
+    /// Plain data counts as forged.
     requires: bool,
 }
 
@@ -118,7 +118,7 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// The journal's own keys, and those of tenants. What is encrypted with a former key of a set gets its current one when it
+    /// The journal's own keys, and those of tenants. Data under a former key of a set gets its current one when it
     /// is written again, and the journal's own if the set has none.
     pub fn new(own: KeySet, tenants: impl IntoIterator<Item = KeySet>) -> Keys {
         let current = own.current.as_ref().map(Key::id);
@@ -132,8 +132,8 @@ impl Keys {
         Keys(Arc::new(Known { current, keys, can_do_without: false, requires: false }))
     }
 
-    /// For those who look at a journal without its keys: what is encrypted stays as it is, and only its checksums are looked
-    /// at. Payloads and states are of no use then.
+    /// For reading a journal without its keys: encrypted data stays as it is, and only its checksums are
+    /// verified. Payloads and states are of no use then.
     pub fn done_without() -> Keys {
         Keys(Arc::new(Known { can_do_without: true, ..Known::default() }))
     }
@@ -144,7 +144,7 @@ impl Keys {
         Keys(Arc::new(Known { requires: true, ..Arc::unwrap_or_clone(self.0) }))
     }
 
-    /// Whether what is encrypted with this key, or with none, cannot be used, and has to be.
+    /// Whether data under this key, or without one, cannot be used, but is needed.
     pub(crate) fn lacks(&self, id: Option<KeyId>) -> bool {
         match id {
             Some(id) => !self.0.can_do_without && !self.0.keys.contains_key(&id),
@@ -157,7 +157,7 @@ impl Keys {
         self.0.keys.keys().copied()
     }
 
-    /// What a record is to be encrypted with that has no key of its own; `None` for not at all.
+    /// The key of a record that has none of its own; `None` for no encryption.
     pub fn current(&self) -> Option<KeyId> {
         self.0.current
     }
@@ -171,7 +171,7 @@ impl Keys {
         self.0.keys.get(&id).map(|(key, _)| key)
     }
 
-    /// What takes the place of this key (or of none) when a record is written again.
+    /// The key that replaces this one (or none) when a record is written again.
     pub(crate) fn target(&self, id: Option<KeyId>) -> Option<KeyId> {
         let set = id.and_then(|id| self.0.keys.get(&id));
         set.map_or(self.0.current, |(_, target)| *target)

@@ -1,4 +1,4 @@
-//! What goes into the journal and what comes out of it.
+//! Input and output of the journal.
 
 use crate::keys::KeyId;
 use bytes::Bytes;

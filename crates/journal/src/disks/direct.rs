@@ -2,13 +2,13 @@
 //!
 //! A group that goes to the disk by way of the page cache is copied there, marked, looked for and sent by the sync; one that goes
 //! straight is sent by the write. It also leaves no pages behind for the system to write back or to throw others out for.
-//! The price is alignment: bytes that are not aligned by chance or on purpose are copied into a buffer here first. What is read once, in
-//! long stretches, comes without a page of the system's for each 4 KiB, which is found, charged, filled, copied from and given back.
+//! The price is alignment: unaligned bytes are first copied into a buffer here. Long single reads
+//! come without a page of the system's for each 4 KiB, which is found, charged, filled, copied from and given back.
 //!
-//! Why, and what was measured: docs/decisions/0011-past-the-page-cache.md.
+//! Reasons and measurements: docs/decisions/0011-past-the-page-cache.md.
 //!
-//! Never here: syncs (a write that went straight may still be in the device's own cache, unless it was asked to be durable), what the
-//! bytes are.
+//! Never here: syncs (a direct write may still be in the device's own cache, unless it was asked to be durable), the meaning
+//! of the bytes.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -208,7 +208,7 @@ mod tests {
             let place = file.read_once(part, &mut buffer).unwrap();
             assert!(buffer[place] == bytes[want], "case: {case}");
         }
-        // What was written last, and is not on the disk yet.
+        // The last write, which is not on the disk yet.
         write_all_at(&file, &mut [IoSlice::new(&[9; 700])], 1000).unwrap();
         let place = file.read_once(900..1800, &mut buffer).unwrap();
         let read = &buffer[place];

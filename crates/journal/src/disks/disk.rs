@@ -35,7 +35,7 @@ pub trait Disk: Clone + Send + 'static {
     /// Makes all entries made, renamed and removed so far durable.
     fn sync_directory(&self) -> io::Result<()>;
 
-    /// Refuses if this directory is not where its path says any more: what is written then nobody finds who looks there.
+    /// Fails if the directory was moved or replaced: data written now would not be found at the configured path.
     fn check_place(&self) -> io::Result<()> {
         Ok(())
     }
@@ -43,7 +43,7 @@ pub trait Disk: Clone + Send + 'static {
     /// Where a file is, for error messages.
     fn path(&self, name: &str) -> PathBuf;
 
-    /// A number that has not been used before on this disk and that nobody can guess.
+    /// A number that has not been used before on this disk and cannot be guessed.
     fn salt(&self) -> io::Result<u64>;
 
     /// Whether space pays for being filled with zeros before it is used.
@@ -57,7 +57,7 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;
 
-    /// How many names it has: where there are more than one, whoever reads it by the other must find it as it is; it has none once it
+    /// The number of its names: with more than one, a reader by another name must find it unchanged; it has none once it
     /// was removed.
     fn names(&self) -> io::Result<u64>;
 
@@ -67,7 +67,7 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file or if interrupted.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Reads what will not be read again soon, past the system's page cache where that can be; less only at the end of the file.
+    /// Reads data that will not be read again soon, past the system's page cache where possible; less only at the end of the file.
     /// `buffer` grows as it must; the answer is where in it the part lies.
     fn read_once(&self, part: Range<u64>, buffer: &mut Vec<u8>) -> io::Result<Range<usize>>
     where
@@ -82,12 +82,12 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Writes pieces one after the other at `offset`; returns the bytes written, which may be fewer.
     fn write_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize>;
 
-    /// Whether what is to be durable at once is to be written by [`DiskFile::write_durable_at`].
+    /// Whether data that must be durable at once is to be written by [`DiskFile::write_durable_at`].
     fn writes_durably(&self) -> bool {
         false
     }
 
-    /// As [`DiskFile::write_at`], and what it has written is durable by that; what was written before is as it was. After an error
+    /// As [`DiskFile::write_at`], and its bytes are durable afterwards; earlier writes are not affected. After an error
     /// nothing is known of these bytes, as after one of [`DiskFile::sync`].
     fn write_durable_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize> {
         let written = self.write_at(pieces, offset)?;
@@ -177,7 +177,7 @@ pub(crate) fn overwrite<F: DiskFile, const N: usize>(
     read_full_at(file, &mut before, offset)?;
     let written = write(bytes).and_then(|()| file.sync());
     if written.is_err() {
-        // The new ones may be in the page cache only: the next start must find what is on the disk.
+        // The new ones may be in the page cache only: the next start must find the data that is on the disk.
         let _ = write(&before);
     }
     written

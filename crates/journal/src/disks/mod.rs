@@ -1,6 +1,6 @@
-//! Disks: what the journal asks of one, the real one, and a false one that loses and tears what was not synced.
+//! Disks: the interface that the journal needs, the real disk, and a simulated one that loses and tears unsynced data.
 //!
-//! Start at [`disk`]. Never here: what the bytes mean.
+//! Start at [`disk`]. Never here: the meaning of bytes.
 
 pub mod direct;
 pub mod disk;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// Another disk, on which nothing is written, made, renamed or removed: such calls succeed and do nothing. A journal opened
-/// on it shows what a start would find. What it then commits is lost.
+/// on it shows the result of a start. Its own commits are lost.
 #[derive(Clone, Debug)]
 pub struct ReadOnly<D>(pub D);
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct RealDisk {
     locked: Arc<LockedDirectory>,
-    /// What all files together may take; `None` for all that the file system has.
+    /// The limit of all files together; `None` for the whole file system.
     bytes_max: Option<u64>,
     ways: Ways,
 }
@@ -26,7 +26,7 @@ pub struct RealDisk {
 struct LockedDirectory {
     path: PathBuf,
     directory: OwnedFd,
-    /// Held for its lock only: the kernel lets go of it when the process ends, however that happens. `None`: nobody has written there.
+    /// Held for its lock only: the kernel releases it when the process ends, in any way. `None`: the directory was never written.
     _lock: Option<OwnedFd>,
     may_write: bool,
 }
@@ -90,7 +90,7 @@ impl RealDisk {
         }))
     }
 
-    /// As [`RealDisk::open`], for somebody who only looks: the directory must be there, and may be one in which nothing can be
+    /// As [`RealDisk::open`], for readers only: the directory must exist, and may be one in which nothing can be
     /// written, as on a file system that is mounted so. Then others may look at the same time, and writes fail.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl RealDisk {
         RealDisk { locked: Arc::new(locked), bytes_max: None, ways: Ways::default() }
     }
 
-    /// The same, as if the file system were so large and held nothing else. What is there already stays.
+    /// The same, as if the file system had this size and no other files. Existing data stays.
     pub fn limited(self, bytes_max: Option<u64>) -> RealDisk {
         RealDisk { bytes_max, ..self }
     }
@@ -173,7 +173,7 @@ fn lock(directory: &OwnedFd, path: &Path) -> Result<OwnedFd, OpenError> {
     Ok(lock)
 }
 
-/// Where there is no lock file, nobody has written, and nobody can be kept from it.
+/// Without a lock file the directory was never written, and there is no writer to exclude.
 fn lock_to_look(directory: &OwnedFd, path: &Path) -> Result<Option<OwnedFd>, OpenError> {
     match rustix::fs::openat(directory, LOCK_NAME, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
         Ok(lock) => {

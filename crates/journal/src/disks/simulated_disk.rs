@@ -1,4 +1,4 @@
-//! A disk in memory that forgets what was not synced, and fails on demand.
+//! A disk in memory that forgets unsynced data, and fails on demand.
 
 use crate::disks::disk::{Disk, DiskFile};
 use crate::disks::simulated_state::{FileId, State};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A disk in memory, deterministic from a seed. Clones share it.
 ///
-/// It keeps written and synced bytes apart. [`SimulatedDisk::crash`] is a power cut: of what was not synced any subset
+/// It keeps written and synced bytes apart. [`SimulatedDisk::crash`] is a power failure: of unsynced data any subset
 /// of sectors and directory changes survives. [`SimulatedDisk::restart`] is the end of the process: everything written
 /// can still be read. Handles opened before either fail from then on. After a failed sync the bytes it was for
 /// can be read, but later syncs say nothing of them, as on Linux.
@@ -25,7 +25,7 @@ pub struct SimulatedFile {
     epoch: u64,
 }
 
-/// What a fault is planned for.
+/// The operation of a planned fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// Whatever comes next.
@@ -58,7 +58,7 @@ pub enum Operation {
     Read,
 }
 
-/// What happens instead of success.
+/// The result instead of success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// An input/output error; a write or sync may have had any part of its effect.
@@ -73,7 +73,7 @@ pub enum Fault {
 }
 
 impl Operation {
-    /// What a simulation draws from: each kind, and what makes bytes durable twice as often.
+    /// The faults of a simulation: each kind, and those of syncs twice as often.
     pub const DRAWN: [Operation; 15] = [
         Operation::List,
         Operation::Open,
@@ -134,7 +134,7 @@ impl SimulatedDisk {
         self.state().is_dead()
     }
 
-    /// Limits the bytes of all files together; `None` lifts the limit. What is stored already stays.
+    /// Limits the bytes of all files together; `None` lifts the limit. Stored data stays.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().set_capacity(bytes);
     }
@@ -154,7 +154,7 @@ impl SimulatedDisk {
         self.state().crash();
     }
 
-    /// The process ends and starts anew; the operating system goes on.
+    /// The process ends and starts again; the operating system goes on.
     pub fn restart(&self) {
         self.state().restart();
     }
@@ -205,7 +205,7 @@ impl Disk for SimulatedDisk {
         self.state().rename(from, to)
     }
 
-    /// As a copy: nobody writes to a file that has a further name.
+    /// As a copy: a file with a further name is not written any more.
     fn link(&self, name: &str, other: &SimulatedDisk, new_name: &str) -> io::Result<()> {
         self.state().check(Operation::Link)?;
         let bytes = self.contents(name).ok_or(io::ErrorKind::NotFound)?;

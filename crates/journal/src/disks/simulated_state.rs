@@ -1,4 +1,4 @@
-//! The inside of the simulated disk: what is written, what is synced, and what goes wrong when.
+//! The inside of the simulated disk: written data, synced data, and planned faults.
 
 use crate::disks::simulated_disk::{Fault, Operation};
 use crate::disks::ways::Ways;
@@ -31,9 +31,9 @@ pub(crate) struct State {
 
 #[derive(Clone, Debug, Default)]
 struct File {
-    /// What a read returns.
+    /// The result of a read.
     written: Vec<u8>,
-    /// What a power cut leaves for certain.
+    /// The data that certainly survives a power failure.
     synced: Vec<u8>,
     /// Sectors the next sync makes durable.
     unsynced: BTreeSet<usize>,

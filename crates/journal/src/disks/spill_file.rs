@@ -1,9 +1,9 @@
-//! What memory has no room for, in files without names: whatever becomes of the process, they go with it.
+//! Data that memory has no room for, in files without names: they disappear with the process.
 //!
 //! ```text
 //! part of 4 MiB   [ page | page | page …            ]    laid out ahead, so that a full disk is known before anything is written
 //! ```
-//! Parts are filled one after the other and never written twice; one goes once nothing in it is needed. What lies in them is needed
+//! Parts are filled one after the other and never written twice; one goes once nothing in it is needed. Data is needed
 //! in order, mostly, so that they go in order, too.
 
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use postroad_model::{Spill, Spilled};
 use rustix::fs::FallocateFlags;
 
-/// Fewer bytes are not worth what is kept of each of them in memory.
+/// Smaller data is not worth its entry in memory.
 const BYTES_MIN: usize = 512;
 
 /// Bytes to a part.
@@ -115,7 +115,7 @@ impl Spilled for Stretch {
     }
 }
 
-/// Nobody can go on who does not know what waits in a queue. The next start finds it in the journal.
+/// Without these entries the process cannot continue. The next start finds them in the journal.
 fn end(error: &io::Error) -> ! {
     eprintln!(
         "postroad ends: entries that memory had no room for cannot be read back from the disk: {error}"

@@ -87,7 +87,7 @@ impl<F: DiskFile> DiskFile for TolerantFile<F> {
 }
 
 impl<F: DiskFile> TolerantFile<F> {
-    /// Sector by sector, what there is of the file; those that cannot be read are zeros.
+    /// Sector by sector, the contents of the file; those that cannot be read are zeros.
     fn read_sectors(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let there = self.0.length()?.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let mut filled = 0;

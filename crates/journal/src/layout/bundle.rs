@@ -5,8 +5,8 @@
 //! block  = the records as one LZ4 block, or as they are where that is not shorter
 //! record = record header (24) | payload as it is in the segment
 //! ```
-//! Records of one address differ in little: what one says of its destination, its sender and its properties the next says again.
-//! Each is known by its own checksum to be the one that is wanted, so nothing of a bundle has a checksum of its own.
+//! Records of one address are similar: they repeat their destination, their sender and their properties.
+//! Each is verified by its own checksum, so a bundle has none of its own.
 
 use crate::layout::format::{PAYLOAD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
 use crate::layout::sorted::Slot;
@@ -14,10 +14,10 @@ use bytes::{Buf, BufMut};
 use postroad_model::{PartitionId, Position};
 use std::ops::Range;
 
-/// What is ahead of a block.
+/// The header of a block.
 const FRONT_BYTES: usize = 16;
 
-/// Bytes of the records of a bundle, at most: whoever wants one of them expands all. With more a block would be hardly shorter.
+/// Bytes of the records of a bundle, at most: reading one of them expands all. With more a block would be hardly shorter.
 pub(crate) const BUNDLE_RECORDS_BYTES_MAX: usize = 32 << 10;
 
 /// Where a record is in the file: in which bundle, and where among the records of that.
@@ -112,10 +112,10 @@ pub(crate) struct Bundle<'b> {
     records_bytes: usize,
 }
 
-/// What bytes begin with.
+/// The parts at the beginning of these bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin<'b> {
-    /// A bundle, and what is behind it.
+    /// A bundle, and the bytes behind it.
     Whole(Bundle<'b>, &'b [u8]),
     /// A bundle of which some is missing, if it is one.
     Cut,
@@ -153,7 +153,7 @@ impl Bundle<'_> {
     }
 }
 
-/// The record that these bytes begin with, its payload unverified, and what is behind; `None`: there is none.
+/// The record at the beginning of these bytes, its payload unverified, and the bytes behind it; `None`: there is none.
 pub(crate) fn split_record(bytes: &[u8]) -> Option<(RecordHeader, &[u8], &[u8])> {
     let (header, rest) = bytes.split_first_chunk()?;
     let header = RecordHeader::decode(header)?;

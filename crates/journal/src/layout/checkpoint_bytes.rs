@@ -26,7 +26,7 @@ pub(crate) const FRONT_BYTES: usize = 2 * 4 + 6 * 8;
 /// Bytes of each partition behind it.
 const PARTITION_BYTES: usize = 4 * 8;
 
-/// What a checkpoint says besides the segments.
+/// The contents of a checkpoint besides the segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Content<S = Snapshot> {
     pub sequence: u64,
@@ -57,18 +57,18 @@ pub(crate) struct Place {
     pub group: Option<GroupNumber>,
 }
 
-/// A checkpoint whose content is fixed; what takes long is left to be done.
+/// A checkpoint whose content is fixed; the long steps are still to be done.
 #[derive(Debug)]
 pub(crate) struct CheckpointDraft {
     sequence: u64,
-    /// What the states are encrypted with.
+    /// The encryption of the states.
     key: Option<KeyId>,
     body: Bytes,
     /// As they are; shared, not copied.
     states: Vec<(StateName, Snapshot)>,
 }
 
-/// What a checkpoint file is made of: the list of pieces of a long backlog takes megabytes, and is not copied.
+/// The parts of a checkpoint file: the list of pieces of a long backlog takes megabytes, and is not copied.
 pub(crate) struct CheckpointBytes {
     header: Bytes,
     body: Bytes,
@@ -107,14 +107,14 @@ pub(crate) fn encode(content: &Content, segments: &[&Segment], keys: &Keys) -> C
 }
 
 impl Content {
-    /// What the states take.
+    /// The size of the states.
     pub(crate) fn state_bytes(&self) -> u64 {
         self.partitions.iter().map(|entry| entry.state.byte_length() as u64).sum()
     }
 }
 
 impl<S> Content<S> {
-    /// The same with other states, made from each one's name and what was there.
+    /// The same with other states, made from each one's name and contents.
     pub(crate) fn with_states<T, E>(
         self,
         mut other: impl FnMut(StateName, S) -> Result<T, E>,
@@ -136,7 +136,7 @@ impl<S> PartitionEntry<S> {
 }
 
 impl CheckpointDraft {
-    /// What its states are encrypted with.
+    /// The encryption of its states.
     pub(crate) fn key(&self) -> Option<KeyId> {
         self.key
     }
@@ -178,7 +178,7 @@ impl CheckpointDraft {
 }
 
 impl CheckpointBytes {
-    /// Piece by piece; what was spilled is read as it comes.
+    /// Piece by piece; spilled pieces are read when they are reached.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Bytes> {
         let states = self.states.iter().flat_map(Snapshot::pieces);
         [self.header.clone(), self.body.clone()].into_iter().chain(states.map(Piece::bytes))
@@ -238,7 +238,7 @@ pub(crate) fn table_bytes(front: &[u8]) -> Option<usize> {
     Some(FRONT_BYTES + partitions as usize * PARTITION_BYTES)
 }
 
-/// What precedes the segments: what the checkpoint says, with the bytes that each state takes, and how many segments there are. `None`
+/// The part before the segments: the contents, with the size of each state, and the number of segments. `None`
 /// if it makes no sense.
 pub(crate) fn decode_table(sequence: u64, table: Bytes) -> Option<(Content<usize>, u32)> {
     let mut rest = table;
@@ -266,7 +266,7 @@ fn decode_partition(rest: &mut Bytes) -> Option<PartitionEntry<usize>> {
     Some(PartitionEntry { partition, position, last, state })
 }
 
-/// What is between the table and the states: so many segments, the last of them `current`. `None` if it makes no sense.
+/// The part between the table and the states: this number of segments, the last of them `current`. `None` if it makes no sense.
 pub(crate) fn decode_segments(bytes: Bytes, count: u32, current: SegmentNumber) -> Option<Vec<Segment>> {
     let mut rest = bytes;
     let mut segments = (0..count).map(|_| decode_segment(&mut rest)).collect::<Option<Vec<Segment>>>()?;

@@ -4,9 +4,9 @@
 //! payload on the disk = nonce (12) | encrypted payload | tag (16)
 //! state on the disk   = steps of 1 MiB, each encrypted | tag (16)
 //! ```
-//! What nobody may change goes into the tag: a record's table entry, its checksum zero, and with it partition and position.
+//! Authenticated data goes into the tag: a record's table entry, its checksum zero, and with it partition and position.
 //! The salt of the file goes into the key. A nonce is never used twice: each writer begins at 64 random bits and counts from there in the
-//! 32 below, so that what a crash leaves at a place and what comes there next are encrypted differently.
+//! 32 below, so that data left by a crash and the next data at the same place are encrypted differently.
 
 use crate::disks::disk::Disk;
 use crate::keys::{KeyId, Keys};
@@ -17,7 +17,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce};
 use std::sync::Arc;
 use std::{io, iter};
 
-/// What encryption adds to a payload.
+/// Bytes that encryption adds to a payload.
 pub(crate) const PAYLOAD_EXTRA_BYTES: u64 = (NONCE_LEN + TAG_BYTES) as u64;
 
 const TAG_BYTES: usize = 16;
@@ -25,7 +25,7 @@ const TAG_BYTES: usize = 16;
 /// States are encrypted in steps of this size, so that one is read back step by step.
 const STATE_STEP_BYTES: usize = 1 << 20;
 
-/// What such a step takes on the disk.
+/// Bytes of such a step on the disk.
 pub(crate) const SEALED_STEP_BYTES: usize = STATE_STEP_BYTES + TAG_BYTES;
 
 const PAYLOAD_KIND: &[u8] = b"records of segment";
@@ -120,7 +120,7 @@ pub(crate) struct Decryptor {
 pub(crate) enum Locked {
     /// The key is not known.
     Unknown(KeyId),
-    /// It is not what was encrypted with the key for this place.
+    /// It was not encrypted with the key for this place.
     Forged,
 }
 
@@ -167,7 +167,7 @@ pub(crate) struct StateName {
     pub position: Option<Position>,
 }
 
-/// Bytes on the disk of a state of so many bytes.
+/// Bytes on the disk of a state of this size.
 pub(crate) fn sealed_state_bytes(bytes: usize) -> usize {
     bytes + bytes.div_ceil(STATE_STEP_BYTES) * TAG_BYTES
 }
@@ -204,7 +204,7 @@ pub(crate) struct StateOpener {
 }
 
 impl StateOpener {
-    /// The next one, which takes so many bytes on the disk.
+    /// The next one, which takes this number of bytes on the disk.
     pub(crate) fn next(&mut self, name: StateName, sealed_bytes: usize) -> SealedState {
         let first_nonce = self.next;
         self.next += sealed_bytes.div_ceil(SEALED_STEP_BYTES) as u128;
@@ -227,7 +227,7 @@ impl SealedState {
         self.sealed_bytes.saturating_sub(self.sealed_bytes.div_ceil(SEALED_STEP_BYTES) * TAG_BYTES)
     }
 
-    /// What one of its steps holds, which is on the disk as `stored`; `None` if it is not what was encrypted there.
+    /// The contents of one of its steps, which is on the disk as `stored`; `None` if the tag does not fit.
     pub(crate) fn open(&self, step: usize, mut stored: Vec<u8>) -> Option<Vec<u8>> {
         let nonce = Nonce::assume_unique_for_key(take_nonce(&mut (self.first_nonce + step as u128)));
         let bound = Aad::from(self.name.bound(step, self.sealed_bytes));
@@ -255,7 +255,7 @@ impl StateName {
     }
 }
 
-/// What is encrypted together of a state, each with room for its tag.
+/// The unit of encryption of a state, with room for its tag.
 fn steps(state: &Snapshot) -> impl Iterator<Item = Vec<u8>> {
     let mut left = state.byte_length();
     let (mut pieces, mut piece) = (state.pieces().iter(), Bytes::new());
@@ -284,7 +284,7 @@ fn take_nonce(next: &mut u128) -> [u8; NONCE_LEN] {
     nonce
 }
 
-/// Encrypts what is in `out` from `begin` on, and appends the tag.
+/// Encrypts `out` from `begin` on, and appends the tag.
 fn seal_in_place(key: &LessSafeKey, nonce: [u8; NONCE_LEN], bound: &[u8], out: &mut Vec<u8>, begin: usize) {
     debug_assert_eq!(AES_256_GCM.tag_len(), TAG_BYTES);
     let nonce = Nonce::assume_unique_for_key(nonce);

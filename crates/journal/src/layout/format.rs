@@ -69,7 +69,7 @@ impl GroupNumber {
     }
 }
 
-/// Where a group ended: what the group after it must name. All zero before the first group.
+/// The end of a group, which the group after it must name. All zero before the first group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupEnd {
     pub segment: SegmentNumber,
@@ -82,7 +82,7 @@ pub(crate) struct GroupEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub number: SegmentNumber,
-    /// Differs for each use of the file: what an earlier use left in it is never taken for live.
+    /// Differs for each use of the file: data of an earlier use is never taken for live.
     pub salt: u64,
     /// Bytes usable, this sector included.
     pub capacity_bytes: u64,
@@ -147,12 +147,12 @@ pub(crate) struct GroupHeader {
     pub salt: u64,
     pub number: GroupNumber,
     /// End of the group before. In the first group of a segment this pins the valid end of the segment before:
-    /// what a failed group left behind that end is void.
+    /// data of a failed group behind that end is void.
     pub previous: GroupEnd,
     /// Bytes on the disk, header and padding included; a multiple of a sector.
     pub length_bytes: u64,
-    /// So many sectors directly ahead of the group were not known to be synced when it was written: after a power cut they
-    /// may be gone though it is there. What is ahead of them was promised.
+    /// This number of sectors directly before the group was not known to be synced when it was written: after a power failure they
+    /// may be gone though it is there. Earlier sectors were promised.
     pub unsynced_sectors: u16,
     pub record_count: u32,
     pub table_checksum: u32,
@@ -227,7 +227,7 @@ pub(crate) struct RecordHeader {
     pub checksum: u32,
     pub partition: PartitionId,
     pub reserve: bool,
-    /// What the payload is encrypted with.
+    /// The encryption of the payload.
     pub key: Option<KeyId>,
     pub position: Position,
 }
@@ -240,12 +240,12 @@ impl RecordHeader {
         self
     }
 
-    /// The header with its checksum zero: what checksum and encryption hold the payload together with.
+    /// The header with its checksum zero: the part that checksum and encryption bind to the payload.
     pub(crate) fn unsealed(&self) -> [u8; RECORD_HEADER_BYTES] {
         RecordHeader { checksum: 0, ..*self }.encode()
     }
 
-    /// Whether `payload` is what this header was sealed with.
+    /// Whether `payload` is the one that this header was sealed with.
     pub(crate) fn holds(&self, payload: &[u8]) -> bool {
         self.sealed(std::iter::once(payload)).checksum == self.checksum
     }
@@ -263,7 +263,7 @@ impl RecordHeader {
         bytes
     }
 
-    /// `None` for what no writer makes.
+    /// `None` for values that no writer produces.
     pub(crate) fn decode(bytes: &[u8; RECORD_HEADER_BYTES]) -> Option<RecordHeader> {
         let mut rest = &bytes[..];
         let (payload_bytes, checksum) = (rest.get_u32_le(), rest.get_u32_le());
@@ -354,14 +354,14 @@ pub(crate) fn compacted_of(name: &str) -> Option<Run> {
 pub enum JournalFile {
     /// Groups as they were written.
     Segment,
-    /// What was left of several segments.
+    /// The rest of several segments.
     Compacted,
     /// The state up to some group.
     Checkpoint,
 }
 
 impl JournalFile {
-    /// What a file of this name is; `None`: none of these.
+    /// The kind of a file of this name; `None`: none of these.
     pub fn of(name: &str) -> Option<JournalFile> {
         let segment = segment_of(name).map(|_| JournalFile::Segment);
         let compacted = || compacted_of(name).map(|_| JournalFile::Compacted);

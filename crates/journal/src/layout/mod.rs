@@ -1,4 +1,4 @@
-//! Layout: what stands on the disk, and how it is encrypted.
+//! Layout: the format on the disk, and its encryption.
 //!
 //! Start at [`format`](mod@format). Never here: files.
 

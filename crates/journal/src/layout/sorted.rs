@@ -116,7 +116,7 @@ impl Slot {
         Slot { place: units(bundle.start) as u32, length: units(bundle.end - bundle.start) as u16, offset }
     }
 
-    /// The same so many bytes further; `None` if a slot cannot say that.
+    /// The same, this number of bytes further; `None` if a slot cannot express that.
     pub(crate) fn moved(self, bytes: u64) -> Option<Slot> {
         let units = u32::try_from(bytes / PAYLOAD_ALIGN).ok()?;
         Some(Slot { place: self.place.checked_add(units)?, ..self })

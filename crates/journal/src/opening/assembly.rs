@@ -1,4 +1,4 @@
-//! Putting a journal together from what recovery has found.
+//! Builds a journal from the result of recovery.
 
 use crate::disks::disk::{Disk, DiskFile, overwrite};
 use crate::error::{Damage, OpenError};
@@ -51,7 +51,7 @@ impl<D: Disk> Assembly<D> {
         let mut checkpoints = self.checkpoints();
         checkpoints.carried = carried;
         let verified = self.verified;
-        // However often the broker starts, what the next start has to read is bounded.
+        // The data that the next start has to read is bounded, however often the broker starts.
         checkpoints.committed(verified.parts.iter().map(|part| part.end - part.start).sum());
         let stopped: BTreeMap<PartitionId, Damage> = verified.damaged;
         let recovered = Recovered {
@@ -101,7 +101,7 @@ impl<D: Disk> Assembly<D> {
             sync_micros: Powers::default(),
         };
         for (name, bytes) in dead {
-            // What is in them may have been written before anything was encrypted.
+            // Their contents may be older than encryption.
             let reusable = !journal.keys.encrypts();
             journal.discard(name, bytes, reusable);
         }
@@ -139,8 +139,8 @@ impl<D: Disk> Assembly<D> {
         let number = behind.map(|(number, _)| *number)?;
         let found = self.unused.remove(&number)?;
         let (header, file) = (found.header?, Arc::into_inner(found.file)?);
-        // Whoever made it may have ended because this could not be synced: then it can be read, and is not on the disk. Without
-        // it nothing would be found of what is written there; so a file that does not take it is left to be made anew.
+        // Its writer may have ended because it could not be synced: then it can be read, and is not on the disk. Without
+        // it later writes to it would not be found; so a file that cannot be synced is created again.
         overwrite(&file, 0, &header.encode()).ok()?;
         Some(PreparedSegment { header, file })
     }
@@ -152,7 +152,7 @@ impl<D: Disk> Assembly<D> {
         });
         dead.map(|&number| {
             let name = segment_name(number);
-            // Whoever made it did not come to its end: its space was taken, and is not all zeroed.
+            // Its writer did not finish: its space was taken, and is not all zeroed.
             let is_unfinished = self.unused.get(&number).is_some_and(|found| found.header.is_none());
             let length = self.disk.open(&name).and_then(|file| file.length());
             (name, length.ok().filter(|_| !is_unfinished).unwrap_or(0))
@@ -177,7 +177,7 @@ impl<D: Disk> Assembly<D> {
             ..Checkpoints::default()
         };
         let mut superfluous = std::mem::take(&mut self.loaded.superfluous);
-        // What is written over a file may be shorter, and leave some of what was not encrypted.
+        // A new file in its place may be shorter, and leave some plain data.
         if !self.keys.encrypts() {
             let unfinished = superfluous.iter().position(|name| name == UNFINISHED);
             let reused = unfinished.or(superfluous.len().checked_sub(1));

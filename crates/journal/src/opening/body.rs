@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// A body whose checksum was right: what is read of it is what was there then, or an error. Its file must not be written over before.
+/// A body whose checksum was right: later reads return the same bytes, or an error. Its file must not be overwritten before.
 #[derive(Clone)]
 pub(crate) struct Body {
     file: Arc<dyn DiskFile>,
@@ -24,7 +24,7 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// Reads all of it; `None` if it is not what its header says.
+    /// Reads all of it; `None` if it does not fit its header.
     ///
     /// # Errors
     /// The system refuses to read it.
@@ -85,7 +85,7 @@ impl Body {
     }
 }
 
-/// What is read the second time is not what it was.
+/// The second read differs from the first.
 pub(crate) fn has_changed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "it has changed while it was read")
 }

@@ -188,8 +188,8 @@ impl<F: DiskFile> Found<F> {
         Ok(head.filter(|head| head.header.previous.number < head.header.number))
     }
 
-    /// Makes the groups in it void for ever: else what a later power cut leaves of others in their place could make them whole,
-    /// with what they say of the end of the segment before.
+    /// Makes the groups in it void for ever: else the result of a later power failure could make them valid again,
+    /// with their end of the segment before.
     pub(crate) fn renew(&mut self, salt: u64) -> Result<(), OpenError> {
         let Some(header) = &mut self.header else { return Ok(()) };
         header.salt = salt;

@@ -22,14 +22,14 @@ pub(crate) type Parsed = (Content<StoredState>, Vec<Segment>);
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     pub checkpoint: Option<Parsed>,
-    /// What its states are encrypted with.
+    /// The encryption of its states.
     pub key: Option<KeyId>,
     /// Newer ones that cannot be read, newest first.
     pub skipped: Vec<PathBuf>,
     /// The system refuses to read the newest of them that it does: it may be good, and this one too old to be used.
     pub refused: Option<OpenError>,
     pub last_sequence: u64,
-    /// The one before the newest readable, unread but for what its states are encrypted with: the next start may need it.
+    /// The one before the newest readable, unread except for the encryption of its states: the next start may need it.
     pub before: Option<(u64, Option<KeyId>)>,
     /// Names of those that may be good, as the system refuses to read them.
     pub doubtful: Vec<String>,
@@ -38,7 +38,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// What the checkpoint says.
+    /// The contents of the checkpoint.
     pub(crate) fn content(&self) -> Option<&Content<StoredState>> {
         self.checkpoint.as_ref().map(|(content, _)| content)
     }
@@ -123,7 +123,7 @@ impl From<HeaderFault> for Unreadable {
 impl From<io::Error> for Unreadable {
     fn from(error: io::Error) -> Unreadable {
         match error.kind() {
-            // What differs from one time to the next is no checkpoint to go by.
+            // A checkpoint that differs from read to read cannot be used.
             io::ErrorKind::InvalidData => HeaderFault::Invalid.into(),
             _ => Unreadable::Io(error),
         }
@@ -156,7 +156,7 @@ fn read<D: Disk>(
     Ok((parse(&body, &extent, keys)?, key))
 }
 
-/// What it says; states stay encrypted if their key is not known.
+/// Its contents; states stay encrypted if their key is not known.
 fn parse(body: &Body, extent: &BodyExtent, keys: &Keys) -> Result<Parsed, Unreadable> {
     let table_bytes = there(table_bytes(&body.read(0..FRONT_BYTES)?))?;
     let table = body.read(0..table_bytes)?;
@@ -176,7 +176,7 @@ fn parse(body: &Body, extent: &BodyExtent, keys: &Keys) -> Result<Parsed, Unread
     Ok((content, segments))
 }
 
-/// What should be there, and make sense.
+/// The parts that must exist and be consistent.
 fn there<T>(found: Option<T>) -> Result<T, Unreadable> {
     found.ok_or(Unreadable::Fault(HeaderFault::Invalid))
 }

@@ -1,6 +1,6 @@
-//! Opening a journal: which files it has, what of them is durable, and what a torn end leaves.
+//! Opening a journal: its files, their durable contents, and the rest of a torn end.
 //!
-//! Start at [`recovery`]. Never here: what is written later, mending of damage.
+//! Start at [`recovery`]. Never here: later writes, repair of damage.
 
 pub mod assembly;
 pub mod body;

@@ -1,4 +1,4 @@
-//! What opening a journal brings back.
+//! The result of opening a journal.
 
 use crate::disks::disk::DiskFile;
 use crate::error::{Damage, DamageKind, ReadError};
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a journal holds: first apply the checkpoints, then [`Recovered::records`].
+/// The contents of a journal: first apply the checkpoints, then [`Recovered::records`].
 #[derive(Debug)]
 pub struct Recovered<F> {
     /// The last state of each partition that has one, stopped partitions left out. To be read before checkpoints are written.
@@ -42,7 +42,7 @@ pub struct Recovered<F> {
 /// A file of the journal whose records cannot be read, though some are live.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostSegment {
-    /// The file, and what is wrong with it.
+    /// The file, and its fault.
     pub damage: Damage,
     /// Messages in it that were live when the checkpoint was made.
     pub messages: u64,

@@ -30,8 +30,8 @@ use std::time::Instant;
 const REWRITE_STEP_BYTES: usize = 1 << 20;
 
 impl<D: Disk> Journal<D> {
-    /// Opens the journal of a directory, or makes a new one in an empty directory. Reads the newest checkpoint and what
-    /// came after it, not the backlog; everything it reports is durable by then.
+    /// Opens the journal of a directory, or makes a new one in an empty directory. Reads the newest checkpoint and the
+    /// later records, not the backlog; everything it reports is durable by then.
     ///
     /// # Errors
     /// [`OpenError::Damaged`]: promised records are gone and it cannot be told whose; where it can,
@@ -55,7 +55,7 @@ impl<D: Disk> Journal<D> {
         Journal::open_stopping(disk, options, keys, &BTreeMap::new(), watch)
     }
 
-    /// As [`Journal::open_with`], with these partitions stopped whatever else is found: what they need before they can go on cannot
+    /// As [`Journal::open_with`], with these partitions stopped in any case: records that they need cannot
     /// be read.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ fn sorted_copies(names: &[String], segments: &Segments) -> (BTreeMap<SegmentNumb
 /// Segment files that are not part of the journal.
 pub(crate) type Unused<F> = BTreeMap<SegmentNumber, Found<F>>;
 
-/// What verification leaves; the third are compacted segments that the checkpoint does not need.
+/// The result of verification; the third are compacted segments that the checkpoint does not need.
 type Verification<F> = (Verified<F>, Unused<F>, Vec<String>);
 
 /// Refuses a journal with records that are encrypted with a key that is not known, before anything is changed.
@@ -143,7 +143,7 @@ pub(crate) fn lacking(file: PathBuf, key: Option<KeyId>, keys: &Keys) -> OpenErr
     }
 }
 
-/// What a missing segment means.
+/// The consequence of a missing segment.
 fn missing<D: Disk>(disk: &D, loaded: &Loaded, number: SegmentNumber) -> Damage {
     let segment = || (disk.path(&segment_name(number)), DamageKind::SegmentMissing);
     let (file, kind) = match (&loaded.checkpoint, loaded.skipped.first()) {
@@ -191,7 +191,7 @@ fn verify<D: Disk>(
     Ok((verified, chain.unused, dead))
 }
 
-/// What there is before the checkpoint's start, and what it knows of the segments behind that.
+/// The segments before the checkpoint's start, and the checkpoint's knowledge of those behind that.
 #[derive(Default)]
 struct Sealed {
     segments: Segments,
@@ -223,7 +223,7 @@ fn sealed<D: Disk>(
         } else if let Some(segment) = reread(disk, found)? {
             sealed.take_over(found, segment, &old);
         } else {
-            // Whatever checkpoints follow, they list what was there: it may yet be repaired.
+            // Later checkpoints list the same segments: they may yet be repaired.
             old.iter().for_each(|&old| sealed.segments.restore(old.clone()));
             sealed.lost.extend(LostSegment::among(&old, &found.path, DamageKind::SegmentHeader));
         }
@@ -282,7 +282,7 @@ fn as_listed<D: Disk>(disk: &D, found: &Compacted, old: &[&Segment]) -> Result<O
 }
 
 impl LostSegment {
-    /// What the loss of a file means that held the live records of these segments, all before the checkpoint; `None` if there are none.
+    /// The consequence of a lost file with the live records of these segments, all before the checkpoint; `None` if there are none.
     fn among(segments: &[&Segment], file: &Path, kind: DamageKind) -> Option<LostSegment> {
         let messages = segments.iter().map(|segment| segment.live()).sum();
         let damage = Damage { partition: None, file: file.to_owned(), offset: 0, kind };
@@ -290,8 +290,8 @@ impl LostSegment {
     }
 }
 
-/// What is missing by a checkpoint is no damage as long as there may be a newer one, which the system refuses to read at present; nor is what
-/// looks like a torn tail, as that one may know that it was promised.
+/// A file missing by a checkpoint is no damage as long as there may be a newer one, which the system refuses to read at present; nor is
+/// an apparent torn tail, as that one may know that it was promised.
 fn or_refused<F>(
     verified: Result<Verification<F>, OpenError>,
     refused: Option<OpenError>,
@@ -305,7 +305,7 @@ fn or_refused<F>(
     refused.filter(|_| is_damaged).map_or(verified, Err)
 }
 
-/// Makes what is behind the end of the journal void, before new groups come there.
+/// Makes the data behind the end of the journal void, before new groups come there.
 fn clear<D: Disk>(
     disk: &D,
     verified: &mut Verified<D::File>,

@@ -14,7 +14,7 @@ use std::io;
 /// No index is longer.
 const INDEX_BYTES_MAX: u64 = 16 << 20;
 
-/// What the file holds, by its groups; `None` if it cannot be told whether these are all that were in it.
+/// The contents of the file, by its groups; `None` if it is unknown whether these are all of them.
 ///
 /// # Errors
 /// [`OpenError::Io`]: the system refuses to read it.

@@ -47,7 +47,7 @@ impl StoredState {
         StoredState { body, part, sealed }
     }
 
-    /// Length of the state; of an encrypted one without its key, what it takes on the disk.
+    /// Length of the state; of an encrypted one without its key, its size on the disk.
     pub fn byte_length(&self) -> u64 {
         let plain = self.sealed.as_ref().map_or(self.part.len(), SealedState::plain_bytes);
         plain as u64
@@ -56,8 +56,8 @@ impl StoredState {
     /// Hands over its pieces, in order, and reads each as it is asked for.
     ///
     /// # Errors
-    /// [`OpenError::Io`]: the system refuses to read it, or it is not what it was when the journal was opened. The pieces have ended
-    /// there, so what was made of them is worth nothing.
+    /// [`OpenError::Io`]: the system refuses to read it, or it has changed since the journal was opened. The pieces have ended
+    /// there, so their result is worth nothing.
     pub fn read_by<T>(
         &self,
         take: impl FnOnce(&mut dyn Iterator<Item = Bytes>) -> T,
@@ -73,7 +73,7 @@ impl StoredState {
         }
     }
 
-    /// Whether it is what was encrypted, if it was.
+    /// Whether its tag fits, if it was encrypted.
     ///
     /// # Errors
     /// The system refuses to read it.

@@ -1,4 +1,4 @@
-//! Verifying the groups after a checkpoint: what is durable, what is torn, what is damaged.
+//! Verifying the groups after a checkpoint: durable, torn or damaged.
 
 use crate::disks::disk::DiskFile;
 use crate::error::{Damage, DamageKind, OpenError};
@@ -13,7 +13,7 @@ use crate::retaining::retention::Segments;
 use postroad_model::{PartitionId, Position};
 use std::collections::BTreeMap;
 
-/// What was found so far, group by group.
+/// The result so far, group by group.
 #[derive(Debug, Default)]
 pub(crate) struct Verified<F> {
     pub segments: Segments,
@@ -35,14 +35,14 @@ pub(crate) struct Verified<F> {
     pub settled: Option<u64>,
     /// Groups up to this one are in `segments` already.
     indexed: GroupNumber,
-    /// The first group read must have this number, unless `last` says what comes before it.
+    /// The first group read must have this number, unless `last` is the group before it.
     first: Option<GroupNumber>,
     /// Last position read, of each partition.
     seen: BTreeMap<PartitionId, Position>,
     keys: Keys,
 }
 
-/// Records of a group that are not what was committed, by their place in it.
+/// Records of a group that differ from the committed ones, by their place in it.
 type Bad = BTreeMap<usize, DamageKind>;
 
 impl<F: DiskFile> Verified<F> {
@@ -103,7 +103,7 @@ impl<F: DiskFile> Verified<F> {
             for (index, entry) in head.records.iter().enumerate() {
                 bad.extend(window.check(entry).map_err(failed)?.map(|kind| (index, kind)));
             }
-            // What was altered was whole.
+            // An altered group was complete.
             let may_be_torn = bad.values().any(|kind| matches!(kind, DamageKind::Payload { .. }));
             if may_be_torn && link.pin.is_none() && self.is_last(&mut window, &link, &head)? {
                 break;
@@ -140,7 +140,7 @@ impl<F: DiskFile> Verified<F> {
         Ok(!later.map_err(|source| OpenError::Io { file: link.path.clone(), source })?)
     }
 
-    /// Decides what it means that the groups of a segment end at `offset`.
+    /// Decides the meaning of the end of a segment's groups at `offset`.
     fn finish(&mut self, link: &Link<F>, window: &mut Window<'_, F>, offset: u64) -> Result<(), OpenError> {
         let failed = |source| OpenError::Io { file: link.path.clone(), source };
         let damaged =
@@ -151,7 +151,7 @@ impl<F: DiskFile> Verified<F> {
             Some(_) => Err(damaged(DamageKind::Group)),
             None => {
                 let (salt, last) = (link.header.salt, self.last.number);
-                // Mostly there are none, and what is left of the segment is read through once.
+                // Mostly there are none, and the rest of the segment is read through once.
                 let stale = window.headers(salt, offset + 1, last).map_err(failed)?;
                 let was_synced =
                     !stale.is_empty() && window.was_synced(salt, offset, last).map_err(failed)?;

@@ -1,10 +1,10 @@
-//! Stretches of one file that are wanted together: what lies close is read in one go, and the disk is told of all of them ahead,
+//! Ranges of one file that are read together: close ones in one read, and all of them announced to the disk,
 //! as it serves many at once in little more than the time of one.
 
 use crate::disks::disk::{DiskFile, read_full_at};
 use std::ops::Range;
 
-/// Stretches that are no further apart are read together: a disk reads what lies between in less time than it finds the next.
+/// Ranges that are no further apart are read together: a disk reads the gap in less time than it finds the next one.
 pub(crate) const GAP_BYTES: u64 = 16 << 10;
 
 /// The most that is read in one go, unless one stretch alone is longer.
@@ -14,7 +14,7 @@ pub(crate) const READ_BYTES_MAX: u64 = 256 << 10;
 const TABLE_GAP_BYTES: u64 = 2 << 10;
 
 /// Reads stretches of a file, given in the order in which they begin, and hands over each that is there, with its place among
-/// them. What cannot be read is left out: whoever wants it looks why.
+/// them. Unreadable ones are left out: a separate read reports the fault.
 pub(crate) fn read_extents<F: DiskFile>(file: &F, wanted: &[Range<u64>], each: impl FnMut(usize, &[u8])) {
     let reads = merged(wanted, GAP_BYTES);
     if let [_, _, ..] = reads[..] {
@@ -51,7 +51,7 @@ fn read_merged<F: DiskFile>(
     }
 }
 
-/// What is read in one go, and which of the wanted stretches lie in it.
+/// One read, and the requested ranges in it.
 fn merged(wanted: &[Range<u64>], gap_bytes: u64) -> Vec<(Range<u64>, Range<usize>)> {
     let mut reads: Vec<(Range<u64>, Range<usize>)> = Vec::new();
     for (member, Range { start, end }) in wanted.iter().cloned().enumerate() {

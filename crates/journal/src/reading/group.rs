@@ -1,4 +1,4 @@
-//! A whole group by one of its records: what was committed together is sent on together.
+//! A whole group by one of its records: records committed together are sent on together.
 
 use crate::disks::disk::{Disk, DiskFile};
 use crate::error::{Damage, DamageKind, ReadError};

@@ -1,4 +1,4 @@
-//! Reading what is durable: records that left memory, and whole segments one group after the other.
+//! Reading durable data: records that left memory, and whole segments one group after the other.
 //!
 //! Never here: changes.
 

@@ -1,5 +1,5 @@
-//! Reads of several records of one segment: what stands around them is read and checked once for all of them, and what of their
-//! payloads lies close together is read in one go.
+//! Reads of several records of one segment: their groups are read and verified once for all of them, and neighbouring
+//! payloads are read in one go.
 //!
 //! A group of a busy log has a table of thousands of records, and a backlog is read back in its order: one read for each record
 //! would go through the whole table for each of them. Where other queues' messages lie between, the disk has all payloads of a
@@ -27,7 +27,7 @@ use crate::writing::journal::Journal;
 /// Records of one request: as many as the core asks for at once.
 const RECORDS_MAX: usize = 512;
 
-/// After so many bytes of payload those that are still missing are left for another turn: others wait for the same thread.
+/// After this number of bytes the missing ones are left for another turn: others wait for the same thread.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 20;
 
 /// A planned read of records of one partition in one segment; may run on another thread than the journal's while they are
@@ -40,7 +40,7 @@ pub struct NearRequest<F> {
     copy: Option<SortedCopy<F>>,
 }
 
-/// What came of the reads that had their turn, and those that had none.
+/// The results of the reads of this turn, and the reads that are left.
 #[derive(Debug)]
 pub struct NearRecords<F> {
     /// Each record's payload, its checksum verified, or why it cannot be had.
@@ -96,7 +96,7 @@ impl<F: DiskFile> NearRequest<F> {
     pub fn run<D: Disk<File = F>>(mut self, disk: &D) -> NearRecords<F> {
         let sorted = self.take_sorted();
         if !sorted.is_empty() {
-            // What the copy has not is behind what others have asked for since.
+            // Records that are not in the copy wait behind later requests of others.
             let records = sorted.into_iter().map(|(position, payload)| (position, Ok(payload)));
             let rest = Some(self).filter(|rest| !rest.requests.is_empty());
             return NearRecords { records: records.collect(), rest, index: None };
@@ -124,13 +124,13 @@ impl<F: DiskFile> NearRequest<F> {
         let payloads = read_payloads(&*file, &entries, Decryptor::new(keys));
         let records = self.requests.into_iter().zip(payloads).map(|(request, payload)| {
             let position = request.from;
-            // What is not found where it should be is looked for alone: that says what is wrong.
+            // A record that is not at its expected place is read alone, which reports the fault.
             (position, payload.map_or_else(|| request.run_alone(), Ok))
         });
         NearRecords { records: records.collect(), rest, index }
     }
 
-    /// Takes out what the sorted copy has; looks there no more once it has nothing.
+    /// Takes the records that are in the sorted copy; looks there no more once it has none.
     fn take_sorted(&mut self) -> BTreeMap<Position, Bytes> {
         let Some((copy, first)) = self.copy.as_ref().zip(self.requests.first()) else {
             return BTreeMap::new();
@@ -211,7 +211,7 @@ impl<F: DiskFile> Passage<'_, F> {
         if request.end <= offset {
             return None;
         }
-        // What is asked for was committed here or behind it.
+        // A requested record was committed here or behind it.
         whole_or_rebuilt(&mut self.window, request.salt, offset).ok()?
     }
 }

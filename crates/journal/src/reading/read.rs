@@ -122,7 +122,7 @@ impl<D: Disk> Journal<D> {
         Ok(request)
     }
 
-    /// Plans what [`Journal::read_many`] does, to be run elsewhere.
+    /// Plans the work of [`Journal::read_many`], to be run elsewhere.
     ///
     /// # Errors
     /// [`ReadError::NotFound`]: no such record. [`ReadError::Damaged`]: its segment is gone. [`ReadError::Io`]: it cannot be opened.
@@ -159,7 +159,7 @@ impl<D: Disk> Journal<D> {
         })
     }
 
-    /// What [`Journal::read_request`] plans for another record of the partition, if it is in the same segment.
+    /// The plan of [`Journal::read_request`] for another record of the partition, if it is in the same segment.
     pub(crate) fn request_beside(
         &mut self,
         known: &ReadRequest<D::File>,
@@ -218,7 +218,7 @@ impl<D: Disk> Journal<D> {
 }
 
 impl<F: DiskFile> ReadRequest<F> {
-    /// Looks where to start, if that is not known yet; returns what was found for it.
+    /// Finds the start, if it is not known yet; returns the index entries found for it.
     pub(crate) fn look_up<D: Disk<File = F>>(&mut self, disk: &D) -> Option<FoundIndex> {
         let found = self.lookup.take()?.find(disk, &self.file);
         self.start_by(&found.index);
@@ -245,7 +245,7 @@ impl<F: DiskFile> ReadRequest<F> {
             None => ReadError::NotFound { partition: self.partition, position: self.from },
         };
         while offset < self.end {
-            // What is asked for was committed here.
+            // A requested record was committed here.
             let head = match whole_or_rebuilt(&mut window, self.salt, offset) {
                 Ok(Some(head)) => head,
                 _ if !found.is_empty() => break,
@@ -287,7 +287,7 @@ impl<F: DiskFile> ReadRequest<F> {
                 continue;
             }
             if found.is_empty() && record.position != self.from {
-                // A compacted segment goes on with what was live.
+                // A compacted segment continues with the live records.
                 let (partition, position) = (self.partition, self.from);
                 return Err(ReadError::NotFound { partition, position });
             }

@@ -19,10 +19,10 @@ pub(crate) struct Window<'f, F> {
     step: usize,
     /// No byte at or after this offset is looked at.
     limit: u64,
-    /// Whether nobody will read what it has read again soon.
+    /// Whether its data will not be read again soon.
     passes: bool,
     start: u64,
-    /// Where what it has read lies in the buffer.
+    /// The position of its data in the buffer.
     loaded: Range<usize>,
     buffer: Vec<u8>,
     decryptor: Decryptor,
@@ -46,7 +46,7 @@ pub(crate) struct RecordEntry {
 }
 
 impl RecordEntry {
-    /// What the record takes on the disk.
+    /// Bytes of the record on the disk.
     pub(crate) fn stored(&self) -> Stored {
         Stored { key: self.header.key, bytes: u64::from(self.header.payload_bytes) }
     }
@@ -56,7 +56,7 @@ impl RecordEntry {
         self.payload_offset..self.payload_offset + u64::from(self.header.payload_bytes)
     }
 
-    /// What it means that the payload cannot be had.
+    /// The consequence of an unreadable payload.
     fn damage(&self, locked: Locked) -> DamageKind {
         let position = self.header.position;
         match locked {
@@ -84,7 +84,7 @@ impl<'f, F: DiskFile> Window<'f, F> {
         Window { file, step, limit, passes: false, start: 0, loaded: 0..0, buffer: Vec::new(), decryptor }
     }
 
-    /// The same, and what it reads leaves nothing in the system's page cache, nor comes from there: for whoever goes through a whole
+    /// The same, without leaving pages in the system's page cache or using them: for reading a whole
     /// file.
     pub(crate) fn passing(self) -> Window<'f, F> {
         Window { passes: true, ..self }
@@ -147,7 +147,7 @@ impl<'f, F: DiskFile> Window<'f, F> {
             .is_some_and(|bytes| GroupHeader::resembles(bytes, salt)))
     }
 
-    /// A record's payload as it was committed, or what is wrong with it.
+    /// A record's payload as it was committed, or its fault.
     pub(crate) fn payload(&mut self, entry: &RecordEntry) -> io::Result<Result<&[u8], DamageKind>> {
         let place = self.load(entry.payload_offset, entry.header.payload_bytes as usize)?;
         let stored = place.and_then(|place| self.buffer.get(place));
@@ -158,13 +158,13 @@ impl<'f, F: DiskFile> Window<'f, F> {
         Ok(opened.map_err(|locked| entry.damage(locked)))
     }
 
-    /// What is wrong with a payload, as far as the keys at hand tell: with none its checksum alone.
+    /// The fault of a payload, as far as the keys at hand tell: with none its checksum alone.
     pub(crate) fn check(&mut self, entry: &RecordEntry) -> io::Result<Option<DamageKind>> {
         let damage = self.payload(entry)?.err();
         Ok(damage.filter(|kind| !kind.is_locked()))
     }
 
-    /// What is left of a payload that is damaged: some of it is wrong. Of one that was encrypted nothing is.
+    /// The rest of a damaged payload: some of it is wrong. Of an encrypted one nothing is left.
     pub(crate) fn damaged_payload(&mut self, entry: &RecordEntry) -> io::Result<Option<&[u8]>> {
         match entry.header.key {
             None => self.bytes(entry.payload_offset, entry.header.payload_bytes as usize),

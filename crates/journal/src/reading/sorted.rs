@@ -19,13 +19,13 @@ thread_local! {
     static ROWS: Cell<Rows> = const { Cell::new(Rows::new()) };
 }
 
-/// What is kept from one reading of rows to the next.
+/// Buffers kept from one reading of rows to the next.
 #[derive(Default)]
 struct Rows {
-    /// Memory that is asked for anew each time costs more than the reading.
+    /// New memory for each read costs more than the reading.
     buffer: Vec<u8>,
     records: Vec<u8>,
-    /// What followed on the last rows, and will be wanted next: where it is need not be looked up.
+    /// The continuation of the last rows, which will be wanted next: its place need not be looked up.
     next: VecDeque<Next>,
 }
 
@@ -36,7 +36,7 @@ struct Next {
     place: Place,
 }
 
-/// Consumers of so many queues find their places again.
+/// The number of queues whose consumers find their places again.
 const NEXT_MAX: usize = 256;
 
 /// A row of fewer was not worth looking for its place alone.
@@ -124,7 +124,7 @@ impl<F: DiskFile> SortedCopy<F> {
         let mut places = Vec::with_capacity(slots.len());
         read_of_table(&*self.file, &slots, |member, bytes| {
             let place = Slot::decode(bytes).map(Slot::place);
-            // What a power cut left of the slots may point anywhere.
+            // The slots may point anywhere after a power failure.
             let place = place.filter(|place| place.bundle.end <= header.slots_at);
             places.extend(place.map(|place| (positions[member], place)));
         });
@@ -202,7 +202,7 @@ impl<F: DiskFile> Taking<'_, F> {
         }
     }
 
-    /// Takes what is wanted of the records of a bundle, from this place among them on. Returns the first that is none of the row, or is not
+    /// Takes the requested records of a bundle, from this place among them on. Returns the first that is not in the row, or is not
     /// wanted any more, with its place: those of the next bundle may go on with the row if there is none.
     fn take_row(
         &mut self,

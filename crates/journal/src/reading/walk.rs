@@ -1,4 +1,4 @@
-//! Walking through a segment, group by group: to check it, or to show what is in it.
+//! Walking through a segment, group by group: to check it, or to show its contents.
 
 use crate::disks::disk::{Disk, DiskFile};
 use crate::error::{Damage, DamageKind, ReadError};
@@ -42,9 +42,9 @@ pub struct Seen<'w> {
     pub offset: u64,
     /// Bytes of its payload on the disk.
     pub stored_bytes: u32,
-    /// What it is encrypted with.
+    /// Its encryption.
     pub key: Option<KeyId>,
-    /// Its payload, or what is wrong with it.
+    /// Its payload, or the fault.
     pub payload: Result<&'w [u8], DamageKind>,
 }
 
@@ -66,7 +66,7 @@ impl<D: Disk> Journal<D> {
         Ok(Some(Walk { file, path, number, salt, end, compacted, keys }))
     }
 
-    /// Whether the segment of a walk is still what it was when the walk was planned: if not, what was found may be of
+    /// Whether the segment of a walk is unchanged since the walk was planned: if not, the result may be of
     /// another life of its file.
     pub fn still_has(&self, number: SegmentNumber, salt: u64) -> bool {
         self.segments.get(number).is_some_and(|segment| segment.header.salt == salt)
@@ -87,7 +87,7 @@ impl<F: DiskFile> Walk<F> {
         self.number
     }
 
-    /// What tells this life of the file from others.
+    /// The identity of this life of the file.
     pub fn salt(&self) -> u64 {
         self.salt
     }
@@ -108,7 +108,7 @@ impl<F: DiskFile> Walk<F> {
         visit: &mut dyn FnMut(&Seen<'_>),
     ) -> Result<Vec<Damage>, ReadError> {
         let failed = |source| ReadError::Io { file: self.path.clone(), source };
-        // What is to be checked is what the disk has.
+        // A check needs the data on the disk.
         let mut window = Window::with_keys(&*self.file, STEP_BYTES as usize, self.end, &self.keys).passing();
         let mut damage = Vec::new();
         if !self.has_header().map_err(failed)? {

@@ -1,4 +1,4 @@
-//! Repairing: what can still be read of a damaged directory becomes one that opens.
+//! Repairing: the readable part of a damaged directory becomes one that opens.
 //!
 //! Start at [`repair`]. Never here: a journal that is in service.
 

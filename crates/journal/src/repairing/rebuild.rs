@@ -1,7 +1,7 @@
 //! Rebuilding a group whose header or record table is damaged: each entry of the table has a checksum of its own, over itself
-//! and its payload, so that those that hold are what was committed.
+//! and its payload, so that valid ones are as committed.
 //!
-//! Never for a place that may hold a former life of the file: whoever calls knows that a group of this life was here.
+//! Never for a place that may hold a former life of the file: the caller knows that a group of this life was here.
 
 use crate::disks::disk::DiskFile;
 use crate::layout::format::{
@@ -19,7 +19,7 @@ const ENTRIES_MAX: usize = 1 << 20;
 
 type Row = [u8; RECORD_HEADER_BYTES];
 
-/// What holds of the group at `offset`, which follows the group `last`; `None` if nothing does.
+/// The valid part of the group at `offset`, which follows the group `last`; `None` if there is none.
 pub(crate) fn rebuild<F: DiskFile>(
     window: &mut Window<'_, F>,
     salt: u64,
@@ -34,7 +34,7 @@ pub(crate) fn rebuild<F: DiskFile>(
     Ok(head.filter(|head| !head.records.is_empty()))
 }
 
-/// The group at `offset` of a segment's life, where one is known to have been committed; of one that is damaged what holds of it.
+/// The group at `offset` of a segment's life, where one is known to have been committed; the valid part of a damaged one.
 pub(crate) fn whole_or_rebuilt<F: DiskFile>(
     window: &mut Window<'_, F>,
     salt: u64,
@@ -138,7 +138,7 @@ fn without_header<F: DiskFile>(
     Ok(None)
 }
 
-/// Up to so many rows of the table of the group at `offset`, as long as they may be entries, or all if the header tells how many.
+/// Up to this number of rows of the table of the group at `offset`, as long as they may be entries, or all if the header has the number.
 fn table<F: DiskFile>(window: &mut Window<'_, F>, offset: u64, rows_max: usize) -> io::Result<Vec<Row>> {
     let mut rows = Vec::new();
     let is_told = rows_max < ENTRIES_MAX;

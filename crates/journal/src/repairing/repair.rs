@@ -1,11 +1,11 @@
 //! Repair: a damaged directory becomes one that opens, with everything in it that could be read.
 //!
 //! ```text
-//!   1. whatever will go gets a further name aside       from here on nothing can be lost
-//!   2. what is live in damaged segments is written into compacted ones
+//!   1. each file to be removed gets another name aside  from here on nothing can be lost
+//!   2. live records of damaged segments are written into compacted ones
 //!   3. a new segment is begun                           a crash up to here leaves the damage as it was
 //!   4. two checkpoints say that recovery begins there   from here on the directory opens
-//!   5. what is aside goes
+//!   5. the files aside are removed
 //! ```
 
 use crate::disks::disk::{Disk, DiskFile, write_all_at};
@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// What was done to the directory.
+/// The changes of the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
     /// Names of the files that were set aside.
@@ -169,7 +169,7 @@ impl<D: Disk> Salvage<D> {
     }
 }
 
-/// What is live of the records in a segment.
+/// The live part of the records in a segment.
 fn live_in(segment: &Segment, live: &Live) -> Live {
     let sets = segment.ranges.iter().filter_map(|(partition, range)| {
         Some((*partition, live.get(partition)?.between(range.first, range.last)))

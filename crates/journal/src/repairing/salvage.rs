@@ -1,7 +1,7 @@
 //! Salvage: everything that can still be read of a directory, however damaged, and where nothing can.
 //!
-//! Recovery stops where bytes are not what was promised. Salvage reads on behind: each segment from its first group to its
-//! last, over whatever cannot be read. It changes nothing; [`Salvage::repair`] does.
+//! Recovery stops where bytes differ from promised ones. Salvage reads on behind: each segment from its first group to its
+//! last, over unreadable places. It changes nothing; [`Salvage::repair`] does.
 
 use crate::disks::disk::{Disk, DiskFile};
 use crate::disks::tolerant::{Tolerant, TolerantFile};
@@ -46,7 +46,7 @@ pub struct Salvage<D: Disk> {
     torn: Option<TornTail>,
 }
 
-/// A file, and what of it can be read.
+/// A file, and the readable part of it.
 #[derive(Debug)]
 pub(crate) struct Salvaged<F> {
     pub file: Arc<F>,
@@ -73,7 +73,7 @@ struct TailWalk {
     floors: BTreeMap<PartitionId, Position>,
 }
 
-/// What a replay over damage meets.
+/// The items of a replay over damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Met {
     /// A record, as it was committed.
@@ -91,12 +91,12 @@ pub struct LostRecords {
     pub first: Position,
     /// and the last.
     pub last: Position,
-    /// What is left of the payload where it was, if it is one record whose payload alone is damaged: some of it is wrong.
+    /// The rest of the payload in place, if it is one record whose payload alone is damaged: some of it is wrong.
     pub damaged_payload: Option<Bytes>,
 }
 
 impl<F: DiskFile> Salvaged<F> {
-    /// The group at this offset, or what was rebuilt of it.
+    /// The group at this offset, or its rebuilt part.
     pub(crate) fn head(&self, window: &mut Window<'_, F>, offset: u64) -> io::Result<Option<GroupHead>> {
         match self.rebuilt.get(&offset) {
             Some(head) => Ok(Some(head.clone())),
@@ -118,7 +118,7 @@ impl<D: Disk> Salvage<D> {
     ///
     /// # Errors
     /// [`OpenError::UnknownVersion`]: a newer Postroad wrote it; that is no damage. [`OpenError::KeyUnknown`]: nor is that.
-    /// [`OpenError::Io`], also of a checkpoint that cannot be opened: it may be good, and an older one would call lost what it has.
+    /// [`OpenError::Io`], also of a checkpoint that cannot be opened: it may be good, and with an older one its data would count as lost.
     pub fn look_with(disk: D, keys: Keys) -> Result<Salvage<D>, OpenError> {
         let disk = Tolerant(disk);
         let names = disk.list().map_err(|source| OpenError::Io { file: disk.path(""), source })?;
@@ -170,7 +170,7 @@ impl<D: Disk> Salvage<D> {
     /// The payload of a record; `None` if it cannot be read.
     ///
     /// # Errors
-    /// [`ReadError::Io`]: what could be read a moment ago cannot be now.
+    /// [`ReadError::Io`]: data that was read before cannot be read now.
     pub fn read(&self, partition: PartitionId, position: Position) -> Result<Option<Bytes>, ReadError> {
         if !self.has(partition, position) {
             return Ok(None);
@@ -178,7 +178,7 @@ impl<D: Disk> Salvage<D> {
         self.find(partition, position, true)
     }
 
-    /// What is left of the payload of a record that is damaged: some of it is wrong. `None` if nothing is left.
+    /// The rest of a damaged record's payload: some of it is wrong. `None` if nothing is left.
     ///
     /// # Errors
     /// [`ReadError::Io`].
@@ -230,15 +230,15 @@ impl<D: Disk> Salvage<D> {
     }
 
     /// Shows everything behind the checkpoints, in the order in which it was committed, to `visit`: each partition's positions
-    /// rise without gaps, as what is lost is shown where it was.
+    /// rise without gaps, as lost records are shown in their places.
     ///
     /// # Errors
-    /// [`ReadError::Io`]; or [`ReadError::Damaged`] if what could be read a moment ago cannot be now.
+    /// [`ReadError::Io`]; or [`ReadError::Damaged`] if data that was read before cannot be read now.
     pub fn replay<E: From<ReadError>>(&self, visit: &mut dyn FnMut(Met) -> Result<(), E>) -> Result<(), E> {
         let mut last: BTreeMap<PartitionId, Position> = BTreeMap::new();
         let applied = self.content().map_or(&[][..], |content| &content.partitions).iter();
         last.extend(applied.filter_map(|entry| Some((entry.partition, entry.position?))));
-        // Without a checkpoint compacted segments are all that is known of what came before.
+        // Without a checkpoint compacted segments are the only source of earlier data.
         let from_beginning = self.loaded.checkpoint.is_none();
         for file in self.files.iter().filter(|file| file.is_tail || from_beginning) {
             self.replay_file(file, &mut last, visit)?;
@@ -469,7 +469,7 @@ impl<D: Disk> Salvage<D> {
         Ok(())
     }
 
-    /// Scans one file, and keeps what was found.
+    /// Scans one file, and keeps the result.
     fn take_in(
         &mut self,
         name: &str,

@@ -13,7 +13,7 @@ use postroad_model::{PartitionId, Position};
 use std::collections::BTreeMap;
 use std::io;
 
-/// How to read a file, by what is known of it.
+/// How to read a file, by the knowledge of it.
 #[derive(Debug)]
 pub(crate) struct Scan {
     /// `None`: its header is gone; that of its newest group.
@@ -24,19 +24,19 @@ pub(crate) struct Scan {
     pub limit: u64,
     /// Whether numbers of groups rise: not in a compacted segment.
     pub rises: bool,
-    /// Whether what it ends with may be torn.
+    /// Whether its end may be torn.
     pub is_newest: bool,
-    /// First positions in newer segments: what has them here was never confirmed.
+    /// First positions in newer segments: records here with the same positions were never confirmed.
     pub floors: BTreeMap<PartitionId, Position>,
     pub keys: Keys,
 }
 
-/// What a scan has found, beside the records.
+/// The result of a scan, beside the records.
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
     /// Where groups start that can be read.
     pub groups: Vec<u64>,
-    /// Those whose header or table is damaged, with what holds of them.
+    /// Those whose header or table is damaged, with their valid parts.
     pub rebuilt: BTreeMap<u64, GroupHead>,
     /// End and number of the last of them.
     pub last: Option<(u64, GroupNumber)>,
@@ -89,7 +89,7 @@ impl Scan {
                     break;
                 }
                 scanned.damaged.push((None, offset, DamageKind::Group));
-                // What is here was written in this life of the file: a later group says so.
+                // Data here was written in this life of the file: a later group proves it.
                 let rebuilt =
                     rebuild(&mut window, salt, offset, last)?.filter(|head| self.follows(head, segment));
                 if let Some(head) = rebuilt {
@@ -126,7 +126,7 @@ impl Scan {
         head.end() <= self.limit && !self.is_void(head) && (!self.rises || head.records.iter().all(rises))
     }
 
-    /// Whether a newer segment has the same positions again: then this group failed, and nobody was told otherwise.
+    /// Whether a newer segment has the same positions again: then this group failed, and was never confirmed.
     fn is_void(&self, head: &GroupHead) -> bool {
         head.records.iter().any(|entry| {
             self.floors.get(&entry.header.partition).is_some_and(|floor| *floor <= entry.header.position)

@@ -1,6 +1,6 @@
 //! A second directory with everything that is durable now, while the journal goes on.
 //!
-//! What is complete gets a further name there: that takes no time and no space, and nobody writes to a file that has one.
+//! Complete files get a further name there: that takes no time and no space, and a file with one is never written again.
 //! Only the segment at the end, to which groups are appended, is copied, as far as it was synced.
 
 use crate::disks::disk::{Disk, DiskFile, read_full_at, write_all_at};
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// Bytes copied at a time.
 const COPY_STEP_BYTES: usize = 1 << 20;
 
-/// What a file that is to be copied is called until then.
+/// The temporary name of a file that is to be copied.
 const COPYING_SUFFIX: &str = ".copying";
 
 /// A backup whose files are chosen and held; the rest may take its time, on any thread.
@@ -22,7 +22,7 @@ const COPYING_SUFFIX: &str = ".copying";
 pub struct Backup {
     /// Files in it.
     pub files: u64,
-    /// Segments that are not there, and so not in it either: what was in them is lost in both.
+    /// Missing segments, which are not in it either: their contents are lost in both.
     pub missing: Vec<PathBuf>,
     open: Vec<OpenSegment>,
 }
@@ -31,16 +31,16 @@ pub struct Backup {
 #[derive(Debug)]
 struct OpenSegment {
     name: String,
-    /// What counts of it.
+    /// The part of it to copy.
     end: u64,
     capacity_bytes: u64,
 }
 
 impl<D: Disk> Journal<D> {
-    /// Syncs, and chooses what recovery would need if the machine ended now, into the empty directory `to` of the same device.
+    /// Syncs, and links the files that recovery would need if the machine failed now into the empty directory `to` of the same device.
     ///
     /// # Errors
-    /// [`BackupError`]: what `to` has by then is worth nothing.
+    /// [`BackupError`]: the contents of `to` are worth nothing then.
     pub fn begin_backup(&mut self, to: &D) -> Result<Backup, BackupError> {
         self.seal()?;
         let mut open: Vec<OpenSegment> = Vec::new();
@@ -48,7 +48,7 @@ impl<D: Disk> Journal<D> {
         let mut names: Vec<String> = Vec::new();
         for segment in self.segments.iter() {
             let (number, name) = (segment.header.number, segment.file_name());
-            // Whoever starts from the backup appends behind the last group.
+            // A start from the backup appends behind the last group.
             if number == self.last.segment && segment.compacted.is_none() {
                 open.push(OpenSegment {
                     name,
@@ -67,7 +67,7 @@ impl<D: Disk> Journal<D> {
         }
         names.extend(self.checkpoints.kept.iter().map(|kept| checkpoint_name(kept.sequence)));
         for name in self.segments.iter().filter_map(|segment| segment.index_name()) {
-            // Without it whoever starts from the backup makes it.
+            // Without it a start from the backup creates it.
             let _ = self.disk.link(&name, to, &name);
         }
         let failed = |name: &String, source: io::Error| match (self.disk.path(name), source.kind()) {
@@ -77,7 +77,7 @@ impl<D: Disk> Journal<D> {
         let mut missing = Vec::new();
         for name in &names {
             match self.disk.link(name, to, name) {
-                // Whoever starts from the backup finds out as the next start here does.
+                // A start from the backup finds out as the next start here does.
                 Err(_) if self.is_gone(name) => missing.push(self.disk.path(name)),
                 linked => linked.map_err(|error| failed(name, error))?,
             }
@@ -97,7 +97,7 @@ impl<D: Disk> Journal<D> {
 }
 
 impl Backup {
-    /// Copies what has to be copied, and makes everything in `to` durable.
+    /// Copies the files to be copied, and makes everything in `to` durable.
     ///
     /// # Errors
     /// The operating system refused; a full disk too.

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::tests::simulation::Random;
 
-    /// Whatever happens to a block, it says what a bit for each says, in the form that belongs to that.
+    /// After any operation a block agrees with a bit for each record, in the form that belongs to that.
     #[test]
     fn every_form_says_what_bits_say() {
         for seed in 0..40 {

@@ -1,4 +1,4 @@
-//! Checkpoints: the states of all partitions at known positions, so that recovery reads only what came after.
+//! Checkpoints: the states of all partitions at known positions, so that recovery reads later records only.
 
 use crate::disks::disk::{Disk, DiskFile, write_all_at};
 use crate::error::CheckpointError;
@@ -32,7 +32,7 @@ pub struct Checkpoint {
 #[must_use = "the journal waits for the answer: give it to `Journal::finish_checkpoint`"]
 pub struct CheckpointRequest {
     sequence: u64,
-    /// An old checkpoint's file to write over, so that a full disk does not prevent what frees space.
+    /// An old checkpoint's file to write over, so that a full disk does not prevent freeing space.
     slot: Option<String>,
     draft: CheckpointDraft,
     keys: Keys,
@@ -51,13 +51,13 @@ pub struct WrittenCheckpoint {
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub sequence: u64,
-    /// What its states are encrypted with.
+    /// The encryption of its states.
     pub key: Option<KeyId>,
     /// `None`: kept in case the newest is damaged, but not read.
     pub summary: Option<Summary>,
 }
 
-/// What one checkpoint covers.
+/// The coverage of one checkpoint.
 #[derive(Debug)]
 pub(crate) struct Summary {
     pub positions: BTreeMap<PartitionId, Position>,
@@ -80,12 +80,12 @@ pub(crate) struct Checkpoints {
     /// A file that is no longer needed.
     pub slot: Option<String>,
     pub busy: bool,
-    /// The last one failed: none is made only for keys or for space until whoever makes them tries again, which may be a while.
+    /// The last one failed: none is made only for keys or for space until the caller retries, which may be a while.
     pub failed: bool,
     /// One failed, and is to be tried again.
     pub is_wanted: bool,
     pub committed_bytes: u64,
-    /// What all states took in the last one.
+    /// The size of all states in the last one.
     pub state_bytes: u64,
     /// States of stopped partitions, from the last checkpoint that has them: carried on as they are.
     pub carried: Vec<Checkpoint>,
@@ -94,8 +94,8 @@ pub(crate) struct Checkpoints {
 /// Should the newest turn out to be damaged, the one before is used.
 pub(crate) const KEPT_MAX: usize = 2;
 
-/// However large states are, a checkpoint is due after so many times [`Options::checkpoint_bytes`]: a start applies what was
-/// committed since.
+/// However large states are, a checkpoint is due after this multiple of [`Options::checkpoint_bytes`]: a start applies later
+/// records.
 const RARE_MAX: u64 = 4;
 
 /// Name of a checkpoint that is not complete.
@@ -113,7 +113,7 @@ impl Checkpoints {
     }
 
     /// The older of the checkpoints recovery may use; `None` while there is only one, since with that one damaged
-    /// recovery would start from the very first record, or while what it covers is not known.
+    /// recovery would start from the very first record, or while its coverage is not known.
     pub(crate) fn older(&self) -> Option<&Summary> {
         let older = self.kept.front().filter(|_| self.kept.len() == KEPT_MAX)?;
         older.summary.as_ref()
@@ -163,8 +163,8 @@ impl<D: Disk> Journal<D> {
         self.checkpoints.busy
     }
 
-    /// What is committed from one checkpoint to the next: a start applies that. Where states are large it is more, so that they are a
-    /// small share of what is written, up to a bound; beyond, as much as a start reads of states.
+    /// The bytes committed from one checkpoint to the next: a start applies them. Where states are large it is more, so that they are a
+    /// small share of all writes, up to a bound; beyond, as much as a start reads of states.
     fn checkpoint_distance(&self) -> u64 {
         let Options { checkpoint_bytes, checkpoint_share, .. } = self.options;
         let states = self.checkpoints.state_bytes;
@@ -184,8 +184,8 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Whether a segment waits for nothing but checkpoints: nothing in it is live, and a checkpoint of all that is
-    /// durable would cover it. Two of them free it, as both that are kept must. What a stopped partition holds back
-    /// stays held back, so it counts for nothing here.
+    /// durable would cover it. Two of them free it, as both that are kept must. Segments held back by a stopped partition
+    /// stay held back, so they do not count here.
     fn checkpoint_frees(&self) -> bool {
         let carried = self.checkpoints.carried.iter().map(|state| (state.partition, state.position));
         let served = self.positions.iter().filter(|(partition, _)| !self.stopped.contains_key(partition));
@@ -201,7 +201,7 @@ impl<D: Disk> Journal<D> {
         self.segments.iter().any(waits)
     }
 
-    /// Writes a checkpoint of all partitions that have records, and recycles what it makes superfluous.
+    /// Writes a checkpoint of all partitions that have records, and recycles the files that it replaces.
     ///
     /// The live counts go into it as they are: each partition's calls of [`Journal::retain`] and [`Journal::release`]
     /// must be those of exactly the records up to its position.
@@ -282,7 +282,7 @@ impl<D: Disk> Journal<D> {
             if self.keys.target(oldest.key) == oldest.key {
                 self.checkpoints.slot = Some(name);
             } else {
-                // What is written over it may be shorter, and leave some of it.
+                // A new file in its place may be shorter, and leave some of it.
                 self.compactions.obsolete.push(name);
             }
         }

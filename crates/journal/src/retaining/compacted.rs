@@ -1,4 +1,4 @@
-//! Compacted segments on the disk: what the live records of a run of segments became.
+//! Compacted segments on the disk: the live records of a run of segments.
 //!
 //! ```text
 //! file  = header sector | groups, as in a segment | index: the segment's entry as in a checkpoint
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 /// Name of a compacted segment that is not complete.
 pub(crate) const UNFINISHED: &str = "unfinished-compaction";
 
-/// A run of segments, by the numbers of its ends, and what of it was kept.
+/// A run of segments, by the numbers of its ends, and the part of it that was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub first: SegmentNumber,
@@ -66,7 +66,7 @@ pub(crate) fn load<D: Disk>(
         }
         let path = disk.path(name);
         let segment = match read(disk, name, Form::Compacted(run)) {
-            // Whoever needs the index reads it again.
+            // A reader that needs the index reads it again.
             Ok(segment) => segment.map(|segment| Segment { index: None, ..segment }),
             Err(Unreadable::Version(found)) => return Err(OpenError::UnknownVersion { file: path, found }),
             Err(Unreadable::Io(source)) => return Err(OpenError::Io { file: path, source }),

@@ -19,7 +19,7 @@ use postroad_model::PartitionId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What a record takes besides the bytes of its bodies: its place in the table, its headers, padding. An estimate.
+/// Bytes of a record besides its bodies: its place in the table, its headers, padding. An estimate.
 const RECORD_OVERHEAD_BYTES: u64 = 160;
 
 /// Of the payload of a record and which of its messages are needed, a payload with no more than these, and how many it has; `None`: it
@@ -29,15 +29,15 @@ pub type Shorten = fn(&[u8], &dyn Fn(u32) -> bool) -> Option<(u32, Vec<u8>)>;
 /// A compaction that wins less than this part of a segment is not worth a file.
 const GAIN_SHARE_MIN: u64 = 64;
 
-/// While the disk is short of space a compaction takes no more than so many segments at a time: what each step wins is there soon, and
-/// stays won should the power fail.
+/// While the disk is short of space a compaction takes no more than this number of segments at a time: each step frees space soon, and
+/// the space stays free should the power fail.
 const SHORT_TAKEN_SEGMENTS: u64 = 4;
 
-/// When so many times [`crate::Options::checkpoint_bytes`] were released since the last checkpoint, one is due:
+/// When this multiple of [`crate::Options::checkpoint_bytes`] was released since the last checkpoint, one is due:
 /// segments wait for checkpoints before they are recycled or compacted, and consumers of large messages write little.
 pub(crate) const RELEASED_SHARE: u64 = 4;
 
-/// What is planned, under way and left over.
+/// Planned, running and left-over compactions.
 #[derive(Debug, Default)]
 pub(crate) struct Compactions {
     plan: Option<Plan>,
@@ -49,11 +49,11 @@ pub(crate) struct Compactions {
     pub failed: bool,
     /// Names of files that were replaced.
     pub obsolete: Vec<String>,
-    /// What is left of a record of which not everything is needed; without it all of it.
+    /// The needed part of a record; without it all of it.
     shorten: Option<Shorten>,
     /// Bytes of messages released since the last checkpoint.
     pub released_bytes: u64,
-    /// A checkpoint has looked for what is sparse since the start.
+    /// A checkpoint has looked for sparse segments since the start.
     looked: bool,
 }
 
@@ -68,7 +68,7 @@ struct Setback {
 /// The longest pause is two to this power of checkpoints: at 64 MiB to each, every 4 GiB that are written.
 const FAILURES_COUNTED_MAX: u32 = 6;
 
-/// What may be done once both kept checkpoints are `sequence` or newer.
+/// Compactions that may begin once both kept checkpoints are `sequence` or newer.
 #[derive(Debug)]
 struct Plan {
     sequence: u64,
@@ -80,7 +80,7 @@ struct Plan {
 struct Batch {
     segments: Vec<SegmentNumber>,
     checkpoint: u64,
-    /// What is live of each partition.
+    /// The live records of each partition.
     keep: BTreeMap<PartitionId, LiveSet>,
     /// The space it wins.
     gain_bytes: u64,
@@ -92,7 +92,7 @@ struct Batch {
 pub struct RemovalRequest(Vec<String>);
 
 impl RemovalRequest {
-    /// Removes them. What cannot be removed now the next start finds.
+    /// Removes them. Files that cannot be removed now are found by the next start.
     pub fn run<D: Disk>(self, disk: &D) {
         for name in self.0 {
             let _ = disk.remove(&name);
@@ -137,7 +137,7 @@ impl Plan {
 }
 
 impl Segment {
-    /// What its live messages would take in a file of their own; an estimate.
+    /// The size of its live messages in a file of their own; an estimate.
     fn needed_bytes(&self) -> u64 {
         let needed =
             |range: &crate::writing::segment::Range| range.live_bytes + range.live * RECORD_OVERHEAD_BYTES;
@@ -146,12 +146,12 @@ impl Segment {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Has compaction leave of records what `shorten` does.
+    /// Compaction writes the result of `shorten` in place of records.
     pub fn shorten_by(&mut self, shorten: Shorten) {
         self.compactions.shorten = Some(shorten);
     }
 
-    /// Fixes what may be compacted once the checkpoint of this number is the older one kept.
+    /// Fixes the segments that may be compacted once the checkpoint of this number is the older one kept.
     pub(crate) fn plan_compaction(&mut self, sequence: u64, summary: &Summary) {
         self.compactions.looked = true;
         if self.compactions.left().is_some() || !self.compactions.busy.is_empty() {
@@ -323,12 +323,12 @@ impl<D: Disk> Journal<D> {
         (!names.is_empty()).then_some(RemovalRequest(names))
     }
 
-    /// Whether a checkpoint is due for what was released: see [`RELEASED_SHARE`].
+    /// Whether a checkpoint is due for released bytes: see [`RELEASED_SHARE`].
     pub(crate) fn released_much(&self) -> bool {
         RELEASED_SHARE * self.options.checkpoint_bytes <= self.compactions.released_bytes
     }
 
-    /// Whether a checkpoint brings a compaction nearer. After a start nobody has looked yet what there is for one.
+    /// Whether a checkpoint brings a compaction nearer. After a start it is not known yet whether there is one.
     pub(crate) fn checkpoint_compacts(&self) -> bool {
         let current = self.current.header.number;
         let is_candidate = |segment: &Segment| {

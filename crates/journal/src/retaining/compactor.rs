@@ -173,7 +173,7 @@ impl<F: DiskFile> Source<F> {
         pace: &mut dyn Pace,
     ) -> Result<(), CompactionError> {
         let begin = [range.begin()];
-        // Of one that is damaged there may be no more than what is behind the damage.
+        // Of a damaged one only the part behind the damage may be left.
         let entries = Some(index.of(partition)).filter(|entries| entries.first() == begin.first());
         let entries = entries.unwrap_or(&begin);
         for (place, entry) in entries.iter().enumerate() {
@@ -230,7 +230,7 @@ impl<F: DiskFile> Source<F> {
             let payload = payload.map_err(|kind| self.damaged(partition, entry.payload_offset, kind))?;
             let is_needed = |message| keep.needs(record.position, message);
             let shorter = output.shorten.and_then(|shorten| shorten(payload, &is_needed));
-            // If it does not have all that is needed of it somebody has miscounted: then everything stays.
+            // If some of the needed records are missing, the counts are wrong: then everything stays.
             let shorter = shorter.filter(|(messages, _)| *messages == keep.messages(record.position));
             let payload = shorter.map_or_else(|| Bytes::copy_from_slice(payload), |(_, left)| left.into());
             output.batch_bytes += payload.len() as u64;
@@ -254,13 +254,13 @@ impl<F: DiskFile> Output<F> {
         keys: &Keys,
         shorten: Option<Shorten>,
     ) -> io::Result<Output<F>> {
-        // A file of an attempt that failed may be longer than what is written now.
+        // A file of an attempt that failed may be longer than the new data.
         let _ = disk.remove(UNFINISHED);
         let (number, salt) = (run.last, disk.salt()?);
         let header = SegmentHeader { number, salt, capacity_bytes: 0 };
         let encryptor = Encryptor::begin(disk, keys)?;
         let file = disk.create(UNFINISHED)?;
-        // Else a power cut might leave the rename to come and not this file's name: then what an earlier attempt has left would be renamed.
+        // Else a power failure might undo this file's name and not the later rename: then the data of an earlier attempt would be renamed.
         disk.sync_directory()?;
         Ok(Output {
             file,
@@ -276,7 +276,7 @@ impl<F: DiskFile> Output<F> {
         })
     }
 
-    /// Writes what has gathered as one group, and syncs it.
+    /// Writes the gathered records as one group, and syncs it.
     fn write_batch<D: Disk<File = F>>(&mut self, disk: &D) -> Result<(), CompactionError> {
         let failed = |source| CompactionError::Io { file: self.path.clone(), source };
         let records = std::mem::take(&mut self.batch);

@@ -15,10 +15,10 @@ pub(crate) const INDEX_STRIDE_BYTES: u64 = if cfg!(test) { 2 << 10 } else { 64 <
 /// Read at a time where a record is looked for.
 pub(crate) const READ_STEP_BYTES: usize = 64 << 10;
 
-/// What an index takes besides its entries; an estimate.
+/// Bytes of an index besides its entries; an estimate.
 const OVERHEAD_BYTES: u64 = 256;
 
-/// What those that are held take together, unless somebody says otherwise: some 160 segments of one partition.
+/// The default limit of all cached ones: some 160 segments of one partition.
 const BYTES_MAX: u64 = 4 << 20;
 
 /// Indexes that are held at most, however small: one is looked for among them for each record that is read.
@@ -94,7 +94,7 @@ impl Indexes {
         self.shrink();
     }
 
-    /// Keeps an index, in place of those that nobody needed for longest.
+    /// Keeps an index, in place of the least recently used ones.
     pub(crate) fn hold(&mut self, number: SegmentNumber, index: Arc<SegmentIndex>) {
         self.forget(number);
         self.held_bytes += index.memory_bytes();
@@ -117,7 +117,7 @@ impl Indexes {
         }
     }
 
-    /// The index of a segment, if it is held: for whoever needs it now.
+    /// The index of a segment, if it is cached, for use now.
     pub(crate) fn take_up(&mut self, number: SegmentNumber) -> Option<Arc<SegmentIndex>> {
         let at = self.held.iter().rposition(|(held, _)| *held == number)?;
         if at + 1 < self.held.len() {

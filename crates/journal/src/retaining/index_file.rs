@@ -4,8 +4,8 @@
 //! compacted  = header sector | groups | the segment's entry as in a checkpoint, with its whole index
 //! beside     = header sector | that entry
 //! ```
-//! What is beside a segment can be made from the segment: it is not synced, and one that is not there, is damaged or
-//! is of another version is made anew by whoever needs it.
+//! An index file can be made from its segment: it is not synced, and one that is missing, damaged or
+//! of another version is created again by its next user.
 
 use crate::disks::disk::{Disk, DiskFile, read_full_at, write_all_at};
 use crate::error::IndexError;
@@ -100,7 +100,7 @@ pub(crate) fn read<D: Disk>(disk: &D, name: &str, form: Form) -> Result<Option<S
     read_in(&disk.open(name)?, form, read_full_at)
 }
 
-/// What the header sector of such a file says.
+/// The contents of the header sector of such a file.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub salt: u64,
@@ -175,7 +175,7 @@ pub(crate) struct Lookup {
     compacted: Option<Run>,
 }
 
-/// An index that somebody needed.
+/// An index in use.
 #[derive(Debug)]
 pub struct FoundIndex {
     pub(crate) number: SegmentNumber,
@@ -198,7 +198,7 @@ impl Lookup {
         FoundIndex { number: self.header.number, salt: self.header.salt, index }
     }
 
-    /// What the disk has; `None` if that is not there, or not whole, or not of this life of the segment.
+    /// The contents on the disk; `None` if they are missing, incomplete, or not of this life of the segment.
     fn stored<D: Disk>(&self, disk: &D) -> Option<Arc<SegmentIndex>> {
         let form = self.form();
         let found = read(disk, &form.name(), form).ok()??;
@@ -214,7 +214,7 @@ impl Lookup {
         while offset < self.end {
             let Some(head) = window.head(self.header.salt, offset).ok()? else {
                 is_whole = false;
-                // What lies behind is still to be had.
+                // Later entries can still be read.
                 match window.search(Some(self.header.salt), offset + 1, GroupNumber(0)).ok()? {
                     Some(next) => offset = next,
                     None => break,
@@ -236,7 +236,7 @@ impl Lookup {
     }
 }
 
-/// Writes the index beside a segment. Not synced: what a power cut leaves of it is told by its checksums.
+/// Writes the index beside a segment. Not synced: its checksums detect the result of a power failure.
 fn write<D: Disk>(disk: &D, segment: &Segment) -> io::Result<()> {
     let name = index_name(segment.header.number);
     let (sector, entry) = encode(Form::Beside(segment.header.number), segment);
@@ -286,7 +286,7 @@ impl<D: Disk> Journal<D> {
         if self.indexes.busy || self.indexes.failed {
             return None;
         }
-        // What is behind it pins its end: no group comes there any more.
+        // The data behind it pins its end: no group comes there any more.
         while let Some(&number) = self.indexes.waiting.front().filter(|&&number| number < self.last.segment) {
             match self.segments.get(number).filter(|segment| segment.index.is_some()) {
                 Some(segment) if segment.needs_index() => {
@@ -325,7 +325,7 @@ impl<D: Disk> Journal<D> {
         self.segments.drop_index(number);
     }
 
-    /// Bounds the memory for indexes of complete segments; 4 MiB unless said. What is not in memory is read when it is needed.
+    /// Bounds the memory for indexes of complete segments; the default is 4 MiB. Others are read when they are needed.
     pub fn bound_indexes(&mut self, bytes_max: u64) {
         self.indexes.bound(bytes_max);
     }
@@ -335,12 +335,12 @@ impl<D: Disk> Journal<D> {
         if self.still_has(found.number, found.salt) {
             self.indexes.hold(found.number, found.index);
         } else {
-            // It may have been written for whoever read, after the segment and its files had gone.
+            // It may have been written by a reader after the segment and its files had gone.
             self.compactions.obsolete.push(index_name(found.number));
         }
     }
 
-    /// The file of the index beside a segment, if it is there and damaged: nothing is lost by that, it is made anew.
+    /// The file of the index beside a segment, if it exists and is damaged: nothing is lost, it is created again.
     pub fn damaged_index(&self, number: SegmentNumber) -> Option<PathBuf> {
         let segment = self.segments.get(number).filter(|segment| segment.compacted.is_none())?;
         let lookup = Lookup::new(segment);

@@ -20,12 +20,12 @@ pub(crate) struct LiveSet {
     some: BTreeMap<Position, Box<[u64]>>,
 }
 
-/// What more of a record is needed than its first message once.
+/// The needed part of a record beyond its first message once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Several {
-    /// The first message, so many times.
+    /// The first message, this number of times.
     Times(u32),
-    /// So many messages, from the first one on.
+    /// This number of messages, from the first one on.
     Messages(u32),
 }
 
@@ -53,7 +53,7 @@ impl LiveSet {
         self.need(position, messages, is_known);
     }
 
-    /// What is needed of a record that is live, and has been so before.
+    /// The needed part of a record that is live, and was so before.
     fn need(&mut self, position: Position, messages: Range<u32>, is_known: bool) {
         let times = match self.several.get(&position) {
             Some(Several::Times(times)) => *times,
@@ -176,7 +176,7 @@ impl LiveSet {
         }
     }
 
-    /// The records from `first` to `last`, with what is needed of them.
+    /// The records from `first` to `last`, with their needed parts.
     pub(crate) fn between(&self, first: Position, last: Position) -> LiveSet {
         let ((from, _), (to, _)) = (place(first), place(last));
         let mut part = LiveSet::default();
@@ -265,7 +265,7 @@ impl LiveSet {
 
 /// A set to which many records are added: see [`LiveSet::filling`].
 pub(crate) struct Filling {
-    /// The blocks that nothing was added to, and what is needed of records with several messages.
+    /// The blocks without additions, and the needed parts of records with several messages.
     set: LiveSet,
     /// The others. `None`: all records of it are live.
     blocks: FxHashMap<u64, Option<Box<Bits>>>,
@@ -278,7 +278,7 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
-    /// These messages of each of so many records are needed.
+    /// These messages of each of this number of records are needed.
     pub(crate) fn add(&mut self, first: Position, records: u64, messages: Range<u32>) {
         if let Some((last, before)) = self.last.as_mut().filter(|_| records == 1)
             && *last == first
@@ -393,7 +393,7 @@ fn mark_messages(bits: &mut Vec<u64>, messages: &Range<u32>) {
     }
 }
 
-/// Bits of so many messages from the first one on.
+/// Bits of this number of messages from the first one on.
 fn up_to(messages: u32) -> Vec<u64> {
     let words = u64::from(messages).div_ceil(WORD);
     (0..words).map(|word| below(messages.into(), word * WORD)).collect()

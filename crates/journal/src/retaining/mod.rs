@@ -1,4 +1,4 @@
-//! Retaining: what of the past is still needed, and what takes less space than it did: checkpoints, compaction, backups.
+//! Retaining: the needed part of the past, in less space: checkpoints, compaction, backups.
 //!
 //! Start at [`retention`]. Never here: new groups.
 

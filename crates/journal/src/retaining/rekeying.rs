@@ -1,8 +1,8 @@
-//! Another key than before: what is encrypted otherwise than it would be now is written again, piece by piece.
+//! A change of the key: data under another key than the current one is written again, piece by piece.
 //!
 //! ```text
 //!  a start with other keys ──▶ the current segment is left ──▶ checkpoints, until compaction may move the segments
-//!  compaction writes what is live with the current key ──▶ old files go ──▶ two more checkpoints: the former key is needed no more
+//!  compaction writes live records with the current key ──▶ old files go ──▶ two more checkpoints: the former key is needed no more
 //! ```
 //! Turning encryption on, or off, is the same.
 
@@ -12,7 +12,7 @@ use crate::writing::journal::Journal;
 use std::collections::BTreeMap;
 
 /// Checkpoints that are made for keys alone, until something was written again: two until segments may be moved, and two until
-/// both that are kept are of the new key. What cannot be moved waits for those that come anyway.
+/// both that are kept are of the new key. Segments that cannot be moved wait for the regular ones.
 const CHECKPOINTS_MAX: u32 = 4;
 
 /// How far it is.
@@ -60,7 +60,7 @@ impl<D: Disk> Journal<D> {
             || self.checkpoints.kept.iter().any(|kept| outdated(kept.key))
     }
 
-    /// How many bytes of payloads each key has on the disk, live or not; without a key what is not encrypted. A key that only a
+    /// How many bytes of payloads each key has on the disk, live or not; without a key the plain data. A key that only a
     /// kept checkpoint needs has 0 bytes. Those that are not listed are needed no more.
     pub fn bytes_by_key(&self) -> BTreeMap<Option<KeyId>, u64> {
         let mut bytes_by_key: BTreeMap<Option<KeyId>, u64> = BTreeMap::new();

@@ -15,7 +15,7 @@ pub(crate) struct Segments {
     /// For each partition, the segment in which a run of positions begins.
     places: BTreeMap<PartitionId, BTreeMap<Position, SegmentNumber>>,
     live: BTreeMap<PartitionId, LiveSet>,
-    /// Partitions of which the checkpoint says how many messages are live, and nobody said yet which.
+    /// Partitions whose live messages are known by number from the checkpoint, but not yet one by one.
     uncounted: BTreeSet<PartitionId>,
     /// See [`Journal::keep_from`].
     kept_from: Option<(PartitionId, Position)>,
@@ -141,12 +141,12 @@ impl Segments {
         true
     }
 
-    /// Counts these messages; returns how many of them are in records that are not there. What comes in order costs little.
+    /// Counts these messages; returns how many of them are in records that do not exist. Messages in order cost little.
     fn retain_all(&mut self, partition: PartitionId, live: impl IntoIterator<Item = MessageRow>) -> u64 {
         let mut set = self.live.remove(&partition).unwrap_or_default().filling();
         let mut unknown = 0;
         let mut run = Run { first: Position::FIRST, last: None, messages: 0, bytes: 0 };
-        // From within: what comes is a chain of many parts, which would be gone through anew for each row.
+        // From within: the input is a chain of many parts, which would be walked again for each row.
         live.into_iter().for_each(|mut row| {
             while 0 < row.records {
                 if !run.covers(row.first) {
@@ -228,9 +228,9 @@ impl Run {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Counts the first so many messages of a record as live: it outlives all checkpoints until they are released. `bytes` is
-    /// what they take together, by which the journal judges how much of a segment is still needed.
-    /// Returns false, and counts nothing, if the journal has no such record. What no longer counts must not count again: its record may be
+    /// Counts the first `messages` of a record as live: it outlives all checkpoints until they are released. `bytes` is
+    /// their total size, by which the journal judges how much of a segment is still needed.
+    /// Returns false, and counts nothing, if the journal has no such record. A message that no longer counts must not count again: its record may be
     /// compacted away at any time.
     pub fn retain(&mut self, partition: PartitionId, position: Position, messages: u32, bytes: u64) -> bool {
         self.segments.retain(partition, position, messages, bytes)
@@ -248,8 +248,8 @@ impl<D: Disk> Journal<D> {
         left.is_some()
     }
 
-    /// Replaces all of a partition's counts: exactly these messages are live. Returns how many of them are in records that the journal does not have. Of a stopped partition nobody
-    /// knows what is live: its counts stay as the last checkpoint has them.
+    /// Replaces all of a partition's counts: exactly these messages are live. Returns how many of them are in records that the journal does not have. Of a stopped partition it is unknown
+    /// which are live: its counts stay as the last checkpoint has them.
     pub fn recount(&mut self, partition: PartitionId, live: impl IntoIterator<Item = MessageRow>) -> u64 {
         if self.stopped.contains_key(&partition) {
             return 0;

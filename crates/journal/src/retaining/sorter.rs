@@ -20,33 +20,33 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What records with the same number are read together for: their address, as a rule. Told by whoever knows what a payload means.
+/// Records with the same number are read together: their address, as a rule. Supplied by a user who knows the meaning of payloads.
 pub type Kin = fn(&[u8]) -> u32;
 
 /// So much of a segment tells how many addresses it has side by side, and how large its records are.
 const SAMPLE_BYTES: u64 = 1 << 20;
 
 /// Larger records are read where they are: a disk reads its pages of 4 KiB whole, half of one on either side in the mean, and of this
-/// size on that is less than what reading and writing the copy costs.
+/// size on that is less than the cost of reading and writing the copy.
 const PAYLOAD_BYTES_MEAN_MAX: u64 = 2 << 10;
 
-/// With fewer, whoever reads the records of one reads not much else besides.
+/// With fewer, a reader of one address reads not much else besides.
 const ADDRESSES_MIN: usize = 4;
 
 /// Records that are sorted at a time: 40 bytes of memory for each. A thousand addresses have 65 there, 28 KB of small messages.
 const SORTED_MAX: usize = 1 << 16;
 
-/// Of so many addresses, or fewer, payloads are held in memory until they are written: they need not be found one by one.
+/// Up to this number of addresses, payloads are held in memory until they are written: they need not be found one by one.
 const HELD_ADDRESSES_MAX: usize = 128;
 
-/// Up to so many addresses get a stretch of the copy each, so that what is sorted at a time follows on what was sorted before: 40 bytes of
+/// Up to this number of addresses get a range of the copy each, so that later chunks follow on earlier ones: 40 bytes of
 /// memory for each. Of more of them a chunk has a few records each.
 const STRETCHES_MAX: usize = 4096;
 
 /// So much of each address tells how much shorter its bundles are than its records.
 const MEASURED_BYTES: u64 = 8 << 10;
 
-/// A stretch has room for this many eighths of what its address has if the rest of the segment is as its beginning.
+/// A range has room for this many eighths of its address's records if the rest of the segment is like its beginning.
 const STRETCH_EIGHTHS: u64 = 9;
 
 /// Slots of a copy, each of 8 bytes of memory while it is made: a segment of 64 MiB has as many records of 128 bytes.
@@ -55,7 +55,7 @@ const SLOTS_MAX: u64 = 1 << 19;
 /// Read or written between two rests.
 const STEP_BYTES: u64 = 512 << 10;
 
-/// So many segments more must find room on the disk: a copy is worth less than what is to come.
+/// Room for this number of segments must be left on the disk: a copy is worth less than new data.
 const FREE_SEGMENTS_MIN: u64 = 8;
 
 /// An order from [`crate::Journal::wants_sorting`].
@@ -74,7 +74,7 @@ pub struct SortRequest<F> {
     pub(crate) segment_bytes: u64,
 }
 
-/// What came of a [`SortRequest`].
+/// The result of a [`SortRequest`].
 #[derive(Debug)]
 pub struct Sorting {
     pub(crate) number: SegmentNumber,
@@ -130,7 +130,7 @@ impl Chunk {
         self.rows.sort_unstable_by_key(|row| (row.kin, row.header.partition, row.header.position));
     }
 
-    /// What it has of each address, once it is sorted.
+    /// The records of each address, once it is sorted.
     fn stretches(&self) -> impl Iterator<Item = (u32, &[Row])> {
         let of_one = self.rows.chunk_by(|one, next| one.kin == next.kin);
         of_one.filter_map(|rows| Some((rows.first()?.kin, rows)))
@@ -143,12 +143,12 @@ impl Chunk {
 }
 
 impl<F: DiskFile> SortRequest<F> {
-    /// Whether others have waited long for a copy: consumers may come to what has none.
+    /// Whether others have waited long for a copy: consumers may reach segments without one.
     pub fn is_late(&self) -> bool {
         self.is_late
     }
 
-    /// Reads and writes, if that is worth it. Nothing is synced: what a power cut leaves of a copy is told by its checksums.
+    /// Reads and writes, if that is worth it. Nothing is synced: checksums detect the result of a power failure.
     pub fn run<D: Disk<File = F>>(self, disk: &D, pace: &mut dyn Pace) -> Sorting {
         let (number, salt) = (self.segment.header.number, self.segment.header.salt);
         if self.is_there(disk) {
@@ -170,7 +170,7 @@ impl<F: DiskFile> SortRequest<F> {
         sorted_name(self.segment.header.number, self.segment.header.salt)
     }
 
-    /// Whether an earlier start of the broker has made the copy, to its end: the header is what is written last.
+    /// Whether an earlier start of the broker has made the copy, to its end: the header is written last.
     fn is_there<D: Disk<File = F>>(&self, disk: &D) -> bool {
         let Ok(file) = disk.open(&self.name()) else { return false };
         let copy = SortedCopy { file: Arc::new(file), segment: self.segment.header, end: self.segment.end };
@@ -294,21 +294,21 @@ impl<F: DiskFile> SortRequest<F> {
 
 /// The room for the records of one address.
 struct Stretch {
-    /// Where what comes next is written,
+    /// Position of the next write,
     at: u64,
     end: u64,
-    /// and what begins the sector there.
+    /// and the beginning of the sector there.
     rest: Vec<u8>,
 }
 
 /// The file under way.
 struct Output<F> {
     file: F,
-    /// What is not written yet of what has no stretch, and where it belongs.
+    /// Unwritten records without a range, and their places.
     buffer: Vec<u8>,
     offset: u64,
     stretches: BTreeMap<u32, Stretch>,
-    /// What a stretch has to be written, one after the other: had each its own, it would be as long as the longest ever was.
+    /// Unwritten records of ranges, one after the other: had each its own, it would be as long as the longest ever was.
     joined: Vec<u8>,
     slots: Vec<Slots>,
     /// Those of all partitions behind each other.
@@ -324,7 +324,7 @@ impl<F: DiskFile> Output<F> {
         Output { file, buffer, offset: SECTOR_BYTES, stretches, joined, slots, filled }
     }
 
-    /// Gives each address a stretch, by what it has of the first chunk, which is all that was in this part of the segment.
+    /// Gives each address a range, by its share of the first chunk, which is all of this part of the segment.
     fn lay_out(&mut self, request: &SortRequest<F>, first: &Chunk, part: Range<u64>) -> io::Result<()> {
         if STRETCHES_MAX < first.stretches().count() {
             return Ok(());
@@ -427,7 +427,7 @@ impl<F: DiskFile> Output<F> {
     }
 }
 
-/// Writes the whole sectors of what has gathered for this place, and goes on behind them.
+/// Writes the whole sectors gathered for this place, and goes on behind them.
 fn write_sectors<F: DiskFile>(file: &F, gathered: &mut Vec<u8>, at: &mut u64) -> io::Result<()> {
     let whole = gathered.len() - gathered.len() % SECTOR_BYTES as usize;
     write_all_at(file, &mut [IoSlice::new(&gathered[..whole])], *at)?;
@@ -436,7 +436,7 @@ fn write_sectors<F: DiskFile>(file: &F, gathered: &mut Vec<u8>, at: &mut u64) ->
     Ok(())
 }
 
-/// What these records take before they are compressed.
+/// The size of these records before they are compressed.
 fn rows_bytes(rows: &[Row]) -> u64 {
     rows.iter().map(row_bytes).sum()
 }
@@ -445,7 +445,7 @@ fn row_bytes(row: &Row) -> u64 {
     RECORD_HEADER_BYTES as u64 + u64::from(row.header.payload_bytes)
 }
 
-/// The same rows, so many of them together that they take no more than this, or one.
+/// The same rows, as many of them together as fit in this size, or one.
 fn pieces(rows: &[Row], bytes_max: u64) -> impl Iterator<Item = &[Row]> {
     let mut bytes = 0;
     rows.chunk_by(move |one, next| {

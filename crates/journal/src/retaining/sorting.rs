@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  a segment is left ──▶ a quarter of it is live: a backlog ──▶ order
-//!  order ──▶ another thread looks whether many addresses lie side by side, and writes the copy ──▶ whoever reads looks there first
+//!  order ──▶ another thread looks whether many addresses lie side by side, and writes the copy ──▶ readers look there first
 //!  the segment goes, or the disk is short of space and this is one of the newest ──▶ the copy goes
 //! ```
 //! A copy says nothing that its segment does not. It is not synced, a backup goes without it, and where it is missing or broken the
@@ -24,13 +24,13 @@ use std::sync::Arc;
 /// Of a segment at least this part of its records is live when it gets a copy: of fewer it would soon be of no use.
 const LIVE_SHARE_MIN: u64 = 4;
 
-/// Segments that are looked at in one go, at most: after a start there are thousands, and nobody shall wait for that.
+/// Segments that are examined in one go, at most: after a start there are thousands, and clients must not wait for that.
 const LOOKED_AT_MAX: usize = 16;
 
-/// With so many segments more that wait, copies are late: a backlog grows faster than they come.
+/// With this number of segments waiting, copies are late: a backlog grows faster than they come.
 const WAITING_MAX: usize = 4;
 
-/// The copies there are, and what is still to be looked at. Segments are those of a number and a salt: another life is another
+/// The existing copies, and the segments still to be examined. Segments are those of a number and a salt: another life is another
 /// segment.
 #[derive(Debug)]
 pub(crate) struct Sorted<F> {
@@ -67,7 +67,7 @@ impl<F> Sorted<F> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Has deep backlogs of many addresses copied in their order, by what `kin` says of a payload. So much of payloads is held in memory
+    /// Enables copies of deep backlogs of many addresses in their order, by the result of `kin` for a payload. This much of payloads is held in memory
     /// meanwhile: the more, the fewer writes.
     pub fn sort_by(&mut self, kin: Kin, held_bytes_max: u64) {
         self.sorted.kin = Some(kin);
@@ -128,7 +128,7 @@ impl<D: Disk> Journal<D> {
         })
     }
 
-    /// Takes the answer to [`Journal::wants_sorting`]. What had no room gets another turn when a segment was left or compacted; what
+    /// Takes the answer to [`Journal::wants_sorting`]. A segment without room gets another turn when a segment was left or compacted; one that
     /// cannot be read or written now does not.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl<D: Disk> Journal<D> {
         let Sorting { number, salt, made } = answer;
         let is_current = self.still_has(number, salt);
         if is_current {
-            // What was there before is no more.
+            // The former one is gone.
             self.sorted.ready.remove(&number);
             self.sorted.handles.forget(number);
         }
@@ -181,7 +181,7 @@ impl<D: Disk> Journal<D> {
         Some(SortedCopy { file, segment, end })
     }
 
-    /// On a disk that is short of space copies make room for what is to come, before anything is refused: those of the newest segments,
+    /// On a disk that is short of space copies are removed, before anything is refused: those of the newest segments,
     /// which are read last.
     pub(crate) fn drop_copies_for_room(&mut self) {
         let mut missing_bytes = std::mem::take(&mut self.room.missing_bytes);

@@ -1,4 +1,4 @@
-//! Compaction: how much the disk keeps, what can still be read, and what a damaged or newer file means.
+//! Compaction: disk space, readability of records, and damaged or newer files.
 
 use super::service::{OPTIONS, open, payload, position, record, row, serve};
 use crate::{
@@ -10,7 +10,7 @@ use postroad_model::{MessageRow, PartitionId};
 
 pub(super) const PARTITION: PartitionId = PartitionId(0);
 
-/// Of so many records one stays.
+/// Of this number of records one stays.
 const KEPT_EVERY: u64 = 40;
 
 fn state(number: u64) -> Checkpoint {
@@ -69,7 +69,7 @@ fn taken(disk: &SimulatedDisk) -> u64 {
 fn one_unconsumed_message_in_each_segment_costs_twice_its_bytes_and_a_fixed_reserve() {
     let disk = SimulatedDisk::new(8);
     let (mut journal, _) = open(&disk);
-    // What waits for two checkpoints, and the current, the spare and the dead segments.
+    // Segments that wait for two checkpoints, and the current, the spare and the dead segments.
     let reserve = 3 * OPTIONS.checkpoint_bytes + 4 * OPTIONS.segment_bytes;
     for through in [1000, 2000, 4000_u64] {
         let first = journal.last_position(PARTITION).map_or(1, |last| last.get() + 1);
@@ -210,7 +210,7 @@ fn while_the_disk_is_short_of_space_starts_that_are_cut_off_compact_all_the_same
     }
     let mut taken = disk.used_bytes();
     disk.set_capacity(Some(taken + 2 * options.segment_bytes));
-    // What was won twice is enough: the disk is short of space no more.
+    // Twice that gain is enough: the disk is short of space no more.
     for (start, looks, gain) in [("first", true, 5 << 19), ("second", true, 5 << 19), ("third", false, 0)] {
         disk.crash();
         let (mut journal, _) = Journal::open(disk.clone(), options).unwrap();
@@ -235,7 +235,7 @@ fn while_the_disk_is_short_of_space_starts_that_are_cut_off_compact_all_the_same
     }
 }
 
-/// Nobody rests.
+/// No step rests.
 struct Restless;
 
 impl Pace for Restless {
@@ -475,7 +475,7 @@ fn a_newer_compacted_segment_is_refused_by_name_and_number() {
     }
 }
 
-/// Messages of a record in the test below, each of so many bytes.
+/// Messages of a record in the test below, each of this size.
 const MESSAGES: u8 = 40;
 const MESSAGE_BYTES: usize = 100;
 
@@ -514,7 +514,7 @@ fn what_is_not_needed_of_a_record_takes_no_space() {
         );
         keep_up(&mut journal, &disk, number);
     }
-    // How many have nothing but these messages; the others have all, or what was needed before.
+    // How many have nothing but these messages; the others have all, or the earlier needed part.
     let check = |journal: &mut Journal<SimulatedDisk>, want: &[u8]| {
         let mut shorter = 0;
         for number in 1..=RECORDS {
@@ -535,7 +535,7 @@ fn what_is_not_needed_of_a_record_takes_no_space() {
     let before = used(&journal);
     let live = RECORDS * (left.len() * MESSAGE_BYTES) as u64;
     assert!(before <= 2 * live + 8 * OPTIONS.segment_bytes, "{before} bytes for {live}");
-    // What was left is left again, and a start knows which messages they are.
+    // The rest is compacted again, and a start knows which messages it has.
     let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
     journal.shorten_by(needed_messages);
     let rows = (1..=RECORDS).flat_map(|number| {
@@ -558,7 +558,7 @@ fn what_is_not_needed_of_a_record_takes_no_space() {
     assert_eq!(journal.segments().map(|segment| segment.live_messages).sum::<u64>(), 0);
 }
 
-/// Records that nobody needs, until the checkpoints before them cover all that is ahead.
+/// Unneeded records, until the checkpoints before them cover everything before.
 fn pass_through_behind(journal: &mut Journal<SimulatedDisk>, disk: &SimulatedDisk, last: u64) {
     for number in last + 1..=last + 200 {
         journal.commit(&[record(0, number, 1000)]).unwrap();

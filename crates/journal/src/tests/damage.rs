@@ -1,4 +1,4 @@
-//! Bytes that are not what was committed: torn tails, flipped bytes, lost files, unknown versions.
+//! Bytes that differ from committed ones: torn tails, flipped bytes, lost files, unknown versions.
 
 use super::in_memory;
 use super::service::{OPTIONS, open, payload, position, read_near, record, row, serve, stored};

@@ -1,4 +1,4 @@
-//! The fuzz target's edits with their checksums put right, from a seed: what random bytes get behind the checksums.
+//! The fuzz target's edits with their checksums put right, from a seed: random bytes behind valid checksums.
 
 use super::in_memory;
 use super::service::{OPTIONS, open, record};

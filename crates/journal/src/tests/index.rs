@@ -1,4 +1,4 @@
-//! Indexes of complete segments: on the disk, in little memory, and made anew whenever the disk has none.
+//! Indexes of complete segments: on the disk, in little memory, and created again when the disk has none.
 
 use super::damage::flipped_or_gone;
 use super::service::{OPTIONS, open, payload, position, record, serve};
@@ -78,7 +78,7 @@ fn neither_memory_nor_a_checkpoint_grows_with_the_indexes_of_complete_segments()
     fill(&mut journal, &disk, RECORDS + 1..=10 * RECORDS);
     let (many, many_memory, many_bytes) = sizes(&mut journal);
     assert!(5 * few < many && indexes(&disk) == complete(&journal));
-    // What a segment takes is its own entry, for each partition its range with where it begins, and the bytes of one key.
+    // A segment takes its own entry, for each partition its range with its start, and the bytes of one key.
     let per_segment = 5 * 8 + 2 * (4 + 4 + 3 * 8 + 3 * 8) + (4 + 4 + 8);
     let current = 2 * (OPTIONS.segment_bytes / INDEX_STRIDE_BYTES) * 24;
     let want = few_bytes + (many - few) * per_segment;
@@ -98,7 +98,7 @@ fn whatever_becomes_of_an_index_every_record_is_found_and_the_index_made_anew() 
     for (case, offset, disk) in flipped_or_gone(&source, &name, offsets) {
         let (mut journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
         assert_eq!((&recovered.damaged, &recovered.torn), (&vec![], &None), "case: {case}");
-        // What was read at the start is known; after a checkpoint it is looked for.
+        // Indexes read at the start are known; after a checkpoint they are looked up.
         checkpoint(&mut journal);
         let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
         // The bytes behind the header that no version uses are held by its checksum as well.
@@ -158,7 +158,7 @@ fn an_index_goes_with_its_segment() {
     (0..2).for_each(|_| checkpoint(&mut journal));
     journal.wants_removal().unwrap().run(&disk);
     assert_eq!((complete(&journal), indexes(&disk)), (vec![], vec![]));
-    // Nobody refers to one that a crash left behind.
+    // One left by a crash has no reference.
     disk.set_contents(&index_name(SegmentNumber(99)), vec![1; 600]);
     let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
     journal.wants_removal().unwrap().run(&disk);

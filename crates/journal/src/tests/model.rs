@@ -1,4 +1,4 @@
-//! What the simulation knows of a journal's user: partitions whose records enqueue and settle.
+//! The simulation's model of a journal's user: partitions whose records enqueue and settle.
 
 use super::in_memory;
 use crate::{Checkpoint, Disk, Payload, Record, Recovered, SimulatedDisk};
@@ -6,7 +6,7 @@ use bytes::{Buf, BufMut, Bytes};
 use postroad_model::{PartitionId, Position};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one record does to its partition.
+/// The effect of one record on its partition.
 pub(super) enum Step {
     /// The record itself is live from now on.
     Enqueue,
@@ -116,7 +116,7 @@ impl Model {
         self.lagging.clear();
     }
 
-    /// After a power cut: goes back to what was recovered, if that is all but the last of the groups that were not synced.
+    /// After a power failure: goes back to the recovered state, if that is all but the last of the unsynced groups.
     fn lose_tail(&mut self, recovered: &BTreeMap<PartitionId, State>) -> bool {
         let mut states = std::mem::take(&mut self.synced);
         for group in std::mem::take(&mut self.lagging) {
@@ -143,8 +143,8 @@ impl Model {
         self.states.iter().filter_map(checkpoint).collect()
     }
 
-    /// Checks what was recovered: all that was acknowledged, and of the failed group all or nothing. A power cut may have taken
-    /// the last of the groups that were not synced. Returns the states, and whether it has.
+    /// Checks the recovered state: everything acknowledged, and of the failed group all or nothing. A power failure may have taken
+    /// the last of the unsynced groups. Returns the states, and whether it has.
     pub(super) fn recover(
         &mut self,
         power_cut: bool,

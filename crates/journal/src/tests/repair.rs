@@ -1,4 +1,4 @@
-//! Repair: what survives each kind of damage, what is told of the rest, and that the directory opens afterwards.
+//! Repair: data that survives each kind of damage, the report on the rest, and that the directory opens afterwards.
 
 use super::damage::flip;
 use super::in_memory;
@@ -44,7 +44,7 @@ fn directory() -> SimulatedDisk {
     disk.copy()
 }
 
-/// What a replay showed, in short.
+/// The result of a replay, in short.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Replayed {
     states: Vec<u64>,

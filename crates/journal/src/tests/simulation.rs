@@ -100,7 +100,7 @@ fn acknowledged_is_recovered_and_failed_never_reappears() {
     assert!(!many || rare.iter().all(|&count| SEEDS / 3 < count), "hardly anything happened: {total:?}");
 }
 
-/// How often what happened, so that a simulation which exercises nothing is noticed.
+/// Counts of events, so that a simulation which exercises nothing is noticed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Counts {
     commits: u64,
@@ -128,7 +128,7 @@ struct Counts {
     ends: Ends,
 }
 
-/// What was being done when the disk died, and the process or the machine with it.
+/// The operation during which the disk died, and the process or the machine with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Append,
@@ -226,7 +226,7 @@ struct Run {
 /// Of partition 2 everything has a tenant's key.
 const TENANT: PartitionId = PartitionId(2);
 
-/// The keys after so many changes: each change brings others, every fourth none at all. All former ones stay known.
+/// The keys after this number of changes: each change brings others, every fourth none at all. All former ones stay known.
 fn keys(rotations: Option<u8>) -> Keys {
     let Some(count) = rotations else { return Keys::default() };
     let set = |first: u8| KeySet {
@@ -236,7 +236,7 @@ fn keys(rotations: Option<u8>) -> Keys {
     Keys::new(set(0), [set(100)])
 }
 
-/// As if what differs in length were for different addresses.
+/// As if payloads of different length were for different addresses.
 fn kin(payload: &[u8]) -> u32 {
     payload.len() as u32 % 8
 }
@@ -390,7 +390,7 @@ impl Run {
         let Ok(backup) = self.journal.begin_backup(&elsewhere) else { return };
         self.model.all_synced();
         let (last, live) = (self.model.checkpoints(), self.model.live());
-        // What comes later is not in it.
+        // Later records are not in it.
         self.commit();
         backup.finish(&elsewhere).unwrap();
         let keys = keys(self.rotations);
@@ -406,7 +406,7 @@ impl Run {
         self.counts.backups += 1;
     }
 
-    /// Makes durable what was appended; `false` if that failed.
+    /// Makes appended groups durable; `false` if that failed.
     fn sync(&mut self) -> bool {
         let synced = self.journal.sync().is_ok();
         if synced {
@@ -446,8 +446,8 @@ impl Run {
         }
     }
 
-    /// An index beside a segment goes, or one of its bytes changes: whoever needs it makes it again. Or a sorted copy does: whoever
-    /// looks there goes on to the segment.
+    /// An index beside a segment is removed, or one of its bytes changes: the next user creates it again. Or a sorted copy is: the next
+    /// reader goes on to the segment.
     fn spoil_an_index(&mut self) {
         let names = self.disk.names().into_iter();
         let indexes: Vec<String> =
@@ -600,7 +600,7 @@ impl Run {
         }
         let wanted: Vec<_> = records.iter().map(|record| (partition, record.position)).collect();
         let mut near = read_near(&mut self.journal, &wanted).1;
-        // What is in a sorted copy comes first.
+        // Records in a sorted copy come first.
         near.sort_by_key(|(position, _)| *position);
         for (record, (position, near)) in records.iter().zip(near) {
             assert_eq!((record.position, Ok(record.payload.clone())), (position, near));
@@ -647,7 +647,7 @@ impl Run {
         let (mut states, lost) = self.model.recover(power_cut || cut, &recovered);
         self.counts.lost_tails += u64::from(lost);
         if self.random.one_in(2) {
-            // What was recovered once must stay recovered.
+            // Data that was recovered once must stay recovered.
             self.disk.crash();
             let (recovered, _) = self.open();
             let again = self.model.recover(false, &recovered);
@@ -669,7 +669,7 @@ impl Run {
         self.journal.take_stock();
     }
 
-    /// Groups that nobody applies come behind what is committed, and are cut off again; the disk may die in it.
+    /// Groups that are not applied come behind the committed ones, and are cut off again; the disk may die in it.
     fn go_astray(&mut self) {
         self.stop(false);
         self.disk.clear_faults();
@@ -757,7 +757,7 @@ impl Run {
                 Ok(_) => unreachable!("of a dead disk above"),
             }
         };
-        // What is read from here on must be there.
+        // Later reads must find their data.
         self.disk.clear_faults();
         self.journal = journal;
         // Some are held, and most are not.
@@ -771,7 +771,7 @@ impl Run {
         (recovered, cut)
     }
 
-    /// The journal counts as live what the model does, and can read all of it.
+    /// The journal's live records agree with the model, and all of them can be read.
     fn check_live(&mut self) {
         self.disk.clear_faults();
         let counted: u64 = self.journal.segments().map(|segment| segment.live_messages).sum();

@@ -1,4 +1,4 @@
-//! Sorted copies of segments: what is read from them is what the segment says, whatever becomes of them.
+//! Sorted copies of segments: reads of them agree with the segment, in any state of the copy.
 
 use super::damage::flipped_or_gone;
 use super::index::checkpoint;
@@ -49,7 +49,7 @@ fn copies(disk: &SimulatedDisk) -> Vec<SegmentNumber> {
     numbers.into_iter().map(|(number, _)| number).collect()
 }
 
-/// What each of them takes.
+/// The size of each of them.
 fn copy_bytes(disk: &SimulatedDisk) -> Vec<u64> {
     let mut names: Vec<String> =
         disk.list().unwrap().into_iter().filter(|name| sorted_of(name).is_some()).collect();
@@ -61,7 +61,7 @@ fn numbers(journal: &Journal<SimulatedDisk>) -> Vec<SegmentNumber> {
     journal.segments().map(|segment| segment.number).collect()
 }
 
-/// Reads what one address has after the other, and checks it.
+/// Reads the records of one address one after the other, and checks them.
 fn read_all(journal: &mut Journal<SimulatedDisk>, case: &str) {
     for address in 0..8 {
         let of_address = (1..=RECORDS).filter(|number| kin(&payload(0, *number, 1)) == address);
@@ -166,7 +166,7 @@ fn sorted_small(disk: &SimulatedDisk, by: fn(&[u8]) -> u32, held_bytes: u64) -> 
     journal
 }
 
-/// With so many addresses that their payloads are not held in memory: they are found one by one.
+/// With more addresses than can be held in memory: their payloads are found one by one.
 #[test]
 fn of_very_many_addresses_each_has_its_row() {
     let disk = SimulatedDisk::new(5);
@@ -183,7 +183,7 @@ fn of_very_many_addresses_each_has_its_row() {
     assert_eq!(got, want.collect::<Vec<_>>());
 }
 
-/// Whatever is held in memory at a time: what an address has of a segment lies in one row.
+/// With any limit of memory: an address has one row in a segment.
 #[test]
 fn each_address_has_one_row_of_a_segment_sorted_in_several_chunks() {
     for held_bytes in [4 << 10, 1 << 20] {
@@ -300,7 +300,7 @@ fn a_disk_without_room_gets_no_copies_and_loses_the_newest_that_it_has() {
     sort(&mut journal, &disk);
     let all = numbers(&journal);
     assert_eq!(copies(&disk), all[..all.len() - 1], "with room there is one of each");
-    // Room for less than eight is left, and nothing was refused yet: what the last two take and a byte of the one before are missing.
+    // Room for less than eight is left, and nothing was refused yet: the size of the last two and a byte of the one before are missing.
     let [.., third, second, first] = copy_bytes(&disk)[..] else { panic!("three and more") };
     assert!(0 < third && first + second < OPTIONS.segment_bytes * 8);
     disk.set_capacity(Some(used(&disk) + OPTIONS.segment_bytes * 8 - first - second - 1));
@@ -364,7 +364,7 @@ fn a_copy_that_the_end_of_the_process_left_unfinished_is_made_anew() {
         for (bytes, name) in &whole[1..] {
             assert!(disk.contents(name).as_ref() == Some(bytes), "case: {case}: {name} is left alone");
         }
-        // Not from the handle on what was there before.
+        // Not through the handle on the former file.
         let read = read_near(&mut journal, &[(PARTITION, position(1))]).1;
         assert_eq!(read, [(position(1), Ok(payload(0, 1, BYTES)))], "case: {case}");
         let copy = journal.sorted_copy(PARTITION, position(1));

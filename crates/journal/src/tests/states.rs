@@ -1,4 +1,4 @@
-//! States in checkpoints: read step by step, and never taken for what they are not.
+//! States in checkpoints: read step by step, and never taken for other data.
 
 use super::encryption::keys;
 use super::in_memory;

@@ -30,10 +30,10 @@ use std::time::Instant;
 pub struct Options {
     /// Size of a segment; rounded up to sectors, at least [`Options::SEGMENT_BYTES_MIN`].
     pub segment_bytes: u64,
-    /// A checkpoint is due when this much was committed since the last: bounds what start-up must read.
+    /// A checkpoint is due when this much was committed since the last: bounds the data that a start must read.
     pub checkpoint_bytes: u64,
-    /// And not before so many times what the states took in the last one, which grow with the backlog, or four times as much was
-    /// committed: bounds what checkpoints add to what is written.
+    /// And not before this multiple of the states' size in the last one, which grow with the backlog, or four times as much was
+    /// committed: bounds the data that checkpoints add to all writes.
     pub checkpoint_share: u64,
     /// Dead segments kept for reuse; further ones are removed.
     pub dead_segments_max: usize,
@@ -79,7 +79,7 @@ pub struct Journal<D: Disk> {
     pub(crate) failed: bool,
     /// The last group that [`Journal::seal`] wrote.
     pub(crate) sealed: GroupNumber,
-    /// How far the current segment is filled, for whoever makes the next one; see [`Journal::tell_filled`].
+    /// How far the current segment is filled, for the writer of the next one; see [`Journal::tell_filled`].
     pub(crate) filled: Arc<AtomicU64>,
     /// The group being written.
     pub(crate) draft: Draft,
@@ -89,7 +89,7 @@ pub struct Journal<D: Disk> {
     /// The groups at the end of the current segment that were written and not synced, byte by byte: should the sync fail, they
     /// are written again by another handle.
     pub(crate) unsynced: Vec<u8>,
-    /// What syncs took; it decides nothing.
+    /// Durations of syncs; for metrics only.
     pub(crate) sync_micros: Powers,
 }
 
@@ -102,8 +102,8 @@ pub(crate) struct Current<F> {
     pub end: u64,
 }
 
-/// Groups of so many bytes at most are written and not synced: what a group says of those ahead of it has 16 bits, in sectors,
-/// and what a failed sync would lose is kept in memory.
+/// Groups of at most this size are written and not synced: a group's distance to the synced part has 16 bits, in sectors,
+/// and the data that a failed sync would lose is kept in memory.
 const UNSYNCED_BYTES_MAX: u64 = 16 << 20;
 
 /// Memory that is kept for them while there are none.
@@ -124,7 +124,7 @@ impl<D: Disk> Journal<D> {
 
     /// As [`Journal::commit`], without the sync: `Ok` means that the operating system has the group, and that it outlives the
     /// process. It outlives the machine once [`Journal::sync`] or a later commit has succeeded; until then a power cut may take
-    /// it, together with all that was written behind it. Syncs by itself what is too much to be kept in memory.
+    /// it, together with all later writes. Syncs by itself when there is too much to be kept in memory.
     ///
     /// # Errors
     /// Those of [`Journal::commit`].
@@ -139,11 +139,11 @@ impl<D: Disk> Journal<D> {
         self.put(records, false)
     }
 
-    /// Syncs what was appended.
+    /// Syncs the appended groups.
     ///
     /// # Errors
-    /// As [`Journal::commit`]: the journal takes no group until [`Journal::reopen`] succeeds, which writes again what was
-    /// appended.
+    /// As [`Journal::commit`]: the journal takes no group until [`Journal::reopen`] succeeds, which writes the appended
+    /// groups again.
     pub fn sync(&mut self) -> Result<(), CommitError> {
         if self.failed {
             return Err(CommitError::NeedsReopen);
@@ -184,11 +184,11 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Writes an empty group behind the last one, if that has records. Damage to a group is told from a torn one by what
-    /// comes after it: so that a journal at rest has none that could be taken for the other.
+    /// Writes an empty group behind the last one, if that has records. Damage to a group is distinguished from a torn one by
+    /// the data after it: so that a journal at rest has none that could be taken for the other.
     ///
     /// # Errors
-    /// As [`Journal::commit`]; what was committed stays durable.
+    /// As [`Journal::commit`]; committed records stay durable.
     pub fn seal(&mut self) -> Result<(), CommitError> {
         if self.failed {
             return Err(CommitError::NeedsReopen);
@@ -231,10 +231,10 @@ impl<D: Disk> Journal<D> {
         self.failed
     }
 
-    /// Refuses if what is written now is out of sight: somebody has removed the directory or the segment, or put another there.
+    /// Fails if new writes would be out of sight: the directory or the segment was removed or replaced.
     ///
     /// # Errors
-    /// [`ReopenError::Io`]: what is not where it was.
+    /// [`ReopenError::Io`]: the missing file or directory.
     pub fn check_place(&self) -> Result<(), ReopenError> {
         let failed = |file| move |source| ReopenError::Io { file, source };
         self.disk.check_place().map_err(failed(self.disk.path("")))?;
@@ -245,8 +245,8 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Leaves the segment in which a write or sync failed, at its last good group, and goes on in a new one whose
-    /// first group pins that end: whatever the failed group left on the disk is void from here on. What was appended before it
-    /// is written again ahead of that, and synced. Without a failure it does nothing.
+    /// first group pins that end: data of the failed group on the disk is void from here on. Groups appended before it
+    /// are written again before that, and synced. Without a failure it does nothing.
     ///
     /// # Errors
     /// [`ReopenError`]: the disk is full or still broken; call again later.
@@ -268,7 +268,7 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Writes what was appended and not synced to the same place, by a handle that knows of no failure, and syncs it.
+    /// Writes the appended unsynced groups to the same place, by a handle without a failure, and syncs them.
     fn write_again(&mut self) -> Result<(), ReopenError> {
         if self.unsynced.is_empty() {
             return Ok(());
@@ -364,7 +364,7 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// In bytes of a regular segment: what is left to one that differs is what counts.
+    /// In bytes of a regular segment: the free part of another one counts.
     pub(crate) fn tell_filled(&self) {
         let left = self.current.header.capacity_bytes.saturating_sub(self.current.end);
         self.filled.store(self.options.segment_bytes.saturating_sub(left), Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! How work beside the writing leaves the disk to the writing.
 
-/// What work that takes long does between its steps. Whoever runs it owns the clock, and decides.
+/// The pause between the steps of long work. The caller owns the clock, and decides.
 pub trait Pace {
     /// After each step of a few hundred kilobytes, written and synced: may rest.
     fn step(&mut self);

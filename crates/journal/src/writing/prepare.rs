@@ -21,14 +21,14 @@ const CHECKPOINT_SHARE: u64 = 16;
 /// ... but no more than this, however large a segment some message needs.
 const CHECKPOINT_BYTES_MAX: u64 = 4 << 20;
 
-/// How a new file gets zeros. Space that is only allocated costs each sync of what is written there a change of the file's map.
+/// How a new file gets zeros. Space that is only allocated costs each sync of a write there a change of the file's map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Zeros {
     /// It is needed at once: allocated, and no more.
     None,
     /// Before anything else is written.
     First,
-    /// While groups are written elsewhere: in steps, not much earlier than it is needed, or when nobody writes.
+    /// While groups are written elsewhere: in steps, not much earlier than it is needed, or when there are no writes.
     Beside,
 }
 
@@ -84,7 +84,7 @@ impl SegmentRequest {
                 // A backup has it, too.
                 Ok(2..) => disk.remove(dead)?,
                 Ok(_) => disk.rename(dead, name)?,
-                // Somebody removed it.
+                // It was removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -99,7 +99,7 @@ impl SegmentRequest {
         Ok(PreparedSegment { header, file })
     }
 
-    /// Gives up before any space is taken: an attempt to allocate what is not there takes all there is for a moment,
+    /// Gives up before any space is taken: an attempt to allocate missing space takes all free space for a moment,
     /// from a checkpoint that would make space.
     fn check_space<D: Disk>(&self, disk: &D, file: &D::File) -> io::Result<()> {
         let missing = self.capacity_bytes.saturating_sub(file.length()?);
@@ -119,7 +119,7 @@ impl SegmentRequest {
     fn fill<F: DiskFile>(&self, file: &F, wants_zeros: bool, pace: &mut dyn Pace) -> io::Result<()> {
         let written = file.length()?;
         if self.recycle.is_some() && self.capacity_bytes <= written {
-            // Its blocks are written already, and the new salt makes what they hold void.
+            // Its blocks are written already, and the new salt makes their contents void.
             return Ok(());
         }
         file.allocate(self.capacity_bytes)?;
@@ -143,7 +143,7 @@ impl SegmentRequest {
         Ok(())
     }
 
-    /// Until the groups come near; or until a wait ends in which there was none, and nobody has to queue behind zeros.
+    /// Until the groups come near; or until a wait ends without groups, so that no group has to queue behind zeros.
     fn wait(&self, offset: u64, pace: &mut dyn Pace) {
         let filled = || self.filled.load(Ordering::Relaxed);
         let mut seen = filled();

@@ -1,4 +1,4 @@
-//! Space ahead: the spare segment, the dead ones that wait for reuse, and what a full disk leaves.
+//! Space ahead: the spare segment, the dead ones that wait for reuse, and the reserve of a full disk.
 
 use crate::disks::disk::{Disk, is_full};
 use crate::error::{CommitError, PrepareError};
@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU64;
 /// synced alone.
 pub const RESERVE_SHARE: u64 = 16;
 
-/// With space for fewer further segments than this the disk is short of space: what frees some goes ahead of comfort.
+/// With space for fewer further segments than this the disk is short of space: freeing space goes before speed.
 const SHORT_SEGMENTS: u64 = 8;
 
 /// As if the segment before were full to its last byte, however large it is.
@@ -25,7 +25,7 @@ const FILLED: u64 = 1 << 62;
 pub enum Space {
     /// As far as the journal knows.
     Ample,
-    /// No spare segment could be made. Refuse what adds; settles still fit.
+    /// No spare segment could be made. Refuse additions; settlements still fit.
     Low,
 }
 
@@ -106,7 +106,7 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Whether a segment that [`Journal::wants_segment`] ordered is still being made: what finds no space may find it there.
+    /// Whether a segment that [`Journal::wants_segment`] ordered is still being made: a write without space may find it there.
     pub fn awaits_segment(&self) -> bool {
         self.room.outstanding.is_some()
     }
@@ -127,7 +127,7 @@ impl<D: Disk> Journal<D> {
                 let made = self.take_segment(self.options.segment_bytes);
                 self.room.spare = Some(made.map_err(|error| no_segment(error, group_bytes))?);
             }
-            // With a spare, what was kept back may be used up.
+            // With a spare, the reserve may be used up.
             if self.fits(group_bytes, reserve) {
                 return Ok(());
             }
@@ -157,7 +157,7 @@ impl<D: Disk> Journal<D> {
         if capacity_bytes <= self.options.segment_bytes
             && let Some(spare) = self.room.spare.take()
         {
-            // What was refused before it was made, or besides it, says nothing of the one that follows it.
+            // A refusal before it was made, or besides it, does not concern the one that follows it.
             self.room.refused = false;
             return Ok(spare);
         }
@@ -216,7 +216,7 @@ fn no_segment(error: PrepareError, group_bytes: u64) -> CommitError {
     if is_full(&error.source) { CommitError::NoSpace { group_bytes } } else { CommitError::NoSegment(error) }
 }
 
-/// The first segment of a journal is this part of a regular one, twice what is kept back until there is another...
+/// The first segment of a journal is this part of a regular one, twice the reserve until there is another...
 const FIRST_SHARE: u64 = RESERVE_SHARE / 2;
 
 /// ... but not shorter than this, or than a regular one.

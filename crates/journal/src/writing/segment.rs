@@ -1,4 +1,4 @@
-//! What is known in memory of one segment that holds groups: its extent, and its records' ranges.
+//! The state in memory of one segment that holds groups: its extent, and its records' ranges.
 
 use crate::keys::{KeyId, Keys};
 use crate::layout::format::{
@@ -17,7 +17,7 @@ pub(crate) struct Segment {
     /// Offset of the first byte after the last valid group.
     pub end: u64,
     pub ranges: BTreeMap<PartitionId, Range>,
-    /// Bytes of payloads by what they are encrypted with; of an old file all its groups.
+    /// Bytes of payloads by key; of an old file all its groups.
     pub keys: BTreeMap<Option<KeyId>, u64>,
     /// The segments whose place it has taken; `None` if it was never compacted.
     pub compacted: Option<Run>,
@@ -34,14 +34,14 @@ pub(crate) struct Range {
     pub records: u64,
     /// Messages in them that were retained and not yet released.
     pub live: u64,
-    /// Bytes of these messages; 0 until they are counted anew after a start.
+    /// Bytes of these messages; 0 until they are counted again after a start.
     pub live_bytes: u64,
     /// Where the group of its first record starts, and that group's number.
     pub offset: u64,
     pub group: GroupNumber,
 }
 
-/// What a record takes on the disk, and what it is encrypted with.
+/// Bytes of a record on the disk, and its encryption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub key: Option<KeyId>,
