@@ -1,7 +1,7 @@
-//! The logs of one core: one for each store, as the records of a store leave in one write and one sync, which nobody waits for who
-//! has none among them.
+//! The logs of one core: one for each store, as the records of a store leave in one write and one sync, for which cores
+//! without records of it do not wait.
 //!
-//! Never here: partitions, and what records say.
+//! Never here: partitions, the meaning of records.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use postroad_replication::{LocalLog, LogEvent, Port, ReplLog, ToPartition, ToWri
 use crate::pace::Pace;
 use crate::ring::{Receiver, Sender};
 
-/// Records that nobody waits for ride with the next that somebody does, but wait no longer than this.
+/// Lazy records ride with the next waiting one, but wait no longer than this.
 const LAZY: Duration = Duration::from_millis(5);
 
 /// A log's rings, as the log wants to see them.
@@ -35,10 +35,10 @@ impl Port for LogRing {
 
 /// How a core has its store's journal written.
 pub trait JournalWriter {
-    /// Has the journal's thread write what is in the rings, beside the caller.
+    /// The journal's thread writes the contents of the rings, beside the caller.
     fn hand_over(&self);
 
-    /// Writes what is in the rings on the caller's thread, which waits for the disk. `false`, at once, if the journal
+    /// Writes the contents of the rings on the caller's thread, which waits for the disk. `false`, at once, if the journal
     /// cannot be written here now.
     fn write_here(&self) -> bool;
 }
@@ -88,7 +88,7 @@ impl Logs {
         &mut self.logs[place].log
     }
 
-    /// What a log has to say, and the partitions that it is for if it names none.
+    /// An event of a log, and the partitions that it is for if it names none.
     pub fn poll(&mut self) -> Option<(PartitionRange, LogEvent)> {
         self.logs.iter_mut().find_map(|log| Some((log.range, log.log.poll()?)))
     }
@@ -98,12 +98,12 @@ impl Logs {
         self.pace.passed_the_disk_by();
     }
 
-    /// When records that nobody waits for must go, if there are any.
+    /// When lazy records must go, if there are any.
     pub fn lazy_until(&self) -> Option<Instant> {
         self.logs.iter().filter_map(|log| log.lazy_until).min()
     }
 
-    /// Sends what has gathered for each journal on its way.
+    /// Sends the gathered records to each journal.
     pub fn flush(&mut self) {
         let now = Instant::now();
         for log in &mut self.logs {
@@ -127,7 +127,7 @@ impl Log {
         let wanted = self.log.flush(due);
         self.lazy_until = self.log.has_lazy().then(|| self.lazy_until.filter(|_| !due).unwrap_or(now + LAZY));
         if self.log.port().sender.flush() && wanted {
-            // What nobody waits for is no reason to make anybody wait.
+            // Lazy records are no reason for a wait.
             if due || !pace.writes_itself() || !self.write_here(now, pace) {
                 self.journal.hand_over();
             }

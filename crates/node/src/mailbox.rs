@@ -1,4 +1,4 @@
-//! Mailboxes: what the core has for a connection, until the connection's task takes it.
+//! Mailboxes: the core's output for a connection, until the connection's task takes it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,9 +16,9 @@ pub enum Taken {
     /// Any.
     All,
     /// But no deliveries: it is sending a large message, and may say something else between its pieces. Replies pass deliveries that
-    /// wait: what is read of the client depends on them, and the rest of the large message on that.
+    /// wait: reading from the client depends on them, and so does the rest of the large message.
     ButDeliveries,
-    /// Replies alone, wherever they are: it has a large message which its session does not know yet, and what concerns a consumer
+    /// Replies alone, wherever they are: it has a large message which its session does not know yet, and output for a consumer
     /// comes behind that.
     Replies,
     /// None: it is sending a large message.
@@ -51,10 +51,10 @@ pub struct Mailbox {
     messages: RefCell<VecDeque<ToSession>>,
     /// Pieces of a large message; they are asked for, a few at a time.
     chunks: RefCell<VecDeque<Piece>>,
-    /// Tickets of replies that have come. That waits behind nothing: what is read of the client depends on it, and what is ahead of
-    /// a reply may wait for what the client says.
+    /// Tickets of replies that have come. They wait behind nothing: reading from the client depends on them, and output before
+    /// a reply may wait for the client's next input.
     answered: RefCell<Vec<Ticket>>,
-    /// Its client has connected anew. That does not wait for what is ahead of it, which nobody may ever take.
+    /// Its client has a new connection. That does not wait for earlier output, which may never be taken.
     evicted: Cell<bool>,
     /// Of the task that waits for the next message.
     waiting: RefCell<Option<Waker>>,

@@ -1,4 +1,4 @@
-//! What connections have sent and the broker is not done with: each by itself has a limit, and all of a core together.
+//! Outstanding input of connections: each has a limit by itself, and all of a core together.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -7,21 +7,21 @@ use postroad_model::Ticket;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
-/// A connection is not read while so many bytes that it sent wait for their replies: enough to keep
+/// A connection is not read while this many bytes of its input wait for their replies: enough to keep
 /// a group commit busy.
 const BYTES_MAX: u64 = 4 << 20;
 
 /// As [`BYTES_MAX`], in messages.
 const MESSAGES_MAX: usize = 8192;
 
-/// What each message takes beside its bytes while it waits: its event and its record, what follows it, its places in tables.
+/// Bytes of each waiting message beside its body: its event and its record, later steps, its places in tables.
 const OVERHEAD_BYTES: u64 = 512;
 
-/// A connection may have one part in so many of what its core's share has left, so that the first few that are busy do not
+/// A connection may have this fraction of the rest of its core's share, so that the first few busy ones do not
 /// leave all others with nothing.
 const PART: u64 = 4;
 
-/// What all connections of one core may have outstanding together. One that has nothing outstanding may always send something:
+/// The limit of all connections of one core. One without outstanding input may always send something:
 /// beyond the share it is read once, and again after the answer.
 pub struct Share {
     bytes_max: u64,
@@ -31,7 +31,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// So many bytes for the connections of a core.
+    /// This number of bytes for the connections of a core.
     pub fn new(bytes_max: u64) -> Share {
         Share { bytes_max, bytes: Cell::new(0), room: Notify::new() }
     }
@@ -41,7 +41,7 @@ impl Share {
         self.room.notified().await;
     }
 
-    /// What one connection may have now.
+    /// The present limit of one connection.
     fn part(&self) -> u64 {
         self.bytes_max.saturating_sub(self.bytes.get()) / PART
     }
@@ -62,7 +62,7 @@ impl Share {
     }
 }
 
-/// What one connection has outstanding, by ticket.
+/// The outstanding input of one connection, by ticket.
 pub struct Outstanding {
     share: Rc<Share>,
     tickets: FxHashMap<Ticket, u64>,
@@ -75,7 +75,7 @@ impl Outstanding {
         Outstanding { share, tickets: FxHashMap::default(), bytes: 0 }
     }
 
-    /// So many bytes wait for the answer to this ticket, which nothing else has.
+    /// This number of bytes waits for the answer to this ticket alone.
     pub fn add(&mut self, ticket: Ticket, bytes: u64) {
         self.tickets.insert(ticket, bytes);
         self.bytes += bytes;
@@ -103,7 +103,7 @@ impl Outstanding {
         !self.tickets.is_empty() && self.share.part() <= self.taken()
     }
 
-    /// Waits until the other connections of the core have less outstanding, if that is what the connection waits for.
+    /// Waits until the other connections of the core have less outstanding, if the connection waits for that.
     pub async fn others_have_less(&self) {
         match self.waits_for_others() {
             // Apart, for each connection would have the room for it otherwise.
@@ -123,7 +123,7 @@ impl Drop for Outstanding {
 mod tests {
     use super::*;
 
-    /// Has the connection send messages of so many bytes until it is not read any more; what it has then.
+    /// The connection sends messages of this size until it is not read any more; returns its outstanding bytes.
     fn fill(outstanding: &mut Outstanding, bytes: u64) -> usize {
         for number in outstanding.tickets.len() as u64.. {
             if !outstanding.has_room() {

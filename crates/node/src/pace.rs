@@ -1,13 +1,13 @@
 //! Pace: whether a core writes to the journal itself, or has the journal's thread write beside it.
 //!
-//! Never here: the writing, threads, what the records are.
+//! Never here: the writing, threads, the meaning of records.
 
 use std::time::Duration;
 
 /// A write that takes so long is no short break for the core: the disk is in trouble, or busy with others.
 const LONG: Duration = Duration::from_millis(10);
 
-/// So many writes are the journal thread's before the core tries it itself again.
+/// This number of writes is left to the journal's thread before the core tries it itself again.
 const ASIDE_WRITES: u32 = 64;
 
 /// Decides for one core, write by write. See docs/decisions/0009-a-lone-core-writes-itself.md.
@@ -15,7 +15,7 @@ const ASIDE_WRITES: u32 = 64;
 pub struct Pace {
     /// The only core.
     alone: bool,
-    /// So many of the next writes are the journal thread's.
+    /// The number of next writes for the journal's thread.
     aside_writes: u32,
 }
 

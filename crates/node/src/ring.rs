@@ -1,6 +1,6 @@
 //! Rings between threads: bounded, one producer, one consumer, with a waker for the consumer.
 //!
-//! A sender never waits: what finds no room stays with the sender, in order, until the next try.
+//! A sender never waits: events without room stay with the sender, in order, until the next try.
 //! Its amount is bounded by what connections may have outstanding.
 
 use std::collections::VecDeque;
@@ -103,7 +103,7 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Tries again with what found no room; `true` if the receiver has something new and is to be woken.
+    /// Tries again the events without room; `true` if the receiver has something new and is to be woken.
     pub fn flush(&mut self) -> bool {
         self.push_waiting();
         std::mem::take(&mut self.sent) || !self.waiting.is_empty()

@@ -20,14 +20,14 @@ use crate::outstanding::{Outstanding, Share};
 
 use routes::Targets;
 
-/// Messages and pieces of them are answered one by one. For what else a connection says its partition is asked once so much
-/// has been said, and that much is outstanding until it answers: as much as one read brings, mostly.
+/// Messages and pieces of them are answered one by one. For other events of a connection its partition is asked once this much
+/// has been sent, and that much is outstanding until it answers: as much as one read brings, mostly.
 const ECHO_BYTES: u64 = 16 << 10;
 
-/// After so many bytes of deliveries a partition is told that the outbox has room again.
+/// After this number of bytes of deliveries a partition is told that the outbox has room again.
 const WRITTEN_STEP_BYTES: u64 = 256 << 10;
 
-/// What the runtime remembers of one connection. Its keys are numbers that the broker gives, so no client can choose some that
+/// The runtime's state of one connection. Its keys are numbers that the broker gives, so no client can choose some that
 /// collide.
 pub struct Router {
     connection: ConnectionId,
@@ -42,7 +42,7 @@ pub struct Router {
     claims: Vec<Arc<str>>,
     transactions: FxHashMap<u64, BTreeSet<PartitionId>>,
     outstanding: Outstanding,
-    /// What was said to each partition since it was last asked for an echo: see [`ECHO_BYTES`].
+    /// Bytes sent to each partition since it was last asked for an echo: see [`ECHO_BYTES`].
     unanswered: Vec<(PartitionId, u64)>,
     /// How many echoes are to come.
     echoes: usize,
@@ -54,7 +54,7 @@ pub struct Router {
     asked: FxHashMap<Ticket, Asked>,
     /// A message on its way to several partitions, by the ticket of its sending.
     spreading: Option<Ticket>,
-    /// What the session said since: it must not overtake that message.
+    /// Later events of the session: they must not overtake that message.
     held_up: VecDeque<Event>,
     spread: u64,
     /// How often the router has asked for something itself.
@@ -72,14 +72,14 @@ struct Guard {
     doomed: FxHashMap<u64, Refusal>,
 }
 
-/// What is to follow queues that may move to another store.
+/// The state for following queues that may move to another store.
 #[derive(Default)]
 struct Movable {
     /// How those were attached whose queue may move.
     attached: FxHashMap<u32, Attach>,
     /// Consumers that follow their queue, by the ticket of that.
     following: FxHashMap<Ticket, ConsumerKey>,
-    /// Where links are remembered whose queues may move: it is not known there what came before.
+    /// Partitions that remember links whose queues may move: the new place does not know earlier sends.
     links: BTreeMap<Arc<LinkName>, PartitionId>,
 }
 
@@ -93,7 +93,7 @@ struct Asked {
 /// Marks the numbers of transactions that the router begins, which no session uses.
 const OWN_TRANSACTION: u64 = 1 << 63;
 
-/// Marks the tickets of what the router itself asks for, which no session uses.
+/// Marks the tickets of the router's own requests, which no session uses.
 const OWN_TICKET: u64 = 1 << 63;
 
 /// Marks those of them that are answered by an echo.
@@ -104,7 +104,7 @@ pub fn is_echo(ticket: Ticket) -> bool {
     ticket.0 & (OWN_TICKET | ECHO) == OWN_TICKET | ECHO
 }
 
-/// What an event takes until its partition is done with it, unless it is counted by its ticket.
+/// Bytes of an event until its partition is done with it, unless it is counted by its ticket.
 fn weight(event: &Event) -> u64 {
     let more = match event {
         Event::Publish(_) | Event::Chunk { .. } => return 0,
@@ -116,7 +116,7 @@ fn weight(event: &Event) -> u64 {
     (size_of::<Event>() + more) as u64
 }
 
-/// What was said to the partition, with these bytes more.
+/// The bytes sent to the partition, with these added.
 fn added(said: &mut Vec<(PartitionId, u64)>, partition: PartitionId, bytes: u64) -> u64 {
     match said.iter_mut().find(|(other, _)| *other == partition) {
         Some((_, sum)) => {
@@ -225,7 +225,7 @@ impl Router {
         }
     }
 
-    /// Sends what was held up on its way, once nothing holds it up any more.
+    /// Sends events held up on their way, once nothing holds them up any more.
     pub fn resume(&mut self, mut to: impl FnMut(PartitionId, Event)) {
         while self.spreading.is_none()
             && let Some(event) = self.held_up.pop_front()
@@ -259,7 +259,7 @@ impl Router {
         to(partition, Event::Echo { connection: self.connection, ticket });
     }
 
-    /// A reply has come, wherever it waits now: the broker is done with what it is about.
+    /// A reply has come, wherever it waits now: the broker is done with its request.
     pub fn answered(&mut self, ticket: Ticket) {
         self.outstanding.end(ticket);
         self.echoes = self.echoes.saturating_sub(usize::from(is_echo(ticket)));
@@ -407,8 +407,8 @@ impl Router {
         self.partition_of(consumer)
     }
 
-    /// The consumer's queue has moved, and it is gone where that was: it is attached where the queue lives now. What credit it had it is
-    /// given when that is known.
+    /// The consumer's queue has moved, and it is gone at the old place: it is attached at the new one. It gets its credit
+    /// when that is known.
     fn follow(&mut self, consumer: ConsumerKey, to: &mut impl FnMut(PartitionId, Event)) {
         let here = self.partition_of(consumer);
         let ticket = self.own_ticket();
@@ -432,14 +432,14 @@ impl Router {
         }
         if matches!(targets, Targets::None) {
             self.use_upload(publish.upload, |_| false, to);
-            // Nobody wants it, and so it is done: as a transaction is in which nothing happened.
+            // It is not needed, and so it is done: like a transaction without any work.
             let transaction = TransactionKey { connection: publish.connection, number: OWN_TRANSACTION };
             let event = Event::Commit { transaction, participants: Vec::new(), ticket: publish.ticket };
             return to(PartitionId(0), event);
         }
         let upload = publish.upload;
         let partition = self.home_of(&publish.sent.to, upload);
-        // What is passed on elsewhere is remembered nowhere.
+        // Forwarded messages are not remembered.
         publish.delivery.take_if(|delivery| {
             let place = self.noted_place_of(&delivery.link);
             place.unwrap_or_else(|| self.places.borrow().partition_of(&delivery.link.to)) != partition
@@ -471,7 +471,7 @@ impl Router {
         }
     }
 
-    /// Where what is sent to this address goes: where it lives; or where the message's body has come to, whose queue may have moved
+    /// The partition for sends to this address: where it lives; or where the message's body has come to, whose queue may have moved
     /// meanwhile, and takes it along.
     fn home_of(&self, address: &Destination, upload: Option<u64>) -> PartitionId {
         let mut homes = upload.and_then(|upload| self.uploads.get(&upload)).into_iter().flatten();
@@ -524,7 +524,7 @@ impl Router {
         }
     }
 
-    /// Where the consumer is attached: what it is sent comes from there.
+    /// The partition of the consumer's attachment: its deliveries come from there.
     pub fn partition_of(&self, consumer: ConsumerKey) -> PartitionId {
         self.consumers.get(&consumer.number).copied().unwrap_or(PartitionId(0))
     }
@@ -616,7 +616,7 @@ impl Router {
         Some(ToSession::Reply { ticket, result })
     }
 
-    /// Keeps account of what the core sent. A delivery that leaves the mailbox makes room for another.
+    /// Keeps account of the core's output. A delivery that leaves the mailbox makes room for another.
     pub fn note(&mut self, message: &ToSession, mut to: impl FnMut(PartitionId, Event)) {
         match message {
             ToSession::Reply { ticket, .. } => {
@@ -701,7 +701,7 @@ mod tests {
         })
     }
 
-    /// What reaches which partition: `0: a,b in 7`, `0: seal`, `0: commit over 2`.
+    /// The events for each partition: `0: a,b in 7`, `0: seal`, `0: commit over 2`.
     fn told(partition: PartitionId, event: &Event) -> String {
         let what = match event {
             Event::Publish(publish) => {

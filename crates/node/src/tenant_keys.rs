@@ -10,7 +10,7 @@ use postroad_routing::Tenants;
 /// The keys of those tenants that have one of their own, as they were at the start.
 #[derive(Debug, Default)]
 pub struct TenantKeys {
-    /// Who owns what.
+    /// The tenants and their destinations.
     pub tenants: Tenants,
     /// By the tenant's name.
     pub keys: BTreeMap<Arc<str>, KeyId>,

@@ -1,4 +1,4 @@
-//! The one place where protocols meet: who reads what came by which of them, and who writes large bodies for whom.
+//! The one place where protocols meet: the reader of each protocol's messages, and the writers of large bodies.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use postroad_selector::Properties;
 /// A message as every protocol understands it.
 ///
 /// # Errors
-/// Its bytes are not what its protocol says they are.
+/// Its bytes are malformed for its protocol.
 pub fn read_portable(message: &Message) -> Result<Portable, TranslationError> {
     match message.encoding.protocol {
         Protocol::OpenWire => openwire::read_portable(message),
@@ -63,7 +63,7 @@ pub fn change_headers(message: &Message, changes: &HeaderChanges) -> Message {
 /// A large message with its body in memory.
 ///
 /// # Errors
-/// Its bytes are not what its protocol says they are.
+/// Its bytes are malformed for its protocol.
 pub fn with_body(message: &Message, body: &[u8]) -> Result<Message, String> {
     let bytes = match message.encoding.protocol {
         Protocol::OpenWire => {
@@ -74,23 +74,23 @@ pub fn with_body(message: &Message, body: &[u8]) -> Result<Message, String> {
     Ok(Message { bytes, ..message.clone() }.with_chunks(None))
 }
 
-/// A large body on its way into another protocol: what its own reads of it, the consumer's writes.
+/// A large body on its way into another protocol: its own protocol reads it, the consumer's writes it.
 pub struct Rewriter {
     /// The message as if its body were short.
     message: Message,
     known_bytes: Option<u64>,
     reads: Box<dyn Step>,
     writer: LargeWriter,
-    /// What was read of a piece, and is to be written.
+    /// The output of the reader, still to be written.
     between: BytesMut,
 }
 
 impl Rewriter {
-    /// The body of this message, which begins with the piece `first`, for a consumer of the protocol `to`; with `as_bytes` what is said
-    /// to be text is taken as bytes. `None` for one that has to be there whole, or that cannot be bytes.
+    /// The body of this message, which begins with the piece `first`, for a consumer of the protocol `to`; with `as_bytes` declared
+    /// text is taken as bytes. `None` for one that has to be there whole, or that cannot be bytes.
     ///
     /// # Errors
-    /// [`TranslationError`]: nobody can be sent this message by that protocol.
+    /// [`TranslationError`]: the message cannot be encoded in that protocol.
     pub fn of(
         message: &Message,
         first: &Bytes,
@@ -98,7 +98,7 @@ impl Rewriter {
         as_bytes: bool,
     ) -> Result<Option<Rewriter>, TranslationError> {
         let reader = match message.encoding.protocol {
-            // Its messages say for certain what they are.
+            // Its messages always declare their kind.
             Protocol::OpenWire if as_bytes => None,
             Protocol::OpenWire => openwire::read_large(message)?,
             Protocol::Amqp => amqp::read_large(message, first, as_bytes),
@@ -125,7 +125,7 @@ impl Rewriter {
         self.known_bytes
     }
 
-    /// What stands ahead of a body of so many bytes.
+    /// The bytes before a body of this length.
     ///
     /// # Errors
     /// [`TranslationError::Unwritable`]: it is too long for that protocol.
@@ -133,10 +133,10 @@ impl Rewriter {
         (self.writer.front)(bytes)
     }
 
-    /// What follows from the next piece.
+    /// The output for the next piece.
     ///
     /// # Errors
-    /// What is wrong with the body, and where.
+    /// The fault of the body, and its position.
     pub fn take(&mut self, piece: &[u8], is_last: bool) -> Result<BytesMut, String> {
         let mut written = BytesMut::with_capacity(piece.len());
         self.between.clear();

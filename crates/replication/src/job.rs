@@ -23,13 +23,13 @@ pub enum Job<F> {
         /// Which ones, and where they are.
         request: NearRequest<F>,
     },
-    /// Write what is live of some segments into one.
+    /// Write the live records of some segments into one.
     Compaction(CompactionRequest<F>),
-    /// Copy what is live of a segment in the order of its addresses.
+    /// Copy the live records of a segment in the order of their addresses.
     Sort(SortRequest<F>),
     /// Remove files that nothing refers to.
     Removal(RemovalRequest),
-    /// Read a sealed segment, to find damage before somebody needs what it hits.
+    /// Read a sealed segment, to find damage before its records are needed.
     Scrub(Walk<F>),
 }
 
@@ -38,7 +38,7 @@ pub enum Job<F> {
 pub enum JobKind {
     /// Reading bodies back.
     Read,
-    /// Making the next segment, and writing what of the last one need not stay in memory.
+    /// Making the next segment, and writing data of the last one that need not stay in memory.
     Segment,
     /// Writing a checkpoint.
     Checkpoint,
@@ -61,7 +61,7 @@ pub enum JobDone<F> {
     Read {
         /// Whose log.
         partition: PartitionId,
-        /// What came of it.
+        /// Its result.
         found: NearRecords<F>,
     },
     /// A compacted segment, or why there is none.
@@ -70,7 +70,7 @@ pub enum JobDone<F> {
     Sort(Sorting),
     /// Files are gone.
     Removal,
-    /// What was found in a segment, or why it could not be read.
+    /// The damage found in a segment, or why it could not be read.
     Scrub {
         /// Which one.
         number: SegmentNumber,
@@ -82,8 +82,8 @@ pub enum JobDone<F> {
 }
 
 impl<F: postroad_journal::DiskFile> Job<F> {
-    /// What kind of work it is. One kind must not wait for another: readers wait for bodies, the journal for its next
-    /// segment, a full disk for checkpoints, and nobody for compaction.
+    /// The kind of work. One kind must not wait for another: readers wait for bodies, the journal for its next
+    /// segment, a full disk for checkpoints; compaction has no waiting client.
     pub fn kind(&self) -> JobKind {
         match self {
             Job::Read { .. } => JobKind::Read,

@@ -24,19 +24,19 @@ pub trait Port {
 pub struct LocalLog<P: Port> {
     port: P,
     partitions: BTreeMap<PartitionId, Partition>,
-    /// What the port had no room for, in order.
+    /// Records that the port had no room for, in order.
     outgoing: VecDeque<ToWriter>,
     events: VecDeque<LogEvent>,
 }
 
 struct Partition {
     next: Position,
-    /// Rises with each failure: what was sent before it is void.
+    /// Rises with each failure: earlier records are void.
     epoch: u64,
     proposed: VecDeque<(Position, Command)>,
     batch: Vec<Record>,
     batch_waiting: bool,
-    /// Whether the batch has a record that must be synced: one that somebody waits for, or one whose time will come.
+    /// Whether the batch has a record that must be synced: one with a waiting client, or one whose time will come.
     batch_syncs: bool,
     lazy_syncs: bool,
     /// Since the last flush.
@@ -49,13 +49,13 @@ const PARTITIONS_ARE_KNOWN: &str = "partitions are given at the start and never 
 const BATCH_RESERVED_MAX: usize = 256;
 
 impl Partition {
-    /// What has gathered; the next batch mostly has as many.
+    /// The gathered records; the next batch mostly has as many.
     fn take_batch(&mut self) -> Vec<Record> {
         let next = Vec::with_capacity(self.batch.len().min(BATCH_RESERVED_MAX));
         std::mem::replace(&mut self.batch, next)
     }
 
-    /// Puts what was noted about the partition's records on its way.
+    /// Sends the notes about the partition's records.
     fn send_notes(&mut self, id: PartitionId, outgoing: &mut VecDeque<ToWriter>) {
         if !self.notes.is_empty() {
             outgoing.push_back(ToWriter::Notes { partition: id, notes: std::mem::take(&mut self.notes) });

@@ -7,7 +7,7 @@ use postroad_model::{Command, Durability, PartitionId, Position, Snapshot, Urgen
 /// A command on its way into the log.
 #[derive(Debug)]
 pub struct Proposal {
-    /// What to apply once it is durable.
+    /// The command, to apply once it is durable.
     pub command: Command,
     /// Its record, in pieces to be written one behind the other.
     pub record: Vec<Bytes>,
@@ -19,7 +19,7 @@ pub struct Proposal {
     pub key: Option<KeyId>,
 }
 
-/// What the log reports to a partition's thread.
+/// Events of the log for a partition's thread.
 #[derive(Debug)]
 pub enum LogEvent {
     /// As durable as was asked for: to be applied now. Positions of a partition come in order and without gaps.
@@ -28,19 +28,19 @@ pub enum LogEvent {
         partition: PartitionId,
         /// Its place there.
         position: Position,
-        /// What was proposed.
+        /// The proposal.
         command: Command,
     },
     /// Every proposal of the partition that was not committed yet is void.
     Failed {
         /// Whose.
         partition: PartitionId,
-        /// What the operating system said.
+        /// The operating system's error.
         reason: String,
     },
-    /// Whether there is room for what adds; settles may be tried either way.
+    /// Whether there is room for additions; settlements may be tried either way.
     Space {
-        /// `false`: refuse what adds.
+        /// `false`: refuse additions.
         ample: bool,
     },
     /// The log wants the partition's state, to start from it after a crash.
@@ -64,8 +64,8 @@ pub trait ReplLog {
     /// Puts a command behind all earlier ones of its partition. Durable only when it is polled as committed.
     fn propose(&mut self, partition: PartitionId, proposal: Proposal);
 
-    /// Sends what was proposed on its way. Call once after each batch of work. Records that nobody waits for are kept
-    /// back for the next that somebody does wait for, unless their time has come (`lazy_due`).
+    /// Sends the proposals. Call once after each batch of work. Lazy records are kept
+    /// back for the next waiting one, unless their time has come (`lazy_due`).
     ///
     /// Returns `true` if something was sent and the other side should be woken.
     fn flush(&mut self, lazy_due: bool) -> bool;

@@ -1,6 +1,6 @@
 //! Damage that is looked for while the broker runs: sealed segments are read in turn, and each damaged place is told once.
 //!
-//! Never here: when; whoever drives the writer has a clock.
+//! Never here: when; the driver of the writer has a clock.
 
 use postroad_journal::{Damage, Disk, Journal, ReadError, SegmentNumber, Walk};
 use std::collections::{BTreeSet, VecDeque};
@@ -16,7 +16,7 @@ pub(crate) struct Scrub {
     last: Option<SegmentNumber>,
     /// Places found, and not told yet.
     found: VecDeque<String>,
-    /// All of them, by file and offset: whoever reads a record there and whoever looks for damage may say different things of it.
+    /// All of them, by file and offset: a reader of a record and a scrubber may report the same place differently.
     known: BTreeSet<(PathBuf, u64)>,
 }
 
@@ -45,7 +45,7 @@ impl Scrub {
         walk
     }
 
-    /// What came of it.
+    /// The result.
     pub(crate) fn walked<D: Disk>(
         &mut self,
         journal: &Journal<D>,

@@ -1,5 +1,5 @@
 //! Records that the system refused to read: out of descriptors, or of memory, or by a device that is reset. That may pass, while
-//! whoever is told that a record cannot be had does without it until the next start. So they are asked for again after pauses.
+//! a consumer of a failed read does without the record until the next start. So the reads are repeated after pauses.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ struct Refused {
 }
 
 impl Unread {
-    /// Whether what came of a read is nothing to be told yet.
+    /// Whether the result of a read is not to be reported yet.
     pub(crate) fn puts_off(
         &mut self,
         partition: PartitionId,

@@ -1,6 +1,6 @@
-//! What the log's writer counts.
+//! The counters of the log's writer.
 
-/// What was written since the start; it only rises.
+/// Counts since the start; they only rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Groups, each with one write.

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::client::{ClientError, LocalClient};
 
-/// What to read, and how.
+/// The source, and the mode of reading.
 #[derive(Clone, Debug)]
 pub struct Attachment {
     /// A queue or topic; a pattern reads every destination that matches.
@@ -22,7 +22,7 @@ pub struct Attachment {
     pub mode: ConsumerMode,
     /// Messages that it may be sent at first; of a pattern, from each partition.
     pub credit: u32,
-    /// Only what this selector matches; empty for everything.
+    /// Only messages that match this selector; empty for all.
     pub selector: Arc<str>,
     /// Consumers of higher priority are served first.
     pub priority: i8,
@@ -30,11 +30,11 @@ pub struct Attachment {
     pub subscription: Option<Arc<str>>,
     /// See [`Attachment::subscription`].
     pub share: Share,
-    /// Topics: skip what this client publishes.
+    /// Topics: skip messages of this client.
     pub no_local: bool,
-    /// Topics: begin with what the topic retains.
+    /// Topics: begin with the retained messages.
     pub retroactive: bool,
-    /// What advisories tell of it, if anything.
+    /// Its advisory, if it has one.
     pub notice: Option<Arc<ConsumerNotice>>,
 }
 
@@ -55,7 +55,7 @@ impl Attachment {
         }
     }
 
-    /// Sees what the queue holds now, takes nothing, and ends after that.
+    /// Sees the queue's present messages, takes none, and ends after that.
     pub fn browser(source: Destination, selector: &str, credit: u32) -> Attachment {
         let selector = selector.into();
         Attachment { mode: ConsumerMode::Browse, selector, ..Attachment::shared(source, credit) }
@@ -83,7 +83,7 @@ impl Attachment {
     }
 }
 
-/// A delivery that a consumer holds: what it settles.
+/// A delivery in a consumer's hands, to be settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The consumer, or the member of it that was sent it.
@@ -133,7 +133,7 @@ impl Inbox {
     }
 }
 
-/// A consumer. Dropped, it is detached: what it holds goes back as not delivered.
+/// A consumer. Dropped, it is detached: its deliveries go back as not delivered.
 pub struct Consumer {
     client: LocalClient,
     inbox: Rc<Inbox>,
@@ -242,7 +242,7 @@ impl Consumer {
         self.keys().for_each(|consumer| self.client.say(Event::Seek { consumer, after: after.clone() }));
     }
 
-    /// Lets it be sent so many more messages; of a pattern, from each partition.
+    /// Adds credit for this number of messages; of a pattern, in each partition.
     ///
     /// # Errors
     /// [`ClientError::TooMuchCredit`].
@@ -260,7 +260,7 @@ impl Consumer {
         self.client.say(Event::Credit { consumer: delivery.consumer.whole(), add: 1 });
     }
 
-    /// Takes back what credit is left; done once all that was sent before is here.
+    /// Withdraws the remaining credit; done once all earlier deliveries are here.
     pub async fn drain(&mut self) {
         self.inbox.drained.set(0);
         self.keys().for_each(|consumer| self.client.say(Event::Drain { consumer }));
@@ -271,7 +271,7 @@ impl Consumer {
         let mut state = self.client.joined.state.borrow_mut();
         state.credit = state.credit.min(waiting + state.consumers.len() as u64);
         drop(state);
-        // `next` is to find what came meanwhile.
+        // `next` has to find deliveries that came meanwhile.
         self.inbox.filled.notify_one();
     }
 
@@ -303,7 +303,7 @@ impl Consumer {
         self.settle(held, Outcome::Released { failed }).await
     }
 
-    /// Detaches it; done once what it held is back in the queue. `delivered` says what of that counts as delivered.
+    /// Detaches it; done once its deliveries are back in the queue. `delivered` says which of them count as delivered.
     ///
     /// # Errors
     /// [`ClientError::Ended`].
@@ -322,7 +322,7 @@ impl Consumer {
         self.numbers.iter().map(|number| ConsumerKey::new(self.client.joined.id, *number))
     }
 
-    /// What comes for it from here on is not kept: the broker has it back when it is detached.
+    /// Later deliveries to it are not kept: the broker has them back when it is detached.
     fn forget(&self) {
         let mut state = self.client.joined.state.borrow_mut();
         self.numbers.iter().for_each(|number| {

@@ -37,7 +37,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Over so many cores; each is to [`admit`] what comes out of its receiver.
+    /// Over this number of cores; each passes the output of its receiver to [`admit`].
     pub fn over(cores: usize) -> (Clients, Vec<mpsc::Receiver<Newcomer>>) {
         let (cores, doors): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::channel(NEWCOMERS_MAX)).unzip();
         (Clients { cores: cores.into(), next: Arc::default() }, doors)

@@ -1,4 +1,4 @@
-//! The task of a client: takes what the core sent, and hands it to requests and consumers.
+//! The task of a client: takes the core's output, and hands it to requests and consumers.
 
 use std::rc::Rc;
 
@@ -7,7 +7,7 @@ use postroad_model::{Ticket, ToSession};
 use crate::client::{Answer, Joined};
 use crate::mailbox::Taken;
 
-/// So many messages are taken before others on the thread have their turn.
+/// This number of messages is taken before others on the thread have their turn.
 const MESSAGES_PER_TURN: usize = 256;
 
 /// See [`crate::LocalClient::join`].
@@ -36,7 +36,7 @@ impl MailboxTask {
         }
     }
 
-    /// Takes what is there; `false` if that was not all.
+    /// Takes the available ones; `false` if there are more.
     fn take(&self) -> bool {
         let joined = &self.joined;
         joined.mailbox.each_answered(|ticket| joined.state.borrow_mut().router.answered(ticket));
@@ -67,7 +67,7 @@ impl Drop for MailboxTask {
 
 impl Joined {
     fn take(&self, message: ToSession) {
-        // What is delivered counts as written out when its consumer takes it.
+        // A delivery counts as written out when its consumer takes it.
         if let ToSession::Deliver(delivery) = message {
             let inbox = self.state.borrow().consumers.get(&delivery.consumer.number).cloned();
             return match inbox {
@@ -84,7 +84,7 @@ impl Joined {
         match message {
             ToSession::Reply { ticket, result } => {
                 if let Some(request) = state.requests.remove(&ticket) {
-                    // Nobody may wait for it any more.
+                    // Its waiting request may be gone.
                     let _ = request.answer.send(Answer { result, collected: request.collected });
                 }
             }
@@ -110,7 +110,7 @@ impl Joined {
         state.router.note(message, |partition, event| core.submit(partition, event));
     }
 
-    /// The client is no more: whoever waits is told, and so are the partitions.
+    /// The client is gone: waiting requests are told, and so are the partitions.
     fn end(&self) {
         let mut state = self.state.borrow_mut();
         state.has_ended = true;

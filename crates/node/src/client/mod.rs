@@ -1,8 +1,8 @@
-//! Clients inside the process: what a protocol session is to the outside, for code of the broker itself.
+//! Clients inside the process: the counterpart of a protocol session, for code of the broker itself.
 //!
 //! A [`LocalClient`] lives on the thread of one core (it is not `Send`) and costs no thread switch: HTTP queues and
 //! bridges use it. A [`Client`] is a `Send` handle to a local client on some core, for code on other threads: the
-//! control socket and the admin API. Both have a user, a bound on what waits for answers, and a bound on deliveries.
+//! control socket and the admin API. Both have a user, a limit on outstanding requests, and one on deliveries.
 //!
 //! ```ignore
 //! // On a core's thread: publish, then consume.
@@ -60,9 +60,9 @@ use consumer::Inbox;
 pub struct CoreHandle {
     /// The core's state.
     pub core: Rc<RefCell<Core>>,
-    /// Wakes the core's own task, which sends on what has gathered.
+    /// Wakes the core's own task, which sends gathered output.
     pub wake: Arc<Notify>,
-    /// What the connections and clients of the core may have outstanding together.
+    /// The limit of outstanding bytes of all connections and clients of the core.
     pub share: Rc<Share>,
 }
 
@@ -84,7 +84,7 @@ impl CoreHandle {
 /// Who a client is, and how much it may have.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// What it is called in lists and logs.
+    /// Its name in lists and logs.
     pub name: Arc<str>,
     /// The user on whose behalf it acts, or the broker itself.
     pub principal: Principal,
@@ -172,7 +172,7 @@ pub enum ClientError {
 pub struct Answer {
     /// Whether it was carried out; durably, where the request is about something durable.
     pub result: Result<(), Refusal>,
-    /// What came ahead of the reply with the same ticket: branches, moves, pages.
+    /// Output before the reply with the same ticket: branches, moves, pages.
     pub collected: Vec<ToSession>,
 }
 
@@ -206,7 +206,7 @@ pub struct LocalClient {
     _lease: Rc<Lease>,
 }
 
-/// What the client and its mailbox's task share.
+/// State shared by the client and its mailbox's task.
 struct Joined {
     id: ConnectionId,
     handle: CoreHandle,
@@ -388,7 +388,7 @@ impl LocalClient {
         Ok(Page::merge(pages.collect(), &ask))
     }
 
-    /// Says something that has no reply. Bounded by what the partitions echo, as for connections.
+    /// Sends an event without a reply. Bounded by the partitions' echoes, as for connections.
     pub fn say(&self, event: Event) {
         if !self.joined.state.borrow().has_ended {
             self.joined.route(event);

@@ -20,7 +20,7 @@ use crate::translate::read_portable;
 
 const PARTITIONS: u16 = 2;
 
-/// Confirms what it is sent, unless it is held.
+/// Confirms each event, unless it is held.
 struct MemoryJournal(
     Mutex<(Receiver<ToWriter>, WakingSender<ToPartition>)>,
     Arc<std::sync::atomic::AtomicBool>,
