@@ -10,11 +10,11 @@ use crate::date::rfc3339;
 use crate::fields::Fields;
 
 /// Alerts of one queue, at most.
-const ALERTS_MAX: usize = 20;
+pub(crate) const ALERTS_MAX: usize = 20;
 /// Seconds between two messages of one alert, at most: a year.
-const SNOOZE_S_MAX: u64 = 31_536_000;
+pub(crate) const SNOOZE_S_MAX: u64 = 31_536_000;
 /// A trigger is not larger.
-const TRIGGER_MAX: u64 = 1 << 48;
+pub(crate) const TRIGGER_MAX: u64 = 1 << 48;
 
 /// Which sizes are thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,15 +13,15 @@ use crate::settings::{EXPIRATION_S, TIMEOUT_S_MAX};
 use crate::{ApiError, MessageId, Settings, SubscriberChange};
 
 /// Messages in one post, at most: the API promises 100.
-const POSTED_MAX: usize = 1000;
+pub(crate) const POSTED_MAX: usize = 1000;
 /// Messages in one reserve or peek, at most.
-const RESERVED_MAX: u64 = 100;
+pub(crate) const RESERVED_MAX: u64 = 100;
 /// Seconds that a reserve waits at most.
-const WAIT_S_MAX: u64 = 30;
+pub(crate) const WAIT_S_MAX: u64 = 30;
 /// Names on one page, at most and by default.
-const PER_PAGE: (u64, u64) = (100, 30);
+pub(crate) const PER_PAGE: (u64, u64) = (100, 30);
 /// Messages that one delete names, at most.
-const DELETED_MAX: usize = 1000;
+pub(crate) const DELETED_MAX: usize = 1000;
 
 /// The parts of a request that matter.
 #[derive(Clone, Copy, Debug)]

@@ -40,7 +40,7 @@ pub(crate) fn lease(text: &str) -> Result<LeaseId, ApiError> {
 }
 
 /// Characters of a queue's name, at most.
-const NAME_CHARS_MAX: usize = 512;
+pub(crate) const NAME_CHARS_MAX: usize = 512;
 
 /// The broker's name of a project's queue: `PROJECT.QUEUE`, and `QUEUE` alone in the project `default`.
 ///

@@ -12,6 +12,7 @@ mod date;
 mod error;
 mod fields;
 mod id;
+mod openapi;
 pub mod push;
 mod settings;
 
@@ -21,4 +22,5 @@ pub use answer::{
 pub use call::{Call, Change, Deleted, NewMessage, Operation, Request};
 pub use error::ApiError;
 pub use id::{MessageId, queue_name};
+pub use openapi::{OPENAPI_PATH, openapi};
 pub use settings::{Settings, SubscriberChange};

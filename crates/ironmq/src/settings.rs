@@ -17,7 +17,7 @@ pub(crate) const TIMEOUT_S_MAX: u64 = 86_400;
 /// Seconds that a message lives by default, and that it may be delayed: a week.
 pub(crate) const EXPIRATION_S: u64 = 604_800;
 /// Seconds that a message may live.
-const EXPIRATION_S_MAX: u64 = 2_592_000;
+pub(crate) const EXPIRATION_S_MAX: u64 = 2_592_000;
 /// All settings of a queue, with its subscribers, at most.
 const DOCUMENT_BYTES_MAX: usize = 64 << 10;
 /// Reservations before a message is dead, by default.

@@ -24,5 +24,9 @@ mod settings;
 
 pub use delivery::{Delivery, Fresh, Key, Pushed};
 pub use engine::{Acknowledged, Action, Answer, Attempt, Engine, LEASE_MS};
+pub(crate) use settings::{
+    CONCURRENCY, HEADER_CHARS_MAX, HEADERS_MAX, NAME_CHARS_MAX, RATE_MAX, RETRIES, RETRIES_DELAY_S,
+    SUBSCRIBERS_MAX, TIMEOUT_S_MAX, URL_CHARS_MAX,
+};
 pub use settings::{PushKind, PushSettings, Subscriber, of_webhook};
 pub(crate) use settings::{add, headers, subscribers};

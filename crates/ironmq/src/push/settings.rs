@@ -8,25 +8,25 @@ use crate::ApiError;
 use crate::fields::Fields;
 
 /// Subscribers of one queue, at most.
-const SUBSCRIBERS_MAX: usize = 100;
+pub(crate) const SUBSCRIBERS_MAX: usize = 100;
 /// Characters of a subscriber's name, at most.
-const NAME_CHARS_MAX: usize = 200;
+pub(crate) const NAME_CHARS_MAX: usize = 200;
 /// Characters of a URL, at most.
-const URL_CHARS_MAX: usize = 2048;
+pub(crate) const URL_CHARS_MAX: usize = 2048;
 /// Retries after the first attempt: by default, and at most.
-const RETRIES: (u64, u64) = (3, 100);
+pub(crate) const RETRIES: (u64, u64) = (3, 100);
 /// Seconds until the first retry: by default, and at most.
-const RETRIES_DELAY_S: (u64, u64) = (60, 86_400);
+pub(crate) const RETRIES_DELAY_S: (u64, u64) = (60, 86_400);
 /// Seconds until an endpoint has answered: by default and at most.
-const TIMEOUT_S_MAX: u64 = 60;
+pub(crate) const TIMEOUT_S_MAX: u64 = 60;
 /// Requests to one endpoint at a time: by default, and at most.
-const CONCURRENCY: (u64, u64) = (16, 1000);
+pub(crate) const CONCURRENCY: (u64, u64) = (16, 1000);
 /// Requests to one endpoint in a second, at most.
-const RATE_MAX: u64 = 100_000;
+pub(crate) const RATE_MAX: u64 = 100_000;
 /// Headers of a subscriber or of a message, at most.
-const HEADERS_MAX: usize = 20;
+pub(crate) const HEADERS_MAX: usize = 20;
 /// Characters of a header's value, at most.
-const HEADER_CHARS_MAX: usize = 4096;
+pub(crate) const HEADER_CHARS_MAX: usize = 4096;
 /// How a webhook marks headers for subscribers.
 const PREFIX: &str = "X-Subscribers-";
 /// Headers that the broker sets itself.

@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use postroad_admin::{Body, Patience, Peer};
-use postroad_ironmq::{ApiError, Call};
+use postroad_ironmq::{ApiError, Call, OPENAPI_PATH};
 use postroad_net::Place;
 use postroad_security::Door;
 use serde_json::Value;
@@ -205,6 +205,9 @@ async fn queues(
     door: &Arc<Door>,
 ) -> Result<(u16, Value), ApiError> {
     let (head, body) = request.into_parts();
+    if head.uri.path() == OPENAPI_PATH {
+        return Ok((200, postroad_ironmq::openapi()));
+    }
     let query = head.uri.query().unwrap_or_default();
     let token = token_of(&head.headers, query);
     let Some(principal) = service.tokens.principal_of(token, door, &service.handle.logins).await else {
