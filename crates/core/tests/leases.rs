@@ -159,6 +159,31 @@ fn extend_and_release_move_the_deadline() {
 }
 
 #[test]
+fn a_renewed_lease_replaces_the_one_before_also_after_a_restart() {
+    for (case, restart) in [("the log", Bench::restart as fn(&mut Bench)), ("a snapshot", Bench::reload)] {
+        let mut bench = bench();
+        post(&mut bench, &["m", "n"]);
+        reserve(&mut bench, 2, 0, LEASE);
+        let (m, n) = (of(&bench, "m", 0), of(&bench, "n", 0));
+        let renew = HandleAction::Renew { lasts_ms: 500 };
+        assert_eq!(handle(&mut bench, &[m, n], renew), "2 renewed done done ok", "{case}");
+        let renewed = |bench: &Bench, of: Handle, index| Handle { lease: Some(bench.renewed[index]), ..of };
+        assert_ne!(bench.renewed[0], bench.renewed[1]);
+        assert_eq!(handle(&mut bench, &[m], renew), "Taken ok", "{case}: the old one is stale");
+        assert_eq!(handle(&mut bench, &[m], DELETE), "Taken ok", "{case}");
+        restart(&mut bench);
+        bench.run("time 1400");
+        assert_eq!(reserve(&mut bench, 1, 0, LEASE), "nothing ok", "{case}: it lasts longer");
+        assert_eq!(handle(&mut bench, &[m], DELETE), "Taken ok", "{case}");
+        let (m, n) = (renewed(&bench, m, 0), renewed(&bench, n, 1));
+        assert_eq!(handle(&mut bench, &[m], DELETE), "done ok", "{case}");
+        bench.run("time 1500");
+        assert_eq!(reserve(&mut bench, 1, 0, LEASE), "n#2 ok", "{case}");
+        assert_eq!(handle(&mut bench, &[n], renew), "Taken ok", "{case}");
+    }
+}
+
+#[test]
 fn leases_and_options_outlive_a_restart_with_and_without_a_snapshot() {
     for (case, restart) in [("the log", Bench::restart as fn(&mut Bench)), ("a snapshot", Bench::reload)] {
         let mut bench = bench();

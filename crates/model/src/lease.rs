@@ -245,6 +245,11 @@ pub enum HandleAction {
         /// Milliseconds.
         lasts_ms: u64,
     },
+    /// A new lease takes the place of its lease, which is stale from now on. Answered by [`LeaseAnswer::Renewed`] too.
+    Renew {
+        /// Milliseconds that the new lease lasts.
+        lasts_ms: u64,
+    },
     /// Its lease ends, and it is ready again after a delay.
     Release {
         /// Milliseconds.
@@ -298,6 +303,8 @@ pub enum LeaseAnswer {
     },
     /// The messages; none if nothing was there.
     Reserved(Vec<Reserved>),
+    /// The new leases of entries that were renewed, in their order; [`LeaseAnswer::Handled`] follows.
+    Renewed(Vec<LeaseId>),
     /// The result for each entry.
     Handled(Vec<Result<(), Stale>>),
     /// The queue.

@@ -37,13 +37,26 @@ impl Partition {
             HandleAction::Extend { lasts_ms } => {
                 let end = LeaseEnd { wall_ms: self.wall_ms().saturating_add(lasts_ms), lasts_ms };
                 let entries = handles.iter().map(|handle| (handle.tag, handle.lease)).collect();
-                self.touch_entries(id, Some(end), entries, (connection, ticket), results, effects);
+                let handling = Handling::new((connection, ticket), results);
+                self.touch_entries(id, Some(end), entries, handling, effects);
+            }
+            HandleAction::Renew { lasts_ms } => {
+                let end = LeaseEnd { wall_ms: self.wall_ms().saturating_add(lasts_ms), lasts_ms };
+                let renewed: Vec<LeaseId> = handles
+                    .iter()
+                    .map(|_| self.leader.leasing.next_lease(self.settings.incarnation))
+                    .collect();
+                let entries =
+                    handles.iter().zip(&renewed).map(|(handle, lease)| (handle.tag, Some(*lease))).collect();
+                let handling = Handling { renewed, ..Handling::new((connection, ticket), results) };
+                self.touch_entries(id, Some(end), entries, handling, effects);
             }
             HandleAction::Release { delay_ms } => {
                 let end = LeaseEnd { wall_ms: self.wall_ms().saturating_add(delay_ms), lasts_ms: delay_ms };
                 let entries = handles.iter().map(|handle| (handle.tag, None)).collect();
                 let until = Some(end).filter(|_| 0 < delay_ms);
-                self.touch_entries(id, until, entries, (connection, ticket), results, effects);
+                let handling = Handling::new((connection, ticket), results);
+                self.touch_entries(id, until, entries, handling, effects);
             }
         }
     }
@@ -83,8 +96,8 @@ impl Partition {
             return self.answer_handled(connection, ticket, results, effects);
         }
         let command = Command::Settle(settlements.clone());
-        let completion = Completion::Handled(Handling { connection, ticket, results, settlements });
-        self.propose(command, Urgency::Waiting, completion, effects);
+        let handling = Handling { settlements, ..Handling::new((connection, ticket), results) };
+        self.propose(command, Urgency::Waiting, Completion::Handled(handling), effects);
     }
 
     fn touch_entries(
@@ -92,8 +105,7 @@ impl Partition {
         queue: QueueId,
         until: Option<LeaseEnd>,
         entries: Vec<(EntryTag, Option<LeaseId>)>,
-        (connection, ticket): (ConnectionId, Ticket),
-        results: Vec<Result<(), Stale>>,
+        handling: Handling,
         effects: &mut Vec<Effect>,
     ) {
         let durable = |(tag, _): &&(EntryTag, Option<LeaseId>)| {
@@ -104,12 +116,10 @@ impl Partition {
         let logged: Vec<_> = entries.iter().filter(durable).copied().collect();
         self.touch(queue, until, &entries);
         match logged.is_empty() {
-            true => self.answer_handled(connection, ticket, results, effects),
+            true => self.handled(handling, effects),
             false => {
                 let command = Command::Touch { queue, until, entries: logged };
-                let settlements = Vec::new();
-                let completion = Completion::Handled(Handling { connection, ticket, results, settlements });
-                self.propose(command, Urgency::Waiting, completion, effects);
+                self.propose(command, Urgency::Waiting, Completion::Handled(handling), effects);
             }
         }
         if until.is_none() {
@@ -180,7 +190,10 @@ impl Partition {
 
     /// The log has what was asked for.
     pub(crate) fn handled(&mut self, handling: Handling, effects: &mut Vec<Effect>) {
-        let Handling { connection, ticket, results, .. } = handling;
+        let Handling { connection, ticket, results, renewed, .. } = handling;
+        if !renewed.is_empty() {
+            effects.push(Effect::Lease { connection, ticket, answer: LeaseAnswer::Renewed(renewed) });
+        }
         self.answer_handled(connection, ticket, results, effects);
     }
 
@@ -204,6 +217,14 @@ pub struct Handling {
     /// For what.
     pub(crate) ticket: Ticket,
     results: Vec<Result<(), Stale>>,
+    /// The new leases of entries.
+    renewed: Vec<LeaseId>,
     /// Entries that are leaving.
     pub(crate) settlements: Vec<Settlement>,
+}
+
+impl Handling {
+    fn new((connection, ticket): (ConnectionId, Ticket), results: Vec<Result<(), Stale>>) -> Handling {
+        Handling { connection, ticket, results, renewed: Vec::new(), settlements: Vec::new() }
+    }
 }

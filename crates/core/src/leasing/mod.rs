@@ -89,6 +89,12 @@ impl Leasing {
         Leasing { given: self.given, reserves: self.reserves.successor(), ..Leasing::default() }
     }
 
+    /// A lease that was not given before.
+    fn next_lease(&mut self, incarnation: u64) -> LeaseId {
+        self.given += 1;
+        LeaseId::before_first(incarnation).plus(self.given)
+    }
+
     /// Posts that wait for others, and watches.
     pub fn waiters(&self) -> Vec<(postroad_model::ConnectionId, postroad_model::Ticket)> {
         self.posts.waiters().chain(self.watches.waiters()).collect()

@@ -259,8 +259,7 @@ impl Partition {
 
     /// The entry is leased from now on; the log learns it with the rest of the batch.
     fn lease_entry(&mut self, id: QueueId, tag: EntryTag, lasts_ms: u64, message: &Message) -> LeaseId {
-        self.leader.leasing.given += 1;
-        let lease = LeaseId::before_first(self.settings.incarnation).plus(self.leader.leasing.given);
+        let lease = self.leader.leasing.next_lease(self.settings.incarnation);
         let end = LeaseEnd { wall_ms: self.wall_ms().saturating_add(lasts_ms), lasts_ms };
         let group = message.group().map(|group| group.id.clone());
         self.begin_lease(id, tag, (Some(lease), end), group);

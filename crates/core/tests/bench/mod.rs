@@ -47,7 +47,7 @@ use postroad_model::{
     Position, ProducerNotice, Protocol, Publish, RareHeaders, Redrive, Refusal, ResumeLink, Retain, Revived,
     Schedule, Sent, Settle, Share, Ticket, TransactionKey, UserKey,
 };
-use postroad_model::{Handle, LeaseAnswer, LeaseEvent, QueueDescription, Reserved, Stale};
+use postroad_model::{Handle, LeaseAnswer, LeaseEvent, LeaseId, QueueDescription, Reserved, Stale};
 use postroad_routing::{Policies, is_wildcard};
 use postroad_selector::{Properties, Value};
 
@@ -96,6 +96,8 @@ pub struct Bench {
     retain: Option<Retain>,
     /// The handles of what was reserved, by body, in order.
     pub handles: HashMap<String, Vec<Handle>>,
+    /// The leases of renewed entries, in order.
+    pub renewed: Vec<LeaseId>,
     /// Bodies that were asked for, if the disk hangs.
     hung: Option<Vec<(PartitionId, MessageKey)>>,
 }
@@ -225,6 +227,7 @@ impl Bench {
             fetched: Vec::new(),
             retain: None,
             handles: HashMap::new(),
+            renewed: Vec::new(),
             hung: None,
         };
         bench.start();
@@ -542,6 +545,10 @@ impl Bench {
                     result.map_or_else(|stale| format!("{stale:?}"), |()| "done".into())
                 };
                 self.said.extend(results.into_iter().map(one));
+            }
+            LeaseAnswer::Renewed(leases) => {
+                self.said.push(format!("{} renewed", leases.len()));
+                self.renewed.extend(leases);
             }
             LeaseAnswer::Described(about) => {
                 let QueueDescription { length, leased, delayed, held, .. } = *about;
