@@ -50,6 +50,9 @@ class IronMq(unittest.TestCase):
         self.assertEqual(queue.size(), 2, "and counted")
         touched = queue.touch(first["id"], first["reservation_id"], timeout=90)
         self.assertEqual(touched["msg"], "Touched")
+        self.assertNotEqual(touched["reservation_id"], first["reservation_id"], "a touch makes a new one")
+        for call in (queue.touch, queue.release, queue.delete):
+            self.assertIn("timed out", self.status(403, call, first["id"], first["reservation_id"]))
         released = queue.release(first["id"], touched["reservation_id"])
         self.assertEqual(released["msg"], "Released")
         [again] = queue.reserve(max=1)["messages"]
@@ -207,6 +210,58 @@ class IronMq(unittest.TestCase):
         self.assertIn("x", received.stdout, received.stderr)
 
 
+class PassedOn(unittest.TestCase):
+    CONFIG = """
+[[composite]]
+address = "queue://p1.all"
+targets = [{ destination = "queue://p1.eu", selector = "JMSPriority = 4" }, { destination = "queue://p1.seen" }]
+forward_only = true
+
+[[composite]]
+address = "queue://p1.kept"
+targets = [{ destination = "queue://p1.copied" }]
+forward_only = false
+
+[[route]]
+name = "moved"
+from = "queue://p1.from"
+to = [{ destination = "queue://p1.to" }]
+"""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.broker = Broker(cls.CONFIG).start()
+        cls.mq = IronMq.client(cls.broker)
+
+    @classmethod
+    def tearDownClass(cls):
+        alive = cls.broker.is_alive()
+        cls.broker.stop()
+        assert alive, "the broker died"
+
+    def bodies(self, name):
+        return [m["body"] for m in self.mq.queue(name).reserve(max=10, wait=20, delete=True)["messages"]]
+
+    def test_posts_go_to_the_targets_of_composite_queues(self):
+        ids = self.mq.queue("all").post("a", "b")["ids"]
+        self.assertEqual(len(set(ids)), 2)
+        self.assertEqual([self.bodies("eu"), self.bodies("seen")], [["a", "b"], ["a", "b"]])
+        self.assertEqual(self.mq.queue("kept").post("c")["msg"], "Messages put on queue.")
+        self.assertEqual([self.bodies("kept"), self.bodies("copied")], [["c"], ["c"]])
+
+    def test_posts_pass_routes_with_their_delays(self):
+        self.mq.queue("from").post({"body": "later", "delay": 2}, "now")
+        self.assertEqual([self.bodies("to"), self.bodies("to")], [["now"], ["later"]])
+        with self.assertRaises(requests.exceptions.HTTPError) as raised:
+            self.mq.queue("from").reserve()
+        self.assertEqual(raised.exception.response.status_code, 404, "nothing stays at the address")
+
+    def test_other_queues_keep_their_ids(self):
+        queue = self.mq.queue("plain")
+        [first] = queue.post("x")["ids"]
+        self.assertEqual(queue.get_message_by_id(first)["body"], "x")
+
+
 class Killed(unittest.TestCase):
     ROUNDS = 5
 
@@ -226,7 +281,7 @@ class Killed(unittest.TestCase):
                 broker.start()
                 self.assertEqual(queue.reserve(max=9)["messages"], [], "what is reserved stays so")
                 self.assertEqual(queue.size(), 2, "what was deleted is gone, and nothing else")
-                queue.touch(kept["id"], kept["reservation_id"], timeout=600)
+                kept.update(queue.touch(kept["id"], kept["reservation_id"], timeout=600))
                 queue.delete(reserved["id"], reserved["reservation_id"])
             queue.release(kept["id"], kept["reservation_id"])
             [again] = queue.reserve()["messages"]

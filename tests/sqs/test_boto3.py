@@ -1,5 +1,6 @@
 """The unmodified Python client of SQS: JSON protocol."""
 
+import json
 import subprocess
 import threading
 import time
@@ -48,6 +49,54 @@ class Queues(Case):
         self.sqs.tag_queue(QueueUrl=url, Tags={"b": "3", "c": ""})
         self.sqs.untag_queue(QueueUrl=url, TagKeys=["a"])
         self.assertEqual(self.sqs.list_queue_tags(QueueUrl=url)["Tags"], {"b": "3", "c": ""})
+
+
+class WithIronMq(Case):
+    """Queues that clients of IronMQ set too."""
+
+    def iron(self, method, queue, settings=None):
+        body = json.dumps({"queue": settings or {}}).encode()
+        url = f"http://127.0.0.1:{self.broker.http}/3/projects/default/queues/{queue}"
+        request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)["queue"]
+
+    def test_settings_of_either_stay(self):
+        dead = self.sqs.get_queue_attributes(QueueUrl=self.queue("dead"), AttributeNames=["QueueArn"])
+        policy = {"deadLetterTargetArn": dead["Attributes"]["QueueArn"], "maxReceiveCount": 3}
+        url = self.queue("both", VisibilityTimeout="7", RedrivePolicy=json.dumps(policy))
+        self.sqs.tag_queue(QueueUrl=url, Tags={"a": "1"})
+        alert = {"type": "fixed", "direction": "asc", "trigger": 9, "queue": "pager"}
+        shown = self.iron("PUT", "both", {"message_timeout": 90, "alerts": [alert]})
+        self.assertEqual(shown["dead_letter"], {"queue_name": "dead", "max_reservations": 3})
+        attributes = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        self.assertEqual(attributes["VisibilityTimeout"], "7")
+        self.assertEqual(json.loads(attributes["RedrivePolicy"]), policy)
+        self.assertEqual(self.sqs.list_queue_tags(QueueUrl=url)["Tags"], {"a": "1"})
+        self.sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "8", "RedrivePolicy": ""})
+        shown = self.iron("GET", "both")
+        self.assertEqual((shown["message_timeout"], shown["alerts"][0]["trigger"]), (90, 9))
+        self.assertNotIn("dead_letter", shown)
+        self.iron("PATCH", "both", {"dead_letter": {"queue_name": "dead", "max_reservations": 4}})
+        self.assertEqual(json.loads(self.attribute(url, "RedrivePolicy"))["maxReceiveCount"], 4)
+        self.assertEqual(self.attribute(url, "VisibilityTimeout"), "8")
+
+
+class Routed(unittest.TestCase):
+    def test_a_composite_queue_passes_messages_on(self):
+        targets = '[{ destination = "queue://one" }, { destination = "queue://two" }]'
+        broker = Broker(f'[[composite]]\naddress = "queue://all"\ntargets = {targets}\n').start()
+        try:
+            sqs = client(broker)
+            urls = {name: sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("all", "one", "two")}
+            entries = [{"Id": str(number), "MessageBody": f"m{number}"} for number in range(3)]
+            answer = sqs.send_message_batch(QueueUrl=urls["all"], Entries=entries)
+            self.assertEqual(len({sent["MessageId"] for sent in answer["Successful"]}), 3)
+            for name in ("one", "two"):
+                found = sqs.receive_message(QueueUrl=urls[name], MaxNumberOfMessages=10, WaitTimeSeconds=20)
+                self.assertEqual([m["Body"] for m in found["Messages"]], ["m0", "m1", "m2"], name)
+        finally:
+            broker.stop()
 
 
 class Messages(Case):

@@ -1,6 +1,6 @@
 //! Answers of the broker, as JSON.
 
-use postroad_model::{QueueDescription, Reserved};
+use postroad_model::{LeaseId, QueueDescription, Reserved};
 use serde_json::{Value, json};
 
 use crate::{MessageId, Settings};
@@ -17,8 +17,8 @@ pub fn ids_posted(ids: impl Iterator<Item = MessageId>) -> Value {
 }
 
 /// A reservation lasts longer.
-pub fn touched(reservation_id: &str) -> Value {
-    json!({ "reservation_id": reservation_id, "msg": "Touched" })
+pub fn touched(reservation: &LeaseId) -> Value {
+    json!({ "reservation_id": reservation.0.to_string(), "msg": "Touched" })
 }
 
 /// One message with its body.

@@ -16,6 +16,11 @@ pub struct MessageId {
 }
 
 impl MessageId {
+    /// A message that routes have passed on to other queues: in no queue is it an entry.
+    pub fn passed_on(number: u64) -> MessageId {
+        MessageId { queue: QueueId(u64::MAX - 1), tag: EntryTag(number) }
+    }
+
     /// Reads what `Display` writes; `None` if it is no id.
     pub fn parse(text: &str) -> Option<MessageId> {
         let is_decimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

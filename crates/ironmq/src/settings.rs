@@ -1,8 +1,10 @@
 //! Settings of a queue, as clients set them and as the broker keeps them.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use postroad_model::QueueOptions;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::ApiError;
 use crate::alerts::{AlertChange, Alerts};
@@ -47,7 +49,23 @@ pub struct Settings {
     pub push: Option<PushSettings>,
     /// Messages about its size.
     pub alerts: Alerts,
+    /// The queue of dead messages as the broker names it, if its name has not changed since.
+    kept_dead_letters: Option<(String, Arc<str>)>,
+    /// Fields of other front ends.
+    others: Map<String, Value>,
 }
+
+/// The fields of the queue's document that are this front end's; others are kept.
+const FIELDS: &[&str] = &[
+    "message_timeout",
+    "message_expiration",
+    "dead_letter",
+    "type",
+    "push",
+    "alerts",
+    "last_alert",
+    "project",
+];
 
 impl Default for Settings {
     fn default() -> Settings {
@@ -57,6 +75,8 @@ impl Default for Settings {
             dead_letter: None,
             push: None,
             alerts: Alerts::default(),
+            kept_dead_letters: None,
+            others: Map::new(),
         }
     }
 }
@@ -156,15 +176,18 @@ impl Settings {
             }
         }
         let (dead_letters, deliveries_max) = match &self.dead_letter {
-            Some((name, max)) => (Some(queue_name(project, name)?.into()), *max as u32),
+            Some((name, max)) => {
+                let kept = self.kept_dead_letters.as_ref().filter(|(kept, _)| kept == name);
+                let named = || queue_name(project, name).map(Arc::from);
+                (Some(kept.map_or_else(named, |(_, kept)| Ok(kept.clone()))?), *max as u32)
+            }
             None => (None, 0),
         };
         let dead = self.dead_letter.as_ref().map(|(name, _)| name);
-        let mut document = json!({
-            "message_timeout": self.message_timeout_s,
-            "message_expiration": self.message_expiration_s,
-            "dead_letter": dead,
-        });
+        let mut document = Value::Object(self.others.clone());
+        document["message_timeout"] = json!(self.message_timeout_s);
+        document["message_expiration"] = json!(self.message_expiration_s);
+        document["dead_letter"] = json!(dead);
         if let Some(push) = &self.push {
             document["type"] = json!(push.kind.name());
             document["push"] = push.shown();
@@ -190,8 +213,20 @@ impl Settings {
         settings.message_timeout_s = number("message_timeout", MESSAGE_TIMEOUT_S);
         settings.message_expiration_s = number("message_expiration", EXPIRATION_S);
         settings.alerts = Alerts::of(&document);
-        let dead = document["dead_letter"].as_str();
-        settings.dead_letter = dead.map(|name| (name.to_owned(), u64::from(options.deliveries_max)));
+        if let Some(dead) = options.dead_letters.as_ref().filter(|_| 0 < options.deliveries_max) {
+            // Another front end may have set another one.
+            let is_it = |name: &&str| {
+                dead.strip_suffix(*name).is_some_and(|project| project.is_empty() || project.ends_with('.'))
+            };
+            let name = document["dead_letter"].as_str().filter(is_it).unwrap_or(dead).to_owned();
+            settings.dead_letter = Some((name.clone(), u64::from(options.deliveries_max)));
+            settings.kept_dead_letters = Some((name, dead.clone()));
+        }
+        if let Value::Object(fields) = &document {
+            let is_other = |(name, _): &(&String, &Value)| !FIELDS.contains(&&***name);
+            let others = fields.iter().filter(is_other);
+            settings.others = others.map(|(name, value)| (name.clone(), value.clone())).collect();
+        }
         if let Value::Object(_) = &document["push"] {
             let pushing = json!({ "type": document["type"], "push": document["push"] });
             // Written by this file: it can be read.

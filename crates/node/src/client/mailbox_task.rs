@@ -136,7 +136,8 @@ fn ticket_of(message: &ToSession) -> Option<Ticket> {
         | ToSession::Unsettled { ticket, .. }
         | ToSession::Redriven { ticket, .. }
         | ToSession::Moves { ticket, .. }
-        | ToSession::Page { ticket, .. } => Some(*ticket),
+        | ToSession::Page { ticket, .. }
+        | ToSession::Lease { ticket, .. } => Some(*ticket),
         _ => None,
     }
 }

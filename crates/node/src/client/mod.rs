@@ -27,6 +27,7 @@
 
 mod consumer;
 mod door;
+mod leases;
 mod mailbox_task;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use postroad_model::{
-    Destination, Hold, PartitionId, Publish, RoutedSend, Routing, Sent, Ticket, TransactionKey,
+    Destination, Hold, Message, PartitionId, Publish, RoutedSend, Routing, Sent, Ticket, TransactionKey,
 };
 use postroad_routing::{Addressing, RoutedCopy};
 
@@ -14,6 +14,18 @@ use crate::translate::{change_headers, properties_of};
 type Share = (Sent, Hold);
 
 impl Router {
+    /// Whether routes or composite destinations change where a message goes that is sent to this address.
+    pub fn is_passed_on(&self, to: &Destination, message: &Message) -> bool {
+        let addressing = self.places.borrow().addressing.clone();
+        if !addressing.passes_on() && !addressing.routes.takes_from(to) {
+            return false;
+        }
+        let copies = planned(&addressing, &Sent::new(to.clone(), message.clone()));
+        let goes_on =
+            |copy: &RoutedCopy| copy.to != [to.clone()] || !copy.changes.is_empty() || !copy.hold.is_none();
+        copies.len() != 1 || copies.iter().any(goes_on)
+    }
+
     /// Replaces the addresses of a message by the targets of routes and composite destinations.
     pub(super) fn find_targets(&self, publish: &mut Publish) -> Targets {
         let addressing = self.places.borrow().addressing.clone();

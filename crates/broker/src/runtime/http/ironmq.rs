@@ -12,7 +12,7 @@ use postroad_ironmq::{
     names, push_statuses, queue_info, queue_name, queue_settings, touched,
 };
 use postroad_model::{
-    Destination, Event, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, LeaseId, Post,
+    Destination, Event, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, LeaseId,
     QueueDescription, Reserve, Stale, Take,
 };
 use serde_json::Value;
@@ -66,9 +66,9 @@ pub async fn carry_out(
         Operation::Touch { queue, id, reservation, timeout_s } => {
             let queue = named(&queue)?;
             let lasts_ms = timeout_ms(client, &queue, timeout_s).await?;
-            let action = HandleAction::Extend { lasts_ms };
-            handle(client, queue, vec![(id, Some(reservation))], action).await?;
-            Ok((200, touched(&reservation.0.to_string())))
+            let action = HandleAction::Renew { lasts_ms };
+            let renewed = handle(client, queue, vec![(id, Some(reservation))], action).await?;
+            Ok((200, touched(renewed.first().unwrap_or(&reservation))))
         }
         Operation::Release { queue, id, reservation, delay_s } => {
             let queue = named(&queue)?;
@@ -144,8 +144,7 @@ async fn ask(
     client: &FrontClient,
     event: impl FnOnce(postroad_model::ConnectionId, postroad_model::Ticket) -> LeaseEvent,
 ) -> Result<Vec<LeaseAnswer>, ApiError> {
-    let answered: Answered =
-        client.ask(|connection, ticket| Event::Lease(Box::new(event(connection, ticket)))).await;
+    let answered: Answered = client.lease(event).await;
     answered.map_err(|refusal| ApiError::of_refusal(&refusal))
 }
 
@@ -236,8 +235,12 @@ pub async fn post_bodies(
         stored(body, now_ms, (ends_ms, visible_at_ms), headers)
     };
     let messages = bodies.into_iter().map(message).collect();
-    let answers =
-        ask(client, |connection, ticket| LeaseEvent::Post(Post { connection, ticket, to, messages })).await?;
+    let posted = client.post(to, messages).await.map_err(|refusal| ApiError::of_refusal(&refusal))?;
+    let Some(answers) = posted else {
+        // They may be in any number of queues.
+        let numbers = (0..count).map(|index| MessageId::passed_on(now_ms << 16 | index));
+        return Ok((201, ids_posted(numbers)));
+    };
     let ids = answers.into_iter().find_map(|answer| match answer {
         LeaseAnswer::Posted { queue, first, .. } => Some((queue, first)),
         _ => None,
@@ -278,7 +281,7 @@ async fn delete(
     if rest.is_empty() {
         return Ok(());
     }
-    handle(client, queue, rest, HandleAction::Delete { even_expired: false }).await
+    handle(client, queue, rest, HandleAction::Delete { even_expired: false }).await.map(drop)
 }
 
 async fn push_status((client, hub): (&FrontClient, &PushHub), queue: &Destination, id: MessageId) -> Done {
@@ -322,25 +325,31 @@ async fn get(client: &FrontClient, queue: Destination, id: MessageId) -> Done {
     Ok((200, serde_json::json!({ "message": message })))
 }
 
+/// Has something done with messages; returns the leases that are new.
 async fn handle(
     client: &FrontClient,
     queue: Destination,
     entries: Vec<(MessageId, Option<LeaseId>)>,
     action: HandleAction,
-) -> Result<(), ApiError> {
+) -> Result<Vec<LeaseId>, ApiError> {
     let handle = |(id, lease): (MessageId, _)| Handle { queue: id.queue, tag: id.tag, lease };
     let handles = entries.into_iter().map(handle).collect();
     let event = |connection, ticket| {
         let all_or_none = true;
         LeaseEvent::Handle(HandleEntries { queue, connection, ticket, handles, action, all_or_none })
     };
+    let mut renewed = Vec::new();
     for answer in ask(client, event).await? {
-        if let LeaseAnswer::Handled(results) = answer {
-            let stale: Result<Vec<()>, Stale> = results.into_iter().collect();
-            stale.map_err(ApiError::of_stale)?;
+        match answer {
+            LeaseAnswer::Handled(results) => {
+                let stale: Result<Vec<()>, Stale> = results.into_iter().collect();
+                stale.map_err(ApiError::of_stale)?;
+            }
+            LeaseAnswer::Renewed(leases) => renewed = leases,
+            _ => {}
         }
     }
-    Ok(())
+    Ok(renewed)
 }
 
 /// The time of day.

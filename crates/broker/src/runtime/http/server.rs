@@ -84,7 +84,7 @@ pub async fn welcome(
     closing: Rc<Notify>,
 ) {
     let fronts = Fronts::new(handle.clone(), closing.clone());
-    let (sqs, tokens) = (sqs::Front::new(fronts.clone()), Tokens::default());
+    let (sqs, tokens) = (sqs::Front::new(fronts.clone(), hub.clone()), Tokens::default());
     let service = Rc::new(Service { fronts, sqs, tokens, handle, hub });
     while let Some(socket) = sockets.recv().await {
         let HttpSocket { stream, peer, place, everybody, door, api, origins, sqs } = socket;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use postroad_ironmq::alerts::{Alert, Alerts, Watching};
-use postroad_model::{Destination, Event, LeaseAnswer, LeaseEvent, Refusal, Watch};
+use postroad_model::{Destination, LeaseAnswer, LeaseEvent, Refusal, Watch};
 use rustc_hash::FxHashMap;
 use tokio::task::JoinHandle;
 
@@ -67,10 +67,9 @@ async fn follow(queue: Arc<str>, named: Rc<Named>, followed: Rc<Followed>, outsi
         let bounds = followed.watching.borrow().bounds();
         let event = |connection, ticket| {
             let (queue, (rises_to, falls_to)) = (Destination::queue(&queue), bounds);
-            let watch = Watch { connection, ticket, queue, rises_to, falls_to };
-            Event::Lease(Box::new(LeaseEvent::Watch(watch)))
+            LeaseEvent::Watch(Watch { connection, ticket, queue, rises_to, falls_to })
         };
-        let size = match outside.polls.ask(event).await {
+        let size = match outside.polls.lease(event).await {
             Ok(answers) => answers.into_iter().find_map(|answer| match answer {
                 LeaseAnswer::Described(about) => Some(about.length),
                 _ => None,

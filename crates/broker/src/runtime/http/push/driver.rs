@@ -61,8 +61,8 @@ pub async fn drive(handle: CoreHandle, pusher: Pusher, closing: Rc<Notify>) {
         }
     };
     // Long polls have a client of their own: nothing else waits for them.
-    let client = FrontClient::new(handle.clone(), Principal::Operator, &closing);
-    let polls = FrontClient::new(handle, Principal::Operator, &closing);
+    let client = FrontClient::new(&handle, Principal::Operator, &closing);
+    let polls = FrontClient::new(&handle, Principal::Operator, &closing);
     // One report for each action that is under way: the engine bounds these.
     let (reports, reported) = mpsc::unbounded_channel();
     let driver = Driver {
@@ -278,11 +278,9 @@ impl Outside {
         let (mut all, mut last): (Vec<(Arc<str>, QueueOptions)>, Arc<str>) = (Vec::new(), "".into());
         loop {
             let after = last.clone();
-            let event = |connection, ticket| {
-                let event = LeaseEvent::Configured { after, count_max: PAGE, connection, ticket };
-                postroad_model::Event::Lease(Box::new(event))
-            };
-            let answers = match self.client.ask(event).await {
+            let event =
+                |connection, ticket| LeaseEvent::Configured { after, count_max: PAGE, connection, ticket };
+            let answers = match self.client.lease(event).await {
                 Ok(answers) => answers,
                 Err(refusal) => {
                     tracing::warn!(%refusal, "the list of push queues is not available yet, retrying");
@@ -314,9 +312,9 @@ impl Outside {
         let (queue, selector) = (Destination::queue(queue), Arc::default());
         let event = |connection, ticket| {
             let reserve = Reserve { connection, ticket, queue, messages_max, selector, wait_ms, take };
-            postroad_model::Event::Lease(Box::new(LeaseEvent::Reserve(reserve)))
+            LeaseEvent::Reserve(reserve)
         };
-        let answers = client.ask(event).await?;
+        let answers = client.lease(event).await?;
         let reserved = answers.into_iter().find_map(|answer| match answer {
             LeaseAnswer::Reserved(messages) => Some(messages),
             _ => None,
@@ -481,9 +479,9 @@ impl Outside {
         let event = |connection, ticket| {
             let all_or_none = false;
             let entries = HandleEntries { queue, connection, ticket, handles, action, all_or_none };
-            postroad_model::Event::Lease(Box::new(LeaseEvent::Handle(entries)))
+            LeaseEvent::Handle(entries)
         };
-        let answers = self.client.ask(event).await?;
+        let answers = self.client.lease(event).await?;
         let results = answers.into_iter().find_map(|answer| match answer {
             LeaseAnswer::Handled(results) => Some(results),
             _ => None,

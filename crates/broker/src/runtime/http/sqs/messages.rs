@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use postroad_model::{
-    Destination, EntryTag, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, Message, Post,
-    QueueId, Reserve, Reserved, Stale, Take,
+    Destination, EntryTag, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, Message, QueueId,
+    Reserve, Reserved, Stale, Take,
 };
 use postroad_node::{read_portable, write_message};
 use postroad_sqs::{
@@ -65,9 +65,15 @@ impl Asked<'_> {
             sent.push(message.sent(id.clone()));
             posted.push(self.stored(queue, settings, (message, id), now_ms));
         }
-        let (to, messages) = (Destination::queue(queue), posted);
-        let event = |connection, ticket| LeaseEvent::Post(Post { connection, ticket, to, messages });
-        let at = ask(&self.client, event).await?.into_iter().find_map(|answer| match answer {
+        let answers = self.client.post(Destination::queue(queue), posted).await;
+        let Some(answers) = answers.map_err(|refusal| SqsError::of_refusal(&refusal))? else {
+            // They may be in any number of queues: numbers that grow take the places of their entries.
+            let tags = (0..).map(|index| EntryTag(now_ms << 16 | index));
+            let answers =
+                sent.into_iter().zip(tags).map(|(sent, tag)| sent.to_answer(queue, (QueueId(0), tag)));
+            return Ok(answers.collect());
+        };
+        let at = answers.into_iter().find_map(|answer| match answer {
             LeaseAnswer::Posted { queue, first, duplicates } => Some((queue, first, duplicates)),
             _ => None,
         });

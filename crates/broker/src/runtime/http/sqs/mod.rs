@@ -19,7 +19,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use postroad_admin::Body;
 use postroad_model::portable::uuid_text;
 use postroad_model::{
-    ConnectionId, Destination, Event, LeaseAnswer, LeaseEvent, Principal, QueueDescription, Ticket,
+    ConnectionId, Destination, LeaseAnswer, LeaseEvent, Principal, QueueDescription, Ticket,
 };
 use postroad_security::Door;
 use postroad_sqs::{
@@ -28,6 +28,7 @@ use postroad_sqs::{
 use serde_json::{Value, json};
 
 use super::client::{FrontClient, Fronts};
+use super::push::PushHub;
 
 /// The file of access keys in the data directory.
 pub const ACCESS_KEYS_FILE: &str = "access-keys";
@@ -58,6 +59,7 @@ impl SqsOptions {
 /// SQS on one core.
 pub struct Front {
     fronts: Rc<Fronts>,
+    hub: PushHub,
     keys: auth::KeyRing,
 }
 
@@ -70,6 +72,7 @@ struct Asked<'f> {
     scheme: &'static str,
     host: String,
     tasks: &'f moving::Tasks,
+    hub: &'f PushHub,
 }
 
 /// Whether the request is one of SQS: by its headers, or by its form.
@@ -92,8 +95,8 @@ pub fn is_meant<B>(head: &Request<B>) -> bool {
 
 impl Front {
     /// With the client of a core's HTTP connections.
-    pub fn new(fronts: Rc<Fronts>) -> Front {
-        Front { fronts, keys: auth::KeyRing::default() }
+    pub fn new(fronts: Rc<Fronts>, hub: PushHub) -> Front {
+        Front { fronts, hub, keys: auth::KeyRing::default() }
     }
 
     /// Answers a request.
@@ -137,7 +140,7 @@ impl Front {
         let host = get(HOST.as_str()).unwrap_or("localhost").to_owned();
         let user_name = user.as_deref().map(Arc::from);
         let client = self.fronts.of(Principal::of(user_name.as_ref()));
-        let asked = Asked { client, user, scheme, host, tasks: &options.tasks };
+        let asked = Asked { client, user, scheme, host, tasks: &options.tasks, hub: &self.hub };
         let answer = asked.carry_out(call.action).await?;
         Ok((call.name, answer))
     }
@@ -209,8 +212,7 @@ async fn ask(
     client: &FrontClient,
     event: impl FnOnce(ConnectionId, Ticket) -> LeaseEvent,
 ) -> Result<Vec<LeaseAnswer>, SqsError> {
-    let asked = client.ask(|connection, ticket| Event::Lease(Box::new(event(connection, ticket)))).await;
-    asked.map_err(|refusal| SqsError::of_refusal(&refusal))
+    client.lease(event).await.map_err(|refusal| SqsError::of_refusal(&refusal))
 }
 
 async fn read(body: Incoming) -> Result<Bytes, SqsError> {

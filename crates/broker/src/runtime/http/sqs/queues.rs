@@ -22,6 +22,7 @@ impl Asked<'_> {
         tags: Texts,
     ) -> Result<Value, SqsError> {
         let answer = json!({ "QueueUrl": self.url(&queue) });
+        let _changing = self.hub.changing(&queue).await;
         match self.describe(&queue).await {
             Ok(about) => {
                 Settings::of(about.options.as_ref()).has(&queue, &attributes)?;
@@ -75,6 +76,7 @@ impl Asked<'_> {
         queue: &str,
         change: impl FnOnce(&mut Settings) -> Result<(), SqsError>,
     ) -> Result<Value, SqsError> {
+        let _changing = self.hub.changing(queue).await;
         let mut settings = Settings::of(self.describe(queue).await?.options.as_ref());
         change(&mut settings)?;
         self.configure(queue, &settings).await?;
@@ -82,6 +84,7 @@ impl Asked<'_> {
     }
 
     pub(super) async fn set(&self, queue: &str, attributes: &Texts) -> Result<Value, SqsError> {
+        let _changing = self.hub.changing(queue).await;
         let mut settings = Settings::of(self.describe(queue).await?.options.as_ref());
         settings.set(queue, attributes, false)?;
         self.check_redrive(queue, &settings, attributes).await?;
