@@ -286,6 +286,10 @@ impl Partition {
                 self.apply_leave(queue, to);
                 self.go_on_moving(effects);
             }
+            Command::Remember { known } => {
+                let known = crate::log::known::read(&known).unwrap_or_default();
+                self.state.audit.remember(known, self.settings.audited_producers_max);
+            }
             Command::Commit { id } => self.apply_commit(id, effects),
             Command::Abort { id } => self.apply_abort(id, effects),
             Command::Forget { id } => {

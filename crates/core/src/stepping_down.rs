@@ -254,6 +254,8 @@ impl Completion {
             | Completion::Shelved { .. }
             | Completion::Unshelved { .. }
             | Completion::Expecting { .. }
+            | Completion::AuditGoes { .. }
+            | Completion::Remembers { .. }
             | Completion::CameRound { .. }
             | Completion::LeftFor { .. }
             | Completion::Nothing => None,

@@ -462,9 +462,27 @@ fn records_of_moves() -> Vec<(&'static str, Command)> {
     let id = |number| TransactionId { number, ..ID };
     vec![
         ("leave", Command::Leave { queue: Destination::queue("audit"), to: PartitionId(5) }),
+        ("remember", Command::Remember { known: known() }),
         ("prepare-moved", Command::Prepare { id: id(80), changes: changes(vec![moved.clone()], Vec::new()) }),
         ("transact-moved", Command::Transact(changes(vec![moved], vec![end(7, 8, SettleCause::Moved)]))),
     ]
+}
+
+/// One producer with two windows, and one queue of another broker with two runs.
+fn known() -> Bytes {
+    let mut known = Vec::new();
+    let words = |known: &mut Vec<u8>, words: &[u64]| {
+        words.iter().for_each(|word| known.extend_from_slice(&word.to_le_bytes()));
+    };
+    known.extend_from_slice(&1u32.to_le_bytes());
+    words(&mut known, &[3, 7, 0, 900, 5, 0, 0, 1]);
+    known.extend_from_slice(&1u32.to_le_bytes());
+    words(&mut known, &[12, 1, 0, 0, 0]);
+    known.extend_from_slice(&1u32.to_le_bytes());
+    words(&mut known, &[0, 8, 1]);
+    known.extend_from_slice(&2u32.to_le_bytes());
+    words(&mut known, &[4, 9, 11, 11]);
+    known.into()
 }
 
 fn partition_on_the_move() -> Partition {

@@ -702,3 +702,33 @@ fn of_two_who_want_it_to_leave_at_once_one_is_told_that_it_does() {
         second
     );
 }
+
+/// Duplicate detection goes along: also for messages that were consumed before, and of each user.
+#[test]
+fn a_message_sent_again_behind_a_move_is_taken_in_once() {
+    let script = "send 1 a p7.1
+        send 1 a p7.2 by:ann
+        send 1 a p7.3
+        attach 1.1 a 9
+        accept 1.1 p7.1
+        detach 1.1 none
+        move 1 a to=1
+        time 20
+        time 40
+        time 60";
+    for restarts in [false, true] {
+        let mut bench = two_stores();
+        bench.run(script);
+        if restarts {
+            bench.restart();
+        }
+        assert_eq!(bench.held(), "a:2", "restarts: {restarts}");
+        let again = "send 2 a p7.1 again
+            send 2 a p7.2 by:ann again
+            send 2 a p7.3 again";
+        assert_eq!(bench.run(again), "ok ok ok", "restarts: {restarts}");
+        assert_eq!(bench.held(), "a:2", "restarts: {restarts}");
+        bench.run("send 2 a p7.4 again\nsend 2 a p7.1 by:bob again");
+        assert_eq!(bench.held(), "a:4", "restarts: {restarts}");
+    }
+}

@@ -159,6 +159,12 @@ pub enum Command {
         /// Where it lives from now on.
         to: PartitionId,
     },
+    /// Another partition, a queue of which comes here, has had these messages of producers: those that are sent again are known
+    /// here too.
+    Remember {
+        /// Windows of the duplicate detection, as the core writes them.
+        known: Bytes,
+    },
     /// A participant applies its prepared changes.
     Commit {
         /// The transaction.

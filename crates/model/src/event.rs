@@ -678,6 +678,18 @@ pub enum Peer {
         /// The queue.
         queue: Destination,
     },
+    /// Messages of producers that came here while the queue lived here.
+    Remember {
+        /// The queue.
+        queue: Destination,
+        /// Windows of the duplicate detection, in parts for one record each.
+        parts: Vec<Bytes>,
+    },
+    /// The answer to `Remember`: they are in the log.
+    Remembers {
+        /// The queue.
+        queue: Destination,
+    },
     /// Nothing is left of the queue here.
     Arrived {
         /// The queue.

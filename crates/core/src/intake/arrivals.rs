@@ -40,6 +40,26 @@ impl Runs {
         }
     }
 
+    /// Adds all of these.
+    fn merge(&mut self, other: &Runs) {
+        other.iter().for_each(|(first, last)| self.add(first, last));
+        while RUNS_MAX < self.0.len() {
+            self.0.pop_first();
+        }
+    }
+
+    /// Adds one run: those that overlap or touch it become one with it.
+    fn add(&mut self, mut first: u64, mut last: u64) {
+        while let Some((from, to)) =
+            self.0.range(..=last.saturating_add(1)).next_back().map(|(from, to)| (*from, *to))
+            && first <= to.saturating_add(1)
+        {
+            self.0.remove(&from);
+            (first, last) = (first.min(from), last.max(to));
+        }
+        self.0.insert(first, last);
+    }
+
     fn knows(&self, number: u64) -> bool {
         self.0.range(..=number).next_back().is_some_and(|(_, last)| number <= *last)
     }
@@ -86,6 +106,23 @@ impl Arrivals {
             let before = known.0.len();
             known.note(number);
             self.young_runs = self.young_runs + known.0.len() - before;
+        }
+    }
+
+    /// These entries count as those that came here; of queues that are new here as far as there is a place.
+    pub fn remember(&mut self, known: Vec<(Producer, Runs)>, queues_max: usize) {
+        let generation = (queues_max / 2).max(1);
+        for (queue, runs) in known {
+            if let Some(own) = self.old.get_mut(&queue) {
+                own.merge(&runs);
+            } else if let Some(own) = self.young.get_mut(&queue) {
+                let before = own.0.len();
+                own.merge(&runs);
+                self.young_runs = self.young_runs + own.0.len() - before;
+            } else if self.young.len() < generation && self.young_runs < GENERATION_RUNS_MAX {
+                self.young_runs += runs.0.len();
+                self.young.insert(queue, runs);
+            }
         }
     }
 

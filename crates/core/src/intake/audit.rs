@@ -12,13 +12,13 @@ use postroad_model::{ConnectionId, Effect, Message, Origin, Publish, Refusal, Ur
 use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
-use crate::intake::arrivals::Arrivals;
+use crate::intake::arrivals::{Arrivals, Runs};
 use crate::log::completion::Completion;
 
 /// How the assembly reads who sent a message, whatever its protocol; `None` if it does not say.
 pub type OriginOf = fn(&Message) -> Option<Origin>;
 
-type Known = HashMap<Producer, Windows, FxBuildHasher>;
+type Generation = HashMap<Producer, Windows, FxBuildHasher>;
 
 /// A producer, as the audit knows it. What one user calls so is never what another one does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,6 +75,12 @@ impl Window {
         behind.is_some_and(|behind| self.seen[(behind / 64) as usize] >> (behind % 64) & 1 == 1)
     }
 
+    /// The messages that it knows, older ones first.
+    fn sequences(self) -> impl Iterator<Item = u64> {
+        let behind = (0..AUDITED_MESSAGES).rev().filter_map(move |behind| self.sequence.checked_sub(behind));
+        behind.filter(move |sequence| self.knows(*sequence))
+    }
+
     /// Whether the window has a place for the number, or still has one for some of its own once it has moved there.
     fn is_near(&self, sequence: u64) -> bool {
         self.sequence.abs_diff(sequence) < AUDITED_MESSAGES
@@ -104,17 +110,32 @@ impl Windows {
         self.last.note(sequence);
     }
 
+    /// Notes all that the other windows know, older messages first.
+    fn merge(&mut self, other: &Windows) {
+        let windows = other.other.iter().map(|window| **window).chain([other.last]);
+        windows.flat_map(Window::sequences).for_each(|sequence| self.note(sequence));
+    }
+
     fn knows(&self, sequence: u64) -> bool {
         self.last.knows(sequence) || self.other.as_ref().is_some_and(|other| other.knows(sequence))
     }
+}
+
+/// Messages of producers, and entries of other brokers' queues, that another partition has had.
+#[derive(Default)]
+pub struct Known {
+    /// Last messages of producers.
+    pub producers: Vec<(Producer, Windows)>,
+    /// Entries that came by links.
+    pub arrivals: Vec<(Producer, Runs)>,
 }
 
 /// See the head of this file. Two generations: when the younger one is full the older one is forgotten, so that what
 /// was heard of lately stays, at a cost that does not grow with their number.
 #[derive(Default)]
 pub struct Audit {
-    young: Known,
-    old: Known,
+    young: Generation,
+    old: Generation,
     /// Entries that came by links of other brokers.
     pub arrivals: Arrivals,
 }
@@ -135,6 +156,22 @@ impl Audit {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(producer, known);
+    }
+
+    /// These messages count as those that came here. Producers that are new here are left out where there is no place: none of
+    /// those that sent here is forgotten for them.
+    pub fn remember(&mut self, known: Known, producers_max: usize) {
+        let generation = producers_max / 2;
+        for (producer, windows) in known.producers {
+            if let Some(own) = self.young.get_mut(&producer).or(self.old.get_mut(&producer)) {
+                own.merge(&windows);
+            } else if self.old.len() < generation {
+                self.old.insert(producer, windows);
+            } else if self.young.len() < generation {
+                self.young.insert(producer, windows);
+            }
+        }
+        self.arrivals.remember(known.arrivals, producers_max);
     }
 
     /// Whether the message is in the log.

@@ -466,7 +466,10 @@ impl Partition {
         for ((mut sent, key), ordinal) in sends.into_iter().zip(keys.clone()).zip(ordinals) {
             let completion = self.leader.log.pending.front();
             let from = completion.and_then(|completion| completion.sender(ordinal as usize));
-            self.audit(&sent.message);
+            // The windows of one that has moved come apart from it: it does not tell its user any more.
+            if sent.moved.is_none() {
+                self.audit(&sent.message);
+            }
             sent.message.forget_user();
             if let Some(schedule) = &sent.schedule {
                 self.take_job(key, sent.message.bytes.len() as u64, schedule, effects);

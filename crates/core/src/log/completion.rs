@@ -163,6 +163,18 @@ pub enum Completion {
         /// For what.
         ticket: Ticket,
     },
+    /// Duplicate detection goes along with a queue that leaves.
+    AuditGoes {
+        /// Which.
+        queue: Destination,
+    },
+    /// Windows of another partition's producers are recorded.
+    Remembers {
+        /// The queue that comes from there.
+        queue: Destination,
+        /// Where from.
+        from: PartitionId,
+    },
     /// A queue that leaves is to see what is ahead of this in the log.
     CameRound {
         /// Which.
@@ -265,6 +277,8 @@ impl Partition {
                 self.search_on(effects);
             }
             Completion::Expecting { queue, from } => self.tell(from, Peer::Expecting { queue }, effects),
+            Completion::AuditGoes { queue } => crate::moving::send_audit(self, queue, effects),
+            Completion::Remembers { queue, from } => self.tell(from, Peer::Remembers { queue }, effects),
             Completion::CameRound { queue } => self.came_round(&queue, effects),
             Completion::LeftFor { queue, to } => self.tell(to, Peer::Arrived { queue }, effects),
             Completion::Bound { .. } | Completion::Fired { .. } | Completion::Nothing => {}
@@ -368,6 +382,7 @@ impl Partition {
             Completion::Posted(posting) => self.post_failed(&posting, refusal, effects),
             Completion::CameRound { queue } | Completion::LeftFor { queue, .. } => self.move_failed(&queue),
             // Asked for again when the log recovers, or after a while.
+            Completion::AuditGoes { .. } | Completion::Remembers { .. } => {}
             Completion::Ended { .. } | Completion::Expecting { .. } | Completion::Nothing => {}
         }
     }

@@ -8,6 +8,7 @@ pub mod completion;
 pub mod compressed;
 pub mod durability;
 pub mod kin;
+pub mod known;
 pub mod mend;
 pub mod read_back;
 pub mod reader;

@@ -14,6 +14,7 @@ use postroad_model::{
 };
 
 use crate::log::compressed::{self, Method};
+use crate::log::known;
 use crate::log::reader::Reader;
 
 /// The layout that this build writes, and the newest that it reads.
@@ -142,6 +143,7 @@ pub(super) mod kind {
     pub const LEASE: u8 = 26;
     pub const TOUCH: u8 = 27;
     pub const CONFIGURE: u8 = 28;
+    pub const REMEMBER: u8 = 29;
 }
 
 /// The record of a command, as pieces to be written one behind the other; bodies that are not compressed are shared, not copied.
@@ -202,6 +204,7 @@ pub fn encode_record(command: &Command, compression: Compression) -> Vec<Bytes> 
         }
         Command::ForgetBranch { branch } => out.begin(kind::FORGET_BRANCH).branch(branch),
         Command::Leave { queue, to } => out.begin(kind::LEAVE).destination(queue).u16(to.0),
+        Command::Remember { known } => out.begin(kind::REMEMBER).shared(known),
         Command::Commit { id } => out.begin(kind::COMMIT).transaction(*id),
         Command::Abort { id } => out.begin(kind::ABORT).transaction(*id),
         Command::Forget { id } => out.begin(kind::FORGET).transaction(*id),
@@ -273,7 +276,7 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
             commit: input.boolean("outcome")?,
         },
         kind::FORGET_BRANCH => Command::ForgetBranch { branch: input.branch()? },
-        kind::LEAVE => Command::Leave { queue: input.destination()?, to: PartitionId(input.u16()?) },
+        kind::LEAVE | kind::REMEMBER => known::command_of_move(kind, &mut input)?,
         kind::COMMIT => Command::Commit { id: input.transaction()? },
         kind::ABORT => Command::Abort { id: input.transaction()? },
         kind::FORGET => Command::Forget { id: input.transaction()? },

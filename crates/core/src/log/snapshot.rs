@@ -10,14 +10,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_model::{
     Binding, Destination, DestinationKind, EntryTag, Message, MessageKey, MessageRow, PartitionId, Piece,
-    Position, QueueId, Snapshot, Subscription, TransactionId, UserKey,
+    Position, QueueId, Snapshot, Subscription, TransactionId,
 };
 
 use crate::Partition;
 use crate::addresses::binding::Fed;
-use crate::intake::arrivals::{Arrivals, Runs};
-use crate::intake::audit::{Audit, Producer, Window, Windows};
+use crate::intake::arrivals::Arrivals;
+use crate::intake::audit::Audit;
 use crate::leasing::Remembered;
+use crate::log::known::{read_arrivals, read_producer, write_arrivals, write_producers};
 use crate::log::reader::Reader;
 use crate::log::record::{RecordError, Writer};
 use crate::memory::folding::folded_pages;
@@ -153,21 +154,10 @@ impl Partition {
             out.binding(binding);
         });
         for generation in self.state.audit.generations() {
-            out.list(&generation, |out, (producer, windows)| {
-                out.u64(UserKey::number(producer.user));
-                out.u64(producer.id as u64).u64((producer.id >> 64) as u64);
-                write_window(out, &windows.last);
-                out.list(windows.other.as_slice(), |out, window| write_window(out, window));
-            });
+            write_producers(&mut out, &generation);
         }
         for generation in self.state.audit.arrivals.generations() {
-            out.list(&generation, |out, (producer, runs)| {
-                out.u64(UserKey::number(producer.user));
-                out.u64(producer.id as u64).u64((producer.id >> 64) as u64);
-                out.list(&runs.iter().collect::<Vec<_>>(), |out, (first, last)| {
-                    out.u64(*first).u64(*last);
-                });
-            });
+            write_arrivals(&mut out, &generation);
         }
         self.write_jobs(&mut out);
         let overruled: Vec<_> = self.state.branches.all_overruled().collect();
@@ -728,40 +718,6 @@ fn read_key(input: &mut Reader<'_>) -> Result<MessageKey, RecordError> {
     let position = Position::new(input.u64()?);
     let position = position.ok_or(RecordError::Unknown { field: "position", value: 0 })?;
     Ok(MessageKey::Durable { position, ordinal: input.u32()? })
-}
-
-fn write_window(out: &mut Writer, window: &Window) {
-    out.u64(window.sequence);
-    window.seen.iter().for_each(|word| {
-        out.u64(*word);
-    });
-}
-
-fn read_producer_id(input: &mut Reader<'_>) -> Result<Producer, RecordError> {
-    let user = UserKey::from_number(input.u64()?);
-    let id = u128::from(input.u64()?) | u128::from(input.u64()?) << 64;
-    Ok(Producer { user, id })
-}
-
-fn read_arrivals(input: &mut Reader<'_>) -> Result<(Producer, Runs), RecordError> {
-    let producer = read_producer_id(input)?;
-    let runs = input.list(|input| Ok((input.u64()?, input.u64()?)))?;
-    Ok((producer, Runs::restore(runs)))
-}
-
-fn read_producer(input: &mut Reader<'_>) -> Result<(Producer, Windows), RecordError> {
-    let producer = read_producer_id(input)?;
-    let last = read_window(input)?;
-    let other = input.list(read_window)?.pop().map(Box::new);
-    Ok((producer, Windows { last, other }))
-}
-
-fn read_window(input: &mut Reader<'_>) -> Result<Window, RecordError> {
-    let (sequence, mut seen) = (input.u64()?, [0; _]);
-    for word in &mut seen {
-        *word = input.u64()?;
-    }
-    Ok(Window { sequence, seen })
 }
 
 fn read_promised(input: &mut Reader<'_>) -> Result<Promised, RecordError> {

@@ -24,6 +24,7 @@
 //!
 //! Never here: stores, and who else must know where a queue lives.
 
+mod audit;
 mod origin;
 mod target;
 
@@ -32,6 +33,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use postroad_model::{Destination, Effect, EntryTag, Event, MessageKey, PartitionId, Refusal, Ticket};
 
 use crate::Partition;
+
+use audit::Handover;
+pub use audit::send as send_audit;
 
 /// How far queues on the move are, in this run.
 #[derive(Default)]
@@ -62,6 +66,8 @@ struct Leaving {
     refused: Option<Refusal>,
     /// When it is time for something; `None`: it is somebody else's turn.
     next_ms: Option<u64>,
+    /// How far the windows of the duplicate detection are.
+    audit: Handover,
 }
 
 /// How far it is.
@@ -94,6 +100,7 @@ impl Leaving {
             awaits: None,
             refused: None,
             next_ms: Some(0),
+            audit: Handover::Due(0),
         }
     }
 }

@@ -9,7 +9,7 @@ use postroad_model::{
 };
 use postroad_routing::is_wildcard;
 
-use super::{Leaving, Stage};
+use super::{Leaving, Stage, audit};
 use crate::Partition;
 use crate::delivery::fetches::Waiter;
 use crate::log::completion::Completion;
@@ -25,7 +25,7 @@ const STEP_BYTES: u64 = 1 << 20;
 const LOOK_MS: u64 = 10;
 
 /// After a refusal it is tried again.
-const RETRY_MS: u64 = 1000;
+pub(super) const RETRY_MS: u64 = 1000;
 
 /// How often the log has to come round behind the last message, before nothing can come out of it any more: what waits for an answer of
 /// the log may go into it then, once.
@@ -124,6 +124,8 @@ impl Partition {
         match peer {
             Peer::Expect { queue } => self.expect_from(queue, from, effects),
             Peer::Arrived { queue } => self.has_arrived(&queue, from, effects),
+            Peer::Remember { queue, parts } => audit::take(self, (queue, from), parts, effects),
+            Peer::Remembers { queue } => audit::taken(self, &queue),
             Peer::Expecting { queue } => {
                 if self.waits_for_others(&queue) {
                     return;
@@ -191,6 +193,9 @@ impl Partition {
         };
         let (stage, to) = (leaving.stage, leaving.to);
         let is_free = leaving.moving == 0 && leaving.awaits.is_none();
+        if stage == Stage::Emptying {
+            audit::hand_over(self, queue, effects);
+        }
         match stage {
             Stage::Announced if self.waits_for_others(queue) => {
                 self.set_stage(queue, stage, Some(self.now_ms + LOOK_MS));
@@ -374,6 +379,9 @@ impl Partition {
         let to = leaving.to;
         if !self.is_quiet(queue, id) || !self.readers_left(id).is_empty() {
             return self.set_stage(queue, Stage::Emptying, Some(self.now_ms));
+        }
+        if audit::is_due(self, queue) {
+            return self.set_stage(queue, Stage::Emptying, Some(self.now_ms + LOOK_MS));
         }
         if 1 < rounds {
             self.set_stage(queue, Stage::Settling { rounds: rounds - 1 }, None);

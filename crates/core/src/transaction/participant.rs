@@ -44,7 +44,11 @@ impl Partition {
             Peer::Decided { id, commit } => self.decided(id, commit, effects),
             Peer::Done { id } => self.done_by(from, id, effects),
             Peer::InDoubt { id } => self.tell_decision(from, id, effects),
-            Peer::Expect { .. } | Peer::Expecting { .. } | Peer::Arrived { .. } => {
+            Peer::Expect { .. }
+            | Peer::Expecting { .. }
+            | Peer::Remember { .. }
+            | Peer::Remembers { .. }
+            | Peer::Arrived { .. } => {
                 self.about_move(from, peer, effects);
             }
         }

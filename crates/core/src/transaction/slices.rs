@@ -188,10 +188,12 @@ fn enqueue_prepared(
 ) {
     let mut touched: Vec<QueueId> = Vec::new();
     for (key, to) in sends {
-        if let Some(message) = partition.state.bodies.resident(*key).cloned() {
+        let moved = moved.get(key).copied();
+        if moved.is_none()
+            && let Some(message) = partition.state.bodies.resident(*key).cloned()
+        {
             partition.audit(&message);
         }
-        let moved = moved.get(key).copied();
         partition.bind_entries((*key, moved), to, senders.sender_of(*key), &mut touched, effects);
         partition.put_down(*key, effects);
     }
