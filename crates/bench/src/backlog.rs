@@ -1,4 +1,4 @@
-//! Publishing to a composite destination that nobody reads: does the broker keep its pace, and its memory?
+//! Publishing to a composite destination without consumers: does the broker keep its rate and its memory?
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +62,7 @@ impl DueLater {
     }
 }
 
-/// What has a message delivered so many milliseconds after the broker took it.
+/// The properties by which a message is delivered this number of milliseconds after the broker took it.
 pub(crate) fn delayed(ms: u64) -> Vec<(String, Primitive)> {
     vec![("AMQ_SCHEDULED_DELAY".to_owned(), Primitive::Long(i64::try_from(ms).unwrap_or(i64::MAX)))]
 }
@@ -110,7 +110,7 @@ pub fn destination(plan: &Plan, turn: u32) -> Destination {
 /// Publishes all messages, and tells `each` how it goes.
 ///
 /// # Errors
-/// The broker cannot be reached, refuses something, or goes away; somebody asked us to stop.
+/// The broker cannot be reached, refuses something, or goes away; the measurement was stopped.
 pub fn run(
     plan: &Plan,
     stop: &Arc<AtomicBool>,

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-/// Bodies are parts of so many bytes of noise. A program that compresses looks back a hundredth of that.
+/// Bodies are parts of this much noise. A program that compresses looks back a hundredth of that.
 const NOISE_BYTES: usize = 4 << 20;
 
 /// Bodies of one length.

@@ -1,5 +1,5 @@
-//! A queue with a long backlog beside the same queue when it was empty, and beside one that still is: are its ends as fast, what does
-//! a waiting message take in memory, and how soon does a broker that was killed deliver the first one?
+//! A queue with a long backlog, compared with the same queue when it was empty and with an empty one: the rates at both ends, the memory
+//! of a waiting message, and the time until a killed broker delivers the first one.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -110,7 +110,7 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// What one waiting message adds to the server's memory.
+    /// Memory of the server for one waiting message.
     pub fn bytes_per_message(&self) -> Option<f64> {
         let grown = self.resident_mib? - self.resident_before_mib?;
         Some(grown * 1024.0 * 1024.0 / self.messages as f64)
@@ -141,24 +141,24 @@ pub enum DepthError {
     /// The broker cannot be killed or started.
     #[error("{what}: {source}")]
     Process {
-        /// What was tried.
+        /// The failed operation.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
 /// Measures the empty queue, fills it, waits until the broker has no more work with that, measures again, and kills the broker if it
-/// is to be started again. What it sent stays in the queue.
+/// is to be started again. Its messages stay in the queue.
 ///
 /// # Errors
-/// The broker cannot be reached, refuses something, loses messages, or does not start; somebody asked us to stop.
+/// The broker cannot be reached, refuses something, loses messages, or does not start; the measurement was stopped.
 pub fn run(
     plan: &Plan,
     stop: &Arc<AtomicBool>,
     mut each: impl FnMut(&backlog::Look),
 ) -> Result<Measurement, DepthError> {
-    // The first messages pay for what is made on first use.
+    // The first messages pay for initialisation.
     pace(plan, &plan.run, plan.probe / 4, stop)?;
     rest(plan, stop);
     let empty = pace(plan, &plan.run, plan.probe, stop)?;
@@ -234,7 +234,7 @@ fn queue(plan: &Plan, run: &str) -> Destination {
     backlog::destination(&load(plan, run, 0, 1), 0)
 }
 
-/// Publishes so many to the end of a run's first queue, and consumes as many from the front.
+/// Publishes this number to the end of a run's first queue, and consumes as many from the front.
 fn pace(plan: &Plan, run: &str, messages: u64, stop: &Arc<AtomicBool>) -> Result<Pace, DepthError> {
     let spent = || plan.server.and_then(ServerTime::spent);
     let micros = |from: Option<Duration>, to: Option<Duration>| {

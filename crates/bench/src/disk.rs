@@ -1,4 +1,4 @@
-//! What a disk allows: writes and reads by block size, what a sync costs, and which ways of asking for one help.
+//! The limits of a disk: writes and reads by block size, the cost of a sync, and the best way to sync.
 //!
 //! In: a directory, and how long each measurement may take. Out: a [`DiskReport`] with its verdict in words.
 //! All files are made in the directory and removed again. Start at [`measure_disk`].
@@ -15,7 +15,7 @@ use crate::ways::{self, BLOCK_BYTES as SYNC_BLOCK_BYTES, Way, WayRow, choose};
 /// Writes go round in a file of this size, like those of a journal in its segment...
 const FILE_BYTES: u64 = 64 << 20;
 
-/// ... or of this one, when somebody waits for the answer.
+/// ... or of this one, when a user waits for the answer.
 const SHORT_FILE_BYTES: u64 = 256 << 10;
 
 /// Direct reads and writes want memory and offsets on such a boundary.
@@ -30,7 +30,7 @@ const FILL: u8 = 0xa5;
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DiskRow {
-    /// What was done: see the names in [`measure_disk`].
+    /// The operation: see the names in [`measure_disk`].
     pub name: &'static str,
     /// Bytes of each operation.
     pub block_bytes: u64,
@@ -50,26 +50,26 @@ pub struct DiskRow {
     pub max_us: f64,
 }
 
-/// What was measured, and what it means.
+/// The measurements, and their meaning.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DiskReport {
     /// Where.
     pub directory: PathBuf,
     /// In the order in which they were done.
     pub rows: Vec<DiskRow>,
-    /// Measurements that this file system refuses, with what it said.
+    /// Measurements that this file system refuses, with its errors.
     pub refused: Vec<String>,
-    /// What it means, in sentences.
+    /// The meaning, in sentences.
     pub verdict: Vec<String>,
 }
 
-/// What was written past the page cache, block by block, with a sync behind each; and through it.
+/// Writes past the page cache, block by block, with a sync after each; and through it.
 const SYNCED: [&str; 2] = ["write, direct, fdatasync", "write, fdatasync"];
 
 /// Measures the disk that a directory is on; `budget` is for each of about forty rows.
 ///
 /// # Errors
-/// The directory cannot be written. What only some file systems know is no error: see [`DiskReport::refused`].
+/// The directory cannot be written. Features of some file systems only are no error: see [`DiskReport::refused`].
 pub fn measure_disk(directory: &Path, budget: Duration) -> io::Result<DiskReport> {
     let mut bench = Bench::new(directory, budget, FILE_BYTES);
     bench.all()?;
@@ -83,7 +83,7 @@ pub fn measure_disk(directory: &Path, budget: Duration) -> io::Result<DiskReport
     Ok(DiskReport { directory: directory.to_owned(), rows: bench.rows, refused: bench.refused, verdict })
 }
 
-/// What the file system is called, if all that is in the directory is in memory alone.
+/// The name of the file system, if the directory is in memory alone.
 pub fn memory_kind(directory: &Path) -> Option<&'static str> {
     // Their numbers, from linux/magic.h.
     let kinds = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
@@ -92,7 +92,7 @@ pub fn memory_kind(directory: &Path) -> Option<&'static str> {
 }
 
 /// Measures only the usual way of a journal to make 4 KiB durable: past the page cache, or through it where that is refused. Behind each
-/// write and its sync it does nothing for `pause`: what is below a disk may be slower for whoever does not come at once.
+/// write and its sync it waits for `pause`: the layers below a disk may be slower for a sender that does not continue at once.
 ///
 /// # Errors
 /// The directory cannot be written.
@@ -198,7 +198,7 @@ impl Bench {
     }
 }
 
-/// So many bytes that begin on the boundary, of memory that has room for that.
+/// This number of bytes that begin on the boundary, of memory that has room for that.
 pub(crate) fn aligned(memory: &[u8], bytes: usize) -> &[u8] {
     let start = memory.as_ptr().align_offset(DIRECT_ALIGN);
     memory.get(start..start + bytes).unwrap_or(&memory[..bytes])
@@ -259,7 +259,7 @@ fn row(name: &'static str, bytes: usize, mut times: Vec<Duration>) -> DiskRow {
     }
 }
 
-/// What the rows mean for a broker, in sentences. Whatever was not measured is not spoken of.
+/// The meaning of the rows for a broker, in sentences. Missing measurements are not mentioned.
 fn verdict(rows: &[DiskRow]) -> Vec<String> {
     let timed = Way::all().into_iter().filter_map(|way| {
         let row = rows.iter().find(|row| row.name == way.name())?;

@@ -33,7 +33,7 @@ pub struct Plan {
     pub run: String,
 }
 
-/// What one number of queues gave, over all rounds.
+/// The result for one number of queues, over all rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measurement {
     /// Virtual-topic queues bound to the topic.
@@ -63,10 +63,10 @@ struct Series {
     cpu: Option<Duration>,
 }
 
-/// Measures all numbers of queues, counts what arrived, and gives one measurement for each.
+/// Measures all numbers of queues, counts the arrived messages, and gives one measurement for each.
 ///
 /// # Errors
-/// The broker cannot be reached, refuses something, or goes away; somebody asked us to stop.
+/// The broker cannot be reached, refuses something, or goes away; the measurement was stopped.
 pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Vec<Measurement>, LinkError> {
     let mut all = Vec::new();
     for queues in &plan.queues {

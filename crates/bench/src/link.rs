@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A broker that shows no sign of life for so long is taken for dead, unless it asks for less.
 const INACTIVITY_MS_MAX: i64 = 30_000;
 
-/// What is read from the socket at once.
+/// The size of a read from the socket.
 const READ_BYTES: usize = 64 << 10;
 
 /// Where a broker listens.
@@ -53,10 +53,10 @@ pub enum LinkError {
     NoAddress {
         /// Where to.
         url: BrokerUrl,
-        /// What the system said, if it did.
+        /// The system's error, if there was one.
         source: Option<io::Error>,
     },
-    /// Nobody listens there.
+    /// The connection was refused.
     #[error(
         "cannot connect to {url}: connection refused; start a broker with `postroad serve`, or name another with --url"
     )]
@@ -69,10 +69,10 @@ pub enum LinkError {
     Connect {
         /// Where to.
         url: BrokerUrl,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What listens there does not answer.
+    /// The server does not answer.
     #[error("{url}: no answer within {} s; is it a broker?", CONNECT_MAX.as_secs())]
     NoAnswer {
         /// Where to.
@@ -83,10 +83,10 @@ pub enum LinkError {
     Unexpected {
         /// Where to.
         url: BrokerUrl,
-        /// What it said.
+        /// Its error.
         event: String,
     },
-    /// Somebody asked us to stop.
+    /// The measurement was stopped.
     #[error("interrupted")]
     Stopped,
     /// The broker refused something.
@@ -94,7 +94,7 @@ pub enum LinkError {
     Refused {
         /// Which broker.
         url: BrokerUrl,
-        /// What it said.
+        /// Its error.
         exception: BrokerException,
     },
     /// The broker takes its leave.
@@ -114,7 +114,7 @@ pub enum LinkError {
     Lost {
         /// Which broker.
         url: BrokerUrl,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The broker broke the protocol, or went silent.
@@ -125,7 +125,7 @@ pub enum LinkError {
         /// How.
         source: ClientError,
     },
-    /// What was to be said does not fit the protocol.
+    /// The command does not fit the protocol.
     #[error(transparent)]
     Wire(#[from] WireError),
 }
@@ -139,14 +139,14 @@ pub struct Link {
     input: Vec<u8>,
 }
 
-/// What a wait ended with.
+/// The end of a wait.
 #[derive(Debug)]
 pub enum Waited {
     /// The broker said something.
     Event(ClientEvent),
     /// It said nothing in time.
     Timeout,
-    /// Somebody asked us to stop.
+    /// The measurement was stopped.
     Stopped,
 }
 
@@ -154,7 +154,7 @@ impl Link {
     /// Connects, and waits until the broker has accepted. `stop` ends any wait once it is set.
     ///
     /// # Errors
-    /// Nobody listens there, it is no broker, or it refuses: each says the URL.
+    /// There is no server, it is not a broker, or it refuses: each error has the URL.
     pub fn open(
         url: &BrokerUrl,
         user: Option<String>,
@@ -185,7 +185,7 @@ impl Link {
         self.client.output().len()
     }
 
-    /// What has been read and understood already.
+    /// An event that was read and decoded already.
     ///
     /// # Errors
     /// The broker said no to something.
@@ -193,7 +193,7 @@ impl Link {
         self.client.next_event().map(|event| self.judge(event)).transpose()
     }
 
-    /// Writes what is due, and waits for the broker to say something: until `end`, or for as long as it lives.
+    /// Writes due commands, and waits for an event of the broker: until `end`, or for as long as it lives.
     ///
     /// # Errors
     /// The connection broke, or the broker said no to something.
@@ -214,7 +214,7 @@ impl Link {
         }
     }
 
-    /// Writes all that waits, and reads what is there, without waiting for more.
+    /// Writes all pending commands, and reads available events, without waiting for more.
     ///
     /// # Errors
     /// The connection broke.
@@ -241,7 +241,7 @@ impl Link {
         })
     }
 
-    /// Gives what the broker says to `is_last`, until it says yes. A signal to stop does not end it: the broker's word
+    /// Passes the broker's events to `is_last`, until it returns true. A signal to stop does not end it: the broker's answer
     /// is worth the wait, and a second signal ends the process.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What all loads share: publishers on threads of their own, counters, windows of time.
+//! Common parts of all loads: publishers on threads of their own, counters, time windows.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_max(LATENCY_US_MAX, 3).expect("the bounds are constants, and legal")
 }
 
-/// What the threads of one load count, and how they are told to end.
+/// The counters of the threads of one load, and their stop signal.
 #[derive(Default)]
 pub(crate) struct Counters {
     /// Confirmed sends.
     pub published: AtomicU64,
-    /// So many sends, and no more.
+    /// This number of sends, and no more.
     pub limit: Option<u64>,
     /// Sends that were begun.
     pub begun: AtomicU64,
@@ -91,7 +91,7 @@ impl Sample {
 /// Lets the load go on for so long.
 ///
 /// # Errors
-/// [`LinkError::Stopped`]: somebody asked us to stop.
+/// [`LinkError::Stopped`]: the measurement was stopped.
 pub(crate) fn pause(time: Duration, stop: &AtomicBool) -> Result<(), LinkError> {
     let end = Instant::now() + time;
     while let Some(left) = end.checked_duration_since(Instant::now()) {
@@ -180,7 +180,7 @@ pub(crate) fn publish(
         if begun.is_empty() {
             return link.close();
         }
-        // What was sent is confirmed by a broker that lives: a wait for it does not end early.
+        // A live broker confirms these sends: a wait for them does not end early.
         let Waited::Event(first) = link.wait(Some(Instant::now() + LOOK))? else { continue };
         let mut event = Some(first);
         while let Some(one) = event {

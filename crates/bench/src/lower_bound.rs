@@ -1,4 +1,4 @@
-//! What no broker can do without: a server that takes each message in, writes it to the disk, hands it on, answers, and takes the
+//! The work that every broker needs: a server that takes each message in, writes it to the disk, hands it on, answers, and takes the
 //! acknowledgement, and does nothing else. Its processor time is what this machine asks of any broker for the same work.
 //!
 //! Senders have one message under way each, as those that wait for their confirmations. Whatever the server finds when it wakes goes to the disk together.
@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::disk::{DIRECT_ALIGN, aligned, write_all, zeroed_file};
 use crate::process::own_thread_time;
 
-/// What says that a message is taken in, and what that it was received: as large as by OpenWire.
+/// The confirmation of a send and of a receipt: as large as by OpenWire.
 const ANSWER_BYTES: usize = 20;
 const ACKNOWLEDGEMENT_BYTES: usize = 120;
 
@@ -58,7 +58,7 @@ pub struct Row {
 /// Measures without the disk and with it.
 ///
 /// # Errors
-/// The directory cannot be written, a connection fails, or the system does not tell what a thread has spent.
+/// The directory cannot be written, a connection fails, or the system does not report a thread's time.
 pub fn run(plan: &Plan) -> io::Result<[Row; 2]> {
     Ok([measure(plan, None)?, run_synced(plan)?])
 }
@@ -130,7 +130,7 @@ fn consume(mut stream: TcpStream, message_bytes: usize) -> io::Result<()> {
 struct Served {
     stream: TcpStream,
     sends: bool,
-    /// What has come of the next message.
+    /// The state of the next message.
     bytes: usize,
 }
 
@@ -146,7 +146,7 @@ struct Server<'p> {
     file: Option<&'p OwnedFd>,
     served: Vec<Served>,
     epoll: OwnedFd,
-    /// What is written to the disk; what it is does not matter.
+    /// The data for the disk; its contents do not matter.
     block: Vec<u8>,
     offset: u64,
     next_consumer: usize,
@@ -228,7 +228,7 @@ impl<'p> Server<'p> {
     }
 }
 
-/// What one look at a connection has brought.
+/// The result of one look at a connection.
 enum Taken {
     Message,
     Nothing,

@@ -1,4 +1,4 @@
-//! What the operating system says of the server's process: processor time and memory.
+//! The operating system's data on the server's process: processor time and memory.
 
 use std::fs;
 use std::io;
@@ -24,7 +24,7 @@ impl ServerTime {
         self.pid
     }
 
-    /// Whether it runs; one that ended and that nobody has asked for does not. While any of its threads is still ending, it
+    /// Whether it runs; one that ended and was not waited for does not. While any of its threads is still ending, it
     /// has its ports and locks.
     pub fn is_alive(self) -> bool {
         fs::read_to_string(format!("/proc/{}/stat", self.pid)).is_ok_and(|stat| runs(&stat))

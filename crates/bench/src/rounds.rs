@@ -1,4 +1,4 @@
-//! What several rounds of the same measurement tell together.
+//! The common result of several rounds of the same measurement.
 
 /// The value in the middle, the upper one of two.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {

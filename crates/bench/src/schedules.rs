@@ -1,4 +1,4 @@
-//! Messages that are due later: what many of them take, and whether others are on time meanwhile.
+//! Scheduled messages: the memory of many of them, and whether others are on time meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -71,7 +71,7 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// What one waiting message adds to the server's memory.
+    /// Memory of the server for one waiting message.
     pub fn bytes_per_message(&self) -> Option<f64> {
         let grown = self.resident_mib? - self.resident_before_mib?;
         Some(grown * 1024.0 * 1024.0 / self.messages as f64)
@@ -81,7 +81,7 @@ impl Measurement {
 /// Measures how late messages are with nothing else scheduled, schedules the others, and measures again. These stay.
 ///
 /// # Errors
-/// The broker cannot be reached, refuses something, or goes away; somebody asked us to stop.
+/// The broker cannot be reached, refuses something, or goes away; the measurement was stopped.
 pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, each: impl FnMut(&Look)) -> Result<Measurement, LinkError> {
     let memory = || plan.waiting.server.and_then(ServerTime::resident_mib);
     let alone = probe(plan, "alone", stop)?;
@@ -128,7 +128,7 @@ fn probe(plan: &Plan, name: &str, stop: &Arc<AtomicBool>) -> Result<Lateness, Li
     Ok(came)
 }
 
-/// Takes so many messages, or those that come until then.
+/// Takes this number of messages, or those that come until then.
 fn take(reader: &mut Link, want: u64, until: Instant) -> Result<Lateness, LinkError> {
     let mut late =
         Histogram::<u64>::new_with_max(LATE_MS_MAX, 3).expect("the bounds are constants, and legal");

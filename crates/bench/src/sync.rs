@@ -1,10 +1,10 @@
-//! Senders that wait for each confirmation, beside the disk under the broker: what of its own rate of syncs arrives at clients?
+//! Senders that wait for each confirmation, compared with the disk under the broker: how much of its rate of syncs reaches clients?
 //!
-//! One such sender cannot exceed the disk's rate: its share is what is left of it after the network and the broker. The way to the
-//! broker and back is measured by messages that need no disk, so that it can be taken off. Many senders share each sync, and their share tells how well.
-//! Beside both stands a server that does nothing but receive, write, sync and answer: what the machine allows at all.
+//! One such sender cannot exceed the disk's rate: its share is the rest after the network and the broker. The round trip
+//! is measured by messages that need no disk, so that it can be subtracted. Many senders share each sync, and their share tells how well.
+//! For comparison: a server that only receives, writes, syncs and answers, as the limit of the machine.
 //!
-//! All of it is measured in turn, several times over, as the pace of a disk changes by the minute: what is told are medians.
+//! All of it is measured in turn, several times over, as the rate of a disk changes by the minute: the results are medians.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,11 +21,11 @@ use crate::disk::measure_sync;
 use crate::load::{Counters, drain, durable_message, publish};
 use crate::{BrokerUrl, Link, LinkError, ServerTime, backlog, lower_bound, median};
 
-/// Bodies of the messages that need no disk, together: they lie in the broker's memory until all are sent, and a small one holds up whoever
-/// sends more.
+/// Bodies of the messages that need no disk, together: they lie in the broker's memory until all are sent, and a small one blocks a sender
+/// of more.
 const ROUND_TRIPS_BYTES: u64 = 1 << 20;
 
-/// What OpenWire adds to a body, about.
+/// Bytes that OpenWire adds to a body, about.
 const HEADERS_BYTES: usize = 280;
 
 /// How it is measured.
@@ -62,10 +62,10 @@ pub struct Row {
     pub megabytes_per_second: f64,
     /// For each sync that the disk alone would have done.
     pub share: f64,
-    /// The same of one sender, as if the way to the broker and back took no time: what the disk takes for a sync, to what the sender waits longer
+    /// The same of one sender, as if the round trip took no time: the disk's time for a sync, relative to the time that the sender waits longer
     /// than it does without a disk, if it does in most rounds. Of several it would say nothing, as they share both.
     pub share_less_round_trip: Option<f64>,
-    /// Likewise, to what the disk takes for a sync if whoever asks for it comes as late as such a sender: behind the way there and back.
+    /// Likewise, relative to the disk's time for a sync with a pause as long as the round trip of such a sender before it.
     pub share_of_paused: Option<f64>,
     /// For each message that a server that does nothing else would have taken in from as many.
     pub share_of_lower_bound: f64,
@@ -81,7 +81,7 @@ pub struct Measurement {
     /// From the send of a non-persistent message to its confirmation: the mean, one at a time, with as much time between them as the disk takes, since a
     /// machine that has slept wakes later.
     pub round_trip_us: f64,
-    /// What the disk alone takes for such a write with its sync, if there is as long a pause behind each.
+    /// The time of the disk alone for such a write with its sync, with as long a pause after each.
     pub paused_us: f64,
     /// In the order of the plan.
     pub rows: Vec<Row>,
@@ -99,7 +99,7 @@ pub enum SyncError {
     Disk {
         /// Where.
         directory: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Messages that were confirmed did not come.
@@ -112,7 +112,7 @@ pub enum SyncError {
     },
 }
 
-/// What one round found.
+/// The result of one round.
 struct Round {
     /// Seconds that the disk takes for a sync, before and behind.
     disk: [f64; 2],
@@ -132,10 +132,10 @@ struct Pace {
     lower_bound_per_second: f64,
 }
 
-/// Measures the disk, the broker with each number of senders, and the disk again, in rounds; what was sent is consumed.
+/// Measures the disk, the broker with each number of senders, and the disk again, in rounds; the messages are consumed.
 ///
 /// # Errors
-/// The broker cannot be reached, refuses or loses something; the disk cannot be written; somebody asked us to stop.
+/// The broker cannot be reached, refuses or loses something; the disk cannot be written; the measurement was stopped.
 pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Measurement, SyncError> {
     let rounds = (0..plan.rounds.max(1)).map(|number| round(plan, number, stop));
     Ok(compare(plan, &rounds.collect::<Result<Vec<_>, _>>()?))
@@ -172,7 +172,7 @@ fn one_by_one(
     let destination = backlog::destination(&load, 0);
     let plain = durable_message(&destination, Bytes::from(vec![0; plan.body_bytes]), Vec::new())?;
     let message = Message { persistent, ..plain };
-    // The first one pays for what is made on first use.
+    // The first one pays for initialisation.
     backlog::run(&backlog::Plan { messages: 1, ..load.clone() }, stop, |_| ())?;
     let link = Link::open(&plan.url, None, None, stop.clone())?;
     let counters = Counters { limit: Some(messages), publishers_stop: stop.clone(), ..Counters::default() };
@@ -190,10 +190,10 @@ fn one_by_one(
     Ok((messages / seconds, waited.as_secs_f64() / messages))
 }
 
-/// So many senders, each of which waits for its confirmations: messages in a second.
+/// This number of senders, each of which waits for its confirmations: messages in a second.
 fn together(plan: &Plan, senders: u32, stop: &Arc<AtomicBool>) -> Result<f64, SyncError> {
     let load = load(plan, senders, true);
-    // The first messages pay for what is made on first use.
+    // The first messages pay for initialisation.
     let warm = backlog::Plan { messages: u64::from(senders), ..load.clone() };
     backlog::run(&warm, stop, |_| ())?;
     let published_per_second = backlog::run(&load, stop, |_| ())?.published_per_second;
@@ -224,7 +224,7 @@ fn load(plan: &Plan, senders: u32, persistent: bool) -> backlog::Plan {
     }
 }
 
-/// Of the journal's own way to sync: the mean, as that is what a sender that waits feels.
+/// Of the journal's own way to sync: the mean, as a waiting sender experiences that.
 fn disk_seconds(plan: &Plan, pause: Duration) -> Result<f64, SyncError> {
     let row = measure_sync(&plan.directory, plan.disk, pause).map_err(|source| no_disk(plan, source))?;
     Ok(row.block_bytes as f64 / row.bytes_per_second)

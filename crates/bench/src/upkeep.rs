@@ -21,7 +21,7 @@ use crate::load::{
 };
 use crate::{BrokerUrl, Link, LinkError, Waited};
 
-/// A message stays in so much of what passes: less than a segment, so that there is one in each.
+/// One message of this many bytes stays: less than a segment, so that there is one in each.
 const KEPT_EVERY_BYTES: u64 = 48 << 20;
 
 /// Bytes of each message that passes: large enough that the pace is the disk's and not the protocol's.
@@ -36,7 +36,7 @@ const LEAD_MAX: Duration = Duration::from_secs(120);
 /// How often it is looked whether it has.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A queue that is silent for so long is empty, once nobody sends to it.
+/// A queue that is silent for this long is empty, once there are no more sends to it.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// How long the broker's metrics may take.
@@ -59,7 +59,7 @@ pub struct Plan {
     pub run: String,
 }
 
-/// What goes on beside the sends that are measured.
+/// The load beside the measured sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Beside {
@@ -71,10 +71,10 @@ pub enum Beside {
     Keeping,
 }
 
-/// What one window gave.
+/// The result of one window.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measurement {
-    /// What went on.
+    /// The load.
     pub beside: Beside,
     /// Confirmed sends of the publisher that waits for each.
     pub published: u64,
@@ -115,7 +115,7 @@ pub enum UpkeepError {
         host: String,
         /// Port.
         port: u16,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// There is no such line on the page of metrics: it is another broker's, or an older one's.
@@ -124,10 +124,10 @@ pub enum UpkeepError {
         /// Which one.
         name: &'static str,
     },
-    /// The broker did not do what was to be measured.
+    /// The broker did not do the work to be measured.
     #[error("no {what} in the window of {seconds:.0} s: measure for longer, or let more pass")]
     Idle {
-        /// What it did not do.
+        /// The missing work.
         what: &'static str,
         /// How long the window was.
         seconds: f64,
@@ -141,10 +141,10 @@ struct Done {
     compactions: u64,
 }
 
-/// Measures all three windows. Takes what it left in its queues out again.
+/// Measures all three windows. Empties its queues afterwards.
 ///
 /// # Errors
-/// The broker cannot be reached or refuses something; it tells how much upkeep it does, and does none; somebody asked us to stop.
+/// The broker cannot be reached or refuses something; it reports its upkeep, and does none; the measurement was stopped.
 pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Vec<Measurement>, UpkeepError> {
     let tells = done(plan).is_ok();
     let plan = Plan { metrics: plan.metrics.clone().filter(|_| tells), ..plan.clone() };
@@ -163,7 +163,7 @@ fn window(plan: &Plan, beside: Beside, stop: &Arc<AtomicBool>) -> Result<Measure
         let (plan, count, ends) = (plan.clone(), count.clone(), ends.clone());
         thread::spawn(move || take(&plan, name, &count, &ends))
     };
-    // What stays anywhere would make the broker compact.
+    // Remaining messages would make the broker compact.
     let mut workers: Vec<Worker> = vec![taker("measured", &Arc::default())];
     if beside != Beside::Nothing {
         workers.push(taker("passing", &passed));
@@ -212,7 +212,7 @@ fn measure(
     })
 }
 
-/// Waits until the broker does what is to be measured; one that does not tell has as long as the window is to begin with it.
+/// Waits until the broker does the work to be measured; one without metrics has as long as the window is to begin with it.
 fn await_first(plan: &Plan, beside: Beside, stop: &AtomicBool) -> Result<(), UpkeepError> {
     let begin = Instant::now();
     if beside == Beside::Nothing {
@@ -239,7 +239,7 @@ fn send(plan: &Plan, latency: &mut Histogram<u64>, stop: &Arc<AtomicBool>) -> Re
     Ok(counters.published.load(Ordering::Acquire))
 }
 
-/// Publishes what passes at its pace, and what stays.
+/// Publishes passing messages at their rate, and those that stay.
 fn pass(plan: &Plan, keeps: bool, kept: &AtomicU64, ends: &AtomicBool) -> Result<(), LinkError> {
     let body = bytes::Bytes::from(vec![b'x'; PASSING_BODY_BYTES]);
     let passing = durable_message(&queue(plan, "passing"), body.clone(), Vec::new())?;
@@ -273,7 +273,7 @@ fn pass(plan: &Plan, keeps: bool, kept: &AtomicU64, ends: &AtomicBool) -> Result
     }
 }
 
-/// Consumes what comes into a queue, until nobody sends any more and nothing is left.
+/// Consumes from a queue, until its senders have ended and it is empty.
 fn take(plan: &Plan, name: &str, count: &AtomicU64, ends: &AtomicBool) -> Result<(), LinkError> {
     let mut link = Link::open(&plan.url, None, None, Arc::default())?;
     let (_, consumer) = link.client().subscribe(&subscription(queue(plan, name)))?;
@@ -293,7 +293,7 @@ fn take(plan: &Plan, name: &str, count: &AtomicU64, ends: &AtomicBool) -> Result
     link.close()
 }
 
-/// What the broker says of itself; `None` if it is not asked.
+/// The broker's own metrics; `None` if it is not asked.
 fn done(plan: &Plan) -> Result<Option<Done>, UpkeepError> {
     let Some((host, port)) = plan.metrics.clone() else { return Ok(None) };
     let page = page(&host, port).map_err(|source| UpkeepError::Metrics { host, port, source })?;
@@ -302,7 +302,7 @@ fn done(plan: &Plan) -> Result<Option<Done>, UpkeepError> {
     Ok(Some(Done { checkpoints, compactions: value("postroad_journal_compactions_total")? }))
 }
 
-/// What a page of metrics says of this one, all stores together.
+/// The values of this one on a page of metrics, all stores together.
 fn total(page: &str, name: &str) -> Option<u64> {
     let of_store = |line: &str| {
         let rest = line.strip_prefix(name)?;

@@ -14,24 +14,24 @@ use rustix::io::ReadWriteFlags;
 
 use crate::disk::{DIRECT_ALIGN, aligned, write_all};
 
-/// What a journal writes for a message of common size: its group, up to the next sector, in one page.
+/// The journal's write for a message of common size: its group, up to the next sector, in one page.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 
-/// Each way has so many writes...
+/// Each way has this number of writes...
 const WRITES_MAX: usize = 48;
 
-/// ... or so many at least, if they take longer than this together. Fewer say nothing.
+/// ... or this number at least, if they take longer than this together. Fewer say nothing.
 const WRITES_MIN: usize = 8;
 const TIME_USUAL: Duration = Duration::from_millis(300);
 
-/// No further writes are begun then: somebody waits for the broker.
+/// No further writes are begun then: the start of the broker waits.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Each write has a place of its own: the second one to a place finds it written already.
 const FILE_BYTES: u64 = (WRITES_MAX * BLOCK_BYTES) as u64;
 
 /// Another way must take no more than this part of the time, in the median and for the quickest tenth, or the choice would be noise: on a
-/// machine with other work medians differ by far, and what is quick tells what a way costs.
+/// machine with other work medians differ by far, and the quickest ones tell the cost of a way.
 const WORTH: f64 = 0.8;
 
 /// One way to write. The usual one is [`Way::default`].
@@ -62,7 +62,7 @@ impl Way {
         })
     }
 
-    /// What it is called in tables.
+    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match (self.direct, self.one_call, self.zeroed) {
             (true, false, true) => "direct, fdatasync, zeroed",
@@ -85,14 +85,14 @@ impl Way {
     }
 }
 
-/// What can be chosen.
+/// The settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// Past the page cache or through it.
     Cache,
-    /// How what was written becomes durable.
+    /// How writes become durable.
     Sync,
-    /// What is done to a segment before it is used.
+    /// The preparation of a segment before it is used.
     Segments,
 }
 
@@ -100,7 +100,7 @@ impl Setting {
     /// All of them.
     pub const ALL: [Setting; 3] = [Setting::Cache, Setting::Sync, Setting::Segments];
 
-    /// What it is in one way, in words.
+    /// The value in one way, in words.
     pub fn of(self, way: Way) -> &'static str {
         match (self, way) {
             (Setting::Cache, Way { direct: true, .. }) => "past the page cache",
@@ -115,7 +115,7 @@ impl Setting {
     }
 }
 
-/// What one way takes.
+/// The times of one way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WayRow {
     /// Which.
@@ -143,7 +143,7 @@ impl fmt::Display for WayRow {
 /// Why one setting is as it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reason {
-    /// What was chosen.
+    /// The choice.
     pub setting: Setting,
     way: Way,
     row: Option<WayRow>,
@@ -155,7 +155,7 @@ pub struct Reason {
 pub struct Choice {
     /// Which.
     pub way: Way,
-    /// One for each setting: what it takes, and what the other would, all else being as chosen.
+    /// One for each setting: its time, and that of the other value, all else being as chosen.
     pub reasons: [Reason; 3],
 }
 
@@ -179,7 +179,7 @@ pub fn choose(rows: &[WayRow]) -> Choice {
 }
 
 impl Reason {
-    /// What was chosen, in words.
+    /// The choice, in words.
     pub fn chosen(&self) -> &'static str {
         self.setting.of(self.way)
     }
@@ -202,7 +202,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Measures all ways, each with a file of its own, in turn: what else the disk does meanwhile concerns all alike. Ways that are refused have no
+/// Measures all ways, each with a file of its own, in turn: other work of the disk concerns all alike. Ways that are refused have no
 /// row. Takes a fraction of a second, on a slow disk two seconds; leaves nothing behind.
 ///
 /// # Errors
@@ -227,7 +227,7 @@ pub fn look(directory: &Path) -> io::Result<Vec<WayRow>> {
         if is_enough || TIME_MAX <= began.elapsed() {
             break;
         }
-        // To and fro: what one leaves for the next to wait for is not always for the same.
+        // To and fro: one way may leave work for the next one.
         measured.reverse();
         measured.retain_mut(|(way, file, times)| {
             let before = Instant::now();
@@ -263,7 +263,7 @@ pub(crate) fn open(directory: &Path, way: Way, bytes: u64) -> io::Result<OwnedFd
     Ok(opened?)
 }
 
-/// Up to so many bytes.
+/// Up to this number of bytes.
 pub(crate) fn write_zeros(file: &OwnedFd, bytes: u64) -> io::Result<()> {
     let zeros = vec![0; 256 << 10];
     let mut offset = 0;

@@ -1,4 +1,4 @@
-//! The command line: what people type. Each sub-command is a file of its own.
+//! The command line. Each sub-command is a file of its own.
 
 mod admission;
 mod alerts;

@@ -1,9 +1,9 @@
-//! The control socket: what commands on the same machine ask of a running broker. docs/protocols/control.md says the same.
+//! The control socket: commands of the same machine to a running broker. See docs/protocols/control.md.
 //!
 //! A Unix domain socket in the data directory: who may read that may speak here. HTTP is answered by the admin API; older
 //! commands send one line of JSON, and so is their answer.
 //!
-//! Never here: what partitions make of an order, anything for clients of the broker.
+//! Never here: the partitions' work on an order, anything for clients of the broker.
 
 mod backup;
 
@@ -33,7 +33,7 @@ pub const SOCKET_NAME: &str = "control.sock";
 /// A request is not longer.
 const REQUEST_BYTES_MAX: u64 = 64 << 10;
 
-/// Who has connected says what it wants within this time.
+/// The request must arrive within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// After a failed accept (out of descriptors, say), how long until the next.
@@ -42,7 +42,7 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Requests that are served at the same time; others wait.
 const CONVERSATIONS_MAX: usize = 4;
 
-/// What can be asked.
+/// The requests.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
@@ -60,7 +60,7 @@ pub enum Request {
     Overrule {
         /// Which, as [`Listed::branch`].
         branch: String,
-        /// Whether what was done in it is carried out.
+        /// Whether its changes are applied.
         commit: bool,
     },
     /// Dead letters that are to go back to where they were.
@@ -76,7 +76,7 @@ pub enum Request {
         /// Only those that this selects.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         selector: Option<String>,
-        /// Not more than so many.
+        /// The maximum number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         max: Option<u64>,
     },
@@ -137,7 +137,7 @@ pub struct OnTheMove {
     /// Why the last messages were refused where they are to go, if they were; it is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// It has moved, but for what is left, which cannot be read.
+    /// It has moved, except for the rest, which cannot be read.
     #[serde(default)]
     pub is_stuck: bool,
 }
@@ -150,7 +150,7 @@ impl OnTheMove {
         OnTheMove { queue, to, moved, left, held, transactions, uploads, refused, is_stuck }
     }
 
-    /// What to do about what is left of one that is stuck.
+    /// The remedy for the rest of a stuck one.
     pub fn stuck(&self) -> String {
         let OnTheMove { queue, to, left, .. } = self;
         format!(
@@ -178,7 +178,7 @@ pub enum Answer {
     Ended {
         /// Which.
         branch: String,
-        /// Whether what was done in it is carried out.
+        /// Whether its changes are applied.
         committed: bool,
     },
     /// The branch's end is told no more.
@@ -249,7 +249,7 @@ fn id_of(file: &Path) -> io::Result<FileId> {
 }
 
 impl Listening {
-    /// Listens no more. What another has put in the place of the socket, or of its directory, stays.
+    /// Stops listening. A socket, or directory, that another process has put in its place stays.
     pub fn end(self) {
         self.task.abort();
         if id_of(&self.socket.path).is_ok_and(|found| found == self.file) {
@@ -258,12 +258,12 @@ impl Listening {
     }
 }
 
-/// What is served at the control socket.
+/// The service at the control socket.
 #[derive(Clone)]
 pub struct Served {
     /// The ways to the journals.
     pub journals: Vec<NamedDoor>,
-    /// The way of what operators want.
+    /// The channel for orders of operators.
     pub orders: Orders,
     /// Who knows how the broker is.
     pub everybody: Everybody,
@@ -367,7 +367,7 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
             if let Some(reason) = broken(target).await? {
                 bail!("the store {to} is not writable now, and a move cannot be cancelled: {reason}");
             }
-            // Whoever has something of it still waits for nobody: two would wait for one another.
+            // Holders of in-flight messages do not delay the answer: two would wait for one another.
             let Outcome { moves, .. } = give(orders, Order::ListMoves).await?;
             let moving = moves.into_iter().find(|(moving, _)| moving.queue == queue).map(OnTheMove::new);
             match moving {

@@ -1,4 +1,4 @@
-//! What each way to compress bodies saves and costs: `cargo run --release -p postroad-core --example compression`. Records are written
+//! Gain and cost of each compression of bodies: `cargo run --release -p postroad-core --example compression`. Records are written
 //! and read as the broker does, one thread, no disk.
 #![allow(clippy::print_stdout, reason = "a measuring tool")]
 
@@ -12,7 +12,7 @@ use postroad_model::{Command, Compression, Destination, Encoding, Message, NORMA
 /// Bodies of each kind, so that no two measured one behind the other are alike.
 const BODIES: usize = 64;
 
-/// The best of so many: others work on the machine too.
+/// The best of this many runs, because the machine has other load.
 const ROUNDS: usize = 50;
 
 /// A sequence without a pattern, and always the same.

@@ -15,10 +15,10 @@ use postroad_selector::{Properties, Value};
 /// Messages between two looks at the clock.
 const MESSAGES: usize = 2_000;
 
-/// The best of so many: others work on the machine too.
+/// The best of this many runs, because the machine has other load.
 const BATCHES: usize = 200;
 
-/// What a client acknowledges together.
+/// Messages acknowledged together by a client.
 const ACKNOWLEDGED: usize = 500;
 
 /// A message's only property, `id`, is its body.

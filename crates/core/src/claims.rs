@@ -1,15 +1,15 @@
 //! Claims: exclusive names (client ids), each held by one connection.
 //!
 //! A client that reconnects claims its name again with the same holder. The new claim is granted only when the broker has finished with
-//! the former connection: when all that this had sent is applied in every partition, so that a message sent again over the new
-//! connection is found in the audit, and nothing that it sends overtakes what was sent before.
+//! the former connection: when all its input is applied in every partition, so that a message sent again over the new
+//! connection is found in the audit, and no later send overtakes an earlier one.
 //!
 //! ```text
 //!   held ──closed──▶ ending ──concluded, or time is up──▶ free, or held by the waiting connection
 //!     └──claimed again by its holder: evicted, and the new connection waits──▶ ending
 //! ```
 //!
-//! Never here: who may connect, and what a name means.
+//! Never here: who may connect, the meaning of a name.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ struct Claim {
 pub struct Holder {
     /// Empty for the anonymous user.
     pub user: Arc<str>,
-    /// What the client calls itself.
+    /// The client's own name.
     pub name: Arc<str>,
 }
 
@@ -53,11 +53,11 @@ struct WaitingClaim {
     ticket: Ticket,
 }
 
-/// What follows from a claim.
+/// The result of a claim.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Granted,
-    /// It waits for the end of what the name's connection has sent; this connection is evicted.
+    /// It waits for the end of the name's connection; this connection is evicted.
     Waits {
         evicted: Option<ConnectionId>,
     },
@@ -102,7 +102,7 @@ impl Claims {
         }
     }
 
-    /// The connection gives the name up, and goes on. Whoever waits for the name waits for the connection's end.
+    /// The connection gives the name up, and goes on. A waiting claim waits for the connection's end.
     fn disclaim(&mut self, name: &Arc<str>, connection: ConnectionId) {
         let Some(claim) = self.by_name.get_mut(name) else { return };
         if claim.connection == connection {
@@ -153,7 +153,7 @@ impl Claims {
         (waiting.connection == connection).then_some((connection, waiting.ticket))
     }
 
-    /// When a name is free that nobody has freed until then.
+    /// The time at which a name is freed at the latest.
     pub fn next_ms(&self) -> Option<u64> {
         self.ending.front().map(|(until_ms, ..)| *until_ms)
     }
@@ -224,7 +224,7 @@ impl Partition {
         }
     }
 
-    /// The connection has closed: its name stays taken until the broker has finished with what it sent.
+    /// The connection has closed: its name stays taken until the broker has finished with its input.
     pub(crate) fn close_claim(&mut self, name: &Arc<str>, connection: ConnectionId) {
         let until_ms = self.now_ms.saturating_add(CLAIM_WAIT_MS);
         self.leader.claims.close(name, connection, until_ms);

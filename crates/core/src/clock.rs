@@ -5,12 +5,12 @@
 //!
 //! ```text
 //!  wall   12:00 ──────▶ 12:10 │ set back by an hour │ 11:10 ──────▶ 11:20
-//!  era 0  12:00 ──────▶ 12:10 ─────────────────────── 12:10 ──────▶ 12:20   what became known before
-//!  era 1                                              11:10 ──────▶ 11:20   what becomes known since
+//!  era 0  12:00 ──────▶ 12:10 ─────────────────────── 12:10 ──────▶ 12:20   earlier times of day
+//!  era 1                                              11:10 ──────▶ 11:20   later ones
 //! ```
 //! An era is a stretch of time without a jump; it keeps its offset from ticks to the wall clock. So a jump in either direction changes
 //! no remaining time. A step forward that lasts for [`BELIEVED_MS`] is taken for a correction: older eras follow it then.
-//! Eras are known to this run alone: what is durable is the time of day, and a start compares it with the wall clock of its own.
+//! Eras are known to this run alone: the time of day is durable, and a start compares it with its own wall clock.
 
 use postroad_model::Now;
 
@@ -20,7 +20,7 @@ pub const ERAS: usize = 4;
 /// A difference of less than this is drift, which the current era follows.
 const JUMP_MS: i64 = 1000;
 
-/// After a step forward that lasted for so long, what was known before it follows the wall clock too.
+/// After a step forward that lasted this long, earlier eras follow the wall clock too.
 const BELIEVED_MS: u64 = 10 * 60 * 1000;
 
 /// A stretch of time in which the wall clock was not set: an index below [`ERAS`].
@@ -90,7 +90,7 @@ impl Clock {
         self.offsets_ms.iter_mut().for_each(|older| *older = offset_ms.max(*older));
     }
 
-    /// The era of what becomes known now.
+    /// The present era.
     pub fn era(&self) -> Era {
         self.current
     }

@@ -1,4 +1,4 @@
-//! Notices: what others are told of connections, consumers, producers and destinations, and of messages that end.
+//! Notices of connections, consumers, producers and destinations, and of messages that end.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl Partition {
         }
     }
 
-    /// Tells what happens to an entry, as long as its body is in memory.
+    /// Publishes an event of an entry, as long as its body is in memory.
     pub(crate) fn announce_message(
         &mut self,
         queue: QueueId,
@@ -132,8 +132,8 @@ impl Partition {
         }
     }
 
-    /// Whoever made a temporary destination is answered once others know of it: a client that is asked to reply there may
-    /// refuse to as long as it does not.
+    /// The creation of a temporary destination is answered after its notice: a client that is asked to reply there may
+    /// refuse to without it.
     pub(crate) fn announce_first(
         &mut self,
         destination: &Destination,

@@ -16,7 +16,7 @@ fn check(cases: &[(&str, &str, &str)]) {
     }
 }
 
-/// Queues `S.NAME.TOPIC` are fed what their consumers select.
+/// Queues `S.NAME.TOPIC` are fed the selection of their consumers.
 fn selector_aware(partitions: u16) -> Settings {
     let rule = VirtualTopic {
         topics: Pattern::parse("v.>").expect("a pattern"),
@@ -216,7 +216,7 @@ fn a_selector_aware_queue_is_fed_though_its_first_reader_left_while_it_was_made(
         let mut bench = Bench::new(selector_aware(partitions));
         bench.late_from_now_on();
         bench.run("attach 1.1 S.A.v.x 0 where=k=1\nclose 1\nsend 2 S.A.v.x l volatile");
-        // What feeds the queue, and the queue.
+        // The bindings of the queue, and the queue.
         bench.first_durable();
         bench.first_durable();
         bench.run("attach 3.1 S.A.v.x 9 where=k=1");
@@ -570,7 +570,7 @@ fn what_was_sent_to_a_temporary_queue_too_leaves_no_queue_behind() {
     }
 }
 
-/// A client that comes back says at once what it had; the end of its last connection may be heard of later.
+/// A client that comes back sends its unsettled deliveries at once; the end of its last connection may be heard of later.
 #[test]
 fn a_temporary_queue_is_taken_from_what_its_client_has_left_behind() {
     for (case, script, want) in [

@@ -1,4 +1,4 @@
-//! What is told of ordinary messages where a policy asks for it, case by case. See `bench` for the words.
+//! Advisories of ordinary messages by policy, case by case. See `bench` for the words.
 
 mod bench;
 

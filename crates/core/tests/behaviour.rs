@@ -1,4 +1,4 @@
-//! What a partition does, case by case, through its two doors. See `bench` for the words.
+//! The behaviour of a partition, case by case, through its two doors. See `bench` for the words.
 
 mod bench;
 
@@ -22,7 +22,7 @@ fn check(cases: &[(&str, &str, &str)]) {
     }
 }
 
-/// As `check`, with memory alone: what has to be read first expires a second later.
+/// As `check`, with memory alone: an entry that has to be read first expires a second later.
 fn check_with_memory(cases: &[(&str, &str, &str)]) {
     for (name, script, want) in cases {
         let said = Bench::new(settings(1)).run(script);
@@ -30,7 +30,7 @@ fn check_with_memory(cases: &[(&str, &str, &str)]) {
     }
 }
 
-/// What was said to each consumer, in order.
+/// The output for each consumer, in order.
 fn to_each(said: &str) -> Vec<&str> {
     let mut words: Vec<&str> = said.split(' ').collect();
     words.sort_by_key(|word| word.split(['<', ' ']).next().filter(|who| who.contains('.')));
@@ -944,7 +944,7 @@ fn a_transaction_is_whole_whatever_each_journal_has_lost_that_nobody_waited_for(
             let committed = has(|command| matches!(command, Command::Commit { .. }));
             let forgotten = has(|command| matches!(command, Command::Forget { .. }));
             let sent = has(|command| matches!(command, Command::Enqueue(_)));
-            // Whoever is told of a record is told behind its sync.
+            // The event of a record comes behind its sync.
             let may_be = sent == 1
                 && (decided == 0 || prepared == 2)
                 && (committed == 0 || decided == 1)
@@ -994,7 +994,7 @@ fn whatever_one_partition_had_of_a_transaction_the_other_ends_it_once_that_begin
             assert_eq!(prepared, 0, "partition {lost} is new, of the other {kept} records are left");
             let left = bench.held();
             assert!(["", "a:1", &format!("{name}:1")].contains(&&*left), "{lost}, {kept}: {left}");
-            // Nobody holds anything still, and both go on.
+            // No consumer holds anything still, and both go on.
             assert_eq!(bench.run(&script).matches("no:").count(), 0, "{lost}, {kept}");
         }
     }

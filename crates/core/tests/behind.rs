@@ -1,4 +1,4 @@
-//! What a connection does right behind its own sends: it finds what it has sent, confirmed or not. See `bench` for the words.
+//! A connection right behind its own sends: it finds them, confirmed or not. See `bench` for the words.
 
 mod bench;
 

@@ -5,12 +5,12 @@ mod bench;
 use bench::{Bench, settings};
 use postroad_core::Settings;
 
-/// No memory for bodies, but for what is due.
+/// No memory for bodies, but for due ones.
 fn pinched() -> Settings {
     Settings { resident_bytes_max: 0, page_entries: 64, ..settings(1) }
 }
 
-/// A queue of so many messages.
+/// A queue of this many messages.
 fn filled(queue: &str, count: usize) -> String {
     (0..count).map(|number| format!("send 1 {queue} {queue}{number}\n")).collect()
 }

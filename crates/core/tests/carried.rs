@@ -5,7 +5,7 @@ mod bench;
 use bench::{Bench, mark_dead, settings};
 use postroad_routing::{DeadLetters, Policies};
 
-/// Of three partitions one has `a`, and `dead` lies in another: by what `pieces` says, they are 1 and 0.
+/// Of three partitions one has `a`, and `dead` lies in another: by `pieces`, they are 1 and 0.
 fn bench() -> Bench {
     let mut bench = Bench::new(settings(3));
     mark(&mut bench);
@@ -222,7 +222,7 @@ fn a_message_that_is_in_memory_alone_takes_its_body_along() {
     }
 }
 
-/// What is in memory alone stays as long as the log has not what it becomes.
+/// A message in memory alone stays as long as the log has not its dead letter.
 #[test]
 fn a_message_that_is_in_memory_alone_stays_if_the_log_cannot_take_it() {
     let no = "no: the store could not write: broken";

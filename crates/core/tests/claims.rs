@@ -1,4 +1,4 @@
-//! Exclusive names and what a connection leaves behind, case by case. See `bench` for the words.
+//! Exclusive names and leftovers of a connection, case by case. See `bench` for the words.
 
 mod bench;
 

@@ -6,7 +6,7 @@ mod bench;
 use bench::{Bench, settings};
 use postroad_core::Partition;
 
-/// Runs each case on one partition; compares what was said and is held.
+/// Runs each case on one partition; compares answers and contents.
 fn check(cases: &[(&str, &str, &str, &str)]) {
     for (name, script, want, held) in cases {
         let mut bench = Bench::new(settings(1));

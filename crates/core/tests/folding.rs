@@ -1,4 +1,4 @@
-//! Folded pages: whatever a client does, it is as if nothing were folded, and what is idle is. See `bench` for the words.
+//! Folded pages: clients see no difference, and unused pages are folded. See `bench` for the words.
 
 mod bench;
 
@@ -336,7 +336,7 @@ fn a_long_queue_that_is_deleted_is_gone_at_once_and_its_messages_in_steps() {
         assert_eq!(bench.partitions[0].memory().messages, 1, "case: {case}");
         assert_eq!(bench.partitions[0].next_due_ms(), None, "case: {case}");
 
-        // A snapshot does not have what is not let go yet.
+        // A snapshot does not have entries that are not released yet.
         bench.run(&fill);
         bench.run("accept 1.1 new\ndetach 1.1 all\nunmake 1 a");
         bench.reload();
@@ -372,7 +372,7 @@ fn what_is_written_ahead_of_a_snapshot_is_what_it_would_write() {
     for line in words.lines() {
         let mut begun = ahead.partitions[0].unwritten_pages();
         ahead.run(line);
-        // What was begun ahead of a change ends behind it.
+        // A step begun before a change ends behind it.
         while ahead.partitions[0].write_pages(&mut begun) {}
         let mut rest = ahead.partitions[0].unwritten_pages();
         while ahead.partitions[0].write_pages(&mut rest) {}
@@ -388,7 +388,7 @@ fn what_is_written_ahead_of_a_snapshot_is_what_it_would_write() {
 #[test]
 fn bodies_are_read_ahead_as_far_as_consumers_have_credit_and_again_when_half_are_gone() {
     let mut fill: String = (0..600).map(|number| format!("send 1 a m{number}\n")).collect();
-    // Room for the bodies, but not for what else is known of them beside what others have.
+    // Room for the bodies, but not for their entries beside the contents of others.
     fill.extend((0..400).map(|number| format!("send 1 b{} m{number}\n", number % 20)));
     let limits = || Settings { resident_bytes_max: 64 << 10, page_entries: 512, ..settings(1) };
     for (case, credit, want) in [
@@ -412,7 +412,7 @@ fn bodies_are_read_ahead_as_far_as_consumers_have_credit_and_again_when_half_are
     assert_eq!(bench.fetched, [64, 32], "nobody waits for those yet");
 }
 
-/// Whoever has memory to spare reads further, and each body once; many who read at the same time do not go beyond what there is.
+/// A reader with memory to spare reads further, and each body once; many that read at the same time do not exceed the limit.
 #[test]
 fn readers_go_further_ahead_while_there_is_memory_for_it() {
     let limits = Settings { resident_bytes_max: 1 << 20, page_entries: 512, ..settings(1) };
@@ -436,7 +436,7 @@ fn readers_go_further_ahead_while_there_is_memory_for_it() {
     assert_eq!((firsts[1], firsts[18]), (1000, 512), "among many");
 }
 
-/// Bodies of what is not due for long would be there by chance, here and there.
+/// Bodies that are not due for long would be there by chance, here and there.
 #[test]
 fn a_deep_queue_that_nobody_reads_has_bodies_in_memory_in_its_last_page_alone() {
     let body = "a-message-of-thirty-bytes";
@@ -458,8 +458,8 @@ fn a_deep_queue_that_nobody_reads_has_bodies_in_memory_in_its_last_page_alone() 
     }
 }
 
-/// Each of many readers gets a message of its queue and goes on or goes away: what was read ahead for all of them has a bound, and what
-/// they leave behind, too.
+/// Each of many readers gets a message of its queue and goes on or goes away: bodies read ahead for all of them have a bound, and their
+/// leftovers, too.
 #[test]
 fn what_is_read_ahead_for_many_readers_has_a_bound() {
     let (readers, body) = (40_u64, "a-message-of-thirty-bytes-or-so");
@@ -485,7 +485,7 @@ fn what_is_read_ahead_for_many_readers_has_a_bound() {
         let bytes_max = 4000 + 1000 + in_hand * 400;
         let memory = bench.partitions[0].memory();
         assert!(memory.resident_bytes <= bytes_max, "case: {case}: {memory:?}, {bytes_max} at most");
-        // Whoever comes next gets all of it, in order.
+        // The next reader gets all of it, in order.
         bench.run("close 10");
         let said = bench.run("attach 5.1 q0 60");
         let numbers: Vec<String> = (0..60).map(|number| format!("{body}-{number:02}-00")).collect();
@@ -495,7 +495,7 @@ fn what_is_read_ahead_for_many_readers_has_a_bound() {
     }
 }
 
-/// What was read ahead for readers who take nothing keeps those who do from nothing for long.
+/// Bodies read ahead for inactive readers block active ones for a short time only.
 #[test]
 fn readers_that_take_nothing_leave_room_for_one_who_does() {
     let mut bench = Bench::new(Settings { resident_bytes_max: 64 << 10, page_entries: 8, ..settings(1) });
@@ -511,7 +511,7 @@ fn readers_that_take_nothing_leave_room_for_one_who_does() {
     assert!(bench.fetched.iter().any(|count| 8 <= *count), "{:?}", bench.fetched);
 }
 
-/// One of two subscriptions is read: what its reader has had takes no memory for the other.
+/// One of two subscriptions is read: messages that its reader has had take no memory for the other.
 #[test]
 fn what_one_queue_has_sent_leaves_memory_though_another_has_it() {
     for (case, script) in [
@@ -531,7 +531,7 @@ fn what_one_queue_has_sent_leaves_memory_though_another_has_it() {
     }
 }
 
-/// What has come to nothing in one queue takes the body from nobody who has the message in hand by another.
+/// The end of a message in one queue keeps its body for consumers that have it in flight from another.
 #[test]
 fn a_body_stays_for_whoever_has_the_message_in_hand() {
     let mut settings = settings(1);
@@ -545,7 +545,7 @@ fn a_body_stays_for_whoever_has_the_message_in_hand() {
         bench.late_from_now_on();
         bench.run(fails);
         bench.all_fail();
-        // It wants nothing of what is there, and memory is short.
+        // It matches none of the messages, and memory is short.
         assert_eq!(bench.run("attach 2.1 b 9 where=k=5\nreject 1.1 m?k=4"), "ok ok", "case: {case}");
         assert_eq!(bench.held(), "b:1 dead:1", "case: {case}");
     }
@@ -556,7 +556,7 @@ fn a_body_stays_for_whoever_has_the_message_in_hand() {
     assert_eq!(bench.held(), "a:1 dead:1", "a branch that was in doubt over a restart is rolled back");
 }
 
-/// Takes everything, and knows how much of it somebody still has.
+/// Takes everything, and knows how much of it is still in flight.
 #[derive(Debug, Default)]
 struct Shelf {
     held: Arc<AtomicUsize>,
@@ -626,7 +626,7 @@ fn what_is_spilled_takes_no_memory_and_changes_nothing() {
         let folded = (memory.folded_messages, memory.folded_messages > 0);
         assert_eq!(folded, (without.folded_messages, is_left), "case: {case}");
         assert_eq!(spilled > 0, is_left, "case: {case}");
-        // A snapshot holds what it has not been written of yet.
+        // A snapshot holds its unwritten pieces.
         let pieces = own.snapshot_pieces();
         let restored = Partition::restore(bench.settings.clone(), &pieces.to_bytes()).expect("its own");
         assert_eq!(restored.snapshot(), own.snapshot(), "case: {case}");
@@ -637,7 +637,7 @@ fn what_is_spilled_takes_no_memory_and_changes_nothing() {
     }
 }
 
-/// One of several pieces, and how many of them somebody has.
+/// One of several pieces, and how many of them are in use.
 struct Cut(Bytes, Arc<AtomicUsize>);
 
 impl AsRef<[u8]> for Cut {
@@ -663,7 +663,7 @@ fn a_snapshot_is_read_without_being_in_memory() {
         let shelf = Shelf::default();
         let (spilled, reads) = (shelf.held.clone(), shelf.reads.clone());
         let (held, most) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
-        // What is on the shelf once so much was asked for.
+        // The contents of the shelf after this number of requests.
         let (mut asked, mut halfway) = (0, 0);
         let mut pieces = snapshot.chunks(piece_bytes).map(|piece| {
             if asked < snapshot.len() / 2 {
@@ -694,7 +694,7 @@ fn keeping(topics: &str, messages_max: u64) -> Arc<Policies> {
     Arc::new(all)
 }
 
-/// What is in memory alone has nowhere else to be: durable messages make way for it, but for their own part, and come again in order.
+/// Messages in memory alone have no other place: durable messages make way for them, but for their own part, and come again in order.
 #[test]
 fn durable_messages_make_way_for_what_has_nowhere_else_to_be() {
     const ALL: u64 = 64 << 10;
@@ -768,7 +768,7 @@ fn a_long_queue_makes_way_until_it_has() {
     assert!(now_ms < 10_000, "and that is all");
 }
 
-/// Pages of which somebody has the entries in hand hold up none of the others, though they are the newest.
+/// Pages whose entries are in flight block none of the others, though they are the newest.
 #[test]
 fn what_is_in_hand_holds_up_nothing_that_makes_way() {
     const ALL: u64 = 1 << 20;

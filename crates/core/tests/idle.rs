@@ -161,7 +161,7 @@ fn whatever_happens_nothing_waits_that_somebody_with_credit_wants() {
                 held[to].push(name.to_owned());
             }
         }
-        // Whoever comes now finds nothing of theirs: all of it was somebody's already.
+        // A later consumer finds nothing of theirs: all of it had an owner already.
         for wanted in 0..4 {
             if there[wanted] || there[wanted + 4] {
                 let said = bench.run(&format!("attach 3.{wanted} a 1000 where=k={wanted}"));

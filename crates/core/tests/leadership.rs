@@ -1,4 +1,4 @@
-//! The end and the begin of leadership: who is answered what, and what is left. See `bench` for the words.
+//! The end and the begin of leadership: answers, and the remaining state. See `bench` for the words.
 
 mod bench;
 

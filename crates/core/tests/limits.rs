@@ -1,4 +1,4 @@
-//! Limits of queues, and what others are told, case by case. See `bench` for the words.
+//! Limits of queues, and their advisories, case by case. See `bench` for the words.
 
 mod bench;
 
@@ -19,7 +19,7 @@ fn messages(max: u64, action: AtLimit) -> Limit {
     Limit { messages_max: Some(max), action, ..Limit::default() }
 }
 
-/// Runs each case on one partition; compares what was said, what is held, now and after a restart, and how many were dropped.
+/// Runs each case on one partition; compares answers, contents, now and after a restart, and the number of drops.
 fn check(policies: &Policies, cases: &[(&str, &str, &str, &str, u64)]) {
     for (name, script, want, held, dropped) in cases {
         let mut bench = Bench::new(settings(1));
@@ -220,7 +220,7 @@ fn each_subscription_of_a_topic_has_the_limit() {
     );
 }
 
-/// What is decided about how much may wait for volatile subscribers of `#t`, which would otherwise hold one message.
+/// The pending limits of volatile subscribers of `#t`, which would otherwise hold one message.
 fn pending(pending: Pending) -> Policies {
     let mut policies = Policies::default();
     let policy = Policy { pending, limit: messages(1, AtLimit::Block), ..Policy::default() };

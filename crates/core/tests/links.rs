@@ -6,7 +6,7 @@ use bench::{Bench, settings};
 use postroad_model::PartitionId;
 use postroad_routing::{AtLimit, DestinationPattern, Limit, Policies, Policy};
 
-/// Runs each case on one partition; compares what was said and is held.
+/// Runs each case on one partition; compares answers and contents.
 fn check(policies: &Policies, cases: &[(&str, &str, &str, &str)]) {
     for (name, script, want, held) in cases {
         let mut bench = Bench::new(settings(1));

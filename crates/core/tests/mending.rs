@@ -1,4 +1,4 @@
-//! Logs with holes: nothing that is still there is lost, and nothing is taken for what it is not.
+//! Logs with holes: nothing that is still there is lost, and nothing is taken for something else.
 
 mod bench;
 
@@ -40,7 +40,7 @@ fn mend(log: &[Bytes], holes: &[usize]) -> Mended {
     mending.end(is_there)
 }
 
-/// What lies in the queues: where, and by which record.
+/// The contents of the queues: where, and by which record.
 fn entries(mended: &Mended) -> BTreeSet<(Destination, u64)> {
     let entries = mended.partition.durable_entries().map(|entry| match entry.key {
         MessageKey::Durable { position, .. } => (entry.queue.clone(), position.get()),
@@ -291,7 +291,7 @@ fn jobs_on_shelves_are_lost_with_their_messages_alone() {
         ("shelves and messages", &some, &[messages[150], messages[199]]),
     ] {
         let mended = mend(&log, holes);
-        // Of a message whose record came behind the last checkpoint nobody knows what it was.
+        // The kind of a message whose record came behind the last checkpoint is unknown.
         let told: Vec<usize> = mended.lost.iter().map(|lost| lost.position.get() as usize).collect();
         assert!(told.iter().all(|position| lost.contains(position)), "case: {case}: {told:?}");
         let left = (mended.partition.scheduled(), mended.partition.jobs_in_memory());

@@ -391,7 +391,7 @@ fn what_waits_for_room_elsewhere_is_waited_for() {
     assert_eq!(read(&mut bench, "a"), "ok 9.9<m");
 }
 
-/// As `two_stores`; the queue `a` keeps last values, and what is rejected there rests for 500 ms.
+/// As `two_stores`; the queue `a` keeps last values, and rejected messages there rest for 500 ms.
 fn with_last_values() -> Bench {
     let mut settings = settings(2);
     settings.placement.hashed = 1;
@@ -509,7 +509,7 @@ fn moved() -> Bench {
     bench
 }
 
-/// What is in the logs of both, as far as it says in which order they were written.
+/// The contents of both logs, as far as they show the order of writing.
 #[derive(Default)]
 struct Written {
     declared: bool,
@@ -541,7 +541,7 @@ fn written(logs: [&[bytes::Bytes]; 2]) -> Written {
     written
 }
 
-/// Whoever is told of a record is told behind its sync, and a step begins behind the one before it.
+/// The event of a record comes behind its sync, and a step begins behind the one before it.
 fn may_be(written: &Written, sent: usize) -> bool {
     let steps: Vec<_> = written.steps.values().collect();
     let is_done = |step: &[usize; 4]| step[2] == 2;
@@ -608,7 +608,7 @@ fn a_store_that_refuses_is_tried_again() {
     assert_eq!(read(&mut bench, "a"), "ok 9.9<m!1");
 }
 
-/// Nobody knows when a branch in doubt is decided: a move does not wait for its room.
+/// It is unknown when a branch in doubt is decided: a move does not wait for its room.
 #[test]
 fn branches_in_doubt_stop_no_move() {
     // The branch holds its message, 320 bytes for it, and 512 of its own.
@@ -659,7 +659,7 @@ fn what_a_job_sends_follows_a_queue_that_goes_on_at_that_moment() {
     );
 }
 
-/// It goes on while what a job has sent after it waits to be let in: the log says where it was then, and nowhere where it is.
+/// It goes on while a job's message for it waits to be let in: the log says where it was then, and nowhere where it is.
 #[test]
 fn a_queue_that_has_gone_on_is_found_where_it_is_after_a_restart_at_any_moment() {
     for steps in 0..40 {

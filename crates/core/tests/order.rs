@@ -1,4 +1,4 @@
-//! The order of what one producer sends to one address, while its way there changes: with something durable bound to a topic
+//! The order of one producer's sends to one address, while their way changes: with a durable queue bound to a topic
 //! its messages go through the log, without anything past it. See `bench` for the words.
 
 mod bench;
@@ -216,7 +216,7 @@ fn what_waits_behind_a_send_that_waits_for_memory_need_not_wait_for_memory_itsel
     assert_eq!(bench.run("accept 2.1 mmmm"), "2.2<x ok ok 2.2<p ok ok", "zzzz alone has no room yet");
 }
 
-/// A broker that keeps what is sent to the queues `m` and `n` in memory alone.
+/// A broker that keeps messages to the queues `m` and `n` in memory alone.
 fn forgetful() -> Bench {
     let mut policies = Policies::with_dead_letters_in("dead");
     let policy = Policy { durability: Durability::Memory, ..policies.fallback().clone() };

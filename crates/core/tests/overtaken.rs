@@ -1,4 +1,4 @@
-//! Words between partitions that are faster than a client's own: what a coordinator wants waits for what was said.
+//! Messages between partitions that are faster than a client's own: a coordinator's request waits for earlier events.
 
 mod bench;
 
@@ -28,7 +28,7 @@ fn asked(peer: Peer) -> Event {
     Event::Peer { from: PartitionId(1), peer }
 }
 
-/// What the partition tells the coordinator, and what it proposes.
+/// The partition's output to the coordinator, and its proposals.
 fn said(effects: &[Effect]) -> String {
     let word = |effect: &Effect| match effect {
         Effect::Propose { command: Command::Prepare { changes, .. }, .. } => {

@@ -1,4 +1,4 @@
-//! What policies send ahead, case by case. See `bench` for the words.
+//! Prefetch by policy, case by case. See `bench` for the words.
 
 mod bench;
 

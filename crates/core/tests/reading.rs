@@ -1,11 +1,11 @@
-//! Bodies that are on the disk: whoever waits for one gets it, and what cannot be read holds up nobody. See `bench` for the words.
+//! Bodies on the disk: waiting consumers get them, and unreadable ones delay no other message. See `bench` for the words.
 
 mod bench;
 
 use bench::{Bench, settings};
 use postroad_core::Settings;
 
-/// No memory for bodies, but for what is due.
+/// No memory for bodies, but for due ones.
 fn pinched() -> Settings {
     Settings { resident_bytes_max: 0, page_entries: 64, ..settings(1) }
 }
@@ -38,7 +38,7 @@ fn a_backlog_that_has_expired_is_buried_and_read_once() {
     let mut bench = Bench::new(Settings { page_entries: 8, ..pinched() });
     let fill: String = (0..800).map(|number| format!("send 1 a m{number} until=50\n")).collect();
     bench.run(&fill);
-    // Two pages of eight in each tick: opening them is what costs.
+    // Two pages of eight in each tick: opening them is the cost.
     for time in 1..60 {
         bench.run(&format!("time {}", 500 * time));
     }

@@ -1,4 +1,4 @@
-//! What topics keep for subscribers that come later, and who is shown it.
+//! Messages kept by topics for retroactive consumers, and the consumers that get them.
 
 mod bench;
 

@@ -160,7 +160,7 @@ fn by_policy_they_go_back_by_themselves_and_not_for_ever() {
         assert_eq!(bench.run(&script(2, 12)), "", "{partitions}");
         assert_eq!(bench.run(&script(12, 13)), "1.1<m", "{partitions}");
         bench.run("reject 1.1 m");
-        // A restart begins the wait anew, and knows how often it has gone back.
+        // A restart begins the wait again, and knows how often it has gone back.
         bench.restart();
         mark(&mut bench);
         bench.run("time 14000\nattach 2.1 a 9");
@@ -169,7 +169,7 @@ fn by_policy_they_go_back_by_themselves_and_not_for_ever() {
         bench.run("reject 2.1 m");
         assert_eq!(bench.run(&script(26, 90)), "", "{partitions}");
         assert_eq!(bench.held(), "dead:1", "{partitions}");
-        // An operator may think otherwise, and then it all begins anew.
+        // An operator may redrive it, and then all begins again.
         assert_eq!(bench.run("redrive 3 dead\ntime 90500"), "2.1<m 1 back, 0 left ok", "{partitions}");
         bench.run("reject 2.1 m");
         assert_eq!(bench.run(&script(91, 104)), "2.1<m", "{partitions}");

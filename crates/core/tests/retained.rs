@@ -1,4 +1,4 @@
-//! What topics retain for subscribers that come later. See `bench` for the words.
+//! Messages retained by topics for later subscribers. See `bench` for the words.
 
 mod bench;
 
@@ -84,7 +84,7 @@ fn what_there_is_no_room_for_is_told_and_not_retained() {
     assert_eq!(heard, "2.1<m0000 ok 2.1<m0001 ok 2.1<m0002 ok 2.1<m0003 ok");
     assert_eq!(bench.partitions[0].counters().unretained, 2);
     assert_eq!(bench.run("attach 3.1 #adv 9"), "ok 3.1<m0000 3.1<m0001");
-    // What is retained already goes on, and what ends makes room.
+    // Retained messages go on, and ended ones make room.
     bench.run("send 1 #adv mmmmm volatile keep=k0001\n send 1 #adv x volatile drop=k0000\n send 1 #adv nnnnn volatile keep=k0009");
     assert_eq!(bench.run("attach 4.1 #adv 9"), "ok 4.1<mmmmm 4.1<nnnnn");
     // Other topics have the rest.

@@ -6,7 +6,7 @@ use bench::{Bench, settings};
 use postroad_core::{HeldJob, Partition, encode_record, held_jobs_in_record, sent_in_record};
 use postroad_model::{Again, Command, Compression, Position, Schedule, Sent};
 
-/// Runs each case on one partition; compares what was said.
+/// Runs each case on one partition; compares the answers.
 fn check(cases: &[(&str, &str, &str)]) {
     for (name, script, want) in cases {
         assert_eq!(&Bench::new(settings(1)).run(script), want, "case: {name}");
@@ -136,7 +136,7 @@ fn sent_anew(sends: impl IntoIterator<Item = Sent>) -> Bench {
     bench
 }
 
-/// Another one, with what the schedule of this one holds.
+/// Another one, with the schedule of this one.
 fn copied(bench: &Bench) -> Bench {
     let partition = &bench.partitions[0];
     let shelves = partition.held_shelves().flat_map(|(position, count)| {
@@ -258,7 +258,7 @@ fn pinched() -> postroad_core::Settings {
     postroad_core::Settings { resident_bytes_max: 0, page_entries: 2, ..settings(1) }
 }
 
-/// So many jobs, due in no order between 100 s and 10,000 s; returns when each is due, in order.
+/// This many jobs, due in no order between 100 s and 10,000 s; returns when each is due, in order.
 fn schedule_many(bench: &mut Bench, jobs: u64) -> Vec<(u64, u64)> {
     let due_ms = |number: u64| 100_000 + number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 9_900_000;
     for number in 0..jobs {
@@ -290,7 +290,7 @@ fn jobs_that_are_due_late_leave_memory_and_come_in_time() {
                 bench.restart();
                 bench.run("attach 1.1 a 2000");
             }
-            // Whoever asked to be woken is woken then.
+            // The requested wake-up comes then.
             let mut said = String::new();
             while let Some(due_ms) = bench.partitions[0].next_due_ms().filter(|due_ms| *due_ms <= now) {
                 said += " ";

@@ -27,7 +27,7 @@ pub enum Experiment {
     Grid,
 }
 
-/// What the filters of subscribers look like that must not get the message.
+/// The form of the filters of subscribers that must not get the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Filter {
@@ -52,7 +52,7 @@ pub enum Filter {
 pub struct Point {
     /// The experiment.
     pub experiment: Experiment,
-    /// What varies in it.
+    /// Its variable.
     pub x: u32,
     /// Publishers, each with a connection of its own.
     pub publishers: u32,
@@ -60,7 +60,7 @@ pub struct Point {
     pub subscribers: u32,
     /// Subscribers that get none.
     pub filters: u32,
-    /// What those select.
+    /// The selection of those.
     pub filter: Filter,
 }
 
@@ -91,7 +91,7 @@ impl Experiment {
         }
     }
 
-    /// What `x` counts.
+    /// The meaning of `x`.
     pub fn axis(self) -> &'static str {
         match self {
             Experiment::Publishers => "publishers",
@@ -103,7 +103,7 @@ impl Experiment {
         }
     }
 
-    /// What it measures; no point has more than `filters_max` filters.
+    /// Its loads; no point has more than `filters_max` filters.
     pub fn points(self, filters_max: u32) -> Vec<Point> {
         let plain = Point {
             experiment: self,

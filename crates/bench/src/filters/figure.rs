@@ -1,4 +1,4 @@
-//! Figures: what was measured as points, what the model says as a line.
+//! Charts: measurements as points, the model as a line.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,7 +19,7 @@ const COLOURS: [RGBColor; 4] = [
     RGBColor(0x94, 0x67, 0xbd),
 ];
 
-/// Throughput over what the experiment varies, as SVG. The horizontal axis is logarithmic, with zero at its left end.
+/// Throughput over the experiment's variable, as SVG. The horizontal axis is logarithmic, with zero at its left end.
 ///
 /// # Errors
 /// The drawing library failed.
@@ -80,7 +80,7 @@ fn log(x: u32) -> f64 {
     f64::from(x).ln_1p()
 }
 
-/// Whether the model speaks of what the experiment varies.
+/// Whether the model has the experiment's variable.
 fn has_model(experiment: Experiment) -> bool {
     matches!(experiment, Experiment::Subscribers | Experiment::Filters | Experiment::Grid)
 }

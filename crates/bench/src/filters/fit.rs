@@ -31,7 +31,7 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// What the model says of `n` filters and `r` subscribers, in microseconds.
+    /// The model's time for `n` filters and `r` subscribers, in microseconds.
     pub fn service_us(&self, filters: f64, subscribers: f64) -> f64 {
         self.receive.value_us + filters * self.filter.value_us + subscribers * self.transmit.value_us
     }

@@ -28,10 +28,10 @@ const FILTERS_PER_LINK: usize = 10_000;
 /// Requests that are written ahead of reading the answers.
 const SUBSCRIBES_AT_ONCE: u32 = 256;
 
-/// How long what was published may take to reach its subscribers, after the last confirmation.
+/// How long messages may take to reach their subscribers, after the last confirmation.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
 
-/// What one load gave.
+/// The result of one load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measurement {
     /// The load.
@@ -44,7 +44,7 @@ pub struct Measurement {
     pub dispatched_per_second: f64,
     /// Processor time of the server for each message received, if its process is known.
     pub server_cpu_us: Option<f64>,
-    /// Processor time of the load itself for each: where both share processors, what it needs the server has not.
+    /// Processor time of the load itself for each: where both share processors, it is missing for the server.
     pub load_cpu_us: Option<f64>,
     /// Messages that a subscriber should have got over the whole run, and did not.
     pub lost: u64,
@@ -166,7 +166,7 @@ fn answers(link: &mut Link, waiting: &mut u32, counters: &Counters) -> Result<()
     })
 }
 
-/// What a consumer has got and not acknowledged: the first and the last of so many.
+/// Unacknowledged messages of a consumer: the first and the last of a range.
 struct Unacknowledged {
     consumer: ConsumerNumber,
     first: Incoming,
@@ -174,7 +174,7 @@ struct Unacknowledged {
     count: i32,
 }
 
-/// Takes what comes until told to stop, and acknowledges half a prefetch at a time.
+/// Takes messages until told to stop, and acknowledges half a prefetch at a time.
 fn receive(mut link: Link, counters: &Counters) -> Result<(), LinkError> {
     let mut unacknowledged: Vec<Unacknowledged> = Vec::new();
     loop {
@@ -224,7 +224,7 @@ fn publish_all(
     Ok(workers)
 }
 
-/// A message without a body: what the experiments are about is in its properties.
+/// A message without a body: the experiments use its properties only.
 fn message(topic: &Destination, filter: Filter) -> Result<Message, LinkError> {
     let properties =
         filter.properties().into_iter().map(|name| (name, Primitive::String("0".into()))).collect();

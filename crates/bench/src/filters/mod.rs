@@ -36,11 +36,11 @@ pub struct Plan {
     pub warmup: Duration,
     /// The window that is measured.
     pub window: Duration,
-    /// At most so many filters are installed.
+    /// The maximum of installed filters.
     pub filters_max: u32,
 }
 
-/// Runs all experiments, and tells `each` what was measured.
+/// Runs all experiments, and passes each measurement to `each`.
 ///
 /// # Errors
 /// The broker cannot be reached, refuses something, or goes away.

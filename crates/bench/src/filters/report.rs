@@ -1,4 +1,4 @@
-//! What the experiments say: tables, the fitted model, figures.
+//! The results of the experiments: tables, the fitted model, charts.
 
 use std::fmt::Write;
 use std::io;
@@ -41,7 +41,7 @@ impl Report {
         self.fit(|measurement| measurement.server_cpu_us)
     }
 
-    /// Filters of one term, and the number of publishers that all experiments but one have: what the model is about.
+    /// Filters of one term, and the number of publishers of all experiments but one: the range of the model.
     fn fit(&self, service_us: impl Fn(&Measurement) -> Option<f64>) -> Option<Fit> {
         let plain = [Experiment::Subscribers, Experiment::Filters, Experiment::Grid];
         let of_model = self.measurements.iter().filter(|one| plain.contains(&one.point.experiment));

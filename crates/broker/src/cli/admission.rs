@@ -1,4 +1,4 @@
-//! Admission: who is served of those who connect, and with what around the conversation.
+//! Admission: which connections are served, and with which layers.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const BURST_GAP: Duration = Duration::from_secs(10);
 /// Which connections are served, and how. Others are closed at once: left unaccepted, they would wait in vain.
 pub struct Admission {
     places: Places,
-    /// What TLS needs, as it was read last.
+    /// The TLS configuration, as it was read last.
     tls: Option<TlsConfig>,
     /// Who is let in, as it was read last.
     door: watch::Sender<Arc<Door>>,

@@ -7,7 +7,7 @@ pub fn encode(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// Back to bytes; `None` if it is not what [`encode`] writes, as several texts in a row are not.
+/// Back to bytes; `None` if it is not the output of [`encode`], as several texts in a row are not.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let bytes = BASE64.decode(text.as_bytes()).ok()?;
     (encode(&bytes) == text).then_some(bytes)

@@ -17,7 +17,7 @@ use postroad_bench::{BrokerUrl, ServerTime};
 use crate::cli::names::parse_url;
 use crate::runtime::now_ms;
 
-/// What can be measured.
+/// The measurements.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
     /// Measure the cost of selectors on a running broker: six experiments, a fitted model, charts.

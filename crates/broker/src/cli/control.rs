@@ -11,7 +11,7 @@ use crate::control::{Answer, Request, SOCKET_NAME, SocketPath};
 /// Asks the broker that runs in this directory, and waits for the answer.
 ///
 /// # Errors
-/// Nobody answers there, or the broker says why not.
+/// There is no broker, or it refuses with a reason.
 pub fn ask(data: &Path, request: &Request) -> anyhow::Result<Answer> {
     let stream = SocketPath::of(data).and_then(|socket| UnixStream::connect(&socket.path));
     let mut stream =

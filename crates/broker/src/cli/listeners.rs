@@ -1,4 +1,4 @@
-//! Listeners: which ports are open, and what is spoken there.
+//! Listeners: the open ports, and their protocols.
 
 use std::net::{SocketAddr, TcpStream};
 use std::task::Poll;
@@ -10,7 +10,7 @@ use postroad_net::Listener;
 use crate::config::Config;
 use crate::runtime::Service;
 
-/// What is spoken at a port, and how.
+/// The protocol of a port, and its layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Which protocol.
@@ -33,7 +33,7 @@ impl Endpoint {
             (Service::OpenWire, false, true) => "ssl",
             (Service::OpenWire, true, false) => "ws",
             (Service::OpenWire, true, true) => "wss",
-            // Nobody listens for links: this broker opens them.
+            // There is no listener for links: this broker opens them.
             (Service::Link { .. }, ..) => "tcp",
             (Service::Amqp, false, false) => "amqp",
             (Service::Amqp, false, true) => "amqps",
@@ -86,10 +86,10 @@ impl Listeners {
         Ok(listener.context("the service has no listener")?.1.address()?)
     }
 
-    /// What the operator reads: protocols and where they are spoken.
+    /// The table for the operator: protocols and their ports.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn endpoints(&self) -> anyhow::Result<Vec<(&'static str, String)>> {
         let shown = |(endpoint, listener): &(Endpoint, Listener)| {
             Ok((endpoint.name(), format!("{}://{}", endpoint.scheme(), listener.address()?)))
@@ -112,7 +112,7 @@ impl Listeners {
     /// The next connection at any of them.
     ///
     /// # Errors
-    /// What the system says; see [`Listener::accept`].
+    /// The system's error; see [`Listener::accept`].
     pub async fn accept(&mut self) -> std::io::Result<(Endpoint, TcpStream, SocketAddr)> {
         self.first = (self.first + 1) % self.all.len();
         let (before, from) = self.all.split_at(self.first);

@@ -9,7 +9,7 @@ const PORT_DEFAULT: u16 = 61616;
 /// Reads `tcp://HOST[:PORT]`; an IPv6 address stands in brackets.
 ///
 /// # Errors
-/// What is wrong, for the person who typed it.
+/// The fault, in words.
 pub fn parse_url(text: &str) -> Result<BrokerUrl, String> {
     let Some(rest) = text.strip_prefix("tcp://") else {
         return Err("a broker's URL begins with tcp://, as in tcp://127.0.0.1:61616".to_owned());
@@ -39,7 +39,7 @@ pub fn parse_url(text: &str) -> Result<BrokerUrl, String> {
 /// Reads `queue://NAME`, `topic://NAME`, or `NAME` for a queue.
 ///
 /// # Errors
-/// What is wrong, for the person who typed it.
+/// The fault, in words.
 pub fn parse_destination(text: &str) -> Result<Destination, String> {
     let (name, kind): (_, fn(_) -> Destination) = match text.split_once("://") {
         None => (text, Destination::Queue),
@@ -53,10 +53,10 @@ pub fn parse_destination(text: &str) -> Result<Destination, String> {
     Ok(kind(name.into()))
 }
 
-/// Reads the name of a queue, for what cannot be done to a topic.
+/// Parses the name of a queue, for commands that do not apply to topics.
 ///
 /// # Errors
-/// What is wrong, for the person who typed it.
+/// The fault, in words.
 pub fn parse_queue(text: &str) -> Result<Destination, String> {
     match parse_destination(text)? {
         queue @ Destination::Queue(_) => Ok(queue),
@@ -78,7 +78,7 @@ pub fn destination_text(destination: &Destination) -> String {
 /// Reads `NAME=TEXT`, or `NAME:TYPE=VALUE` with a primitive type of Java.
 ///
 /// # Errors
-/// What is wrong, for the person who typed it.
+/// The fault, in words.
 pub fn parse_property(text: &str) -> Result<(String, Primitive), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE or NAME:TYPE=VALUE")?;
     let (name, kind) = name.split_once(':').unwrap_or((name, "string"));

@@ -29,7 +29,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts the clock. `verb` is what has been done with messages, `total` how many there will be.
+    /// Starts the clock. `verb` is the operation on messages, `total` their expected number.
     pub fn new(verb: &'static str, total: Option<u64>) -> Progress {
         let on_terminal = std::io::stderr().is_terminal();
         let every = if on_terminal { EVERY_ON_TERMINAL } else { EVERY_IN_LOG };
@@ -47,7 +47,7 @@ impl Progress {
         }
     }
 
-    /// So many more are done.
+    /// Adds this number.
     pub fn add(&mut self, count: u64) {
         self.count += count;
         let now = Instant::now();
@@ -88,7 +88,7 @@ impl Progress {
         }
     }
 
-    /// What cannot be told is no reason to stop.
+    /// An error of the output is no reason to stop.
     fn tell(&mut self) {
         let of = self.total.map(|total| format!(" of {total}")).unwrap_or_default();
         let line = format!("{} {}{of}, {:.0}/s", self.verb, self.count, self.rate());

@@ -107,7 +107,7 @@ fn moves(data: &Path) -> anyhow::Result<Vec<OnTheMove>> {
     }
 }
 
-/// How far it is, and what it waits for.
+/// Its progress, and the reason of a wait.
 fn told(moving: &OnTheMove) -> String {
     let OnTheMove { queue, to, moved, left, held, transactions, uploads, refused, is_stuck: _ } = moving;
     let mut text = format!("queue://{queue} to {to}: {moved} moved, {left} left");

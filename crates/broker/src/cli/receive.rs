@@ -53,7 +53,7 @@ pub struct ReceiveArguments {
     raw: bool,
 }
 
-/// What becomes of a message that was printed.
+/// The verdict on a printed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Acknowledgement {
     /// Acknowledge each message after it is written to standard output.
@@ -133,7 +133,7 @@ struct Receiver<'a> {
     arguments: &'a ReceiveArguments,
     wanted: Option<u64>,
     out: BufWriter<StdoutLock<'static>>,
-    /// What came ahead of the answer to the subscription.
+    /// Deliveries before the answer to the subscription.
     early: Vec<Incoming>,
     /// Acknowledgements without answer.
     unconfirmed: u64,
@@ -151,7 +151,7 @@ impl Receiver<'_> {
             if self.left() == 0 {
                 return Ok(End::Complete);
             }
-            // The clock starts anew with each message; what else the broker says is none.
+            // The clock starts again with each message; other events of the broker do not count.
             let end = timeout.map(|timeout| Instant::now() + timeout);
             batch = loop {
                 match self.link.wait(end)? {
@@ -179,7 +179,7 @@ impl Receiver<'_> {
         delivered(event)
     }
 
-    /// What came with it.
+    /// The messages in it.
     fn batch_of(&mut self, first: Incoming) -> anyhow::Result<Vec<Incoming>> {
         let mut batch = vec![first];
         while batch.len() < PREFETCH.into()
@@ -219,7 +219,7 @@ impl Receiver<'_> {
         Ok(self.link.exchange()?)
     }
 
-    /// Ends the consumer once every acknowledgement is confirmed; what was not printed goes back untouched.
+    /// Ends the consumer once every acknowledgement is confirmed; unprinted messages go back untouched.
     fn leave(mut self) -> anyhow::Result<()> {
         let unconfirmed = &mut self.unconfirmed;
         if *unconfirmed > 0 {

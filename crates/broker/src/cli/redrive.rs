@@ -1,7 +1,7 @@
 //! `postroad redrive`: dead letters go back to where they were.
 //!
 //! The broker that runs in a directory moves them itself, each in its own form. Any other is asked as a client may, and then each
-//! batch is a transaction: what is sent back leaves the dead letters, or nothing of it happens.
+//! batch is a transaction: its messages leave the dead letters, or nothing of it happens.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -142,7 +142,7 @@ impl Redrive<'_> {
         self.arguments.max.map_or(u64::MAX, |max| max.saturating_sub(self.progress.count()))
     }
 
-    /// What is at hand, or the next that comes in time; empty when nothing does.
+    /// The available messages, or the next that comes in time; empty when none does.
     fn next_batch(&mut self) -> anyhow::Result<Vec<Incoming>> {
         let mut batch = std::mem::take(&mut self.early);
         let end = Instant::now() + Duration::from_millis(self.arguments.timeout);

@@ -18,17 +18,17 @@ use crate::cli::progress::Progress;
 use crate::cli::stop::Stop;
 use crate::runtime::now_ms;
 
-/// Frames gather until so many bytes wait for the socket.
+/// Frames gather until this number of bytes waits for the socket.
 const OUTPUT_BYTES: usize = 64 << 10;
 
 /// No frame can be larger, so no body either.
 const BODY_BYTES_MAX: u64 = i32::MAX as u64;
 
-/// Confirmations that may be outstanding. They are small frames: so many fit in a broker's and the system's buffers
+/// Confirmations that may be outstanding. They are small frames: this number fits in a broker's and the system's buffers
 /// while we are busy writing.
 const WINDOW_MAX: i64 = 4096;
 
-/// Confirmations of messages that are not kept on disk; nobody would gain by waiting for each.
+/// Confirmations of messages that are not kept on disk; waiting for each would gain nothing.
 const WINDOW_NON_PERSISTENT: u16 = 1024;
 
 /// Arguments of `send`.
@@ -183,7 +183,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// The message of a body; what was made for the one before is used again if it is the same.
+    /// The message of a body; the previous one is used again if it is the same.
     fn message(&mut self, body: OutgoingBody) -> anyhow::Result<Message> {
         let now = now_ms();
         let arguments = self.arguments;
@@ -222,7 +222,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Writes what has gathered, and takes what the broker has said meanwhile.
+    /// Writes the gathered frames, and takes the broker's answers meanwhile.
     fn exchange(&mut self) -> anyhow::Result<()> {
         self.link.exchange()?;
         while let Some(event) = self.link.at_hand()? {
@@ -231,7 +231,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Confirmations come in the order of what they confirm as a rule, which makes the search short.
+    /// Confirmations come in the order of their sends as a rule, which makes the search short.
     fn take(&mut self, event: &ClientEvent) {
         if let ClientEvent::Done(request) = event
             && let Some(index) = self.outstanding.iter().position(|waiting| waiting == request)
@@ -287,7 +287,7 @@ fn body(bytes: Vec<u8>, as_bytes: bool, name: &str) -> anyhow::Result<OutgoingBo
 }
 
 impl Bodies {
-    /// Whether the next one may let us wait, so that what came before it should go out now.
+    /// Whether the next one may let us wait, so that earlier ones should go out now.
     fn may_pause(&self) -> bool {
         matches!(self, Bodies::Lines { input, .. } if input.buffer().is_empty())
     }

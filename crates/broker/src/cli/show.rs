@@ -107,7 +107,7 @@ struct Shown {
     /// Anything else, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     body_base64: Option<String>,
-    /// Why body or properties cannot be shown as what they should be.
+    /// Why body or properties cannot be decoded.
     #[serde(skip_serializing_if = "Option::is_none")]
     unreadable: Option<String>,
 }

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What a shell sees of a process that Ctrl-C ended: 128 and the signal's number.
+/// The exit code of a process that Ctrl-C ended: 128 and the signal's number.
 const EXIT_INTERRUPTED: i32 = 130;
 
-/// Whether somebody asked us to stop.
+/// Whether a stop was requested.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     asked: Arc<AtomicBool>,
 }
 
 impl Stop {
-    /// Nobody will: signals do what the system does with them.
+    /// Never: signals have the system's default effect.
     pub fn never() -> Stop {
         Stop::default()
     }
@@ -48,7 +48,7 @@ impl Stop {
         Ok(stop)
     }
 
-    /// What is set once it was asked.
+    /// The flag of the request.
     pub fn flag(&self) -> Arc<AtomicBool> {
         self.asked.clone()
     }

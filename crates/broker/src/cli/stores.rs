@@ -19,10 +19,10 @@ const OPEN_BYTES_MIN: u64 = 1 << 20;
 /// Topics of a partition may retain this much, however little memory there is for each: all advisories of a kind lie in one.
 const RETAINED_BYTES_MIN: u64 = 1 << 20;
 
-/// Opens or makes them, in the data directory that the configuration names and beside it; tells which keys what is written gets.
+/// Opens or makes them, in the data directory that the configuration names and beside it; logs the keys of new data.
 ///
 /// # Errors
-/// What is wrong with a directory, or with what the configuration says about addresses.
+/// The fault of a directory, or of the configuration of addresses.
 pub fn open(
     config: &Config,
     policies: &Arc<Policies>,
@@ -81,7 +81,7 @@ pub fn follow(
     Ok((following, TenantKeys { tenants: policies.tenants.clone(), keys: keys.tenants }))
 }
 
-/// What partitions are told, each of which has its part.
+/// The settings of partitions, each of which has its part.
 fn settings<'c>(
     config: &'c Config,
     shares: &Shares,
@@ -89,7 +89,7 @@ fn settings<'c>(
     keys: &Keys,
 ) -> impl Fn(PartitionId, Placement, u64) -> Settings + use<'c> {
     let Shares { messages, durable, volatile, transactions: open, recent, retained, .. } = *shares;
-    // What of a message lies in a page would be there as it is.
+    // The contents of messages in a page would be there unencrypted.
     let may_spill = !keys.encrypts();
     let spill = may_spill.then(|| Arc::new(SpillFile::new(&config.data)) as Arc<dyn Spill>);
     move |id, placement, incarnation| Settings {

@@ -1,6 +1,6 @@
 //! How stores are written: chosen by a short look at the disk when one is made, and told at each start.
 //!
-//! Never here: what is remembered of it (the layout of the store), and the measurement (the bench room).
+//! Never here: the stored result (the layout of the store), and the measurement (the bench room).
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use postroad_bench::disk::memory_kind;
 use postroad_bench::ways::{self, Setting, Way};
 use postroad_journal::Ways;
 
-/// Looks at the disk of a store that is about to be made, and says what was chosen and why. A disk that cannot be measured is written as usual:
-/// what is wrong with it the store says better.
+/// Looks at the disk of a store that is about to be made, and logs the choice with its reasons. A disk that cannot be measured is written as usual:
+/// the store reports its faults better.
 pub fn choose(directory: &Path) -> Ways {
     let store = directory.display();
     if let Some(kind) = memory_kind(directory) {

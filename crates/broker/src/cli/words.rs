@@ -1,6 +1,6 @@
-//! Words of what is printed.
+//! Words of the output.
 
-/// How many there are of what is called so when it is one: `1 file`, `2 files`.
+/// A count with its noun, given in the singular: `1 file`, `2 files`.
 pub fn counted(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }

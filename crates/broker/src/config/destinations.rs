@@ -1,4 +1,4 @@
-//! What operators decide about destinations, as the configuration file says it.
+//! The operators' settings for destinations, as in the configuration file.
 
 use std::num::NonZeroU32;
 
@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::StoresConfig;
 
-/// One `[[policy]]`: what is decided about the destinations that a pattern matches. What it does not say is the
+/// One `[[policy]]`: the settings of the destinations that a pattern matches. Missing keys have the
 /// default, whatever wider patterns say.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,11 +43,11 @@ pub struct PolicyConfig {
     pub redelivery_multiplier: Option<FactorConfig>,
     /// How long it rests at most.
     pub redelivery_delay_max_ms: Option<u64>,
-    /// What its persistent messages outlive.
+    /// The failures that its persistent messages survive.
     pub durability: Option<DurabilityConfig>,
     /// How the bodies of its messages are written to the disk.
     pub compression: Option<CompressionConfig>,
-    /// What a topic keeps for subscribers that come later: see [`Recovery`].
+    /// Messages that a topic keeps for retroactive consumers: see [`Recovery`].
     pub retroactive_messages: Option<u64>,
     /// As that, in bytes.
     pub retroactive_bytes: Option<u64>,
@@ -65,7 +65,7 @@ pub struct PolicyConfig {
     pub bytes_max: Option<u64>,
     /// Bytes of them that may lie on the disk; 0 for any number.
     pub disk_bytes_max: Option<u64>,
-    /// What happens at the limit.
+    /// The action at the limit.
     pub at_limit: Option<AtLimitConfig>,
     /// How long sends wait before they fail.
     pub at_limit_wait_ms: Option<u64>,
@@ -73,7 +73,7 @@ pub struct PolicyConfig {
     pub wait_for_disk: Option<bool>,
     /// How many messages may wait for each volatile subscriber of a topic: see [`Pending`]; 0 for any number.
     pub pending_max: Option<u64>,
-    /// So many for a hundred that it is sent ahead; 0 for any number.
+    /// Percent of its prefetch; 0 for any number.
     pub pending_max_percent: Option<u32>,
     /// Which leave.
     pub pending_evicted: Option<EvictedConfig>,
@@ -97,7 +97,7 @@ pub struct PolicyConfig {
     pub browser_prefetch: Option<i32>,
     /// Messages of a queue that may be leased at once (HTTP reservations).
     pub leases_max: Option<u64>,
-    /// What is told of ordinary messages and fast producers: see [`Advised`].
+    /// Advisories of ordinary messages and fast producers: see [`Advised`].
     pub advisories: Option<Vec<AdvisoryConfig>>,
 }
 
@@ -172,7 +172,7 @@ impl From<AtLimitConfig> for AtLimit {
     }
 }
 
-/// What happens at a limit that many queues share: nothing is dropped there, for nobody could say whose.
+/// The action at a limit that many queues share: nothing is dropped there, because the owner would be ambiguous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "each is the variant of its name")]
@@ -378,11 +378,11 @@ pub fn policies(configs: &[PolicyConfig], dead_letter_queue: &str) -> anyhow::Re
 pub struct VirtualTopicConfig {
     /// Which topics: a name or a pattern.
     pub topics: String,
-    /// What the names of the queues have ahead of the topic's.
+    /// The prefix of the queues' names before the topic's.
     pub prefix: String,
-    /// What they have behind it.
+    /// Their postfix.
     pub postfix: String,
-    /// Whether a queue is fed only what the selectors of its consumers match.
+    /// Whether a queue is fed only messages that match a selector of its consumers.
     pub selector_aware: bool,
 }
 
@@ -428,7 +428,7 @@ pub fn addressing(
     Ok(Addressing { virtual_topics, composites, mirrored, ..Addressing::default() })
 }
 
-/// One `[[composite]]`: an address that passes on what is sent to it.
+/// One `[[composite]]`: an address that forwards its messages.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompositeConfig {
@@ -451,7 +451,7 @@ fn yes() -> bool {
 pub struct TargetConfig {
     /// `queue://a` or `topic://b`.
     pub destination: String,
-    /// Only what this matches.
+    /// Only messages that match.
     pub selector: Option<String>,
 }
 
@@ -488,9 +488,9 @@ impl TargetConfig {
 pub struct MirroredQueuesConfig {
     /// Which queues: a name or a pattern; empty for none.
     pub queues: String,
-    /// What the topic's name has ahead of the queue's.
+    /// The prefix of the topic's name.
     pub prefix: String,
-    /// What it has behind it.
+    /// Its postfix.
     pub postfix: String,
 }
 

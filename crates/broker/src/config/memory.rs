@@ -16,22 +16,22 @@ const UNITS: [(&str, u64); 7] = [
     ("", 1),
 ];
 
-/// What the broker itself takes: the program, buffers, and what the allocator has between what is in use...
+/// The broker's own part: the program, buffers, and free memory of the allocator...
 const OWN_BYTES: u64 = 40 << 20;
 
-/// ... but no more than so many sixteenths of its memory.
+/// ... but no more than this number of sixteenths of its memory.
 const OWN_SIXTEENTHS: u64 = 10;
 
-/// Durable messages take no more than this, however much memory there is: what is behind is read ahead of its turn as fast.
+/// Durable messages take no more than this, however much memory there is: later ones are read ahead of their turn as fast.
 const DURABLE_BYTES_MAX: u64 = 128 << 20;
 
 /// Half of a segment is sorted at a time, at most: with more, writes are no larger than the disk likes them.
 const SORTING_BYTES_MAX: u64 = 32 << 20;
 
-/// What clients have sent and the broker is not done with takes no more: what a slow disk syncs at once, many times over.
+/// The limit of outstanding input: a slow disk's syncs, many times over.
 const OUTSTANDING_BYTES_MAX: u64 = 128 << 20;
 
-/// What of the broker's memory is for what; the rest is for the broker itself and connections.
+/// The parts of the broker's memory; the rest is for the broker itself and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
     /// For all messages together.
@@ -42,20 +42,20 @@ pub struct Shares {
     pub volatile: u64,
     /// For indexes of the journal.
     pub indexes: u64,
-    /// For what of a backlog is sorted at a time.
+    /// For sorting a part of a backlog.
     pub sorting: u64,
-    /// For what clients have sent and the broker is not done with.
+    /// For outstanding input of clients.
     pub outstanding: u64,
-    /// Of that for messages at most for what was sent in transactions that are open.
+    /// Of that for messages at most for open transactions.
     pub transactions: u64,
-    /// Of that for messages at most for what topics keep for subscribers that come later.
+    /// Of that for messages at most for retroactive consumers.
     pub recent: u64,
     /// Of that for messages at most for the latest messages that topics retain.
     pub retained: u64,
 }
 
 impl Shares {
-    /// Those of so many bytes.
+    /// Those of this number of bytes.
     pub fn of(memory_bytes: u64) -> Shares {
         let own = OWN_BYTES.min(memory_bytes / 16 * OWN_SIXTEENTHS);
         let durable = ((memory_bytes - own) / 2).min(DURABLE_BYTES_MAX);
@@ -87,7 +87,7 @@ pub fn machine_bytes() -> u64 {
 /// A size, such as `512MiB`.
 ///
 /// # Errors
-/// The text is no size: with what would be one.
+/// The text is not a size: with examples.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.find(|symbol: char| !symbol.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = (&text[..digits], text[digits..].trim_start());

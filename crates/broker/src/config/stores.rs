@@ -1,6 +1,6 @@
-//! `[store]`, or a `[[store]]` for each if there are several: where messages are kept, and what they may take there.
+//! `[store]`, or a `[[store]]` for each if there are several: the directories of messages, and their limits.
 //!
-//! Never here: what is in the directories.
+//! Never here: the contents of directories.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -31,13 +31,13 @@ pub struct StoresConfig {
     pub further: Vec<FurtherStore>,
 }
 
-/// Disk space, and when what is on it is synced.
+/// Disk space, and the time of syncs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreConfig {
-    /// What all files of the store may take, in bytes; 0 for what the disk has.
+    /// The limit of all files of the store, in bytes; 0 for the whole disk.
     disk_bytes_max: u64,
-    /// How long it takes at most, in any store, until what is confirmed before it is synced is synced.
+    /// The longest time, in any store, until messages that were confirmed before their sync are synced.
     pub async_sync_ms: u64,
 }
 
@@ -123,10 +123,10 @@ impl StoresConfig {
         Ok(())
     }
 
-    /// What no type says. `data` is the data directory.
+    /// Checks that types cannot express. `data` is the data directory.
     ///
     /// # Errors
-    /// What is wrong, by its key.
+    /// The fault, by its key.
     pub fn check(&self, data: &Path) -> anyhow::Result<()> {
         let mut taken = vec![(MAIN_STORE, data, self.main.disk_bytes_max())];
         for FurtherStore { name, path, partitions, disk_bytes_max } in &self.further {

@@ -11,9 +11,9 @@ use super::destinations::AtSharedLimitConfig;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantConfig {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What it owns: names or patterns, as for a policy.
+    /// Its destinations: names or patterns, as for a policy.
     pub destinations: Vec<String>,
     /// The store in which they live that do not exist yet when the broker starts, unless a policy names another.
     pub store: Option<String>,
@@ -26,7 +26,7 @@ pub struct TenantConfig {
     /// Of these bytes those that lie on the disk; 0 for any number.
     #[serde(default)]
     pub disk_bytes_max: u64,
-    /// What happens at these limits.
+    /// The action at these limits.
     #[serde(default)]
     pub at_limit: AtSharedLimitConfig,
     /// How long sends wait before they fail.
@@ -35,7 +35,7 @@ pub struct TenantConfig {
 }
 
 impl TenantConfig {
-    /// Notes the store of what it owns.
+    /// Notes the store of its destinations.
     ///
     /// # Errors
     /// There is no such store, or a pattern cannot be read.

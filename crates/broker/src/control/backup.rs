@@ -1,6 +1,6 @@
-//! Backups of a running broker: what is durable at one moment, the part of each store in a directory of its own.
+//! Backups of a running broker: the durable data of one moment, the part of each store in a directory of its own.
 //!
-//! Until all parts are whole they have other names. If one fails, all are removed with what was made for them.
+//! Until all parts are complete they have other names. If one fails, all are removed with their directories.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +34,7 @@ fn make(journals: &[NamedDoor], places: Vec<Place>) -> anyhow::Result<Answer> {
         missing.append(&mut backup.missing);
         part.finish(backup, disk, path, &mut fresh)?;
     }
-    // Once the main store's has its name, which nobody starts without, all are there.
+    // Once the main store's part has its name, without which no broker starts, all are there.
     parts.iter_mut().rev().try_for_each(Part::take_name)?;
     let to: Vec<String> = parts.into_iter().map(|part| part.keep().display().to_string()).collect();
     tracing::info!(to = to.join(", "), files, "backup complete");
@@ -110,7 +110,7 @@ impl Place {
     }
 }
 
-/// The path to what is not there yet, without symbolic links.
+/// The path of a missing directory, without symbolic links.
 struct Resolved {
     to: PathBuf,
     /// As much of it as is there.
@@ -132,7 +132,7 @@ impl Resolved {
 /// The part of one store. Unless it is kept it is removed with the directories that were made for it.
 struct Part {
     to: PathBuf,
-    /// What it is called now.
+    /// Its present name.
     at: PathBuf,
     /// The nearest directory above that was there before any part.
     below: PathBuf,
@@ -185,7 +185,7 @@ impl Drop for Part {
         if let Err(error) = fs::remove_dir_all(&self.at) {
             tracing::warn!(at = %self.at.display(), %error, "cannot remove an incomplete backup");
         }
-        // Somebody may have put something there meanwhile.
+        // Another process may have created it meanwhile.
         let made = self.at.ancestors().skip(1).take_while(|above| *above != self.below);
         let _ = made.map(fs::remove_dir).take_while(Result::is_ok).count();
     }

@@ -1,8 +1,8 @@
 //! Bodies on their way out: pieces of one large message, read from the log as the socket has room for them.
 //!
 //! A consumer of the protocol that the message came by gets the pieces as they are. For one of another protocol they are
-//! rewritten on their way, once it is known how long the body will be: some have to be read twice for that. What neither
-//! can be done to is put together in memory.
+//! converted on their way, once the length of the body is known: some have to be read twice for that. Bodies that cannot
+//! be handled either way are put together in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use postroad_node::{Rewriter, with_body};
 /// Pieces that are asked for ahead: one is read while the other is sent.
 const AHEAD: usize = 2;
 
-/// A message is put together in memory, for a consumer that cannot have it in pieces, up to so many bytes.
+/// A message is put together in memory, for a consumer that cannot have it in pieces, up to this size.
 const WHOLE_BYTES_MAX: u64 = 100 << 20;
 
 /// One body on its way out.
@@ -52,9 +52,9 @@ enum Way {
 
 struct Measure {
     to: Protocol,
-    /// The first piece, once it is there, and what that has made of it.
+    /// The first piece, once it is there, and its conversion.
     begun: Option<(Bytes, Rewriter)>,
-    /// What is said to be text is taken as bytes: it was none.
+    /// Declared text is taken as bytes: it was not text.
     as_bytes: bool,
     /// Bytes that will leave, as far as it is read.
     bytes: u64,
@@ -62,14 +62,14 @@ struct Measure {
 }
 
 struct Rewritten {
-    /// What stands ahead of the body, until that is out.
+    /// The bytes before the body, until they are sent.
     front: Bytes,
     rewriter: Rewriter,
     /// Bytes that the consumer still expects.
     left: u64,
 }
 
-/// What comes of a body of which nothing more is to come.
+/// The result of a body after its last piece.
 pub enum End {
     /// It is out.
     Out,
@@ -79,7 +79,7 @@ pub enum End {
     Deliver(Delivery),
     /// Its message can be sent now, and then the body itself.
     Leave(Delivery, Body),
-    /// Nobody can be sent this message: why.
+    /// This message cannot be sent: why.
     Never(Box<Delivery>, String),
 }
 
@@ -189,10 +189,10 @@ impl Body {
         self.pieces.has_next()
     }
 
-    /// Takes the next piece, if it is there. Returns what can leave now.
+    /// Takes the next piece, if it is there. Returns the bytes that can leave now.
     ///
     /// # Errors
-    /// What is wrong with the body.
+    /// The fault of the body.
     pub fn advance(&mut self) -> Result<Option<Bytes>, String> {
         let Some((piece, is_last)) = self.pieces.next() else { return Ok(None) };
         let piece = piece?;
@@ -233,7 +233,7 @@ impl Body {
         }
     }
 
-    /// What comes of it, now that it is complete, or something is wrong with it.
+    /// Its result, now that it is complete, or faulty.
     pub fn end(self, lost: Option<String>) -> End {
         match (self.way, lost) {
             (Way::AsItIs | Way::Rewritten(_), None) => End::Out,
@@ -270,10 +270,10 @@ fn whole_bytes(chunks: &Chunks) -> Result<BytesMut, String> {
     Ok(BytesMut::with_capacity(got as usize))
 }
 
-/// What a piece says about a body that is measured.
+/// The result of a piece of a body that is measured.
 enum Measured {
     Going,
-    /// It was not what it seemed: from the first piece on once more, which this is.
+    /// The assumption was wrong: once more from the first piece on, which this is.
     Anew(Bytes),
     NotInPieces,
 }
@@ -340,7 +340,7 @@ fn unreadable(message: &Message, reason: String) -> TranslationError {
 }
 
 impl Rewritten {
-    /// What leaves for the next piece.
+    /// The output for the next piece.
     fn take(&mut self, piece: &[u8], is_last: bool) -> Result<Bytes, String> {
         let mut leaves = self.rewriter.take(piece, is_last)?.freeze();
         if !self.front.is_empty() {
@@ -384,7 +384,7 @@ mod tests {
         write_portable(portable, id, &Destination::Queue("at".into()), VERSION).unwrap()
     }
 
-    /// A message as the log has a large one: its head, and its body in pieces of so many bytes.
+    /// A message as the log has a large one: its head, and its body in pieces of this size.
     fn cut(whole: &Message, body_at: usize, body_end: usize, piece_bytes: usize) -> (Message, Vec<Bytes>) {
         let body = whole.bytes.slice(body_at..body_end);
         let pieces: Vec<Bytes> = body.chunks(piece_bytes).map(Bytes::copy_from_slice).collect();
@@ -410,8 +410,8 @@ mod tests {
         cut(&stored(Protocol::Amqp, bytes), at, end, piece_bytes)
     }
 
-    /// Answers what a body asks for, until nothing more is to come, in this order: the last question first, or the first, and each
-    /// of them so many times. What has left of it.
+    /// Answers the requests of a body, until it ends, in this order: the last request first, or the first, and each
+    /// of them this number of times. Returns the output.
     fn run(
         mut body: Body,
         pieces: &[Bytes],
@@ -438,7 +438,7 @@ mod tests {
         }
     }
 
-    /// What a consumer of the other protocol is sent, in whatever order the pieces come: the message, and whether it left in pieces.
+    /// The output for a consumer of the other protocol, in any order of the pieces: the message, and whether it left in pieces.
     fn sent(message: &Message, pieces: &[Bytes], to: Protocol) -> Result<(Portable, bool), String> {
         let want = sent_in((false, 1), message, pieces, to);
         for order in [(true, 1), (false, 2), (true, 2)] {
@@ -473,7 +473,7 @@ mod tests {
             End::Never(_, reason) => return Err(reason),
             End::Out | End::Torn(_) => panic!("it has not begun"),
         };
-        // What is still asked for comes, too.
+        // Outstanding requests are answered, too.
         let (left, end) = run(body, pieces, order, &mut events);
         assert!(matches!(end, End::Out), "it is torn");
         assert_eq!(left.len() as u64, delivery.message.chunk_bytes());

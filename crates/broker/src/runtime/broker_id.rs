@@ -12,7 +12,7 @@ use crate::runtime::layout::new_identity;
 /// The file in the data directory.
 const FILE: &str = "broker-id";
 
-/// The first line of the file: what it is, and its version.
+/// The first line of the file: its kind and version.
 const HEADER: &str = "postroad broker id 1";
 
 /// Longest id that is read: peers and messages carry it.

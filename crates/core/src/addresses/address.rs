@@ -19,7 +19,7 @@ pub struct Address {
 
 /// The queues that an address feeds, each with the selector that a message has to match.
 ///
-/// A message costs what the queues that take it cost, and little for the others: their selectors are found by an index.
+/// A message costs as much as the queues that take it, and little for the others: their selectors are found by an index.
 #[derive(Default)]
 pub struct Bound {
     /// Those that take everything. Durable ones have the lower numbers.
@@ -31,7 +31,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Binds a queue, or binds it anew, to take what one of the selectors matches; `None` takes everything.
+    /// Binds a queue, or replaces its binding, to take messages that match one of the selectors; `None` takes everything.
     pub fn insert(&mut self, queue: QueueId, selectors: Option<Vec<Selector>>) {
         self.remove(queue);
         let Some(selectors) = selectors else {
@@ -93,7 +93,7 @@ pub struct Addresses {
     pub lasting: BTreeSet<QueueId>,
     /// Queues in the order of lists.
     pub listed: ListedQueues,
-    /// What topics of a pattern feed.
+    /// The queues fed by topics of a pattern.
     by_pattern: PatternMap<Bound>,
     /// Addresses that came (`true`) or went since they were asked for.
     changes: Vec<(Destination, bool)>,
@@ -118,7 +118,7 @@ impl Addresses {
         std::mem::take(&mut self.changes)
     }
 
-    /// Somebody else tells that the address came.
+    /// The creation of the address is reported elsewhere.
     pub fn forget_change(&mut self, destination: &Destination) {
         self.changes.retain(|(changed, _)| changed != destination);
     }
@@ -135,7 +135,7 @@ impl Addresses {
         self.by_destination.sorted_where(matches).into_iter().map(|(queue, _)| queue.clone()).collect()
     }
 
-    /// What the address feeds: queues bound to it, and those bound to a pattern of topics that matches it.
+    /// The queues fed by the address: those bound to it, and those bound to a pattern of topics that matches it.
     pub fn bounds(&self, destination: &Destination) -> Vec<&Bound> {
         let mut bounds: Vec<&Bound> =
             self.get(destination).map(|address| &address.bound).into_iter().collect();
@@ -150,7 +150,7 @@ impl Addresses {
         bounds
     }
 
-    /// What the address, or the topics of the pattern, feeds, to change it.
+    /// The queues fed by the address, or by the topics of the pattern, to change them.
     pub fn bound_mut(&mut self, destination: &Destination) -> &mut Bound {
         match pattern_of(destination) {
             Some(pattern) => self.by_pattern.get_or_insert_with(&pattern, Bound::default),

@@ -26,7 +26,7 @@ pub struct Fed {
 }
 
 impl Partition {
-    /// What has to be in the log before the queue can be as the operator's rules want it: its bindings. Empty if it is,
+    /// The records needed before the queue is as the operator's rules want it: its bindings. Empty if it is,
     /// or if no topic feeds it.
     pub(crate) fn missing_bindings(&self, queue: &Destination, attach: Option<&Attach>) -> Vec<Binding> {
         let feeds = self.settings.addressing.feeds_of(queue);
@@ -54,7 +54,7 @@ impl Partition {
         let reader = attach.filter(|attach| attach.mode != ConsumerMode::Browse);
         let wanted = reader.map(|attach| Arc::<str>::from(attach.selector.trim()));
         let mut selectors = match known {
-            // Nobody reads it: what former readers selected counts no more once another selects.
+            // It has no readers: the selectors of former readers end when another reader selects.
             Some(queue) if queue.consumers.is_empty() && wanted.is_some() => Vec::new(),
             _ => fed.map(|fed| fed.selectors.clone()).unwrap_or_default(),
         };
@@ -66,7 +66,7 @@ impl Partition {
         (!is_so).then(|| Binding { topic, queue: queue.clone(), selectors })
     }
 
-    /// Makes a queue in the log, with what feeds it; the last record has the completion.
+    /// Makes a queue in the log, with its bindings; the last record has the completion.
     pub(crate) fn propose_queue(
         &mut self,
         queue: Destination,
@@ -80,13 +80,13 @@ impl Partition {
         self.propose(Command::Declare { queue }, Urgency::Waiting, completion, effects);
     }
 
-    /// Whether a consumer has to wait until the log knows what feeds its queue.
+    /// Whether a consumer has to wait until the log has the bindings of its queue.
     pub(crate) fn changes_bindings(&self, attach: &Attach) -> bool {
         !self.missing_bindings(&attach.source, Some(attach)).is_empty()
     }
 
     /// Messages are about to go into the log: queues among their addresses that do not exist yet are bound before the record of the
-    /// messages makes them. No earlier, for the log may take that record though it has refused what was proposed before.
+    /// messages makes them. No earlier, for the log may take that record though it has refused earlier proposals.
     pub(crate) fn bind_new_queues(&mut self, sends: &[Sent], effects: &mut Vec<Effect>) {
         let targets = sends.iter().flat_map(Sent::targets);
         let mut queues: Vec<&Destination> = targets.filter(|to| to.kind == DestinationKind::Queue).collect();

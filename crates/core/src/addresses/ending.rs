@@ -1,4 +1,4 @@
-//! Work on whole queues that goes in steps, one each millisecond: what queues held that have ended, and what others hold beyond their limits.
+//! Work on whole queues that goes in steps, one each millisecond: the entries of ended queues, and those beyond the limits of others.
 //! Either may be millions of messages.
 //!
 //! To everybody else a queue is gone at once, and all that it held is discarded; but its messages take memory and disk until their step. A
@@ -17,7 +17,7 @@ const STEP_ENTRIES: u64 = 1024;
 /// See the head of this file.
 #[derive(Default)]
 pub struct Endings {
-    /// What queues held that are gone.
+    /// Entries of ended queues.
     gone: VecDeque<(QueueId, Lanes)>,
     /// Queues that hold more than their limit allows after their last step.
     pub over: BTreeSet<QueueId>,
@@ -47,13 +47,13 @@ impl Partition {
         self.counters.discarded += lanes.iter().map(|(_, lane)| lane.len()).sum::<u64>();
         self.state.endings.gone.push_back((id, lanes));
         self.let_go_some(effects);
-        // While a log is read nobody waits, and there is no time that could pass.
+        // While a log is read no client waits, and there is no time that could pass.
         while !self.leader.is_live && !self.state.endings.gone.is_empty() {
             self.let_go_some(effects);
         }
     }
 
-    /// Lets go of some of what queues held that are gone.
+    /// Releases some entries of ended queues.
     pub(crate) fn let_go_some(&mut self, effects: &mut Vec<Effect>) {
         let mut entries = 0;
         while let Some((id, lanes)) = self.state.endings.gone.front_mut()

@@ -19,7 +19,7 @@ use crate::queue::Queue;
 
 impl Partition {
     /// The queue of a durable subscription; `None` if the log must make it first, or is making it. One that was made with another
-    /// selector or topic is made anew (JMS 3.1, section 8.3.3).
+    /// selector or topic is made again (JMS 3.1, section 8.3.3).
     pub(crate) fn find_subscription(
         &self,
         attach: &Attach,
@@ -42,7 +42,7 @@ impl Partition {
         Ok(same.then_some(queue.id))
     }
 
-    /// Whether whoever reads a subscription is what the same user has left behind: what others read is theirs, and what the same connection
+    /// Whether the reader of a subscription is left over from the same user: other users' readers are theirs, and those of the same connection
     /// reads was not left.
     pub(crate) fn may_steal(&self, attach: &Attach, name: &Arc<str>) -> bool {
         let queue = self.state.subscriptions.get(name).and_then(|id| self.state.queues.get(id));
@@ -65,7 +65,7 @@ impl Partition {
         let alone = |queue: &&Queue| queue.subscription.as_ref().is_some_and(|found| !found.shared);
         let readers = queue.filter(alone).map_or_else(Vec::new, |queue| queue.consumers.clone());
         for reader in readers {
-            // What it held waits for the reader to come.
+            // Its entries wait for the reader to come.
             let _ = self.oust(reader, DetachCause::Stolen, effects);
         }
     }
@@ -95,7 +95,7 @@ impl Partition {
         Ok(id)
     }
 
-    /// A durable subscription was made: what it has missed is in memory alone, as in ActiveMQ.
+    /// A durable subscription was made: its retroactive messages are in memory alone, as in ActiveMQ.
     pub(crate) fn begin_subscription(&mut self, attach: &Attach, effects: &mut Vec<Effect>) {
         let id = attach.subscription.as_ref().and_then(|name| self.state.subscriptions.get(name)).copied();
         let Some(id) = id.filter(|id| self.state.queues.get(id).is_some_and(|queue| queue.len() == 0)) else {
@@ -145,7 +145,7 @@ impl Partition {
     }
 
     /// This durable subscription was made in another partition: one of its name and kind here is over if it reads another topic, as it
-    /// would be if both topics lived here (see [`Partition::find_subscription`]); unless somebody reads it.
+    /// would be if both topics lived here (see [`Partition::find_subscription`]); unless it has a reader.
     pub(crate) fn end_former_subscription(&mut self, made: &Subscription, effects: &mut Vec<Effect>) {
         let queue = self.state.subscriptions.get(&made.name).and_then(|id| self.state.queues.get(id));
         let unread = queue.filter(|queue| queue.consumers.is_empty());

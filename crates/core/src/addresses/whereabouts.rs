@@ -1,4 +1,4 @@
-//! Whereabouts: what the assembly asks before it decides where addresses live, as it does at each start.
+//! Whereabouts: the assembly's questions before it decides where addresses live, as it does at each start.
 //!
 //! Never here: that decision (see the routing room), and any change of state.
 
@@ -28,7 +28,7 @@ impl Partition {
         waiting.chain(self.shelved_keys()).chain(prepared.map(|(key, ..)| *key))
     }
 
-    /// What makes the durable subscriptions and queues with wildcards in another partition, where they read what lives there:
+    /// Records that make the durable subscriptions and queues with wildcards in another partition, where they read its own addresses:
     /// there is one of each in every partition.
     pub fn read_everywhere(&self) -> Vec<Command> {
         let lasting = self.state.queues.values().filter(|queue| !queue.id.is_volatile());

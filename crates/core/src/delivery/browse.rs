@@ -1,4 +1,4 @@
-//! Browsing: browsers see what a queue holds, and take nothing of it.
+//! Browsing: browsers see the contents of a queue, and take nothing of it.
 //!
 //! Consumers come first. Browsers of a queue are served in steps of a bounded number of entries, one step for each event that concerns
 //! the queue; the rest is due with the next tick, where the browsers of all queues share a bound. A browser whose body is on its way
@@ -22,7 +22,7 @@ const STEP_ENTRIES: usize = 64;
 /// Entries that all browsers look at in one tick: they come every millisecond.
 const TICK_ENTRIES: usize = 256;
 
-/// What a browser has seen, and where its view ends.
+/// The progress of a browser, and the end of its view.
 #[derive(Clone, Debug, Default)]
 pub struct Browse {
     pub(crate) cursor: BTreeMap<u8, u64>,
@@ -47,7 +47,7 @@ impl Browse {
         self.cursor.clone_from(&self.end);
     }
 
-    /// A view of what the queue holds now.
+    /// A view of the queue's present contents.
     pub(crate) fn of(queue: &Queue) -> Browse {
         let end = queue.lanes.iter().map(|(number, lane)| (number.0, lane.next_sequence())).collect();
         Browse { end, ..Browse::default() }
@@ -170,7 +170,7 @@ impl Partition {
         self.leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.browse.is_some())
     }
 
-    /// A browser with a selector sees only what matches.
+    /// A browser with a selector sees matching messages only.
     pub(crate) fn passes_over(
         &mut self,
         key: ConsumerKey,
@@ -188,7 +188,7 @@ impl Partition {
         passes
     }
 
-    /// A body that was read back for a browser leaves memory again, if that is short: it must not push out what was read ahead for
+    /// A body that was read back for a browser leaves memory again, if that is short: it must not push out bodies read ahead for
     /// consumers.
     pub(crate) fn forget_browsed(&mut self, id: QueueId, tag: EntryTag, key: MessageKey) {
         let last_ahead = self.state.queues.get(&id).and_then(|queue| queue.read_on).map(|on| untag(on.last));

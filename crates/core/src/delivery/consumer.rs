@@ -20,7 +20,7 @@ use crate::queue::Waiting;
 
 /// An attached reader of one queue.
 pub struct Consumer {
-    /// What it reads from.
+    /// Its source.
     pub queue: QueueId,
     /// How it reads.
     pub mode: ConsumerMode,
@@ -28,13 +28,13 @@ pub struct Consumer {
     pub credit: u32,
     /// Those of the highest priority are served first; of exclusive ones, only the first of them.
     pub priority: i8,
-    /// Skips what its own connection publishes.
+    /// Skips messages of its own connection.
     pub no_local: bool,
-    /// What it was sent and has not settled, in the order of sending.
+    /// Its unsettled deliveries, in the order of sending.
     pub held: Held,
     /// Its view, if it browses.
     pub browse: Option<Browse>,
-    /// What it wants of a queue, if not everything.
+    /// Its selection, if not everything.
     pub selection: Option<Selection>,
     /// Its credit ends as soon as the bodies that are being read have been sent.
     pub draining: bool,
@@ -44,7 +44,7 @@ pub struct Consumer {
     pub in_line: bool,
     /// A member of a consumer of several queues, which had its turn without credit and waits for some.
     pub starved: bool,
-    /// What others are told of it; of a member nothing.
+    /// Its notice; a member has none.
     pub notice: Option<Arc<ConsumerNotice>>,
     /// Whether it is slow.
     pub pace: Pace,
@@ -121,7 +121,7 @@ impl Partition {
         attach
     }
 
-    /// Whether the log has to learn first what feeds the consumer's queue, or is learning it for another consumer.
+    /// Whether the log needs the bindings of the consumer's queue first, or is getting them for another consumer.
     fn must_wait_for_bindings(&self, attach: &Attach) -> bool {
         let is_queue = attach.source.kind == DestinationKind::Queue && !attach.source.temporary;
         is_queue && (self.leader.intake.waiting.is_for_queue(&attach.source) || self.changes_bindings(attach))
@@ -168,7 +168,7 @@ impl Partition {
         }
     }
 
-    /// A volatile subscription, which begins with what the topic retains, and what it keeps for those who come later.
+    /// A volatile subscription, which begins with the retained and the retroactive messages of the topic.
     pub(crate) fn subscribe(
         &mut self,
         attach: &Attach,
@@ -195,7 +195,7 @@ impl Partition {
     /// Gives a consumer its place in a queue.
     pub(crate) fn seat(&mut self, id: QueueId, key: ConsumerKey, attach: &Attach) {
         let Some(queue) = self.state.queues.get_mut(&id) else { return };
-        // A subscription takes only what matches; on a queue it is the consumer that selects.
+        // A subscription takes matching messages only; on a queue it is the consumer that selects.
         let selects = queue.source.kind == DestinationKind::Queue;
         let selector = selection::parse(&attach.selector).ok().flatten().filter(|_| selects);
         let browse = (attach.mode == ConsumerMode::Browse).then(|| Browse::of(queue));
@@ -327,7 +327,7 @@ impl Partition {
         self.remove_consumer(key.whole(), Delivered::All, effects)
     }
 
-    /// The consumer is gone, and what it held is back in its queues, which are then to be dispatched.
+    /// The consumer is gone, and its deliveries are back in their queues, which are then to be dispatched.
     pub(crate) fn remove_consumer(
         &mut self,
         key: ConsumerKey,
@@ -350,7 +350,7 @@ impl Partition {
         if let Some(spread) = self.leader.delivery.spreads.remove(&key) {
             self.announce_consumer(spread.notice(), false, effects);
         }
-        // What one of them gives back goes to no other of them: nothing is dispatched until all have left.
+        // A message returned by one of them goes to no other of them: nothing is dispatched until all have left.
         readers.into_iter().filter_map(|reader| self.remove_reader(reader, last_seen, effects)).collect()
     }
 

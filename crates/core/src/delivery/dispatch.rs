@@ -31,13 +31,13 @@ const AHEAD_BYTES_MAX: u64 = 192 << 10;
 /// With less memory than readers would take together, each has this part of it.
 const PRESSED_PART: u64 = 2;
 
-/// One reader takes no more than so many parts of what is left for all of them.
+/// One reader takes no more than this fraction of the rest for all of them.
 const ROOM_PARTS: u64 = 4;
 
-/// What became of one attempt to send something.
+/// The result of one attempt to send.
 pub(crate) enum Step {
     Sent,
-    /// The last of a message group: others may begin it anew.
+    /// The last of a message group: others may begin it again.
     SentLast,
     Skipped,
     Nothing,
@@ -45,7 +45,7 @@ pub(crate) enum Step {
 }
 
 impl Partition {
-    /// Sends what is ready to consumers that can take it, in turns; then serves browsers one step.
+    /// Sends ready messages to consumers with credit, in turns; then serves browsers one step.
     pub(crate) fn dispatch(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         if self.settings.policies.any_last_value() {
             self.drop_superseded(id, effects);
@@ -93,7 +93,7 @@ impl Partition {
     fn next_turn(&mut self, id: QueueId, place: usize, key: ConsumerKey) {
         let Some(queue) = self.state.queues.get_mut(&id) else { return };
         let line = &mut queue.waiting;
-        // What was sent may have made room for other messages, whose turns have been already.
+        // Deliveries may have made room for other messages, whose turns have been already.
         if line.get(place).filter(|front| *front == key).and_then(|_| line.take(place)).is_none() {
             return;
         }
@@ -266,7 +266,7 @@ impl Partition {
     }
 
     /// Asks for the body of an entry in an open page, and for those behind it in its lane. Where it is on its way, and half of them are or
-    /// more are asked for once it is sent or one behind it, it asks for no more yet: what is asked for together is read together.
+    /// more are asked for once it is sent or one behind it, it asks for no more yet: requests made together are read together.
     pub(crate) fn fetch_behind(&mut self, waiter: Waiter, from: EntryTag, effects: &mut Vec<Effect>) {
         let (id, browser) = (waiter.queue(), waiter.browser());
         let (number, first) = crate::queue::untag(from);
@@ -295,7 +295,7 @@ impl Partition {
         self.fold_what_is_idle(id, LaneNumber(number), 0..0);
     }
 
-    /// Half of what was asked for first is gone, or the next of what was asked for since is due: further bodies are asked for while the
+    /// Half of the first request is gone, or the next of the later requests is due: further bodies are asked for while the
     /// others go, so that two requests are on their way.
     fn read_on(&mut self, id: QueueId, reader: ConsumerKey, before: ReadOn, effects: &mut Vec<Effect>) {
         let browser = self.browses(reader).then_some(reader);
@@ -310,7 +310,7 @@ impl Partition {
         self.fold_what_is_idle(id, LaneNumber(number), 0..0);
     }
 
-    /// How far bodies were read ahead for whoever this one is read for: the browser itself, or all consumers of the queue.
+    /// How far bodies were read ahead for this reader: the browser itself, or all consumers of the queue.
     fn read_on_of(&self, id: QueueId, reader: ConsumerKey) -> Option<ReadOn> {
         self.read_on_for(id, self.browses(reader).then_some(reader))
     }
@@ -345,13 +345,13 @@ impl Partition {
         (window.clamp(FETCH_MESSAGES_MIN, FETCH_MESSAGES_MAX / part), FETCH_BYTES_MAX)
     }
 
-    /// Whether what somebody is at, and so stays in memory, takes more than there is for it, with what is on its way.
+    /// Whether messages in use, which stay in memory, take more than their share, with those on their way.
     fn is_pressed(&self) -> bool {
         let bytes_max = self.durable_bytes_max();
         self.state.bodies.taken() + self.leader.delivery.fetches.bytes() > bytes_max + bytes_max / 8
     }
 
-    /// What may be read ahead of its turn beside what already is, here or on its way: of what is for that, or of what nothing takes.
+    /// How much more may be read ahead, beside bodies here or on their way: of its share, or of unused memory.
     fn room_ahead(&self) -> u64 {
         let (on_its_way, bytes_max) = (self.leader.delivery.fetches.bytes(), self.durable_bytes_max());
         let own = self.ahead_bytes_max().saturating_sub(self.state.bodies.ahead_bytes() + on_its_way);
@@ -368,7 +368,7 @@ impl Partition {
         bytes_max: u64,
     ) -> Vec<(EntryTag, Sought)> {
         let (mut absent, mut bytes, mut sequence) = (Vec::new(), 0, first);
-        // There may be many readers: the less is left for all, the less each takes of it. What is due comes in any case.
+        // There may be many readers: the smaller the rest for all, the less each takes of it. A due message comes in any case.
         let room = self.room_ahead() / ROOM_PARTS;
         let messages_min = if room < bytes_max { 1 } else { FETCH_MESSAGES_MIN / 2 };
         let bytes_max = bytes_max.min(room);
@@ -447,7 +447,7 @@ impl Partition {
         self.go_on(waiting, effects);
     }
 
-    /// The queues in which a message is due, or at its end, whose body is on its way, for whoever tells that it cannot be read; `None` if
+    /// The queues in which a message is due, or at its end, whose body is on its way, for reporting that it cannot be read; `None` if
     /// it was read ahead, and will be asked for again.
     pub fn awaiting(&self, key: MessageKey) -> Option<Vec<&Destination>> {
         let due = self.leader.delivery.fetches.get(key).into_iter().flat_map(|fetch| &fetch.waiting);

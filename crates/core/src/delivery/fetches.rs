@@ -51,7 +51,7 @@ pub struct Fetches {
 }
 
 impl Fetches {
-    /// What they take together once they are here.
+    /// Their total size once they are here.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -66,7 +66,7 @@ impl Fetches {
         self.under_way.get(&key)
     }
 
-    /// This body, of so many bytes, is on its way from now on, unless it was before.
+    /// This body of this size is on its way from now on, unless it was before.
     pub fn begin(&mut self, what: Sought, bytes: u64) -> &mut Fetch {
         let total = &mut self.bytes;
         self.under_way.entry(what.key).or_insert_with(|| {
@@ -75,7 +75,7 @@ impl Fetches {
         })
     }
 
-    /// It has come, whether somebody waits for it or not.
+    /// It has come, whether it is still needed or not.
     pub fn end(&mut self, key: MessageKey) -> Fetch {
         let ended = self.under_way.remove(&key);
         let ended = ended.unwrap_or_else(|| Fetch { what: key.into(), bytes: 0, waiting: Vec::new() });

@@ -1,10 +1,10 @@
 //! Gathering: a queue whose policy says so serves the first consumers that come only once enough of them are there, or after a while.
 //!
 //! ```text
-//!   nobody ──first consumer──▶ gathering ──enough, or its time is over──▶ served ──all leave──▶ nobody
+//!   none ────first consumer──▶ gathering ──enough, or its time is over──▶ served ──all leave──▶ none
 //! ```
-//! So message groups, and what has waited, are spread over all consumers of an application that starts, instead of going to whichever is
-//! the first. Browsers neither count nor wait. Known to this run alone.
+//! So message groups, and the backlog, are spread over all consumers of an application that starts, instead of going to the
+//! first one. Browsers neither count nor wait. Known to this run alone.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Message groups meet consumers: who begins one, who loses them, and who takes some over.
 //!
 //! As soon as a queue has seen a message of a group, its consumers have views of their own (see `selection`): each passes
-//! over what is another's. What was passed over and becomes free is found by stepping back.
+//! over messages of other owners. Skipped messages that become free are found by stepping back.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::delivery::selection::Selection;
 use crate::log::completion::Completion;
 use crate::queue::View;
 
-/// What a delivery means for its group.
+/// The consequence of a delivery for its group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupTurn {
     /// The consumer has begun the group.
@@ -57,7 +57,7 @@ impl Partition {
         GroupTurn { first, ended }
     }
 
-    /// The consumer has left: what it had is anybody's.
+    /// The consumer has left: its groups are free.
     pub(crate) fn free_groups(&mut self, id: QueueId, key: ConsumerKey, selection: Option<&Selection>) {
         let groups = self.state.queues.get_mut(&id).and_then(|queue| queue.groups.as_mut());
         if groups.is_some_and(|groups| groups.leave(key)) {
@@ -76,7 +76,7 @@ impl Partition {
                 .is_some_and(|consumer| consumer.mode == ConsumerMode::Shared)
         };
         let consumers: Vec<ConsumerKey> = queue.consumers.iter().copied().filter(sharing).collect();
-        // A selector may not want what comes next of a group, which nobody else could have then.
+        // A selector may reject the next message of a group, which no other consumer could have then.
         let selects =
             self.leader.delivery.consumers.get(&key).and_then(|consumer| consumer.selection.as_ref());
         if consumers.last() != Some(&key) || selects.is_some_and(Selection::has_selector) {
@@ -103,7 +103,7 @@ impl Partition {
         holders.filter(move |(_, end)| end.queue == id).map(|(_, end)| end.tag)
     }
 
-    /// A group is free that leases kept from everybody: all look again at what is there.
+    /// A group blocked by leases is free: all consumers look again.
     pub(crate) fn offer_to_all_again(&mut self, id: QueueId) {
         self.wake_all_idle(id);
         let Some(queue) = self.state.queues.get(&id) else { return };
@@ -116,7 +116,7 @@ impl Partition {
         }
     }
 
-    /// What `owner` had to itself is free: the others look again at what it has not come to.
+    /// Messages of `owner` are free: the others look again at those that it has not reached.
     fn offer_again(&mut self, id: QueueId, owner: ConsumerKey, views: Option<&BTreeMap<u8, View>>) {
         let own = self.leader.delivery.consumers.get(&owner).and_then(|consumer| consumer.selection.as_ref());
         let views = views.or(own.map(Selection::views)).cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a consumer was sent and has not settled: in the order of sending, and found by tag.
+//! Unsettled deliveries of a consumer: in the order of sending, and found by tag.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -46,7 +46,7 @@ impl Held {
         self.orders.keys().copied()
     }
 
-    /// Everything, in two parts: what the application saw, which was sent up to `last_seen`, and the rest.
+    /// Everything, in two parts: messages that the application saw, up to `last_seen`, and the rest.
     pub fn split(self, last_seen: u64) -> (Vec<EntryTag>, Vec<EntryTag>) {
         let (seen, unseen): (Vec<_>, Vec<_>) =
             self.in_order.into_iter().partition(|(order, _)| *order <= last_seen);

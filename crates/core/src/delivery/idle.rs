@@ -1,12 +1,12 @@
-//! Idle consumers: those of a queue that select, and that want nothing of what is there.
+//! Idle consumers: those of a queue that select, and have no matching message in it.
 //!
-//! They stand in no line. An index over their selectors says of each entry that comes, or comes back, who wants it, and those look again: a
-//! queue with thousands of them costs for each message what those cost that match.
+//! They stand in no line. An index over their selectors finds the consumers of each entry that comes, or comes back, and those look again: a
+//! queue with thousands of them costs as much for each message as the matching ones.
 //!
-//! | what happens | who looks again |
+//! | event | who looks again |
 //! |---|---|
 //! | an entry comes, or comes back | idle consumers that want it; the one that was served longest ago has the first turn |
-//! | one comes back that cannot be judged without the disk; groups begin; the line is made anew | all |
+//! | one comes back that cannot be judged without the disk; groups begin; the line is rebuilt | all |
 //!
 //! Never idle, but in line as ever: members of consumers of patterns, browsers, and all while a queue has message groups or an exclusive
 //! consumer.
@@ -56,7 +56,7 @@ impl Queue {
 }
 
 impl Partition {
-    /// The consumer at this place of the line wants nothing of what is there; `false` if it has to stay in line.
+    /// The consumer at this place of the line matches none of the entries; `false` if it has to stay in line.
     pub(crate) fn fall_idle(&mut self, id: QueueId, place: usize, key: ConsumerKey) -> bool {
         let shares = self
             .leader
@@ -105,7 +105,7 @@ impl Partition {
         }
     }
 
-    /// With the entry that it wants it need not look at what came before: none of that was wanted.
+    /// With the matching entry it need not look at earlier ones: it matched none of those.
     fn wake_idle(&mut self, id: QueueId, key: ConsumerKey, wanted: Option<EntryTag>) {
         let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| queue.is_idle(key)) else { return };
         queue.leave_idle(key);

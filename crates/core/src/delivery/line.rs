@@ -46,7 +46,7 @@ impl Partition {
         }
     }
 
-    /// Makes the line anew: after a consumer came or went, the exclusive one may be another.
+    /// Rebuilds the line: after a consumer came or went, the exclusive one may be another.
     pub(crate) fn line_up_all(&mut self, id: QueueId) {
         self.wake_all_idle(id);
         let Some(queue) = self.state.queues.get_mut(&id) else { return };

@@ -1,6 +1,6 @@
-//! Delivery: consumers come, say what they can take, and get it.
+//! Delivery: consumers attach, give credit, and get messages.
 //!
-//! Start at [`consumer`], then [`dispatch`]. Never here: what becomes of a message behind it.
+//! Start at [`consumer`], then [`dispatch`]. Never here: the settling of messages.
 
 pub mod browse;
 pub mod consumer;

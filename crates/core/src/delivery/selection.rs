@@ -26,7 +26,7 @@ pub(crate) fn no_properties(_: &Message) -> Box<dyn Properties + '_> {
     Box::new(Bare)
 }
 
-/// What a consumer takes, if not everything, and how far in each lane it has looked.
+/// The selection of a consumer, if not everything, and its position in each lane.
 pub struct Selection {
     selector: Option<Selector>,
     views: BTreeMap<u8, View>,
@@ -48,19 +48,19 @@ impl Selection {
         self.selector.as_ref().is_none_or(|selector| selector.matches(properties))
     }
 
-    /// Whether messages are judged by what is in them.
+    /// Whether messages are judged by their contents.
     pub fn has_selector(&self) -> bool {
         self.selector.is_some()
     }
 
-    /// What `other` had to itself is free: see [`View::step_back`].
+    /// Messages of `other` are free: see [`View::step_back`].
     pub fn step_back(&mut self, other: &BTreeMap<u8, View>) {
         for (lane, view) in &mut self.views {
             view.step_back(other.get(lane));
         }
     }
 
-    /// Of all that is there this entry alone is wanted, and what may follow it in its lane.
+    /// Of all entries only this one matches, and perhaps later ones of its lane.
     pub fn go_to(&mut self, lanes: &Lanes, wanted: EntryTag) {
         let (wanted_lane, sequence) = untag(wanted);
         for (number, lane) in lanes.iter() {
@@ -75,7 +75,7 @@ impl Selection {
     }
 }
 
-/// What a consumer with a selector gets next.
+/// The next message of a consumer with a selector.
 pub enum Selected {
     /// This entry.
     Entry(EntryTag),
@@ -115,9 +115,9 @@ struct Judge<'a> {
     bodies: &'a Bodies,
     properties_of: PropertiesOf,
     now_ms: u64,
-    /// What its selector does not want.
+    /// Its selector rejects it.
     refused: Vec<MessageKey>,
-    /// What cannot be judged before its body is read; nothing behind it is looked at.
+    /// It cannot be judged before its body is read; nothing behind it is looked at.
     absent: Option<EntryTag>,
 }
 
@@ -156,7 +156,7 @@ impl Judge<'_> {
 }
 
 impl Partition {
-    /// The message's properties as a delivery after so many others shows them now.
+    /// The message's properties as its next delivery shows them, after this many earlier ones.
     pub(crate) fn at_delivery<'m>(&self, message: &'m Message, failed_deliveries: u32) -> AtDelivery<'m> {
         AtDelivery::new((self.protocols.properties_of)(message), failed_deliveries, self.clock.wall_ms())
     }

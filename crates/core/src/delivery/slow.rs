@@ -1,10 +1,10 @@
 //! Slow consumers: those that have messages, and have said nothing about any of them for as long as their policy bears.
 //!
-//! | policy | what happens |
+//! | policy | effect |
 //! |---|---|
 //! | tell | others are told |
-//! | detach | the consumer ends; what it had is delivered again |
-//! | take back | what it had is delivered to others; it gets nothing more until it speaks |
+//! | detach | the consumer ends; its messages are delivered again |
+//! | take back | its messages are delivered to others; it gets nothing more until it settles |
 //!
 //! Known to this run alone. A consumer of a pattern of queues is told of by the queue where it is slow; nothing is taken back from it.
 
@@ -19,7 +19,7 @@ use crate::queue::EntryState;
 /// Consumers are looked at so often, while any has something that must not be slow.
 const LOOK_MS: u64 = 200;
 
-/// What is known of a consumer's pace.
+/// The pace of a consumer.
 #[derive(Default)]
 pub struct Pace {
     /// When it last spoke, or began to have something.
@@ -28,9 +28,9 @@ pub struct Pace {
     pub is_slow: bool,
     /// Credit that it has, and cannot use until it speaks.
     pub withheld: u32,
-    /// What was taken back from it since.
+    /// The messages taken back from it since.
     pub taken: BTreeSet<EntryTag>,
-    /// What came to it once more after that, and how often: it may still speak about each time that it came before.
+    /// Those delivered to it once more after that, and how often: it may still settle each earlier delivery.
     pub again: BTreeMap<EntryTag, u32>,
 }
 
@@ -42,7 +42,7 @@ impl Pace {
         }
     }
 
-    /// It gives these back. What came to it more than once it has perhaps given back for an earlier time, and will speak about again.
+    /// It gives these back. A message delivered to it more than once may be given back for an earlier time, and settled again.
     fn gives_back(&mut self, tags: &[EntryTag]) {
         for tag in tags {
             let Some(times) = self.again.get_mut(tag) else { continue };
@@ -77,8 +77,8 @@ impl Partition {
         self.leader.delivery.next_look_ms.get_or_insert(now_ms + LOOK_MS);
     }
 
-    /// A consumer speaks about messages. Those that were taken back from it are its own again if nobody else has had them:
-    /// `false` if one of them is lost to it, so that the others must not be confirmed either; these it holds again. If what it says
+    /// A consumer settles messages. Those that were taken back from it are its own again if no other consumer has had them:
+    /// `false` if one of them is lost to it, so that the others must not be confirmed either; these it holds again. If the verdict
     /// `needs_body`, now or later, one whose body has left memory meanwhile is lost too.
     pub(crate) fn has_spoken(&mut self, key: ConsumerKey, tags: &[EntryTag], needs_body: bool) -> bool {
         if !self.settings.policies.any_slow() && !self.leader.delivery.has_taken_back {
@@ -95,7 +95,7 @@ impl Partition {
         let asked = taken.len();
         taken.retain(|tag| self.hold_once_more(queue, key, *tag, needs_body));
         let lost = taken.len() < asked;
-        // What is lost stays so, however often the consumer speaks about it.
+        // Lost messages stay lost, however often the consumer settles them.
         if let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) {
             for tag in &taken {
                 consumer.pace.taken.remove(tag);
@@ -104,7 +104,7 @@ impl Partition {
         !lost
     }
 
-    /// A verdict about what came to the consumer more than once may be meant for any of these times.
+    /// A verdict on a message that was delivered to the consumer more than once may be meant for any of these times.
     pub(crate) fn note_what_came_again(&mut self, key: ConsumerKey, tags: &[EntryTag], outcome: Outcome) {
         let Some(consumer) =
             self.leader.delivery.consumers.get_mut(&key).filter(|_| self.leader.delivery.has_taken_back)
@@ -118,7 +118,7 @@ impl Partition {
         }
     }
 
-    /// A consumer that has spoken may use its credit again, behind what came of its words: what it gave back is ahead of the rest.
+    /// A consumer that has settled may use its credit again, behind the result of its verdicts: returned messages are ahead of the rest.
     pub(crate) fn give_withheld(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
         if !self.leader.delivery.has_taken_back {
             return;
@@ -198,7 +198,7 @@ impl Partition {
         }
     }
 
-    /// What a consumer holds and has not spoken about.
+    /// A consumer's unsettled deliveries without a verdict on their way.
     fn unsettled_of(&mut self, key: ConsumerKey) -> Vec<EntryTag> {
         let held = EntryState::Held { by: key, in_transaction: false };
         let Some(consumer) = self.leader.delivery.consumers.get(&key) else { return Vec::new() };
@@ -207,7 +207,7 @@ impl Partition {
         tags
     }
 
-    /// What a consumer holds goes to others. It gets nothing until it speaks, for it would get the same again.
+    /// A consumer's messages go to others. It gets nothing until it settles, for it would get the same again.
     pub(crate) fn take_back(
         &mut self,
         id: QueueId,

@@ -1,6 +1,6 @@
 //! Consumers of every queue that a pattern matches: a member in each, in queues that come later too.
 //!
-//! A member stands in its queue like any other consumer, with what it holds and how far it has looked. Credit alone belongs
+//! A member stands in its queue like any other consumer, with its deliveries and its position. Credit alone belongs
 //! to the whole. A member whose turn comes while there is none leaves its line and is noted as starved; when credit comes,
 //! the starved are served in the order in which they ran out, so that no queue keeps the others from it.
 
@@ -33,7 +33,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// What others are told of it.
+    /// Its notice.
     pub fn notice(&self) -> Option<&Arc<ConsumerNotice>> {
         self.attach.notice.as_ref()
     }
@@ -57,7 +57,7 @@ impl Partition {
             return None;
         }
         let queues = self.state.addresses.queues_matching(&pattern);
-        // As in ActiveMQ: where nothing matches yet, a queue of the pattern's own name collects what the topics send.
+        // As in ActiveMQ: where no queue matches yet, a queue of the pattern's own name collects messages of the topics.
         let is_fed = !self.settings.addressing.feeds_of(&attach.source).is_empty();
         if queues.is_empty() && is_fed && attach.mode != ConsumerMode::Browse {
             self.declare_first(attach.source.clone(), attach, effects);
@@ -92,7 +92,7 @@ impl Partition {
         None
     }
 
-    /// What feeds the queues of a pattern heeds the selector of the new reader.
+    /// The bindings of the queues of a pattern respect the selector of the new reader.
     fn bind_for_reader(&mut self, queues: &[Destination], attach: &Attach, effects: &mut Vec<Effect>) {
         for queue in queues {
             for binding in self.missing_bindings(queue, Some(attach)) {
@@ -110,7 +110,7 @@ impl Partition {
         self.seat(id, member, &attach);
     }
 
-    /// A queue was made: whoever reads a pattern that it matches reads it too. A browser sees what was there when it came.
+    /// A queue was made: readers of a matching pattern read it too. A browser sees the queues that existed when it came.
     pub(crate) fn join_spreads(&mut self, id: QueueId, queue: &Destination) {
         if self.leader.delivery.spreads.is_empty() || queue.temporary {
             return;

@@ -1,4 +1,4 @@
-//! Accounts: what all queues of a tenant hold together, and all queues of the broker, and may hold.
+//! Accounts: the contents and limits of all queues of a tenant together, and of all queues of the broker.
 //!
 //! A queue is in two accounts at most, and only in those that have a limit. A message in two queues of a tenant counts twice, as it
 //! does in the two queues. Each partition has an equal part of every limit and keeps its own accounts.
@@ -29,18 +29,18 @@ pub struct Account {
     pub owner: Option<Arc<str>>,
     /// This partition's part of how much it may hold.
     pub limit: Limit,
-    /// What its queues hold.
+    /// The contents of its queues.
     pub load: Load,
     /// Bytes of that which are only in memory.
     pub volatile_bytes: u64,
-    /// What is on its way to the log and will be in them.
+    /// Messages on their way to the log that will be in them.
     pub incoming: Load,
-    /// What is on its way to the log and will be in queues that are made for it.
+    /// Messages on their way to the log that will be in queues made for them.
     pub unborn: Load,
 }
 
 impl Account {
-    /// Whether so much more may come; an empty account takes anything. Only what is persistent takes the disk.
+    /// Whether this much more may come; an empty account takes anything. Only persistent messages take disk space.
     fn has_room_for(&self, more: Load, persistent: bool) -> bool {
         let mut held = self.load;
         held.add_all(self.incoming);
@@ -94,7 +94,7 @@ impl Accounts {
         }
     }
 
-    /// A queue holds one message more, of which so many bytes are only in memory.
+    /// A queue has one message more, with this number of bytes in memory only.
     pub fn add(&mut self, owners: Owners, bytes: u64, volatile_bytes: u64) {
         self.of_owners(owners, |account| {
             account.load.add(bytes);
@@ -162,7 +162,7 @@ impl Partition {
         self.leader.intake.accounts.owners_of(address, &self.settings.policies)
     }
 
-    /// Policies have changed, or recovery has ended: every queue is counted anew.
+    /// Policies have changed, or recovery has ended: every queue is counted again.
     pub(crate) fn account_anew(&mut self) {
         let parts = u64::from(self.settings.placement.partitions);
         let accounts = Accounts::new(&self.settings.policies, parts);
@@ -215,7 +215,7 @@ impl Partition {
 
     /// The accounts of the queues that the message is the first of.
     pub(crate) fn owners_of_unborn(&self, sent: &Sent) -> impl Iterator<Item = Owners> {
-        // What is due later counts when it is due.
+        // Scheduled messages count when they are due.
         let counts = !self.leader.intake.accounts.all.is_empty() && sent.schedule.is_none();
         let queues = sent.targets().filter(move |to| counts && to.kind == DestinationKind::Queue);
         queues.filter(|to| self.state.addresses.get(to).is_none()).map(|to| self.owners_of(to))

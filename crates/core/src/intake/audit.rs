@@ -20,7 +20,7 @@ pub type OriginOf = fn(&Message) -> Option<Origin>;
 
 type Generation = HashMap<Producer, Windows, FxBuildHasher>;
 
-/// A producer, as the audit knows it. What one user calls so is never what another one does.
+/// A producer, as the audit knows it. Producers of different users never collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Producer {
     /// Who sends by it; `None` for the anonymous user.
@@ -32,7 +32,7 @@ pub struct Producer {
 /// Words of bits for the last messages of a producer. A client that waits for answers has few of them outstanding.
 const WORDS: usize = 4;
 
-/// Messages of one producer that are told apart: what is older counts as new.
+/// Messages of one producer that are distinguished: older ones count as new.
 pub const AUDITED_MESSAGES: u64 = 64 * WORDS as u64;
 
 /// The last messages of one producer around one number.
@@ -87,7 +87,7 @@ impl Window {
     }
 }
 
-/// What is known of one producer.
+/// The state of one producer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Windows {
     /// Around the number that came last.
@@ -130,8 +130,8 @@ pub struct Known {
     pub arrivals: Vec<(Producer, Runs)>,
 }
 
-/// See the head of this file. Two generations: when the younger one is full the older one is forgotten, so that what
-/// was heard of lately stays, at a cost that does not grow with their number.
+/// See the head of this file. Two generations: when the younger one is full the older one is forgotten, so that recently
+/// seen producers stay, at a cost that does not grow with their number.
 #[derive(Default)]
 pub struct Audit {
     young: Generation,
@@ -226,7 +226,7 @@ impl Partition {
             })
     }
 
-    /// What a client sends over its next connection may be on its way to the log from the last one: the answer waits
+    /// A message sent over a client's next connection may be on its way to the log from the last one: the answer waits
     /// until everything ahead of it is there. Given back if it need not wait.
     pub(crate) fn behind_what_came_before(
         &mut self,
@@ -238,7 +238,7 @@ impl Partition {
         }
         let names_producer = || (self.protocols.origin_of)(&publish.sent.message).is_some();
         let connection = self.leader.connections.get(&publish.connection);
-        // What is sent behind one that waits waits behind it.
+        // A send behind a waiting one waits behind it.
         let is_behind = connection.is_some_and(|connection| connection.resends > 0);
         if !is_behind && (!publish.resent || !names_producer()) {
             return Some(publish);

@@ -14,7 +14,7 @@ use crate::intake::account::AccountNumber;
 use crate::intake::parked::Ahead;
 use crate::intake::publish::Admitted;
 
-/// What a send waits for. The order of the variants is the order in which the reasons are looked at.
+/// The reason of a waiting send. The order of the variants is the order in which the reasons are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockedOn {
     /// The disk is full, and a policy of the address has persistent sends wait for it.

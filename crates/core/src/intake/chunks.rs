@@ -6,10 +6,10 @@
 //! ```
 //! Each message counts its records as live, from when it is carried out until it is gone: so one body may belong to several
 //! messages, such as a dead letter and the one that it was. Between its upload and that moment, and while it is being
-//! delivered, the pieces are *lent*: they count once more, as long as anybody outside of this room has them in hand.
-//! What moves to another partition takes its body with it in the same way, by [`Peer::Piece`] in the place of the event: see
+//! delivered, the pieces are *lent*: they count once more, as long as they are in use outside of this room.
+//! A message that moves to another partition takes its body with it in the same way, by [`Peer::Piece`] in the place of the event: see
 //! `settling::carrying`.
-//! None of this is replicated or in a snapshot: after a start nobody has anything in hand.
+//! None of this is replicated or in a snapshot: after a start no piece is in use.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,17 +24,17 @@ use crate::Partition;
 use crate::log::completion::Completion;
 
 /// Bytes of pieces that are on their way to the log at once, of all uploads together: a turn of the journal is not much
-/// longer for them. What one connection sends waits in the session that has it.
+/// longer for them. Further pieces of a connection wait in its session.
 const UNDER_WAY_BYTES_MAX: u64 = 2 << 20;
 
-/// What is lent is looked after so often.
+/// The interval of checks on lent pieces.
 const LOOK_MS: u64 = 1000;
 
 /// Large bodies on their way in or out.
 #[derive(Default)]
 pub struct Uploads {
     open: BTreeMap<(ConnectionId, u64), Upload>,
-    /// Pieces that wait for those ahead of them, whoever sent them.
+    /// Pieces that wait for earlier ones, of any sender.
     waiting: VecDeque<Piece>,
     under_way_bytes: u64,
     lent: Vec<Lent>,
@@ -64,10 +64,10 @@ struct Piece {
     ticket: Ticket,
 }
 
-/// Pieces that count because somebody has them in hand.
+/// Pieces that count because they are in use.
 struct Lent {
     chunks: Arc<Chunks>,
-    /// Nobody has been sent them yet: they need not be lent any more once the message is in the log.
+    /// They were not sent to a consumer yet: they need not be lent any more once the message is in the log.
     is_new: bool,
 }
 
@@ -101,7 +101,7 @@ impl Uploads {
 }
 
 impl Partition {
-    /// What connections say about pieces.
+    /// Events of connections about pieces.
     pub(crate) fn pass_on(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Chunk { connection, upload, to, bytes, ticket } => {
@@ -184,7 +184,7 @@ impl Partition {
         self.propose_pieces(effects);
     }
 
-    /// Tells whoever sent the piece: a session, or another partition.
+    /// Answers the sender of the piece: a session, or another partition.
     fn answer_piece(
         &self,
         (connection, upload): (ConnectionId, u64),
@@ -252,7 +252,7 @@ impl Partition {
         }
     }
 
-    /// A connection is gone, with what it had not finished.
+    /// A connection is gone, with its unfinished uploads.
     pub(crate) fn abandon_all(&mut self, connection: ConnectionId, effects: &mut Vec<Effect>) {
         let of = (connection, 0)..=(connection, u64::MAX);
         let uploads: Vec<u64> =
@@ -311,7 +311,7 @@ impl Partition {
         }
     }
 
-    /// A message is about to be delivered: its body stays until nobody has the delivery in hand any more, whatever becomes of
+    /// A message is about to be delivered: its body stays until the delivery is not in use any more, regardless of
     /// the message.
     pub(crate) fn lend(&mut self, message: &Message, effects: &mut Vec<Effect>) {
         let Some(chunks) = message.chunks() else { return };
@@ -330,7 +330,7 @@ impl Partition {
         self.leader.intake.uploads.next_look_ms.get_or_insert(self.now_ms + LOOK_MS);
     }
 
-    /// Takes back what nobody has in hand any more.
+    /// Takes back the pieces that are not in use any more.
     pub(crate) fn look_who_has_pieces(&mut self, effects: &mut Vec<Effect>) {
         if self.leader.intake.uploads.next_look_ms.is_none_or(|look_ms| self.now_ms < look_ms) {
             return;

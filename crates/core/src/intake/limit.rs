@@ -1,21 +1,21 @@
-//! Limits: how much a queue may hold, and what becomes of what is more.
+//! Limits: how much a queue may hold, and the action at the limit.
 //!
-//! | at the limit | what happens |
+//! | at the limit | effect |
 //! |---|---|
 //! | block | a send waits, and its producer with it, until there is room |
 //! | fail | it waits so long as the policy says, then it is refused |
 //! | drop the oldest | it is taken in, and the oldest of the lowest priority that waits for a consumer leaves |
 //! | drop the newest | the same, but it is the newest that leaves |
 //!
-//! For each volatile subscriber of a topic operators may decide something else: how much may wait for it, beyond what it was sent, and
+//! For each volatile subscriber of a topic operators may set another limit: how much may wait for it, beyond its prefetch, and
 //! whether the oldest leaves whatever its priority.
 //!
-//! Sends wait for what the queue holds, in consumers' hands or not; what drops is what waits for consumers alone.
-//! Whoever waits, waits in line by the address: what its producer sent later does not overtake. What the broker itself moves (dead
-//! letters, messages that are due) waits for nobody. What is sent in a transaction cannot wait: it is refused at once.
+//! Sends wait for all of the queue's contents, in flight or not; only messages that wait for consumers are dropped.
+//! Sends wait in line by the address: later ones of the same producer do not overtake. Moves by the broker (dead
+//! letters, due messages) do not wait. A send in a transaction cannot wait: it is refused at once.
 //!
-//! What is more than a limit leaves in steps of so many messages, each a record of its own: a limit that is put on a backlog of millions
-//! stops nobody. Until the last step consumers may still get what is more.
+//! Messages beyond a limit leave in steps of a fixed number, each a record of its own: a limit that is put on a backlog of millions
+//! stops no client. Until the last step consumers may still get messages beyond it.
 //!
 //! A drop is decided here and in the log like an expiry, so that a replay knows of it; until it is, the entry is leaving.
 
@@ -60,7 +60,7 @@ impl Partition {
         queue
     }
 
-    /// Policies have changed: queues that hold too much now lose it, and whoever waits may have room.
+    /// Policies have changed: queues beyond their limits drop messages now, and waiting sends may have room.
     pub(crate) fn limit_anew(&mut self, effects: &mut Vec<Effect>) {
         for queue in self.state.queues.values_mut() {
             queue.follow(&self.settings.policies);
@@ -126,7 +126,7 @@ impl Partition {
         holding.filter(move |queue| is_behind || !queue.has_room_for(bytes, persistent))
     }
 
-    /// What the first send to this address waits for, if one waits.
+    /// The reason for which the first send to this address waits, if one waits.
     pub(crate) fn what_holds(&self, to: &Destination) -> Option<BlockedOn> {
         let parked = self.leader.intake.parked.first(to)?;
         let first = &parked.publish;
@@ -138,7 +138,7 @@ impl Partition {
         Some(blocked_on.unwrap_or(if admitted.is_err() { BlockedOn::Disk } else { BlockedOn::Memory }))
     }
 
-    /// Remembers what the first send to this address waits for, if one waits.
+    /// Remembers the reason for which the first send to this address waits, if one waits.
     pub(crate) fn note_what_holds(&mut self, to: &Destination) {
         if let Some(held_by) = self.what_holds(to) {
             self.leader.intake.lines.put(to.clone(), held_by, false);
@@ -152,7 +152,7 @@ impl Partition {
             && self.wait_for_room(sent, &self.receivers_of(sent, Some(from)), ahead).is_some()
     }
 
-    /// What is refused if it cannot wait, or has waited long enough.
+    /// The refusal of a send that cannot wait, or has waited long enough.
     pub(crate) fn full(&self, sent: &Sent, from: ConnectionId) -> Refusal {
         let (to, receivers) = (sent.to.clone(), self.receivers_of(sent, Some(from)));
         let of_queue = |limit: Limit| Refusal::QueueFull { to: to.clone(), limit: limit.to_string().into() };
@@ -208,14 +208,14 @@ impl Partition {
         self.unpark(effects);
     }
 
-    /// A queue that drops what is more than its limit does so, in one step or more.
+    /// A queue drops messages beyond its limit, in one step or more.
     pub(crate) fn trim(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         if !self.state.endings.over.contains(&id) {
             self.trim_some(id, TRIM_MAX, effects);
         }
     }
 
-    /// Drops at most so many; says how many.
+    /// Drops at most this number; returns how many.
     fn trim_some(&mut self, id: QueueId, most: usize, effects: &mut Vec<Effect>) -> usize {
         let (mut dropped, mut count) = (Vec::new(), 0);
         while count < most
@@ -232,7 +232,7 @@ impl Partition {
         count
     }
 
-    /// The entry that the queue drops next; `None` if it holds no more than it may, or if somebody holds all of it.
+    /// The entry that the queue drops next; `None` if it is within its limit, or if all of its entries are in flight.
     fn surplus(&mut self, id: QueueId) -> Option<EntryTag> {
         let is_live = self.leader.is_live;
         let queue = self.state.queues.get_mut(&id).filter(|queue| is_live && queue.is_over())?;
@@ -277,7 +277,7 @@ impl Partition {
         self.wake_who_wants(id, key, tag);
     }
 
-    /// What is on its way to the log counts already.
+    /// Messages on their way to the log count already.
     pub(crate) fn expect(&mut self, sent: &Sent, receivers: &[QueueId]) -> Expecting {
         if !self.settings.policies.any_limit() {
             return Expecting::default();

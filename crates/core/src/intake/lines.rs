@@ -1,6 +1,6 @@
-//! Lines of addresses whose first send waits, by what each waits for.
+//! Lines of addresses whose first send waits, by the reason of each wait.
 //!
-//! Whoever makes room asks one line alone, and of that no more than can go on: so it costs the same, however many wait.
+//! Freed room wakes one line alone, and of that no more than can go on: so it costs the same, however many wait.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,14 +12,14 @@ use crate::intake::blocked::BlockedOn;
 #[derive(Default)]
 pub struct WaitingLines {
     lines: BTreeMap<BlockedOn, VecDeque<Destination>>,
-    /// What each address waits for; an entry in a line that says otherwise is of the past.
+    /// The reason of each waiting address; an entry in a line with another reason is of the past.
     by_address: BTreeMap<Destination, BlockedOn>,
-    /// How many addresses wait for what.
+    /// How many addresses wait for each reason.
     counts: BTreeMap<BlockedOn, u64>,
 }
 
 impl WaitingLines {
-    /// Whether nobody waits.
+    /// Whether no address waits.
     pub fn is_empty(&self) -> bool {
         self.by_address.is_empty()
     }
@@ -38,7 +38,7 @@ impl WaitingLines {
         }
     }
 
-    /// Nobody waits any more.
+    /// All waits end.
     pub fn clear(&mut self) {
         *self = WaitingLines::default();
     }

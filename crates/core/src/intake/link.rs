@@ -2,13 +2,13 @@
 //!
 //! It does not know then which of its last messages were taken in. Of each delivery of a link that was attached to be
 //! remembered, this knows by its tag whether it is on its way, was taken in, or was refused: until the client says that it
-//! knows itself, and until some time after nobody has the link any more. Whoever attaches it again is told, once none of
-//! its messages is on its way; what its earlier holder still sends is refused from then on. So nothing is taken in twice.
+//! knows itself, and until some time after the link's last holder has gone. A client that attaches it again is told, once none of
+//! its messages is on its way; later sends of its earlier holder are refused from then on. So nothing is taken in twice.
 //!
 //! ```text
 //!   publish ─▶ on its way ──▶ taken in, or refused ──the client knows, or too long ago──▶ forgotten
 //! ```
-//! Known to this run alone: after a start no link is known, and its client sends anew what it is in doubt about.
+//! Known to this run alone: after a start no link is known, and its client sends messages in doubt again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::intake::parked::Parked;
 /// Links that one partition remembers: one for each thread of some hundred clients.
 const LINKS_MAX: usize = 4096;
 
-/// Deliveries of one link that are remembered: twice of what a client may have without an answer.
+/// Deliveries of one link that are remembered: twice the number that a client may have without an answer.
 const LINK_DELIVERIES_MAX: usize = 2048;
 
 /// Deliveries of all links together: some 40 MiB.
@@ -37,7 +37,7 @@ const DELIVERIES_MAX: usize = 1 << 18;
 pub struct Links {
     by_name: BTreeMap<Arc<LinkName>, Link>,
     on_their_way: HashMap<(ConnectionId, Ticket), LinkDelivery, FxBuildHasher>,
-    /// Links that nobody has, by the time at which they are forgotten.
+    /// Links without a holder, by the time at which they are forgotten.
     ends: BTreeSet<(u64, Arc<LinkName>)>,
     /// Deliveries of all of them.
     deliveries: usize,
@@ -119,7 +119,7 @@ impl Links {
         asked.map(|asked| (asked.connection(), asked.ticket)).collect()
     }
 
-    /// The longest-lost link goes; `false` if somebody has each of them.
+    /// The longest-lost link goes; `false` if each of them has a holder.
     fn forget_lost(&mut self) -> bool {
         let Some((_, name)) = self.ends.first().cloned() else { return false };
         self.forget(&name);
@@ -134,7 +134,7 @@ impl Links {
         }
     }
 
-    /// Changes a link, and counts what it has afterwards.
+    /// Changes a link, and updates the counts.
     fn with<T>(&mut self, name: &LinkName, change: impl FnOnce(&mut Link) -> T) -> Option<T> {
         let link = self.by_name.get_mut(name)?;
         let before = link.deliveries.len();
@@ -156,14 +156,14 @@ impl Links {
         self.on_their_way.insert(from, delivery.clone());
     }
 
-    /// A message that was on its way has its answer, or none will come; what is to be told to whom because of it.
+    /// A message that was on its way has its answer, or none will come; returns the resulting answers.
     fn end(&mut self, from: (ConnectionId, Ticket), standing: Option<Standing>) -> Option<Answer> {
         let LinkDelivery { link, tag } = self.on_their_way.remove(&from)?;
         self.with(&link, |link| link.end(&tag, standing))?;
         self.answer(&link)
     }
 
-    /// What is to be told to whoever waits to know of the link, if nothing of it is on its way.
+    /// The answer to a waiting request for the state of the link, if none of its messages is on its way.
     fn answer(&mut self, name: &LinkName) -> Option<Answer> {
         self.with(name, |link| {
             let asked = link.asked.take_if(|_| link.on_their_way == 0)?;
@@ -185,7 +185,7 @@ impl Links {
     }
 }
 
-/// What is known of a link, for whoever asked.
+/// The state of a link, for its new holder.
 struct Answer {
     connection: ConnectionId,
     ticket: Ticket,
@@ -270,7 +270,7 @@ impl Partition {
         }
     }
 
-    /// What waits for room and meets the condition will never come in: its connection has no say any more.
+    /// A send that waits for room and meets the condition will never come in: its connection has lost the link.
     pub(crate) fn forget_parked(
         &mut self,
         connection: ConnectionId,
@@ -285,7 +285,7 @@ impl Partition {
         }
     }
 
-    /// The client knows what became of these deliveries.
+    /// The client knows the outcome of these deliveries.
     fn forget_deliveries(&mut self, name: &LinkName, connection: ConnectionId, tags: &[Bytes]) {
         self.leader.intake.links.with(name, |link| {
             if link.holder.is_some_and(|holder| holder.connection == connection) {
@@ -331,13 +331,13 @@ impl Partition {
     }
 }
 
-/// Whoever asked has lost the link meanwhile.
+/// The requester has lost the link meanwhile.
 fn refuse(asked: &ResumeLink, effects: &mut Vec<Effect>) {
     let result = Err(Refusal::LinkLost { name: asked.link.name.clone() });
     effects.push(Effect::Reply { connection: asked.connection(), ticket: asked.ticket, result });
 }
 
-/// Tells what is known of a link, and then answers.
+/// Sends the state of a link, and then the answer.
 fn tell(answer: Option<Answer>, effects: &mut Vec<Effect>) {
     let Some(Answer { connection, ticket, deliveries }) = answer else { return };
     effects.push(Effect::Unsettled { connection, ticket, deliveries });

@@ -1,4 +1,4 @@
-//! Intake: a message comes in. What it is checked for, what it may have to wait for, and which queues get it.
+//! Intake: a message comes in. Its checks, its waits, and the queues that get it.
 //!
 //! Start at [`publish`]. Never here: consumers.
 

@@ -1,8 +1,8 @@
-//! Sends that wait: for memory, for room, for the disk, for a queue, or for what their producers sent before.
+//! Sends that wait: for memory, for room, for the disk, for a queue, or for earlier sends of their producers.
 //!
-//! Each waits in the line of the address that it was sent to. One that was sent to several addresses is in the way of what its
-//! producer sends to any of them: an earlier send is never behind a later one, so nobody waits in a circle.
-//! Never here: what the first of a line waits for (`limit`, `lines`).
+//! Each waits in the line of its address. One to several addresses blocks later sends of its
+//! producer to any of them: an earlier send is never behind a later one, so waits never form a circle.
+//! Never here: the reason for which the first of a line waits (`limit`, `lines`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,12 +26,12 @@ impl Parked {
     }
 }
 
-/// What waits ahead of a send.
+/// The obstacle before a send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ahead {
     /// Something at its address.
     pub here: bool,
-    /// What its own producer sent to one of its addresses, persistent as it is or not: that must not be overtaken.
+    /// A send of its own producer to one of its addresses, persistent like it or not: that must not be overtaken.
     pub own: bool,
 }
 
@@ -127,12 +127,12 @@ impl ParkedSends {
         }
     }
 
-    /// What waits ahead of this send, which has just come.
+    /// The obstacle before this send, which has just come.
     pub fn ahead_of(&self, publish: &Publish) -> Ahead {
         Ahead { here: self.is_at(&publish.sent.to), own: self.has_own_ahead(publish, i64::MAX) }
     }
 
-    /// What waits ahead of the first at some address.
+    /// The obstacle before the first at some address.
     pub fn ahead_of_first(&self, first: &Parked) -> Ahead {
         Ahead { here: false, own: self.has_own_ahead(&first.publish, first.number) }
     }

@@ -1,10 +1,10 @@
-//! Events that cannot go on before the log has made what they need, a queue or a durable subscription, or has ended the subscription
+//! Events that cannot go on before the log has made the needed queue or durable subscription, or has ended the present
 //! that is there. Sends that need a queue wait where other sends do (`parked`), so that none of their producer overtakes them.
 //!
-//! What concerns a consumer that waits here waits behind it. What the log then says is told to each in turn.
+//! Events about a consumer that waits here wait behind it. The log's answer then goes to each in turn.
 //!
-//! Whoever looks at a queue right behind sends of its own connection waits until these are there, or wait for something else than the
-//! log: so nobody misses what it sent itself, confirmed or not.
+//! A reader of a queue right behind sends of its own connection waits until these are there, or wait for something else than the
+//! log: so a client never misses its own sends, confirmed or not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -30,8 +30,8 @@ const FOR_SENDS_MAX: usize = 1024;
 pub struct Waiting {
     for_queues: BTreeMap<Destination, Vec<Event>>,
     for_subscriptions: BTreeMap<Arc<str>, Vec<Event>>,
-    /// What waits for sends of its own connection, with the number of proposals that must have come back; these only rise. Behind an
-    /// attach is what concerns its consumer.
+    /// Events that wait for sends of their own connection, with the number of proposals that must have come back; these only rise. Behind an
+    /// attach are the events of its consumer.
     for_sends: VecDeque<(u64, Vec<Event>)>,
     /// Who asked for an echo, with the number of proposals that must have come back; these only rise.
     echoes: VecDeque<(u64, ConnectionId, Ticket)>,
@@ -48,24 +48,24 @@ impl Waiting {
         self.for_subscriptions.contains_key(name)
     }
 
-    /// Puts an event behind what waits for the address; `false` if nothing does.
+    /// Puts an event behind those that wait for the address; `false` if there are none.
     pub fn wait_for_address(&mut self, address: &Destination, event: &Event) -> bool {
         let waiting = self.for_queues.get_mut(address);
         waiting.map(|waiting| waiting.push(event.clone())).is_some()
     }
 
-    /// Puts an event behind what waits for the subscription; `false` if nothing does.
+    /// Puts an event behind those that wait for the subscription; `false` if there are none.
     pub fn wait_for_subscription(&mut self, name: &Arc<str>, event: &Event) -> bool {
         let waiting = self.for_subscriptions.get_mut(name);
         waiting.map(|waiting| waiting.push(event.clone())).is_some()
     }
 
-    /// What waited for the queue, in order.
+    /// The events that waited for the queue, in order.
     pub fn take_for_queue(&mut self, queue: &Destination) -> Vec<Event> {
         self.for_queues.remove(queue).unwrap_or_default()
     }
 
-    /// What waited for the subscription, in order.
+    /// The events that waited for the subscription, in order.
     pub fn take_for_subscription(&mut self, name: &Arc<str>) -> Vec<Event> {
         self.for_subscriptions.remove(name).unwrap_or_default()
     }
@@ -75,7 +75,7 @@ impl Waiting {
         made.chain(self.for_sends.iter_mut().map(|(_, waiting)| waiting))
     }
 
-    /// What concerns a consumer that waits waits behind it; anything else is given back.
+    /// Events about a waiting consumer wait behind it; any other is given back.
     pub fn behind_its_attach(&mut self, event: Event) -> Option<Event> {
         let Some(consumer) = consumer_of(&event).filter(|_| !matches!(event, Event::Attach(_))) else {
             return Some(event);
@@ -90,13 +90,13 @@ impl Waiting {
         }
     }
 
-    /// Puts an event off until so many proposals have come back, behind all that waits for as many or fewer.
+    /// Puts an event off until this number of proposals has come back, behind all that wait for as many or fewer.
     fn wait_for_sends(&mut self, proposals: u64, event: Event) {
         let last = self.for_sends.back().map_or(0, |(last, _)| *last);
         self.for_sends.push_back((proposals.max(last), vec![event]));
     }
 
-    /// What has waited for sends long enough, in order, now that so many proposals have come back.
+    /// The events that have waited for sends long enough, in order, now that this number of proposals has come back.
     fn take_for_sends(&mut self, proposals: u64) -> Vec<Event> {
         let due = self.for_sends.partition_point(|(needed, _)| *needed <= proposals);
         self.for_sends.drain(..due).flat_map(|(_, waiting)| waiting).collect()
@@ -114,7 +114,7 @@ impl Waiting {
         self.echoes.drain(..).map(|(_, connection, ticket)| (connection, ticket)).collect()
     }
 
-    /// The oldest echo that is due, now that so many proposals have come back.
+    /// The oldest echo that is due, now that this number of proposals has come back.
     fn take_echo(&mut self, proposals: u64) -> Option<(ConnectionId, Ticket)> {
         let (_, connection, ticket) = self.echoes.pop_front_if(|(needed, ..)| *needed <= proposals)?;
         Some((connection, ticket))
@@ -140,7 +140,7 @@ fn consumer_of(event: &Event) -> Option<ConsumerKey> {
     }
 }
 
-/// Who looks at what queues or the schedule hold, or ends it, and should find there what it has sent before.
+/// The client of an event that reads or ends the contents of queues or the schedule, and should find its earlier sends there.
 fn looker(event: &Event) -> Option<ConnectionId> {
     match event {
         Event::Attach(Attach { consumer, .. }) | Event::Drain { consumer } => Some(consumer.connection),
@@ -152,14 +152,14 @@ fn looker(event: &Event) -> Option<ConnectionId> {
 }
 
 impl Partition {
-    /// Puts a reader off until its queue is in the log; what comes later for that reader waits behind it.
+    /// Puts a reader off until its queue is in the log; later events for that reader wait behind it.
     pub(crate) fn declare_first(&mut self, queue: Destination, attach: Attach, effects: &mut Vec<Effect>) {
         self.begin_queue(&queue, Some(&attach), effects);
         self.leader.intake.waiting.for_queues.entry(queue).or_default().push(Event::Attach(attach));
     }
 
-    /// Has the log make a queue, or bind it as the reader wants it, unless that is under way: what waits then says what else it
-    /// wants.
+    /// Has the log make a queue, or bind it as the reader wants it, unless that is under way: the waiting events then ask for the
+    /// rest.
     fn begin_queue(&mut self, queue: &Destination, attach: Option<&Attach>, effects: &mut Vec<Effect>) {
         // A line is there as long as its queue is on the way, even if everybody has left it.
         if !self.leader.intake.waiting.is_for_queue(queue) {
@@ -186,8 +186,8 @@ impl Partition {
             && self.queues_needed(sent).all(|queue| self.leader.intake.waiting.is_for_queue(queue))
     }
 
-    /// What the connection has sent that needs nothing but queues, and what waits behind that: it comes in even if the connection ends,
-    /// as it would if the queues were there.
+    /// The connection's sends that need nothing but queues, and events that wait behind them: they come in even if the connection ends,
+    /// as they would if the queues were there.
     pub(crate) fn parked_for_queues(&self, connection: ConnectionId) -> BTreeSet<i64> {
         let mut own: Vec<&Parked> = self
             .leader
@@ -218,7 +218,7 @@ impl Partition {
         queues.filter(|queue| self.state.addresses.get(queue).is_none())
     }
 
-    /// The log has not made the queue: what needs it is refused.
+    /// The log has not made the queue: events that need it are refused.
     pub(crate) fn queue_failed(&mut self, queue: &Destination, refusal: &Refusal, effects: &mut Vec<Effect>) {
         let waiting = self.leader.intake.waiting.take_for_queue(queue);
         self.refuse_waiting(waiting, refusal, effects);
@@ -236,7 +236,7 @@ impl Partition {
         }
     }
 
-    /// Puts a reader off until its durable subscription is in the log; what comes later for that subscription waits behind it.
+    /// Puts a reader off until its durable subscription is in the log; later events for that subscription wait behind it.
     pub(crate) fn subscribe_first(&mut self, name: &Arc<str>, attach: Attach, effects: &mut Vec<Effect>) {
         if let Some(waiting) = self.leader.intake.waiting.for_subscriptions.get_mut(name) {
             return waiting.push(Event::Attach(attach));
@@ -247,7 +247,7 @@ impl Partition {
         self.propose(command, Urgency::Waiting, completion, effects);
     }
 
-    /// Ends a durable subscription. What comes for it from now on waits: it is not for what ends.
+    /// Ends a durable subscription. Later events for it wait: they are not for the one that ends.
     pub(crate) fn end_subscription(
         &mut self,
         name: Arc<str>,
@@ -259,7 +259,7 @@ impl Partition {
         self.propose(Command::Unsubscribe { name }, Urgency::Waiting, completion, effects);
     }
 
-    /// Deletes an address. What would attach to it from now on waits, and attaches to what is made anew behind that.
+    /// Deletes an address. Later attaches to it wait, and attach to the new one behind that.
     pub(crate) fn end_address(
         &mut self,
         address: Destination,
@@ -271,7 +271,7 @@ impl Partition {
         self.propose(Command::Delete { queue: address }, Urgency::Waiting, completion, effects);
     }
 
-    /// Puts an event off that looks at what its connection has sent, as long as the log has not all of that; anything else is given
+    /// Puts an event off that reads sends of its connection, as long as the log has not all of them; any other is given
     /// back.
     pub(crate) fn behind_its_sends(&mut self, event: Event) -> Option<Event> {
         let needed = looker(&event).map_or(0, |connection| self.proposals_of_sends(connection));
@@ -282,7 +282,7 @@ impl Partition {
         None
     }
 
-    /// So many proposals must have come back before what the connection has sent is where it is sent to, or waits for something else
+    /// This number of proposals must have come back before the connection's sends are in their queues, or wait for something else
     /// than the log.
     fn proposals_of_sends(&self, connection: ConnectionId) -> u64 {
         if self.leader.intake.parked.has_any_of(connection) {
@@ -296,7 +296,7 @@ impl Partition {
         self.leader.log.made - self.leader.log.pending.len() as u64
     }
 
-    /// Proposals have come back: what waited for sends that were among them goes on.
+    /// Proposals have come back: events that waited for sends among them go on.
     pub(crate) fn resume_behind_sends(&mut self, effects: &mut Vec<Effect>) {
         let waiting = self.leader.intake.waiting.take_for_sends(self.proposals_ended());
         self.resume(waiting, effects);
@@ -318,7 +318,7 @@ impl Partition {
         }
     }
 
-    /// The log has made what these events need.
+    /// The log has made the needed queue or subscription of these events.
     pub(crate) fn resume(&mut self, waiting: Vec<Event>, effects: &mut Vec<Effect>) {
         for event in waiting {
             if let Some(event) = self.leader.intake.waiting.behind_its_attach(event) {
@@ -327,7 +327,7 @@ impl Partition {
         }
     }
 
-    /// The log has not made what these events need.
+    /// The log has not made it.
     pub(crate) fn refuse_waiting(
         &mut self,
         waiting: Vec<Event>,

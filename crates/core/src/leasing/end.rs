@@ -11,7 +11,7 @@ use super::Lease;
 use crate::Partition;
 use crate::queue::EntryState;
 
-/// Leases that end in one tick at most: many that are due at once hold up nobody else for long.
+/// Leases that end in one tick at most: many that are due at once do not delay other clients for long.
 const ENDED_MAX: usize = 256;
 
 /// Why a message that was delivered too often lies among the dead letters.
@@ -96,7 +96,7 @@ impl Partition {
         self.dispatch_all(touched, effects);
     }
 
-    /// After how many deliveries without success a message of the queue is dead, if leases are what delivered it; 0 for never.
+    /// The number of deliveries without success after which a message of the queue is dead, if they were leases; 0 for never.
     fn deliveries_max(&self, id: QueueId) -> u32 {
         let Some(queue) = self.state.queues.get(&id) else { return 0 };
         let own = queue.options.as_ref().map_or(0, |options| options.deliveries_max);
@@ -124,7 +124,7 @@ impl Partition {
         self.is_reserving(to) || options().is_some_and(|options| 0 < options.deliveries_max)
     }
 
-    /// Whether a message of the queue with so many deliveries is dead, and goes to the dead letters.
+    /// Whether a message of the queue with this number of deliveries is dead, and goes to the dead letters.
     pub(crate) fn is_spent(&self, id: QueueId, deliveries: u32) -> bool {
         let max = self.deliveries_max(id);
         0 < max && max <= deliveries && self.grave_of_spent(id).is_some()

@@ -69,7 +69,7 @@ impl Partition {
         match (state, handle.lease, current) {
             (EntryState::Leaving, ..) => Err(Stale::Gone),
             (EntryState::Leased, Some(lease), Some(Some(held))) if lease == held => Ok(()),
-            // A delay: nobody holds it.
+            // A delay: the entry has no holder.
             (EntryState::Leased, None, Some(None)) => Ok(()),
             (EntryState::Leased, Some(_), Some(None)) if even_expired => Ok(()),
             (EntryState::Leased, Some(_), Some(None)) => Err(Stale::Expired),
@@ -188,7 +188,7 @@ impl Partition {
         headers.group().map(|group| group.id.clone())
     }
 
-    /// The log has what was asked for.
+    /// The log has the requested change.
     pub(crate) fn handled(&mut self, handling: Handling, effects: &mut Vec<Effect>) {
         let Handling { connection, ticket, results, renewed, .. } = handling;
         if !renewed.is_empty() {
@@ -209,12 +209,12 @@ impl Partition {
     }
 }
 
-/// What was asked for entries, on its way to the log.
+/// The requested changes of entries, on their way to the log.
 #[derive(Debug)]
 pub struct Handling {
     /// Who waits.
     pub(crate) connection: ConnectionId,
-    /// For what.
+    /// The change.
     pub(crate) ticket: Ticket,
     results: Vec<Result<(), Stale>>,
     /// The new leases of entries.

@@ -211,7 +211,7 @@ impl Partition {
             return false;
         }
         let end = LeaseEnd { wall_ms: visible_at_ms, lasts_ms: left_ms };
-        // The group keeps its order: what comes behind it waits too.
+        // The group keeps its order: later messages of it wait too.
         let group = self.group_of(id, entry);
         self.begin_lease(id, entry, (None, end), group);
         debug_assert!(self.entry(id, entry).is_some_and(|entry| entry.state == EntryState::Leased));

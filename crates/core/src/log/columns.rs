@@ -5,7 +5,7 @@ use crate::log::record::RecordError;
 /// Equal numbers in a row from which on they are told as a run: below, it would cost more than them.
 const RUN_MIN: usize = 3;
 
-/// What a column tells of each number.
+/// The field of each number in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steps {
     /// The number itself.
@@ -44,7 +44,7 @@ pub fn put_number(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Its length in bytes, then pieces: twice the length of a run plus one, and its number; or twice a count, and so many
+/// Its length in bytes, then pieces: twice the length of a run plus one, and its number; or twice a count, and that many
 /// numbers.
 pub fn put_column(out: &mut Vec<u8>, told: Steps, numbers: Vec<u64>) {
     let numbers = if told == Steps::Told { steps(&numbers) } else { numbers };
@@ -72,7 +72,7 @@ pub fn put_column(out: &mut Vec<u8>, told: Steps, numbers: Vec<u64>) {
 
 /// Reads numbers and columns; never panics.
 pub struct Numbers<'a> {
-    /// What is left.
+    /// The rest.
     pub bytes: &'a [u8],
 }
 
@@ -99,7 +99,7 @@ impl<'a> Numbers<'a> {
         Ok(Numbers { bytes: column })
     }
 
-    /// A column of so many numbers.
+    /// A column of this many numbers.
     pub fn column(&mut self, steps: Steps, count: u64) -> Result<Vec<u64>, RecordError> {
         let mut numbers = Vec::with_capacity(count as usize);
         self.runs(steps, count, |run| {
@@ -109,7 +109,7 @@ impl<'a> Numbers<'a> {
         Ok(numbers)
     }
 
-    /// A column of so many numbers, run by run.
+    /// A column of this many numbers, run by run.
     pub fn runs(
         &mut self,
         steps: Steps,
@@ -202,7 +202,7 @@ impl<'r> Runs<'r> {
         self.run.step
     }
 
-    /// Takes so many of them; the first.
+    /// Takes this many of them; returns the first.
     pub fn take(&mut self, count: u64) -> u64 {
         let number = self.run.first;
         self.run = Run { first: self.run.number(count), count: self.run.count - count, ..self.run };

@@ -1,4 +1,4 @@
-//! Bodies in fewer bytes: LZ4 blocks and Zstandard frames, in records alone. Whoever holds a message holds its plain body.
+//! Compressed bodies: LZ4 blocks and Zstandard frames, in records alone. Messages in memory have plain bodies.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,7 +16,7 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// Less than this part is no gain worth the work of reading it back.
 const GAIN_SHARE_MIN: usize = 8;
 
-/// A byte of an LZ4 block stands for no more than so many (its longest matches grow by 255 for each).
+/// A byte of an LZ4 block stands for no more than this (its longest matches grow by 255 for each).
 const RATIO_MAX: u64 = 255;
 
 /// The fastest of Zstandard's usual levels.
@@ -32,7 +32,7 @@ pub enum Method {
 }
 
 thread_local! {
-    /// What they work with, a mebibyte or so, is made once for each thread that does.
+    /// Their working memory, a mebibyte or so, is made once for each thread that needs it.
     static SHORTEN: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
     static EXPAND: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
@@ -51,10 +51,10 @@ impl Method {
         [Method::Lz4, Method::Zstd].into_iter().find(|method| method.number() == number)
     }
 
-    /// The body of so many bytes that `stored` stands for.
+    /// The body of this size that `stored` stands for.
     ///
     /// # Errors
-    /// What is wrong: it is nothing of this method, or stands for another number of bytes. Takes no more memory than a compressed body
+    /// The fault: it is not of this method, or stands for another size. Takes no more memory than a compressed body
     /// of its length can need.
     pub fn expand(self, stored: &[u8], plain_bytes: u64) -> Result<Bytes, &'static str> {
         let is_possible = match self {
@@ -196,7 +196,7 @@ mod tests {
         ] {
             assert_eq!(method.expand(stored, plain_bytes), Err(want), "case: {name}, {method:?}");
         }
-        // Whoever met one reads the next.
+        // A reader of one reads the next.
         assert_eq!(Method::Zstd.expand(&frame, 4000), Ok(Bytes::from_static(&[7; 4000])));
     }
 }

@@ -1,4 +1,4 @@
-//! How safe a command must be before it is carried out: what operators decide about the queues that it touches. Of
+//! How safe a command must be before it is applied: the operators' policies for its queues. Of
 //! several queues the one that wants most decides.
 //!
 //! And how its bodies are written, which they decide as well.
@@ -12,9 +12,9 @@ use postroad_model::{
 use crate::Partition;
 
 impl Partition {
-    /// How safe the command must be. What is journaled at all outlives the process, whatever its queues want.
+    /// How safe the command must be. Journaled commands outlive the process in any case.
     pub(crate) fn durability_of(&self, command: &Command) -> Durability {
-        // A lease is known to whoever has it; without its record the message is only delivered too early.
+        // A lease is known to its holder; without its record the message is only delivered too early.
         if matches!(command, Command::Lease { .. } | Command::Touch { .. }) {
             return Durability::Async;
         }
@@ -29,7 +29,7 @@ impl Partition {
                 let sends = changes.sends.iter().filter_map(|sent| self.wanted_by_targets(sent)).max();
                 sends.max(self.wanted_by_settlements(&changes.settlements))
             }
-            // What exists, and what several partitions agree on, is always safe.
+            // The existence of queues, and agreements of several partitions, are always safe.
             _ => None,
         };
         wanted.unwrap_or_default().max(Durability::Async)
@@ -84,7 +84,7 @@ pub fn may_begin_binding(command: &Command) -> bool {
     matches!(command, Command::Subscribe(_) | Command::Bind(_))
 }
 
-/// Whether what was bound to an address may end by this command, so that messages for it go past the log from then on.
+/// Whether bindings of an address may end by this command, so that messages for it go past the log from then on.
 pub fn may_end_binding(command: &Command) -> bool {
     matches!(
         command,

@@ -1,4 +1,4 @@
-//! Kin: records that whoever reads one will read together with.
+//! Kin: records that are read together.
 
 use std::hash::Hasher;
 
@@ -8,7 +8,7 @@ use rustc_hash::FxHasher;
 use super::read_back::sends_in_record;
 use super::record::{VERSION, kind};
 
-/// What records with the same number are read together for: the address of their first message, as a rule.
+/// The common number of records that are read together: the address of their first message, as a rule.
 pub fn kin_of_record(record: &[u8]) -> u32 {
     // Nearly all that wait long: the rest of such a record need not be looked at.
     let name = match record {

@@ -1,9 +1,9 @@
 //! Mending: how a partition goes on behind records that are lost.
 //!
-//! Records name entries by numbers, which whoever applies all records counts alike. Behind a lost record the count may be
-//! another one than that of the broker which wrote the log, and a settlement could name an entry that nobody has settled. So
-//! from the first lost record on only what names an entry from before it is carried out. Every other entry stays: what was
-//! settled may come a second time, but nothing is lost that is still there.
+//! Records name entries by numbers, which each reader of all records counts alike. Behind a lost record the count may be
+//! another one than that of the broker which wrote the log, and a settlement could name an unsettled entry. So
+//! from the first lost record on only records that name an entry from before it are applied. Every other entry stays: settled
+//! messages may come a second time, but nothing is lost that is still there.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -33,20 +33,20 @@ type Lanes = BTreeMap<QueueId, BTreeMap<u8, u64>>;
 pub struct Mended {
     /// Its state: every message in it is there.
     pub partition: Partition,
-    /// The messages that it had, and that are gone with their records. What lost records themselves said nobody knows.
+    /// The messages that it had, and that are gone with their records. The contents of lost records themselves are unknown.
     pub lost: Vec<LostMessage>,
-    /// What was left out.
+    /// The records left out.
     pub doubts: Doubts,
 }
 
-/// What could not be carried out, as it may name something else than it did.
+/// Records that could not be applied, as their numbers may name other entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
     /// How many settlements, by queue; `None` for queues that were made behind the loss.
     pub settlements: BTreeMap<Option<Destination>, u64>,
     /// How many failed deliveries were not counted.
     pub deliveries: u64,
-    /// Commits and aborts of what a lost record prepared: its messages are lost with it.
+    /// Commits and aborts of a lost prepare: its messages are lost with it.
     pub transactions: u64,
 }
 
@@ -63,11 +63,11 @@ pub struct LostMessage {
     pub ordinal: u32,
     /// Bytes of its body.
     pub body_bytes: u64,
-    /// What held it.
+    /// Its holder.
     pub holder: Holder,
 }
 
-/// What keeps a message in the log.
+/// The reason why a message is kept in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// An entry of a queue.
@@ -79,7 +79,7 @@ pub enum Holder {
 }
 
 impl Mending {
-    /// Begins with what a checkpoint tells, or with nothing. `is_there` says which records are left; the messages of prepared
+    /// Begins with the state of a checkpoint, or with nothing. `is_there` says which records are left; the messages of prepared
     /// transactions are here by now, as far as they are.
     pub fn begin(partition: Partition, is_there: impl Fn(Position) -> bool) -> Mending {
         let (certain, lost, messages, doubts) = (None, Vec::new(), Vec::new(), Doubts::default());
@@ -99,10 +99,10 @@ impl Mending {
         self.partition.state.applied = Some(last);
     }
 
-    /// Applies the record behind the last one, as far as it is certain what it means.
+    /// Applies the record behind the last one, as far as its meaning is certain.
     pub fn apply(&mut self, position: Position, command: Command) {
         if let Command::Left { .. } = command {
-            // What it was before made entries that nothing tells of: from here on they are counted otherwise.
+            // The lost record may have made unknown entries: from here on they are counted otherwise.
             self.certain.get_or_insert_with(|| lanes_of(&self.partition));
         }
         let command = match self.certain {
@@ -137,7 +137,7 @@ impl Mending {
                 let is_certain = |(tag, _): &(EntryTag, _)| self.is_certain(queue, *tag);
                 Command::Touch { queue, until, entries: entries.into_iter().filter(is_certain).collect() }
             }
-            // The job's own record is lost, but what it sends is here.
+            // The job's own record is lost, but its message is here.
             Command::Fire { due, sent, .. } if self.is_lost(due.position) => Command::Enqueue(sent),
             Command::Commit { id } | Command::Abort { id }
                 if !self.partition.state.prepared.contains_key(&id) =>
@@ -165,7 +165,7 @@ impl Mending {
         certain
     }
 
-    /// Whether the entry was there before the first loss, so that its number means what it says.
+    /// Whether the entry was there before the first loss, so that its number is right.
     fn is_certain(&self, queue: QueueId, entry: EntryTag) -> bool {
         let Some(certain) = &self.certain else { return true };
         let (lane, sequence) = untag(entry);
@@ -182,7 +182,7 @@ impl Mending {
         std::mem::take(&mut self.partition.state.jobs.shelves).keys.rows().collect()
     }
 
-    /// A message of [`Mending::take_shelved`], with so many bytes; `None` if its record is not there.
+    /// A message of [`Mending::take_shelved`], with its size; `None` if its record is not there.
     pub fn put_back(&mut self, key: MessageKey, body_bytes: u64, sent: Option<&Sent>) {
         let MessageKey::Durable { position, ordinal } = key else { return };
         let Some((sent, schedule)) = sent.and_then(|sent| Some((sent, sent.schedule.as_ref()?))) else {
@@ -234,7 +234,7 @@ impl Mending {
         chunks.is_none_or(|chunks| chunks.iter().all(|(position, _)| is_there(position)))
     }
 
-    /// Messages of prepared transactions: whoever commits could not deliver them.
+    /// Messages of prepared transactions: a commit could not deliver them.
     fn drop_shares(&mut self, is_there: &impl Fn(Position) -> bool) {
         let lost = &mut self.messages;
         let mut prepared = std::mem::take(&mut self.partition.state.prepared);

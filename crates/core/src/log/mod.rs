@@ -1,6 +1,6 @@
-//! The log's side: commands as records, the state as a snapshot, and what follows when they are durable.
+//! The log's side: commands as records, the state as a snapshot, and the completion of durable commands.
 //!
-//! Never here: what a command does.
+//! Never here: the effect of a command.
 
 pub mod ahead;
 pub mod columns;

@@ -1,11 +1,11 @@
-//! Reading back: what a partition asked for of a record, once that is there.
+//! Reading back: the messages of a record that a partition asked for, once that is there.
 
 use bytes::Bytes;
 use postroad_model::{Command, Event, Message, MessageKey, PartitionId, Position, Sent};
 
 use super::record::{RecordError, decode_record};
 
-/// What tells the partition of these messages of a record, which it asked for by [`postroad_model::Effect::Fetch`]. A record of a
+/// The events for these messages of a record, which the partition asked for by [`postroad_model::Effect::Fetch`]. A record of a
 /// transaction has hundreds, so it is decoded once, whatever their number.
 pub fn read_back(
     position: Position,
@@ -32,7 +32,7 @@ pub fn read_back(
     fetched.into_iter().chain(recalled)
 }
 
-/// Adds bodies to those that the partition is told of last, if that is still to come; gives back what has to be told for itself.
+/// Adds bodies to those of the partition's last event, if that is still to come; gives back those that need an event of their own.
 pub fn tell_together(last: Option<&mut Event>, event: Event) -> Option<Event> {
     match (last, event) {
         (Some(Event::Fetched { bodies }), Event::Fetched { bodies: more }) => {
@@ -127,7 +127,7 @@ pub fn message_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Message>
     Ok(sent_in_record(record, ordinal)?.map(|sent| sent.message))
 }
 
-/// The messages of the record that was read last: whoever reads one message after the other in the order of the log mostly wants
+/// The messages of the record that was read last: a reader of one message after the other in the order of the log mostly wants
 /// the next of the same record, and decodes it once.
 #[derive(Debug, Default)]
 pub struct LastRecord {
@@ -177,7 +177,7 @@ mod tests {
         encode_record(&command, Compression::None).concat().into()
     }
 
-    /// Bodies with their ordinals, and what is told for itself behind a bar.
+    /// Bodies with their ordinals, and single events behind a bar.
     fn told(events: impl Iterator<Item = Event>) -> String {
         let ordinal = |key| match key {
             MessageKey::Durable { ordinal, .. } => ordinal,

@@ -1,5 +1,5 @@
 //! Reading fields of records and snapshots, from one piece or from pieces that are asked for as they are needed: of a snapshot
-//! no more is in memory than what is read at the time.
+//! only the part that is being read is in memory.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use crate::log::record::RecordError;
 
 /// Reads a record or a snapshot; never panics, never allocates by a count it has not seen backed by bytes.
 pub(crate) struct Reader<'a> {
-    /// What is being read, from `at` on.
+    /// The present piece, from `at` on.
     piece: Bytes,
     at: usize,
     /// How much was before it.
     before: usize,
-    /// What follows, as far as it was asked for.
+    /// The next pieces, as far as they were asked for.
     behind: Bytes,
     more: Option<&'a mut dyn Iterator<Item = Bytes>>,
 }
 
 impl<'a> Reader<'a> {
-    /// Of what is in one piece.
+    /// Of data in one piece.
     pub(crate) fn new(bytes: Bytes) -> Reader<'static> {
         Reader { piece: bytes, at: 0, before: 0, behind: Bytes::new(), more: None }
     }
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         Ok(&self.piece[from..self.at])
     }
 
-    /// Makes what is wanted lie in one piece.
+    /// Makes the requested bytes lie in one piece.
     #[cold]
     fn join(&mut self, wanted: usize) -> Result<(), RecordError> {
         let place = self.place();
@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What is behind the piece; nothing at the end.
+    /// The next piece; nothing at the end.
     fn next_piece(&mut self) -> Bytes {
         let behind = std::mem::take(&mut self.behind);
         if !behind.is_empty() {
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         Ok(items)
     }
 
-    /// As [`Reader::list`], where nothing is kept but what is made of it.
+    /// As [`Reader::list`], without keeping the items.
     pub(crate) fn each<E: From<RecordError>>(
         &mut self,
         mut each: impl FnMut(&mut Reader<'a>) -> Result<(), E>,
@@ -147,13 +147,13 @@ impl<'a> Reader<'a> {
         Ok(self.take(length)?.into())
     }
 
-    /// So many bytes, shared with the piece that they lie in.
+    /// This many bytes, shared with the piece that they lie in.
     pub(super) fn body(&mut self, length: usize) -> Result<Bytes, RecordError> {
         self.take(length)?;
         Ok(self.piece.slice(self.at - length..self.at))
     }
 
-    /// What is left of a record, which is in one piece.
+    /// The rest of a record, which is in one piece.
     pub(super) fn rest(&mut self) -> Bytes {
         let rest = self.piece.split_off(self.at);
         self.before += rest.len();

@@ -79,15 +79,15 @@ pub enum RecordError {
     /// A page of entries does not hold together.
     #[error("a page of entries is damaged: {what}")]
     Page {
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
-    /// A compressed body does not become what its headers say.
+    /// A compressed body does not fit its headers.
     #[error("the compressed body at byte {at} is damaged: {what}")]
     Body {
         /// Where it begins.
         at: usize,
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
     /// A large body is not in as many pieces as its size asks for.
@@ -564,12 +564,12 @@ impl Writer {
         self.u32(bytes.len() as u32).shared(bytes)
     }
 
-    /// As [`Writer::blob`], of bytes that are read once somebody writes them.
+    /// As [`Writer::blob`], of bytes that are read when they are written out.
     pub(crate) fn spilled_blob(&mut self, spilled: &Arc<dyn Spilled>) -> &mut Writer {
         self.u32(spilled.byte_length() as u32).piece(Piece::Spilled(spilled.clone()))
     }
 
-    /// There will be so many blobs in pieces of their own.
+    /// There will be this number of blobs in pieces of their own.
     pub(crate) fn reserve_blobs(&mut self, blobs: usize) {
         // Each has something ahead of it.
         self.done.reserve_exact(2 * blobs + 1);

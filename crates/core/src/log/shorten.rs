@@ -1,5 +1,5 @@
-//! What compaction leaves of a record: its messages that are still needed, as they are. What else a record of a transaction says was
-//! carried out long ago, and is in every checkpoint that a start may begin with.
+//! The rest of a compacted record: its messages that are still needed, as they are. The other parts of a transaction's record were
+//! applied long ago, and are in every checkpoint that a start may begin with.
 
 use bytes::{BufMut, Bytes};
 

@@ -2,7 +2,7 @@
 //!
 //! A snapshot holds queue entries and message headers, never bodies: those stay in the log. Full pages lie in it as folded
 //! ones, as most are, and are not opened when it is read: its size, the time to write it and the time to read it depend on
-//! what has changed, and on the number of pages.
+//! its changes, and on the number of pages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,10 +45,10 @@ pub enum SnapshotError {
     /// Its fields do not hold together.
     #[error("damaged snapshot: {0}")]
     Damaged(#[from] RecordError),
-    /// Something refers to what is not there.
+    /// A reference to a missing object.
     #[error("damaged snapshot: {what} {number} does not exist")]
     Dangling {
-        /// What kind of thing.
+        /// The kind of object.
         what: &'static str,
         /// Which one.
         number: u64,
@@ -73,7 +73,7 @@ pub struct HeldEntry<'p> {
 }
 
 impl Partition {
-    /// What all durable queues hold, queue by queue, in each lane in order.
+    /// The contents of all durable queues, queue by queue, in each lane in order.
     pub fn durable_entries(&self) -> impl Iterator<Item = HeldEntry<'_>> {
         let mut queues: Vec<&Queue> =
             self.state.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
@@ -117,7 +117,7 @@ impl Partition {
         self.snapshot_pieces().to_bytes()
     }
 
-    /// The durable state as it is after the last applied command, in pieces: what is in folded pages is shared, not copied, so it
+    /// The durable state as it is after the last applied command, in pieces: contents of folded pages are shared, not copied, so it
     /// takes neither time nor memory.
     pub fn snapshot_pieces(&self) -> Snapshot {
         let mut out = Writer::default();
@@ -174,8 +174,8 @@ impl Partition {
         out.finish_state()
     }
 
-    /// The durable lanes of a queue. Every page that has all its entries is written as a folded one, open or not: what is in
-    /// memory costs a snapshot nothing, and a start no more than what is not.
+    /// The durable lanes of a queue. Every page that has all its entries is written as a folded one, open or not: entries in
+    /// memory cost a snapshot nothing, and a start no more than others.
     fn lanes_of<'p>(&self, queue: &'p Queue) -> Vec<WrittenLane<'p>> {
         let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
         let parts = lanes.map(|(number, lane)| {
@@ -375,8 +375,8 @@ impl Partition {
         Partition::restore_pieces(settings, &mut std::iter::once(snapshot.clone()))
     }
 
-    /// As [`Partition::restore`], from pieces, wherever they were cut. Each is let go before the next but one is asked for, and what
-    /// memory has no room for is spilled meanwhile: this never takes much more than what the partition takes afterwards.
+    /// As [`Partition::restore`], from pieces, wherever they were cut. Each is released before the next but one is asked for, and data
+    /// that memory has no room for is spilled meanwhile: this never takes much more than the partition takes afterwards.
     ///
     /// # Errors
     /// [`SnapshotError`]; it is damaged, too, if the pieces end before the snapshot does.
@@ -436,7 +436,7 @@ impl Partition {
         Ok(partition)
     }
 
-    /// What the journal must keep: each message once, and each piece of a large one for each message that names it.
+    /// The messages that the journal must keep, once each, and each piece of a large one for each message that names it.
     pub fn live_messages(&self) -> impl Iterator<Item = MessageRow> {
         let own = |message: &Message, bytes: u64| bytes.saturating_sub(message.chunk_bytes());
         let open = self.state.bodies.durable().map(move |(key, message, bytes)| (key, own(message, bytes)));
@@ -470,7 +470,7 @@ impl Partition {
     }
 
     /// Messages of prepared transactions whose bodies a snapshot left on the disk. They must be read before anything is
-    /// applied: which subscriptions take them may depend on what is in them.
+    /// applied: their contents decide which subscriptions take them.
     pub fn absent_prepared(&self) -> Vec<MessageKey> {
         let keys =
             self.state.prepared.values().flat_map(|prepared| prepared.sends.iter().map(|(key, _)| *key));
@@ -489,7 +489,7 @@ impl Partition {
         self.state.bodies.pin(key);
     }
 
-    /// Counts what is in folded pages, and finds which of them still hold what others do.
+    /// Counts the messages of folded pages, and finds those that other pages hold too.
     fn restore_folded(&mut self) {
         self.state.bodies.restore_folded(folded_pages(self.state.queues.values()));
         let lanes = self.state.queues.values_mut().flat_map(|queue| queue.lanes.iter_mut());
@@ -616,7 +616,7 @@ impl Partition {
         }
     }
 
-    /// A prepared transaction holds what it has sent.
+    /// A prepared transaction holds its sends.
     fn claim_prepared(&mut self, id: TransactionId, prepared: &Prepared) -> Result<(), SnapshotError> {
         let dangling = || SnapshotError::Dangling { what: "message of transaction", number: id.number };
         let mut sends = prepared.sends.iter();
@@ -639,7 +639,7 @@ impl Partition {
     }
 }
 
-/// What feeds the queues, beside what is sent to them.
+/// The bindings of queues, beside direct sends.
 fn bindings(queues: &[&Queue]) -> Vec<Binding> {
     let of = |queue: &Queue, fed: &Fed| Binding {
         topic: fed.topic.clone(),
@@ -652,10 +652,10 @@ fn bindings(queues: &[&Queue]) -> Vec<Binding> {
 /// Sequence, deliveries without success, message.
 type OpenEntry = (u64, u32, MessageKey);
 
-/// What lies in a lane.
+/// The entries of a lane.
 enum Part {
     Entry(OpenEntry),
-    /// With what is in it.
+    /// With its contents.
     Page(Page, Load),
 }
 

@@ -1,20 +1,20 @@
-//! Bodies that were read back or given back, and that nobody has taken yet: what leaves again where memory is too short for all.
+//! Bodies that were read back or returned, and are not in flight: they leave again where memory is too short for all.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
 
 use crate::memory::bodies::Sought;
 
-/// Those that somebody has taken are swept out once there may be as many of them as of the others, and so many more.
+/// Those in flight are swept out once there may be as many of them as of the others, and this many more.
 const SWEPT_MIN: usize = 1024;
 
-/// What a body has while it is ahead: another one each time.
+/// The mark of a body while it is ahead: another one each time.
 pub type Mark = NonZero<u32>;
 
 /// See the head of this file.
 #[derive(Default)]
 pub struct Ahead {
-    /// What they take together.
+    /// Their total size.
     bytes: u64,
     /// The oldest first, each with the mark that it got; among them some that are no longer ahead.
     order: VecDeque<(Sought, Mark)>,
@@ -23,12 +23,12 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// What they take together.
+    /// Their total size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// One more of so many bytes; `is_ahead` tells which of the others still are, by their marks.
+    /// One more of this size; `is_ahead` says which of the others still are, by their marks.
     pub fn add(&mut self, body: Sought, bytes: u64, is_ahead: impl Fn(Sought, Mark) -> bool) -> Mark {
         if self.sweep_at.max(SWEPT_MIN) <= self.order.len() {
             self.order.retain(|(body, mark)| is_ahead(*body, *mark));
@@ -41,7 +41,7 @@ impl Ahead {
         mark
     }
 
-    /// One of so many bytes is ahead no longer.
+    /// One of this size is ahead no longer.
     pub fn remove(&mut self, bytes: u64) {
         self.bytes -= bytes;
     }

@@ -14,11 +14,11 @@ use crate::partition::Memory;
 use crate::queue::{Entry, Page};
 use crate::settings::Settings;
 
-/// What a message takes beside its body while it is here: its headers and its place in the table, the entry that points to it, and
-/// what the allocator adds to each.
+/// Bytes of a message beside its body while it is here: its headers and its place in the table, the entry that points to it, and
+/// the allocator's overhead for each.
 const HEADERS_BYTES: u64 = 320;
 
-/// One part in so many of what durable messages may take is for folded pages, if others can be spilled.
+/// This fraction of the share of durable messages is for folded pages, if others can be spilled.
 const PAGES_SHARE: u64 = 8;
 
 /// Bodies of such sizes lie in buffers that are little larger, with the beginnings of others that were copied on.
@@ -29,7 +29,7 @@ pub fn is_part(body: &Bytes) -> bool {
     PARTS.contains(&body.len())
 }
 
-/// What stays in memory for long has bytes of its own.
+/// Bodies that stay in memory for long have bytes of their own.
 pub fn apart(body: &mut Bytes) {
     if is_part(body) {
         *body = Bytes::copy_from_slice(body);
@@ -53,7 +53,7 @@ pub struct Bodies {
     folds: Folds,
     /// Bytes of all folded pages.
     page_bytes: u64,
-    /// Bodies that were read back or given back, and that nobody has.
+    /// Bodies that were read back or returned, and are not in flight.
     ahead: Ahead,
 }
 
@@ -100,7 +100,7 @@ impl Stored {
         self.resident && self.pins == 0 && matches!(self.key, MessageKey::Durable { .. })
     }
 
-    /// Somebody has it now, or nobody can have it from here.
+    /// It is in flight now, or cannot be delivered from here.
     fn leave_ahead(&mut self, ahead: &mut Ahead) {
         if self.ahead.take().is_some() {
             ahead.remove(self.own_bytes());
@@ -118,7 +118,7 @@ fn is_ahead(shelf: &Shelf<Stored>, Sought { key, place }: Sought, mark: Mark) ->
     shelf.get(place).is_some_and(|stored| stored.key == key && stored.ahead == Some(mark))
 }
 
-/// What a message that is gone leaves in the log.
+/// The part of a gone message in the log.
 pub struct Gone {
     /// Bytes of it in its own record.
     pub bytes: u64,
@@ -171,7 +171,7 @@ impl Bodies {
         self.place(key).is_some()
     }
 
-    /// What all of them take.
+    /// The size of all of them.
     pub fn memory(&self) -> Memory {
         let (resident_bytes, volatile_bytes) = (self.resident_bytes, self.volatile_bytes);
         let messages = self.places.len() as u64 + self.folded;
@@ -184,7 +184,7 @@ impl Bodies {
         }
     }
 
-    /// What all of them take, those in folded pages included, but for the bodies of messages that are only in memory.
+    /// The size of all of them, those in folded pages included, but for the bodies of messages that are only in memory.
     pub fn taken(&self) -> u64 {
         let headers = self.places.len() as u64 * HEADERS_BYTES + self.shelf.free_bytes();
         self.resident_bytes + headers + self.page_bytes
@@ -231,7 +231,7 @@ impl Bodies {
         Some((place, &stored.message, stored.bytes))
     }
 
-    /// One queue fewer holds it; what it leaves if that was the last one, and the message is gone.
+    /// One queue fewer holds it; its part in the log if that was the last one, and the message is gone.
     pub fn unrefer(&mut self, message: impl Into<Sought>) -> Option<Gone> {
         self.let_go(message.into(), 0)
     }
@@ -297,7 +297,7 @@ impl Bodies {
         }
         self.folded -= 1;
         let stored = Stored { references: 1, ..Stored::new(key, headers, bytes, false) };
-        // Somebody has come to its page, and will be through with that.
+        // A reader has come to its page, and will be through with that.
         self.put(stored, Stay::Brief)
     }
 
@@ -309,7 +309,7 @@ impl Bodies {
         is_last
     }
 
-    /// After a start: all folded pages; what is not folded is there already.
+    /// After a start: all folded pages; others are counted already.
     pub fn restore_folded<'p>(&mut self, pages: impl Iterator<Item = &'p Page>) {
         let mut seen = Seen::default();
         for page in pages {
@@ -369,7 +369,7 @@ impl Bodies {
         }
     }
 
-    /// After a start: snapshots of earlier builds have messages too that only subscriptions of their run had, and now nobody.
+    /// After a start: snapshots of earlier builds have messages too that only subscriptions of their run had, which are gone.
     pub fn forget_unreferred(&mut self) {
         let unreferred = self.shelf.iter().filter(|stored| stored.references == 0);
         unreferred.map(|stored| stored.key).collect::<Vec<_>>().into_iter().for_each(|key| self.forget(key));
@@ -418,7 +418,7 @@ impl Bodies {
         self.put_ahead(place);
     }
 
-    /// The body that lies there is here again, or nobody has it any more.
+    /// The body at this place is here again, or is not held any more.
     fn put_ahead(&mut self, place: Place) {
         let stored = self.shelf.get(place).filter(|stored| stored.is_loose() && stored.ahead.is_none());
         let Some(stored) = stored else { return };
@@ -430,12 +430,12 @@ impl Bodies {
         }
     }
 
-    /// What was read back or given back, and nobody has.
+    /// The size of bodies that were read back or returned, and are not in flight.
     pub fn ahead_bytes(&self) -> u64 {
         self.ahead.bytes()
     }
 
-    /// Of what was read back or given back and nobody has, leaves the oldest to the log until the others take no more than this, or all
+    /// Of bodies that were read back or returned and are not in flight, leaves the oldest to the log until the others take no more than this, or all
     /// durable messages no more than they may.
     pub fn leave_ahead(&mut self, bytes_max: u64, taken_max: u64) {
         while bytes_max < self.ahead.bytes() && taken_max < self.taken() {
@@ -446,14 +446,14 @@ impl Bodies {
         }
     }
 
-    /// If the body stays, and nobody has it in hand: see [`apart`].
+    /// If the body stays, and is not in flight: see [`apart`].
     pub fn keep_apart(&mut self, key: MessageKey) {
         if let Some(stored) = self.stored_mut(key).filter(|stored| stored.resident && stored.pins == 0) {
             apart(&mut stored.message.bytes);
         }
     }
 
-    /// Bodies that nobody has go to the log, those that came last first, until all messages take no more than this.
+    /// Bodies that are not in flight go to the log, those that came last first, until all messages take no more than this.
     pub fn leave(&mut self, taken_max: u64) {
         for place in self.shelf.places_from_last() {
             if self.taken() <= taken_max {
@@ -473,7 +473,7 @@ impl Bodies {
         (loose().map(Stored::own_bytes).sum(), are_counted)
     }
 
-    /// As [`Bodies::evict`], if the body was read back and nobody has had it since.
+    /// As [`Bodies::evict`], if the body was read back and was not in flight since.
     pub fn evict_read_back(&mut self, key: MessageKey) {
         if self.stored(key).is_some_and(|stored| stored.ahead.is_some()) {
             self.evict(key);

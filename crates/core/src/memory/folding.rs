@@ -1,9 +1,9 @@
-//! Folding: what of a backlog nobody is at takes a few bytes, and is opened before somebody comes to it.
+//! Folding: unused parts of a backlog take a few bytes, and are opened before use.
 //!
 //! Each message that waits costs some 200 bytes for its entry and its headers, wherever its body is. Beyond the budget
 //! for durable messages, full pages of entries are folded (see `queue::page`), the newest first, as the newest bodies
 //! are left to the disk; nothing is read or written for it. Where consumers, browsers and cursors with selectors are,
-//! pages stay open. Nothing that the log tells depends on what is folded.
+//! pages stay open. No record depends on folding.
 
 use std::ops::Range;
 
@@ -20,19 +20,19 @@ const FOLDED_MAX: usize = 8;
 /// Pages that are looked at for that: some cannot be folded, and that is found at the first such entry of each.
 const LOOKED_AT_MAX: usize = 256;
 
-/// One part in so many of what durable messages may take is for bodies that were read back and that nobody has yet.
+/// This fraction of the share of durable messages is for bodies that were read back and are not yet in flight.
 const AHEAD_SHARE: u64 = 4;
 
-/// One part in so many of that is kept free.
+/// This fraction of that is kept free.
 const KEPT_FREE: u64 = 4;
 
-/// One part in so many of what durable messages may take stays theirs, whatever else is in memory.
+/// This fraction of the share of durable messages stays theirs, whatever else is in memory.
 const OWN_SHARE: u64 = 4;
 
-/// They make way once they may take less by one part in so many: what they have then goes at once.
+/// They make way once their share has fallen by this fraction: the excess goes at once.
 const WAY_SHARE: u64 = 16;
 
-/// What is too much of it is looked for so often: who asked for it may take it meanwhile.
+/// The interval of looking for the excess: its reader may take it meanwhile.
 const STAY_MS: u64 = 100;
 
 impl Partition {
@@ -46,8 +46,8 @@ impl Partition {
         true
     }
 
-    /// Of the folded page that has the first of these sequences, if there is one, opens those pages that have what is wanted: the first,
-    /// and what is behind it as long as there are not so many messages, or so many bytes of bodies. Returns which pages these are.
+    /// Of the folded page that has the first of these sequences, if there is one, opens those pages that have the requested entries: the first,
+    /// and those behind it as long as there are not too many messages, or bytes of bodies. Returns which pages these are.
     pub(crate) fn unfold(
         &mut self,
         id: QueueId,
@@ -64,7 +64,7 @@ impl Partition {
         let pages = lane.page_of(wanted.start)..lane.page_of(last) + lane.page_entries();
         let [first, end] =
             [pages.start, pages.end].map(|end| entries.partition_point(|entry| entry.sequence < end));
-        // What is beside them stays folded, in pages as wide as can be without them.
+        // Their neighbours stay folded, in pages as wide as can be without them.
         for (mut rest, near) in [(&entries[..first], pages.start), (&entries[end..], pages.end - 1)] {
             while let Some(begin) = rest.first() {
                 let block_end = lane.end_of_block_beside(begin.sequence, near);
@@ -125,7 +125,7 @@ impl Partition {
     }
 
     /// Folds full pages of the lane while messages take more memory than they may, but for those that were just `opened`, which
-    /// somebody is about to use.
+    /// are about to be used.
     pub(crate) fn fold_what_is_idle(&mut self, id: QueueId, number: LaneNumber, opened: Range<u64>) {
         if number.is_volatile() || id.is_volatile() || !self.is_short_of_memory() {
             return;
@@ -158,7 +158,7 @@ impl Partition {
         }
     }
 
-    /// Whether what these queues got last is not due for long: all of them have folded pages, and nobody reads them.
+    /// Whether the latest messages of these queues are not due for long: all of them have folded pages, and no readers.
     pub(crate) fn are_deep(&self, queues: &[QueueId]) -> bool {
         let is_deep = |id| {
             let queue: Option<&Queue> = self.state.queues.get(id).filter(|queue| queue.consumers.is_empty());
@@ -180,7 +180,7 @@ impl Partition {
         }
     }
 
-    /// What durable messages may take: what those in memory alone, open transactions and topics for those who come later leave of the
+    /// The share of durable messages: the rest after those in memory alone, open transactions and retroactive messages, of the
     /// memory for all.
     pub(crate) fn durable_bytes_max(&self) -> u64 {
         let Settings { resident_bytes_max: most, messages_bytes_max, .. } = self.settings;
@@ -190,7 +190,7 @@ impl Partition {
         messages_bytes_max.saturating_sub(others).clamp(most / OWN_SHARE, most)
     }
 
-    /// What by now belongs to others is given up: pages where nobody is, some at a time, and bodies, those that came last before the others.
+    /// The excess is released: unused pages, some at a time, and bodies, those that came last before the others.
     pub(crate) fn make_way(&mut self) {
         if self.must_make_way() {
             self.leader.memory.way_due_ms.get_or_insert(self.now_ms);
@@ -218,7 +218,7 @@ impl Partition {
         self.leader.memory.way_due_ms.or_else(|| self.must_make_way().then_some(self.now_ms + STAY_MS))
     }
 
-    /// Folds what is idle of each lane, as much as is looked at in one attempt, while memory is short.
+    /// Folds unused pages of each lane, as many as one attempt looks at, while memory is short.
     fn fold_some(&mut self) {
         if self.is_short_of_memory() {
             for (id, number) in self.lanes_with_full_pages() {
@@ -227,7 +227,7 @@ impl Partition {
         }
     }
 
-    /// Lanes that have pages which can be folded if nobody is there.
+    /// Lanes that have pages which can be folded if they are not in use.
     fn lanes_with_full_pages(&self) -> Vec<(QueueId, LaneNumber)> {
         let lanes = self.state.queues.values().flat_map(|queue| {
             let lanes = queue.lanes.iter().map(|(number, lane)| (queue.id, number, lane));
@@ -236,18 +236,18 @@ impl Partition {
         lanes.map(|(id, number, _)| (id, number)).collect()
     }
 
-    /// What is read back for those who will soon want it takes no more than this, unless there is room for more.
+    /// Bodies read ahead for coming deliveries take no more than this, unless there is room for more.
     pub(crate) fn ahead_bytes_max(&self) -> u64 {
         self.durable_bytes_max() / AHEAD_SHARE
     }
 
-    /// What of that may stay.
+    /// The part of that which may stay.
     fn ahead_bytes_kept(&self) -> u64 {
         self.ahead_bytes_max() - self.ahead_bytes_max() / KEPT_FREE
     }
 
-    /// If memory is short, what was read back or given back beyond that goes to the log again, the oldest first: whoever wanted it
-    /// may be gone, or have no use for it now. A part is kept free, so that there is room for those who have.
+    /// If memory is short, bodies read back or returned beyond that go to the log again, the oldest first: their readers
+    /// may be gone, or have no use for them now. A part is kept free, so that there is room for active ones.
     pub(crate) fn leave_what_is_ahead(&mut self) {
         self.state.bodies.leave_ahead(self.ahead_bytes_kept(), self.durable_bytes_max());
     }
@@ -258,7 +258,7 @@ impl Partition {
         is_over.then_some(self.now_ms + STAY_MS)
     }
 
-    /// What durable bodies that nobody has take beyond what they may behind a tick, or whether they are miscounted: there must be
+    /// The excess of durable bodies that are not in flight behind a tick, or whether they are miscounted: there must be
     /// neither.
     pub fn overstayed(&self) -> Option<String> {
         let (loose_bytes, are_counted) = self.state.bodies.loose_bytes();
@@ -286,7 +286,7 @@ impl Partition {
             Some([browse, view.map(|view| (view.cursor(), queue.read_on))])
         };
         let cursors = queue.consumers.iter().filter_map(at).flatten().flatten();
-        // What comes first is due for any of them.
+        // The first ones are due for any of them.
         let first = (!queue.consumers.is_empty()).then(|| (lane.cursor(), queue.read_on));
         let ahead = self.entries_ahead(lane);
         let reach = |(cursor, read_on): (u64, Option<ReadOn>)| {
@@ -331,7 +331,7 @@ impl Partition {
         true
     }
 
-    /// The entry as it lies in a page; `None` if it cannot, for somebody is at it.
+    /// The entry as it lies in a page; `None` if it cannot, because it is in use.
     fn folded(&self, sequence: u64, entry: &Entry) -> Option<Folded> {
         let is_idle = entry.state == EntryState::Ready && entry.uncounted_deliveries == 0;
         if !is_idle || self.leader.delivery.fetches.has(entry.key) || !self.state.bodies.is_foldable(entry) {
@@ -340,7 +340,7 @@ impl Partition {
         self.as_folded(sequence, entry)
     }
 
-    /// What an open page is for a snapshot: whoever is at its entries is no part of that.
+    /// The form of an open page in a snapshot: the use of its entries is no part of that.
     pub(crate) fn written_page<'l>(&self, lane: &'l Lane, page: u64) -> Option<&'l Page> {
         lane.written(page, || {
             let holders = self.holders(lane, page);

@@ -14,8 +14,8 @@ const CHUNK: u64 = 64;
 /// Folds that a message may have: beyond, it stays open in the other queues.
 pub const FOLDS_MAX: u8 = u8::MAX - 1;
 
-/// More than can be counted, as snapshots of earlier builds may have it: such a message stays for as long as the process runs, whoever
-/// is through with it.
+/// Saturated, as snapshots of earlier builds may have it: such a message stays for as long as the process runs, even when
+/// all queues are through with it.
 const UNCOUNTED: u8 = u8::MAX;
 
 /// See the head of this file.
@@ -95,7 +95,7 @@ impl Folds {
 pub struct Seen {
     /// By the message's place in its record, and by the record; nothing for a chunk that was met whole, as most are.
     chunks: FxHashMap<(u32, u64), Option<Box<SeenChunk>>>,
-    /// The one that was added to last, which is not among them meanwhile: what is met next is mostly in it.
+    /// The page that was added to last, which is not among them meanwhile: the next message is mostly in it.
     current: Option<((u32, u64), Box<SeenChunk>)>,
 }
 

@@ -1,4 +1,4 @@
-//! Memory: bodies and entries of what waits, in as few bytes as it takes.
+//! Memory: bodies and entries of waiting messages, in few bytes.
 //!
 //! Never here: who waits for them.
 

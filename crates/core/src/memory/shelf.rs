@@ -1,15 +1,15 @@
 //! A shelf: things that lie where they were put until they are taken away, those put one after the other mostly side by side.
 //!
-//! What is looked at in the order in which it came is thus found beside what was looked at before. Places are in boards of 32;
-//! a board on which nothing lies is given back. What is taken away soon, all of it, has boards of its own: it would be scattered
-//! over the places that others left free, and leave those free again.
+//! Messages read in the order of arrival are thus near each other. Places are in boards of 32;
+//! a board on which nothing lies is given back. Short-lived messages have boards of their own: they would be scattered
+//! over the free places of others, and leave those free again.
 
 use std::collections::BTreeSet;
 
 /// Places to a board: one that stays for the sake of a single thing is no great loss.
 const BOARD: usize = 32;
 
-/// One place in so many may be free on boards before what stays is put there rather than on new ones.
+/// This fraction of places may be free on boards before long-lived messages are put there rather than on new ones.
 const FREE_SHARE: usize = 4;
 
 /// Where something lies.
@@ -24,9 +24,9 @@ impl Place {
 /// How long something will lie where it is put.
 #[derive(Clone, Copy)]
 pub enum Stay {
-    /// Nobody knows.
+    /// Unknown.
     Open,
-    /// It is taken away soon, with what was put before it and behind it.
+    /// It is taken away soon, with its neighbours.
     Brief,
 }
 
@@ -98,13 +98,13 @@ impl<T> Shelf<T> {
         })
     }
 
-    /// What lies there.
+    /// The item there.
     pub fn get(&self, place: Place) -> Option<&T> {
         let (board, place) = place.parts();
         self.boards.get(board)?.as_ref()?.places[place].as_ref()
     }
 
-    /// What lies there, to be changed.
+    /// The item there, to be changed.
     pub fn get_mut(&mut self, place: Place) -> Option<&mut T> {
         let (board, place) = place.parts();
         self.boards.get_mut(board)?.as_mut()?.places[place].as_mut()
@@ -133,7 +133,7 @@ impl<T> Shelf<T> {
         Some(thing)
     }
 
-    /// What the free places take.
+    /// The size of the free places.
     pub fn free_bytes(&self) -> u64 {
         (self.free * size_of::<Option<T>>()) as u64
     }

@@ -8,18 +8,18 @@
 //!     ──Expect──────────────────────────────▶  takes in, delivers nothing
 //!     ◀─────────────────────────────Expecting──
 //!     ──Place──────────────────────────────────────────────────────────────▶  send there
-//!     ◀──────────────────────────Placed, behind what each has sent to the origin──
-//!   what it holds goes, oldest first, in transactions of some hundred messages:
-//!     ──────────────────────────────────────▶  ahead of what was sent there
-//!   consumers follow, as nothing that they were sent is open
+//!     ◀──────────────────────────Placed, behind each core's last send to the origin──
+//!   its messages go, oldest first, in transactions of some hundred messages:
+//!     ──────────────────────────────────────▶  before those sent there
+//!   consumers follow, once none of their deliveries is open
 //!   Delete is durable
 //!     ──Arrived─────────────────────────────▶  delivers
 //! ```
-//! What a consumer holds at the origin is settled there; what it gives back goes too, in its place: nothing behind it goes before it is
+//! A delivery in flight at the origin is settled there; a returned message goes too, in its place: nothing behind it goes before it is
 //! decided. So for each queue there is one moment before which all deliveries are the origin's and behind which all are the target's: order,
 //! groups and exclusive consumers are as if its consumers had been slow for a while.
 //!
-//! A job that was made where the queue lived before sends there, and what it has sent goes after the queue in a move of its own. Of several
+//! A job that was made where the queue lived before sends there, and its messages go after the queue in a move of its own. Of several
 //! moves of a queue that of where it lives comes last.
 //!
 //! Never here: stores, and who else must know where a queue lives.
@@ -64,7 +64,7 @@ struct Leaving {
     awaits: Option<MessageKey>,
     /// Why the last step was refused.
     refused: Option<Refusal>,
-    /// When it is time for something; `None`: it is somebody else's turn.
+    /// The time of the next step; `None`: it waits for an answer.
     next_ms: Option<u64>,
     /// How far the windows of the duplicate detection are.
     audit: Handover,
@@ -83,7 +83,7 @@ enum Stage {
     Settling { rounds: u8 },
     /// Its end is on the way to the log.
     Ending,
-    /// All that can be read has gone, and the target delivers: only what cannot be read is left.
+    /// All readable messages have gone, and the target delivers: only unreadable ones are left.
     Stuck,
 }
 
@@ -165,7 +165,7 @@ pub fn places_of_leaving<'p>(
         let holds = |partition: &Partition| partition.own_queue(queue).is_some();
         let stays = partitions.iter().filter(|(id, partition)| goes_to(*id).is_none() && holds(partition));
         let stays: Vec<PartitionId> = stays.map(|(id, _)| *id).collect();
-        // What a job sent after a queue may have been on its way when the queue went on.
+        // Messages of a job may have been on their way when the queue went on.
         let ways = std::iter::successors(Some(*to), |at| goes_to(*at));
         let end = ways.take(leaving.len() + 1).last().unwrap_or(*to);
         let place = stays.first().copied().filter(|_| !stays.contains(&end)).unwrap_or(end);
@@ -180,7 +180,7 @@ impl Partition {
         self.state.leaving.iter().map(|(queue, to)| (queue, *to))
     }
 
-    /// What operators and those who send and read say about queues on the move.
+    /// Events of operators and clients about queues on the move.
     pub(crate) fn about_moves(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Move { queue, to, connection, ticket } => {

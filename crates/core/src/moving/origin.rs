@@ -18,16 +18,16 @@ use crate::queue::{EntryState, untag};
 /// Messages of one step: one transaction over two partitions, whose four syncs they share.
 const STEP_MESSAGES: usize = 256;
 
-/// A step moves not more than so many bytes, or one message.
+/// A step moves not more than this size, or one message.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// While a consumer holds what would go next, or a transaction is open, this is how often it is looked at.
+/// The interval of checks while the next message is in flight, or a transaction is open.
 const LOOK_MS: u64 = 10;
 
 /// After a refusal it is tried again.
 pub(super) const RETRY_MS: u64 = 1000;
 
-/// How often the log has to come round behind the last message, before nothing can come out of it any more: what waits for an answer of
+/// How often the log has to come round behind the last message, before nothing can come out of it any more: an event that waits for an answer of
 /// the log may go into it then, once.
 const ROUNDS: u8 = 2;
 
@@ -49,7 +49,7 @@ impl Partition {
         self.propose(Command::Leave { queue, to }, Urgency::Waiting, completion, effects);
     }
 
-    /// Whether the log is about to learn that it leaves, as somebody has asked for.
+    /// Whether the log is about to learn that it leaves, as requested.
     fn is_about_to_leave(&self, queue: &Destination) -> bool {
         let leaves = |completion: &Completion| matches!(completion, Completion::Leaves { queue: other, .. } if other == queue);
         self.leader.log.pending.iter().any(leaves)
@@ -95,7 +95,7 @@ impl Partition {
         }
     }
 
-    /// What a job sends here goes to where the queue lives, if it has left since the job was made: as the rest of the queue did. If that
+    /// Messages of a job here go to where the queue lives, if it has left since the job was made: as the rest of the queue did. If that
     /// was about to end it goes on; and what was ended by a record that is ahead in the log begins again behind it.
     pub(crate) fn send_after(&mut self, sent: &Sent, effects: &mut Vec<Effect>) {
         let is_queue = |to: &&Destination| to.kind == DestinationKind::Queue && !to.temporary;
@@ -151,7 +151,7 @@ impl Partition {
         self.leader.moves.expected.contains_key(queue) && self.lives_here_now(queue)
     }
 
-    /// Whether what comes here for the address from now on gets to where it lives.
+    /// Whether later messages for the address here get to where it lives.
     pub(crate) fn passes_on(&self, to: &Destination) -> bool {
         match self.leader.moves.leaving.get(to).map(|leaving| leaving.stage) {
             Some(stage) => !matches!(stage, Stage::Ending | Stage::Stuck),
@@ -159,8 +159,8 @@ impl Partition {
         }
     }
 
-    /// Whether the queue may be expected here. What leaves comes from elsewhere only where it lives, as what jobs send after it, and before
-    /// anybody is told where it goes: else two could hand it to one another for ever.
+    /// Whether the queue may be expected here. A leaving queue comes from elsewhere only where it lives, as messages of jobs do, and before
+    /// its new place is announced: else two could hand it to one another for ever.
     pub(super) fn may_expect(&self, queue: &Destination) -> bool {
         let leaving = self.leader.moves.leaving.get(queue);
         leaving.is_none_or(|leaving| leaving.stage == Stage::Announced && self.lives_here_now(queue))
@@ -174,7 +174,7 @@ impl Partition {
         }
     }
 
-    /// Does what is due for the queues that are leaving.
+    /// Does the due steps for the queues that are leaving.
     pub(crate) fn go_on_moving(&mut self, effects: &mut Vec<Effect>) {
         if !self.leader.is_live {
             return;
@@ -285,8 +285,8 @@ impl Partition {
         }
     }
 
-    /// What goes in one step, in the order in which it would be delivered, and leaves from now on; or if that is nothing, what must
-    /// be read first. What is only in memory goes apart from what is in the log, which a transaction would put ahead of it.
+    /// The messages of one step, in the order in which they would be delivered, leaving from now on; or if there are none, those that must
+    /// be read first. Messages only in memory go apart from those in the log, which a transaction would put ahead of them.
     fn next_to_go(
         &mut self,
         queue: &Destination,
@@ -409,18 +409,18 @@ impl Partition {
         self.leader.moves.leaving.remove(queue);
     }
 
-    /// A consumer is to follow its queue, which is empty. From one that may still speak about what was taken back from it nobody could
-    /// tell there what it means: it ends, as it would for being slow.
+    /// A consumer is to follow its queue, which is empty. Late verdicts of a consumer on messages taken back from it could not
+    /// be assigned there: it ends, as it would for being slow.
     fn part_with(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         if !consumer.pace.taken.is_empty() {
             let touched = self.oust(key, DetachCause::Slow, effects);
             return self.dispatch_all(touched, effects);
         }
-        // It is not gone, so nobody is told so.
+        // It is not gone, so there is no notice.
         consumer.notice = None;
         if consumer.draining {
-            // What it waited for has left by another way: there is nothing for it here.
+            // Its awaited message has left by another way: there is nothing for it here.
             consumer.credit = 0;
             effects.push(Effect::Drained { consumer: key });
         }

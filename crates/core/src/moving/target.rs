@@ -1,4 +1,4 @@
-//! The target: takes in what is sent to a queue that is on its way here, and delivers nothing until all of it is here.
+//! The target: takes in messages for a queue that is on its way here, and delivers nothing until all of it is here.
 
 use postroad_model::{Attach, Command, Destination, Effect, PartitionId, Peer, Urgency};
 
@@ -10,7 +10,7 @@ impl Partition {
     /// another one: see [`Partition::leaving`].
     pub fn expect_queue(&mut self, queue: Destination, from: PartitionId) {
         if from == self.settings.id {
-            // It lives here, as what has come after it says, and has not gone yet.
+            // It lives here, as a later record says, and has not gone yet.
             return;
         }
         self.set_paused(&queue, true);
@@ -56,7 +56,7 @@ impl Partition {
         };
         self.leader.connections.entry(key.connection).or_default().consumers.insert(key);
         self.seat(queue, key, &attach);
-        // What a browser was to see it has seen where the queue was.
+        // A browser has seen its part where the queue was.
         if let Some(browse) =
             self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut())
         {

@@ -33,7 +33,7 @@ pub struct Groups {
     owners: HashMap<GroupKey, Owner, FxBuildHasher>,
     /// How many of them are groups of their own.
     groups: usize,
-    /// Entries that leases hold, by the hash of their group: nobody begins such a group.
+    /// Entries that leases hold, by the hash of their group: no consumer begins such a group.
     leased: HashMap<u64, u32, FxBuildHasher>,
 }
 
@@ -53,7 +53,7 @@ impl Groups {
         if shares { bucket } else { own }
     }
 
-    /// Whether the consumer may be sent messages of the group: nobody else has it.
+    /// Whether the consumer may be sent messages of the group: it has no other owner.
     pub fn admits(&self, group: &str, consumer: ConsumerKey) -> bool {
         match self.owners.get(&self.key_of(group)) {
             Some(owner) => owner.consumer == consumer,
@@ -89,7 +89,7 @@ impl Groups {
         true
     }
 
-    /// The group is over: its next message begins it anew. What shares a bucket stays with the bucket's owner.
+    /// The group is over: its next message begins it again. Groups that share a bucket stay with the bucket's owner.
     pub fn end(&mut self, group: &str) -> bool {
         let key = self.key_of(group);
         let ended = matches!(key, GroupKey::Group(_)) && self.owners.remove(&key).is_some();

@@ -6,10 +6,10 @@
 //!                       ^cursor                                                   ^next
 //! ```
 //! Sequences are dense and rise. Each page has the same number of them, and is gone, or *open*: entries in blocks; or
-//! *folded*: a [`Page`], a few bytes. What is folded is ready and waits undisturbed; whoever wants to do something with
+//! *folded*: a [`Page`], a few bytes. Folded entries are ready and wait undisturbed; a user of
 //! one of its entries opens the page first. Folded pages in a row become a *wide* one in the place of all. Which pages are
-//! folded is known to this run alone: it changes nothing that the log could tell. What is gone takes no room, wherever it
-//! was: one entry that nobody takes holds up the memory of none behind it.
+//! folded is known to this run alone: no record depends on it. Gone entries take no room in any
+//! place: one entry that is never taken holds up the memory of none behind it.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,7 +24,7 @@ use crate::memory::shelf::Place;
 /// the block's own cost does not count.
 const BLOCK: u64 = 32;
 
-/// Pages to a wide one, and wide ones to a wider one, if it may have so many entries: what alike messages take falls to an eighth, and
+/// Pages to a wide one, and wide ones to a wider one, if it may have that many entries: similar messages take an eighth, and
 /// opening a page in it takes the time of folding seven.
 const WIDE_BITS: u32 = 3;
 
@@ -80,7 +80,7 @@ impl Entry {
 }
 
 impl EntryState {
-    /// Whether somebody has the entry in hand. So long its message is pinned once for it: the body stays in memory.
+    /// Whether the entry is in flight. So long its message is pinned once for it: the body stays in memory.
     pub fn is_in_hand(self) -> bool {
         !matches!(self, EntryState::Ready | EntryState::Resting | EntryState::Leased)
     }
@@ -97,7 +97,7 @@ pub struct Lane {
     open: VecDeque<u64>,
     cursor: u64,
     next: u64,
-    /// What came back and is ready, with the number of its return.
+    /// Entries that came back and are ready, with the number of their return.
     returned: BTreeMap<u64, u64>,
     /// The same by that number.
     returns: BTreeMap<u64, u64>,
@@ -105,7 +105,7 @@ pub struct Lane {
     live: u64,
 }
 
-/// A part of what a lane holds.
+/// A part of a lane.
 pub enum Span<'l> {
     /// An entry of an open page.
     Open(&'l Entry),
@@ -113,7 +113,7 @@ pub enum Span<'l> {
     Folded(&'l Page),
 }
 
-/// What a page held that was taken out whole.
+/// The contents of a page that was taken out whole.
 pub enum TakenPage {
     /// The entries of an open one, in order.
     Open(Vec<(u64, Entry)>),
@@ -130,7 +130,7 @@ enum Slot {
 struct Blocks {
     live: u64,
     blocks: Vec<Option<Box<Block>>>,
-    /// What it is as a folded page, while none of its entries changes; `None` inside: it cannot be one.
+    /// Its folded form, while none of its entries changes; `None` inside: it cannot be folded.
     written: OnceCell<Option<Box<Page>>>,
 }
 
@@ -210,7 +210,7 @@ impl Blocks {
 }
 
 impl Lane {
-    /// An empty lane with pages of so many entries: a power of two, of at most [`PAGE_ENTRIES_MAX`].
+    /// An empty lane with pages of this many entries: a power of two, of at most [`PAGE_ENTRIES_MAX`].
     pub fn new(page_entries: u64) -> Lane {
         let page_bits = page_entries.clamp(1, PAGE_ENTRIES_MAX).next_power_of_two().ilog2();
         Lane { page_bits, ..Lane::default() }
@@ -249,7 +249,7 @@ impl Lane {
         *self = Lane { page_bits: self.page_bits, cursor: sequence, next: sequence, ..Lane::default() };
     }
 
-    /// Has pages of so many entries from now on; it is empty. `false`: there are no such pages.
+    /// Has pages of this many entries from now on; it is empty. `false`: there are no such pages.
     pub fn restore_page_entries(&mut self, page_entries: u64) -> bool {
         let is_possible = page_entries.is_power_of_two() && page_entries <= PAGE_ENTRIES_MAX;
         if is_possible {
@@ -361,7 +361,7 @@ impl Lane {
         if wide_bits > 0 && row.len() == 1 << wide_bits { row } else { Vec::new() }
     }
 
-    /// A page has so many sequences, as a power of two: those of a page, or of a row of rows of pages.
+    /// A page has this many sequences, as a power of two: those of a page, or of a row of rows of pages.
     fn width_bits(&self, page: &Page) -> u32 {
         let (first, last) = page.ends();
         self.widths().find(|bits| first >> bits == last >> bits).unwrap_or(self.page_bits)
@@ -397,7 +397,7 @@ impl Lane {
         })
     }
 
-    /// As [`Lane::folded_pages`], to change what is not written in them.
+    /// As [`Lane::folded_pages`], to change fields that are not written in them.
     pub fn folded_pages_mut(&mut self) -> impl Iterator<Item = &mut Page> {
         self.pages.values_mut().filter_map(|slot| match slot {
             Slot::Folded(page) => Some(&mut **page),
@@ -431,7 +431,7 @@ impl Lane {
         blocks.flat_map(move |blocks| blocks.iter().map(move |(offset, entry)| (page + offset, entry)))
     }
 
-    /// What an open page would be if it were folded, as `make` has it; made once, until one of its entries changes.
+    /// The folded form of an open page, as `make` has it; made once, until one of its entries changes.
     pub fn written(&self, page: u64, make: impl FnOnce() -> Option<Page>) -> Option<&Page> {
         self.blocks_of(page)?.written.get_or_init(|| make().map(Box::new)).as_deref()
     }
@@ -475,7 +475,7 @@ impl Lane {
         true
     }
 
-    /// Where the next look for what is ready begins.
+    /// The start of the next look for a ready entry.
     pub fn cursor(&self) -> u64 {
         self.cursor
     }
@@ -484,7 +484,7 @@ impl Lane {
     pub fn give_back(&mut self, sequence: u64) {
         if let Some(entry) = self.get_mut(sequence) {
             entry.state = EntryState::Ready;
-            // Behind the cursor nobody would look for it; ahead of it a consumer with a selector has been already.
+            // Behind the cursor it would be missed; ahead of it a consumer with a selector has been already.
             self.forget_return(sequence);
             self.returned.insert(sequence, self.next_return);
             self.returns.insert(self.next_return, sequence);
@@ -575,7 +575,7 @@ impl Lane {
         })
     }
 
-    /// Takes out the first page that holds anything. For a lane that ends: what it knows of pages and returns is not kept up.
+    /// Takes out the first page with entries. For a lane that ends: its counts of pages and returns are not kept up.
     pub fn take_page(&mut self) -> Option<TakenPage> {
         let (first, slot) = self.pages.pop_first()?;
         Some(match slot {

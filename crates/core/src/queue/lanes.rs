@@ -1,5 +1,5 @@
-//! The lanes of a queue in the order in which they are served: high priorities first, within a priority what came from where the queue
-//! lived before, and then the older of what is in the log and what is in memory.
+//! The lanes of a queue in the order in which they are served: high priorities first, within a priority entries from where the queue
+//! lived before, and then the older of those in the log and those in memory.
 //!
 //! A queue has the lanes that it has needed so far: one, as long as all messages are alike.
 
@@ -13,7 +13,7 @@ use super::lane::{EntryState, Lane, TakenPage};
 ///   bit 0       volatile: durable entries have lanes of their own, for only they are numbered by records
 ///   bits 1-4    priority, exclusive-or the normal one: so the lane of most messages is 0, where entries lay before
 ///               there was an order of priorities
-///   bit 5       ahead: came from where the queue lived before, and is older than what was sent to it here
+///   bit 5       ahead: from where the queue lived before, and older than messages sent to it here
 ///   bits 6-7    zero
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl LaneNumber {
         (u8::MAX - self.priority(), !self.is_ahead(), self.0 & 1)
     }
 
-    /// What its entries have in common with those of other lanes, among which the oldest is served first.
+    /// The rank shared by the lanes among which the oldest entry is served first.
     fn level(self) -> (u8, bool) {
         (self.priority(), self.is_ahead())
     }
@@ -88,7 +88,7 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// No lanes yet; those to come have pages of so many entries.
+    /// No lanes yet; those to come have pages of this many entries.
     pub fn new(page_entries: u64) -> Lanes {
         Lanes { ranked: Vec::new(), page_entries }
     }
@@ -157,7 +157,7 @@ impl Lanes {
             let sequences = (end.saturating_sub(NEWEST_LOOK)..end).rev();
             let ready =
                 |sequence: &u64| lane.get(*sequence).is_some_and(|entry| entry.state == EntryState::Ready);
-            // What is folded is ready, and older than whatever is in memory only.
+            // Folded entries are ready, and older than those in memory only.
             let sequence = sequences.into_iter().find(|at| ready(at) || lane.folded(*at).is_some())?;
             let stamp = lane.get(sequence).map_or(0, |entry| entry.stamp);
             Some((u64::MAX - stamp, sequence))
@@ -174,7 +174,7 @@ impl Lanes {
 /// How far back a lane is looked through for its newest entry: further back all is in the hands of consumers.
 const NEWEST_LOOK: u64 = 4096;
 
-/// What comes ahead of all else that `each` finds. Lanes come in the order of their ranks, or in the opposite one: once one of
+/// The first of the results of `each`. Lanes come in the order of their ranks, or in the opposite one: once one of
 /// a level has something, those of other levels are not asked.
 fn first<L>(
     lanes: impl Iterator<Item = (LaneNumber, L)>,

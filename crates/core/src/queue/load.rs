@@ -38,7 +38,7 @@ impl Load {
         self.bytes = self.bytes.saturating_sub(less.bytes);
     }
 
-    /// Whether a limit allows as much, of which so many bytes take the disk.
+    /// Whether a limit allows as much, with this size on the disk.
     pub fn is_within(self, limit: &Limit, disk_bytes: u64) -> bool {
         let fits = |max: Option<u64>, held: u64| max.is_none_or(|max| held <= max);
         fits(limit.messages_max, self.messages)
@@ -58,8 +58,8 @@ impl Queue {
         waiting.messages > 1 && !waiting.is_within(&self.limit, on_disk)
     }
 
-    /// Whether one more of this size may come, with those that are on their way. An empty queue takes any; only what is persistent
-    /// takes the disk.
+    /// Whether one more of this size may come, with those that are on their way. An empty queue takes any; only persistent messages
+    /// take disk space.
     pub fn has_room_for(&self, bytes: u64, persistent: bool) -> bool {
         let mut load = self.load;
         load.add_all(self.incoming);

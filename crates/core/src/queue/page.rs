@@ -1,7 +1,7 @@
-//! A page: a stretch of a lane whose entries nobody is at, in few bytes.
+//! A page: unused entries of a lane, in few bytes.
 //!
-//! All its entries are ready, and their messages in the log; the page has what the table of bodies knew of them too, which has
-//! those alone that something else refers to. It is bytes, written as a column for each fact: what is alike from entry to entry
+//! All its entries are ready, and their messages in the log; the page has the fields of the table of bodies too, which keeps
+//! only shared messages. It is bytes, written as a column for each field: equal values from entry to entry
 //! costs a page little, whatever the number of its entries. See docs/formats/records.md.
 //!
 //! ```text
@@ -21,16 +21,16 @@ use crate::log::columns::{Numbers, Run, Runs, Steps, put_column, put_number, wro
 use crate::log::reader::Reader;
 use crate::log::record::{RecordError, Writer};
 
-/// The most entries that a page may have: bounds what one from outside makes us reserve.
+/// The most entries that a page may have: bounds the memory that one from outside makes us reserve.
 pub const PAGE_ENTRIES_MAX: u64 = 4096;
 
-/// What a page takes besides what is written in it: itself, its place in its lane, and what the allocator adds.
+/// Bytes of a page besides its contents: itself, its place in its lane, and the allocator's overhead.
 const PAGE_BYTES: u64 = 192;
 
 /// Sequences and stamps stay below: beside a sequence there is room for the lane in a tag.
 const COUNT_END: u64 = 1 << SEQUENCE_BITS;
 
-/// An entry of a page, and what is known of its message.
+/// An entry of a page, and the fields of its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folded {
     /// Its place in the lane.
@@ -147,7 +147,7 @@ impl Page {
         })
     }
 
-    /// A page as it was written; its stamps count from zero until [`Page::stamped`]. What is alike is looked at once: a start
+    /// A page as it was written; its stamps count from zero until [`Page::stamped`]. Equal values are read at once: a start
     /// reads all pages of a backlog.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl Page {
         self.bytes.bytes()
     }
 
-    /// What it takes in memory.
+    /// Its size in memory.
     pub fn memory_bytes(&self) -> u64 {
         let written = match &self.bytes {
             Piece::Here(bytes) => bytes.len() as u64,
@@ -298,7 +298,7 @@ fn column(bytes: &Bytes, wanted: Column) -> Result<Vec<u64>, RecordError> {
     input.column(wanted.steps(), entries)
 }
 
-/// A column as it is written: what is alike as one.
+/// A column as it is written: equal values as one.
 fn runs(bytes: &Bytes, wanted: Column) -> Vec<Run> {
     let mut runs = Vec::new();
     let read = at_column(bytes, wanted).and_then(|(mut input, entries)| {
@@ -321,7 +321,7 @@ fn at_column(bytes: &Bytes, wanted: Column) -> Result<(Numbers<'_>, u64), Record
     Ok((input, entries))
 }
 
-/// What is known of a page from its columns' runs, once they hold together.
+/// The properties of a page by its columns' runs, once they are consistent.
 struct Outline {
     entries: u64,
     first: u64,
@@ -497,7 +497,7 @@ mod tests {
         }
     }
 
-    /// Nothing in it is like what is beside it, in any direction.
+    /// No value equals its neighbours.
     fn wild(number: u64) -> Folded {
         let far = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8;
         let group = Some(Group { id: format!("g{}", number % 3).into(), sequence: -1 });
@@ -514,7 +514,7 @@ mod tests {
         }
     }
 
-    /// One of a transaction of so many messages.
+    /// One of a transaction of this many messages.
     fn sent_together(number: u64, messages: u64) -> Folded {
         let position = Position::new(1 + number / messages).expect("from 1");
         Folded { position, ordinal: (number % messages) as u32, ..folded(number) }

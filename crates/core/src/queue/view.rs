@@ -14,7 +14,7 @@ pub struct View {
     cursor: u64,
     /// The first return that was not judged.
     returns: u64,
-    /// What came back behind the cursor, and is wanted.
+    /// Matching entries that came back behind the cursor.
     wanted: BTreeSet<u64>,
 }
 
@@ -29,7 +29,7 @@ pub enum Verdict {
     Unknown,
 }
 
-/// What a look into a lane found.
+/// The result of a look into a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// Stamp and sequence of the first entry that is wanted.
@@ -79,7 +79,7 @@ impl View {
         self.wanted.remove(&sequence);
     }
 
-    /// Nothing ahead of `cursor` is wanted, but what came back behind it from this return on.
+    /// No entry ahead of `cursor` matches, except those that came back behind it from this return on.
     pub fn go_to(&mut self, cursor: u64, returns: u64) {
         (self.cursor, self.returns) = (self.cursor.max(cursor), self.returns.max(returns));
     }
@@ -89,12 +89,12 @@ impl View {
         self.cursor
     }
 
-    /// What this consumer refused because it was another's is free again: that is only what the other, whose view of the
-    /// lane is `other`, has not come to yet, and what came back.
+    /// Entries that this consumer skipped because they were another's are free again: those that the other, whose view of the
+    /// lane is `other`, has not reached yet, and those that came back.
     pub fn step_back(&mut self, other: Option<&View>) {
         self.cursor = self.cursor.min(other.map_or(0, |other| other.cursor));
         self.returns = 0;
-        // What is ahead of the cursor again is found there, behind what else is there.
+        // Entries ahead of the cursor again are found there, behind the others.
         self.wanted.split_off(&self.cursor);
     }
 }

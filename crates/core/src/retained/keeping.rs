@@ -42,7 +42,7 @@ impl Partition {
 
     /// A message was published to the address: its topic keeps it, if its policy says so.
     pub(crate) fn keep_recent(&mut self, to: &Destination, message: &Message, effects: &mut Vec<Effect>) {
-        // A large body is not kept in memory, and nobody else would keep it on the disk.
+        // A large body is not kept in memory, and no queue would keep it on the disk.
         let Some(recovery) = self.recovery_of(to).filter(|_| message.chunks().is_none()) else { return };
         let (now_ms, bytes_max) = (self.now_ms, self.settings.recent_bytes_max);
         let kept = (self.store_retained(message, effects), message.bytes.len() as u64);
@@ -50,8 +50,8 @@ impl Partition {
         self.drop_retained(gone, effects);
     }
 
-    /// As [`Partition::keep_recent`], of a message that was carried out. What is replayed was sent before this run, and
-    /// nobody proposes it.
+    /// As [`Partition::keep_recent`], of a message that was applied. Replayed messages are older than this run, and
+    /// are not proposed.
     pub(crate) fn keep_recent_of(&mut self, key: MessageKey, to: &Destination, effects: &mut Vec<Effect>) {
         if !self.leader.log.pending.is_empty()
             && self.recovery_of(to).is_some()
@@ -61,7 +61,7 @@ impl Partition {
         }
     }
 
-    /// What the topics of the source need not keep any longer goes.
+    /// Removes messages that the topics of the source need not keep any longer.
     pub(super) fn trim_recent(&mut self, source: &Source, effects: &mut Vec<Effect>) {
         if !self.settings.policies.any_recovery() {
             return;
@@ -74,14 +74,14 @@ impl Partition {
         }
     }
 
-    /// What the topic keeps; `None` for nothing.
+    /// The messages kept by the topic; `None` for none.
     fn recovery_of(&self, to: &Destination) -> Option<Recovery> {
         let policies = Some(&self.settings.policies).filter(|policies| policies.any_recovery());
         let policies = policies.filter(|_| to.kind == DestinationKind::Topic && !to.temporary)?;
         Some(policies.of(to).recovery).filter(Recovery::keeps)
     }
 
-    /// A message of its own, for this one may be a small part of what was read from its connection at once.
+    /// A message of its own, because this one may be a small part of its connection's read buffer.
     fn store_retained(&mut self, message: &Message, effects: &mut Vec<Effect>) -> MessageKey {
         let message = Message { bytes: Bytes::copy_from_slice(&message.bytes), ..message.clone() };
         let key = self.insert_volatile(message, effects);

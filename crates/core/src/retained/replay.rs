@@ -1,4 +1,4 @@
-//! A replay: how far a subscription has come in what topics retained when it was made.
+//! A replay: the progress of a subscription through the messages that topics retained when it was made.
 
 use std::sync::Arc;
 
@@ -43,17 +43,17 @@ pub enum Cursor {
 pub struct Replay {
     pub(super) source: Source,
     pub(super) cursor: Cursor,
-    /// What was retained from this order on the subscription gets as it comes.
+    /// Messages retained from this order on reach the subscription as they come.
     pub(super) until: u64,
     selector: Option<Selector>,
-    /// Its own client, if it is not to be shown what that has sent.
+    /// Its own client, if its messages are to be skipped.
     skips: Option<Arc<str>>,
     /// It asks for recent messages of topics that do not show them to everybody.
     retroactive: bool,
 }
 
 impl Partition {
-    /// Lets the new subscription begin with what its topics retain: latest and recent messages, or recent ones alone.
+    /// The new subscription begins with the retained messages of its topics: latest and recent messages, or recent ones alone.
     pub(crate) fn begin_replay(
         &mut self,
         queue: QueueId,
@@ -78,7 +78,7 @@ impl Partition {
         }
     }
 
-    /// Puts more of what topics retain into the queue, as its consumers have credit and the queue has room; whether it did.
+    /// Puts more retained messages into the queue, as its consumers have credit and the queue has room; whether it did.
     pub(crate) fn read_on_replay(&mut self, id: QueueId, effects: &mut Vec<Effect>) -> bool {
         let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| queue.replay.is_some()) else {
             return false;
@@ -96,7 +96,7 @@ impl Partition {
             }
             match self.next_shown(going_on, effects) {
                 Some(message) => {
-                    // Ahead of what was sent since.
+                    // Before later messages.
                     self.push_entry(id, message, Some(0));
                     is_put = true;
                 }

@@ -1,4 +1,4 @@
-//! The store: topics in a tree by word, each with what it retains.
+//! The store: topics in a tree by word, each with its retained messages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -9,10 +9,10 @@ use postroad_routing::{NameMap, Recovery};
 
 use super::replay::{Cursor, Replay};
 
-/// What a retained message takes beside its body, at most: its place in the tree and its headers.
+/// Bytes of a retained message beside its body, at most: its place in the tree and its headers.
 const KEPT_BYTES: u64 = 256;
 
-/// One part in so many of the bound may belong to one topic.
+/// This fraction of the bound may belong to one topic.
 const TOPIC_SHARE: u64 = 2;
 
 /// All that topics retain.
@@ -47,7 +47,7 @@ pub struct Kept {
     /// The message.
     pub key: MessageKey,
     bytes: u64,
-    /// As subscribers are shown it while the topic retains so many.
+    /// The message for subscribers while the topic retains this many.
     rewritten: Option<(u64, MessageKey)>,
 }
 
@@ -89,7 +89,7 @@ impl Retained {
         }
     }
 
-    /// Whether there is room for the latest message of this key, of so many bytes, under this bound for all topics.
+    /// Whether there is room for the latest message of this key, of this size, under this bound for all topics.
     pub fn has_room(&self, topic: &str, key: &str, bytes: u64, bytes_max: u64) -> bool {
         let known = self.topics.get(topic);
         let before = known.and_then(|known| known.latest.get(key)).map_or(0, Kept::size);
@@ -258,7 +258,7 @@ impl Retained {
         loop {
             let Cursor::Latest(after) = &replay.cursor else { return None };
             let (topic, key) = match after {
-                // What the topic had may be gone by now: then the next one is looked for.
+                // The topic's message may be gone by now: then the next one is looked for.
                 Some((name, key)) => (self.topics.get(name).filter(|_| key.is_some()), key.clone()),
                 None => (None, None),
             };

@@ -5,8 +5,8 @@
 //!  pages  [ open      | folded    | folded + a few that came later | open     ]
 //! ```
 //! Each page has a stretch of time to itself, and is *open*: a tree of jobs; or *folded*: columns of bytes, with a small tree of jobs that
-//! came into its stretch since. What is due soon is open, and so are a few pages that had to be: others are folded for them.
-//! What is folded is known to this run alone: it changes nothing that the log could tell.
+//! came into its range since. Soon-due pages are open, and so are a few pages that had to be: others are folded for them.
+//! Folding is known to this run alone: no record depends on it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -26,7 +26,7 @@ const OPEN_PAGES_MAX: usize = 4;
 /// The beginning of all stretches.
 const BEGINNING: Due = Due { at_ms: 0, position: Position::FIRST, ordinal: 0 };
 
-/// A page of a snapshot: what is folded, empty if nothing is, and the jobs beside it.
+/// A page of a snapshot: its folded part, empty if there is none, and the jobs beside it.
 pub type WrittenPage = (Arc<[u8]>, Vec<(Due, Job)>);
 
 /// Jobs by the time when they are due.
@@ -36,7 +36,7 @@ pub struct Calendar {
     /// Pages that are open, in the order in which they were opened.
     open: VecDeque<Due>,
     len: usize,
-    /// What a page may have before it becomes two; half of what is due soon is open at least.
+    /// The maximum of a page before it becomes two; half of the soon-due jobs are open at least.
     page_jobs: usize,
 }
 
@@ -45,7 +45,7 @@ pub struct Calendar {
 struct Page {
     /// In order; empty if the page is open.
     folded: FoldedJobs,
-    /// All of an open page; of a folded one what came later.
+    /// All of an open page; of a folded one the later jobs.
     jobs: BTreeMap<Due, Job>,
 }
 
@@ -80,13 +80,13 @@ impl Page {
 }
 
 impl Calendar {
-    /// An empty one with pages of at most so many jobs.
+    /// An empty one with pages of at most this many jobs.
     pub fn new(page_jobs: usize) -> Calendar {
         let page_jobs = page_jobs.clamp(2, PAGE_JOBS_MAX as usize);
         Calendar { pages: BTreeMap::new(), open: VecDeque::new(), len: 0, page_jobs }
     }
 
-    /// What a page may have.
+    /// The maximum of a page.
     pub fn page_jobs(&self) -> usize {
         self.page_jobs
     }
@@ -178,7 +178,7 @@ impl Calendar {
         true
     }
 
-    /// The last ones that are due before this one and are wanted, in order: so many, or fewer if there are no more.
+    /// The last ones that are due before this one and match, in order: this many, or fewer if there are no more.
     pub fn last_before(
         &self,
         before: Option<Due>,
@@ -200,7 +200,7 @@ impl Calendar {
         found.split_off(found.len().saturating_sub(count))
     }
 
-    /// Whether at least so many jobs are due before this one. Up to a page of them may be overlooked.
+    /// Whether at least this many jobs are due before this one. Up to a page of them may be overlooked.
     pub fn has_before(&self, due: Due, count: usize) -> bool {
         let begins = self.pages.range(..=due).map(|(_, page)| page.len());
         let mut before = 0;
@@ -233,7 +233,7 @@ impl Calendar {
         self.open.push_back(middle);
     }
 
-    /// Opens what is due soon, and folds pages that are open for longest if there are too many.
+    /// Opens soon-due pages, and folds pages that are open for longest if there are too many.
     fn tidy(&mut self) {
         let (mut soon, mut soon_until, mut opened) = (0, None, Vec::new());
         for (begin, page) in &mut self.pages {

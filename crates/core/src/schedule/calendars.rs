@@ -19,12 +19,12 @@ pub struct Calendars {
 }
 
 impl Calendars {
-    /// Empty ones with pages of at most so many jobs.
+    /// Empty ones with pages of at most this many jobs.
     pub fn new(page_jobs: usize) -> Calendars {
         Calendars { by_era: std::array::from_fn(|_| Calendar::new(page_jobs)), current: Era::default() }
     }
 
-    /// What a page may have.
+    /// The maximum of a page.
     pub fn page_jobs(&self) -> usize {
         self.by_era[0].page_jobs()
     }
@@ -34,12 +34,12 @@ impl Calendars {
         self.by_era.iter().map(Calendar::len).sum()
     }
 
-    /// The calendar of what became known in that era.
+    /// The calendar of that era.
     pub fn of(&self, era: Era) -> &Calendar {
         &self.by_era[era.index()]
     }
 
-    /// What comes from now on is of this era.
+    /// Later jobs are of this era.
     pub fn begin(&mut self, era: Era) {
         self.current = era;
     }

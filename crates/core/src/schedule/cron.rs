@@ -29,7 +29,7 @@ impl Cron {
     /// Parses an expression.
     ///
     /// # Errors
-    /// Which field is wrong, and what would be right.
+    /// The faulty field, and valid values.
     pub fn parse(text: &str) -> Result<Cron, String> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         if fields.len() != FIELDS.len() {

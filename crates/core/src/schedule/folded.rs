@@ -7,7 +7,7 @@ use super::Job;
 use crate::log::columns::{Numbers, Steps, put_column, put_number, wrong};
 use crate::log::record::RecordError;
 
-/// The most jobs that a page may have: bounds what one from outside makes us reserve.
+/// The most jobs that a page may have: bounds the memory that one from outside makes us reserve.
 pub const PAGE_JOBS_MAX: u64 = 1 << 16;
 
 /// Jobs as columns of bytes.

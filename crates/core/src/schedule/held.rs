@@ -1,4 +1,4 @@
-//! What the schedule holds, for whoever writes all of it out.
+//! The contents of the schedule, for exporting all of it.
 //!
 //! Never here: the messages, which are in the log.
 
@@ -39,7 +39,7 @@ impl HeldJob {
 /// The jobs of a shelf, from its record.
 ///
 /// # Errors
-/// [`RecordError`]: the bytes are no record, or what it has are no jobs; `Ok(None)` if the record is another one.
+/// [`RecordError`]: the bytes are no record, or its contents are no jobs; `Ok(None)` if the record is another one.
 pub fn held_jobs_in_record(record: &Bytes) -> Result<Option<Vec<HeldJob>>, RecordError> {
     let Some(bytes) = jobs_in_record(record)? else { return Ok(None) };
     let jobs = FoldedJobs::read(&bytes)?.jobs();

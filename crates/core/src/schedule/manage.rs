@@ -22,7 +22,7 @@ const BROWSED_MAX: usize = 10_000;
 /// Who may wait to look for jobs on shelves.
 const SEARCHES_MAX: usize = 10_000;
 
-/// While so many shelves are on their way back, those who look for jobs wait.
+/// While this many shelves are on their way back, requests for jobs wait.
 const SOUGHT_MAX: usize = 16;
 
 /// A copy of a job's message, as soon as it is read.
@@ -35,7 +35,7 @@ pub struct Browsed {
 struct Search {
     name: Option<u64>,
     due_ms: RangeInclusive<u64>,
-    /// What was found on shelves, and is not dealt with yet.
+    /// Jobs found on shelves that are not processed yet.
     found: Vec<Due>,
     purpose: Purpose,
 }
@@ -50,7 +50,7 @@ enum Purpose {
 pub struct Searches {
     waiting: Vec<Search>,
     active: Vec<Search>,
-    /// What these still look at.
+    /// The present search of these.
     shelves: VecDeque<Shelf>,
     reading: Option<Position>,
 }
@@ -67,7 +67,7 @@ impl Search {
         overlaps && !(has_enough && self.found.last() < Some(&shelf.first))
     }
 
-    /// So many, the earliest, are enough.
+    /// This many, the earliest, are enough.
     fn most(&self) -> usize {
         match self.purpose {
             Purpose::End { .. } => usize::MAX,
@@ -99,7 +99,7 @@ impl Jobs {
 }
 
 impl Searches {
-    /// Whether nobody looks for anything: meanwhile no job may leave memory, where it could be missed.
+    /// Whether no request looks for jobs: meanwhile no job may leave memory, where it could be missed.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.active.is_empty()
     }
@@ -139,7 +139,7 @@ impl Partition {
         self.search_on(effects);
     }
 
-    /// Has the next shelf read that somebody looks at; behind the last one what is in memory is looked at, so that nothing is missed
+    /// Has the next shelf read that a request needs; behind the last one memory is searched, so that no job is missed
     /// that has come from a shelf meanwhile.
     pub(crate) fn search_on(&mut self, effects: &mut Vec<Effect>) {
         while self.state.jobs.searches.reading.is_none() && self.state.jobs.shelves.moving() < SOUGHT_MAX {
@@ -185,7 +185,7 @@ impl Partition {
         wanted.take(search.most()).collect()
     }
 
-    /// Whether somebody wants to end one of the jobs of this shelf.
+    /// Whether a request ends one of the jobs of this shelf.
     pub(super) fn is_sought(&self, position: Position, jobs: &[(Due, Job)]) -> bool {
         let searches = &self.state.jobs.searches;
         let mut ending =
@@ -194,7 +194,7 @@ impl Partition {
             && ending.any(|search| jobs.iter().any(|(due, job)| search.matches(due, job)))
     }
 
-    /// A shelf was read. What is to end is on its way back by now: the log has that first.
+    /// A shelf was read. Jobs to be ended are on their way back by now: the log has that first.
     pub(super) fn look_on(&mut self, position: Position, jobs: &[(Due, Job)], effects: &mut Vec<Effect>) {
         if self.state.jobs.searches.reading != Some(position) {
             return;
@@ -254,7 +254,7 @@ impl Partition {
         }
     }
 
-    /// A shelf cannot be read, or the log has failed: nobody can be told that all was found.
+    /// A shelf cannot be read, or the log has failed: no request can be told that all was found.
     pub(crate) fn fail_searches(&mut self, reason: &str, effects: &mut Vec<Effect>) {
         let Searches { waiting, active, .. } = std::mem::take(&mut self.state.jobs.searches);
         for search in active.into_iter().chain(waiting) {
@@ -269,7 +269,7 @@ impl Partition {
         }
     }
 
-    /// Somebody wanted to see the message.
+    /// A request wanted the message.
     pub(super) fn send_copies(&mut self, key: MessageKey, stored: &Sent, effects: &mut Vec<Effect>) {
         for Browsed { due, reply_to } in self.state.jobs.browsed.remove(&key).unwrap_or_default() {
             let job: Arc<str> =
@@ -290,7 +290,7 @@ impl Partition {
         }
     }
 
-    /// Nobody waits for it: it goes to whoever is there.
+    /// No request waits for it: it goes to the present consumers.
     pub(crate) fn take_offer(&mut self, sent: Sent, effects: &mut Vec<Effect>) {
         if self.state.addresses.get(&sent.to).is_some() {
             self.publish_volatile(sent, None, effects);

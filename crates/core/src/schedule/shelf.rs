@@ -1,8 +1,8 @@
-//! Shelves: records of the log with jobs that are due late, and what memory keeps of them.
+//! Shelves: records of the log with jobs that are due late, and their data in memory.
 //!
 //! ```text
 //!   calendar ── Shelve: the last jobs of it, as one record ──▶ shelf: first, last, how many; a bit for each job's message
-//!            ◀── Unshelve: what was read from that record ───
+//!            ◀── Unshelve: the jobs read from that record ───
 //! ```
 //! A shelf is never changed: all of its jobs come back together, before the first of them is due, or before one of them ends.
 //! Shelves may overlap, as jobs come in any order.
@@ -37,7 +37,7 @@ pub struct Shelf {
     pub bytes: u32,
 }
 
-/// What happens to a shelf; known to this run alone.
+/// The state of a shelf; known to this run alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Handling {
     /// Nothing.
@@ -114,7 +114,7 @@ impl Shelves {
         self.moving
     }
 
-    /// What happens to the shelf of this record; `None` if there is none.
+    /// The state of the shelf of this record; `None` if there is none.
     pub fn handling(&self, position: Position) -> Option<Handling> {
         Some(self.by_first.get(self.firsts.get(&position)?)?.1)
     }
@@ -140,7 +140,7 @@ impl Shelves {
     }
 }
 
-/// Messages of jobs that are on shelves: a bit for each, and together what the bodies take.
+/// Messages of jobs that are on shelves: a bit for each, and the total size of the bodies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShelvedKeys {
     /// By the message's place in its record, and by the record. None is empty.
@@ -152,7 +152,7 @@ pub struct ShelvedKeys {
 pub struct Chunk {
     /// Which of them are here.
     pub bits: [u64; WORDS],
-    /// What their bodies take together.
+    /// The total size of their bodies.
     pub body_bytes: u64,
 }
 
@@ -181,7 +181,7 @@ impl ShelvedKeys {
         }
     }
 
-    /// All of them, in rows; bodies count by what they take on average.
+    /// All of them, in rows; bodies count by their average size.
     pub fn rows(&self) -> impl Iterator<Item = MessageRow> {
         self.chunks.iter().flat_map(|((ordinal, number), chunk)| {
             let count: u32 = chunk.bits.iter().map(|word| word.count_ones()).sum();

@@ -11,7 +11,7 @@ use super::{Job, Jobs, RETRY_MS, Shelf, key_of};
 use crate::Partition;
 use crate::log::completion::Completion;
 
-/// Of the memory for what waits, a job that is due once may have a share of this many bytes: open it takes some 60, folded 14.
+/// Of the memory for waiting messages, a job that is due once may have a share of this many bytes: open it takes some 60, folded 14.
 const JOB_MEMORY_BYTES: u64 = 1024;
 
 /// The most jobs in memory, however much of that there is: a checkpoint has all of them.
@@ -20,7 +20,7 @@ const ONCE_MAX: usize = 1 << 17;
 /// The least, in pages of the calendar: see [`Calendar::has_before`](super::Calendar::has_before), which may overlook one.
 const ONCE_MIN_PAGES: usize = 4;
 
-/// The least: then a shelf has one job, and what comes back at once is not so much that it must leave again.
+/// The minimum: then a shelf has one job, and jobs that come back at once are not so many that they must leave again.
 const ONCE_MIN: usize = 16;
 
 /// Records with jobs that are on their way out, or back, at once.
@@ -35,7 +35,7 @@ pub fn once_max(page_jobs: usize, memory_bytes: u64) -> usize {
     share.min(ONCE_MAX).max(page_jobs.saturating_mul(ONCE_MIN_PAGES)).max(ONCE_MIN)
 }
 
-/// Jobs that are leaving, from the last one on, until half of what may be there is left.
+/// Jobs that are leaving, from the last one on, until half of the limit is left.
 #[derive(Default)]
 pub struct Leaving {
     /// Records on their way to the log, and the jobs in them.
@@ -59,7 +59,7 @@ impl Jobs {
     /// The shelf whose jobs are to come back next, once its time has come.
     fn wanted_shelf(&self) -> Option<&Shelf> {
         let next = self.shelves.next().filter(|_| self.shelves.moving() < MOVING_MAX)?;
-        // As long as many are due before it, it waits for them: so what is due at once takes no more memory than the rest.
+        // As long as many are due before it, it waits for them: so jobs due at once take no more memory than the rest.
         (!self.waiting.has_before(next.first, self.once_max / 4)).then_some(next)
     }
 

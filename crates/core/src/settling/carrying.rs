@@ -8,11 +8,11 @@
 //!  the move is a transaction over both, as every move; `Peer::Enlist` says which upload is whose body
 //! ```
 //! Until then the entries are leaving, and a crash leaves them where they were: pieces that no message names are free again.
-//! To each partition a few pieces of one move are on their way at once, whatever waits behind it: one that hangs holds up what goes there.
+//! To each partition a few pieces of one move are on their way at once, whatever waits behind it: one that hangs holds up later ones.
 //!
-//! | what cannot be done | then |
+//! | obstacle | then |
 //! |---|---|
-//! | the other partition cannot write | whoever waits is told, and all stays; what nobody waits for is tried again |
+//! | the other partition cannot write | a waiting client is told, and all stays; a move without one is tried again |
 //! | a piece cannot be read here | its message is set aside like any other that cannot be read: it stays, and is counted once |
 
 use std::collections::{BTreeSet, VecDeque};
@@ -29,7 +29,7 @@ use crate::queue::EntryState;
 /// Pieces of a body on their way at once: one is read while another is written.
 const AHEAD: usize = 2;
 
-/// A move that nobody waits for and that could not be written is tried again after so long: the other disk may have room then.
+/// A move without a waiting client that could not be written is tried again after this time: the other disk may have room then.
 const RETRY_MS: u64 = 10_000;
 
 /// Moves whose bodies must be there before them, in order.
@@ -79,7 +79,7 @@ impl Carrying {
         Carrying { waiting: VecDeque::new(), last_upload: self.last_upload }
     }
 
-    /// For each other partition, asks for what the first move to it may have on its way; the place of a move whose bodies are all there.
+    /// For each other partition, asks for the pieces that the first move to it may have on their way; the place of a move whose bodies are all there.
     fn ask(&mut self, now_ms: u64, partitions: u16, effects: &mut Vec<Effect>) -> Option<usize> {
         let mut busy = BTreeSet::new();
         for (index, one) in self.waiting.iter_mut().enumerate() {
@@ -144,7 +144,7 @@ impl Partition {
     ) {
         let mut settlements = leaving;
         for tag in tags {
-            // What is in memory alone stays too, until the log has what it becomes.
+            // A message in memory alone stays too, until the log has its dead letter.
             self.set_state(queue, *tag, EntryState::Leaving);
             settlements.push(Settlement { queue, tag: *tag, cause });
         }
@@ -225,7 +225,7 @@ impl Partition {
         self.go_on_carrying(effects);
     }
 
-    /// Whoever waits is told, and everything stays where it was; what nobody waits for is tried again.
+    /// A waiting client is told, and everything stays where it was; a move without one is tried again.
     fn cannot_write(&mut self, index: usize, refusal: Refusal, effects: &mut Vec<Effect>) {
         let Some(failed) = self.give_up_move(index, effects) else { return };
         if failed.answer.is_some() {
@@ -236,8 +236,8 @@ impl Partition {
         self.leader.settling.carrying.waiting.push_back(Move { bodies, not_before_ms, ..failed });
     }
 
-    /// A piece of the body cannot be read here, and never will be: its message is set aside. What else was to move with it goes on, unless
-    /// somebody waits for all of it.
+    /// A piece of the body cannot be read here, and never will be: its message is set aside. The rest of the move goes on, unless
+    /// a client waits for all of it.
     pub(crate) fn piece_unread(&mut self, upload: u64, reason: String, effects: &mut Vec<Effect>) {
         let Some(index) = self.leader.settling.carrying.find(upload) else { return };
         let Some(mut failed) = self.give_up_move(index, effects) else { return };
@@ -258,7 +258,7 @@ impl Partition {
         self.go_on_carrying(effects);
     }
 
-    /// Takes a move back, with what has come of it elsewhere.
+    /// Takes a move back, with its results elsewhere.
     fn give_up_move(&mut self, index: usize, effects: &mut Vec<Effect>) -> Option<Move> {
         let failed = self.leader.settling.carrying.waiting.remove(index)?;
         for body in &failed.bodies {

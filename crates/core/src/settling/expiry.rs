@@ -11,13 +11,13 @@ use crate::Partition;
 use crate::clock::{Clock, ERAS, Era};
 use crate::queue::EntryState;
 
-/// Work of one tick at most, in entries that end without a grave: many that end at once hold up nobody else for long.
+/// Work of one tick at most, in entries that end without a grave: many that end at once do not delay other clients for long.
 const SWEPT_MAX: usize = 256;
 
-/// What an entry costs that goes to the dead letters, with a record of its own.
+/// The cost of an entry that goes to the dead letters, with a record of its own.
 const BURIAL_COST: usize = 4;
 
-/// What it costs to open a page of entries.
+/// The cost of opening a page of entries.
 const PAGE_COST: usize = 128;
 
 /// An entry that cannot leave yet, for a consumer has it or its body is on the disk, is looked at again after this.
@@ -30,9 +30,9 @@ const READ_MAX: usize = SWEPT_MAX;
 #[derive(Default)]
 pub struct Expiries {
     due: [BTreeSet<(u64, QueueId, EntryTag)>; ERAS],
-    /// The era of what comes now.
+    /// The present era.
     era: Era,
-    /// Entries whose time is over, and that go to the dead letters as soon as their bodies are read: a page that nobody else is at may be
+    /// Expired entries that go to the dead letters as soon as their bodies are read: an otherwise unused page may be
     /// folded again before another look at it.
     read: BTreeMap<MessageKey, Vec<(QueueId, EntryTag)>>,
 }
@@ -64,7 +64,7 @@ impl Expiries {
         self.due[era.index()].is_empty()
     }
 
-    /// The wall clock was set: what comes from now on is of this era.
+    /// The wall clock was set: later times are of this era.
     pub fn begin_era(&mut self, era: Era) {
         self.era = era;
     }
@@ -106,7 +106,7 @@ impl Expiries {
 }
 
 impl Partition {
-    /// Ends what is due.
+    /// Ends due entries.
     pub(crate) fn sweep(&mut self, effects: &mut Vec<Effect>) {
         let mut absent = Vec::new();
         let mut left = SWEPT_MAX;
@@ -143,7 +143,7 @@ impl Partition {
         }
     }
 
-    /// Opens the page of this entry; what is in it goes on to end by the clock of that era.
+    /// Opens the page of this entry; its entries go on to end by the clock of that era.
     fn open_page_in(&mut self, era: Era, id: QueueId, tag: EntryTag) -> bool {
         let current = std::mem::replace(&mut self.state.expiries.era, era);
         let is_open = self.open_page(id, tag);
@@ -173,7 +173,7 @@ impl Partition {
     }
 
     /// Where the message goes if its time is over in this queue; `None` if it ends. A volatile subscription keeps nothing for
-    /// later, and what ends in a dead-letter queue is dead.
+    /// later, and an expired message in a dead-letter queue is discarded.
     pub(crate) fn grave_of(&self, id: QueueId, key: MessageKey) -> Option<Destination> {
         let queue = self.state.queues.get(&id).filter(|_| !id.is_volatile())?;
         let policy = &self.settings.policies.of(&queue.source).dead_letters;
@@ -182,7 +182,7 @@ impl Partition {
         policy.queue_of(&queue.source).filter(|grave| keeps && *grave != queue.source)
     }
 
-    /// Ends an entry whose time is over; its body is in memory if it has a grave. Nobody waits for it.
+    /// Ends an expired entry; its body is in memory if it has a grave. No client waits for it.
     pub(crate) fn expire(&mut self, id: QueueId, tag: EntryTag, effects: &mut Vec<Effect>) {
         let Some(key) = self.entry(id, tag).map(|entry| entry.key) else { return };
         self.announce_message(id, tag, MessageEvent::Expired, None, effects);

@@ -2,7 +2,7 @@
 //!
 //! The value becomes a header when the message comes in, so that the log and its snapshots know it. A newer message is an
 //! entry like any other, at the end of its level; the one that it supersedes leaves, or if a consumer has it, leaves when
-//! it is given back. The log hears of that as of an expiry: who superseded what follows from the log alone.
+//! it is given back. The log hears of that as of an expiry: the result follows from the log alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use postroad_selector::Value;
 use crate::Partition;
 use crate::queue::{EntryState, LaneNumber};
 
-/// What a last-value queue knows of its entries. It is never larger than the queue.
+/// The entries of a last-value queue by value. It is never larger than the queue.
 #[derive(Default)]
 pub struct LastValues {
     newest: LookupMap<Arc<str>, (MessageKey, EntryTag)>,
@@ -24,7 +24,7 @@ pub struct LastValues {
 }
 
 impl LastValues {
-    /// One more entry with this value; what it supersedes, or itself if a newer one is there.
+    /// One more entry with this value; the superseded one, or itself if a newer one is there.
     ///
     /// Entries come in the order of their messages, but at a start, when those of a snapshot come lane by lane.
     pub fn note(&mut self, value: &Arc<str>, key: MessageKey, tag: EntryTag) -> Option<EntryTag> {
@@ -38,7 +38,7 @@ impl LastValues {
         }
     }
 
-    /// An entry is superseded that somebody has in hand, or nobody.
+    /// An entry is superseded, in flight or not.
     pub fn supersede(&mut self, tag: EntryTag, is_in_hand: bool) {
         match is_in_hand {
             true => drop(self.held.insert(tag)),
@@ -62,8 +62,8 @@ impl LastValues {
     }
 }
 
-/// Whether a message is newer than another. What came from where the queue lived before is older than what was sent to it here; what is
-/// only in memory comes as it comes.
+/// Whether a message is newer than another. One from where the queue lived before is older than messages sent to it here; messages
+/// only in memory count as they come.
 fn is_newer((one, at): (MessageKey, EntryTag), (than, there): (MessageKey, EntryTag)) -> bool {
     let is_durable = |key: MessageKey| matches!(key, MessageKey::Durable { .. });
     match [at, there].map(|tag| LaneNumber::of_tag(tag).is_ahead()) {
@@ -94,7 +94,7 @@ impl Partition {
         }
     }
 
-    /// What was superseded leaves, ahead of any delivery.
+    /// Superseded entries leave, ahead of any delivery.
     pub(crate) fn drop_superseded(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         let is_live = self.leader.is_live;
         let queue = self.state.queues.get_mut(&id).filter(|_| is_live);
@@ -103,7 +103,7 @@ impl Partition {
             return;
         }
         let superseded = std::mem::take(&mut last_values.leaving);
-        // What rests leaves as well: a queue that moves takes it along, and by its place it may come behind what has superseded it.
+        // Delayed entries leave as well: a queue that moves takes them along, and by their place they may come behind their successors.
         let is_free = |tag: &EntryTag| {
             self.entry(id, *tag)
                 .is_some_and(|entry| !entry.state.is_in_hand() && entry.state != EntryState::Leased)
@@ -114,12 +114,12 @@ impl Partition {
         {
             last_values.held.extend(held);
         }
-        // All at once: where one leaves memory a send may be let in, and what is served then must not be one of the others.
+        // All at once: where one leaves memory a send may be let in, and the next delivery must not be one of the others.
         leaving.iter().for_each(|tag| self.set_state(id, *tag, EntryState::Leaving));
         self.settle_held(id, &leaving, SettleCause::Replaced, None, effects);
     }
 
-    /// After a start: what was superseded when the last run ended.
+    /// After a start: entries that were superseded when the last run ended.
     pub(crate) fn drop_all_superseded(&mut self, effects: &mut Vec<Effect>) {
         let with_values = self.state.queues.values().filter(|queue| queue.last_values.is_some());
         let mut ids: Vec<QueueId> = with_values.map(|queue| queue.id).collect();

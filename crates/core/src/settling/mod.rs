@@ -1,4 +1,4 @@
-//! Settling: what becomes of a message that was delivered, or whose time is over.
+//! Settling: the end of a message that was delivered, or has expired.
 //!
 //! Start at [`settle`]. Never here: who gets it next.
 

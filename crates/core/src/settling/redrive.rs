@@ -2,14 +2,14 @@
 //!
 //! | who wants it | which go back | then |
 //! |---|---|---|
-//! | an operator | what is there now, and is selected | the message is as its sender sent it |
-//! | the policy of the dead-letter queue | what has lain there for long enough, as often as it allows | it is counted too, so that it ends |
+//! | an operator | the present dead letters that match | the message is as its sender sent it |
+//! | the policy of the dead-letter queue | messages there for long enough, as often as it allows | it is counted too, so that it ends |
 //!
 //! It is done in steps, one in a millisecond at most. A step looks at some entries, and moves those that go back: out of one
-//! queue and into others in one transaction, so that each message is in one place at any time. What comes after it has begun is
+//! queue and into others in one transaction, so that each message is in one place at any time. Later dead letters are
 //! left alone, so nothing goes round in a circle.
 //!
-//! How long a dead letter has lain is known to this run alone: a restart begins the wait anew.
+//! The age of a dead letter is known to this run alone: a restart begins the wait again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,10 +29,10 @@ use crate::queue::{Entry, Look, Verdict, View, tag, untag};
 /// How the assembly takes a dead letter's past out of it, whatever its protocol.
 pub type Revive = fn(&Message) -> Revived;
 
-/// Messages that one step moves: one transaction, which pays for its sync and holds up nobody.
+/// Messages that one step moves: one transaction, which pays for its sync and delays no client.
 const STEP_MESSAGES: usize = 64;
 
-/// A step moves not more than so many bytes, or one message.
+/// A step moves not more than this size, or one message.
 const STEP_BYTES: u64 = 1 << 20;
 
 /// Entries that one step looks at: some hundred microseconds.
@@ -47,7 +47,7 @@ const REDRIVES_MAX: usize = 16;
 /// Queues whose dead letters go back by themselves are looked at so often.
 const LOOK_MS: u64 = 1000;
 
-/// Moments that are kept of the past of such a queue: what goes back goes not later than by this part of its wait.
+/// Moments that are kept of the past of such a queue: a message goes back not later than by this part of its wait.
 const MARKS: u64 = 64;
 
 /// See the head of this file.
@@ -87,7 +87,7 @@ impl Redrives {
         }
     }
 
-    /// Whoever had asked for it is gone.
+    /// Its requester is gone.
     pub fn forget_those_of(&mut self, connection: ConnectionId) {
         self.under_way
             .retain(|_, redrive| !matches!(redrive.by, By::Operator(asks, _) if asks == connection));
@@ -116,7 +116,7 @@ struct UnderWay {
 /// Who wants it.
 #[derive(Clone, Copy)]
 enum By {
-    /// Somebody who waits for the end.
+    /// A request that waits for the end.
     Operator(ConnectionId, Ticket),
     /// The policy of the queue, so often for each message.
     Policy { rounds_max: u32 },
@@ -139,7 +139,7 @@ impl UnderWay {
         }
     }
 
-    /// Where the message goes, and what goes there; `None` if it stays: it is not asked for, or was in a subscription, whose
+    /// The destination of the message, and its new form; `None` if it stays: it does not match, or was in a subscription, whose
     /// topic would send it to all others too.
     fn revived(&self, message: &Message, revive: Revive) -> Option<Sent> {
         let Revived { origin, message: revived } = revive(message);
@@ -183,7 +183,7 @@ impl UnderWay {
     }
 }
 
-/// What a verdict depends on beside the redrive itself.
+/// The inputs of a verdict beside the redrive itself.
 struct Judges<'a> {
     bodies: &'a Bodies,
     properties_of: PropertiesOf,
@@ -191,7 +191,7 @@ struct Judges<'a> {
     revive: Revive,
 }
 
-/// What a step finds next.
+/// The next item of a step.
 enum Next {
     /// This entry goes back.
     Entry(EntryTag),
@@ -297,7 +297,7 @@ impl Partition {
         }
     }
 
-    /// Whoever decides about dead letters may have decided otherwise.
+    /// Policies of dead letters may have changed.
     pub(crate) fn return_anew(&mut self) {
         let returns = self.leader.is_live && self.settings.policies.any_returning();
         self.leader.settling.redrives.next_look_ms = returns.then_some(self.now_ms);
@@ -461,10 +461,10 @@ impl Partition {
             By::Operator(connection, ticket) => {
                 effects.push(Effect::Redriven { connection, ticket, moved, stayed });
                 self.reply(connection, ticket, result, effects);
-                // What was woken for it and stays is for whoever waits.
+                // A message that was woken for it and stays is for waiting consumers.
                 self.dispatch_all(vec![queue], effects);
             }
-            // What could not go now is looked at again.
+            // Messages that could not go now are looked at again.
             By::Policy { .. } => {
                 let queue = self.state.queues.get_mut(&queue);
                 if let Some(returns) = queue.and_then(|queue| queue.returns.as_mut()) {
@@ -488,7 +488,7 @@ mod tests {
             (6_399, 9, 0),
             (6_400, 9, 5),
             (6_499, 9, 5),
-            // 7 came within the hundredth behind the first mark, and ripens with what came later.
+            // 7 came within the hundredth behind the first mark, and ripens with later ones.
             (12_798, 9, 5),
             (12_799, 9, 9),
             (90_000, 9, 9),

@@ -1,4 +1,4 @@
-//! Rests: what a consumer gave up on stays in its place, invisible, until the broker delivers it again.
+//! Rests: a message that a consumer gave up on stays in its place, invisible, until the broker delivers it again.
 //!
 //! Known to this run alone: after a restart everything is delivered at once. How often it failed is in the log.
 
@@ -9,7 +9,7 @@ use postroad_model::{Effect, EntryTag, QueueId};
 use crate::Partition;
 use crate::queue::EntryState;
 
-/// Entries that become ready in one tick at most: many that are due at once hold up nobody else for long.
+/// Entries that become ready in one tick at most: many that are due at once do not delay other clients for long.
 const WOKEN_MAX: usize = 256;
 
 /// How long a dead letter rests that a consumer of its queue gave up on.
@@ -119,7 +119,7 @@ impl Partition {
         source.is_some_and(|source| self.settings.policies.of(source).redelivery.count_max > 0)
     }
 
-    /// Whatever rests in this queue is ready again: somebody wants to have all of it.
+    /// All resting entries of this queue are ready again: a reader wants all of it.
     pub(crate) fn wake_all(&mut self, id: QueueId) {
         let resting: Vec<_> =
             self.leader.settling.rests.due.iter().filter(|(_, of, _)| *of == id).copied().collect();

@@ -1,4 +1,4 @@
-//! Branches of distributed transactions: gathered from sessions, promised, and decided by whoever has their id.
+//! Branches of distributed transactions: gathered from sessions, promised, and decided by any session that has their id.
 //!
 //! ```text
 //!   EndBranch ─▶ open ──Prepare to all──▶ record Promise ──▶ in doubt ──Commit──▶ record Decide, as any transaction
@@ -6,7 +6,7 @@
 //!                 └──Rollback, or a session is gone──▶ dropped  ├──Rollback──▶ record Abort, told to all
 //!                                                               └──an operator──▶ record Overrule, then as above
 //! ```
-//! What an operator has decided is remembered, and said to the manager when it comes, until somebody says to forget it.
+//! An operator's decision is remembered, and told to the manager, until it is forgotten.
 //! A branch lives in the partition that its id hashes to, and survives there; its parts are prepared where they
 //! were done. Only the end of an open branch depends on the connections that worked in it.
 
@@ -22,8 +22,8 @@ use super::held::HeldByPrepared;
 use crate::Partition;
 use crate::log::completion::Completion;
 
-/// Shares of open branches that a partition coordinates, of all sessions: some 300 bytes each. What was done in
-/// them counts elsewhere.
+/// Shares of open branches that a partition coordinates, of all sessions: some 300 bytes each. Their contents
+/// count elsewhere.
 const OPEN_SHARES_MAX: usize = 16_384;
 
 /// Branches in doubt that a partition coordinates, as the log has them.
@@ -50,17 +50,17 @@ pub struct OpenBranches {
     pub held_by_prepared: HeldByPrepared,
 }
 
-/// What sessions have done in a branch.
+/// The work of sessions in a branch.
 #[derive(Default)]
 struct Open {
     shares: Vec<Share>,
     /// When the first share ended.
     begun_ms: u64,
-    /// It was open for too long: nothing of it is left, and whoever asks for its end is told.
+    /// It was open for too long: nothing of it is left, and later requests for its end are told.
     timed_out: bool,
 }
 
-/// What one session did in a branch, from one start to one end.
+/// The work of one session in a branch, from one start to one end.
 pub struct Share {
     transaction: TransactionKey,
     participants: Vec<PartitionId>,
@@ -69,7 +69,7 @@ pub struct Share {
 /// A branch that every participant has prepared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promised {
-    /// What its participants call it.
+    /// Its participants' id of it.
     pub id: TransactionId,
     /// Who prepared it.
     pub participants: Vec<PartitionId>,
@@ -104,7 +104,7 @@ impl Branches {
         self.overruled.get(branch).copied()
     }
 
-    /// All that operators have ended and nobody has said to forget, with whether they were committed.
+    /// All decisions of operators that are not forgotten, with whether they were commits.
     pub fn all_overruled(&self) -> impl Iterator<Item = (&BranchId, bool)> {
         self.overruled.iter().map(|(branch, committed)| (branch, *committed))
     }
@@ -114,7 +114,7 @@ impl Branches {
         self.overruled.insert(branch, commit);
     }
 
-    /// Nobody needs to know any more that an operator has.
+    /// The operator's decision is forgotten.
     pub fn forget(&mut self, branch: &BranchId) {
         self.overruled.remove(branch);
     }
@@ -128,7 +128,7 @@ impl OpenBranches {
         self.open_shares += 1;
     }
 
-    /// The branch is open no more; what was done in it.
+    /// The branch is open no more; returns its work.
     fn take_open(&mut self, branch: &BranchId) -> Option<Open> {
         let open = self.open.remove(branch)?;
         self.open_shares -= open.shares.len();
@@ -145,7 +145,7 @@ impl OpenBranches {
         (overdue, young.into_iter().map(|(until_ms, _)| until_ms).min())
     }
 
-    /// The branch was open for too long; returns what was done in it.
+    /// The branch was open for too long; returns its work.
     pub fn time_out(&mut self, branch: &BranchId) -> Vec<Share> {
         let Some(open) = self.open.get_mut(branch) else { return Vec::new() };
         open.timed_out = true;
@@ -317,7 +317,7 @@ impl Partition {
         self.ask_to_prepare(asked, coordination, effects);
     }
 
-    /// Carries out what was decided about a promise, or joins those who wait for the same.
+    /// Applies the decision on a promise, or joins the requests that wait for the same.
     fn decide_promised(
         &mut self,
         Promised { id, participants }: Promised,
@@ -417,7 +417,7 @@ impl Partition {
         }
     }
 
-    /// Drops what was done and not prepared, everywhere.
+    /// Drops the unprepared work, everywhere.
     pub(super) fn undo_shares(
         &mut self,
         shares: Vec<Share>,

@@ -17,11 +17,11 @@ pub struct Coordination {
     pub(super) participants: Vec<PartitionId>,
     /// Whose answer is outstanding: to `Prepare` first, to `Decided` afterwards.
     pub(super) awaiting: BTreeSet<PartitionId>,
-    /// Why somebody could not prepare.
+    /// Why a participant could not prepare.
     refused: Option<Refusal>,
     /// Why it is being undone, if its client had not asked for that.
     refusal: Option<Refusal>,
-    /// What it is for.
+    /// Its purpose.
     pub(super) purpose: Purpose,
     /// Who waits.
     pub(super) answers: Vec<(ConnectionId, Ticket)>,
@@ -29,7 +29,7 @@ pub struct Coordination {
     pub(super) shares: Vec<TransactionKey>,
 }
 
-/// What follows once every participant has answered.
+/// The continuation once every participant has answered.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The transaction is to be committed.
@@ -110,7 +110,7 @@ impl Partition {
         self.ask_to_prepare(asked, coordination, effects);
     }
 
-    /// Asks each participant to prepare what these open transactions did there.
+    /// Asks each participant to prepare its part of these open transactions.
     pub(super) fn ask_to_prepare(
         &mut self,
         asked: BTreeMap<PartitionId, Vec<TransactionKey>>,
@@ -203,8 +203,8 @@ impl Partition {
         }
     }
 
-    /// There will be no decision: abort, unless the branch was promised, which then waits for another word. The client
-    /// has its answer once its consumers hold again what they had settled.
+    /// There will be no decision: abort, unless the branch was promised, which then waits for another decision. The client
+    /// has its answer once its consumers hold their messages again.
     pub(crate) fn decision_failed(
         &mut self,
         id: TransactionId,
@@ -252,8 +252,8 @@ impl Partition {
         }
     }
 
-    /// Someone asks what became of a transaction: nothing known and nothing under way means abort. What was promised
-    /// waits for its manager's word.
+    /// A participant asks for the outcome of a transaction: nothing known and nothing under way means abort. A promised one
+    /// waits for its manager's decision.
     pub(crate) fn tell_decision(&mut self, to: PartitionId, id: TransactionId, effects: &mut Vec<Effect>) {
         let commit = self.state.decided.contains_key(&id);
         let undone =

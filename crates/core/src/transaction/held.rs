@@ -1,4 +1,4 @@
-//! What prepared transactions hold: each is bounded by what all of them hold together.
+//! The contents of prepared transactions: each is bounded by the total of all of them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::open::{SENT_BYTES, SETTLED_BYTES};
 use crate::Partition;
 use crate::transaction::Prepared;
 
-/// What a prepared transaction takes beside its messages and settlements.
+/// Bytes of a prepared transaction beside its messages and settlements.
 const PREPARED_BYTES: u64 = 512;
 
 /// The bytes that each prepared transaction holds in memory here, from its preparation to its end.
@@ -38,7 +38,7 @@ impl HeldByPrepared {
 }
 
 impl Partition {
-    /// What these open transactions would hold once they are prepared together; refused if there is no room for that. Moves of the broker
+    /// The size of these open transactions once they are prepared together; refused if there is no room for that. Moves of the broker
     /// (dead letters) are never refused: they are decided at once, whereas branches in doubt may fill the room for days.
     pub(super) fn room_to_prepare(&self, keys: &[TransactionKey]) -> Result<u64, Refusal> {
         let open = keys.iter().filter_map(|key| self.leader.transactions.open.get(key));
@@ -51,7 +51,7 @@ impl Partition {
         }
     }
 
-    /// After a start: what those hold that were prepared before.
+    /// After a start: the size of those that were prepared before.
     pub(crate) fn count_prepared(&mut self) {
         let held: Vec<(TransactionId, u64)> = self
             .state

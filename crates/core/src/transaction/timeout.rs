@@ -1,12 +1,12 @@
 //! Time limits: a transaction that is open for too long is rolled back, though its connection lives.
 //!
-//! | what | who looks | what becomes of it |
+//! | open too long | checked by | effect |
 //! |---|---|---|
-//! | the share of a session that goes on | each partition in which something was done | its part ends; all that follows is refused, its commit too |
-//! | what was ended, and neither prepared nor decided | the branch's coordinator | all parts end; whoever decides is told |
-//! | what is prepared | nobody | it waits for its manager, or for an operator |
+//! | the share of a session that goes on | each partition with a part of it | its part ends; all later work is refused, its commit too |
+//! | ended, and neither prepared nor decided | the branch's coordinator | all parts end; a later decision is answered so |
+//! | prepared | - | it waits for its manager, or for an operator |
 //!
-//! What a consumer had settled in it goes to others, as from one that is slow: see `slow`. Known to this run alone.
+//! Messages that a consumer had settled in it go to others, as from one that is slow: see `slow`. Known to this run alone.
 
 use std::collections::BTreeMap;
 
@@ -26,12 +26,12 @@ impl Partition {
         }
     }
 
-    /// What is said about a transaction that was open for too long.
+    /// The answer about a transaction that was open for too long.
     pub(super) fn timed_out(&self) -> Refusal {
         Refusal::TransactionTimedOut { limit_ms: self.settings.transaction_ms_max.unwrap_or_default() }
     }
 
-    /// Rolls back what is open for too long.
+    /// Rolls back transactions that are open for too long.
     pub(crate) fn end_overdue(&mut self, effects: &mut Vec<Effect>) {
         let Some(limit_ms) = self.settings.transaction_ms_max else { return };
         if self.leader.transactions.next_timeout_ms.is_none_or(|at_ms| self.now_ms < at_ms) {
@@ -70,7 +70,7 @@ impl Partition {
         self.undo_shares(shares, None, true, effects);
     }
 
-    /// What was done here is no more, and its consumers do not have again what they had settled.
+    /// The work here is undone, and its consumers do not have their settled messages again.
     pub(super) fn discard_overdue(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
         if let Some(mut open) = self.take_open(key) {
             self.take_back_settled(open.take_settled(), effects);
@@ -88,7 +88,7 @@ impl Partition {
         }
         for ((queue, consumer), tags) in shares {
             match self.leader.delivery.consumers.contains_key(&consumer) {
-                // A member of a pattern's consumer keeps what it has, as one that is slow does.
+                // A member of a pattern's consumer keeps its messages, as one that is slow does.
                 true if consumer.member != 0 => {}
                 true => self.take_back(queue, consumer, tags, effects),
                 false => {

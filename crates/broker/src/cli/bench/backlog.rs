@@ -9,7 +9,7 @@ use postroad_bench::backlog::{self, Look, Plan};
 use crate::cli::bench::{Target, run_name};
 use crate::cli::stop::Stop;
 
-/// What `bench backlog` can be told.
+/// Arguments of `bench backlog`.
 #[derive(Debug, Args)]
 pub struct BacklogArguments {
     #[command(flatten)]

@@ -10,7 +10,7 @@ use postroad_bench::median;
 use crate::cli::bench::{Filling, Target, run_name};
 use crate::cli::stop::Stop;
 
-/// What `bench depth` can be told.
+/// Arguments of `bench depth`.
 #[derive(Debug, Args)]
 pub struct DepthArguments {
     #[command(flatten)]
@@ -113,7 +113,7 @@ fn print(out: &mut impl Write, measurement: &Measurement) -> std::io::Result<()>
     Ok(())
 }
 
-/// What the median round has.
+/// The value of the median round.
 fn print_rounds(out: &mut impl Write, rounds: &[Round]) -> std::io::Result<()> {
     if rounds.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `postroad bench disk`: what the disk under a directory allows, and what it means for a broker.
+//! `postroad bench disk`: the limits of the disk of a directory, and their meaning for a broker.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use postroad_bench::disk::{DiskReport, measure_disk};
 
-/// What `bench disk` can be told.
+/// Arguments of `bench disk`.
 #[derive(Debug, Args)]
 pub struct DiskArguments {
     /// Directory on the disk to measure, preferably the future data directory; needs 64 MiB temporarily.
@@ -22,7 +22,7 @@ pub struct DiskArguments {
     json: bool,
 }
 
-/// Measures, and prints a table and what it means.
+/// Measures, and prints a table and its meaning.
 pub fn run(arguments: &DiskArguments) -> anyhow::Result<()> {
     let report = measure_disk(&arguments.directory, Duration::from_millis(arguments.each_ms))
         .with_context(|| format!("cannot measure the disk under {}", arguments.directory.display()))?;

@@ -1,4 +1,4 @@
-//! `postroad bench fanout`: what a send costs that goes into many durable queues.
+//! `postroad bench fanout`: the cost of a send to many durable queues.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use postroad_bench::fanout::{self, Measurement, Plan};
 use crate::cli::bench::{Target, run_name};
 use crate::cli::stop::Stop;
 
-/// What `bench fanout` can be told.
+/// Arguments of `bench fanout`.
 #[derive(Debug, Args)]
 pub struct FanoutArguments {
     #[command(flatten)]

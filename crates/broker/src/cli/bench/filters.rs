@@ -1,4 +1,4 @@
-//! `postroad bench filters`: what selectors cost a running broker.
+//! `postroad bench filters`: the cost of selectors on a running broker.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use postroad_bench::filters::{self, Experiment, Measurement, Plan};
 use crate::cli::bench::Target;
 use crate::cli::stop::Stop;
 
-/// What `bench filters` can be told.
+/// Arguments of `bench filters`.
 #[derive(Debug, Args)]
 pub struct FiltersArguments {
     #[command(flatten)]
@@ -65,7 +65,7 @@ pub fn run(arguments: &FiltersArguments) -> anyhow::Result<()> {
     let report = filters::run(&plan, &stop.flag(), |measurement| {
         show(measurement);
         let line = arguments.target.json.then(|| serde_json::to_string(measurement).unwrap_or_default());
-        // Nobody reads any more: what was measured is in the report, and that will say so.
+        // Standard output is closed: the measurements are in the report, whose failure will say so.
         let _ = line.map(|line| writeln!(out, "{line}"));
     })?;
     if !arguments.target.json {

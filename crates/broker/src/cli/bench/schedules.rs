@@ -13,7 +13,7 @@ use postroad_bench::schedules::{self, Lateness, Measurement, Plan};
 use crate::cli::bench::{Filling, Target, run_name};
 use crate::cli::stop::Stop;
 
-/// What `bench schedules` can be told.
+/// Arguments of `bench schedules`.
 #[derive(Debug, Args)]
 pub struct SchedulesArguments {
     #[command(flatten)]
@@ -81,7 +81,7 @@ pub fn run(arguments: &SchedulesArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the files of a directory take on the disk, holes left out.
+/// Disk space of the files of a directory, without holes.
 fn disk_bytes(directory: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(directory)? {

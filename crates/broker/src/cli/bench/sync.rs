@@ -13,7 +13,7 @@ use crate::cli::stop::Stop;
 /// From this ratio on the looks at the disk are of different disks, as it were.
 const UNSTEADY: f64 = 1.5;
 
-/// What `bench sync` can be told.
+/// Arguments of `bench sync`.
 #[derive(Debug, Args)]
 pub struct SyncArguments {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `postroad bench upkeep`: what checkpoints and compaction cost those who send meanwhile.
+//! `postroad bench upkeep`: the cost of checkpoints and compaction for senders.
 
 use std::io::Write;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::cli::bench::run_name;
 use crate::cli::names::parse_url;
 use crate::cli::stop::Stop;
 
-/// What `bench upkeep` can be told.
+/// Arguments of `bench upkeep`.
 #[derive(Debug, Args)]
 pub struct UpkeepArguments {
     /// URL of the broker; any broker with OpenWire. Checkpoints and compactions are counted on Postroad only.

@@ -1,4 +1,4 @@
-//! The broker element: its name, limits, connectors, and what else stands in it.
+//! The broker element: its name, limits, connectors, and further children.
 
 use super::element::Element;
 use super::translation::Translation;
@@ -132,7 +132,7 @@ fn plugins(plugins: &Element<'_>, rules: &mut policies::Rules, translation: &mut
     guards
 }
 
-/// Passwords stand in the open there, and in no file of Postroad's: whoever has them enters them anew.
+/// Passwords are in plain text there, and in no file of Postroad's: their owners enter them again.
 fn users(plugin: &Element<'_>, translation: &mut Translation) {
     if plugin.flag("anonymousAccessAllowed", translation) == Some(true) {
         translation.set("security", "anonymous", true, plugin);

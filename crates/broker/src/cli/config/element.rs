@@ -1,4 +1,4 @@
-//! One element of an XML configuration, which knows what of it was read.
+//! One element of an XML configuration, which marks its attributes as read.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ impl<'a> Element<'a> {
         Element { node, read: RefCell::default() }
     }
 
-    /// What it is called, whatever its namespace.
+    /// Its name without namespace.
     pub fn name(&self) -> &'a str {
         self.node.tag_name().name()
     }
@@ -118,7 +118,7 @@ fn has_placeholder(text: &str) -> bool {
         !name.is_empty() && name.chars().all(|part| part.is_ascii_alphanumeric() || "._-".contains(part))
     };
     let between_percent_signs = text.split('%').skip(1);
-    // What stands behind the last sign is between none.
+    // Text behind the last sign is between none.
     let names = text.matches('%').count().saturating_sub(1);
     text.contains("${") || text.contains("#{") || between_percent_signs.take(names).any(is_name)
 }

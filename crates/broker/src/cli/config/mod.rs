@@ -24,7 +24,7 @@ use crate::config::Config as Configuration;
 use element::Element;
 use translation::Translation;
 
-/// No configuration is larger; what is, is some other file.
+/// A larger file is not a configuration.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// No configuration has more elements and texts; entities could make many of few bytes.

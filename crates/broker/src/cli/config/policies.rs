@@ -1,7 +1,7 @@
 //! Policies: ActiveMQ's policy map and its redelivery policy map, put together by pattern.
 //!
 //! In both brokers the narrowest pattern counts alone. ActiveMQ keeps its maps apart; Postroad has one. So a pattern of either map gets
-//! a policy, with what the narrowest pattern that covers it says in the other map.
+//! a policy, with the keys of the narrowest pattern that covers it in the other map.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ const POLICY: &[(&str, &str)] = &[
     ("sendFailIfNoSpaceAfterTimeout", "not translated"),
 ];
 
-/// What a policyEntry can ask to be told, and what that is called here.
+/// The advisories that a policyEntry can enable, and their names here.
 const ADVISORIES: [(&str, &str); 4] = [
     ("advisoryForDelivery", "delivered"),
     ("advisoryForConsumed", "consumed"),
@@ -102,21 +102,21 @@ const GATHERING: [(&str, &str); 2] = [
     ("timeBeforeDispatchStarts", "time_before_dispatch_ms"),
 ];
 
-/// What an entry says about that; for a topic nothing follows, as in ActiveMQ.
+/// Retroactive keys of an entry; for a topic they are not needed, as in ActiveMQ.
 fn gathering(entry: &Element<'_>, pattern: &str, keys: &mut Keys, translation: &mut Translation) {
     for (attribute, key) in GATHERING {
         let Some(number) = entry.number(attribute, translation).filter(|_| pattern.contains("queue://"))
         else {
             continue;
         };
-        // Below 0 nobody waits in ActiveMQ either.
+        // Below 0 there is no wait in ActiveMQ either.
         if let Some(number) = u32::try_from(number).ok().filter(|number| *number > 0) {
             keys.push((key, u64::from(number).into()));
         }
     }
 }
 
-/// What an entry says about prefetch, as far as it concerns the kind of its pattern.
+/// Prefetch of an entry, as far as it concerns the kind of its pattern.
 fn prefetch(entry: &Element<'_>, pattern: &str, keys: &mut Keys, translation: &mut Translation) {
     let kind = pattern.split_once("://").map_or("", |(scheme, _)| scheme.trim_start_matches("temp-"));
     for (of, attributes) in PREFETCH {
@@ -231,7 +231,7 @@ impl Rules {
         }
         let _ = patterns(entry, translation);
         entry.note_the_rest(POLICY, translation);
-        // What stands first in the file counts for a pattern that is there twice.
+        // The first entry in the file counts for a pattern that is there twice.
         self.policies.entry(pattern).or_insert((keys, entry.line()));
     }
 
@@ -309,7 +309,7 @@ impl Rules {
     }
 }
 
-/// What the map says about all destinations of the pattern.
+/// The map's settings for all destinations of the pattern.
 fn narrowest<'a>(map: &'a Map, pattern: &str) -> Option<&'a (Keys, u32)> {
     if let Some(own) = map.get(pattern) {
         return Some(own);

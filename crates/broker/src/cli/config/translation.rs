@@ -1,4 +1,4 @@
-//! What became of a configuration: keys of Postroad's file, and notes.
+//! The result of a translation: keys of Postroad's file, and notes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -87,12 +87,12 @@ pub struct Translation {
     /// `[[tables]]`, in the order of the file.
     tables: Vec<Table>,
     notes: Vec<Note>,
-    /// What would mean something else here.
+    /// Elements with another meaning here.
     refused: Vec<Note>,
 }
 
 impl Translation {
-    /// A key of a section. What stands first counts; another value later is noted.
+    /// A key of a section. The first value counts; another value later is noted.
     pub fn set(
         &mut self,
         section: &'static str,
@@ -136,7 +136,7 @@ impl Translation {
         self.notes.push(Note { line: element.line(), text: format!("<{}> {why}", element.name()) });
     }
 
-    /// The element cannot be translated without a change of its meaning, which nobody would expect: nothing is written.
+    /// The element cannot be translated without an unexpected change of its meaning: nothing is written.
     pub fn refuse(&mut self, element: &Element<'_>, why: &str) {
         self.refused.push(Note { line: element.line(), text: format!("<{}> {why}", element.name()) });
     }
@@ -168,7 +168,7 @@ impl Translation {
         text
     }
 
-    /// What is not translated, or need not be, by line.
+    /// Elements that are not translated, or not needed, by line.
     pub fn notes_text(&self, file: &str) -> String {
         let mut notes: Vec<&Note> = self.notes.iter().collect();
         notes.sort_by_key(|note| note.line);

@@ -12,7 +12,7 @@ use crate::control::{SOCKET_NAME, SocketPath};
 /// No answer is longer: a page has at most 500 messages with 4 KiB of each body.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// What is done.
+/// The method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     Get,

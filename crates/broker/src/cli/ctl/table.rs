@@ -1,10 +1,10 @@
-//! Tables for people: columns as wide as what the first page has in them.
+//! Tables for people: columns as wide as their contents on the first page.
 
 use std::io::{self, Write};
 
 use serde_json::Value;
 
-/// Text is cut to so many characters, but for the last column.
+/// Text is cut to this length, but for the last column.
 const TEXT_MAX: usize = 60;
 
 /// A column, and the member of a row's object that is in it.

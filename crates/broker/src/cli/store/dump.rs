@@ -89,7 +89,7 @@ fn record(out: &mut impl Write, json: bool, segment: SegmentNumber, seen: &Seen<
     )
 }
 
-/// What the record does, in a word.
+/// The kind of the record, in a word.
 fn kind(seen: &Seen<'_>) -> String {
     let Ok(payload) = seen.payload else { return "damaged".to_owned() };
     match decode_record(&Bytes::copy_from_slice(payload)) {

@@ -23,7 +23,7 @@ use crate::cli::base64;
 use crate::cli::words::counted;
 use crate::runtime::Stopped;
 
-/// What stands for standard output.
+/// The name of standard output.
 const STANDARD_OUTPUT: &str = "-";
 
 /// The journal of a stopped broker.
@@ -39,7 +39,7 @@ pub struct ExportArguments {
     to: Option<PathBuf>,
 }
 
-/// Writes what is in all queues, and what is due later. A message that cannot be read has a line that says why, and makes the export
+/// Writes the entries of all queues, and scheduled messages. A message that cannot be read has a line with the reason, and makes the export
 /// fail in the end, as do messages of prepared transactions, which have none.
 pub fn run(arguments: &ExportArguments) -> anyhow::Result<()> {
     let mut stopped = arguments.place.open()?;
@@ -93,7 +93,7 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is written to: a new file, or what a reader has opened already, as a named pipe is.
+/// The output: a new file, or one that a reader has opened already, such as a named pipe.
 fn open(file: &Path) -> anyhow::Result<File> {
     let opened = match file.metadata() {
         Ok(there) if !there.is_file() && !there.is_dir() => File::options().write(true).open(file),
@@ -102,7 +102,7 @@ fn open(file: &Path) -> anyhow::Result<File> {
     opened.with_context(|| format!("cannot create {}; it must not exist", file.display()))
 }
 
-/// Has what was written outlive a power cut, if it is in a file.
+/// Syncs the output, if it is a file.
 fn sync(file: &File, name: &Path) -> std::io::Result<()> {
     if !file.metadata()?.is_file() {
         return Ok(());
@@ -112,7 +112,7 @@ fn sync(file: &File, name: &Path) -> std::io::Result<()> {
     name.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
-/// What lies in all durable queues, without bodies.
+/// The contents of all durable queues, without bodies.
 fn entries(partitions: &BTreeMap<PartitionId, Partition>) -> impl Iterator<Item = (Destination, Entry)> + '_ {
     partitions.iter().flat_map(|(id, partition)| {
         partition.durable_entries().filter_map(|held| {

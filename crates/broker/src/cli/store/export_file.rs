@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use super::line::{End, Entry, Head, Piece, VERSION, VERSION_MIN};
 
-/// What stands for standard input.
+/// The name of standard input.
 const STANDARD_INPUT: &str = "-";
 
 /// A file in which one may go back to the beginning.
@@ -25,7 +25,7 @@ pub enum Line {
 }
 
 impl ExportFile {
-    /// Opens it. What comes through a pipe is kept meanwhile in a file without a name, near `data`, where there is room for messages.
+    /// Opens it. Input of a pipe is kept meanwhile in a file without a name, near `data`, where there is room for messages.
     ///
     /// # Errors
     /// It cannot be read.
@@ -53,7 +53,7 @@ impl ExportFile {
     /// Shows each message's line, and each piece of one, to `visit`; returns the last line.
     ///
     /// # Errors
-    /// It is no export, not whole, or changed; or what `visit` says, with the line's number.
+    /// It is not an export, incomplete, or changed; or the error of `visit`, with the line's number.
     pub fn each_line(&self, visit: &mut dyn FnMut(Line) -> anyhow::Result<()>) -> anyhow::Result<End> {
         let mut file = &self.file;
         file.rewind().with_context(|| format!("cannot read {self}"))?;
@@ -108,7 +108,7 @@ impl fmt::Display for ExportFile {
     }
 }
 
-/// Writes on, and sums up what it has written.
+/// Continues to write, and adds the checksum.
 pub struct Summing<W> {
     pub out: W,
     pub crc32c: u32,

@@ -68,11 +68,11 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What an export holds.
+/// The counts of an export.
 #[derive(Default)]
 struct Content {
     found: End,
-    /// What queues have more behind it.
+    /// The queues with a rest of the backlog.
     more: BTreeMap<Destination, Load>,
     /// Where each large message goes; `None`: it is not imported.
     large: VecDeque<Option<Destination>>,
@@ -128,7 +128,7 @@ impl Content {
                 Ok(None)
             }
             None => Ok(sent(entry)?.map(|sent| {
-                // What is due later counts when it is due.
+                // Scheduled messages count when they are due.
                 if sent.schedule.is_none() {
                     let bytes = entry.body_bytes.max(sent.message.size());
                     self.more.entry(sent.to.clone()).or_default().add(bytes);

@@ -51,7 +51,7 @@ pub struct Scheduled {
     pub job: String,
     /// When it is due next, in ms since 1970.
     pub due_ms: u64,
-    /// When again: after so many ms, and so often.
+    /// Repetition: the period in ms, and the number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

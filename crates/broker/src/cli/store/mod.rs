@@ -58,7 +58,7 @@ pub fn run(store: &Store) -> anyhow::Result<()> {
     }
 }
 
-/// Settings for partitions that nobody connects to.
+/// Settings for partitions without connections.
 fn settings(config: &Config) -> anyhow::Result<impl Fn(PartitionId, Placement, u64) -> Settings> {
     let policies = Arc::new(config.policies()?);
     let audited_producers_max = config.limits.audited_producers;
@@ -98,7 +98,7 @@ impl Place {
         self.look().with_context(|| format!("cannot read {}", self.data.display()))
     }
 
-    /// As [`Place::open`], without partitions if nobody says where the keys are that it needs.
+    /// As [`Place::open`], without partitions if the configuration names none of the needed keys.
     fn open_with_or_without_keys(&self) -> anyhow::Result<Stopped> {
         let looked = match self.look() {
             Err(error) if self.config.is_none() && is_locked(&error) => {

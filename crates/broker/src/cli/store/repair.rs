@@ -1,4 +1,4 @@
-//! `postroad store repair`: a directory that is damaged goes on with what can be read of it.
+//! `postroad store repair`: makes a damaged directory usable with its readable contents.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub struct RepairArguments {
 /// One thing to be told: for people, and as an object.
 struct Told(String, Value);
 
-/// Reads everything and tells what is lost; with `--write` makes the directory one that opens.
+/// Reads everything and reports the losses; with `--write` makes the directory one that opens.
 pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
     let data = &arguments.place.data;
     let keys = arguments.place.keys()?;

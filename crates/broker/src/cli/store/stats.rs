@@ -19,7 +19,7 @@ pub struct StatsArguments {
 pub fn run(arguments: &StatsArguments) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let stopped = arguments.place.open_with_or_without_keys()?;
-    // Without the keys nobody knows what of a message's bytes is live.
+    // Without the keys it is unknown which of a message's bytes are live.
     let knows_bytes = !stopped.partitions.is_empty();
     let json = arguments.place.json;
     let (mut file_bytes, mut live_bytes, mut segments, mut missing) = (0, 0, 0, 0);

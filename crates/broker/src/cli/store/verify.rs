@@ -77,7 +77,7 @@ pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was read.
+/// The counts.
 struct Sums {
     segments: u64,
     records: u64,
