@@ -29,6 +29,45 @@ pub struct Figures {
     pub alerts: Vec<AlertFigures>,
     /// Notifications of alerts that were given up.
     pub undelivered_notifications: u64,
+    /// The replica of a node of a cluster.
+    pub cluster: Option<ClusterFigures>,
+}
+
+/// The roles of a replica.
+pub const CLUSTER_ROLES: &[&str] = &["leader", "follower", "candidate"];
+
+/// A node of a cluster, as it sees itself and the others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterFigures {
+    /// Its name.
+    pub node: String,
+    /// One of [`CLUSTER_ROLES`].
+    pub role: &'static str,
+    /// The term.
+    pub term: u64,
+    /// Changes of the leader that this process has seen.
+    pub elections: u64,
+    /// The index of the last committed entry.
+    pub committed: u64,
+    /// Microseconds from the proposal of an entry to its commit; of a leader.
+    pub commit_micros: Distribution,
+    /// Microseconds of them after the local sync.
+    pub majority_micros: Distribution,
+    /// The other nodes.
+    pub peers: Vec<PeerFigures>,
+}
+
+/// Another node of the cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PeerFigures {
+    /// Its name.
+    pub node: String,
+    /// Whether there is a connection.
+    pub connected: bool,
+    /// Entries of the leader's log that it has not synced; only a leader knows.
+    pub lag: Option<u64>,
+    /// Bytes of messages sent to it.
+    pub sent_bytes: u64,
 }
 
 /// The steps of a core: each is the handling of one event, record or tick, during which it does nothing else.

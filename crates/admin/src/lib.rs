@@ -22,8 +22,9 @@ pub use alerts::{
 pub use api::{ApiOptions, Peer, Totals, router};
 pub use axum::body::Body;
 pub use figures::{
-    AlertFigures, BRIDGE_STATES, BridgeFigures, ConnectionFigures, Distribution, Figures, JournalFigures,
-    PartitionFigures, QueueFigures, RouteFigures, StepFigures, TenantFigures, WatchedQueue,
+    AlertFigures, BRIDGE_STATES, BridgeFigures, CLUSTER_ROLES, ClusterFigures, ConnectionFigures,
+    Distribution, Figures, JournalFigures, PartitionFigures, PeerFigures, QueueFigures, RouteFigures,
+    StepFigures, TenantFigures, WatchedQueue,
 };
 pub use http::{Source, respond, serve, serve_on};
 pub use metrics::{METRICS, Metric, QUEUES_MAX};

@@ -2,8 +2,8 @@
 
 use crate::exposition::Sample;
 use crate::figures::{
-    AlertFigures, BRIDGE_STATES, BridgeFigures, Distribution, Figures, JournalFigures, PartitionFigures,
-    QueueFigures, RouteFigures, StepFigures, TenantFigures,
+    AlertFigures, BRIDGE_STATES, BridgeFigures, CLUSTER_ROLES, ClusterFigures, Distribution, Figures,
+    JournalFigures, PartitionFigures, PeerFigures, QueueFigures, RouteFigures, StepFigures, TenantFigures,
 };
 
 /// Queues of one partition that have figures of their own: with seven to each, so many lines are what a scrape can carry.
@@ -358,7 +358,55 @@ pub const METRICS: &[Metric] = &[
             figures.bridges.iter().map(|of| of_bridge(seconds(of), of)).collect()
         },
     ),
+    gauge("postroad_cluster_role", "1 for the role of this node, 0 for the others", |figures| {
+        let sample = |role: &&'static str, of: &ClusterFigures| {
+            Sample::of(u64::from(of.role == *role)).label("role", role)
+        };
+        let of = figures.cluster.iter();
+        of.flat_map(|of| CLUSTER_ROLES.iter().map(move |role| sample(role, of))).collect()
+    }),
+    gauge("postroad_cluster_term", "term of the replica group", |figures| {
+        figures.cluster.iter().map(|of| Sample::of(of.term)).collect()
+    }),
+    counter("postroad_cluster_elections_total", "changes of the leader that this node has seen", |figures| {
+        figures.cluster.iter().map(|of| Sample::of(of.elections)).collect()
+    }),
+    gauge("postroad_cluster_committed_index", "index of the last committed entry", |figures| {
+        figures.cluster.iter().map(|of| Sample::of(of.committed)).collect()
+    }),
+    histogram(
+        "postroad_cluster_commit_seconds",
+        "seconds from the proposal of an entry to its commit by a majority; of a leader",
+        |figures| {
+            let of = figures.cluster.iter();
+            of.flat_map(|of| buckets(&of.commit_micros, 1e6, &("node", of.node.clone()))).collect()
+        },
+    ),
+    histogram(
+        "postroad_cluster_majority_seconds",
+        "seconds from the local sync of an entry to its commit: network, and sync of the followers",
+        |figures| {
+            let of = figures.cluster.iter();
+            of.flat_map(|of| buckets(&of.majority_micros, 1e6, &("node", of.node.clone()))).collect()
+        },
+    ),
+    gauge("postroad_cluster_connected", "1 while the other node is reached", |figures| {
+        peers(figures, |of| Some(u64::from(of.connected)))
+    }),
+    gauge(
+        "postroad_cluster_lag_entries",
+        "entries of the log that the follower has not synced; of a leader",
+        |figures| peers(figures, |of| of.lag),
+    ),
+    counter("postroad_cluster_sent_bytes_total", "bytes of messages sent to the other node", |figures| {
+        peers(figures, |of| Some(of.sent_bytes))
+    }),
 ];
+
+fn peers(figures: &Figures, value: fn(&PeerFigures) -> Option<u64>) -> Vec<Sample> {
+    let sample = |of: &PeerFigures| Some(Sample::of(value(of)?).label("node", &of.node));
+    figures.cluster.iter().flat_map(|of| &of.peers).filter_map(sample).collect()
+}
 
 /// The labels that tell links apart.
 fn of_bridge(sample: Sample, of: &BridgeFigures) -> Sample {

@@ -174,10 +174,15 @@ impl<D: Disk> Replica<D> {
         self.failure.as_deref()
     }
 
+    /// The state of its group, as it is known here.
+    pub fn group_status(&self) -> Status {
+        self.group.status()
+    }
+
     /// Its state.
     pub fn status(&self) -> ReplicaStatus {
         ReplicaStatus {
-            group: self.group.status(),
+            group: self.group_status(),
             floor: self.group.log().floor().index,
             stored: self.group.stored_by_others(),
             needs_copy: self.group.snapshot_offer().is_some(),

@@ -198,6 +198,7 @@ const NODES: &[Column] = &[
     Column::text("STATE", "state"),
     Column::number("STORED", "stored"),
     Column::number("LAG", "lag"),
+    Column::number("SENT", "sent_bytes"),
 ];
 
 const CONNECTIONS: &[Column] = &[
@@ -355,7 +356,17 @@ fn print_cluster(ClusterArguments { data, json }: &ClusterArguments) -> anyhow::
     } else {
         let leader = answer["leader"].as_str().unwrap_or("none");
         let (term, committed) = (&answer["term"], &answer["committed"]);
-        writeln!(out, "leader {leader}, term {term}, committed {committed}")
+        let elections = &answer["elections"];
+        let millis = |name: &str, rank: &str| answer[name][rank].as_f64().unwrap_or_default() / 1e3;
+        let (p50, p99) = (millis("commit_micros", "p50"), millis("commit_micros", "p99"));
+        let waits = millis("majority_micros", "p99");
+        writeln!(out, "leader {leader}, term {term}, committed {committed}, elections seen {elections}")
+            .and_then(|()| match answer["role"].as_str() {
+                Some("leader") => {
+                    writeln!(out, "commit p50 {p50} ms, p99 {p99} ms; after the local sync p99 {waits} ms")
+                }
+                _ => Ok(()),
+            })
             .and_then(|()| Table::new(NODES).print(rows, &mut out))
     };
     printed.context("cannot write to standard output")

@@ -183,6 +183,7 @@ impl Everybody {
         figures.routes = self.routes();
         figures.alerts = self.alerts.figures();
         figures.undelivered_notifications = self.alerts.undelivered();
+        figures.cluster = self.cluster.as_ref().and_then(ClusterView::figures);
         figures
     }
 

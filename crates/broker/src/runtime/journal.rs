@@ -495,6 +495,9 @@ impl Writing {
             self.batches.add(records);
             self.waited += took.saturating_mul(u32::try_from(records).unwrap_or(u32::MAX));
             self.seal_at = Some(ended + SEAL_AFTER);
+            if let Some(seat) = &mut self.seat {
+                seat.wrote(&self.writer, began, ended);
+            }
         }
         self.sync();
         self.seal();

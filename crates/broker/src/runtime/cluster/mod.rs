@@ -5,6 +5,7 @@
 //!
 //! Never here: how nodes agree (crates/cluster), clients of the broker.
 
+mod commits;
 mod identity;
 mod opening;
 mod peers;
@@ -33,6 +34,8 @@ pub struct ClusterOptions {
     pub node: String,
     /// Where this node listens for the others; one of the seeds.
     pub listen: String,
+    /// The address that it binds, if it is another than others reach it by; empty: that of `listen`.
+    pub bind: String,
     /// The addresses of all members: the first is node 1.
     pub seeds: Vec<String>,
     /// Known to all nodes and to no one else.
@@ -79,18 +82,16 @@ impl ClusterOptions {
     /// # Errors
     /// It cannot be resolved, or there is no secret.
     pub fn listen_address(&self) -> anyhow::Result<SocketAddr> {
-        let mut addresses =
-            self.listen.to_socket_addrs().with_context(|| format!("cluster.listen {}", self.listen))?;
-        let address = addresses
-            .next()
-            .with_context(|| format!("cluster.listen {} does not resolve to an address", self.listen))?;
-        if !address.ip().is_loopback() && self.secret.is_empty() {
+        let (key, address) =
+            if self.bind.is_empty() { ("listen", &self.listen) } else { ("bind", &self.bind) };
+        let mut addresses = address.to_socket_addrs().with_context(|| format!("cluster.{key} {address}"))?;
+        let resolved = addresses.next().with_context(|| format!("cluster.{key} {address} has no address"))?;
+        if !resolved.ip().is_loopback() && self.secret.is_empty() {
             bail!(
-                "cluster.listen {} is reachable from other machines: set cluster.secret_file to a file with a secret that all nodes share",
-                self.listen
+                "cluster.{key} {address} can be reached from other machines: name a file with a secret of all nodes by cluster.secret_file"
             );
         }
-        Ok(address)
+        Ok(resolved)
     }
 
     /// The host by which clients reach this node.
@@ -145,6 +146,9 @@ mod tests {
             [("127.0.0.1:1", "", true), ("0.0.0.0:1", "", false), ("0.0.0.0:1", "secret", true)]
         {
             assert_eq!(options(listen, &[], secret).listen_address().is_ok(), want, "{listen} {secret:?}");
+            let bound = ClusterOptions { bind: listen.to_owned(), ..options("127.0.0.1:2", &[], secret) };
+            let want = want.then(|| listen.parse().unwrap());
+            assert_eq!(bound.listen_address().ok(), want, "bind {listen} {secret:?}");
         }
     }
 }

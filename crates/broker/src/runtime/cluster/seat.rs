@@ -12,6 +12,7 @@ use postroad_model::{Effect, PartitionId};
 use postroad_replication::{LogWriter, ToPartition, ToWriter};
 use tokio::sync::{Notify, watch};
 
+use crate::runtime::cluster::commits::CommitTimes;
 use crate::runtime::cluster::restart::restart;
 use crate::runtime::cluster::view::Shown;
 
@@ -32,6 +33,7 @@ pub struct Seat {
     leads: Arc<Notify>,
     leader: Option<NodeId>,
     elections: u64,
+    commits: CommitTimes,
     told_at: Option<Instant>,
     /// The process ends: a failure of the replica is no reason to begin again.
     ends: bool,
@@ -52,6 +54,7 @@ impl Seat {
             leads,
             leader: None,
             elections: 0,
+            commits: CommitTimes::default(),
             told_at: None,
             ends: false,
         }
@@ -91,6 +94,9 @@ impl Seat {
             writer.tick();
         }
         writer.drive();
+        if let Some(replica) = writer.replica() {
+            self.commits.look(&replica.group_status(), Instant::now());
+        }
         self.apply(writer);
         self.look(writer, ticks);
     }
@@ -140,8 +146,15 @@ impl Seat {
                 self.elections += 1;
             }
             self.leader = leader.or(self.leader);
-            let (serves, elections) = (!self.follows(), self.elections);
-            self.status.send_replace(Some(Shown { replica, serves, elections }));
+            let (serves, elections, commits) = (!self.follows(), self.elections, self.commits.latency());
+            self.status.send_replace(Some(Shown { replica, serves, elections, commits }));
+        }
+    }
+
+    /// A group was proposed at one moment, and written and synced here until another.
+    pub fn wrote(&mut self, writer: &LogWriter<RealDisk>, proposed_at: Instant, synced_at: Instant) {
+        if let Some(replica) = writer.replica() {
+            self.commits.synced(&replica.group_status(), proposed_at, synced_at);
         }
     }
 

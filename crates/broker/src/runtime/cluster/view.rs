@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use axum::routing::get;
 use axum::{Json, Router};
+use postroad_admin::{ClusterFigures, PeerFigures};
 use postroad_cluster::{NodeId, Role};
 use postroad_model::Elsewhere;
 use postroad_replication::ReplicaStatus;
@@ -12,7 +13,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::runtime::cluster::ClusterOptions;
-use crate::runtime::cluster::peers::Peers;
+use crate::runtime::cluster::commits::CommitLatency;
+use crate::runtime::cluster::peers::{Peer, Peers};
+use crate::runtime::durations::Durations;
 
 /// See the head of this file.
 #[derive(Clone)]
@@ -34,6 +37,8 @@ pub struct Shown {
     pub serves: bool,
     /// How often the leader has changed, as far as this process has seen.
     pub elections: u64,
+    /// How long writes of this node took until they were committed.
+    pub commits: CommitLatency,
 }
 
 impl ClusterView {
@@ -106,10 +111,42 @@ impl ClusterView {
         name.unwrap_or_else(|| format!("node {}", node.get()))
     }
 
+    /// The metrics of this node; `None` before the first tick of its replica.
+    pub fn figures(&self) -> Option<ClusterFigures> {
+        let Shown { replica, elections, commits, .. } = self.status.borrow().clone()?;
+        let group = replica.group;
+        let role = match group.role {
+            Role::Leader => "leader",
+            Role::Candidate => "candidate",
+            Role::Follower { .. } => "follower",
+        };
+        let peer = |peer: &Arc<Peer>| {
+            let stored = replica.stored.iter().find(|(node, _)| *node == peer.node);
+            PeerFigures {
+                node: self.name(peer.node),
+                connected: peer.connected.load(Ordering::Acquire),
+                lag: stored.map(|(_, index)| group.last.0.saturating_sub(index.0)),
+                sent_bytes: peer.sent_bytes.load(Ordering::Relaxed),
+            }
+        };
+        Some(ClusterFigures {
+            node: self.node.to_string(),
+            role,
+            term: group.term.0,
+            elections,
+            committed: group.committed.0,
+            commit_micros: commits.total.distribution(),
+            majority_micros: commits.majority.distribution(),
+            peers: self.peers.iter().map(peer).collect(),
+        })
+    }
+
     /// One row for each node, as this one knows it.
     fn rows(&self) -> Value {
         let shown = self.status.borrow().clone();
-        let Some(Shown { replica, serves, elections }) = shown else { return json!({ "items": [] }) };
+        let Some(Shown { replica, serves, elections, commits }) = shown else {
+            return json!({ "items": [] });
+        };
         let group = replica.group;
         let (role, leader) = match group.role {
             Role::Leader => ("leader", Some(self.number)),
@@ -134,6 +171,7 @@ impl ClusterView {
                 "state": if connected { "connected" } else { "not reached" },
                 "stored": stored.map(|(_, index)| index.0),
                 "lag": stored.map(|(_, index)| group.last.0.saturating_sub(index.0)),
+                "sent_bytes": peer.sent_bytes.load(Ordering::Relaxed),
             }));
         }
         json!({
@@ -141,8 +179,15 @@ impl ClusterView {
             "leader": leader.map(|leader| self.name(leader)),
             "term": group.term.0, "elections": elections, "last": group.last.0, "durable": group.durable.0,
             "committed": group.committed.0, "floor": replica.floor.0, "items": rows,
+            "commit_micros": micros(&commits.total), "majority_micros": micros(&commits.majority),
         })
     }
+}
+
+/// Percentiles of durations, in microseconds.
+fn micros(durations: &Durations) -> Value {
+    let within = |thousandths| u64::try_from(durations.within(thousandths).as_micros()).unwrap_or(u64::MAX);
+    json!({ "p50": within(500), "p99": within(990), "max": within(1000) })
 }
 
 /// The state of the cluster for operators.
