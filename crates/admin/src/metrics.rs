@@ -376,7 +376,7 @@ pub const METRICS: &[Metric] = &[
     }),
     histogram(
         "postroad_cluster_commit_seconds",
-        "seconds from the proposal of an entry to its commit by a majority; of a leader",
+        "seconds from an entry's proposal to its commit by a majority",
         |figures| {
             let of = figures.cluster.iter();
             of.flat_map(|of| buckets(&of.commit_micros, 1e6, &("node", of.node.clone()))).collect()
@@ -384,7 +384,7 @@ pub const METRICS: &[Metric] = &[
     ),
     histogram(
         "postroad_cluster_majority_seconds",
-        "seconds from the local sync of an entry to its commit: network, and sync of the followers",
+        "seconds from an entry's local sync to its commit: network and followers",
         |figures| {
             let of = figures.cluster.iter();
             of.flat_map(|of| buckets(&of.majority_micros, 1e6, &("node", of.node.clone()))).collect()

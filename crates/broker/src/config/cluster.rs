@@ -22,6 +22,8 @@ pub struct ClusterConfig {
     pub node: String,
     /// Where this node listens for the others.
     pub listen: String,
+    /// The address that this node binds, if it is another; empty: that of `listen`.
+    pub bind: String,
     /// Where all nodes listen, the same on each.
     pub seeds: Vec<String>,
     /// A file with a secret of all nodes.
@@ -32,8 +34,8 @@ pub struct ClusterConfig {
 
 impl Default for ClusterConfig {
     fn default() -> ClusterConfig {
-        let (node, listen, seeds, secret_file, advertise) = Default::default();
-        ClusterConfig { name: "postroad".to_owned(), node, listen, seeds, secret_file, advertise }
+        let (node, listen, bind, seeds, secret_file, advertise) = Default::default();
+        ClusterConfig { name: "postroad".to_owned(), node, listen, bind, seeds, secret_file, advertise }
     }
 }
 
@@ -59,7 +61,7 @@ impl Config {
     /// # Errors
     /// The file of the secret cannot be read, or is too short.
     pub fn cluster(&self) -> anyhow::Result<Option<ClusterOptions>> {
-        let ClusterConfig { name, node, listen, seeds, secret_file, advertise } = self.cluster.clone();
+        let ClusterConfig { name, node, listen, bind, seeds, secret_file, advertise } = self.cluster.clone();
         if node.is_empty() {
             return Ok(None);
         }
@@ -83,7 +85,7 @@ impl Config {
             );
         }
         let endpoints = Vec::new();
-        Ok(Some(ClusterOptions { cluster: name, node, listen, seeds, secret, advertise, endpoints }))
+        Ok(Some(ClusterOptions { cluster: name, node, listen, bind, seeds, secret, advertise, endpoints }))
     }
 
     /// Options that a replicated store does not support yet are refused.

@@ -18,14 +18,27 @@ final class Cluster implements AutoCloseable {
     /** A failure of a client, which ends every wait. */
     private final Supplier<Throwable> failure;
 
+    /** The network between the nodes; {@code null} if they reach each other directly. */
+    final Links links;
+
     Cluster(String name, Supplier<Throwable> failure) throws IOException {
+        this(name, failure, null);
+    }
+
+    /** A cluster whose links can be cut. */
+    static Cluster withLinks(String name, Supplier<Throwable> failure) throws IOException {
+        return new Cluster(name, failure, new Links());
+    }
+
+    private Cluster(String name, Supplier<Throwable> failure, Links links) throws IOException {
         this.failure = failure;
+        this.links = links;
         Path directory = Files.createTempDirectory(Files.createDirectories(Path.of("target", "nodes").toAbsolutePath()), name + "-");
         int[][] ports = new int[3][];
         List<ServerSocket> held = new ArrayList<>();
         for (int node = 0; node < 3; node++) {
-            ports[node] = new int[5];
-            for (int port = 0; port < 5; port++) {
+            ports[node] = new int[6];
+            for (int port = 0; port < 6; port++) {
                 ServerSocket socket = new ServerSocket(0);
                 held.add(socket);
                 ports[node][port] = socket.getLocalPort();
@@ -36,7 +49,10 @@ final class Cluster implements AutoCloseable {
         }
         List<String> seeds = IntStream.range(0, 3).mapToObj(node -> "127.0.0.1:" + ports[node][2]).toList();
         for (int node = 0; node < 3; node++) {
-            nodes.add(new Node("n" + (node + 1), directory, ports[node], seeds));
+            if (links != null) {
+                links.serve(node + 1, ports[node][2], ports[node][5]);
+            }
+            nodes.add(new Node(node + 1, directory, ports[node], seeds, links != null));
             nodes.get(node).start();
         }
     }
@@ -68,10 +84,15 @@ final class Cluster implements AutoCloseable {
     }
 
     Node leader() throws Exception {
+        return leader(null);
+    }
+
+    /** The leader, once it is another than this node. */
+    Node leader(Node former) throws Exception {
         AtomicReference<Node> leader = new AtomicReference<>();
         await("a leader", () -> {
             for (Node node : nodes) {
-                if (node.isAlive() && node.serves()) {
+                if (node != former && node.isAlive() && node.serves()) {
                     leader.set(node);
                 }
             }
@@ -90,9 +111,12 @@ final class Cluster implements AutoCloseable {
     }
 
     @Override
-    public void close() throws InterruptedException {
+    public void close() throws InterruptedException, IOException {
         for (Node node : nodes) {
             node.destroy();
+        }
+        if (links != null) {
+            links.close();
         }
     }
 }

@@ -16,6 +16,7 @@ final class Node {
     private static final Duration WITHIN = Duration.ofSeconds(30);
     private static final HttpClient HTTP = HttpClient.newBuilder().connectTimeout(Duration.ofSeconds(1)).build();
 
+    final int number;
     final String name;
     private final Path directory;
     private final int clients;
@@ -25,8 +26,9 @@ final class Node {
     private final List<String> seeds;
     private Process process;
 
-    Node(String name, Path directory, int[] ports, List<String> seeds) throws IOException {
-        this.name = name;
+    Node(int number, Path directory, int[] ports, List<String> seeds, boolean isBehindProxy) throws IOException {
+        this.number = number;
+        this.name = "n" + number;
         this.directory = Files.createDirectories(directory.resolve(name));
         this.clients = ports[0];
         this.http = ports[1];
@@ -35,6 +37,9 @@ final class Node {
         this.seeds = seeds;
         String configuration = "[ports]\nopenwire = " + ports[0] + "\nhttp = " + ports[1] + "\namqp = " + ports[3]
                 + "\namqp_websocket = " + ports[4] + "\n[runtime]\ncores = 1\n";
+        if (isBehindProxy) {
+            configuration += "[cluster]\nbind = \"127.0.0.1:" + ports[5] + "\"\n";
+        }
         Files.writeString(this.directory.resolve("postroad.toml"), configuration);
     }
 
@@ -96,6 +101,18 @@ final class Node {
         return cluster == null ? "" : cluster.body();
     }
 
+    /** Its metrics, in the text format of Prometheus. */
+    String metrics() throws InterruptedException {
+        HttpResponse<String> metrics = get("/metrics");
+        return metrics == null ? "" : metrics.body();
+    }
+
+    /** The value of a metric with these labels; NaN if there is none. */
+    double metric(String series) throws InterruptedException {
+        return metrics().lines().filter(line -> line.startsWith(series + " "))
+                .mapToDouble(line -> Double.parseDouble(line.substring(series.length() + 1))).findFirst().orElse(Double.NaN);
+    }
+
     /** {@code SIGKILL}, {@code SIGSTOP}, {@code SIGCONT} or {@code SIGTERM}. */
     void signal(String signal) throws IOException, InterruptedException {
         new ProcessBuilder("kill", "-" + signal, String.valueOf(process.pid())).start().waitFor();
@@ -111,6 +128,21 @@ final class Node {
         if (process != null) {
             process.destroyForcibly().waitFor();
         }
+    }
+
+    /** The disk of a node that does not run is replaced by an empty one. */
+    void takeDisk() throws IOException {
+        Files.move(directory.resolve("data"), directory.resolve("taken"));
+    }
+
+    /** The first disk is back. */
+    void returnDisk() throws IOException {
+        Files.move(directory.resolve("data"), directory.resolve("wiped-" + System.nanoTime()));
+        Files.move(directory.resolve("taken"), directory.resolve("data"));
+    }
+
+    boolean hasLogged(String text) throws IOException {
+        return Files.readString(directory.resolve("log")).contains(text);
     }
 
     /** The end of its log. */

@@ -1,0 +1,220 @@
+package postroad.cluster;
+
+import jakarta.jms.Connection;
+import jakarta.jms.ConnectionFactory;
+import jakarta.jms.JMSException;
+import jakarta.jms.Message;
+import jakarta.jms.MessageConsumer;
+import jakarta.jms.MessageProducer;
+import jakarta.jms.Session;
+import jakarta.jms.TextMessage;
+import java.net.URI;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.Collectors;
+import org.apache.activemq.ActiveMQConnection;
+import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.activemq.transport.DefaultTransportListener;
+import org.apache.qpid.jms.JmsConnection;
+import org.apache.qpid.jms.JmsConnectionFactory;
+import org.apache.qpid.jms.JmsConnectionListener;
+import org.apache.qpid.jms.message.JmsInboundMessageDispatch;
+
+/**
+ * Unmodified clients with {@code failover:}. Each queue has a producer that waits for every send, and a consumer that commits every
+ * message; both are of one protocol.
+ */
+final class Clients {
+    /** How a protocol's client behaves when its connection is lost, as far as a test must know. */
+    enum Protocol {
+        /**
+         * The client forgets the messages in its hands a moment after its connection is lost, and commits without an acknowledgement for
+         * them (ActiveMQMessageConsumer.acknowledge): until then a commit confirms nothing. Sends are numbered, and the broker takes one
+         * that is sent again in once. Its own audit is off: it moves each redelivery of a message that it lost with its connection to
+         * the dead letters (ActiveMQMessageConsumer.dispatch, "suppressing duplicate delivery").
+         */
+        OPENWIRE(200_000_000, false),
+        /**
+         * A commit fails if the connection was lost in its transaction (JmsLocalTransactionContext.isInDoubt). A send that was not
+         * answered is sent again (FailoverProvider), and AMQP 1.0 has no duplicate detection: such a message may be there twice.
+         */
+        AMQP(0, true);
+
+        private final long clearsWithinNanos;
+        private final boolean sendsAgain;
+
+        Protocol(long clearsWithinNanos, boolean sendsAgain) {
+            this.clearsWithinNanos = clearsWithinNanos;
+            this.sendsAgain = sendsAgain;
+        }
+    }
+
+    final Ledger ledger = new Ledger();
+    private final List<Thread> threads = new ArrayList<>();
+    private final List<AtomicInteger> sends = new ArrayList<>();
+    private final AtomicBoolean stopSending = new AtomicBoolean();
+    private final AtomicBoolean stopReceiving = new AtomicBoolean();
+
+    /** Starts a producer and a consumer of a queue. */
+    void start(Protocol protocol, String queue, List<Node> nodes) {
+        AtomicInteger count = new AtomicInteger();
+        sends.add(count);
+        run(() -> produce(protocol, queue, nodes, count));
+        run(() -> consume(protocol, queue, nodes));
+    }
+
+    /** Confirmed sends so far, of each queue. */
+    int[] sends() {
+        return sends.stream().mapToInt(AtomicInteger::get).toArray();
+    }
+
+    /** Whether each producer has had this many sends confirmed since. */
+    boolean haveSent(int more, int[] since) {
+        int[] now = sends();
+        for (int queue = 0; queue < now.length; queue++) {
+            if (now[queue] < since[queue] + more) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /** Ends producers; consumers go on. */
+    void stopSending() {
+        stopSending.set(true);
+    }
+
+    /** Ends all without waiting. */
+    void abandon() {
+        stopSending.set(true);
+        stopReceiving.set(true);
+    }
+
+    /** Ends all, and waits for their threads. */
+    void stop() throws InterruptedException {
+        abandon();
+        for (Thread thread : threads) {
+            thread.join(Cluster.WITHIN_MS);
+        }
+    }
+
+    private interface Work {
+        void run() throws Exception;
+    }
+
+    private void run(Work work) {
+        Thread thread = new Thread(() -> {
+            try {
+                work.run();
+            } catch (Throwable thrown) {
+                ledger.failure.compareAndSet(null, thrown);
+            }
+        });
+        thread.setDaemon(true);
+        thread.start();
+        threads.add(thread);
+    }
+
+    /** A connection that notes the moment at which it was last lost. */
+    private static Connection connect(Protocol protocol, List<Node> nodes, AtomicLong lostNanos) throws JMSException {
+        Connection connection = factory(protocol, nodes).createConnection();
+        if (connection instanceof ActiveMQConnection openWire) {
+            openWire.addTransportListener(new DefaultTransportListener() {
+                @Override
+                public void transportInterupted() {
+                    lostNanos.set(System.nanoTime());
+                }
+            });
+        } else if (connection instanceof JmsConnection amqp) {
+            amqp.addConnectionListener(new AmqpListener(lostNanos));
+        }
+        connection.start();
+        return connection;
+    }
+
+    private record AmqpListener(AtomicLong lostNanos) implements JmsConnectionListener {
+        @Override
+        public void onConnectionInterrupted(URI remote) {
+            lostNanos.set(System.nanoTime());
+        }
+
+        @Override
+        public void onConnectionEstablished(URI remote) {}
+
+        @Override
+        public void onConnectionFailure(Throwable error) {}
+
+        @Override
+        public void onConnectionRestored(URI remote) {}
+
+        @Override
+        public void onInboundMessage(JmsInboundMessageDispatch envelope) {}
+
+        @Override
+        public void onSessionClosed(Session session, Throwable cause) {}
+
+        @Override
+        public void onConsumerClosed(MessageConsumer consumer, Throwable cause) {}
+
+        @Override
+        public void onProducerClosed(MessageProducer producer, Throwable cause) {}
+    }
+
+    private static ConnectionFactory factory(Protocol protocol, List<Node> nodes) {
+        if (protocol == Protocol.OPENWIRE) {
+            String urls = nodes.stream().map(Node::url).collect(Collectors.joining(","));
+            return new ActiveMQConnectionFactory("failover:(" + urls + ")?maxReconnectDelay=200&jms.prefetchPolicy.all=50&jms.checkForDuplicates=false"
+                    + "&nested.wireFormat.maxInactivityDuration=2000&nested.wireFormat.maxInactivityDurationInitalDelay=2000");
+        }
+        String urls = nodes.stream().map(Node::amqpUrl).collect(Collectors.joining(","));
+        return new JmsConnectionFactory("failover:(" + urls + ")?failover.maxReconnectDelay=200&failover.nested.amqp.idleTimeout=2000"
+                + "&jms.prefetchPolicy.all=50&jms.connectTimeout=2000");
+    }
+
+    private void produce(Protocol protocol, String queue, List<Node> nodes, AtomicInteger count) throws JMSException {
+        AtomicLong lostNanos = new AtomicLong(System.nanoTime());
+        Connection connection = connect(protocol, nodes, lostNanos);
+        Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+        MessageProducer producer = session.createProducer(session.createQueue(queue));
+        for (int number = 0; !stopSending.get(); number++) {
+            String text = queue + "/" + number;
+            long lostBefore = lostNanos.get();
+            producer.send(session.createTextMessage(text));
+            if (protocol.sendsAgain && lostNanos.get() != lostBefore) {
+                ledger.sentTwice.add(text);
+            }
+            ledger.sent.add(text);
+            count.incrementAndGet();
+        }
+        connection.close();
+    }
+
+    private void consume(Protocol protocol, String queue, List<Node> nodes) throws JMSException {
+        AtomicLong lostNanos = new AtomicLong(System.nanoTime() - protocol.clearsWithinNanos);
+        Connection connection = connect(protocol, nodes, lostNanos);
+        Session session = connection.createSession(true, Session.SESSION_TRANSACTED);
+        MessageConsumer consumer = session.createConsumer(session.createQueue(queue));
+        int next = 0;
+        while (!stopReceiving.get()) {
+            long beganNanos = System.nanoTime();
+            Message message = consumer.receive(200);
+            if (message == null) {
+                continue;
+            }
+            String text = ((TextMessage) message).getText();
+            int number = ledger.received(text, next, message.getJMSRedelivered());
+            try {
+                session.commit();
+                boolean isConfirmed = protocol.clearsWithinNanos == 0 || beganNanos - lostNanos.get() >= protocol.clearsWithinNanos;
+                (isConfirmed ? ledger.committed : ledger.inDoubt).add(text);
+            } catch (JMSException unanswered) {
+                ledger.inDoubt.add(text);
+            }
+            next = number + 1;
+        }
+        connection.close();
+    }
+}

@@ -1,0 +1,69 @@
+package postroad.cluster;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicReference;
+
+/**
+ * The outcome of each send and of each acknowledgement, by the text of the message: QUEUE/NUMBER, numbered from 0 in each queue.
+ *
+ * <pre>
+ *   send returned      the message comes, once, in order
+ *   commit returned    the message never comes again
+ *   commit failed      it may have happened or not: in doubt
+ * </pre>
+ */
+final class Ledger {
+    final AtomicReference<Throwable> failure = new AtomicReference<>();
+    final Set<String> sent = ConcurrentHashMap.newKeySet();
+    /** Sent by a client that lost its connection before the answer, and then sent the message again by itself. */
+    final Set<String> sentTwice = ConcurrentHashMap.newKeySet();
+    final Set<String> committed = ConcurrentHashMap.newKeySet();
+    final Set<String> inDoubt = ConcurrentHashMap.newKeySet();
+    /** Messages that came although they, or later ones, had been committed, and how. */
+    private final Map<String, String> again = new ConcurrentHashMap<>();
+    private final Set<String> gaps = ConcurrentHashMap.newKeySet();
+
+    /** A message has come where the one with the number {@code next} was due. Returns its number. */
+    int received(String text, int next, boolean redelivered) {
+        int number = Integer.parseInt(text.substring(text.indexOf('/') + 1));
+        // A message whose commit was in doubt may come again, or not.
+        if (committed.contains(text) && !inDoubt.contains(text)) {
+            again.put(text, "redelivered: " + redelivered + ", next: " + next);
+        }
+        if (number > next) {
+            gaps.add(text + " in place of " + next);
+        } else if (number < next && !inDoubt.contains(text)) {
+            again.put(text, "in place of " + next);
+        }
+        return number;
+    }
+
+    Set<String> seen() {
+        Set<String> seen = new TreeSet<>(committed);
+        seen.addAll(inDoubt);
+        return seen;
+    }
+
+    /** Call it when all clients have ended. */
+    void assertNothingLostOrDoubled() {
+        assertEquals(null, failure.get(), "a client failed");
+        Set<String> lost = new TreeSet<>(sent);
+        lost.removeAll(seen());
+        assertEquals(Set.of(), lost, "sends confirmed, then lost");
+        // The second copy of a send may come before its client knows that it sent twice: therefore here.
+        again.keySet().removeAll(sentTwice);
+        assertEquals(Map.of(), again, "messages that came again after their commit, or after a later one");
+        assertEquals(Set.of(), gaps, "gaps in a producer's sequence");
+    }
+
+    @Override
+    public String toString() {
+        return sent.size() + " sends (" + sentTwice.size() + " by the client again), " + committed.size() + " commits, "
+                + inDoubt.size() + " in doubt";
+    }
+}
