@@ -235,12 +235,12 @@ pub const METRICS: &[Metric] = &[
     }),
     histogram(
         "postroad_journal_group_seconds",
-        "seconds from the first byte of a group to its confirmation: write, and sync if it needs one",
+        "seconds of a group's write, with its sync if it needs one",
         |figures| distributions(figures, |journal| &journal.group_micros, 1e6),
     ),
     histogram(
         "postroad_journal_sync_seconds",
-        "seconds of one sync without its write; of one write where writes are durable by themselves",
+        "seconds of one sync without its write, or of one durable write",
         |figures| distributions(figures, |journal| &journal.sync_micros, 1e6),
     ),
     counter("postroad_journal_syncs_total", "syncs of the journal", |figures| {
@@ -284,7 +284,7 @@ pub const METRICS: &[Metric] = &[
     }),
     gauge(
         "postroad_journal_key_bytes",
-        "bytes of payloads by the id of their encryption key; a key without a series is no longer needed",
+        "bytes of payloads by key id; a key without a series is not needed",
         |figures| {
             let by_key =
                 figures.journals.iter().flat_map(|of| of.bytes_by_key.iter().map(|row| (&of.store, row)));

@@ -45,7 +45,7 @@ pub enum Source {
     Client(usize),
 }
 
-/// What comes to a partition.
+/// The input of a partition.
 pub enum Arriving {
     /// An event for it.
     Event(Event),
@@ -97,8 +97,8 @@ pub struct Core {
     /// Where queues live, as far as it knows.
     pub places: Places,
     reads: HashMap<Position, Vec<MessageKey>>,
-    /// Pieces of delivered messages that are read back, each with its message, its place, and all of them: whoever reads
-    /// has them in hand.
+    /// Pieces of delivered messages that are read back, each with its message, its place, and all of them: a reader
+    /// has them in use.
     pieces: HashMap<Position, Vec<(MessageNumber, usize, Arc<Chunks>)>>,
     /// Records with scheduled messages that are being read.
     shelf_reads: HashSet<Position>,
@@ -107,18 +107,18 @@ pub struct Core {
     /// A snapshot is being made.
     unwritten: Option<UnwrittenPages>,
     kept: Kept,
-    /// What was wrong with a piece, or with what counts as live.
+    /// The fault of a piece, or of the live counts.
     pub broken: Option<String>,
     now_ms: u64,
 }
 
-/// What a partition was given, and what it wants done: for the oracle and the clients.
+/// The input of a partition, and its output: for the oracle and the clients.
 pub struct Turn {
     /// Which partition.
     pub partition: PartitionId,
-    /// What it was told; `None` if a durable command was applied.
+    /// The event; `None` if a durable command was applied.
     pub event: Option<Event>,
-    /// What it answered.
+    /// Its effects.
     pub effects: Vec<Effect>,
 }
 
@@ -133,7 +133,7 @@ impl Core {
         self.inbox.entry(source).or_default().push_back(Arriving::Event(event));
     }
 
-    /// Puts the news that a queue lives elsewhere behind what else comes from there.
+    /// Puts the news of a queue's new place behind other output of that partition.
     pub fn tell_place(&mut self, (queue, to, from): (Destination, PartitionId, PartitionId)) {
         let line = self.inbox.entry(Source::Partition(from)).or_default();
         line.push_back(Arriving::Place { queue, to, from });
@@ -145,7 +145,7 @@ impl Core {
         self.partition.address_by(self.places.addressing());
     }
 
-    /// What comes next in a line.
+    /// The next item of a line.
     pub fn take(&mut self, source: Source) -> Option<Arriving> {
         self.inbox.get_mut(&source)?.pop_front()
     }
@@ -171,7 +171,7 @@ impl Core {
         Turn { partition: self.id, event: Some(event), effects }
     }
 
-    /// Takes in one thing that the log reports; `None` if there is none or nobody needs to know.
+    /// Takes one event of the log; `None` if there is none for the oracle.
     pub fn poll(&mut self) -> Option<Turn> {
         self.write_down();
         let mut effects = Vec::new();
@@ -199,7 +199,7 @@ impl Core {
         }
     }
 
-    /// Tells other partitions what was read for them.
+    /// Passes read messages to other partitions.
     fn carry_back(&mut self, position: Position, record: &Result<Bytes, String>, effects: &mut Vec<Effect>) {
         for (to, carried) in self.carried.remove(&position).unwrap_or_default() {
             let piece = record.as_ref().map_err(Clone::clone).and_then(|record| {
@@ -266,7 +266,7 @@ impl Core {
         !self.wire.0.borrow().to_core.is_empty()
     }
 
-    /// Carries out what concerns the log; returns what is to be told to other partitions.
+    /// Carries out the effects on the log; returns the messages to other partitions.
     pub fn carry_out(&mut self, effects: &[Effect]) -> Vec<(PartitionId, Event)> {
         let mut told = Vec::new();
         for effect in effects {
@@ -304,7 +304,7 @@ impl Core {
         told
     }
 
-    /// What is broken first is told.
+    /// The first broken rule is reported.
     fn note_broken(&mut self, check: impl FnOnce(&mut Core) -> Result<(), String>) {
         let broken = check(self).err();
         self.broken = self.broken.take().or(broken);
@@ -334,7 +334,7 @@ impl Core {
         }
     }
 
-    /// Sends on its way what has gathered for the journal; what nobody waits for only if its time has come.
+    /// Sends the gathered records to the journal; lazy ones only if their time has come.
     pub fn flush(&mut self, lazy_due: bool) {
         self.log.flush(lazy_due);
     }
@@ -353,7 +353,7 @@ pub struct Assembly {
     pub retry: bool,
     /// Runs of segments that were compacted.
     pub compactions: u64,
-    /// What recovery left to do for each partition.
+    /// The work that recovery left for each partition.
     pub first: Vec<Turn>,
 }
 
@@ -362,7 +362,7 @@ pub struct Assembly {
 pub enum BootError {
     /// The disk refused; may be tried again.
     Disk(String),
-    /// What was promised is gone.
+    /// Promised data is gone.
     Damaged(String),
 }
 
@@ -370,7 +370,7 @@ impl Assembly {
     /// Opens the journal and brings every partition back, as the broker does.
     ///
     /// # Errors
-    /// [`BootError`]: the disk refused, or its content is not what was written to it.
+    /// [`BootError`]: the disk refused, or its contents differ from the written ones.
     pub fn boot(
         disk: &SimulatedDisk,
         options: Options,
@@ -476,7 +476,7 @@ impl Assembly {
         any
     }
 
-    /// The journal's thread writes what has gathered.
+    /// The journal's thread writes the gathered records.
     pub fn write(&mut self) -> bool {
         let any = self.writer.has_records();
         if any {
@@ -486,7 +486,7 @@ impl Assembly {
         any
     }
 
-    /// The journal's thread sends out what it has to say.
+    /// The journal's thread sends its events.
     pub fn send_out(&mut self) -> bool {
         let mut any = false;
         while let Some(job) = self.writer.next_job() {
@@ -525,7 +525,7 @@ impl Assembly {
         first.get(chosen as usize).copied()
     }
 
-    /// What [`Assembly::run_job`] would do, if it writes at all.
+    /// The job that [`Assembly::run_job`] would run, if it writes at all.
     pub fn next_job(&self, choice: u64) -> Option<Phase> {
         match &self.jobs[self.choose_job(choice)?] {
             Job::Segment(_) | Job::Index(_) => Some(Phase::Segment),

@@ -1,4 +1,4 @@
-//! Clients: what they do by chance, and what they believe from what they were answered.
+//! Clients: their random actions, and their knowledge from the answers.
 
 mod following;
 mod redriving;
@@ -41,7 +41,7 @@ impl Numbers {
     }
 }
 
-/// What clients know of the world.
+/// The clients' knowledge of the world.
 pub struct World<'a> {
     /// The seed's choices.
     pub random: &'a mut Random,
@@ -51,11 +51,11 @@ pub struct World<'a> {
     pub places: &'a Places,
     /// The time of day.
     pub wall_ms: u64,
-    /// What there is.
+    /// The destinations.
     pub scene: &'a Scene,
     /// Every temporary destination that some client has made.
     pub temporary: &'a [Destination],
-    /// Branches that somebody has asked to prepare.
+    /// Branches with a request to prepare.
     pub branches: &'a mut Vec<BranchId>,
 }
 
@@ -96,14 +96,14 @@ pub struct Client {
     next_transaction: u64,
     own: Vec<Destination>,
     declaring: BTreeMap<Ticket, Destination>,
-    /// What it has said about what a consumer had, outside of transactions.
+    /// Its verdicts on a consumer's messages, outside of transactions.
     settling: BTreeMap<Ticket, (u32, Vec<EntryTag>)>,
     unwritten: BTreeMap<PartitionId, u64>,
-    /// What it was told is in doubt.
+    /// The branches in doubt that it was told of.
     in_doubt: Vec<BranchId>,
     /// The large message that it is sending.
     upload: Option<Upload>,
-    /// May a commit overtake what was sent in its transaction on other ways?
+    /// May a commit overtake sends of its transaction on other ways?
     hasty: bool,
 }
 
@@ -244,7 +244,7 @@ impl Client {
         vec![(partition, Event::Publish(publish))]
     }
 
-    /// Some of the other destinations that live with this one: what lives elsewhere is sent in a share of its own.
+    /// Some of the other destinations that live with this one: those elsewhere are in a share of their own.
     fn others(&self, world: &mut World<'_>, to: &Destination) -> Vec<Destination> {
         let home = world.places.partition_of(&to.name);
         let mut others = world.scene.destinations.to_vec();
@@ -266,7 +266,7 @@ impl Client {
         vec![event]
     }
 
-    /// Sends again what the slot's last connection was not answered, over this one.
+    /// Sends the unanswered messages of the slot's last connection again, over this one.
     pub fn send_again(&mut self, world: &mut World<'_>, unanswered: Vec<Sent>) -> Outgoing {
         let mut outgoing = Vec::new();
         for sent in unanswered {
@@ -548,7 +548,7 @@ impl Client {
         participants.iter().enumerate().map(rollback).collect()
     }
 
-    /// What was done is a branch's: it is handed over, and then prepared, ended at once, or left alone.
+    /// The work is a branch's: it is handed over, and then prepared, ended at once, or left alone.
     fn end_branch(
         &mut self,
         world: &mut World<'_>,
@@ -579,7 +579,7 @@ impl Client {
         outgoing
     }
 
-    /// Decides a branch that somebody has asked to prepare.
+    /// Decides a branch with a request to prepare.
     fn decide_any(&mut self, world: &mut World<'_>) -> Outgoing {
         let index = world.random.below(world.branches.len().max(1) as u64) as usize;
         let Some(branch) = world.branches.get(index).cloned() else { return Vec::new() };
@@ -599,7 +599,7 @@ impl Client {
         vec![(coordinator, Event::DecideBranch { branch, decision, connection, ticket })]
     }
 
-    /// Nobody needs to know any more that an operator has decided.
+    /// The operator's decision is forgotten.
     fn forget(&mut self, world: &mut World<'_>, branch: BranchId) -> Outgoing {
         let (connection, ticket) = (self.connection, Ticket(world.numbers.next()));
         let coordinator = world.places.coordinator_of(&branch);
@@ -625,7 +625,7 @@ impl Client {
         outgoing
     }
 
-    /// A transaction has ended: what was settled in it is gone, or held again.
+    /// A transaction has ended: its settled messages are gone, or held again.
     fn ended(&mut self, number: u64, committed: bool) {
         for reader in self.readers.values_mut() {
             reader.held.retain(|(_, tied)| !committed || *tied != number);
@@ -651,7 +651,7 @@ impl Client {
         vec![(partition, Event::Delete { destination, connection, ticket })]
     }
 
-    /// What left the outbox, if it is at least this much.
+    /// The bytes that left the outbox, if there are at least this many.
     pub fn written(&mut self, _: &World<'_>, bytes_min: u64) -> Outgoing {
         let connection = self.connection;
         let enough = self.unwritten.iter_mut().filter(|(_, bytes)| **bytes >= bytes_min);
@@ -670,7 +670,7 @@ impl Client {
             .collect()
     }
 
-    /// Takes in what a partition sent.
+    /// Takes a partition's output.
     pub fn receive(&mut self, from: PartitionId, message: &ToSession) {
         match message {
             ToSession::Deliver(delivery) => {

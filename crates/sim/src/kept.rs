@@ -1,4 +1,4 @@
-//! What a partition counts as live. The journal may compact away a record that does not count, so none may count again.
+//! The live records of a partition. The journal may compact away a record that does not count, so none may count again.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// What was live at a start, and the last record that was found then.
+    /// The live records at a start, and the last record that was found then.
     pub fn at_start(live: impl Iterator<Item = MessageRow>, found: Option<Position>) -> Kept {
         let mut counts = HashMap::new();
         for key in live.flat_map(|row| row.keys()) {
@@ -25,7 +25,7 @@ impl Kept {
         Kept { counts, found }
     }
 
-    /// The first so many messages of a record count once more.
+    /// The first messages of a record count once more.
     pub fn retain(&mut self, position: Position, count: u32) -> Result<(), String> {
         for ordinal in 0..count {
             match self.counts.get_mut(&(position, ordinal)) {

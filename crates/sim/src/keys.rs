@@ -2,7 +2,7 @@
 
 use postroad_journal::{KEY_BYTES, Key, KeyId, KeySet, Keys};
 
-/// One run in so many is encrypted.
+/// One run of this many is encrypted.
 const ENCRYPTED_SHARE: u64 = 5;
 
 /// How often a run has changed its key; `None` in runs that have none.
@@ -25,7 +25,7 @@ impl Rotations {
         self.0 = self.0.and_then(|count| count.checked_add(1));
     }
 
-    /// Whether one of these keys is not what would be taken now.
+    /// Whether one of these keys is not the current one.
     pub fn are_outdated(self, mut used: impl Iterator<Item = Option<KeyId>>) -> bool {
         let Some(count) = self.0 else { return false };
         let current = (!count.is_multiple_of(4)).then(|| key(count).id());

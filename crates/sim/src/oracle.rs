@@ -1,4 +1,4 @@
-//! The oracle: what must be true, from what clients were told alone. It shares no code with the core.
+//! The oracle: rules that must hold, from the clients' answers alone. It shares no code with the core.
 //!
 //! Every request that may become durable is an [`Operation`]: it makes copies of messages and ends others, all or
 //! nothing. A reply tells its fate; after a crash the first delivery that only one fate allows does. Every later
@@ -35,7 +35,7 @@ use crate::wall::Wall;
 use branch::Ends;
 use copy::MessageCopy;
 
-/// What a message is called in every place that holds it.
+/// The name of a message in every place that holds it.
 pub type MessageNumber = u64;
 type Number = usize;
 
@@ -55,7 +55,7 @@ type OrderedLine = (ConnectionId, bool, Place, u8, Option<Arc<str>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// A transaction that nobody has asked to commit.
+    /// A transaction without a request to commit.
     Open,
     /// Under way, or cut off by a crash.
     Asked,
@@ -68,15 +68,15 @@ struct Operation {
     fate: Fate,
     sends: Vec<Spot>,
     settles: Vec<Spot>,
-    /// What rests by it, until it is answered.
+    /// The messages that rest by it, until it is answered.
     rests: Vec<Spot>,
-    /// Nobody waits: within the run it happens all the same.
+    /// No client waits: within the run it happens all the same.
     unasked: bool,
     /// One of its parts was refused: it must not commit.
     doomed: bool,
-    /// Whoever asked for it was told that it is done.
+    /// The client was told that it is done.
     answered: bool,
-    /// If it is a branch: which ends somebody has asked for.
+    /// If it is a branch: the requested ends.
     branch: Option<Ends>,
     /// When a partition first heard of it, if it is a transaction.
     begun_ms: Option<u64>,
@@ -92,7 +92,7 @@ enum Hold {
     InTransaction(Number, ConsumerKey),
 }
 
-/// What was sent.
+/// The message.
 struct Letter {
     sent: Sent,
     from: ConnectionId,
@@ -146,7 +146,7 @@ enum Ask {
     /// Asked when.
     Unsubscribe(Arc<str>, u64),
     Prepare(Number),
-    /// An end of a branch, which is what it is if the answer is yes. If it was known that an operator had decided: how.
+    /// An end of a branch, if the answer is yes. If an operator's decision was known: which.
     Decide(Number, bool, Option<bool>),
     /// An operator's decision.
     Overrule(Number, bool),
@@ -182,16 +182,16 @@ pub struct Oracle {
     limited: Option<limit::Limited>,
     /// Its messages have values of which it keeps the last.
     last_values: Option<Destination>,
-    /// What is taken back from consumers.
+    /// Messages taken back from consumers.
     taking: taking::Taking,
     moves: moving::Moves,
     rests: resting::Rests,
     repeats: repeating::Repeats,
-    /// What the clock of the partition says that was last heard of.
+    /// The partition's clock, as it was last heard of.
     now_ms: u64,
-    /// What time of day it is.
+    /// The time of day.
     pub wall: Wall,
-    /// Consumers select: what one passes over another gets, whatever came first.
+    /// Consumers select: one gets messages that another passes over, in any order.
     selects: bool,
     /// Deliveries checked, positive and negative replies.
     pub checked: (u64, u64, u64),
@@ -277,7 +277,7 @@ impl Oracle {
         self.operations.len() - 1
     }
 
-    // --- what clients do -----------------------------------------------------------------------------------
+    // --- actions of clients --------------------------------------------------------------------------------
 
     /// A client sends something on its way: before it reaches any partition.
     pub fn asked(&mut self, event: &Event) {
@@ -411,7 +411,7 @@ impl Oracle {
         }
     }
 
-    // --- what partitions are told --------------------------------------------------------------------------
+    // --- input of partitions -------------------------------------------------------------------------------
 
     /// A partition whose clock says `now_ms` works on an event.
     pub fn told(&mut self, now_ms: u64, partition: PartitionId, event: &Event) {
@@ -482,7 +482,7 @@ impl Oracle {
         }
         self.spoken(consumer);
         if settle.transaction.is_none() {
-            // If something was taken back all is refused, and nobody is told.
+            // If something was taken back all is refused, without a notification.
             self.operations[operation].unasked = settle.ticket.is_none()
                 && !self.taking.is_possible()
                 && !matches!(outcome, Outcome::Rejected | Outcome::Expired);
@@ -585,7 +585,7 @@ impl Oracle {
         }
     }
 
-    // --- what partitions answer ----------------------------------------------------------------------------
+    // --- output of partitions ------------------------------------------------------------------------------
 
     /// Checks one effect of a partition whose clock says `now_ms`.
     ///

@@ -1,17 +1,17 @@
-//! What a broker is doing when it ends.
+//! The work of a broker when it ends.
 
 /// See the head of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Writing and syncing what partitions propose.
+    /// Writing and syncing the partitions' proposals.
     Append,
-    /// Marking the end of what was written, at rest.
+    /// Marking the end of the log, at rest.
     Seal,
     /// Making the next segment ready, or the index of the last one.
     Segment,
     /// Writing a checkpoint.
     Checkpoint,
-    /// Writing what is live of some segments into one, or removing those.
+    /// Writing the live records of some segments into one, or removing those.
     Compaction,
     /// Copying a segment in the order of its addresses.
     Sorting,

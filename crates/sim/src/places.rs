@@ -1,4 +1,4 @@
-//! Where queues live, as somebody who sends knows it: where their names say, or where they have moved to.
+//! The places of queues, as a sender knows them: by their names, or by their moves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use postroad_routing::Addressing;
 #[derive(Clone, Debug)]
 pub struct Places {
     placement: Placement,
-    /// What else names say.
+    /// The other rules of names.
     addressing: Arc<Addressing>,
     moved: BTreeMap<Arc<str>, PartitionId>,
 }
@@ -42,7 +42,7 @@ impl Places {
         self.moved.insert(queue.name.clone(), at);
     }
 
-    /// What partitions know of that.
+    /// The partitions' knowledge of that.
     pub fn addressing(&self) -> Arc<Addressing> {
         Arc::new(Addressing { settled: self.moved.clone(), ..Addressing::clone(&self.addressing) })
     }

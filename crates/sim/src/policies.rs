@@ -1,4 +1,4 @@
-//! What operators have decided in a run.
+//! The operators' policies in a run.
 
 use std::sync::Arc;
 
@@ -70,13 +70,13 @@ pub fn limit(random: &mut Random) -> Limit {
     }
 }
 
-/// What becomes of a consumer that says nothing for some time.
+/// The action on a consumer that settles nothing for some time.
 pub fn slow(random: &mut Random) -> Slow {
     let then = if random.one_in(3) { WhenSlow::Detach } else { WhenSlow::TakeBack };
     Slow { after_ms: Some(20 + random.below(400)), then }
 }
 
-/// What rests in the run of this seed, and comes again: in one run of three.
+/// The resting policy of the run of this seed: in one run of three.
 pub fn rests(seed: u64, scene: &Scene) -> Vec<Resting> {
     let mut random = Random::new(seed.wrapping_mul(RESTS_STREAM));
     if !random.one_in(3) {
@@ -127,7 +127,7 @@ pub fn settings(random: &mut Random, placement: Placement, scene: &Scene, polici
     }
 }
 
-/// The name of a queue begins so that takes of a virtual topic what its consumers select.
+/// The prefix of queues that take their consumers' selection of a virtual topic.
 pub const SELECTING: &str = "Selecting";
 
 /// The usual virtual topics, and those whose queues select.

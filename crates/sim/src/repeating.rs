@@ -8,7 +8,7 @@ use crate::oracle::{MessageNumber, number_of};
 use crate::random::Random;
 use crate::scene::Scene;
 
-/// Numbers of what jobs send begin here: no client gives them.
+/// Numbers of jobs' messages begin here: no client gives them.
 const FIRED: MessageNumber = 1 << 63;
 
 /// How a job that sends there goes on, by chance: where a queue drops or forgets nothing, so that all of it must come.
@@ -24,7 +24,7 @@ pub fn again(random: &mut Random, scene: &Scene, to: &Destination, message: &Mes
     (is_plain && lasts).then_some(Again { period_ms, times, cron: None, delay_ms: 0 })
 }
 
-/// What a job sends, as the assembly writes it.
+/// The message of a job, as the assembly writes it.
 pub fn fired(message: &Message, firing: &Firing<'_>) -> Message {
     let (Some(firing), Some(first)) = (firing.number, number_of(message)) else { return message.clone() };
     let number = FIRED | (firing ^ first.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 1;

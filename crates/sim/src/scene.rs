@@ -1,4 +1,4 @@
-//! What there is in a run: destinations, durable subscriptions, and what is special about some of them.
+//! The scene of a run: destinations, durable subscriptions, and the special ones among them.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::random::Random;
 /// A durable subscription, its topic, and whether several may read it.
 pub type Subscription = (Arc<str>, Destination, bool);
 
-/// Where what is given up on rests, and comes again.
+/// Destinations whose failed messages rest, and come again.
 #[derive(Clone, Debug)]
 pub struct Resting {
     /// A destination.
     pub at: Destination,
     /// How long, and how often.
     pub redelivery: Redelivery,
-    /// What fails too often is no dead letter: it ends.
+    /// A message that fails too often is no dead letter: it ends.
     pub is_dropped: bool,
 }
 
@@ -28,19 +28,19 @@ pub struct Scene {
     pub destinations: Vec<Destination>,
     /// Where dead letters go.
     pub dead_letters: Destination,
-    /// Where dead letters go back to, if they do: nobody else sends there.
+    /// The destinations of redrives, if there are any: no client sends there.
     pub revived: Option<Destination>,
     /// Durable subscriptions that clients read and end. If there are any, messages have several targets too, and none becomes a
     /// dead letter: it would be one for each place.
     pub names: Vec<Subscription>,
-    /// Queues that a topic feeds, and whether with what their consumers select alone. What is sent to several addresses is not sent
+    /// Queues that a topic feeds, and whether with their consumers' selection alone. Messages to several addresses are not sent
     /// there, for it would come twice.
     pub fed: Vec<(Destination, bool)>,
     /// Whether consumers have selectors.
     pub selects: bool,
-    /// What this queue confirms is synced a little later.
+    /// This queue's confirmations are synced a little later.
     pub lagging: Option<Destination>,
-    /// What is sent to this queue alone is in memory alone.
+    /// Messages to this queue alone are in memory alone.
     pub forgetful: Option<Destination>,
     /// A destination with a limit.
     pub limited: Option<(Destination, Limit)>,
@@ -56,7 +56,7 @@ pub struct Scene {
     pub moves: bool,
     /// Some jobs send more than one message.
     pub repeats: bool,
-    /// What is given up on there rests, and comes again.
+    /// Failed messages there rest, and come again.
     pub rests: Vec<Resting>,
 }
 
@@ -87,7 +87,7 @@ impl Scene {
         let limited = limited.map(|at| (at, limit(random)));
         let last_values = [destinations[1].clone(), Destination::topic("t"), Destination::topic("u")];
         let last_values = random.pick(&last_values).cloned().filter(|_| random.one_in(3));
-        // What leaves by a limit is counted apart.
+        // Messages that leave by a limit are counted apart.
         let has_limit = |at: &Destination| limited.as_ref().is_some_and(|(limited, _)| limited == at);
         let last_values = last_values.filter(|at| !has_limit(at));
         let slow_at = random.pick(&destinations).cloned().filter(|_| random.one_in(3));
@@ -116,7 +116,7 @@ impl Scene {
         }
     }
 
-    /// Time passes in such steps at most: long ones if somebody may be too slow, or a move goes on a little later,
+    /// Time passes in steps of at most this: long ones if a consumer may be too slow, or a move goes on a little later,
     /// and longer ones than else if something rests.
     pub fn step_ms_max(&self) -> u64 {
         let limits = self.slow.is_some() || self.transaction_ms_max.is_some();
@@ -127,12 +127,12 @@ impl Scene {
         }
     }
 
-    /// Whether what is given up on there rests.
+    /// Whether failed messages there rest.
     pub fn has_rests(&self, at: &Destination) -> bool {
         self.rests.iter().any(|resting| resting.at == *at)
     }
 
-    /// A queue that refuses what is more than its limit.
+    /// A queue that refuses messages beyond its limit.
     pub fn refusing(&self) -> Option<&Destination> {
         let refuses = |(_, limit): &&(Destination, Limit)| limit.action == AtLimit::Fail;
         self.limited.as_ref().filter(refuses).map(|(at, _)| at)
@@ -146,7 +146,7 @@ fn subscriptions() -> Vec<Subscription> {
     [("one", "t", false), ("many", "t", true), ("other", "u", false)].map(subscription).to_vec()
 }
 
-/// Queues that the topic feeds, and whether with what their consumers select alone. Each lives where its name says, as any other: clients
+/// Queues that the topic feeds, and whether with their consumers' selection alone. Each lives where its name says, as any other: clients
 /// and oracle need not know the rules.
 fn fed_queues(placement: Placement) -> Vec<(Destination, bool)> {
     let home = placement.partition_of(FEEDING);

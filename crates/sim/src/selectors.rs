@@ -1,4 +1,4 @@
-//! What clients of a run may select by: the number of a message, in fours.
+//! The selectors of clients in a run: the number of a message, in fours.
 
 use postroad_model::Message;
 use postroad_selector::{Properties, Value};
@@ -8,7 +8,7 @@ use crate::oracle::{MessageNumber, number_of};
 /// Whether a message of this number is wanted.
 type Wanted = fn(MessageNumber) -> bool;
 
-/// Selectors, and what the oracle knows of each.
+/// Selectors, and the oracle's knowledge of each.
 pub const SELECTORS: [(&str, Wanted); 4] = [
     ("n = 0", |number| number % 4 == 0),
     ("n IN (1, 2)", |number| matches!(number % 4, 1 | 2)),

@@ -25,14 +25,14 @@ use crate::trace::{short, short_effect};
 use crate::violation::{Report, Violation};
 use crate::wall::Wall;
 
-/// What a run may do.
+/// The options of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Choices before the final draining.
     pub steps: u64,
-    /// Tell on standard error what happens.
+    /// Print a trace on standard error.
     pub trace: bool,
-    /// Clients ask to commit before what they did in the transaction was answered, so that on other ways it may
+    /// Clients ask to commit before their work in the transaction was answered, so that on other ways it may
     /// arrive later than the coordinator's request.
     pub hasty_commits: bool,
 }
@@ -56,7 +56,7 @@ pub struct Simulation {
     clients: Vec<Option<Client>>,
     /// To the clients, from each partition a line of its own.
     lines: BTreeMap<(usize, PartitionId), VecDeque<Mail>>,
-    /// Where queues live: nobody has moved any; and as is known where each client is.
+    /// The places of queues: without moves; and as is known where each client is.
     usual: Places,
     places: Vec<Places>,
     oracle: Oracle,
@@ -74,7 +74,7 @@ pub struct Simulation {
     report: Report,
 }
 
-/// What comes from a partition to where a client is.
+/// The output of a partition for a client's place.
 enum Mail {
     Session(ConnectionId, ToSession),
     /// The queue lives there now.
@@ -291,10 +291,10 @@ impl Simulation {
 
     fn note_unanswered(&mut self, slot: usize, publish: &Publish) {
         let Sent { to, message, also, .. } = &publish.sent;
-        // Who has sent what is in memory alone is not remembered.
+        // The sender of a message in memory alone is not remembered.
         let forgotten = to.temporary || self.scene.forgetful.as_ref() == Some(to);
         let lasting = to.kind == DestinationKind::Queue && !forgotten && message.persistent;
-        // Where a queue lives now it is not known what was sent to it and consumed before it came there.
+        // Where a queue lives now, messages consumed before it came there are unknown.
         let stays = !self.scene.moves;
         if lasting && stays && also.is_empty() && publish.transaction.is_none() {
             self.unanswered[slot].push((publish.ticket, publish.sent.clone()));
@@ -380,7 +380,7 @@ impl Simulation {
         self.placed((queue.clone(), to, from), from);
     }
 
-    /// A partition is told where a queue lives, and says so behind what it has told the one where that was.
+    /// A partition is told where a queue lives, and confirms it behind its output to the one where that was.
     fn placed(&mut self, (queue, to, from): (Destination, PartitionId, PartitionId), by: PartitionId) {
         self.assembly.cores[usize::from(by.0)].settle(&queue, to);
         let event = Event::Placed { queue, of: self.everywhere() };
@@ -493,7 +493,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// What a partition was told goes to the oracle first, then what it answered; then all of it is carried out.
+    /// A partition's input goes to the oracle first, then its output; then all of it is carried out.
     fn handle(&mut self, turn: Turn) -> Checked {
         let Turn { partition, event, effects } = turn;
         let index = usize::from(partition.0);
@@ -575,7 +575,7 @@ fn ways(seed: u64) -> Ways {
     Ways { one_call: seed % 5 < 2, ..Ways::default() }
 }
 
-/// An oracle that knows what may happen in this scene.
+/// An oracle that knows the possible events of this scene.
 fn oracle_of(placement: Placement, scene: &Scene) -> Oracle {
     let mut oracle = Oracle::new(placement, scene.dead_letters.clone());
     if scene.selects {

@@ -1,4 +1,4 @@
-//! A false place for what memory has no room for: what it takes, and what it has no room for, depends on the bytes alone.
+//! A simulated spill file: the data that it takes or refuses depends on the bytes alone.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a trace says of events and effects.
+//! Events and effects in a trace.
 
 use postroad_model::{Effect, Event};
 

@@ -1,6 +1,6 @@
-//! Large messages: a client's side of the pieces, and what must come back.
+//! Large messages: a client's side of the pieces, and the expected result.
 //!
-//! What is in a piece follows from the number of its message, so that whoever reads one knows whether it is right.
+//! The contents of a piece follow from the number of its message, so that a reader knows whether it is right.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl Upload {
 /// Checks one piece of a delivered message as it was read back.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault.
 pub fn check_piece(
     number: MessageNumber,
     index: usize,

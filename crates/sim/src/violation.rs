@@ -1,4 +1,4 @@
-//! What a run leaves: how much it did, or which rule it broke and how to see it again.
+//! The result of a run: its counts, or the broken rule and how to see it again.
 
 use crate::phase::Ends;
 
@@ -27,7 +27,7 @@ pub struct Report {
     pub prepared: u64,
     /// Power cuts and ends of the process.
     pub crashes: u64,
-    /// What the broker was doing when the disk did nothing more, and at power cuts and ends of the process.
+    /// The broker's work when the disk failed, and at power failures and ends of the process.
     pub ends: Ends,
     /// Faults planned on the disk.
     pub faults: u64,
@@ -110,7 +110,7 @@ pub struct Violation {
     pub seed: u64,
     /// How far it came.
     pub step: u64,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
 }
 

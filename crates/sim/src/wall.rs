@@ -1,11 +1,11 @@
 //! The wall clock of a run: in some runs it is set while the broker works, in both directions.
 //!
-//! What a message's time of day means then depends on when its partition learned of it: the oracle knows the earliest and the latest
+//! The meaning of a message's time of day then depends on when its partition learned of it: the oracle knows the earliest and the latest
 //! that it could be, and holds the core to what is true for both.
 
 use crate::random::Random;
 
-/// One run in so many has its clock set.
+/// One run of this many has its clock set.
 const SET_SHARE: u64 = 6;
 
 /// It is set to at most this far from where it began.
@@ -36,7 +36,7 @@ impl Wall {
         }
     }
 
-    /// What it shows when the monotone clock says this.
+    /// Its time when the monotone clock says this.
     pub fn at(&self, ticks_ms: u64) -> u64 {
         ticks_ms + self.ahead_ms
     }

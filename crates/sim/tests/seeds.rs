@@ -22,7 +22,7 @@ fn chosen(unless: u64) -> Range<u64> {
     from.parse().expect("a number")..to.parse().expect("a number")
 }
 
-/// What is asked for of each run.
+/// The options of each run.
 fn options() -> Options {
     let usual = Options::default();
     let steps = number("POSTROAD_STEPS").unwrap_or(usual.steps);

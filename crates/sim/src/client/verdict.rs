@@ -1,4 +1,4 @@
-//! What a consumer says about messages.
+//! A consumer's verdicts.
 
 use postroad_model::{ConsumerKey, ConsumerMode, Destination, DestinationKind, EntryTag, Event, Outcome};
 
@@ -14,7 +14,7 @@ pub(super) fn any_outcome(world: &mut World<'_>, source: &Destination) -> Outcom
         && !source.temporary
         && source.kind == DestinationKind::Queue
         && *source != world.scene.dead_letters;
-    // A dead letter is kept, unlike what it was before.
+    // A dead letter is kept, unlike the message before.
     let forgets = world.scene.forgetful.as_ref() == Some(source);
     match world.random.below(12) {
         0 if may_reject && !forgets => Outcome::Rejected,

@@ -1,10 +1,10 @@
-//! What must be true of branches: prepared, they wait for somebody's decision, and for nothing else.
+//! Rules of branches: prepared, they wait for a decision, and for nothing else.
 
 use postroad_model::{BranchId, Decision, Event, Refusal};
 
 use super::{AT_ONCE, Ask, Checked, Fate, Number, Operation, Oracle};
 
-/// How a branch may end. Asked to prepare it may be undone, prepared it may not, until somebody asks for an end.
+/// How a branch may end. Asked to prepare it may be undone, prepared it may not, until a client asks for an end.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
     pub commit: bool,
@@ -15,7 +15,7 @@ pub struct Ends {
     pub promised: bool,
     /// An operator has decided so, and that was confirmed.
     overruled: Option<bool>,
-    /// Somebody has said to forget that.
+    /// A client has said to forget that.
     forgotten: bool,
 }
 
@@ -59,7 +59,7 @@ impl Oracle {
         }
     }
 
-    /// Somebody asks that a branch may end so: by a commit, or by being undone.
+    /// A client asks that a branch may end so: by a commit, or by being undone.
     fn asked_of_branch(&mut self, branch: &BranchId, (commit, undo): (bool, bool)) {
         let Some(operation) = self.branches.get(branch).map(|number| &mut self.operations[*number]) else {
             return;
@@ -78,7 +78,7 @@ impl Oracle {
         }
     }
 
-    /// A prepared branch cannot be undone before somebody asks for that.
+    /// A prepared branch cannot be undone before a client asks for that.
     pub(super) fn prepared(&mut self, number: Number, result: &Result<(), Refusal>) -> Checked {
         if result.is_err() {
             return self.resolve(number, false, || format!("the reply {result:?} to a preparation"));
@@ -93,7 +93,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A manager's decision. Once an operator's was confirmed it is told of that, until somebody says to forget it.
+    /// A manager's decision. Once an operator's was confirmed it is told of that, until it is forgotten.
     pub(super) fn decided(
         &mut self,
         number: Number,
@@ -132,12 +132,12 @@ impl Oracle {
         self.decided(number, (commit, None), result)
     }
 
-    /// Somebody has decided every branch that was said to be in doubt: there is no other.
+    /// A client has decided every branch that was in doubt: there is no other.
     ///
     /// # Errors
     /// A branch that was promised is forgotten.
     pub fn check_decided(&self) -> Checked {
-        // One that somebody has decided may have ended so, though a crash took the answer.
+        // A decided one may have ended so, though a crash took the answer.
         let waits = |ends: Ends| ends.promised && !ends.commit && !ends.undo;
         let forgotten =
             |operation: &&Operation| operation.fate == Fate::Asked && operation.branch.is_some_and(waits);

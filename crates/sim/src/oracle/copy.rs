@@ -1,4 +1,4 @@
-//! Copies of messages, each in its place: what is known of one.
+//! Copies of messages, each in its place, with their known state.
 
 use postroad_model::PartitionId;
 
@@ -23,7 +23,7 @@ pub(super) struct MessageCopy {
     pub gone: bool,
     /// Whether it is free is not known.
     pub perhaps_held: bool,
-    /// A consumer got it back from a transaction: its place among what the consumer holds is open.
+    /// A consumer got it back from a transaction: its place among the consumer's messages is open.
     pub again: bool,
     /// It may have been taken back from who holds it.
     pub perhaps_taken: bool,
@@ -59,7 +59,7 @@ impl Oracle {
         self.copies.insert(spot, fresh);
     }
 
-    /// Whether it is surely there, nobody has it, and it does not rest.
+    /// Whether it is surely there, not in flight, and does not rest.
     pub(super) fn is_free(&self, copy: &MessageCopy) -> bool {
         let ended = copy.ended.is_some() || copy.gone || copy.disputed;
         copy.hold == Hold::Free && !copy.perhaps_held && !ended && self.has_rested(copy)

@@ -1,4 +1,4 @@
-//! What must be true of one delivery.
+//! Rules of one delivery.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::selectors::wants;
 use super::{AT_ONCE, Checked, Fate, Hold, Letter, MessageNumber, Operation, Oracle, Place, Spot, number_of};
 
 impl Letter {
-    /// Whether what arrived is what was sent, but for when it ends. What is in the pieces of a large one is looked at elsewhere.
+    /// Whether the delivery equals the sent message, but for its end. Pieces of a large one are looked at elsewhere.
     fn is_unchanged(&self, got: &Message, expires_at_ms: u64) -> Result<(), &'static str> {
         if self.is_large && !self.resent && got.chunks().is_none() {
             return Err("has lost its body");
         }
         let mut got = got.clone().with_chunks(None);
-        // What the broker knows of a message by its properties is no part of it.
+        // The broker's own properties are not compared.
         if let Some(rare) = got.rare.take() {
             let rare = RareHeaders { last_value: None, returns: 0, ..(*rare).clone() };
             got.rare = (rare != RareHeaders::default()).then(|| Arc::new(rare));
@@ -134,7 +134,7 @@ impl Oracle {
             let confirmed = letter.confirmed.filter(|_| !letter.retained && !is_later);
             self.names.check_age(name, message, confirmed)?;
         }
-        // Who has sent what is due later is not known any more.
+        // The sender of a scheduled message is not known any more.
         let own = letter.from == delivery.consumer.connection && !letter.retained && !is_later;
         let selector = self.readers.get(&delivery.consumer).map(|reader| &reader.selector);
         if !selector.is_none_or(|selector| wants(selector, message)) {
@@ -171,7 +171,7 @@ impl Oracle {
     /// It was not sure that the message comes there.
     pub(super) fn copy_on_arrival(&mut self, spot: &Spot) {
         let Some(letter) = self.letters.get(&spot.1) else { return };
-        // What several partitions had agreed on may come in a later run, and what is due later: even what is not persistent, if it
+        // A message agreed on by several partitions may come in a later run, and so may a scheduled one: even a non-persistent one, if it
         // went through the log because another of its queues was new.
         let in_transaction = self.operations[letter.operation].what == "transaction";
         let lasts = letter.sent.message.persistent || letter.sent.schedule.is_some() || in_transaction;
@@ -192,7 +192,7 @@ impl Oracle {
         if copy.gone {
             return Err(format!("{what}: its queue was deleted"));
         }
-        // What the log had though it need not be there may be in memory alone where its queue lives now, or where it went back to.
+        // A message in the log that need not be there may be in memory alone where its queue lives now, or where it went back to.
         let may_have_changed = self.has_perhaps_moved(&spot.0) || self.has_perhaps_revived(&spot.0);
         if copy.volatile && copy.run != self.run && in_memory(tag) && !may_have_changed {
             return Err(format!("{what}: it was in memory only, and came back after a crash"));
@@ -203,7 +203,7 @@ impl Oracle {
 
     fn browsed(&mut self, key: ConsumerKey, spot: &Spot, what: &str) -> Checked {
         let ended = self.copies.get(spot).filter(|copy| !copy.disputed).and_then(|copy| copy.ended);
-        // A transaction is known to commit once one of its messages is seen, a branch once somebody is told how it was overruled; other
+        // A transaction is known to commit once one of its messages is seen, a branch once a client is told how it was overruled; other
         // partitions may not have heard of it yet.
         let is_known_early = |ended: &Operation| !ended.sends.is_empty() || ended.branch.is_some();
         let confirmed = |ended: &Operation| ended.answered || !is_known_early(ended);
@@ -255,7 +255,7 @@ impl Oracle {
             }
             Fate::Asked => {
                 self.resolve(number, false, || format!("{what}: its delivery"))?;
-                // What was said of it after that must not hold either.
+                // Later statements about it must not hold either.
                 let ends_again = self.copies.get(spot).is_some_and(|copy| copy.ended.is_some());
                 if ends_again { self.check_free(spot, what) } else { Ok(()) }
             }
@@ -266,8 +266,8 @@ impl Oracle {
         let (run, has_revived) = (self.run, self.has_perhaps_revived(&spot.0));
         let Some(copy) = self.copies.get_mut(spot) else { return Ok(()) };
         let (low, high) = copy.failed;
-        // How often it was taken back nobody sees, nor whether it was before a transaction that had it came to its end.
-        // Whoever goes back begins anew.
+        // The number of its returns is unknown, and whether they were before its transaction came to its end.
+        // The count begins again.
         let low = if has_revived { 0 } else { low };
         let (low, high) = if self.taking.is_possible() { (0, u32::MAX) } else { (low, high) };
         if found < low || high < found {
@@ -292,7 +292,7 @@ impl Oracle {
         let in_transaction = operation.what == "transaction";
         let later = |letter: &super::Letter| letter.sent.schedule.is_some();
         if operation.branch.is_some() || self.letters.get(&spot.1).is_some_and(later) {
-            // It came when somebody decided, or when it was due, not when its client was done.
+            // It came with the decision, or when it was due, not when its client was done.
             return Ok(());
         }
         let first = !copy.delivered && copy.failed.1 == 0;
@@ -301,9 +301,9 @@ impl Oracle {
         }
         let Some(letter) = self.letters.get(&spot.1).filter(|letter| !letter.resent) else { return Ok(()) };
         let group = letter.sent.message.group().map(|group| group.id.clone());
-        // A subscription keeps in memory what is persistent too, which need not come in the order of what is not.
+        // A subscription keeps persistent messages in memory too, in no fixed order with non-persistent ones.
         let persistent = letter.sent.message.persistent;
-        // What waits for memory or room waits by the address that it was sent to.
+        // A send that waits for memory or room waits by its address.
         let by_topic = self.is_fed(spot);
         let lane = lane & !(1 | AHEAD) | u8::from(persistent) << 7 | u8::from(by_topic) << 6;
         let line = (from, in_transaction, spot.0.clone(), lane, group);
@@ -334,7 +334,7 @@ impl Oracle {
             let lasts = other.expires_at_ms == 0 || now_ms < other.expires_at_ms;
             let here = !self.is_perhaps_forgotten(there, copy);
             let free = self.is_free(copy);
-            // What was sent in a transaction may still be on its way to a participant.
+            // A send in a transaction may still be on its way to a participant.
             let operation = &self.operations[copy.created];
             let later = self.letters.get(number).is_some_and(|letter| letter.sent.schedule.is_some());
             let sent_now = operation.what == "send" && !later;
@@ -391,7 +391,7 @@ impl Oracle {
     }
 }
 
-/// Of a lane: what is in it came from where the queue was before.
+/// Of a lane: its entries came from where the queue was before.
 const AHEAD: u8 = 1 << 5;
 
 /// The lane of an entry, by its tag.

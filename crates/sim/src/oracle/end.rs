@@ -1,4 +1,4 @@
-//! What must be true at rest, and once everything was drained.
+//! Rules at rest, and once everything was drained.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ impl Oracle {
     /// While memory or the queue with a limit is not empty (`may_wait`), sends to it may have to wait.
     ///
     /// # Errors
-    /// Who waits for what.
+    /// The waiting clients, and their reasons.
     pub fn check_quiet(&self, connected: &BTreeSet<ConnectionId>, may_wait: bool) -> Checked {
         let parked = if may_wait { self.may_be_parked() } else { BTreeSet::new() };
         let waits = |(ticket, (connection, _)): &(&Ticket, &(ConnectionId, Ask))| {
@@ -50,8 +50,8 @@ impl Oracle {
             next += 1;
             parked.extend(waiting.extract_if(.., |(ticket, connection, sent)| {
                 let is_own = *connection == other && earlier < *ticket;
-                // Whoever waits at an address at all is in nobody's way but those behind it there. One that had to look in the log for
-                // what its client has sent before comes there behind what was sent later and looked for nothing.
+                // A send that waits at an address is in the way of those behind it there only. One that had to look in the log for
+                // earlier sends of its client comes there behind later sends that did not.
                 let differs = before.message.persistent != sent.message.persistent;
                 before.to == sent.to && (is_own || differs || *connection != other)
                     || is_own
@@ -113,11 +113,11 @@ impl Oracle {
         })
     }
 
-    /// Every queue was emptied by consumers that accept everything: what was promised must have come out, but for what its
+    /// Every queue was emptied by consumers that accept everything: promised messages must have come out, but for those that its
     /// queue has dropped and counted.
     ///
     /// # Errors
-    /// What is lost, or half done.
+    /// The lost or half done operations.
     pub fn check_all(&self, now_ms: u64, dropped: u64) -> Checked {
         let mut missing = self.missing_from_queues(now_ms);
         missing.extend(self.missing_from_subscriptions());
@@ -141,7 +141,7 @@ impl Oracle {
         (0..self.operations.len()).try_for_each(|number| self.check_whole(number, now_ms))
     }
 
-    /// What came to a queue, has not ended, and was not there any more.
+    /// Messages that came to a queue, have not ended, and were not there any more.
     fn missing_from_queues(&self, now_ms: u64) -> Vec<Spot> {
         let missing = self.copies.iter().filter(|((place, message), copy)| {
             let Place::Queue(queue) = place else { return false };
@@ -156,7 +156,7 @@ impl Oracle {
         missing.map(|(spot, _)| spot.clone()).collect()
     }
 
-    /// An operation whose fate nobody saw: then nothing of it happened, or nothing of it could be seen.
+    /// An operation with an unknown fate: then nothing of it happened, or nothing of it could be seen.
     fn check_whole(&self, number: Number, now_ms: u64) -> Checked {
         let operation = &self.operations[number];
         let lasting = |spot: &&Spot| {
@@ -179,9 +179,9 @@ impl Oracle {
             ended.is_none_or(|number| self.operations[number].fate == Fate::Aborted)
         };
         let sends = operation.sends.iter().filter(unsettled).find(lasting);
-        // What was taken back may have left by another's verdict.
+        // A message taken back may have left by another's verdict.
         let by_this = |spot: &&Spot| self.copies.get(*spot).is_some_and(|copy| copy.ended == Some(number));
-        // What a power cut may have taken before was perhaps never there to be settled.
+        // A message that a power failure may have taken before was perhaps never there to be settled.
         let came = |spot: &&Spot| {
             self.copies.get(*spot).is_some_and(|copy| self.operations[copy.created].fate == Fate::Committed)
         };

@@ -1,9 +1,9 @@
-//! What becomes of operations: how their fate is known, and what a crash leaves open.
+//! The fate of operations: how it becomes known, and the doubts that a crash leaves.
 
 use super::{Checked, Fate, Hold, Number, Oracle, Place, Spot};
 
 impl Oracle {
-    /// What is known now of an operation's fate must be what was known before.
+    /// A fate that is known now must agree with earlier knowledge.
     pub(super) fn resolve(&mut self, number: Number, commit: bool, by: impl Fn() -> String) -> Checked {
         let fate = if commit { Fate::Committed } else { Fate::Aborted };
         let (before, what) = (self.operations[number].fate, self.operations[number].what);
@@ -35,7 +35,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// What the operation was to end stays.
+    /// The operation's messages stay.
     fn undone(&mut self, spot: &Spot, number: Number) {
         let ended_by_it = self.copies.get(spot).is_some_and(|copy| copy.ended == Some(number));
         let after = if ended_by_it { self.said_after(spot) } else { None };
@@ -54,7 +54,7 @@ impl Oracle {
             return;
         }
         let operation = &self.operations[number];
-        // What is in memory alone may have left at once, whatever came of the rest.
+        // A message in memory alone may have left at once, whatever the rest of the operation.
         copy.disputed |= copy.volatile && operation.what == "settle";
         // Over several partitions the news may still be on its way to this one.
         (copy.ended, copy.perhaps_held) = (None, true);
@@ -63,7 +63,7 @@ impl Oracle {
         match (after, by) {
             (Some(after), _) => {
                 (copy.ended, copy.hold) = (Some(after), Hold::Free);
-                // What was said in a transaction, or behind one, holds if it was said behind the failure; otherwise the message is delivered
+                // A verdict in a transaction, or behind one, holds if it came behind the failure; otherwise the message is delivered
                 // again.
                 let in_transaction = |number: Number| self.operations[number].what == "transaction";
                 copy.disputed |= in_transaction(after) || in_transaction(number);
@@ -73,8 +73,8 @@ impl Oracle {
         }
     }
 
-    /// The process ends: memory is gone, and what was under way may have happened or not. If the machine ended with it, so may
-    /// what was confirmed before it was synced.
+    /// The process ends: memory is gone, and operations under way may have happened or not. If the machine ended with it, so may
+    /// those that were confirmed before they were synced.
     pub fn crashed(&mut self, power_cut: bool) {
         self.run += 1;
         self.doubt_lagging(power_cut);
@@ -85,7 +85,7 @@ impl Oracle {
         }
         self.copies.retain(|(place, _), _| !matches!(place, Place::Subscription(_)));
         for ((place, _), copy) in &mut self.copies {
-            // Its transaction may have been undone, though nobody was told: what its consumer had left behind was counted then.
+            // Its transaction may have been undone without an answer: the messages left behind by its consumer were counted then.
             if let Hold::InTransaction(number, consumer) = copy.hold
                 && self.operations[number].fate == Fate::Asked
                 && !self.readers.contains_key(&consumer)

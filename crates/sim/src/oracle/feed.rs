@@ -1,4 +1,4 @@
-//! What must come to queues that a topic feeds, and what may not.
+//! Rules of queues that a topic feeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,11 +20,11 @@ pub(super) struct Feeds {
 
 #[derive(Default)]
 struct Fed {
-    /// It takes what the selectors of its consumers match, and nothing else.
+    /// It takes messages that match the selectors of its consumers, and nothing else.
     selects: bool,
-    /// Somebody was told that it is there: it is for good.
+    /// A client was told that it is there: it is for good.
     exists: bool,
-    /// With each of these selectors somebody has asked for it, first at this time; without any, if it takes everything.
+    /// With each of these selectors a client has asked for it, first at this time; without any, if it takes everything.
     asked_for: BTreeMap<Arc<str>, u64>,
 }
 
@@ -46,7 +46,7 @@ impl Feeds {
         fed.asked_for.entry(selector).or_insert(clock);
     }
 
-    /// Somebody was told that the queue is there.
+    /// A client was told that the queue is there.
     pub fn exists(&mut self, queue: &Destination) {
         if let Some(fed) = self.queues.get_mut(queue) {
             fed.exists = true;
@@ -55,7 +55,7 @@ impl Feeds {
 }
 
 impl Oracle {
-    /// From the start: the topic feeds these queues, some of them only with what their consumers select.
+    /// From the start: the topic feeds these queues, some of them only with the selection of their consumers.
     pub fn expect_feeds(&mut self, topic: Destination, queues: &[(Destination, bool)]) {
         self.feeds.topic = Some(topic);
         let fed = |(queue, selects): &(Destination, bool)| {
@@ -94,9 +94,9 @@ impl Oracle {
         }
     }
 
-    /// A message goes to the log: queues that select take it if one of their consumers does now, for what these select is in the log
-    /// ahead of it. Until then, while it waited for room or behind other sends, consumers could come and go. What waits for a commit
-    /// or until it is due they may take or not.
+    /// A message goes to the log: queues that select take it if one of their consumers does now, because their selectors are in the log
+    /// ahead of it. Until then, while it waited for room or behind other sends, consumers could come and go. Messages that wait for a commit
+    /// or their time they may take or not.
     pub(super) fn feed_by_selectors(&mut self, sent: &Sent) {
         let Some(message) = number_of(&sent.message) else { return };
         let is_plain = sent.message.persistent && sent.schedule.is_none() && sent.moved.is_none();
@@ -118,7 +118,7 @@ impl Oracle {
         }
     }
 
-    /// Somebody asks for something that makes the queue, if it is not there yet.
+    /// A client asks for an operation that makes the queue, if it is not there yet.
     pub(super) fn may_begin_queue(&mut self, publish: &Publish) {
         if publish.sent.to.kind == DestinationKind::Queue {
             let clock = self.clock;
@@ -137,7 +137,7 @@ impl Oracle {
         }
     }
 
-    /// A message has come to a queue by its topic, though that was not sure: then somebody had asked for such messages.
+    /// A message has come to a queue by its topic, though that was not sure: then a client had asked for such messages.
     pub(super) fn copy_for_fed(&mut self, spot: &Spot) -> Checked {
         let (Place::Queue(queue), Some(letter)) = (&spot.0, self.letters.get(&spot.1)) else { return Ok(()) };
         let Some(fed) = self.feeds.fed_by(queue, letter.sent.targets()) else { return Ok(()) };

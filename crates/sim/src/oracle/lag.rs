@@ -1,4 +1,4 @@
-//! What may be lost of what was confirmed before it was synced: at a power cut alone, and only the last of it.
+//! Messages confirmed before their sync may be lost: at a power failure alone, and only the last of them.
 
 use std::collections::BTreeSet;
 
@@ -11,21 +11,21 @@ use super::{Checked, Fate, Number, Oracle, Place};
 pub(super) struct Lag {
     /// Queues whose policy is not to wait for it.
     queues: BTreeSet<Destination>,
-    /// One of these keeps even what is persistent in memory, unless another queue has it too.
+    /// One of these keeps even persistent messages in memory, unless another queue has them too.
     forgetful: Option<Destination>,
     /// Confirmed and perhaps not synced, in the order of confirmation.
     unsynced: Vec<Number>,
-    /// What each power cut found unsynced.
+    /// The unsynced operations at each power failure.
     tails: Vec<Vec<Number>>,
 }
 
 impl Oracle {
-    /// From the start: what is done to these queues alone is confirmed before it is synced.
+    /// From the start: operations on these queues alone are confirmed before they are synced.
     pub fn expect_lag(&mut self, queue: Destination) {
         self.lag.queues.insert(queue);
     }
 
-    /// From the start: what is sent to this queue alone is in memory alone. What is in the log for another's sake need not be
+    /// From the start: messages to this queue alone are in memory alone. Records in the log for another's sake need not be
     /// synced for this one's.
     pub fn expect_memory(&mut self, queue: Destination) {
         self.lag.queues.insert(queue.clone());

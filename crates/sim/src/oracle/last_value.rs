@@ -17,7 +17,7 @@ impl Oracle {
         self.last_values.is_some() && self.last_values.as_ref() == self.source_of(place)
     }
 
-    /// Whether the one message surely came later than the other: it was sent once the other was confirmed. What waits for a decision
+    /// Whether the one message surely came later than the other: it was sent once the other was confirmed. A message that waits for a decision
     /// or until it is due comes when that happens. While a queue moves, one producer sends to where it was, and counts as older there, when
     /// another sends to where it will be already.
     fn is_surely_newer(&self, one: MessageNumber, than: MessageNumber, there: &Place) -> bool {
@@ -31,7 +31,7 @@ impl Oracle {
         !ways_may_differ && than.confirmed.is_some_and(|confirmed| confirmed < one.asked)
     }
 
-    /// What is missing there was superseded: by a message of the same value that is not missing, and that is not surely older.
+    /// A missing message was superseded: by one of the same value that is not missing, and that is not surely older.
     ///
     /// # Errors
     /// A value is lost.
@@ -51,7 +51,7 @@ impl Oracle {
         }
     }
 
-    /// Whether what has taken the message's place may have ended by itself, or with the memory that it was in, before an older one came from
+    /// Whether the successor of the message may have ended by itself, or with the memory that it was in, before an older one came from
     /// where the queue was.
     fn may_be_outlived(&self, place: &Place, message: MessageNumber) -> bool {
         let ends = |(other, letter): (&MessageNumber, &Letter)| {
@@ -66,7 +66,7 @@ impl Oracle {
         self.has_perhaps_moved(place) && self.letters.iter().any(ends)
     }
 
-    /// Whether whoever had the message when the last run ended, or a run before that, may have had it as the newer one came. Given back by the
+    /// Whether the holder of the message when the last run ended, or a run before that, may have had it as the newer one came. Given back by the
     /// end of the run it leaves only if a newer one is still there: that others had come, and have left, is not known any more.
     fn may_have_been_in_hand(&self, spot: &Spot, newer: MessageNumber) -> bool {
         let came = self.letters.get(&newer).map_or(0, |letter| letter.run);
@@ -105,7 +105,7 @@ impl Oracle {
             if !self.may_have_been_in_hand(spot, newer.1) || !self.may_have_given_way(&spot.0, newer.1) {
                 return Err(format!("{what}: message {} has its value, and is newer", newer.1));
             }
-            // What is delivered says that the newer one has left: it must not come any more.
+            // The delivery proves that the newer one has left: it must not come any more.
             if let Some(copy) = self.copies.get_mut(&newer) {
                 copy.ended = Some(AT_ONCE);
             }
@@ -113,7 +113,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// What has the message's value, is newer, and is there, unless another has taken its place.
+    /// The newer message of the same value that is there, unless another has taken its place.
     fn newer_than(&self, spot: &Spot) -> Vec<Spot> {
         let others = self.copies.range((spot.0.clone(), 0)..=(spot.0.clone(), MessageNumber::MAX));
         let newer = others.filter(|(at, copy)| {

@@ -1,4 +1,4 @@
-//! What becomes of what consumers hold when they leave, alone or with their connection.
+//! The fate of a consumer's messages when it leaves, alone or with its connection.
 
 use postroad_model::{
     ConnectionId, ConsumerKey, Delivered, Destination, DestinationKind, EntryTag, PartitionId,
@@ -79,7 +79,7 @@ impl Oracle {
                 }
                 // Of a branch the coordinator may have heard of the end first, and told it.
                 let told = copy.ended.is_none();
-                // A consumer that left behind that gave it back as it said, and ahead of it as what was seen.
+                // A consumer that left behind that gave it back by its own word, and ahead of it as seen.
                 let seen = !told || self.readers.contains_key(&consumer);
                 match (asked, here) {
                     (true, _) => copy.count(0, u32::from(here)),

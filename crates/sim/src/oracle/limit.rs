@@ -1,4 +1,4 @@
-//! Limits: what a queue, or each subscription of a topic, may drop, and who may have to wait for room there.
+//! Limits: the drops that a queue, or each subscription of a topic, may make, and the sends that may have to wait for room there.
 
 use postroad_model::Destination;
 
@@ -7,7 +7,7 @@ use super::{MessageNumber, Oracle, Place};
 /// The destination that has a limit.
 pub(super) struct Limited {
     at: Destination,
-    /// What is more leaves; otherwise sends wait.
+    /// Messages beyond it leave; otherwise sends wait.
     drops: bool,
 }
 

@@ -6,16 +6,16 @@ use postroad_model::{ConsumerKey, ConsumerMode, Destination, PartitionId};
 
 use super::{Checked, Fate, Hold, Letter, MessageCopy, Oracle, Place, Spot};
 
-/// What clients have asked for, and what came of it.
+/// The clients' requests, and their results.
 #[derive(Default)]
 pub(super) struct Moves {
     asked: BTreeSet<Destination>,
-    /// Credit of consumers that their former partition has still; `None`: what a browser has that was drained is not followed here.
+    /// Credit of consumers that their former partition still has; `None`: that of a drained browser is not followed here.
     left_behind: BTreeMap<(ConsumerKey, PartitionId), Option<u32>>,
 }
 
 impl Moves {
-    /// Somebody asks that the queue may move.
+    /// A client asks that the queue may move.
     pub fn asked(&mut self, queue: &Destination) {
         self.asked.insert(queue.clone());
     }
@@ -31,7 +31,7 @@ impl Oracle {
         matches!(place, Place::Queue(queue) if self.moves.asked.contains(queue))
     }
 
-    /// Whether a message may be gone with the memory of an earlier run. What need not be in the log, and was there all the same, may be in memory
+    /// Whether a message may be gone with the memory of an earlier run. A message that was in the log without need may be in memory
     /// alone where its queue lives now.
     pub(super) fn is_perhaps_forgotten(&self, (place, message): &Spot, copy: &MessageCopy) -> bool {
         let lasts = |letter: &Letter| letter.sent.message.persistent;

@@ -8,7 +8,7 @@ use crate::repeating::{first_of, repeated};
 
 use super::{AT_ONCE, Checked, Fate, Letter, MessageNumber, Oracle, Place, number_of};
 
-/// What came of jobs that go on, by the message that made each.
+/// The results of jobs that go on, by the message that made each.
 #[derive(Default)]
 pub(super) struct Repeats {
     seen: BTreeMap<MessageNumber, BTreeSet<MessageNumber>>,

@@ -1,4 +1,4 @@
-//! Rests: what a consumer gives up on comes again after a while, as often as the policy of its queue says. Then it is a dead letter.
+//! Rests: a message that a consumer gives up on comes again after a while, as often as the policy of its queue says. Then it is a dead letter.
 //!
 //! After a restart, and where its queue lives once that has moved, it comes at once. How often it failed is known there too.
 
@@ -13,17 +13,17 @@ use super::copy::MessageCopy;
 use super::delivery::lane;
 use super::{Checked, Fate, Hold, Letter, Number, Oracle, Place, Spot};
 
-/// What operators have decided, and what came of it.
+/// The operators' policies, and their results.
 #[derive(Default)]
 pub(super) struct Rests {
     policies: Vec<Resting>,
-    /// What was due by then each partition has woken.
+    /// Each partition has woken the messages due by then.
     woken_ms: BTreeMap<PartitionId, u64>,
     /// In this turn a partition hears of the time.
     waking: Option<(PartitionId, u64)>,
     /// How often each queue has begun to move.
     departures: BTreeMap<Destination, u64>,
-    /// Deliveries of what had rested, and messages that surely failed too often.
+    /// Deliveries of rested messages, and messages that surely failed too often.
     pub counted: (u64, u64),
 }
 
@@ -53,7 +53,7 @@ impl Rests {
         self.woken_ms.extend(self.waking.take());
     }
 
-    /// A queue begins to move: what rests there need not rest any longer.
+    /// A queue begins to move: its resting messages need not rest any longer.
     pub fn leaves(&mut self, queue: &Destination) {
         *self.departures.entry(queue.clone()).or_default() += 1;
     }
@@ -79,7 +79,7 @@ fn rest_ms(policy: &Redelivery, failed: u32) -> u64 {
 }
 
 impl Oracle {
-    /// From the start: what is given up on at these destinations rests, and comes again.
+    /// From the start: failed messages at these destinations rest, and come again.
     pub fn expect_rests(&mut self, policies: &[Resting]) {
         self.rests.policies = policies.to_vec();
     }
@@ -98,7 +98,7 @@ impl Oracle {
         self.rests.policies.iter().find(|resting| resting.at == *at)
     }
 
-    /// Whether what fails too often there is no dead letter.
+    /// Whether a message that fails too often there is no dead letter.
     pub(super) fn drops_dead(&self, place: &Place) -> bool {
         self.resting_at(place).is_some_and(|resting| resting.is_dropped)
     }
@@ -114,7 +114,7 @@ impl Oracle {
         let copy = self.copies.get_mut(spot)?;
         let (low, mut high) = copy.failed;
         if copy.perhaps_taken || copy.disputed {
-            // How often it was taken back nobody sees.
+            // The number of its returns is unknown.
             high = u32::MAX;
         }
         if policy.count_max <= low {
@@ -174,7 +174,7 @@ impl Oracle {
         (rest.is_sure && stays).then_some(rest)
     }
 
-    /// What rests does not come before it is due, and says that it comes by its queue's policy.
+    /// A resting message does not come before it is due, and says that it comes by its queue's policy.
     pub(super) fn check_rest(
         &mut self,
         (now_ms, partition): (u64, PartitionId),
@@ -195,7 +195,7 @@ impl Oracle {
         }
     }
 
-    /// What rested keeps its place: once it is ready nothing comes ahead of it that its producer has sent later.
+    /// A rested message keeps its place: once it is ready no later message of its producer comes ahead of it.
     pub(super) fn check_place(
         &self,
         partition: PartitionId,
@@ -230,7 +230,7 @@ impl Oracle {
         (is_plain && self.operations[letter.operation].what == "send").then_some((letter, way))
     }
 
-    /// What has rested does not wait in a subscription that somebody reads, unless that one gets nothing more until it speaks.
+    /// A rested message does not wait in a subscription with a reader, unless that one gets nothing more until it settles.
     pub(super) fn check_woken(&self, connected: &BTreeSet<ConnectionId>) -> Checked {
         for (spot, copy) in &self.copies {
             let is_read = self.readers.iter().find(|(key, reader)| {

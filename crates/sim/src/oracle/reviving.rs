@@ -4,7 +4,7 @@ use postroad_model::{ConnectionId, ConsumerKey, Destination, Ticket};
 
 use super::{Ask, Oracle, Place};
 
-/// What operators have asked for, and what came of it.
+/// The operators' requests, and their results.
 #[derive(Default)]
 pub(super) struct Reviving {
     to: Option<Destination>,
@@ -19,7 +19,7 @@ impl Oracle {
         self.reviving.to = to;
     }
 
-    /// Somebody has dead letters go back.
+    /// An operator redrives dead letters.
     pub(super) fn asked_to_revive(&mut self, connection: ConnectionId, ticket: Ticket) {
         self.reviving.asked = true;
         self.ask(connection, ticket, Ask::Other);
@@ -38,7 +38,7 @@ impl Oracle {
         reads
     }
 
-    /// Whether what is there may be elsewhere by now, and have begun anew there.
+    /// Whether the messages there may be elsewhere by now, and have begun again there.
     pub(super) fn has_perhaps_revived(&self, place: &Place) -> bool {
         self.reviving.asked && matches!(place, Place::Queue(queue) if *queue == self.dead_letters)
     }

@@ -1,4 +1,4 @@
-//! What must come to durable subscriptions, and what may not.
+//! Rules of durable subscriptions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,20 +17,20 @@ pub(super) struct Names {
 
 struct Named {
     topic: Destination,
-    /// A reader was let in, and nobody has asked for its end since.
+    /// A reader was let in, and no client has asked for its end since.
     exists: bool,
     /// Requests to end it that clients have made.
     asked: u64,
-    /// Those that have come to the broker: whoever comes behind them begins another, if they end this one.
+    /// Those that have come to the broker: a reader behind them begins another, if they end this one.
     told: u64,
-    /// Somebody has asked for its end, whatever came of that.
+    /// A client has asked for its end, with any result.
     may_have_ended: bool,
     /// When it was last asked to end, if that was done: nothing that was confirmed before is in it.
     ended: u64,
 }
 
 impl Names {
-    /// One that nobody has begun.
+    /// One that has not begun.
     pub fn add(&mut self, name: Arc<str>, topic: Destination) {
         let named = Named { topic, exists: false, asked: 0, told: 0, may_have_ended: false, ended: 0 };
         self.by_name.insert(name, named);
@@ -42,14 +42,14 @@ impl Names {
         (named.told == named.asked).then_some(named.told)
     }
 
-    /// A reader was let in, behind all of so many requests to end it: then it is there, unless others were made since.
+    /// A reader was let in, behind all of these requests to end it: then it is there, unless others were made since.
     pub fn exists(&mut self, name: &Arc<str>, ends_before: Option<u64>) {
         if let Some(named) = self.by_name.get_mut(name) {
             named.exists = ends_before == Some(named.asked);
         }
     }
 
-    /// Somebody asks for its end.
+    /// A client asks for its end.
     pub fn ending(&mut self, name: &Arc<str>) {
         if let Some(named) = self.by_name.get_mut(name) {
             (named.exists, named.asked, named.may_have_ended) = (false, named.asked + 1, true);
@@ -81,7 +81,7 @@ impl Names {
         }
     }
 
-    /// Whether what was in it may have gone with it.
+    /// Whether its messages may have gone with it.
     pub fn may_have_ended(&self, name: &Arc<str>) -> bool {
         self.by_name.get(name).is_none_or(|named| named.may_have_ended)
     }
@@ -107,7 +107,7 @@ impl Names {
 }
 
 impl Oracle {
-    /// Somebody who had asked for the end of a subscription was answered.
+    /// A request for the end of a subscription was answered.
     pub(super) fn unsubscribed(&mut self, name: &Arc<str>, asked: u64, good: bool) {
         let Some(named) = self.names.by_name.get_mut(name) else { return };
         if good {
@@ -118,7 +118,7 @@ impl Oracle {
         }
     }
 
-    /// Every subscription was read to its end by a consumer that accepts everything: what was promised and has not come.
+    /// Every subscription was read to its end by a consumer that accepts everything: promised messages that have not come.
     pub(super) fn missing_from_subscriptions(&self) -> impl Iterator<Item = Spot> {
         let missing = self.names.promised.iter().filter(|(name, message)| {
             let Some(letter) = self.letters.get(message) else { return false };

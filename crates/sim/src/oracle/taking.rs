@@ -1,4 +1,4 @@
-//! What is taken back from consumers: from slow ones, and what was settled in a transaction that was open for too long.
+//! Messages taken back from consumers: from slow ones, and those settled in a transaction that was open for too long.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,19 +7,19 @@ use postroad_routing::{Slow, WhenSlow};
 
 use super::{AT_ONCE, Ask, Checked, Fate, Hold, MessageCopy, Number, Oracle, Place, Spot};
 
-/// What operators have decided, and what came of it.
+/// The operators' policies, and their results.
 #[derive(Default)]
 pub(super) struct Taking {
     slow: Option<(Destination, Slow)>,
     transaction_ms_max: Option<u64>,
-    /// What consumers had, and have spoken about.
+    /// Messages that consumers had, and have settled.
     judged: BTreeSet<(ConsumerKey, Spot)>,
     /// Consumers with a verdict that may have been refused as a whole, for another consumer may have had some of it: whether they had
-    /// anything left then nobody outside knows.
+    /// anything left then is unknown outside.
     unsure: BTreeSet<ConsumerKey>,
-    /// Verdicts about what its consumer has spoken about before, without an answer yet: they hold if all that it said then was refused.
+    /// Second verdicts of a consumer on the same message, without an answer yet: they hold if all of the first was refused.
     said_again: BTreeMap<Spot, Vec<Number>>,
-    /// What consumers had when they were detached for being slow.
+    /// The messages of consumers when they were detached for being slow.
     ousted: BTreeMap<ConsumerKey, Vec<(EntryTag, Spot)>>,
 }
 
@@ -85,7 +85,7 @@ impl Oracle {
             || self.readers.get(&key).is_some_and(|reader| reader.held.iter().any(is_taken))
     }
 
-    /// A consumer speaks. What it has may have been taken back by now, or not.
+    /// A consumer settles. Its messages may have been taken back by now, or not.
     pub(super) fn spoken(&mut self, key: ConsumerKey) {
         let taken = self.may_be_slow(key, WhenSlow::TakeBack);
         let now_ms = self.now_ms;
@@ -98,7 +98,7 @@ impl Oracle {
         }
     }
 
-    /// Whoever had it has it no more, whatever came of the verdict.
+    /// The consumer has it no more, whatever the result of the verdict.
     pub(super) fn was_judged(&mut self, number: Number) {
         let operation = &mut self.operations[number];
         if let Some(by) = operation.by.take() {
@@ -122,7 +122,7 @@ impl Oracle {
         }
     }
 
-    /// A message that somebody has is delivered to another: whether it may have been taken back. Then whoever has it, or the
+    /// A message in flight is delivered to another consumer: whether it may have been taken back. Then its holder, or the
     /// transaction that it was settled in, has lost it.
     pub(super) fn take_back(&mut self, spot: &Spot) -> bool {
         let Some(copy) = self.copies.get(spot) else { return false };
@@ -171,7 +171,7 @@ impl Oracle {
         })
     }
 
-    /// A consumer speaks about what was taken back from it, and perhaps from others since: whose it is now nobody outside knows.
+    /// A consumer settles messages taken back from it, and perhaps from others since: their owner is unknown outside.
     pub(super) fn note_disputed(&mut self, settle: &Settle) {
         let Some(reader) = self.readers.get(&settle.consumer).filter(|_| self.taking.is_possible()) else {
             return;
@@ -179,7 +179,7 @@ impl Oracle {
         let spoken_about = reader.held.iter().filter(|(tag, _)| settle.tags.contains(tag));
         let spots: Vec<Spot> = spoken_about.map(|(_, spot)| spot.clone()).collect();
         for spot in spots {
-            // What it gave back before, having had it more than once, may have gone since: then all of the verdict is refused.
+            // Earlier returns of messages that it had more than once may count now: then all of the verdict is refused.
             let was_given_back = self.copies.get(&spot).is_some_and(|copy| copy.hold == Hold::Free);
             if was_given_back || self.may_be_lost_to_all(&spot, settle) {
                 self.taking.unsure.insert(settle.consumer);
@@ -198,7 +198,7 @@ impl Oracle {
         }
     }
 
-    /// Whether the message that a consumer speaks about is perhaps lost to it, though nobody else has had it: taken back it may have left by
+    /// Whether the message that a consumer settles is perhaps lost to it, though no other consumer has had it: taken back it may have left by
     /// itself, or its body the memory. Then all of the verdict is refused, and the consumer has the others still.
     fn may_be_lost_to_all(&self, spot: &Spot, settle: &Settle) -> bool {
         let Some(copy) = self.copies.get(spot).filter(|copy| copy.hold == Hold::Held(settle.consumer)) else {
@@ -212,7 +212,7 @@ impl Oracle {
         perhaps_taken && may_be_refused && (needs_body || may_leave || self.has_perhaps_revived(&spot.0))
     }
 
-    /// A consumer says once more what becomes of something, for it came to the consumer more than once.
+    /// A consumer settles a message once more, for it came to the consumer more than once.
     pub(super) fn note_said_again(&mut self, settle: &Settle, operation: Number) {
         let Some(reader) = self.readers.get(&settle.consumer).filter(|_| self.taking.is_possible()) else {
             return;
@@ -227,7 +227,7 @@ impl Oracle {
                 Hold::Free => {
                     copy.ended.filter(|number| self.operations[*number].by == Some(settle.consumer))
                 }
-                // Nobody was told what became of the transaction, and the consumer may have it again.
+                // The outcome of the transaction was not told, and the consumer may have it again.
                 Hold::InTransaction(number, by) => Some(number).filter(|_| by == settle.consumer),
                 Hold::Held(_) => None,
             };
@@ -243,7 +243,7 @@ impl Oracle {
         }
     }
 
-    /// What its consumer has said of the message was refused: what it has said after that, if that may hold.
+    /// Its consumer's verdict on the message was refused: a later verdict counts, if that may hold.
     pub(super) fn said_after(&mut self, spot: &Spot) -> Option<Number> {
         let said = self.taking.said_again.get_mut(spot)?;
         while !said.is_empty() {
@@ -256,13 +256,13 @@ impl Oracle {
     }
 
     /// Whether a verdict is under way that moves messages to the dead letters, perhaps of another partition: if that refuses them who had
-    /// them has them again, and nobody need be told.
+    /// them has them again, without a notification.
     fn may_come_back(&self, number: Number) -> bool {
         let operation = &self.operations[number];
         operation.fate == Fate::Asked && operation.by.is_some() && !operation.sends.is_empty()
     }
 
-    /// What a verdict is about that was delivered to its consumer, and that another may have by now, or nobody.
+    /// The messages of a verdict that were delivered to its consumer, and that another may have by now, or none.
     pub(super) fn disputed_by(&self, settle: &Settle, surely: &[Spot]) -> Vec<Spot> {
         let Some(reader) = self.readers.get(&settle.consumer).filter(|_| self.taking.is_possible()) else {
             return Vec::new();
@@ -282,7 +282,7 @@ impl Oracle {
         let Some(copy) = self.copies.get(spot).filter(|copy| buried && !copy.volatile) else { return };
         let disputed = copy.disputed || !is_sure;
         let grave = (dead, spot.1);
-        // What an earlier run had there in memory alone is gone.
+        // Messages of an earlier run there in memory alone are gone.
         let is_there = |before: &&MessageCopy| before.run == self.run || !before.volatile;
         let before = self.copies.get(&grave).filter(|_| self.taking.is_possible()).filter(is_there);
         let is_refused = |number: Number| self.operations[number].fate == Fate::Aborted;
@@ -302,7 +302,7 @@ impl Oracle {
         }
     }
 
-    /// What is in memory alone left at once, though the log has not taken what left with it.
+    /// A message in memory alone left at once, though the log has not taken the others.
     pub(super) fn left_memory(&mut self, number: Number) {
         for spot in self.operations[number].settles.clone() {
             if let Some(copy) =
@@ -315,7 +315,7 @@ impl Oracle {
 
     /// A consumer was found slow, and is there no more.
     pub(super) fn detached_as_slow(&mut self, key: ConsumerKey) -> Checked {
-        // One that may speak about what was taken back from it cannot follow its queue.
+        // One that may settle messages taken back from it cannot follow its queue.
         let reader = self.readers.get(&key);
         let stays_behind = self.taking.is_possible()
             && reader.is_some_and(|reader| self.has_perhaps_moved(&Place::Queue(reader.source.clone())));
@@ -328,7 +328,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A verdict comes from a consumer that is not there. If it was detached it must not count: what it had is delivered again.
+    /// A verdict comes from a consumer that is not there. If it was detached it must not count: its messages are delivered again.
     pub(super) fn settled_too_late(&mut self, settle: &Settle) {
         let (consumer, ousted) = (settle.consumer, self.taking.ousted.get(&settle.consumer));
         let is_lost = ousted.is_some_and(|held| {

@@ -1,4 +1,4 @@
-//! What goes wrong with the disk, and how a run of the broker ends: the machine or the process, in whatever it is doing.
+//! Faults of the disk, and the ends of a broker's run: the machine or the process, in any phase.
 
 use postroad_journal::{Fault, Operation};
 
@@ -10,7 +10,7 @@ use super::{Checked, SLOTS, Simulation};
 /// Starts after which the broker should be up, for the disk is well from the second one.
 const STARTS_MAX: u32 = 100;
 
-/// In one of so many compactions the broker ends...
+/// In one of this many compactions the broker ends...
 const DEADLY_COMPACTIONS: u64 = 2;
 
 /// ... and of checkpoints...
@@ -41,7 +41,7 @@ impl Simulation {
         self.crash()
     }
 
-    /// The journal comes to rest, as it does when nobody writes.
+    /// The journal comes to rest, as it does without writes.
     pub(super) fn seal(&mut self) {
         if self.assembly.writer.wants_seal() {
             self.assembly.writer.seal();
@@ -116,7 +116,7 @@ impl Simulation {
             _ => {}
         }
         self.report_work();
-        // What a start has found it has synced.
+        // A start has synced the data that it has found.
         let (mut cut, mut started) = (false, false);
         loop {
             let power_cut = !self.random.one_in(3);
@@ -145,7 +145,7 @@ impl Simulation {
         self.started()
     }
 
-    /// What the broker that runs did beside what clients see.
+    /// The running broker's work beside the view of clients.
     pub(super) fn report_work(&mut self) {
         self.report.compactions += self.assembly.compactions;
         for counters in self.assembly.cores.iter().map(|core| core.partition.counters()) {

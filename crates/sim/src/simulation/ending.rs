@@ -1,4 +1,4 @@
-//! The end of a run: everything comes to rest, in-doubt branches are decided, every queue is emptied, and what came and went is counted.
+//! The end of a run: everything comes to rest, in-doubt branches are decided, every queue is emptied, and the balance is checked.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ const PERIOD_MS_MAX: u64 = 40;
 /// Steps of redrives, one in each ms, that are waited for.
 const REDRIVE_STEPS_MAX: u64 = 150;
 
-/// Both checkpoints that are kept must know that nothing is live, and that what knew otherwise is gone.
+/// Both checkpoints that are kept must know that nothing is live, and older ones must be gone.
 const CHECKPOINTS_TO_FREE: u32 = 3;
 
 /// The one that is filled, the one before as long as its end is where a start begins, the next one, and two to be used again.
@@ -165,7 +165,7 @@ impl Simulation {
         Ok(true)
     }
 
-    /// Nobody holds anything any more, and nothing is in memory: every queue has arrived.
+    /// No message is in flight any more, and nothing is in memory: every queue has arrived.
     fn check_moves(&mut self) -> Checked {
         for core in &mut self.assembly.cores {
             let (connection, ticket) = (ConnectionId::internal(core.id), Ticket(0));
@@ -178,7 +178,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Somebody asks what is in doubt, and decides all of it.
+    /// A client asks for branches in doubt, and decides all of them.
     fn decide_branches(&mut self) -> Checked {
         self.connect(0);
         self.with_client(0, Client::recover)?;
@@ -247,7 +247,7 @@ impl Simulation {
         self.check_empty()
     }
 
-    /// The process ends in peace and starts again: what could not be removed before, it finds.
+    /// The process ends in peace and starts again: it finds files that could not be removed before.
     fn start_again(&mut self) -> Checked {
         self.check_counts()?;
         self.dropped = self.dropped();
@@ -261,8 +261,8 @@ impl Simulation {
         self.rest()
     }
 
-    /// After a few checkpoints at rest the disk holds no more than twice what is live, beside what is kept for the next messages (rule 9
-    /// of the design): what nobody needs has been removed or compacted. Copies and indexes, which only save time, are not counted.
+    /// After a few checkpoints at rest the disk holds no more than twice the live data, beside the reserve for the next messages (rule 9
+    /// of the design): unneeded data has been removed or compacted. Copies and indexes, which only save time, are not counted.
     fn check_space(&mut self) -> Checked {
         for _ in 0..CHECKPOINTS_TO_FREE {
             self.assembly.writer.ask_for_snapshots();
@@ -307,7 +307,7 @@ impl Simulation {
         self.dropped + now.sum::<u64>()
     }
 
-    /// Conservation: what came into each queue has left it for one cause, or is there.
+    /// Conservation: each message that came into a queue has left it for one cause, or is there.
     pub(super) fn check_counts(&self) -> Checked {
         for core in &self.assembly.cores {
             for (queue, flow, held) in core.partition.flows() {
