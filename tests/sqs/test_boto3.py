@@ -1,4 +1,4 @@
-"""The unmodified Python client of SQS: JSON protocol."""
+"""The unmodified Python client of SQS: its version chooses the JSON or the query protocol."""
 
 import json
 import subprocess

@@ -39,6 +39,10 @@ class Clients(unittest.TestCase):
     def test_javascript(self):
         self.succeeds("node", "test_node.js")
 
+    def test_java(self):
+        path = os.path.join(FOLDER, "installed", "java", "*")
+        self.succeeds("java", "-cp", path, os.path.join(FOLDER, "java", "AwsSqs.java"))
+
     @unittest.skipUnless(shutil.which("go"), "there is no go")
     def test_go(self):
         self.succeeds("go", "run", ".", folder=f"{FOLDER}/go")

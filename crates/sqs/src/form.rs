@@ -39,6 +39,10 @@ fn shape_of(name: &str) -> Option<Shape> {
     })
 }
 
+/// Clients name an empty list as the JSON protocol does, and give it an empty text.
+const LISTS: &[&str] =
+    &["AttributeNames", "Entries", "MessageAttributeNames", "MessageSystemAttributeNames", "TagKeys"];
+
 /// A field, or the fields below it.
 #[derive(Debug)]
 enum Node {
@@ -104,6 +108,9 @@ fn shaped(fields: BTreeMap<(u32, String), Node>) -> Value {
     let mut named = Map::new();
     for ((_, name), node) in fields {
         match (shape_of(&name), node) {
+            (None, Node::Text(text)) if text.is_empty() && LISTS.contains(&&*name) => {
+                named.insert(name, Value::Array(Vec::new()));
+            }
             (None, Node::Text(text)) => drop(named.insert(name, Value::String(text))),
             (None, Node::Fields(below)) => drop(named.insert(name, shaped(below))),
             (Some(Shape::List(name)), Node::Fields(below)) => {
@@ -176,6 +183,7 @@ mod tests {
                 json!({"QueueName": "a b c", "Attributes": {"VisibilityTimeout": "7"},
                        "Tags": {"k": "v", "empty": ""}}),
             ),
+            ("Action=SendMessageBatch&Entries=", "SendMessageBatch", json!({"Entries": []})),
             (
                 "Action=ReceiveMessage&AttributeName.2=b&AttributeName.10=c&AttributeName.1=a&WaitTimeSeconds=3",
                 "ReceiveMessage",
