@@ -796,6 +796,7 @@ fn a_link_that_the_core_ends_says_why() {
     for (cause, want) in [
         (DetachCause::Deleted, "amqp:resource-deleted"),
         (DetachCause::Slow, "amqp:link:detach-forced"),
+        (DetachCause::PatternTooWide, "amqp:resource-limit-exceeded"),
         (DetachCause::Stolen, "amqp:link:stolen"),
     ] {
         let mut bench = Bench::begun();

@@ -76,6 +76,8 @@ pub struct Delivery {
     pub consumers: HashMap<ConsumerKey, Consumer, FxBuildHasher>,
     /// Consumers of patterns of queues, by their whole.
     pub spreads: BTreeMap<ConsumerKey, Spread>,
+    /// Those of them that have no room to read a queue that was made in this step.
+    pub crowded: Vec<ConsumerKey>,
     /// Numbers the deliveries to consumers.
     pub next_hold: u64,
     /// Queues whose browsers go on with the next tick.
@@ -206,6 +208,7 @@ impl Default for Delivery {
         Delivery {
             consumers: HashMap::default(),
             spreads: BTreeMap::new(),
+            crowded: Vec::new(),
             next_hold: 1,
             browses: Browses::default(),
             fetches: Fetches::default(),

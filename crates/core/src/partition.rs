@@ -11,6 +11,7 @@ use postroad_selector::Selector;
 
 use crate::clock::Clock;
 use crate::delivery::selection::{self, PropertiesOf};
+use crate::delivery::spread::end_crowded;
 use crate::figures::QueueCounts;
 use crate::intake::audit::OriginOf;
 use crate::intake::blocked::BlockedOn;
@@ -679,6 +680,7 @@ impl Partition {
 
 /// Follows each step, whose effects begin at `first`.
 fn end_step(partition: &mut Partition, first: usize, effects: &mut Vec<Effect>) {
+    end_crowded(partition, effects);
     partition.dispatch_freed(effects);
     partition.leader.leasing.watches.answer(&mut partition.state, effects);
     partition.note_answers(first, effects);

@@ -60,7 +60,19 @@ const BYTES_PER_PAGE_ENTRY: u64 = 512 << 10;
 /// As few as pay the cost of a page.
 const PAGE_ENTRIES_MIN: u64 = 64;
 
+/// Memory for messages that allows one more queue to be read by a pattern. Such a member of a consumer takes some 530 bytes: all of them
+/// take a quarter of the memory for messages at most.
+const BYTES_PER_MEMBER: u64 = 2048;
+
+/// With little memory for messages: half a MiB.
+const MEMBERS_MIN: u64 = 1024;
+
 impl Settings {
+    /// Queues that consumers of patterns may read together, each counted once for each of them.
+    pub(crate) fn members_max(&self) -> usize {
+        usize::try_from((self.messages_bytes_max / BYTES_PER_MEMBER).max(MEMBERS_MIN)).unwrap_or(usize::MAX)
+    }
+
     /// Entries to a page of a new queue.
     pub(crate) fn queue_page_entries(&self) -> u64 {
         let entries = (self.resident_bytes_max / BYTES_PER_PAGE_ENTRY).max(PAGE_ENTRIES_MIN);

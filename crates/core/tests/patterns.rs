@@ -174,3 +174,24 @@ fn a_drain_is_answered_though_a_queue_ends_under_it() {
         assert!(!bench.disk_answers().contains("drained"), "case: {case}");
     }
 }
+
+/// Each queue that a pattern's consumer reads costs memory: 1,024 together with as little as this.
+#[test]
+fn consumers_of_patterns_read_a_bounded_number_of_queues() {
+    let mut bench = Bench::new(Settings { messages_bytes_max: 1 << 20, ..settings(1) });
+    let make =
+        |queues: std::ops::Range<u32>| queues.map(|queue| format!("make 1 a.{queue}\n")).collect::<String>();
+    bench.run(&make(0..512));
+    assert_eq!(bench.run("attach 2.1 a.* 5\nattach 3.1 a.* 5"), "ok ok", "as many as may be");
+    let no = "no: a consumer of queue://a.> would read 512 queues, but consumers of patterns read 1024 already, and at \
+        most 1024 together: narrow the pattern, close others, or raise limits.memory_bytes";
+    assert_eq!(bench.run("attach 4.1 a.> 5"), no);
+    assert_eq!(bench.run("attach 4.1 b.> 5\nattach 5.1 a.1 5"), "ok ok", "others are");
+    // One more queue: consumers that cannot read it end, and make room for others.
+    let said = bench.run("make 1 a.512");
+    assert!(said.contains("2.1 detached") && said.contains("3.1 detached"), "{said}");
+    assert_eq!(bench.run("attach 2.1 a.* 5"), "ok");
+    bench.run("detach 5.1 all");
+    let said = bench.run("send 1 a.512 m");
+    assert!(said.starts_with("2.1/") && said.ends_with("<m ok"), "{said}");
+}

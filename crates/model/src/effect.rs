@@ -249,6 +249,8 @@ pub enum DetachCause {
     Deleted,
     /// It said nothing about its messages for too long.
     Slow,
+    /// It reads a pattern, and there is no room to read one more queue by it.
+    PatternTooWide,
     /// Its client reads the subscription by another connection now: see [`crate::Attach::steals`].
     Stolen,
 }

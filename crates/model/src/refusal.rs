@@ -209,6 +209,21 @@ pub enum Refusal {
         /// The limit.
         max_bytes: u64,
     },
+    /// Consumers of patterns read too many queues together.
+    #[error(
+        "a consumer of {pattern} would read {queues} queues, but consumers of patterns read {read} already, and at most {max} \
+         together: narrow the pattern, close others, or raise limits.memory_bytes"
+    )]
+    PatternTooWide {
+        /// The pattern.
+        pattern: Destination,
+        /// Queues that it matches.
+        queues: usize,
+        /// Queues that are read by patterns, once for each consumer.
+        read: usize,
+        /// The limit.
+        max: usize,
+    },
     /// More branches are open than may be.
     #[error("{max} parts of branches are open, which is all there may be: prepare or roll back some")]
     TooManyBranches {

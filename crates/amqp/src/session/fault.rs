@@ -78,6 +78,7 @@ impl From<&Refusal> for Error {
             | Refusal::TransactionTooLarge { .. }
             | Refusal::TransactionsFull { .. }
             | Refusal::PreparedFull { .. }
+            | Refusal::PatternTooWide { .. }
             | Refusal::TooManyBranches { .. } => "amqp:resource-limit-exceeded",
             Refusal::LinkLost { .. } => "amqp:link:stolen",
             Refusal::NoSuchTransaction => "amqp:transaction:unknown-id",

@@ -237,6 +237,9 @@ impl AmqpSession {
                 ("amqp:link:detach-forced", "it said nothing about its messages for too long")
             }
             DetachCause::Deleted => ("amqp:resource-deleted", "the node was deleted"),
+            DetachCause::PatternTooWide => {
+                ("amqp:resource-limit-exceeded", "consumers of patterns read too many queues together")
+            }
             DetachCause::Stolen => ("amqp:link:stolen", "the link was attached anew by another connection"),
         };
         let error = super::fault::error(condition, text);

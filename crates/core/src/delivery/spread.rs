@@ -3,13 +3,16 @@
 //! A member stands in its queue like any other consumer, with its deliveries and its position. Credit alone belongs
 //! to the whole. A member whose turn comes while there is none leaves its line and is noted as starved; when credit comes,
 //! the starved are served in the order in which they ran out, so that no queue keeps the others from it.
+//!
+//! Members have a bound, by memory. At the bound a consumer of a pattern is refused, and one that would have to read a queue that was
+//! made later is ended: its client learns that, whereas a queue that is not read would go unnoticed.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Destination, DestinationKind, DetachCause, Effect,
-    QueueId, Urgency,
+    QueueId, Refusal, Urgency,
 };
 use postroad_routing::Pattern;
 
@@ -39,6 +42,30 @@ impl Spread {
     }
 }
 
+/// Members of all consumers of patterns.
+fn members(partition: &Partition) -> usize {
+    partition.leader.delivery.spreads.values().map(|spread| spread.members.len()).sum()
+}
+
+/// Whether a consumer of a pattern may read this number of queues.
+fn check_width(partition: &Partition, attach: &Attach, queues: usize) -> Result<(), Refusal> {
+    let (read, max) = (members(partition), partition.settings.members_max());
+    match queues == 0 || read + queues <= max {
+        true => Ok(()),
+        false => Err(Refusal::PatternTooWide { pattern: attach.source.clone(), queues, read, max }),
+    }
+}
+
+/// Ends the consumers of patterns that have no room to read one more queue.
+pub fn end_crowded(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    for whole in std::mem::take(&mut partition.leader.delivery.crowded) {
+        if partition.leader.delivery.spreads.contains_key(&whole) {
+            let touched = partition.oust(whole, DetachCause::PatternTooWide, effects);
+            partition.dispatch_all(touched, effects);
+        }
+    }
+}
+
 /// The pattern of queues that a consumer is to read, if it is to read one.
 fn pattern_of(attach: &Attach) -> Option<Pattern> {
     let Destination { kind, temporary, name } = &attach.source;
@@ -57,6 +84,10 @@ impl Partition {
             return None;
         }
         let queues = self.state.addresses.queues_matching(&pattern);
+        if let Err(refusal) = check_width(self, &attach, queues.len()) {
+            self.reply(key.connection, ticket, Err(refusal), effects);
+            return None;
+        }
         // As in ActiveMQ: where no queue matches yet, a queue of the pattern's own name collects messages of the topics.
         let is_fed = !self.settings.addressing.feeds_of(&attach.source).is_empty();
         if queues.is_empty() && is_fed && attach.mode != ConsumerMode::Browse {
@@ -126,8 +157,13 @@ impl Partition {
             .filter(|(_, spread)| wants(spread))
             .map(|(key, _)| *key)
             .collect();
+        let mut room = self.settings.members_max().saturating_sub(members(self));
         for whole in wholes {
-            self.join(whole, id);
+            match room {
+                0 => self.leader.delivery.crowded.push(whole),
+                _ => self.join(whole, id),
+            }
+            room = room.saturating_sub(1);
         }
     }
 
