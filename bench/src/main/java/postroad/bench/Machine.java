@@ -11,11 +11,11 @@ record Machine(double serverSeconds, double clientSeconds, double allSeconds) {
   static Machine now(Options options) throws IOException {
     double ticks = options.ticksPerSecond();
     double server = 0;
-    if (0 < options.serverPid()) {
-      String stat = Files.readString(Path.of("/proc", Long.toString(options.serverPid()), "stat"));
+    for (long pid : options.serverPids()) {
+      String stat = Files.readString(Path.of("/proc", Long.toString(pid), "stat"));
       // Fields are counted behind the name, which stands in parentheses and may contain blanks.
       String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ");
-      server = (Long.parseLong(fields[11]) + Long.parseLong(fields[12])) / ticks;
+      server += (Long.parseLong(fields[11]) + Long.parseLong(fields[12])) / ticks;
     }
     var system = (com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
     String[] all = Files.readAllLines(Path.of("/proc/stat")).get(0).trim().split("\\s+");

@@ -1,13 +1,15 @@
 package postroad.bench;
 
+import java.util.Arrays;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
 /** What one run does, read from `--name value` pairs. */
 record Options(String url, boolean topic, boolean persistent, String name, int destinations, int producers, int consumers, int bodyBytes,
     double warmupSeconds, double durationSeconds, int drainConsumers, long drainSecondsMax, long idleSecondsMax,
-    long serverPid, int ticksPerSecond, int runId, int messages, double rate) {
+    List<Long> serverPids, int ticksPerSecond, int runId, int messages, double rate) {
 
   private static final Set<String> KNOWN = Set.of("url", "kind", "persistent", "name", "destinations", "producers", "consumers",
       "body-bytes", "warmup", "duration", "drain-consumers", "drain-max", "idle-max", "server-pid", "ticks", "run-id", "messages", "rate");
@@ -33,9 +35,14 @@ record Options(String url, boolean topic, boolean persistent, String name, int d
         Boolean.parseBoolean(given.getOrDefault("persistent", "true")), given.getOrDefault("name", "bench"), number(given, "destinations", 1), number(given, "producers", 1),
         number(given, "consumers", 1), bodyBytes, Double.parseDouble(given.getOrDefault("warmup", "5")),
         Double.parseDouble(given.getOrDefault("duration", "15")), number(given, "drain-consumers", 0),
-        number(given, "drain-max", 180), number(given, "idle-max", 10), number(given, "server-pid", 0),
+        number(given, "drain-max", 180), number(given, "idle-max", 10), pids(given.getOrDefault("server-pid", "")),
         number(given, "ticks", 100), number(given, "run-id", 1), number(given, "messages", 0),
         Double.parseDouble(given.getOrDefault("rate", "0")));
+  }
+
+  /** Processes of the server: several in a cluster. */
+  private static List<Long> pids(String given) {
+    return given.isEmpty() ? List.of() : Arrays.stream(given.split(",")).map(Long::valueOf).toList();
   }
 
   private static int number(Map<String, String> given, String key, int otherwise) {
