@@ -52,6 +52,20 @@ export interface Store {
   broken: string | null;
 }
 
+export interface Ledger {
+  checked_ms: number | null;
+  sent: number;
+  held: number;
+  in_flight: number;
+  consumed: number;
+  expired: number;
+  dead_lettered: number;
+  dropped: number;
+  moved: number;
+  difference: number;
+  differing_queues: number;
+}
+
 export interface Overview {
   broker: Broker;
   now: Sample;
@@ -60,6 +74,7 @@ export interface Overview {
   protocols: { protocol: string; open: number; opened_total: number }[];
   stores: Store[];
   memory_bytes_max: number;
+  ledger: Ledger;
 }
 
 export interface Queue {

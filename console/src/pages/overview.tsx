@@ -1,12 +1,12 @@
 // The broker at a glance.
 
 import { useState } from "react";
-import { type Page, pathOf, type Queue, type Sample, withQuery } from "../api";
+import { type Ledger, type Page, pathOf, type Queue, type Sample, withQuery } from "../api";
 import { bytes, compact, count, micros, rate } from "../format";
 import { useLive, usePoll } from "../live";
 import { Link, to } from "../router";
 import { Chart, Spark } from "../ui/chart";
-import { Empty, Failure, Loading } from "../ui/state";
+import { Badge, Empty, Failure, Loading } from "../ui/state";
 import { queueAddress, queueTitle } from "./parts";
 
 const SPANS = [
@@ -91,6 +91,7 @@ export function OverviewPage() {
         <Tile title="Memory" value={bytes(now.memory_bytes)} note={`of ${bytes(overview.memory_bytes_max)} for messages`} meter={now.memory_bytes / overview.memory_bytes_max} />
         <Tile title="Disk" value={bytes(now.disk_bytes)} note={`${bytes(now.live_bytes)} of it in use`} meter={now.disk_bytes === 0 ? 0 : now.live_bytes / now.disk_bytes} isShare />
       </section>
+      <LedgerStrip ledger={overview.ledger} />
       <section className="charts" aria-label="Charts">
         <Chart
           {...axis}
@@ -175,6 +176,39 @@ function Tile({ title, value, note, spark, colour = 1, meter, isShare = false }:
         </div>
       )}
     </div>
+  );
+}
+
+/** Messages that came, and where they are now. */
+function LedgerStrip({ ledger }: { ledger: Ledger }) {
+  const parts: [string, number][] = [
+    ["Sent", ledger.sent],
+    ["Held", ledger.held],
+    ["In flight", ledger.in_flight],
+    ["Consumed", ledger.consumed],
+    ["Expired", ledger.expired],
+    ["Dead letters", ledger.dead_lettered],
+    ["Dropped", ledger.dropped],
+    ["Moved", ledger.moved],
+  ];
+  const isRight = ledger.difference === 0;
+  return (
+    <section className="ledger card" aria-label="Ledger">
+      <h2>Ledger</h2>
+      <dl>
+        {parts.map(([title, value]) => (
+          <div key={title}>
+            <dt>{title}</dt>
+            <dd>{compact(value)}</dd>
+          </div>
+        ))}
+      </dl>
+      {ledger.checked_ms === null ? (
+        <Badge>not checked yet</Badge>
+      ) : (
+        <Badge tone={isRight ? "good" : "bad"}>{isRight ? "adds up" : `differs by ${count(ledger.difference)} in ${count(ledger.differing_queues)} queues`}</Badge>
+      )}
+    </section>
   );
 }
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use postroad_model::Destination;
 
+use crate::alerts::Ledger;
+
 /// Everything that is told.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
@@ -27,6 +29,8 @@ pub struct Figures {
     pub bridges: Vec<BridgeFigures>,
     /// Alert rules, in the order of the configuration.
     pub alerts: Vec<AlertFigures>,
+    /// The last check of the ledger.
+    pub ledger: Ledger,
     /// Notifications of alerts that were given up.
     pub undelivered_notifications: u64,
     /// The replica of a node of a cluster.

@@ -16,8 +16,8 @@ mod exposition;
 mod http;
 
 pub use alerts::{
-    AlertRule, AlertSources, Alerts, Disks, Measure, Post, Posted, RULES_MAX, Recipient, Severity,
-    WatchCursor, WatchPage, WatchQueues, watch,
+    AlertRule, AlertSources, Alerts, Disks, Ledger, LedgerSums, Measure, Post, Posted, RULES_MAX, Recipient,
+    Severity, WatchCursor, WatchPage, WatchQueues, WatchRequest, watch,
 };
 pub use api::{ApiOptions, Peer, Totals, router};
 pub use axum::body::Body;

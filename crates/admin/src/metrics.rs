@@ -108,6 +108,14 @@ pub const METRICS: &[Metric] = &[
         "notifications of alerts that were given up",
         |figures| vec![Sample::of(figures.undelivered_notifications)],
     ),
+    gauge(
+        "postroad_ledger_difference",
+        "messages by which the counts of queues differ from their content",
+        |figures| vec![Sample::of(figures.ledger.sums.difference)],
+    ),
+    counter("postroad_ledger_checks_total", "complete checks of the ledger", |figures| {
+        vec![Sample::of(figures.ledger.checks)]
+    }),
     gauge("postroad_queue_depth", "messages in the queue: ready, delivered or being settled", |figures| {
         queues(figures, |queue| queue.depth)
     }),

@@ -122,11 +122,14 @@ fn row_of_queue(queue: &Queue) -> Row {
         bytes: queue.load.bytes,
         in_flight: queue.away.messages,
         consumers: queue.consumers.len() as u64,
+        found: queue.counts.found,
         enqueued: queue.counts.enqueued,
         consumed: queue.counts.consumed,
         expired: queue.counts.expired,
         dead_lettered: queue.counts.dead_lettered,
         dropped: queue.counts.dropped + queue.counts.replaced,
+        moved: queue.counts.moved,
+        difference: queue.counts.difference(queue.len()),
         is_moving: queue.paused,
     })
 }

@@ -35,6 +35,18 @@ impl QueueCounts {
         self.consumed + self.expired + self.dead_lettered + self.dropped + self.replaced + self.moved
     }
 
+    /// Adds those of another queue.
+    fn add(&mut self, more: &QueueCounts) {
+        self.found += more.found;
+        self.enqueued += more.enqueued;
+        self.consumed += more.consumed;
+        self.expired += more.expired;
+        self.dead_lettered += more.dead_lettered;
+        self.dropped += more.dropped;
+        self.replaced += more.replaced;
+        self.moved += more.moved;
+    }
+
     /// Entries that came and did not leave, less those that are there: 0 unless the broker miscounts or loses one.
     pub fn difference(&self, held: u64) -> i64 {
         let kept = i128::from(self.found) + i128::from(self.enqueued) - i128::from(self.left());
@@ -55,6 +67,47 @@ pub struct QueueFigures<'p> {
     pub consumers: u64,
     /// What happened to the others.
     pub counts: QueueCounts,
+}
+
+/// The counts of several queues together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LedgerSums {
+    /// Queues.
+    pub queues: u64,
+    /// Their counts.
+    pub counts: QueueCounts,
+    /// Entries in them that wait for a consumer.
+    pub held: u64,
+    /// Entries in them that a consumer has, that rest, or that leave.
+    pub in_flight: u64,
+    /// Queues whose counts differ from their content.
+    pub differing: u64,
+    /// By how many entries, each way.
+    pub difference: u64,
+}
+
+impl LedgerSums {
+    fn add(&mut self, queue: &Queue) {
+        let (held, counts) = (queue.len(), queue.counts);
+        let difference = counts.difference(held);
+        self.queues += 1;
+        self.counts.add(&counts);
+        self.in_flight += queue.away.messages;
+        self.held += held.saturating_sub(queue.away.messages);
+        self.differing += u64::from(difference != 0);
+        self.difference = self.difference.saturating_add(difference.unsigned_abs());
+    }
+}
+
+/// Some queues of a partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watched {
+    /// Those that are of interest.
+    pub queues: Vec<WatchedQueue>,
+    /// The counts of all that were looked at.
+    pub sums: LedgerSums,
+    /// The queue behind which to go on, if there are more.
+    pub next: Option<QueueId>,
 }
 
 /// One lasting queue, as alert rules and the ledger look at it.
@@ -98,25 +151,24 @@ impl WatchedQueue {
     }
 }
 
-/// Of the next `looked_max` lasting queues of a partition behind this one those that hold messages or have dead letters,
-/// or whose counts differ; and the queue behind which to go on, if there are more.
-pub fn watch(
-    partition: &Partition,
-    after: Option<QueueId>,
-    looked_max: usize,
-) -> (Vec<WatchedQueue>, Option<QueueId>) {
+/// Looks at the next `looked_max` lasting queues of a partition behind this one. Of interest are those whose counts differ,
+/// and, for alert rules, those that hold messages or have dead letters.
+pub fn watch(partition: &Partition, after: Option<QueueId>, looked_max: usize, for_rules: bool) -> Watched {
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
     let mut ids = partition.state.addresses.lasting.range((from, Bound::Unbounded));
-    let (mut found, mut last) = (Vec::new(), None);
+    let (mut watched, mut last) = (Watched::default(), None);
     for id in ids.by_ref().take(looked_max) {
         last = Some(*id);
         let Some(queue) = partition.state.queues.get(id) else { continue };
+        watched.sums.add(queue);
         let held = queue.len();
-        if 0 < held || 0 < queue.counts.dead_lettered || queue.counts.difference(held) != 0 {
-            found.push(WatchedQueue::of(queue));
+        let is_for_rules = for_rules && (0 < held || 0 < queue.counts.dead_lettered);
+        if is_for_rules || queue.counts.difference(held) != 0 {
+            watched.queues.push(WatchedQueue::of(queue));
         }
     }
-    (found, last.filter(|_| ids.next().is_some()))
+    watched.next = last.filter(|_| ids.next().is_some());
+    watched
 }
 
 impl Partition {

@@ -38,7 +38,7 @@ mod stepping_down;
 mod transaction;
 
 pub use delivery::selection::PropertiesOf;
-pub use figures::{QueueCounts, QueueFigures, WatchedQueue, watch};
+pub use figures::{LedgerSums, QueueCounts, QueueFigures, Watched, WatchedQueue, watch};
 pub use intake::account::Account;
 pub use intake::audit::OriginOf;
 pub use intake::blocked::BlockedOn;

@@ -217,6 +217,8 @@ pub struct QueueRow {
     pub in_flight: u64,
     /// Consumers attached.
     pub consumers: u64,
+    /// Messages that were there at the start.
+    pub found: u64,
     /// Messages that came, since the start.
     pub enqueued: u64,
     /// Messages that consumers accepted.
@@ -227,6 +229,10 @@ pub struct QueueRow {
     pub dead_lettered: u64,
     /// Messages dropped by the queue's limit, or replaced by a newer one of the same value.
     pub dropped: u64,
+    /// Messages that moved to another store with the queue.
+    pub moved: u64,
+    /// Messages that came and did not leave, less those that are there: 0 unless the broker lost or miscounted one.
+    pub difference: i64,
     /// It is on the move between stores, and delivers nothing until it is there.
     pub is_moving: bool,
 }
@@ -345,11 +351,14 @@ impl QueueRow {
             true => self.consumers.max(more.consumers),
             false => self.consumers + more.consumers,
         };
+        self.found += more.found;
         self.enqueued += more.enqueued;
         self.consumed += more.consumed;
         self.expired += more.expired;
         self.dead_lettered += more.dead_lettered;
         self.dropped += more.dropped;
+        self.moved += more.moved;
+        self.difference += more.difference;
         self.is_moving |= more.is_moving;
     }
 }
@@ -441,11 +450,14 @@ mod tests {
             bytes: 0,
             in_flight: 0,
             consumers: 0,
+            found: 0,
             enqueued: 0,
             consumed: 0,
             expired: 0,
             dead_lettered: 0,
             dropped: 0,
+            moved: 0,
+            difference: 0,
             is_moving: false,
         })
     }

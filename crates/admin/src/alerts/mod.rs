@@ -1,11 +1,13 @@
 //! Alerts: conditions of queues and of the broker that operators are notified of.
 //!
-//! A task goes round over all queues, a page of them at a time, and only while there are rules. In: values of queues,
-//! stores and the process, and rules. Out: the alerts that are pending or fire ([`Alerts`]), and notifications.
+//! A task goes round over all queues, a page of them at a time: often while there are rules, and else to check the ledger.
+//! In: values of queues, stores and the process, and rules. Out: the alerts that are pending or fire ([`Alerts`]),
+//! notifications, and the last check of the ledger.
 //! Never here: files, sockets, and which URL may be called.
 //! Start at [`watch`]; [`AlertState`] decides when an alert fires.
 
 mod history;
+mod ledger;
 mod notify;
 mod rule;
 mod state;
@@ -19,10 +21,11 @@ use tokio::sync::watch as watched;
 
 use crate::figures::AlertFigures;
 
+pub use ledger::{Ledger, LedgerSums};
 pub use notify::{Post, Posted};
 pub use rule::{AlertRule, Measure, Recipient, Severity};
 pub use state::{Alert, AlertState};
-pub use watch::{AlertSources, Disks, WatchCursor, WatchPage, WatchQueues, watch};
+pub use watch::{AlertSources, Disks, WatchCursor, WatchPage, WatchQueues, WatchRequest, watch};
 
 /// Rules of one broker: each has a series of its own.
 pub const RULES_MAX: usize = 200;
@@ -35,12 +38,18 @@ struct Board {
     rules: watched::Sender<Arc<[AlertRule]>>,
     state: Mutex<AlertState>,
     undelivered: AtomicU64,
+    ledger: Mutex<Ledger>,
 }
 
 impl Default for Alerts {
     fn default() -> Alerts {
         let rules = watched::Sender::new(Arc::from([]));
-        Alerts(Arc::new(Board { rules, state: Mutex::default(), undelivered: AtomicU64::new(0) }))
+        Alerts(Arc::new(Board {
+            rules,
+            state: Mutex::default(),
+            undelivered: AtomicU64::new(0),
+            ledger: Mutex::default(),
+        }))
     }
 }
 
@@ -88,6 +97,15 @@ impl Alerts {
             firing: firing.get(&rule.name).copied().unwrap_or(0),
         });
         figures.collect()
+    }
+
+    /// The last check of the ledger.
+    pub fn ledger(&self) -> Ledger {
+        self.ledger_mut().clone()
+    }
+
+    fn ledger_mut(&self) -> MutexGuard<'_, Ledger> {
+        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notifications that were given up.

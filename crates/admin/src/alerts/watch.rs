@@ -6,17 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postroad_node::Clients;
+use tokio::time::Instant;
 
 use super::Alerts;
 use super::history::{Histories, Times};
+use super::ledger::{Check, LedgerSums};
 use super::notify::{Notifier, Outlets, Post};
 use super::rule::{AlertRule, Measure};
 use super::state::{ALERTS_MAX, Readings};
 use crate::api::Process;
 use crate::figures::WatchedQueue;
 
-/// Pause between two rounds.
+/// Pause between two rounds with rules.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Without rules on queues, the ledger is checked at this distance.
+const LEDGER_PAUSE: Duration = Duration::from_secs(10);
 
 /// Pause between two pages of queues: a round over 100,000 queues takes half a second or longer, and few per cent of a core.
 const PAGE_PAUSE: Duration = Duration::from_millis(10);
@@ -27,8 +32,10 @@ const READINGS_MAX: usize = 2 * ALERTS_MAX;
 /// Some queues of one core, and where to go on, if there are more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchPage {
-    /// Those that hold messages or have dead letters, or whose counts differ.
+    /// Those whose counts differ, and, for rules, those that hold messages or have dead letters.
     pub queues: Vec<WatchedQueue>,
+    /// The counts of all that were looked at.
+    pub sums: LedgerSums,
     /// Where to go on.
     pub next: Option<WatchCursor>,
 }
@@ -37,11 +44,19 @@ pub struct WatchPage {
 pub type WatchCursor = (u16, Option<u64>);
 
 /// Looks at some queues of a core; `None` if there is no such core.
-pub type WatchQueues = Arc<
-    dyn Fn(usize, Option<WatchCursor>) -> Pin<Box<dyn Future<Output = Option<WatchPage>> + Send>>
-        + Send
-        + Sync,
->;
+pub type WatchQueues =
+    Arc<dyn Fn(WatchRequest) -> Pin<Box<dyn Future<Output = Option<WatchPage>> + Send>> + Send + Sync>;
+
+/// Which queues are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchRequest {
+    /// The number of the core.
+    pub core: usize,
+    /// Behind this place.
+    pub after: Option<WatchCursor>,
+    /// Whether queues that hold messages or have dead letters are wanted, as rules need, beside those whose counts differ.
+    pub for_rules: bool,
+}
 
 /// Says how many per cent of each store's disk space are in use; may wait for the disk.
 pub type Disks = Arc<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
@@ -64,24 +79,25 @@ pub struct AlertSources {
     pub now_ms: fn() -> u64,
 }
 
-/// Watches as long as the process runs. Without rules it waits for some.
+/// Watches as long as the process runs. Without rules only the ledger is checked, and not often.
 pub async fn watch(alerts: Alerts, sources: AlertSources) {
     let AlertSources { broker_name, post, clients, .. } = &sources;
     let outlets = Outlets { broker_name: broker_name.clone(), post: post.clone(), clients: clients.clone() };
     let mut notifier = Notifier::new(outlets, alerts.clone());
     let mut changed = alerts.0.rules.subscribe();
-    let mut histories = Histories::default();
+    let (mut histories, mut ledger_due) = (Histories::default(), Instant::now());
     loop {
         let rules = changed.borrow_and_update().clone();
         notifier.retain(&rules);
-        if rules.is_empty() {
+        let of_queues = rules.iter().any(|rule| rule.on.is_of_queue());
+        if !of_queues {
             histories = Histories::default();
-            if changed.changed().await.is_err() {
-                return;
-            }
-            continue;
         }
-        let all = readings_of_all(&rules, &sources, &mut histories).await;
+        let reads_queues = of_queues || ledger_due <= Instant::now();
+        let all = readings_of_all(&rules, reads_queues, &sources, &mut histories, &alerts).await;
+        if reads_queues {
+            ledger_due = Instant::now() + LEDGER_PAUSE;
+        }
         // Rules that came meanwhile are looked at in the next round.
         if !changed.has_changed().unwrap_or(true) {
             let now_ms = (sources.now_ms)();
@@ -91,19 +107,24 @@ pub async fn watch(alerts: Alerts, sources: AlertSources) {
                 notifier.notify(rule, &changes, now_ms);
             }
         }
-        tokio::time::sleep(PAUSE).await;
+        let pause = if rules.is_empty() { LEDGER_PAUSE } else { PAUSE };
+        // Other rules are looked at without delay.
+        let _ = tokio::time::timeout(pause, changed.changed()).await;
     }
 }
 
 /// The values of each rule.
 async fn readings_of_all(
     rules: &[AlertRule],
+    reads_queues: bool,
     sources: &AlertSources,
     histories: &mut Histories,
+    alerts: &Alerts,
 ) -> Vec<Readings> {
     let mut all = vec![Readings::new(); rules.len()];
-    if rules.iter().any(|rule| rule.on.is_of_queue()) {
-        read_queues(rules, sources, histories, &mut all).await;
+    if reads_queues {
+        let check = read_queues(rules, sources, histories, &mut all).await;
+        check.end(&mut alerts.ledger_mut(), (sources.now_ms)());
     }
     if rules.iter().any(|rule| rule.on == Measure::Disk) {
         let disks = sources.disks.clone();
@@ -132,37 +153,34 @@ async fn read_queues(
     sources: &AlertSources,
     histories: &mut Histories,
     all: &mut [Readings],
-) {
+) -> Check {
+    let for_rules = rules.iter().any(|rule| rule.on.is_of_queue());
+    let mut check = Check::default();
     let needs_times =
         |rule: &AlertRule| matches!(rule.on, Measure::Age | Measure::Stuck | Measure::DeadLetters);
     let (timed, was_full) = (rules.iter().any(needs_times), histories.is_full());
-    for core in 0.. {
-        let mut after = None;
-        loop {
-            let Some(WatchPage { queues, next }) = (sources.queues)(core, after).await else {
-                histories.end_round();
-                if histories.is_full() && !was_full {
-                    tracing::warn!(
-                        "more queues than alert rules can follow hold messages: ages of some are not known"
-                    );
-                }
-                return;
-            };
-            let now_ms = (sources.now_ms)();
-            for queue in &queues {
-                let is_timed =
-                    timed && rules.iter().any(|rule| needs_times(rule) && rule.covers(&queue.destination));
-                let key = (queue.partition, queue.queue);
-                let times = if is_timed { histories.note(key, queue, now_ms) } else { Times::default() };
-                read_queue(rules, queue, times, all);
-            }
-            after = next;
-            if after.is_none() {
-                break;
-            }
-            tokio::time::sleep(PAGE_PAUSE).await;
+    let (mut core, mut after) = (0, None);
+    while let Some(page) = (sources.queues)(WatchRequest { core, after, for_rules }).await {
+        let (WatchPage { queues, sums, next }, now_ms) = (page, (sources.now_ms)());
+        check.add(sums, &queues);
+        for queue in &queues {
+            let is_timed =
+                timed && rules.iter().any(|rule| needs_times(rule) && rule.covers(&queue.destination));
+            let key = (queue.partition, queue.queue);
+            let times = if is_timed { histories.note(key, queue, now_ms) } else { Times::default() };
+            read_queue(rules, queue, times, all);
+        }
+        after = next;
+        match after {
+            Some(_) => tokio::time::sleep(PAGE_PAUSE).await,
+            None => core += 1,
         }
     }
+    histories.end_round();
+    if histories.is_full() && !was_full {
+        tracing::warn!("more queues than alert rules can follow hold messages: ages of some are not known");
+    }
+    check
 }
 
 /// Adds the values of one queue to those of the rules that cover it.
@@ -195,5 +213,98 @@ fn value_of(on: Measure, queue: &WatchedQueue, times: Times) -> u64 {
         Measure::Stuck if 0 < queue.consumers => times.oldest_for_ms / 1000,
         Measure::Ledger => queue.difference.unsigned_abs(),
         Measure::NoConsumer | Measure::Stuck | Measure::Disk | Measure::Memory => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postroad_model::Destination;
+
+    use super::super::rule::{Recipient, Severity};
+    use super::*;
+
+    fn queue(messages: u64, difference: i64) -> WatchedQueue {
+        WatchedQueue {
+            partition: 0,
+            queue: 7,
+            destination: Destination::queue("a"),
+            subscription: None,
+            messages,
+            consumers: 0,
+            dead_lettered: 0,
+            oldest: None,
+            next: 0,
+            difference,
+        }
+    }
+
+    /// Two cores: the first has two pages, and a queue with a difference on the second of them.
+    fn page(request: WatchRequest) -> Option<WatchPage> {
+        let sums = LedgerSums { queues: 1000, sent: 5, ..LedgerSums::default() };
+        match (request.core, request.after) {
+            (0, None) => Some(WatchPage { sums, next: Some((0, Some(7))), ..WatchPage::default() }),
+            (0, Some(_)) => {
+                let sums = LedgerSums { difference: 2, differing: 1, ..sums };
+                Some(WatchPage { queues: vec![queue(0, -2)], sums, next: None })
+            }
+            // The queue is on the move, and has a part here too.
+            (1, None) if request.for_rules => Some(WatchPage { queues: vec![queue(4, 0)], sums, next: None }),
+            (1, None) => Some(WatchPage { sums, ..WatchPage::default() }),
+            _ => None,
+        }
+    }
+
+    fn rule(name: &str, on: Measure) -> AlertRule {
+        AlertRule {
+            name: name.into(),
+            severity: Severity::Warning,
+            on,
+            destinations: Vec::new(),
+            above: 1,
+            clear_at: 1,
+            lasts: Duration::ZERO,
+            to: vec![Recipient::Log],
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_ledger_is_checked_without_rules_and_rules_are_looked_at_once_they_come() {
+        let alerts = Alerts::default();
+        let sources = AlertSources {
+            broker_name: "one".to_owned(),
+            queues: Arc::new(|request| Box::pin(async move { page(request) })),
+            disks: Arc::new(|| vec![("main".to_owned(), 95)]),
+            memory_bytes_max: 1,
+            post: Arc::new(|_, _| Box::pin(async { Ok(()) })),
+            clients: Clients::over(1).0,
+            now_ms: || 5,
+        };
+        tokio::spawn(watch(alerts.clone(), sources));
+        tokio::time::sleep(Duration::from_secs(25)).await;
+        let ledger = alerts.ledger();
+        assert_eq!((ledger.checks, ledger.checked_ms), (3, Some(5)));
+        assert_eq!((ledger.sums.queues, ledger.sums.sent, ledger.sums.difference), (3000, 15, 2));
+        assert_eq!(ledger.differing, [("queue://a".into(), -2)]);
+        alerts.follow(vec![
+            rule("depth", Measure::Depth),
+            rule("disk", Measure::Disk),
+            rule("ledger", Measure::Ledger),
+            rule("lonely", Measure::NoConsumer),
+            rule("old", Measure::Age),
+        ]);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let firing: Vec<_> = alerts
+            .list()
+            .into_iter()
+            .map(|listed| (listed.rule.name.to_string(), listed.subject.to_string(), listed.alert.value))
+            .collect();
+        let want = [
+            ("depth", "queue://a", 4),
+            ("disk", "store main", 95),
+            ("ledger", "queue://a", 2),
+            ("lonely", "queue://a", 4),
+        ];
+        assert_eq!(firing, want.map(|(rule, subject, value)| (rule.to_owned(), subject.to_owned(), value)));
+        assert!(alerts.figures().iter().all(|of| (of.alert == "old") == (of.firing == 0)));
     }
 }

@@ -51,11 +51,16 @@ pub struct Queue {
     pub bytes: u64,
     pub in_flight: u64,
     pub consumers: u64,
+    /// There at the start.
+    found: u64,
     pub enqueued: u64,
     pub consumed: u64,
     pub expired: u64,
     dead_lettered: u64,
     dropped: u64,
+    moved: u64,
+    /// 0, unless counts and content differ.
+    difference: i64,
     is_moving: bool,
 }
 
@@ -100,11 +105,14 @@ impl From<QueueRow> for Queue {
             bytes: row.bytes,
             in_flight: row.in_flight,
             consumers: row.consumers,
+            found: row.found,
             enqueued: row.enqueued,
             consumed: row.consumed,
             expired: row.expired,
             dead_lettered: row.dead_lettered,
             dropped: row.dropped,
+            moved: row.moved,
+            difference: row.difference,
             is_moving: row.is_moving,
         }
     }

@@ -10,6 +10,7 @@ mod bridges;
 mod explain;
 mod jolokia;
 mod known;
+mod ledger;
 mod lists;
 mod messages;
 mod openapi;
@@ -142,6 +143,7 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/queues/{queue}/messages/{id}/explain", get(explain::of_message))
         .route("/api/v1/alerts", get(alerts::list))
         .route("/api/v1/audit", get(audit::list))
+        .route("/api/v1/ledger", get(ledger::show))
         .route("/api/v1/connections", get(lists::connections))
         .route("/api/v1/consumers", get(lists::consumers))
         .route("/api/v1/bridges", get(bridges::list))

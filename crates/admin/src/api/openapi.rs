@@ -117,6 +117,12 @@ pub const OPERATIONS: &[Operation] = &[
         "Alerts",
     ),
     read(
+        "/api/v1/ledger",
+        "The counts of all queues, and the queues whose counts differ from their content",
+        &[],
+        "Ledger",
+    ),
+    read(
         "/api/v1/audit",
         "The last changes that operators made, the newest first",
         &["limit", "cursor"],
@@ -263,13 +269,13 @@ fn objects() -> Value {
         "Problem": object("status:integer error:string"),
         "Overview": object(
             "broker:object now:object history:object alarms:array protocols:array stores:array \
-             memory_bytes_max:integer",
+             memory_bytes_max:integer ledger:object",
         ),
         "Broker": object("name:string version:string uptime_seconds:integer"),
         "Queue": object(
             "name:string kind:string subscription:string messages:integer bytes:integer in_flight:integer \
-             consumers:integer enqueued:integer consumed:integer expired:integer dead_lettered:integer \
-             dropped:integer is_moving:boolean",
+             consumers:integer found:integer enqueued:integer consumed:integer expired:integer \
+             dead_lettered:integer dropped:integer moved:integer difference:integer is_moving:boolean",
         ),
         "Connection": object(
             "connection:string name:string client_id:string user:string? consumers:integer \
@@ -315,6 +321,11 @@ fn objects() -> Value {
         "Alert": object(
             "alert:string severity:string on:string subject:string state:string value:integer above:integer \
              since_ms:integer fired_ms:integer? text:string",
+        ),
+        "Ledger": object(
+            "checked_ms:integer? checks:integer queues:integer sent:integer held:integer in_flight:integer \
+             consumed:integer expired:integer dead_lettered:integer dropped:integer moved:integer \
+             difference:integer differing_queues:integer differing:array",
         ),
         "Purged": object("removed:integer"),
         "Jolokia": object("request:object timestamp:integer status:integer error:string"),

@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::lists::query;
 use super::problem::Problem;
 use super::process::Process;
-use super::{Api, ApiOptions, Shared, alerts};
+use super::{Api, ApiOptions, Shared, alerts, ledger};
 use crate::alerts::Severity;
 use crate::figures::{Distribution, Figures, JournalFigures};
 
@@ -249,6 +249,8 @@ pub struct Overview {
     stores: Vec<Store>,
     /// The memory budget.
     memory_bytes_max: u64,
+    /// The last check of the ledger.
+    ledger: ledger::Shown,
 }
 
 #[derive(Serialize)]
@@ -308,6 +310,7 @@ pub async fn overview(
         protocols: protocols.collect(),
         stores: stores.collect(),
         memory_bytes_max,
+        ledger: api.0.options.alerts.ledger().into(),
         now,
     }))
 }
@@ -325,7 +328,17 @@ fn alerts_of(api: &Api) -> Vec<Alarm> {
         subject: "alerts".to_owned(),
         text: format!("{more} more are firing; see the list of alerts"),
     };
-    firing.into_iter().map(alarm).chain((0 < more).then_some(others)).collect()
+    let ledger = api.0.options.alerts.ledger();
+    let differs = (0 < ledger.sums.differing).then(|| Alarm {
+        severity: Severity::Critical.name(),
+        subject: "ledger".to_owned(),
+        text: format!(
+            "the counts of {} queues differ from their content, by {} messages; see `postroad ctl ledger`",
+            ledger.sums.differing, ledger.sums.difference
+        ),
+    });
+    let alerts = firing.into_iter().map(alarm).chain((0 < more).then_some(others));
+    differs.into_iter().chain(alerts).collect()
 }
 
 fn alarms(figures: &Figures) -> Vec<Alarm> {

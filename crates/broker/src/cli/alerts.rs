@@ -14,9 +14,9 @@ pub fn start(config: &Config, runtime: &Runtime) -> anyhow::Result<()> {
     let alerts = runtime.alerts();
     alerts.follow(config.alert_rules()?);
     let everybody = runtime.everybody();
-    let queues: WatchQueues = Arc::new(move |core, after| {
+    let queues: WatchQueues = Arc::new(move |request| {
         let everybody = everybody.clone();
-        Box::pin(async move { everybody.watch(core, after).await })
+        Box::pin(async move { everybody.watch(request).await })
     });
     let sources = AlertSources {
         broker_name: config.broker_name.clone(),

@@ -2,6 +2,7 @@
 
 mod access_keys;
 mod http;
+mod ledger;
 mod routes;
 mod table;
 
@@ -29,6 +30,8 @@ pub enum Ctl {
     Consumers(ConsumersArguments),
     /// List links to other brokers, with their states.
     Bridges(ListArguments),
+    /// List messages that came, are there, and left, by queue and in all; their difference must be 0.
+    Ledger(QueuesArguments),
     /// List alerts that are pending or fire.
     Alerts(ListArguments),
     /// Show the nodes of a cluster with leader and progress, as known to the asked node.
@@ -283,6 +286,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
         }
         Ctl::Routes(RoutesArguments { list, .. }) => print(list, ROUTES, "/api/v1/routes", &[], None),
         Ctl::Bridges(list) => print(list, BRIDGES, "/api/v1/bridges", &[], None),
+        Ctl::Ledger(arguments) => ledger::print(arguments),
         Ctl::Alerts(list) => print(list, ALERTS, "/api/v1/alerts", &[], None),
         Ctl::Cluster(arguments) => print_cluster(arguments),
         Ctl::Consumers(ConsumersArguments { destination, list }) => {
@@ -378,7 +382,28 @@ fn print(
     columns: &'static [Column],
     path: &str,
     query: &[(&str, Option<&str>)],
+    cursor: Option<String>,
+) -> anyhow::Result<()> {
+    print_pages(list, columns, (path, query), cursor, Value::clone)
+}
+
+/// As [`print`], each row changed by `of`.
+fn print_rows(
+    list: &ListArguments,
+    columns: &'static [Column],
+    path: &str,
+    query: &[(&str, Option<&str>)],
+    of: fn(&Value) -> Value,
+) -> anyhow::Result<()> {
+    print_pages(list, columns, (path, query), None, of)
+}
+
+fn print_pages(
+    list: &ListArguments,
+    columns: &'static [Column],
+    (path, query): (&str, &[(&str, Option<&str>)]),
     mut cursor: Option<String>,
+    of: fn(&Value) -> Value,
 ) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let mut table = Table::new(columns);
@@ -390,9 +415,10 @@ fn print(
         let asked = format!("{path}?{}", pairs.collect::<Vec<_>>().join("&"));
         let page = request(&list.data, Method::Get, &asked, None)?;
         let Value::Array(rows) = &page["items"] else { bail!("unexpected answer from the broker: {page}") };
+        let rows: Vec<Value> = rows.iter().map(of).collect();
         match list.json {
             true => rows.iter().try_for_each(|row| writeln!(out, "{row}")),
-            false => table.print(rows, &mut out),
+            false => table.print(&rows, &mut out),
         }
         .context("cannot write to standard output")?;
         left -= rows.len() as u64;

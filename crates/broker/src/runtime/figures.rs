@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postroad_admin::{
-    Alerts, ConnectionFigures, Figures, JournalFigures, PartitionFigures, QUEUES_MAX, QueueFigures,
-    RouteFigures, Source, StepFigures, TenantFigures, WatchCursor, WatchPage, WatchedQueue,
+    Alerts, ConnectionFigures, Figures, JournalFigures, LedgerSums, PartitionFigures, QUEUES_MAX,
+    QueueFigures, RouteFigures, Source, StepFigures, TenantFigures, WatchPage, WatchRequest, WatchedQueue,
 };
-use postroad_core::{Counters, Memory, Partition};
+use postroad_core::{Counters, Memory, Partition, Watched};
 use postroad_model::{PartitionId, QueueId};
 use postroad_node::{ConnectionCounts, Core};
 use postroad_routing::{Policies, Route, RouteCounters, is_wildcard};
@@ -34,8 +34,8 @@ pub enum Question {
     Alive(oneshot::Sender<()>),
     /// How it is, with or without the figures of each queue.
     Figures { with_queues: bool, answer: oneshot::Sender<CoreFigures> },
-    /// Some of its queues, behind this partition and queue.
-    Watch { after: Option<WatchCursor>, answer: oneshot::Sender<WatchPage> },
+    /// Some of its queues.
+    Watch { request: WatchRequest, answer: oneshot::Sender<WatchPage> },
 }
 
 /// What one core says.
@@ -125,11 +125,11 @@ impl Everybody {
         self.gather(false).await
     }
 
-    /// Some queues of a core, behind a partition and queue; `None` if there is no such core.
-    pub async fn watch(&self, core: usize, after: Option<WatchCursor>) -> Option<WatchPage> {
+    /// Some queues of a core; `None` if there is no such core.
+    pub async fn watch(&self, request: WatchRequest) -> Option<WatchPage> {
         let (answer, answered) = oneshot::channel();
         // A core that is gone has nothing to say.
-        let _ = self.cores.get(core)?.send(Question::Watch { after, answer }).await;
+        let _ = self.cores.get(request.core)?.send(Question::Watch { request, answer }).await;
         Some(answered.await.unwrap_or_default())
     }
 
@@ -181,7 +181,7 @@ impl Everybody {
         figures.journals = self.answers_of(journals).await;
         figures.bridges = self.links.figures();
         figures.routes = self.routes();
-        figures.alerts = self.alerts.figures();
+        (figures.alerts, figures.ledger) = (self.alerts.figures(), self.alerts.ledger());
         figures.undelivered_notifications = self.alerts.undelivered();
         figures.cluster = self.cluster.as_ref().and_then(ClusterView::figures);
         figures
@@ -242,13 +242,14 @@ fn merge(queues: &mut BTreeMap<(String, String), QueueFigures>, part: QueueFigur
 const WATCHED_QUEUES: usize = 1000;
 
 /// The next queues of a core, in one partition.
-pub fn watch_page(core: &Core, after: Option<WatchCursor>) -> WatchPage {
+pub fn watch_page(core: &Core, request: WatchRequest) -> WatchPage {
+    let WatchRequest { after, for_rules, .. } = request;
     let first = PartitionId(after.map_or(0, |(partition, _)| partition));
     let mut partitions = core.partitions().filter(|(id, _)| first <= *id);
     let Some((id, partition)) = partitions.next() else { return WatchPage::default() };
     let behind = after.filter(|(of, _)| PartitionId(*of) == id).and_then(|(_, queue)| queue).map(QueueId);
-    let (found, next) = postroad_core::watch(partition, behind, WATCHED_QUEUES);
-    let queues = found.into_iter().map(|queue| WatchedQueue {
+    let Watched { queues, sums, next } = postroad_core::watch(partition, behind, WATCHED_QUEUES, for_rules);
+    let queues = queues.into_iter().map(|queue| WatchedQueue {
         partition: id.0,
         queue: queue.id.0,
         destination: queue.destination,
@@ -262,10 +263,28 @@ pub fn watch_page(core: &Core, after: Option<WatchCursor>) -> WatchPage {
     });
     WatchPage {
         queues: queues.collect(),
+        sums: ledger_sums(&sums),
         next: match next {
             Some(last) => Some((id.0, Some(last.0))),
             None => partitions.next().map(|(further, _)| (further.0, None)),
         },
+    }
+}
+
+fn ledger_sums(sums: &postroad_core::LedgerSums) -> LedgerSums {
+    let counts = &sums.counts;
+    LedgerSums {
+        queues: sums.queues,
+        sent: counts.found + counts.enqueued,
+        held: sums.held,
+        in_flight: sums.in_flight,
+        consumed: counts.consumed,
+        expired: counts.expired,
+        dead_lettered: counts.dead_lettered,
+        dropped: counts.dropped + counts.replaced,
+        moved: counts.moved,
+        difference: sums.difference,
+        differing: sums.differing,
     }
 }
 

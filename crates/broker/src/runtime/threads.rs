@@ -627,7 +627,7 @@ async fn say(core: Rc<RefCell<Core>>, mut questions: mpsc::Receiver<Question>) {
             Question::Figures { with_queues, answer } => {
                 answer.send(CoreFigures::gather(&core, with_queues).await).is_ok()
             }
-            Question::Watch { after, answer } => answer.send(watch_page(&core.borrow(), after)).is_ok(),
+            Question::Watch { request, answer } => answer.send(watch_page(&core.borrow(), request)).is_ok(),
         };
     }
 }
