@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
-use postroad_model::{Login, LoginAnswer, Principal};
+use postroad_model::{Action, Destination, Login, LoginAnswer, Principal, Refusal};
 use postroad_security::{Door, Step, Visit};
 
 use super::audit::{Change, peer_text};
@@ -20,7 +20,8 @@ pub async fn admit(State(api): State<Api>, request: Request, next: Next) -> Resp
     let (mut parts, body) = request.into_parts();
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
     let peer = parts.extensions.get::<Peer>().copied();
-    let (user, response) = match check(&api, &parts).await {
+    let checked = check(&api, &parts).await.and_then(|caller| permit(&api, caller, &path));
+    let (user, response) = match checked {
         Ok(caller) => {
             let user = caller.principal.user().cloned();
             parts.extensions.insert(caller);
@@ -38,6 +39,25 @@ pub async fn admit(State(api): State<Api>, request: Request, next: Next) -> Resp
         api.0.changes.lock().await.add(change);
     }
     response
+}
+
+/// Lists of the whole broker that no client inside the process asks a partition for: those check permissions themselves.
+const OF_BROKER: &[&str] = &[
+    "/api/v1/alerts",
+    "/api/v1/audit",
+    "/api/v1/bridges",
+    "/api/v1/cluster",
+    "/api/v1/ledger",
+    "/api/v1/routes",
+];
+
+/// Refuses lists of the whole broker to users without `admin` on every destination.
+fn permit(api: &Api, caller: Caller, path: &str) -> Result<Caller, Problem> {
+    if !OF_BROKER.contains(&path) || api.administers(&caller) {
+        return Ok(caller);
+    }
+    let (user, destination) = (caller.principal.user().cloned(), Destination::queue(">"));
+    Err(Refusal::NotPermitted { user, action: Action::Admin, destination }.into())
 }
 
 async fn check(api: &Api, request: &Parts) -> Result<Caller, Problem> {

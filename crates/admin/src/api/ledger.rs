@@ -8,7 +8,7 @@ use super::Api;
 use crate::alerts::Ledger;
 
 #[derive(Debug, Serialize)]
-pub struct Shown {
+pub struct ShownLedger {
     /// When the last check ended; null before the first.
     checked_ms: Option<u64>,
     checks: u64,
@@ -33,13 +33,13 @@ struct Differing {
     difference: i64,
 }
 
-impl From<Ledger> for Shown {
-    fn from(Ledger { checked_ms, checks, sums, differing }: Ledger) -> Shown {
+impl From<Ledger> for ShownLedger {
+    fn from(Ledger { checked_ms, checks, sums, differing }: Ledger) -> ShownLedger {
         let row = |(queue, difference): (std::sync::Arc<str>, i64)| Differing {
             queue: queue.to_string(),
             difference,
         };
-        Shown {
+        ShownLedger {
             checked_ms,
             checks,
             queues: sums.queues,
@@ -58,6 +58,6 @@ impl From<Ledger> for Shown {
     }
 }
 
-pub async fn show(State(api): State<Api>) -> Json<Shown> {
+pub async fn show(State(api): State<Api>) -> Json<ShownLedger> {
     Json(api.0.options.alerts.ledger().into())
 }

@@ -31,8 +31,9 @@ use std::time::Instant;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
-use postroad_model::{Destination, DestinationKind, Principal};
+use postroad_model::{Action, Destination, DestinationKind, Principal};
 use postroad_node::{Client, ClientOptions, Clients};
+use postroad_routing::Permissions;
 use postroad_security::Door;
 use serde::Serialize;
 use tokio::sync::{Mutex, Semaphore, watch};
@@ -91,6 +92,8 @@ pub struct ApiOptions {
     pub memory_bytes_max: u64,
     /// Alerts that are pending or fire.
     pub alerts: Alerts,
+    /// The permissions in force.
+    pub permissions: Arc<dyn Fn() -> Arc<Permissions> + Send + Sync>,
 }
 
 /// The state of the API.
@@ -164,6 +167,12 @@ impl Api {
         let options =
             ClientOptions { principal: caller.principal.clone(), ..ClientOptions::named("admin-api") };
         Ok(self.0.options.clients.connect(options).await?)
+    }
+
+    /// Whether the caller may look at, and change, the whole broker.
+    fn administers(&self, caller: &Caller) -> bool {
+        let permissions = (self.0.options.permissions)();
+        permissions.grants_of(&caller.principal).permit_everywhere(Action::Admin)
     }
 
     fn about(&self) -> Broker {

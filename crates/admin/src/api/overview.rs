@@ -7,15 +7,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::{Query, State};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::lists::query;
 use super::problem::Problem;
 use super::process::Process;
-use super::{Api, ApiOptions, Shared, alerts, ledger};
+use super::{Api, ApiOptions, Caller, Shared, alerts, ledger};
 use crate::alerts::Severity;
 use crate::figures::{Distribution, Figures, JournalFigures};
 
@@ -250,7 +250,7 @@ pub struct Overview {
     /// The memory budget.
     memory_bytes_max: u64,
     /// The last check of the ledger.
-    ledger: ledger::Shown,
+    ledger: ledger::ShownLedger,
 }
 
 #[derive(Serialize)]
@@ -278,6 +278,7 @@ struct Store {
 
 pub async fn overview(
     State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
     which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Overview>, Problem> {
     let wants_history = query(which)?.history.unwrap_or(false);
@@ -305,7 +306,7 @@ pub async fn overview(
     });
     Ok(Json(Overview {
         broker: api.about(),
-        alarms: alarms(&figures).into_iter().chain(alerts_of(&api)).collect(),
+        alarms: alarms(&figures).into_iter().chain(alerts_of(&api, &caller)).collect(),
         history,
         protocols: protocols.collect(),
         stores: stores.collect(),
@@ -315,8 +316,11 @@ pub async fn overview(
     }))
 }
 
-/// Alerts that fire, as alarms.
-fn alerts_of(api: &Api) -> Vec<Alarm> {
+/// Alerts that fire, as alarms; none for users who may not see the names of all queues.
+fn alerts_of(api: &Api, caller: &Caller) -> Vec<Alarm> {
+    if !api.administers(caller) {
+        return Vec::new();
+    }
     let (firing, more) = alerts::firing(&api.0.options.alerts, ALERTS_MAX);
     let alarm = |(severity, subject, text): (Severity, String, String)| Alarm {
         severity: severity.name(),

@@ -125,7 +125,7 @@ async fn serve(
 }
 
 fn api_options(config: &Config, runtime: &Runtime, admission: &Admission) -> ApiOptions {
-    let (everybody, board) = (runtime.everybody(), runtime.links());
+    let (everybody, of_permissions, board) = (runtime.everybody(), runtime.everybody(), runtime.links());
     ApiOptions {
         broker_name: config.broker_name.clone(),
         version: env!("CARGO_PKG_VERSION"),
@@ -137,6 +137,7 @@ fn api_options(config: &Config, runtime: &Runtime, admission: &Admission) -> Api
         totals: totals(runtime.everybody()),
         memory_bytes_max: config.memory_bytes,
         alerts: runtime.alerts(),
+        permissions: Arc::new(move || of_permissions.permissions()),
     }
 }
 

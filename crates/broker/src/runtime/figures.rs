@@ -14,7 +14,7 @@ use postroad_admin::{
 use postroad_core::{Counters, Memory, Partition, Watched};
 use postroad_model::{PartitionId, QueueId};
 use postroad_node::{ConnectionCounts, Core};
-use postroad_routing::{Policies, Route, RouteCounters, is_wildcard};
+use postroad_routing::{Permissions, Policies, Route, RouteCounters, is_wildcard};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -115,6 +115,11 @@ impl Source for Everybody {
 }
 
 impl Everybody {
+    /// The permissions in force.
+    pub fn permissions(&self) -> Arc<Permissions> {
+        self.policies.borrow().permissions.clone()
+    }
+
     /// How the routes are.
     pub fn routes(&self) -> Vec<RouteFigures> {
         route_figures(&self.policies.borrow())

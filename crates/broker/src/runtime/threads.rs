@@ -16,7 +16,7 @@ use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsClient, TlsConfig
 use postroad_node::{Clients, Newcomer};
 use postroad_openwire::Advisories;
 use postroad_replication::{LogWriter, ToPartition, ToWriter};
-use postroad_routing::{Permissions, Policies, Routes};
+use postroad_routing::{Addressing, Permissions, Policies, Routes};
 use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
@@ -72,6 +72,14 @@ pub struct RuntimeOptions {
 }
 
 impl RuntimeOptions {
+    /// The partitions of the store know their first policies, and look only at later ones: these are for requests that
+    /// list routes or check permissions.
+    fn first_policies(&self, addressing: &Addressing) -> Arc<Policies> {
+        let mut policies = Policies::with_routes(&addressing.routes);
+        policies.permissions = self.permissions.clone();
+        Arc::new(policies)
+    }
+
     fn wakers(&self) -> Vec<Arc<Notify>> {
         (0..self.cores.max(1)).map(|_| Arc::new(Notify::new())).collect()
     }
@@ -260,8 +268,7 @@ impl Runtime {
         let Journals { journals, doors, links } = journals;
         let shares = dealt(partitions, count);
         let (mut sockets, mut http, mut cores, mut questions) = (vec![], vec![], vec![], vec![]);
-        // The partitions of the store know their first policies; only later ones are looked at.
-        let (policies, _) = watch::channel(Arc::new(Policies::with_routes(&addressing.routes)));
+        let (policies, _) = watch::channel(options.first_policies(&addressing));
         let (clients, newcomers) = Clients::over(count);
         let rings = core_rings(&wakers);
         let ((begun, begins), board) = (std::sync::mpsc::channel(), LinkBoard::default());
