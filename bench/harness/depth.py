@@ -28,13 +28,13 @@ NAME = "depth"
 class Client:
     """The load generator: told a step by a line, answers with a line of JSON."""
 
-    def __init__(self, broker, messages, body_bytes):
+    def __init__(self, broker, messages, body_bytes, run_id=None):
         command = [
             "java", "-Xms512m", "-Xmx1500m", "-XX:+UseParallelGC",
             "-cp", os.pathsep.join([CLASSES, os.path.join(HERE, "target", "lib", "*")]), "postroad.bench.Depth",
             "--messages", str(messages), "--url", broker.url, "--name", f"{broker.queue_prefix}bench.depth",
             "--producers", "4", "--consumers", "4", "--body-bytes", str(body_bytes),
-            "--run-id", str(random.randrange(1, 2**31)),
+            "--run-id", str(run_id or random.randrange(1, 2**31)),
         ]  # fmt: skip
         pipe = subprocess.PIPE
         self.child = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
