@@ -159,6 +159,16 @@ pub struct OpenWireConfig {
     pub cache: bool,
     /// A client that is silent for so long is taken for dead; 0 for never.
     pub max_inactivity_ms: i64,
+    /// Where clients and other brokers reach this broker; empty for the address of the port.
+    pub published_url: String,
+    /// Tell `failover:` clients of the brokers that this one is linked to.
+    pub update_clients: bool,
+    /// Take brokers whose link has ended off the list.
+    pub update_clients_on_remove: bool,
+    /// Names of the brokers that clients are told of, with `*`; empty for all.
+    pub update_clients_filter: Vec<String>,
+    /// Ask some clients to move when another broker has fewer.
+    pub rebalance_clients: bool,
 }
 
 /// AMQP alone.
@@ -263,6 +273,11 @@ impl Default for OpenWireConfig {
             tight_encoding: false,
             cache: false,
             max_inactivity_ms: 30_000,
+            published_url: String::new(),
+            update_clients: false,
+            update_clients_on_remove: false,
+            update_clients_filter: Vec::new(),
+            rebalance_clients: false,
         }
     }
 }
@@ -389,6 +404,7 @@ impl Config {
         self.tls.files()?;
         self.addressing()?;
         self.bridges()?;
+        self.check_spreading()?;
         self.check_cluster()?;
         self.alert_rules()?;
         self.encryption.check(&self.policies()?.tenants)
@@ -440,6 +456,26 @@ impl Config {
     /// One is incomplete or malformed.
     pub fn alert_rules(&self) -> anyhow::Result<Vec<AlertRule>> {
         alerts::rules(&self.alert)
+    }
+
+    /// Clients must not be told an address that leads each of them to its own machine.
+    fn check_spreading(&self) -> anyhow::Result<()> {
+        let OpenWireConfig { published_url, update_clients, rebalance_clients, .. } = &self.openwire;
+        if *rebalance_clients && !update_clients {
+            bail!("configuration: openwire.rebalance_clients needs openwire.update_clients = true");
+        }
+        if published_url.is_empty() && *update_clients && self.bind.is_unspecified() {
+            let bind = self.bind;
+            bail!(
+                "configuration: openwire.update_clients needs openwire.published_url while bind is {bind}; \
+                 use published_url = \"tcp://HOST:PORT\""
+            );
+        }
+        let is_url = published_url.contains("://") && !published_url.contains([',', ' ']);
+        if !published_url.is_empty() && !is_url {
+            bail!("configuration: openwire.published_url is {published_url:?}; use tcp://HOST:PORT");
+        }
+        Ok(())
     }
 
     /// The links to other brokers.
@@ -586,6 +622,18 @@ mod tests {
             ("[runtime]\npartitions = 0", "runtime.partitions is 0; the least is 1"),
             ("[openwire]\nmax_frame_bytes = 0", "openwire.max_frame_bytes is 0; the least is 1024"),
             ("[openwire]\nmax_inactivity_ms = -1", "openwire.max_inactivity_ms is -1; use 0 to disable it"),
+            (
+                "[openwire]\nrebalance_clients = true",
+                "openwire.rebalance_clients needs openwire.update_clients = true",
+            ),
+            (
+                "bind = \"0.0.0.0\"\n[openwire]\nupdate_clients = true",
+                "openwire.update_clients needs openwire.published_url while bind is 0.0.0.0; use published_url = \"tcp://HOST:PORT\"",
+            ),
+            (
+                "[openwire]\npublished_url = \"east:61616\"",
+                "openwire.published_url is \"east:61616\"; use tcp://HOST:PORT",
+            ),
             ("[amqp]\nmax_frame_bytes = 0", "amqp.max_frame_bytes is 0; the least is 1024"),
             ("[amqp]\nmax_message_bytes = 1", "amqp.max_message_bytes is 1; the least is 1024"),
             ("[limits]\ntransaction_bytes = 0", "limits.transaction_bytes is 0; the least is 1"),

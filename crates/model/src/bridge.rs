@@ -50,6 +50,8 @@ pub struct LinkFigures {
     pub resting: Figure,
     /// When the peer last answered anything, in milliseconds since 1970.
     pub heard_ms: Figure,
+    /// One more than the clients that the peer has; zero if it has not said.
+    pub clients: Figure,
     /// The queues that the peer has demand for.
     pub queues: LinkQueues,
 }

@@ -11,9 +11,11 @@ pub mod codec;
 pub mod network;
 pub mod portable;
 mod session;
+mod spread;
 
 pub use advisory::{Advisories, Advisory, count_retained};
 pub use session::{
     OpenWireOptions, OpenWireSession, StoredProperties, change_headers, mark_dead_letter, origin_of,
     revive_dead_letter, write_due,
 };
+pub use spread::ClientSpread;

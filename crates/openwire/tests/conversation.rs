@@ -51,6 +51,7 @@ impl Conversation {
             broker_id: "ID:b".to_owned(),
             forwarder: None,
             elsewhere: None,
+            spread: None,
             asks_login,
         };
         let session = OpenWireSession::new(Connection::new(0, 1), options, read_nothing);

@@ -18,17 +18,19 @@ use postroad_routing::{Permissions, Policies};
 use postroad_security::{Door, Visit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 use crate::cli::ServeArguments;
 use crate::cli::admission::Admission;
 use crate::cli::alerts;
 use crate::cli::listeners::Listeners;
 use crate::cli::node::{self, Open};
-use crate::config::{Bridge, Config, Shares};
+use crate::config::{Bridge, Config, OpenWireConfig, Shares};
 use crate::control;
 use crate::runtime::{
     Everybody, HttpSocket, LinkBoard, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service,
-    SqsOptions, TenantKeys, broker_id, keep_linked, now_ms, read_portable, watch_links,
+    SpreadOptions, SqsOptions, TenantKeys, broker_id, keep_linked, now_ms, read_portable, spread_clients,
+    watch_links,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
@@ -79,6 +81,7 @@ async fn serve(
     let openwire = openwire_options(config, (partitions, broker_id), listeners.address(Service::OpenWire)?);
     let (http_max, push_max) = http_shares(descriptors);
     let push = config.push.options(&format!("http://{}", http.address()?), push_max as usize)?;
+    let spread = spread_options(config, &openwire).zip(openwire.spread.clone());
     let options = runtime_options(config, &openwire, keys, (push, &policies.permissions));
     let amqp = amqp_options(config, partitions);
     let bridges = config.bridges()?;
@@ -112,11 +115,15 @@ async fn serve(
         Ok(Reread { policies, alerts, tls: config.tls()?, door: config.door()? })
     };
     let dialled = keep_all_linked(bridges, &runtime.links());
-    let watch = tokio::spawn(watch_links(runtime.clients(), runtime.links()));
+    let mut watches = JoinSet::new();
+    watches.spawn(watch_links(runtime.clients(), runtime.links()));
+    if let Some((options, spread)) = spread {
+        watches.spawn(spread_clients(options, runtime.links(), spread));
+    }
     let runtime = accept_until_stopped((&mut listeners, dialled), admission, runtime, signals, reread).await;
     drop(listeners);
     http.abort();
-    watch.abort();
+    watches.abort_all();
     if let Some(control) = control {
         control.end();
     }
@@ -213,12 +220,28 @@ pub(super) fn openwire_options(
         max_inactivity_ms: config.openwire.max_inactivity_ms,
         broker_name: config.broker_name.clone(),
         broker_id,
-        broker_url: format!("tcp://{address}"),
+        broker_url: match &*config.openwire.published_url {
+            "" => format!("tcp://{address}"),
+            url => url.to_owned(),
+        },
         partitions,
         asks_login: false,
         forwarder: Some(postroad_bridge::forwarder),
         elsewhere: None,
+        spread: config.openwire.update_clients.then(Arc::default),
     }
+}
+
+/// `None` if clients are not spread.
+fn spread_options(config: &Config, openwire: &OpenWireOptions) -> Option<SpreadOptions> {
+    let OpenWireConfig { rebalance_clients, update_clients_on_remove, update_clients_filter, .. } =
+        &config.openwire;
+    openwire.spread.as_ref().map(|_| SpreadOptions {
+        own_url: openwire.broker_url.clone(),
+        rebalances: *rebalance_clients,
+        removes: *update_clients_on_remove,
+        names: update_clients_filter.clone(),
+    })
 }
 
 pub(super) fn amqp_options(config: &Config, partitions: u16) -> AmqpOptions {

@@ -105,6 +105,17 @@ impl Past {
     }
 }
 
+/// A broker at the other end of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkedBroker {
+    /// Its name.
+    pub name: String,
+    /// Where its clients reach it.
+    pub url: String,
+    /// How many clients it has, if it says so.
+    pub clients: Option<u64>,
+}
+
 /// See the head of this file.
 #[derive(Clone, Default)]
 pub struct LinkBoard(Arc<Mutex<BTreeMap<LinkKey, Row>>>);
@@ -177,6 +188,16 @@ impl LinkBoard {
     /// Something that operators should know of a link that goes on.
     pub fn remarks(&self, key: &LinkKey, remark: &str) {
         self.change(key, |row| row.reason = remark.to_owned());
+    }
+
+    /// The brokers that are linked now.
+    pub fn brokers(&self) -> Vec<LinkedBroker> {
+        let of_peer = |peer: &LinkedPeer| LinkedBroker {
+            name: peer.peer_name.to_string(),
+            url: peer.peer_url.to_string(),
+            clients: peer.figures.clients.get().checked_sub(1),
+        };
+        self.rows().values().filter_map(|row| row.peer.as_ref()).map(of_peer).collect()
     }
 
     /// The links that are there, and those that this broker opens, for the watch.

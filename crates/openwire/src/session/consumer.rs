@@ -681,6 +681,7 @@ mod tests {
             broker_id: "ID:b".to_owned(),
             forwarder: None,
             elsewhere: None,
+            spread: None,
             asks_login: false,
             max_frame_bytes: 1 << 20,
             large_message_bytes: u64::MAX,

@@ -14,6 +14,7 @@ use postroad_model::{
 };
 
 use super::replies::Then;
+use super::spreading::Spreading;
 use super::{Done, OpenWireSession, Turn};
 use crate::codec::{ControlCommand, IntegerResponse};
 use crate::network::{CreditQuestion, FORWARDER_NUMBER};
@@ -43,6 +44,10 @@ impl OpenWireSession {
     /// Answers a question of the peer once the core has told its consumers; anything else says nothing to this broker.
     pub(super) fn control(&mut self, info: &ControlCommand, turn: &mut Turn<'_>) -> Done {
         let text = info.command.as_ref().map(|text| text.to_str()).unwrap_or_default();
+        if let Some(clients) = Spreading::read_report(&text) {
+            self.network.peer_has_clients(clients);
+            return Done::Now;
+        }
         let question = text.strip_prefix(QUESTION).filter(|_| self.network.linked().is_some());
         let Some(question) = question else { return Done::Now };
         let (onward, question) = match question.strip_prefix(ONWARD) {

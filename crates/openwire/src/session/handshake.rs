@@ -8,6 +8,7 @@ use postroad_model::{
 
 use super::exception::{Exception, JAKARTA, JAVAX};
 use super::replies::Then;
+use super::spreading::Spreading;
 use super::{Done, OpenWireSession, Turn};
 use crate::codec::{
     BrokerId, BrokerInfo, Command, ConnectionControl, ConnectionInfo, Magic, WireFormat, WireFormatInfo,
@@ -179,6 +180,8 @@ impl OpenWireSession {
             };
         }
         self.reconnected = info.failover_reconnect;
+        let spread = self.options.spread.clone();
+        self.spreading = spread.map(|spread| Box::new(Spreading::new(spread, info.fault_tolerant)));
         let user = info.user_name.as_ref().map(|user| user.to_str().into());
         let ticket = self.wait(1, None, Then::Claimed);
         let owner = "".into();
@@ -262,6 +265,10 @@ impl OpenWireSession {
             };
             turn.events.push(Event::Introduce { connection: self.id, client: Arc::new(client) });
             self.begin_link(turn);
+            if let Some(spreading) = self.spreading.as_mut().filter(|_| !self.network.is_link()) {
+                spreading.begin();
+            }
+            super::spreading::say_due(self, turn);
         }
     }
 

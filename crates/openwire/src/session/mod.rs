@@ -22,6 +22,7 @@ mod producer;
 mod properties;
 mod replies;
 mod schedule;
+mod spreading;
 mod temporary;
 mod transaction;
 mod upload;
@@ -40,6 +41,7 @@ use crate::codec::{
     stamp_arrival,
 };
 use crate::network::MakeForwarder;
+use crate::spread::ClientSpread;
 use consumer::Consumers;
 use exception::Exception;
 use handshake::Introduction;
@@ -85,6 +87,8 @@ pub struct OpenWireOptions {
     pub forwarder: Option<MakeForwarder>,
     /// Where clients are served, if not here: each is sent there once it has logged in.
     pub elsewhere: Option<Arc<Elsewhere>>,
+    /// The brokers that `failover:` clients are told of; `None`: none are.
+    pub spread: Option<Arc<ClientSpread>>,
 }
 
 /// One conversation with an OpenWire client.
@@ -115,6 +119,7 @@ pub struct OpenWireSession {
     next_delivery: u64,
     names: names::Names,
     network: network::Network,
+    spreading: Option<Box<spreading::Spreading>>,
     uploads: upload::Uploads,
     /// The large message that is going out.
     download: Option<download::Download>,
@@ -151,6 +156,7 @@ impl OpenWireSession {
             next_delivery: 0,
             names: names::Names::default(),
             network: network::Network::default(),
+            spreading: None,
             uploads: upload::Uploads::default(),
             download: None,
         }
@@ -302,7 +308,10 @@ impl Session for OpenWireSession {
             if self.uploads.current.is_some() {
                 return Ok(());
             }
-            let Some(frame) = self.next_frame(input, &mut turn)? else { return Ok(()) };
+            let Some(frame) = self.next_frame(input, &mut turn)? else {
+                spreading::say_due(self, &mut turn);
+                return Ok(());
+            };
             self.uploads.took_frame();
             self.take(&frame, &mut turn)?;
         }
@@ -366,6 +375,7 @@ impl Session for OpenWireSession {
         self.wake_dial(&mut turn)?;
         self.network.wake(now.ticks_ms, turn.events);
         self.ask_credit(&mut turn);
+        spreading::say_due(self, &mut turn);
         if self.network.probes(now) {
             self.send(
                 KeepAliveInfo { response_required: true, ..KeepAliveInfo::default() }.into(),
@@ -416,7 +426,9 @@ impl Session for OpenWireSession {
     }
 
     fn deadline(&self) -> Deadline {
-        let due = [self.liveness.deadline(), self.consumers.next_pull_end(), self.network.deadline()];
+        let spreading = self.spreading.as_ref().filter(|_| self.network.counts_clients());
+        let report = spreading.map(|spreading| spreading.report_ms());
+        let due = [self.liveness.deadline(), self.consumers.next_pull_end(), self.network.deadline(), report];
         due.into_iter().flatten().min()
     }
 

@@ -22,6 +22,7 @@ use super::delivery::in_openwire;
 use super::exception::Exception;
 use super::handshake::{Client, Introduction};
 use super::origin::{is_link_producer, link_producer};
+use super::spreading::Spreading;
 use super::{OpenWireOptions, OpenWireSession, Turn, names};
 use crate::codec::{
     BrokerId, BrokerInfo, BrokerSubscriptionInfo, Command, ConnectionId, ConnectionInfo, ConsumerId,
@@ -40,13 +41,13 @@ const ADVISORIES: &str =
 /// Advisories that the peer may send ahead of acknowledgements.
 const ADVISORY_PREFETCH: i32 = 1000;
 
-/// So many advisories are acknowledged together.
+/// Advisories that one acknowledgement covers.
 const ADVISORY_ACK_EVERY: i32 = 250;
 
 /// A peer has so long to answer our introduction.
 const LINKED_WITHIN_MS: u64 = 30_000;
 
-/// A peer that has not answered a message for so long is asked for a sign of life, and again at this interval.
+/// Age of an unanswered message at which the peer is asked for a sign of life, and the interval of these.
 const PROBE_AFTER_MS: u64 = 1000;
 
 /// Name of a link whose initiator sends none (default of `NetworkConnector.name`).
@@ -203,6 +204,23 @@ impl Network {
         })
     }
 
+    /// Whether the peer is a broker of a link.
+    pub fn is_link(&self) -> bool {
+        self.peer.as_ref().is_some_and(|peer| peer.is_network || self.dials())
+    }
+
+    /// Whether the peer wants to know how many clients there are here.
+    pub fn counts_clients(&self) -> bool {
+        self.peer_is_postroad && self.is_link() && self.is_linked() != Some(false)
+    }
+
+    /// The peer has said how many clients it has.
+    pub fn peer_has_clients(&self, clients: u64) {
+        if let Some(peer) = self.peer.as_ref().filter(|_| self.is_link()) {
+            peer.figures.clients.set(clients.saturating_add(1));
+        }
+    }
+
     /// See [`postroad_model::Session::remark`].
     pub fn remark(&mut self) -> Option<String> {
         self.forwarder.as_mut().and_then(|forwarder| forwarder.remark())
@@ -211,8 +229,7 @@ impl Network {
     /// Whether the message, if it comes again, is found among those that came before. A forwarded message keeps its id and
     /// may legally come by another way, too: only one of a named entry is looked up.
     pub fn may_know(&self, message: &Message) -> bool {
-        let is_link = self.peer.as_ref().is_some_and(|peer| peer.is_network) || self.dials();
-        !is_link || message.producer_id.as_ref().is_some_and(is_link_producer)
+        !(self.is_link() || self.dials()) || message.producer_id.as_ref().is_some_and(is_link_producer)
     }
 
     /// A message has come.
@@ -329,6 +346,8 @@ impl OpenWireSession {
         };
         let outbound = format!("{name}_{here}_outbound");
         self.introduction = Introduction::Known(client);
+        let spread = self.options.spread.clone();
+        self.spreading = spread.map(|spread| Box::new(Spreading::new(spread, false)));
         let info = BrokerInfo {
             broker_id: Some(BrokerId { value: Some(self.options.broker_id.as_str().into()) }),
             broker_name: Some(here.as_str().into()),

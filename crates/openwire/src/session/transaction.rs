@@ -46,6 +46,11 @@ pub struct Transactions {
 }
 
 impl Transactions {
+    /// Whether the client is between transactions.
+    pub fn are_none_open(&self) -> bool {
+        self.open.len() + self.shares.len() == 0
+    }
+
     /// A repeated begin continues it: its earlier work is still to be committed.
     fn begin(&mut self, id: &LocalTransactionId) {
         if self.open.contains_key(id) {

@@ -30,6 +30,9 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("producerSystemUsagePortion", ""),
 ];
 
+const SPREAD: &str =
+    "not translated: set openwire.published_url, update_clients and rebalance_clients by hand";
+
 /// Elements that need no key, or have none.
 const ELEMENTS: &[(&str, &str)] = &[
     ("managementContext", "Postroad has no JMX"),
@@ -259,8 +262,10 @@ fn connectors(connectors: &Element<'_>, translation: &mut Translation) {
         connector.note_the_rest(
             &[
                 ("name", ""),
-                ("updateClusterClients", "not translated"),
-                ("rebalanceClusterClients", "not translated"),
+                ("updateClusterClients", SPREAD),
+                ("updateClusterClientsOnRemove", SPREAD),
+                ("updateClusterFilter", SPREAD),
+                ("rebalanceClusterClients", SPREAD),
             ],
             translation,
         );
