@@ -13,9 +13,9 @@ use postroad_amqp::codec::{
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    Chunks, ConnectionId, ConsumerKey, Delivered, Delivery, Destination, DetachCause, Encoding, EntryTag,
-    Event, LinkDelivery, LinkEvent, LinkName, Login, LoginAnswer, Message, Now, Outcome, Parting, Position,
-    Protocol, Refusal, ResumeLink, Session, Settle, Ticket, ToSession,
+    Chunks, ConnectionId, ConsumerKey, Delivered, Delivery, Destination, DetachCause, Elsewhere, Encoding,
+    Endpoint, EntryTag, Event, LinkDelivery, LinkEvent, LinkName, Login, LoginAnswer, Message, Now, Outcome,
+    Parting, Position, Protocol, Refusal, ResumeLink, Session, Settle, Ticket, ToSession,
 };
 
 const MAX_MESSAGE_BYTES: u64 = 10_000;
@@ -2283,5 +2283,30 @@ fn a_link_whose_messages_wait_gets_no_more_credit_and_others_go_on() {
             1000 => assert_eq!(credit, [Some(1000)]),
             _ => assert_eq!(credit, [], "{count}"),
         }
+    }
+}
+
+#[test]
+fn a_client_that_is_served_elsewhere_is_redirected_2_8_16() {
+    for (served_at, condition) in
+        [(Endpoint::parse("amqp://n1:5672"), "amqp:connection:redirect"), (None, "amqp:connection:forced")]
+    {
+        let elsewhere = Elsewhere { reason: "n2 follows n1".to_owned(), served_at: served_at.clone() };
+        let mut bench = Bench::with(AmqpOptions { elsewhere: Some(Arc::new(elsewhere)), ..Bench::options() });
+        bench.bytes(b"AMQP\0\x01\0\0");
+        bench.send(Open { container_id: "client".into(), ..Open::default() });
+        assert!(bench.parting.is_some() && bench.events.is_empty());
+        let frames = bench.frames();
+        let [Performative::Open(open), Performative::Close(close)] = &frames[..] else {
+            panic!("{condition}: {frames:?}");
+        };
+        let properties = open.properties.as_ref().unwrap();
+        assert!(properties.get("amqp:connection-establishment-failed").is_some(), "{condition}");
+        let error = close.error.as_ref().unwrap();
+        assert_eq!(error.condition.as_str(), condition);
+        let told = |name: &str| error.info.as_ref().and_then(|info| info.get(name)).cloned();
+        let host = served_at.as_ref().map(|it| Value::from(it.host.as_str()));
+        let port = served_at.map(|it| Value::Uint(u32::from(it.port)));
+        assert_eq!((told("network-host"), told("hostname"), told("port")), (host.clone(), host, port));
     }
 }

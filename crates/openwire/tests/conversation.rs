@@ -1,11 +1,13 @@
 //! Conversations that clients in their right mind do not have, at the door of a session.
 #![allow(clippy::unwrap_used, reason = "all of this file is test code")]
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    BranchId, BranchStanding, ConnectionId as Connection, Event, LoginAnswer, Message as Stored, Now,
-    Parting, Refusal, Session, ToSession, UserKey,
+    BranchId, BranchStanding, ConnectionId as Connection, Elsewhere, Endpoint, Event, LoginAnswer,
+    Message as Stored, Now, Parting, Refusal, Session, ToSession, UserKey,
 };
 use postroad_openwire::codec::{
     Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, Destination, DestinationInfo, Message,
@@ -39,6 +41,12 @@ impl Conversation {
     }
 
     fn of(asks_login: bool) -> Conversation {
+        Conversation::at(asks_login, None)
+    }
+
+    /// A session of a broker whose clients are served elsewhere.
+    fn at(asks_login: bool, elsewhere: Option<Elsewhere>) -> Conversation {
+        let elsewhere = elsewhere.map(Arc::new);
         let options = OpenWireOptions {
             max_frame_bytes: 100 << 20,
             large_message_bytes: LARGE_BYTES as u64,
@@ -50,7 +58,7 @@ impl Conversation {
             partitions: 1,
             broker_id: "ID:b".to_owned(),
             forwarder: None,
-            elsewhere: None,
+            elsewhere,
             spread: None,
             asks_login,
         };
@@ -277,4 +285,51 @@ fn a_frame_beyond_the_limit_is_told_with_its_size_and_the_limit() {
     let Some(Command::ConnectionError(error)) = conversation.read() else { panic!("it is not told") };
     let said = format!("{:?}", error.exception);
     assert!(said.contains(told) && said.contains("java.io.IOException"), "{said}");
+}
+
+fn introduction(is_fault_tolerant: bool) -> ConnectionInfo {
+    ConnectionInfo {
+        connection_id: Some(ConnectionId { value: Some("ID:c".into()) }),
+        client_id: Some("c".into()),
+        fault_tolerant: is_fault_tolerant,
+        command_id: 7,
+        response_required: true,
+        ..ConnectionInfo::default()
+    }
+}
+
+#[test]
+fn a_client_that_is_served_elsewhere_gets_the_address_once_it_has_logged_in() {
+    let leader = Endpoint::parse("tcp://n1:61616");
+    for (case, is_fault_tolerant, served_at, asks_login) in [
+        ("moves", true, leader.clone(), false),
+        ("moves, with a login", true, leader.clone(), true),
+        ("cannot move", false, leader.clone(), false),
+        ("cannot move, with a login", false, leader, true),
+        ("would move, and no leader is known", true, None, false),
+        ("cannot move, and no leader is known", false, None, false),
+    ] {
+        let elsewhere = Elsewhere { reason: "n2 follows n1".to_owned(), served_at: served_at.clone() };
+        let mut conversation = Conversation::at(asks_login, Some(elsewhere));
+        let mut said = conversation.say(introduction(is_fault_tolerant));
+        if asks_login {
+            assert!(said.is_ok() && conversation.read().is_none(), "case: {case}: nothing before the login");
+            let welcome = LoginAnswer::Welcome { user: None, last: None };
+            let Conversation { session, events, output, .. } = &mut conversation;
+            said = session.admit(welcome, Now::default(), events, output);
+        }
+        assert_eq!(said, Err(Parting::Fault("n2 follows n1".to_owned())), "case: {case}");
+        assert!(conversation.events.is_empty(), "case: {case}: there is no core");
+        match (is_fault_tolerant, served_at, conversation.read()) {
+            (true, Some(leader), Some(Command::ConnectionControl(control))) => {
+                let told = control.connected_brokers.map(|brokers| brokers.to_str().into_owned());
+                assert_eq!(told, Some(leader.to_string()), "case: {case}");
+            }
+            (true, None, None) => {}
+            (false, _, Some(Command::ExceptionResponse(response))) => {
+                assert_eq!(response.correlation_id, 7, "case: {case}");
+            }
+            (_, _, read) => panic!("case: {case}: {read:?}"),
+        }
+    }
 }

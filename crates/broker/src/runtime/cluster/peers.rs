@@ -6,7 +6,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -34,6 +34,10 @@ const INCOMING_MAX: usize = 4096;
 const STRANGERS_MAX: usize = 16;
 /// A peer connects, and says who it is, within this time; and reads within it.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// A peer that is silent for this time is given up: its machine is gone, or the network.
+const SILENCE_MAX: Duration = if cfg!(test) { Duration::from_secs(3) } else { Duration::from_secs(20) };
+/// An empty frame is sent after this time without a message: followers have nothing to say to each other.
+const KEEP_ALIVE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(2) };
 /// From one attempt to connect to the next.
 const REDIAL: Duration = Duration::from_millis(200);
 /// The same after a peer was refused.
@@ -57,6 +61,8 @@ pub struct Peer {
     endpoints: Mutex<Vec<Endpoint>>,
     /// Whether there is a connection.
     pub connected: AtomicBool,
+    /// Connections since the start.
+    pub sockets: AtomicU64,
     /// Bytes of messages sent since the start.
     pub sent_bytes: AtomicU64,
     queued_bytes: AtomicU64,
@@ -107,6 +113,7 @@ pub fn start(
             name: OnceLock::new(),
             endpoints: Mutex::default(),
             connected: AtomicBool::new(false),
+            sockets: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
             queued_bytes: AtomicU64::new(0),
             queue,
@@ -163,12 +170,18 @@ fn send(peers: &Peers, message: &Message) {
 /// Writes queued messages to the latest connection of a peer.
 fn write_all(peer: &Peer, posts: &Receiver<Post>) {
     let mut socket: Option<TcpStream> = None;
-    while let Ok(post) = posts.recv() {
+    loop {
+        let post = match posts.recv_timeout(KEEP_ALIVE) {
+            Ok(post) => post,
+            Err(RecvTimeoutError::Timeout) => Post::Message(Bytes::new()),
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
         match post {
             Post::Socket(new) => {
                 if let Some(old) = socket.replace(new) {
                     let _ = old.shutdown(Shutdown::Both);
                 }
+                peer.sockets.fetch_add(1, Ordering::AcqRel);
                 peer.connected.store(true, Ordering::Release);
             }
             Post::Message(bytes) => {
@@ -296,8 +309,7 @@ fn meet(
     write_frame(&socket, &prove(&shared.secret, &own, &theirs))?;
     verify(&shared.secret, &own, &theirs, &read_frame(&socket, PROOF_BYTES)?)?;
     shared.identities.meet(peer.node, &peer.identity)?;
-    // Heartbeats come far more often; a peer whose machine is gone is given up.
-    socket.set_read_timeout(Some(10 * PATIENCE))?;
+    socket.set_read_timeout(Some(SILENCE_MAX))?;
     let Some(known) = shared.peers.iter().find(|known| known.node == peer.node) else {
         bail!("node {} is not a member", peer.node.get());
     };
@@ -314,14 +326,21 @@ fn meet(
 /// Reads messages until the connection ends.
 fn read_all(shared: &Shared, peer: &Peer, socket: &TcpStream) {
     let reason = loop {
-        match read_frame(socket, MESSAGE_BYTES_MAX).map(|bytes| decode(bytes.into())) {
-            Ok(Ok(message)) if message.from == peer.node => {
+        let frame = match read_frame(socket, MESSAGE_BYTES_MAX) {
+            Ok(frame) if frame.is_empty() => continue,
+            Ok(frame) => frame,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                break format!("it was silent for {} seconds", SILENCE_MAX.as_secs());
+            }
+            Err(error) => break error.to_string(),
+        };
+        match decode(frame.into()) {
+            Ok(message) if message.from == peer.node => {
                 // With too many in the queue it is dropped; the sender repeats it.
                 let _ = shared.incoming.try_send(message);
                 shared.waker.wake();
             }
-            Ok(Ok(_)) => break "a message with the id of another node".to_owned(),
-            Ok(Err(error)) => break error.to_string(),
+            Ok(_) => break "a message with the id of another node".to_owned(),
             Err(error) => break error.to_string(),
         }
     };
@@ -374,6 +393,19 @@ mod tests {
             assert!(Instant::now() < until, "{event}");
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// The connection between two followers carries no messages of theirs.
+    #[test]
+    fn a_connection_without_messages_stays() {
+        let seeds: Vec<String> = (0..3).map(|_| free_address().to_string()).collect();
+        let (one, two) = (node(1, &seeds, "secret"), node(2, &seeds, "secret"));
+        wait("one and two connect", || is_connected(&one, 2) && is_connected(&two, 1));
+        let sockets = |node: &Node| node.peers[0].sockets.load(Ordering::Acquire);
+        let before = sockets(&one);
+        thread::sleep(SILENCE_MAX + SILENCE_MAX / 2);
+        assert_eq!((sockets(&one), is_connected(&one, 2)), (before, true));
+        assert!(two.messages.try_recv().is_err(), "an empty frame is no message");
     }
 
     #[test]

@@ -172,6 +172,7 @@ impl ClusterView {
                 "stored": stored.map(|(_, index)| index.0),
                 "lag": stored.map(|(_, index)| group.last.0.saturating_sub(index.0)),
                 "sent_bytes": peer.sent_bytes.load(Ordering::Relaxed),
+                "connections": peer.sockets.load(Ordering::Acquire),
             }));
         }
         json!({
