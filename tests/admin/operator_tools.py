@@ -57,6 +57,15 @@ class Operator:
         lines = [line for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
         return {line.rsplit(" ", 1)[0][len(name) :]: float(line.rsplit(" ", 1)[1]) for line in lines}
 
+    def ctl_over_http(self, *arguments, password=None):
+        """Runs `postroad ctl` as this user, from a directory without a broker."""
+        url = f"http://127.0.0.1:{self.broker.http}"
+        environment = {**os.environ, "POSTROAD_PASSWORD": password or self.password or ""}
+        command = [BINARY, "ctl", *arguments, "--url", url]
+        if self.user is not None:
+            command += ["--user", self.user]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, cwd="/")
+
     def ctl(self, *arguments):
         """Runs `postroad ctl` over the control socket."""
         data = os.path.join(self.broker.folder, "data")

@@ -144,6 +144,22 @@ class Permissions(unittest.TestCase):
         self.check("ann receives", 403, self.sqs(ann, "ReceiveMessage", {"QueueUrl": url}))
         self.check("root receives", 200, self.sqs(root, "ReceiveMessage", {"QueueUrl": url}))
 
+    def test_ctl_from_another_machine(self):
+        self.root.send("bills.ctl", "one")
+        listed = self.root.ctl_over_http("queues", "--filter", "bills.ctl", "--json")
+        self.assertEqual(listed.returncode, 0, listed.stderr)
+        self.assertEqual([json.loads(line)["messages"] for line in listed.stdout.splitlines()], [1])
+        said = self.root.ctl_over_http("purge", "bills.ctl")
+        self.assertIn("removed 1 messages from bills.ctl", said.stderr)
+        for case, said, want in [
+            ("a user without the permission", self.ann.ctl_over_http("queues"), "user ann has no permission"),
+            ("a wrong password", self.root.ctl_over_http("queues", password="wrong"), "a user and its password"),
+            ("no user", self.nobody.ctl_over_http("queues"), "a user and its password"),
+            ("both places", self.root.ctl_over_http("queues", "--data", "data"), "cannot be used with"),
+        ]:
+            self.assertNotEqual(said.returncode, 0, case)
+            self.assertIn(want, said.stderr, case)
+
     def test_sighup_changes_permissions(self):
         self.check("ann may not", 403, self.ann.request("GET", "/api/v1/routes"))
         more = '[[security.permission]]\nusers = ["ann"]\ndestinations = ["queue://>", "topic://>"]\nactions = ["admin"]\n'

@@ -1,4 +1,4 @@
-//! `postroad ctl`: lists and message actions of a running broker, by its admin API over the control socket.
+//! `postroad ctl`: lists and message actions of a running broker, by its admin API over the control socket or HTTP.
 
 mod access_keys;
 mod http;
@@ -7,13 +7,12 @@ mod routes;
 mod table;
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use http::{Method, encoded, request};
+use http::{BrokerArguments, Method, encoded, request};
 use table::{Column, Table};
 
 /// Rows that are asked for at a time.
@@ -56,9 +55,8 @@ pub enum Ctl {
 /// Which broker, and how to print.
 #[derive(Debug, Args)]
 pub struct ListArguments {
-    /// Data directory of a running broker.
-    #[arg(long, value_name = "DIR", default_value = "data")]
-    data: PathBuf,
+    #[command(flatten)]
+    broker: BrokerArguments,
     /// Print one JSON object for each row.
     #[arg(long)]
     json: bool,
@@ -70,9 +68,8 @@ pub struct ListArguments {
 /// Which node.
 #[derive(Debug, Args)]
 pub struct ClusterArguments {
-    /// The data directory of a node that runs.
-    #[arg(long, value_name = "DIR", default_value = "data")]
-    data: PathBuf,
+    #[command(flatten)]
+    broker: BrokerArguments,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -140,9 +137,8 @@ pub struct MessageArguments {
     /// JMSMessageID of the message.
     #[arg(value_name = "ID")]
     id: String,
-    /// Data directory of a running broker.
-    #[arg(long, value_name = "DIR", default_value = "data")]
-    data: PathBuf,
+    #[command(flatten)]
+    broker: BrokerArguments,
 }
 
 /// Which queue, or message.
@@ -154,9 +150,8 @@ pub struct ExplainArguments {
     /// The JMSMessageID of a message [default: the next one to be delivered].
     #[arg(value_name = "ID")]
     id: Option<String>,
-    /// The data directory of a broker that runs.
-    #[arg(long, value_name = "DIR", default_value = "data")]
-    data: PathBuf,
+    #[command(flatten)]
+    broker: BrokerArguments,
     /// Print the answer as JSON.
     #[arg(long)]
     json: bool,
@@ -178,9 +173,8 @@ pub struct PurgeArguments {
     /// The queue: queue://NAME or NAME.
     #[arg(value_name = "QUEUE")]
     queue: String,
-    /// Data directory of a running broker.
-    #[arg(long, value_name = "DIR", default_value = "data")]
-    data: PathBuf,
+    #[command(flatten)]
+    broker: BrokerArguments,
 }
 
 const QUEUES: &[Column] = &[
@@ -299,19 +293,19 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
         }
         Ctl::Explain(arguments) => explain(arguments),
         Ctl::Remove(message) => {
-            request(&message.data, Method::Delete, &message.path(), None)?;
+            request(&message.broker, Method::Delete, &message.path(), None)?;
             eprintln!("removed {} from {}", message.id, message.queue);
             Ok(())
         }
         Ctl::Move(MoveArguments { message, to }) => {
             let path = format!("{}/move", message.path());
-            request(&message.data, Method::Post, &path, Some(&json!({ "to": to })))?;
+            request(&message.broker, Method::Post, &path, Some(&json!({ "to": to })))?;
             eprintln!("moved {} from {} to {to}", message.id, message.queue);
             Ok(())
         }
-        Ctl::Purge(PurgeArguments { queue, data }) => {
+        Ctl::Purge(PurgeArguments { queue, broker }) => {
             let path = format!("/api/v1/queues/{}/purge", encoded(queue));
-            let answer = request(data, Method::Post, &path, None)?;
+            let answer = request(broker, Method::Post, &path, None)?;
             eprintln!("removed {} messages from {queue}", answer["removed"]);
             Ok(())
         }
@@ -319,12 +313,12 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
 }
 
 fn explain(arguments: &ExplainArguments) -> anyhow::Result<()> {
-    let ExplainArguments { queue, id, data, json } = arguments;
+    let ExplainArguments { queue, id, broker, json } = arguments;
     let path = match id {
         Some(id) => format!("/api/v1/queues/{}/messages/{}/explain", encoded(queue), encoded(id)),
         None => format!("/api/v1/queues/{}/explain", encoded(queue)),
     };
-    let answer = request(data, Method::Get, &path, None)?;
+    let answer = request(broker, Method::Get, &path, None)?;
     let mut out = std::io::stdout().lock();
     if *json {
         writeln!(out, "{answer}")?;
@@ -351,8 +345,8 @@ impl MessageArguments {
 }
 
 /// Prints who leads, and a row for each node.
-fn print_cluster(ClusterArguments { data, json }: &ClusterArguments) -> anyhow::Result<()> {
-    let answer = request(data, Method::Get, "/api/v1/cluster", None)?;
+fn print_cluster(ClusterArguments { broker, json }: &ClusterArguments) -> anyhow::Result<()> {
+    let answer = request(broker, Method::Get, "/api/v1/cluster", None)?;
     let Value::Array(rows) = &answer["items"] else { bail!("the broker is not a node of a cluster") };
     let mut out = std::io::stdout().lock();
     let printed = if *json {
@@ -413,7 +407,7 @@ fn print_pages(
         let given = query.iter().copied().chain([("limit", Some(&*limit)), ("cursor", cursor.as_deref())]);
         let pairs = given.filter_map(|(name, value)| Some(format!("{name}={}", encoded(value?))));
         let asked = format!("{path}?{}", pairs.collect::<Vec<_>>().join("&"));
-        let page = request(&list.data, Method::Get, &asked, None)?;
+        let page = request(&list.broker, Method::Get, &asked, None)?;
         let Value::Array(rows) = &page["items"] else { bail!("unexpected answer from the broker: {page}") };
         let rows: Vec<Value> = rows.iter().map(of).collect();
         match list.json {

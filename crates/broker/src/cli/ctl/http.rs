@@ -1,16 +1,28 @@
-//! HTTP over the control socket: one request, one answer.
+//! HTTP over the control socket, or to a URL: one request, one answer.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use bytes::Bytes;
+use clap::Args;
+use data_encoding::BASE64;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::Uri;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
 use crate::control::{SOCKET_NAME, SocketPath};
 
 /// No answer is longer: a page has at most 500 messages with 4 KiB of each body.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// Holds the password where `--password` would show it to other users of the machine.
+const PASSWORD_VARIABLE: &str = "POSTROAD_PASSWORD";
 
 /// The method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +55,92 @@ pub fn encoded(text: &str) -> String {
     })
 }
 
-/// Asks the broker that runs in this directory; `null` for an answer without a body.
+/// Which broker: one on this machine by its directory, or another by its URL.
+#[derive(Clone, Debug, Default, Args)]
+pub struct BrokerArguments {
+    /// Data directory of a running broker.
+    #[arg(long, value_name = "DIR", default_value = "data")]
+    pub data: PathBuf,
+    /// URL of the broker's HTTP port, in place of the directory: http://HOST:8161.
+    #[arg(long, value_name = "URL", value_parser = parse_url, conflicts_with = "data")]
+    pub url: Option<Uri>,
+    /// User of the broker.
+    #[arg(long, value_name = "NAME", requires = "url")]
+    pub user: Option<String>,
+    /// Password of the user [default: the environment variable POSTROAD_PASSWORD].
+    #[arg(long, value_name = "TEXT", requires = "user")]
+    pub password: Option<String>,
+}
+
+/// A URL with a host, and without a path.
+fn parse_url(text: &str) -> Result<Uri, String> {
+    let right = "http://HOST:PORT or https://HOST:PORT is right";
+    let url: Uri = text.parse().map_err(|error| format!("{error}; {right}"))?;
+    let has_scheme = matches!(url.scheme_str(), Some("http" | "https"));
+    match has_scheme && url.host().is_some() && matches!(url.path(), "" | "/") && url.query().is_none() {
+        true => Ok(url),
+        false => Err(right.to_owned()),
+    }
+}
+
+/// Asks the broker; `null` for an answer without a body.
 ///
 /// # Errors
-/// No broker answers there, or it says why not.
-pub fn request(data: &Path, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
+/// No broker answers, or it says why not.
+pub fn request(
+    broker: &BrokerArguments,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> anyhow::Result<Value> {
+    match &broker.url {
+        Some(url) => request_over_network(broker, url, (method, path), body),
+        None => request_over_socket(&broker.data, method, path, body),
+    }
+}
+
+fn request_over_network(
+    broker: &BrokerArguments,
+    url: &Uri,
+    (method, path): (Method, &str),
+    body: Option<&Value>,
+) -> anyhow::Result<Value> {
+    let address = format!("{}{path}", url.to_string().trim_end_matches('/'));
+    let mut request = hyper::Request::builder()
+        .method(method.name())
+        .uri(address)
+        .header(CONTENT_TYPE, "application/json")
+        .body(Full::new(Bytes::from(body.map(Value::to_string).unwrap_or_default())))?;
+    if let Some(user) = &broker.user {
+        let password = broker.password.clone().or_else(|| std::env::var(PASSWORD_VARIABLE).ok());
+        let password = password.with_context(|| format!("set --password or {PASSWORD_VARIABLE}"))?;
+        let secret = BASE64.encode(format!("{user}:{password}").as_bytes());
+        request.headers_mut().insert(AUTHORIZATION, HeaderValue::try_from(format!("Basic {secret}"))?);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answered = runtime.block_on(async {
+        let connector = HttpsConnectorBuilder::new()
+            .with_provider_and_native_roots(rustls::crypto::ring::default_provider())?
+            .https_or_http()
+            .enable_http1()
+            .build();
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        let answer = client.request(request).await.with_context(|| format!("no broker answers at {url}"))?;
+        let status = answer.status().as_u16();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX as usize).collect().await;
+        let body = body.map_err(|error| anyhow::anyhow!("the answer of {url} ended early: {error}"))?;
+        anyhow::Ok((status, body.to_bytes()))
+    });
+    let (status, body) = answered?;
+    value_of(status, &body)
+}
+
+fn request_over_socket(
+    data: &Path,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> anyhow::Result<Value> {
     let stream = SocketPath::of(data).and_then(|socket| UnixStream::connect(&socket.path));
     let mut stream = stream.with_context(|| {
         let socket = data.join(SOCKET_NAME);
@@ -72,7 +165,11 @@ fn read(answer: &[u8]) -> anyhow::Result<Value> {
     let head = String::from_utf8_lossy(&answer[..end]);
     let status = head.split_whitespace().nth(1).and_then(|status| status.parse::<u16>().ok());
     let status = status.context("the broker's answer is not HTTP")?;
-    let body = &answer[end + 4..];
+    value_of(status, &answer[end + 4..])
+}
+
+/// The answer, or the error that it names.
+fn value_of(status: u16, body: &[u8]) -> anyhow::Result<Value> {
     let value = match body.is_empty() {
         true => Value::Null,
         false => serde_json::from_slice(body).context("the broker sent an invalid answer")?,
@@ -86,6 +183,22 @@ fn read(answer: &[u8]) -> anyhow::Result<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_has_a_host_and_no_path() {
+        for (text, want) in [
+            ("http://broker:8161", true),
+            ("https://broker.example/", true),
+            ("http://[::1]:8161", true),
+            ("broker:8161", false),
+            ("tcp://broker:61616", false),
+            ("http://broker:8161/console/", false),
+            ("http://broker:8161/?a=b", false),
+            ("http://", false),
+        ] {
+            assert_eq!(parse_url(text).is_ok(), want, "{text}");
+        }
+    }
 
     #[test]
     fn answers_are_read() {

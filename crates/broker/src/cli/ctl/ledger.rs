@@ -25,7 +25,7 @@ const COLUMNS: &[Column] = &[
 /// Prints the rows of queues, and the last check of all.
 pub fn print(QueuesArguments { filter, list }: &QueuesArguments) -> anyhow::Result<()> {
     print_rows(list, COLUMNS, "/api/v1/queues", &[("filter", filter.as_deref())], row)?;
-    let all = request(&list.data, Method::Get, "/api/v1/ledger", None)?;
+    let all = request(&list.broker, Method::Get, "/api/v1/ledger", None)?;
     let mut out = std::io::stdout().lock();
     let ListArguments { json, .. } = list;
     let printed = match (json, all["checked_ms"].is_null()) {
