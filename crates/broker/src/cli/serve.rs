@@ -28,8 +28,8 @@ use crate::cli::node::{self, Open};
 use crate::config::{Bridge, Config, OpenWireConfig, Shares};
 use crate::control;
 use crate::runtime::{
-    Everybody, HttpSocket, LinkBoard, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service,
-    SpreadOptions, SqsOptions, TenantKeys, broker_id, keep_linked, now_ms, read_portable, spread_clients,
+    Diallers, Dials, Everybody, HttpSocket, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions,
+    Service, SpreadOptions, SqsOptions, TenantKeys, broker_id, now_ms, read_portable, spread_clients,
     watch_links,
 };
 
@@ -85,9 +85,10 @@ async fn serve(
     let options = runtime_options(config, &openwire, keys, (push, &policies.permissions));
     let amqp = amqp_options(config, partitions);
     let bridges = config.bridges()?;
-    let dials: Vec<DialOptions> = bridges.iter().map(|bridge| bridge.dial.clone()).collect();
+    let dials = Dials::default();
+    let of_links = dials.clone();
     let make = move |service: Service, id: ConnectionId, visit: &Visit| match service {
-        Service::Link { number } => link_session(id, &openwire, dials.get(usize::from(number))),
+        Service::Link { number } => link_session(id, &openwire, of_links.of(number)),
         Service::OpenWire => openwire_session(id, visit, &openwire),
         Service::Amqp => amqp_session(id, visit, &amqp),
     };
@@ -111,16 +112,16 @@ async fn serve(
     }
     let reread = || {
         let config = Config::load(arguments)?;
-        let (policies, alerts) = (config.policies()?, config.alert_rules()?);
-        Ok(Reread { policies, alerts, tls: config.tls()?, door: config.door()? })
+        let (policies, alerts, bridges) = (config.policies()?, config.alert_rules()?, config.bridges()?);
+        Ok(Reread { policies, alerts, bridges, tls: config.tls()?, door: config.door()? })
     };
-    let dialled = keep_all_linked(bridges, &runtime.links());
+    let links = Diallers::start(runtime.links(), dials, bridges);
     let mut watches = JoinSet::new();
     watches.spawn(watch_links(runtime.clients(), runtime.links()));
     if let Some((options, spread)) = spread {
         watches.spawn(spread_clients(options, runtime.links(), spread));
     }
-    let runtime = accept_until_stopped((&mut listeners, dialled), admission, runtime, signals, reread).await;
+    let runtime = accept_until_stopped((&mut listeners, links), admission, runtime, signals, reread).await;
     drop(listeners);
     http.abort();
     watches.abort_all();
@@ -184,21 +185,8 @@ pub(super) fn openwire_session(
     Box::new(OpenWireSession::new(id, options, read_portable))
 }
 
-fn link_session(id: ConnectionId, options: &OpenWireOptions, dial: Option<&DialOptions>) -> Box<dyn Session> {
-    let dial = dial.cloned().unwrap_or_default();
+fn link_session(id: ConnectionId, options: &OpenWireOptions, dial: DialOptions) -> Box<dyn Session> {
     Box::new(OpenWireSession::dial(id, options.clone(), read_portable, dial))
-}
-
-/// Links to other brokers that wait for their core.
-const DIALLED_MAX: usize = 16;
-
-/// Opens all links, each in a task of its own, and has their sockets served.
-fn keep_all_linked(bridges: Vec<Bridge>, board: &LinkBoard) -> mpsc::Receiver<NewSocket> {
-    let (sockets, dialled) = mpsc::channel(DIALLED_MAX);
-    for (number, bridge) in (0..).zip(bridges) {
-        tokio::spawn(keep_linked(number, bridge, sockets.clone(), board.clone()));
-    }
-    dialled
 }
 
 pub(super) fn amqp_session(id: ConnectionId, visit: &Visit, options: &AmqpOptions) -> Box<dyn Session> {
@@ -347,10 +335,11 @@ struct Reread {
     alerts: Vec<AlertRule>,
     tls: Option<TlsConfig>,
     door: Door,
+    bridges: Vec<Bridge>,
 }
 
 async fn accept_until_stopped(
-    (listeners, mut dialled): (&mut Listeners, mpsc::Receiver<NewSocket>),
+    (listeners, (mut diallers, mut dialled)): (&mut Listeners, (Diallers, mpsc::Receiver<NewSocket>)),
     mut admission: Admission,
     mut runtime: Runtime,
     mut signals: Signals,
@@ -361,7 +350,8 @@ async fn accept_until_stopped(
             _ = signals.terminate.recv() => return runtime,
             _ = signals.interrupt.recv() => return runtime,
             _ = signals.hangup.recv() => match reread() {
-                Ok(Reread { policies, alerts, tls, door }) => {
+                Ok(Reread { policies, alerts, bridges, tls, door }) => {
+                    diallers.follow(bridges);
                     runtime.follow(policies);
                     runtime.alerts().follow(alerts);
                     admission.follow(tls, door);

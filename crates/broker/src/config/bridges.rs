@@ -97,6 +97,8 @@ pub struct Bridge {
     pub dial: DialOptions,
     /// The first and the longest pause before a link that ended is opened again.
     pub retry: (Duration, Duration),
+    /// The table that it is made of, to see a change.
+    pub config: BridgeConfig,
 }
 
 /// Where a peer may be reached.
@@ -238,7 +240,7 @@ impl BridgeConfig {
             },
         };
         let retry = (Duration::from_millis(self.retry_ms), Duration::from_millis(self.retry_max_ms));
-        Ok(Bridge { addresses, dial, retry })
+        Ok(Bridge { addresses, dial, retry, config: self.clone() })
     }
 }
 

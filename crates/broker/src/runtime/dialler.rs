@@ -5,17 +5,20 @@
 //! ```
 //! Each change is a log line, and is shown on the board of links. A link that ends soon after it began waits longer each time.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use postroad_model::LinkedPeer;
 use postroad_net::{Places, TlsClient};
+use postroad_openwire::network::DialOptions;
 use postroad_security::Door;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-use crate::config::{Bridge, PeerAddress};
+use crate::config::{Bridge, BridgeConfig, PeerAddress};
 use crate::runtime::links::{LinkBoard, LinkKey};
 use crate::runtime::threads::{NewSocket, Service};
 
@@ -47,6 +50,11 @@ pub enum LinkChange {
 pub struct LinkNews(mpsc::Sender<LinkChange>);
 
 impl LinkNews {
+    /// Waits until the dialler has gone: the link is not wanted any more.
+    pub async fn abandoned(&self) {
+        self.0.closed().await;
+    }
+
     /// Tells a change of the link. It does not wait: a remark for which there is no room is lost.
     pub fn tell(&self, change: LinkChange) {
         let is_remark = matches!(change, LinkChange::Remark(_));
@@ -56,8 +64,89 @@ impl LinkNews {
     }
 }
 
+/// The options of each link that is opened, by its number. Sessions look them up once.
+#[derive(Clone, Default)]
+pub struct Dials(Arc<Mutex<BTreeMap<u16, DialOptions>>>);
+
+impl Dials {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u16, DialOptions>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The options of a link; of one that has just been given up, those of none.
+    pub fn of(&self, number: u16) -> DialOptions {
+        self.lock().get(&number).cloned().unwrap_or_default()
+    }
+
+    fn add(&self, options: DialOptions) -> Option<u16> {
+        let mut dials = self.lock();
+        let number = (0..u16::MAX).find(|number| !dials.contains_key(number))?;
+        dials.insert(number, options);
+        Some(number)
+    }
+
+    fn remove(&self, number: u16) {
+        self.lock().remove(&number);
+    }
+}
+
+/// Links to other brokers that wait for their core.
+const DIALLED_MAX: usize = 16;
+
+/// The links that this broker opens, which follow the configuration.
+pub struct Diallers {
+    sockets: mpsc::Sender<NewSocket>,
+    board: LinkBoard,
+    dials: Dials,
+    running: BTreeMap<Arc<str>, Running>,
+}
+
+struct Running {
+    config: BridgeConfig,
+    number: u16,
+    task: JoinHandle<()>,
+}
+
+impl Diallers {
+    /// Opens these links. Their sockets come by the receiver.
+    pub fn start(
+        board: LinkBoard,
+        dials: Dials,
+        bridges: Vec<Bridge>,
+    ) -> (Diallers, mpsc::Receiver<NewSocket>) {
+        let (sockets, dialled) = mpsc::channel(DIALLED_MAX);
+        let mut diallers = Diallers { sockets, board, dials, running: BTreeMap::new() };
+        diallers.follow(bridges);
+        (diallers, dialled)
+    }
+
+    /// Opens links that are new or have changed, each in a task of its own, and ends those that are gone or have changed.
+    pub fn follow(&mut self, bridges: Vec<Bridge>) {
+        let is_kept = |name: &Arc<str>, running: &Running| {
+            bridges.iter().any(|bridge| bridge.dial.name == *name && bridge.config == running.config)
+        };
+        let ended: Vec<_> = self.running.extract_if(.., |name, running| !is_kept(name, running)).collect();
+        for (name, Running { number, task, .. }) in ended {
+            task.abort();
+            self.dials.remove(number);
+            self.board.given_up(&name);
+            tracing::info!(bridge = &*name, "link given up: the configuration has changed");
+        }
+        for bridge in bridges {
+            let name = bridge.dial.name.clone();
+            if self.running.contains_key(&name) {
+                continue;
+            }
+            let Some(number) = self.dials.add(bridge.dial.clone()) else { continue };
+            let config = bridge.config.clone();
+            let task = tokio::spawn(keep_linked(number, bridge, self.sockets.clone(), self.board.clone()));
+            self.running.insert(name, Running { config, number, task });
+        }
+    }
+}
+
 /// Opens the link of this number again and again.
-pub async fn keep_linked(number: u16, bridge: Bridge, sockets: mpsc::Sender<NewSocket>, board: LinkBoard) {
+async fn keep_linked(number: u16, bridge: Bridge, sockets: mpsc::Sender<NewSocket>, board: LinkBoard) {
     let name = bridge.dial.name.clone();
     let key = board.opened(&name);
     let (pause_min, pause_max) = bridge.retry;

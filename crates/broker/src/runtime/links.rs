@@ -132,6 +132,12 @@ impl LinkBoard {
         key
     }
 
+    /// A link is not opened any more.
+    pub fn given_up(&self, name: &str) {
+        let key = LinkKey { name: name.to_owned(), opened_by: String::new(), number: 0 };
+        self.rows().remove(&key);
+    }
+
     /// A peer has opened a link, and was let in.
     pub fn accepted(&self, peer: LinkedPeer, address: SocketAddr) -> LinkKey {
         let mut rows = self.rows();

@@ -27,7 +27,7 @@ mod threads;
 mod wreck;
 
 pub use cluster::{ClusterOptions, ClusterView, Following, Led, Usher, admin_elsewhere, cluster_api, follow};
-pub use dialler::keep_linked;
+pub use dialler::{Diallers, Dials};
 pub use figures::Everybody;
 pub use filler::Filler;
 pub use http::{ACCESS_KEYS_FILE, HttpSocket, Network, Networks, Origins, PushOptions, SqsOptions, webhooks};

@@ -674,13 +674,32 @@ async fn welcome(
                 let (core, protocol) = (handle.core.clone(), service.name());
                 core.borrow_mut().opened(protocol);
                 let make = |id, visit: &Visit| make(service, id, visit);
-                let end = (closing.word.clone(), link);
+                let word = link.clone().map_or_else(|| closing.word.clone(), |link| word_of(link, &closing));
+                let end = (word, link);
                 connection::serve(handle, connection, (peer, door), make, end).await;
                 core.borrow_mut().closed(protocol);
             }
             drop(place);
         });
     }
+}
+
+/// The word at which the connection of a link ends: the broker stops, or the link is not wanted any more.
+fn word_of(link: LinkNews, closing: &Rc<Closing>) -> Rc<Notify> {
+    let (word, closing) = (Rc::new(Notify::new()), closing.clone());
+    let told = word.clone();
+    tokio::task::spawn_local(async move {
+        let mut stops = std::pin::pin!(closing.word.notified());
+        stops.as_mut().enable();
+        if !closing.begun.get() {
+            tokio::select! {
+                () = stops => {}
+                () = link.abandoned() => {}
+            }
+        }
+        told.notify_one();
+    });
+    word
 }
 
 /// Turns until every connection has ended and nothing is on its way to the log.

@@ -89,6 +89,44 @@ class VisibleLinksTest {
     }
 
     @Test
+    void linksFollowTheConfigurationWithoutARestart() throws Exception {
+        try (Broker east = Broker.launch("east");
+                Broker south = Broker.launch("south");
+                Broker west = Broker.launch("west", bridge(east.url()));
+                Connection here = connect(west.url());
+                Connection there = connect(south.url())) {
+            awaitState(west, "east", "linked", "\"direction\":\"opened\"");
+            String both = bridge(east.url()) + bridge(south.url()).replace("east", "south");
+            west.configure(both);
+            west.reload();
+            awaitState(west, "south", "linked", "\"direction\":\"opened\"");
+            assertEquals(0, number(west, "east", "reconnects"), "a link that stays is not touched");
+            Session atWest = here.createSession(false, Session.AUTO_ACKNOWLEDGE);
+            Session atSouth = there.createSession(false, Session.AUTO_ACKNOWLEDGE);
+            MessageConsumer consumer = atSouth.createConsumer(atSouth.createQueue("out"));
+            NetworkTest.send(atWest, atWest.createQueue("out"), 0, 10);
+            NetworkTest.expect(consumer, 0, 10);
+            // A changed link is opened again, with its new options.
+            west.configure(both + "exclude = ['queue://out']\n");
+            west.reload();
+            NetworkTest.eventually("it was opened again", () -> row(south, "south").contains("\"reconnects\":1"));
+            awaitState(west, "south", "linked", "\"direction\":\"opened\"");
+            NetworkTest.send(atWest, atWest.createQueue("out"), 10, 20);
+            NetworkTest.expectNothing(consumer);
+            // An error changes nothing; a link that is gone from the file ends.
+            west.configure("[[bridge]]\nname = 'x'\n");
+            west.reload();
+            NetworkTest.eventually("it is refused", () -> west.log().contains("to names no broker"));
+            assertTrue(row(west, "south").contains("\"state\":\"linked\""));
+            west.configure(bridge(south.url()).replace("east", "south"));
+            west.reload();
+            NetworkTest.eventually("it is gone", () -> row(west, "east").isEmpty());
+            awaitState(east, "east", "ended", "the peer has closed the connection");
+            NetworkTest.expect(consumer, 10, 20);
+        }
+    }
+
+    @Test
     void aPeerThatSaysNothingIsShownAsSuch() throws Exception {
         try (ServerSocket silent = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
                 Broker postroad = Broker.launch("silent", bridge("tcp://127.0.0.1:" + silent.getLocalPort()))) {
