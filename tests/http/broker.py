@@ -35,6 +35,7 @@ class Broker:
                 break
         self.http = 8161 + self.offset
         self.openwire = 61616 + self.offset
+        self.amqp = 5672 + self.offset
 
     def start(self):
         log = open(os.path.join(self.folder, "err"), "ab")

@@ -7,7 +7,10 @@ import time
 import unittest
 
 import iron_mq
+import proton
 import requests
+from proton import symbol
+from proton.utils import BlockingConnection
 
 from broker import BINARY, Broker
 
@@ -208,6 +211,33 @@ class IronMq(unittest.TestCase):
             [BINARY, "receive", "plain", "--url", url, "--count", "1"], capture_output=True, text=True, timeout=30
         )
         self.assertIn("x", received.stdout, received.stderr)
+
+
+class FromAmqp(unittest.TestCase):
+    def test_maps_and_lists_of_amqp_are_json(self):
+        broker = Broker().start()
+        try:
+            connection = BlockingConnection(f"127.0.0.1:{broker.amqp}", timeout=20)
+            sender = connection.create_sender("queue://p1.values")
+            kind = symbol("x-opt-jms-msg-type")
+            jms_map, jms_stream = {kind: proton.byte(2)}, {kind: proton.byte(4)}
+            for message in [
+                proton.Message(body={"a": 1, "b": "größe", "c": b"\xff\x00"}, annotations=jms_map),
+                proton.Message(body=[1, "two", None, True, 1.5], annotations=jms_stream),
+                proton.Message(body={"nested": {"list": [1, 2]}}),
+                proton.Message(),
+            ]:
+                sender.send(message)
+            connection.close()
+            queue = IronMq.client(broker).queue("values")
+            bodies = [m["body"] for m in queue.reserve(max=10, wait=20, delete=True)["messages"]]
+            self.assertEqual(
+                [json.loads(body) for body in bodies[:3]],
+                [{"a": 1, "b": "größe", "c": "/wA="}, [1, "two", None, True, 1.5], {"nested": {"list": [1, 2]}}],
+            )
+            self.assertIn(bodies[3], ("", "null"))
+        finally:
+            broker.stop()
 
 
 class PassedOn(unittest.TestCase):

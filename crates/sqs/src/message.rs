@@ -344,7 +344,7 @@ fn annotation<'p>(portable: &'p Portable, name: &str) -> Option<&'p str> {
     })
 }
 
-/// A body as text: bytes that are no text in base64. Maps and streams have none.
+/// A body as text: bytes that are no text in base64. The caller has made text of maps and streams.
 fn text_of(body: &Body) -> String {
     match body {
         Body::Text(Some(text)) => text.as_str().to_owned(),

@@ -21,6 +21,8 @@ mod redrive;
 mod routes;
 mod shown;
 
+pub use shown::structured;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;

@@ -135,6 +135,16 @@ fn shown_body(body: &Body, bytes_max: usize) -> ShownBody {
     }
 }
 
+/// A map, stream or other value as JSON; `None` for bodies that are text or bytes, and without a body.
+pub fn structured(body: &Body) -> Option<serde_json::Value> {
+    match body {
+        Body::Map(map) => Some(json_of_map(map)),
+        Body::Stream(values) => Some(values.iter().map(json_of).collect()),
+        Body::Value(value) => Some(json_of(value)),
+        Body::None | Body::Text(_) | Body::Bytes(_) | Body::Object(_) => None,
+    }
+}
+
 fn json_of_map(map: &Map) -> serde_json::Value {
     map.iter().map(|(name, value)| named(name, value)).collect::<serde_json::Map<_, _>>().into()
 }

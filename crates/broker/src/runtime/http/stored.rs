@@ -39,9 +39,17 @@ pub fn stored(
     message.with_visible_at_ms(visible_at_ms)
 }
 
-/// The body of a message: text as it is, bytes in base64 where they are no text. Others have none.
+/// A map, a stream or another value becomes JSON text; other bodies stay as they are.
+pub fn as_text(body: Body) -> Body {
+    match postroad_admin::structured(&body) {
+        Some(json) => Body::Text(Some(json.to_string().as_str().into())),
+        None => body,
+    }
+}
+
+/// The body of a message: text as it is, bytes in base64 where they are no text, maps and streams as JSON.
 pub fn body_of(message: &Message) -> String {
-    match read_portable(message).map(|portable| portable.body) {
+    match read_portable(message).map(|portable| as_text(portable.body)) {
         Ok(Body::Text(Some(text))) => text.as_str().to_owned(),
         Ok(Body::Bytes(bytes) | Body::Object(Some(bytes))) => match std::str::from_utf8(&bytes) {
             Ok(text) => text.to_owned(),
@@ -53,7 +61,7 @@ pub fn body_of(message: &Message) -> String {
 
 /// The body of a message as it is sent to endpoints: bytes as they are.
 pub fn raw_body_of(message: &Message) -> Bytes {
-    match read_portable(message).map(|portable| portable.body) {
+    match read_portable(message).map(|portable| as_text(portable.body)) {
         Ok(Body::Text(Some(text))) => text.as_bytes().clone(),
         Ok(Body::Bytes(bytes) | Body::Object(Some(bytes))) => bytes,
         _ => Bytes::new(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use postroad_model::portable::Portable;
 use postroad_model::{
     Destination, EntryTag, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, Message, QueueId,
     Reserve, Reserved, Stale, Take,
@@ -14,6 +15,7 @@ use postroad_sqs::{
 };
 use serde_json::{Value, json};
 
+use super::super::stored::as_text;
 use super::{Asked, ask, now_ms, random};
 
 /// Milliseconds that a message stays invisible from its receive, at most.
@@ -264,7 +266,7 @@ fn handle_of(receipt: &Receipt) -> Handle {
 fn shown(queue: &str, reserved: &Reserved, received_ms: u64, asked: &Receive) -> Option<Value> {
     let Reserved { queue: id, tag, lease, deliveries, message } = reserved;
     let portable = match read_portable(message) {
-        Ok(portable) => portable,
+        Ok(portable) => Portable { body: as_text(portable.body), ..portable },
         Err(error) => {
             tracing::warn!(queue, %error, "a message cannot be read for SQS");
             return None;
