@@ -373,6 +373,42 @@ class RoutesTest {
     }
 
     @Test
+    @DisplayName("SIGHUP reads routes again, and an error in the file changes nothing")
+    void routesFollowTheConfiguration() throws Exception {
+        send(session, "pick", "before", "n", 5);
+        assertEquals(List.of("before"), texts(session, "low", 1));
+        broker.configure(configuration() + "[[route]]\nname = 'pick'\nfrom = 'queue://pick'\nto = [{ destination = 'queue://moved' }]\n");
+        broker.reload();
+        awaitLog("configuration reloaded");
+        // Each core takes the new routes by itself.
+        MessageConsumer moved = session.createConsumer(session.createQueue("moved"));
+        Message after = null;
+        for (int tries = 0; after == null && tries < PATIENCE_MS / SILENCE_MS; tries++) {
+            send(session, "pick", "after", "n", 5);
+            after = moved.receive(SILENCE_MS);
+        }
+        assertNotNull(after, "the new route");
+        moved.close();
+        broker.configure(configuration() + "[[route]]\nname = 'pick'\nfrom = 'pick'\n");
+        broker.reload();
+        awaitLog("reloading the configuration failed");
+        send(session, "pick", "still", "n", 5);
+        String text = "after";
+        while (text.equals("after")) {
+            text = ((TextMessage) take(session, "moved")).getText();
+        }
+        assertEquals("still", text);
+    }
+
+    private void awaitLog(String pattern) throws Exception {
+        java.util.regex.Pattern wanted = java.util.regex.Pattern.compile(pattern);
+        for (long until = System.nanoTime() + PATIENCE_MS * 1_000_000L; !wanted.matcher(broker.log()).find(); ) {
+            assertTrue(System.nanoTime() < until, pattern + " is not in " + broker.log());
+            Thread.sleep(20);
+        }
+    }
+
+    @Test
     @DisplayName("dead letters pass routes")
     void deadLetters() throws Exception {
         for (String team : List.of("a", "b")) {
