@@ -151,7 +151,7 @@ def directory_gone(broker):
     client.send(QUEUE, b"first")
     aside, fake = broker.data + ".aside", broker.data + ".fake"
     notes = []
-    for word, there in (("the directory is gone", False), ("another directory is in its place", True)):
+    for word, there in (("the directory was removed", False), ("another directory is in its place", True)):
         os.rename(broker.data, aside)
         if there:
             os.mkdir(broker.data)
@@ -163,14 +163,14 @@ def directory_gone(broker):
         await_ready(broker, 200, "ready")
         client.send(QUEUE, word.encode())
     client.consume(QUEUE, 1)
-    for want in (b"first", b"the directory is gone", b"another directory is in its place"):
+    for want in (b"first", b"the directory was removed", b"another directory is in its place"):
         delivery = client.take()
         assert o.body(delivery) == want, o.body(delivery)
         client.answer(client.ack(delivery))
     segments = [name for name in os.listdir(broker.data) if name.endswith(".segment")]
     for name in segments:
         os.unlink(os.path.join(broker.data, name))
-    notes.append(stops(broker, client, "somebody has removed the file"))
+    notes.append(stops(broker, client, "the file was removed"))
     return f"it stops after {max(notes):.1f} s at most"
 
 

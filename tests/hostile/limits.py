@@ -135,7 +135,7 @@ def of_tenant(broker):
 
 
 def of_policy(broker):
-    return of_some(broker, (o.queue("acme.a"),), (o.queue("acme.b"), FREE), "limit that its policy sets")
+    return of_some(broker, (o.queue("acme.a"),), (o.queue("acme.b"), FREE), "limit of its policy")
 
 
 def run(binary, report, only=None):

@@ -66,7 +66,7 @@ def idle(bench):
     bench.broker.kill()
     bench.broker.must_start()
     for name, store, why in (
-        ("idle", "fast", "it is in that store already"),
+        ("idle", "fast", "it is already in that store"),
         ("idle", "fasst", "did you mean fast?"),
         ("nothing", "fast", "there is no such queue"),
         ("Consumer.a.VirtualTopic.b", "fast", "there is no such queue"),

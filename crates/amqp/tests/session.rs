@@ -368,7 +368,7 @@ fn layers_are_negotiated_or_named() {
             "TLS",
             b"AMQP\x02\x01\0\0".to_vec(),
             None,
-            fault("the peer wants a TLS layer, which this port has not"),
+            fault("the peer requests TLS, which is not configured on this port"),
         ),
         (
             "AMQP 0-9-1",
@@ -381,7 +381,7 @@ fn layers_are_negotiated_or_named() {
             "noise",
             b"noise".to_vec(),
             None,
-            fault("the peer does not speak AMQP: its first bytes are no protocol header"),
+            fault("the peer does not speak AMQP: its first bytes are not a protocol header"),
         ),
     ] {
         let mut bench = Bench::new();
@@ -462,8 +462,8 @@ fn whoever_does_not_say_who_it_is_learns_no_more_than_that() {
     assert_eq!(bench.parting, fault("SASL: SaslInit was not expected"));
 
     for (header, reason) in [
-        (b"AMQP\0\x01\0\0", "the peer does not say who it is: no SASL layer"),
-        (b"AMQP\x02\x01\0\0", "the peer wants a TLS layer, which this port has not"),
+        (b"AMQP\0\x01\0\0", "the peer does not authenticate: no SASL layer"),
+        (b"AMQP\x02\x01\0\0", "the peer requests TLS, which is not configured on this port"),
     ] {
         let mut bench = Bench::with(AmqpOptions { must_login: true, ..Bench::options() });
         bench.bytes(header);
@@ -610,7 +610,7 @@ fn what_is_wrong_ends_as_much_as_it_must() {
             "amqp:invalid-field",
         ),
         (
-            "another delivery before the end of the one before",
+            "another delivery before the end of the previous one",
             |bench| {
                 bench.sender(0, target("q"));
                 bench.send_on(0, Transfer { more: true, ..transfer(0) }, BODY);

@@ -25,7 +25,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::nearest;
-use crate::runtime::{Everybody, NamedDoor, Order, Orders, Outcome};
+use crate::runtime::{NamedDoor, Order, Orders, Outcome, StatsCollector};
 
 /// Its name in the data directory.
 pub const SOCKET_NAME: &str = "control.sock";
@@ -266,7 +266,7 @@ pub struct Served {
     /// The channel for orders of operators.
     pub orders: Orders,
     /// Who knows how the broker is.
-    pub everybody: Everybody,
+    pub everybody: StatsCollector,
     /// The admin API.
     pub api: Router,
 }

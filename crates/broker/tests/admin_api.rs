@@ -118,7 +118,7 @@ fn bad_requests_are_told_what_would_be_right() {
         ("GET", "/nothing", None, 404, "/api/v1/openapi.json"),
         ("PATCH", "/api/v1/queues", None, 405, "method"),
         ("GET", "/api/v1/queues/none", None, 404, "GET /api/v1/queues lists all"),
-        ("GET", "/api/v1/queues/topic%3A%2F%2Fa", None, 400, "a queue is wanted"),
+        ("GET", "/api/v1/queues/topic%3A%2F%2Fa", None, 400, "expected a queue"),
         ("GET", "/api/v1/queues/q/messages?selector=a%20b", None, 400, "invalid selector"),
         ("GET", "/api/v1/queues/q/messages?limit=0", None, 400, "1 to 500"),
         ("GET", "/api/v1/queues?limit=many", None, 400, "invalid digit"),

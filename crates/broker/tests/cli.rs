@@ -351,10 +351,7 @@ fn connections_that_fail_name_the_url() {
     });
     let output = postroad(&["browse", "q", "--url", &url]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(
-        errors(&output),
-        format!("postroad: lost {url}: what listens there does not speak OpenWire\n")
-    );
+    assert_eq!(errors(&output), format!("postroad: lost {url}: the server does not speak OpenWire\n"));
     web.join().unwrap();
 }
 

@@ -33,7 +33,7 @@ use crate::retained::Retained;
 use crate::settings::Settings;
 use crate::settling::carrying::Carrying;
 use crate::settling::redrive::Redrives;
-use crate::settling::rest::Rests;
+use crate::settling::rest::RedeliveryDelays;
 use crate::transaction::{Coordination, OpenBranches, OpenTransaction, Slices, VolatileChanges};
 
 /// See the head of this file.
@@ -117,7 +117,7 @@ pub struct Intake {
 #[derive(Default)]
 pub struct Settling {
     /// When entries are delivered again that failed.
-    pub rests: Rests,
+    pub rests: RedeliveryDelays,
     /// Dead letters that are going back.
     pub redrives: Redrives,
     /// Large bodies on their way to other partitions.

@@ -338,7 +338,7 @@ impl Partition {
             | Event::DecideBranch { .. }
             | Event::ForgetBranch { .. }
             | Event::ListBranches { .. }
-            | Event::Redrive { .. } => self.take_order(event, effects),
+            | Event::Redrive { .. } => self.handle_admin_request(event, effects),
             Event::Move { .. }
             | Event::ListMoves { .. }
             | Event::Placed { .. }
@@ -383,7 +383,7 @@ impl Partition {
     }
 
     /// What managers of transactions and operators say.
-    fn take_order(&mut self, event: Event, effects: &mut Vec<Effect>) {
+    fn handle_admin_request(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::EndBranch { branch, transaction, participants, ticket } => {
                 self.end_branch(branch, transaction, participants, ticket, effects);
@@ -427,7 +427,7 @@ impl Partition {
         self.go_on_moving(effects);
         self.forget_links();
         self.free_overdue_names(effects);
-        self.make_way();
+        self.shrink_to_budget();
         self.leave_what_is_ahead();
     }
 

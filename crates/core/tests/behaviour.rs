@@ -838,7 +838,7 @@ fn a_transaction_happens_all_at_once_or_not_at_all() {
 #[test]
 fn all_open_transactions_have_a_limit_together() {
     let limits = || Settings { open_bytes_max: 700, ..settings(1) };
-    let no = "no: open transactions hold 700 bytes together, which is all they may: commit or roll back one, or give the \
+    let no = "no: open transactions have the maximum of 700 bytes: commit or roll back one, or give the \
         broker more memory";
     for (case, words, want) in [
         ("one beyond it is refused, and its commit", "send 2 a no tx=2\ncommit 2 2", format!("{no} {no}")),
@@ -1318,7 +1318,7 @@ fn a_topic_gives_each_subscriber_what_it_selects() {
         (
             "a bad selector is refused",
             "attach 1.1 #t 9 where=k=",
-            "no: invalid selector \"k=\": wrong at character 2: expected a property, a literal or `(`, found the end",
+            "no: invalid selector \"k=\": error at character 2: expected a property, a literal or `(`, found the end",
         ),
     ]);
 }

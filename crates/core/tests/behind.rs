@@ -201,7 +201,7 @@ fn what_is_said_once_more_is_not_confirmed_before_what_was_said_first() {
 #[test]
 fn a_transaction_settles_nothing_that_comes_back_from_a_verdict_before_it() {
     let no = "no: the store could not write: broken";
-    let taken = "no: the message was taken back, for the consumer said nothing about it for too long, and was delivered to another";
+    let taken = "no: the message was requeued, because the consumer did not settle it in time, and delivered to another consumer";
     for (case, said_in_it, durable, failed) in [
         ("alone", "", "ok ok", "a:2"),
         ("with another", "accept 1.1 n tx=1\n", "ok ok", "a:2"),

@@ -103,7 +103,7 @@ fn a_branch_is_decided_once_and_by_anybody() {
              end 1 2 x
              prepare 1 x
              decide 1 x commit",
-            "ok ok ok ok no: the branch takes nothing more: it is prepared, or about to be 1/2 undone ok \
+            "ok ok ok ok no: the branch accepts no more work: it is prepared, or about to be 1/2 undone ok \
              1/1 done ok",
             "$a:1",
         ),
@@ -284,10 +284,8 @@ fn what_the_log_refuses_is_rolled_back_or_stays_in_doubt() {
 
 #[test]
 fn an_operator_ends_what_is_in_doubt_and_its_manager_is_told_until_somebody_says_to_forget() {
-    let committed = "no: an operator has committed the branch, whatever is decided now; it is remembered until it \
-                     is forgotten";
-    let rolled_back = "no: an operator has rolled back the branch, whatever is decided now; it is remembered until \
-                       it is forgotten";
+    let committed = "no: an operator has already committed the branch; call forget to remove this record";
+    let rolled_back = "no: an operator has already rolled back the branch; call forget to remove this record";
     let unknown = "no: no such branch: it was not begun, or has ended";
     for partitions in [1_u16, 2] {
         for (how, sign, told, left) in [
@@ -347,7 +345,7 @@ fn an_operator_decides_about_nothing_but_what_is_in_doubt() {
              decide 2 x overrule-rollback
              send 1 $a n tx=2
              end 1 2 x",
-            "ok ok ok 1/1 undone ok ok no: the branch takes nothing more: it is prepared, or about to be 1/2 undone",
+            "ok ok ok 1/1 undone ok ok no: the branch accepts no more work: it is prepared, or about to be 1/2 undone",
             "",
         ),
     ]);
@@ -424,8 +422,7 @@ fn prepared_branches_hold_what_all_of_them_may() {
     let prepare =
         |number: usize| format!("send 1 a m tx={number}\nend 1 {number} x{number}\nprepare 1 x{number}\n");
     assert_eq!(bench.run(&(0..4).map(prepare).collect::<String>()), ["ok"; 12].join(" "));
-    let full = "ok ok 1/4 undone no: prepared transactions hold 3332 bytes together, which is all \
-                they may: decide one, or give the broker more memory";
+    let full = "ok ok 1/4 undone no: prepared transactions have the maximum of 3332 bytes: complete one, or give the broker more memory";
     assert_eq!(bench.run(&prepare(4)), full);
     // It is the same after a start, and a decision makes room.
     bench.restart();
@@ -443,7 +440,7 @@ fn what_is_in_doubt_holds_up_no_dead_letters() {
     assert_ne!(here, elsewhere, "they lie in different partitions");
     assert_eq!(bench.run("send 1 dead x tx=1\nend 1 1 x\nprepare 1 x"), "ok ok ok");
     let full = bench.run("send 1 dead y tx=2\nend 1 2 y\nprepare 1 y");
-    assert!(full.contains("prepared transactions hold 833 bytes together"), "{full}");
+    assert!(full.contains("prepared transactions have the maximum of 833 bytes"), "{full}");
     assert_eq!(bench.run("send 1 a m until=5\ntime 5\nattach 1.1 a 9\nattach 1.2 dead 9"), "ok ok ok 1.2<m");
     assert_eq!(bench.run("decide 1 x commit"), "1.2<x 1/1 done ok");
 }
@@ -454,7 +451,7 @@ fn open_branches_have_a_bound() {
     for number in 0..16_384 {
         assert_eq!(bench.run(&format!("end 1 {number} x{number}")), "ok");
     }
-    let full = "1/99999 undone no: 16384 parts of branches are open, which is all there may be: prepare or roll back some";
+    let full = "1/99999 undone no: the maximum of 16384 branch parts is open: prepare or roll back some";
     assert_eq!(bench.run("end 1 99999 y"), full);
     assert_eq!(bench.run("decide 2 x7 rollback\nend 1 99999 y"), "1/7 undone ok ok");
     assert_eq!(bench.run("end 1 88888 z"), full.replace("99999", "88888"));
@@ -468,7 +465,7 @@ fn settlements_of_open_transactions_count() {
     for number in 0..12 {
         bench.run(&format!("send 1 a m{number}\naccept 2.1 m{number} tx=1"));
     }
-    let full = "no: open transactions hold 960 bytes together, which is all they may: commit or roll back one, or give the \
+    let full = "no: open transactions have the maximum of 960 bytes: commit or roll back one, or give the \
                 broker more memory";
     assert_eq!(bench.run("commit 2 1"), full);
     assert_eq!(bench.partitions[0].miscounted(), None);

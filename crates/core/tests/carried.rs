@@ -100,7 +100,7 @@ fn a_body_that_cannot_be_read_stays_and_is_counted_once() {
     bench.unread = "def";
     bench.run(SENT);
     bench.run("piece 1 8 a hij\nsend 1 a n upload=8");
-    let no = "no: what cannot be read stays where it is: a message, damaged";
+    let no = "no: unreadable messages stay where they are: a message, damaged";
     assert_eq!(bench.run("reject 1.1 m n"), format!("1.1<n+hij {no}"), "whoever waits is told");
     let unreadable = |bench: &Bench| bench.partitions[usize::from(here)].counters().unreadable;
     assert_eq!((bench.held(), unreadable(&bench)), ("a:2".to_owned(), 1));

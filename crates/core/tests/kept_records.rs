@@ -639,12 +639,12 @@ fn records_and_snapshots_of_other_versions_are_refused() {
         let mut record = read("declare").to_vec();
         record[1] = version;
         let refused = decode_record(&record.into()).expect_err("another version").to_string();
-        assert_eq!(refused, format!("record version {version} is unknown to this version of Postroad"));
+        assert_eq!(refused, format!("record version {version} is not supported by this build"));
         let mut snapshot = read("snapshot").to_vec();
         snapshot[0] = version;
         let refused =
             Partition::restore(settings(), &snapshot.into()).map(drop).expect_err("another version");
-        let want = format!("snapshot version {version} is unknown; this version of Postroad reads version 1");
+        let want = format!("snapshot version {version} is not supported; this build reads version 1");
         assert_eq!(refused.to_string(), want);
     }
 }

@@ -10,8 +10,7 @@ use postroad_core::Settings;
 use postroad_model::{ConnectionId, Destination, Event, LeaseEvent, PartitionId, Reserve, Take, Ticket};
 use postroad_routing::{AtLimit, DestinationPattern, Limit, Policies, Policy};
 
-const NOT_LEADER: &str =
-    "no: this node no longer leads this part of the broker; nothing was done: connect again";
+const NOT_LEADER: &str = "no: this node is not the leader any more; nothing was done: connect again";
 const UNKNOWN: &str =
     "no: the leader changed before the request was confirmed; it may or may not have been carried out";
 

@@ -298,7 +298,9 @@ fn at_the_bound_of_leases_a_reserve_is_refused() {
     bench.follow(Policies::new(policy));
     post(&mut bench, &["m", "n", "o"]);
     assert_eq!(reserve(&mut bench, 9, 0, LEASE), "m#1 n#1 ok");
-    assert!(reserve(&mut bench, 1, 0, LEASE).starts_with("no: queue://a has 2 messages in flight"));
+    assert!(
+        reserve(&mut bench, 1, 0, LEASE).starts_with("no: queue://a has the maximum of 2 messages in flight")
+    );
     let first = of(&bench, "m", 0);
     assert_eq!(handle(&mut bench, &[first], DELETE), "done ok");
     assert_eq!(reserve(&mut bench, 9, 0, LEASE), "o#1 ok");
@@ -368,7 +370,10 @@ fn at_the_bound_of_watches_a_further_one_is_refused() {
         assert_eq!(watch(&mut bench, number, Some(1), None), "");
     }
     let refused = watch(&mut bench, 4096, Some(1), None);
-    assert!(refused.starts_with("no: 4096 requests wait for messages of queue://a"), "{refused}");
+    assert!(
+        refused.starts_with("no: the maximum of 4096 requests waits for messages of queue://a"),
+        "{refused}"
+    );
     let queue = Destination::queue("a");
     bench.lease(LeaseEvent::Cancel { queue, connection: CLIENT, ticket: Ticket(5) });
     assert_eq!(watch(&mut bench, 4096, Some(1), None), "");

@@ -77,9 +77,7 @@ fn at_a_limit_that_blocks_sends_wait_in_line_until_there_is_room() {
             (
                 "in a transaction nothing waits: it is refused, whole",
                 "send 1 a m\nsend 1 a n\nsend 1 b o tx=1\nsend 1 a p tx=1\ncommit 1 1",
-                "ok ok ok no: queue://a is at the limit that its policy sets (messages_max = 2), and takes no more \
-                 messages until some are consumed no: queue://a is at the limit that its policy sets (messages_max = 2), and takes no more \
-                 messages until some are consumed",
+                "ok ok ok no: queue://a is at the limit of its policy (messages_max = 2), and refuses messages until some are consumed no: queue://a is at the limit of its policy (messages_max = 2), and refuses messages until some are consumed",
                 "a:2",
                 0,
             ),
@@ -117,8 +115,7 @@ fn bytes_are_a_limit_too_and_one_message_is_never_too_large() {
 #[test]
 fn at_a_limit_that_fails_sends_are_refused_after_a_while() {
     let limit = Limit { wait_ms: 10, ..messages(1, AtLimit::Fail) };
-    let no = "no: queue://a is at the limit that its policy sets (messages_max = 1), and takes no more messages until some are \
-              consumed";
+    let no = "no: queue://a is at the limit of its policy (messages_max = 1), and refuses messages until some are consumed";
     check(
         &limited("queue://a", limit),
         &[
@@ -450,7 +447,7 @@ fn a_consumer_that_says_nothing_for_too_long_is_slow() {
     };
     let begin = "time 10\nattach 1.1 a 2\nsend 2 a m\nsend 2 a n\nsend 2 a o\nattach 2.1 a 0\nlisten\n";
     let begun = "ok 1.1<m ok 1.1<n ok ok ok";
-    let lost = "no: the message was taken back, for the consumer said nothing about it for too long, and was delivered to another";
+    let lost = "no: the message was requeued, because the consumer did not settle it in time, and delivered to another consumer";
     for (case, then, script, want) in [
         ("not yet", WhenSlow::Detach, "time 999\ntime 1009", ""),
         ("told once", WhenSlow::Tell, "time 1010\ntime 1210\ntime 9000", " [1.1 slow]"),
@@ -503,8 +500,7 @@ fn a_consumer_that_says_nothing_for_too_long_is_slow() {
             "somebody else has it",
             WhenSlow::TakeBack,
             "time 1010\ncredit 2.1 1\naccept 1.1 m n",
-            " [1.1 slow] 2.1<m!1 no: the message was taken back, for the consumer said nothing about it for too long, and was \
-             delivered to another",
+            " [1.1 slow] 2.1<m!1 no: the message was requeued, because the consumer did not settle it in time, and delivered to another consumer",
         ),
         (
             "what it gives back it need not have any more",
@@ -546,9 +542,7 @@ fn a_consumer_that_says_nothing_for_too_long_is_slow() {
             "in a transaction",
             WhenSlow::TakeBack,
             "time 1010\ncredit 2.1 1\naccept 1.1 m tx=1\ncommit 1 1",
-            " [1.1 slow] 2.1<m!1 no: the message was taken back, for the consumer said nothing about it for too long, and was \
-             delivered to another no: the message was taken back, for the consumer said nothing about it for too long, and \
-             was delivered to another",
+            " [1.1 slow] 2.1<m!1 no: the message was requeued, because the consumer did not settle it in time, and delivered to another consumer no: the message was requeued, because the consumer did not settle it in time, and delivered to another consumer",
         ),
         (
             "what a transaction will settle stays",
@@ -658,24 +652,21 @@ fn all_that_a_tenant_owns_has_one_limit_together() {
             "refused in time",
             tenant(fail),
             "time 100\nsend 1 acme.a m\nsend 1 acme.b n\nsend 1 acme.c o\ntime 149\ntime 150",
-            "ok ok no: queue://acme.c takes no more messages: the tenant acme is at the limit that is set (messages_max = 2), \
-             until some are consumed",
+            "ok ok no: queue://acme.c refuses messages until some are consumed: the tenant acme is at the limit (messages_max = 2)",
             "acme.a:1 acme.b:1",
         ),
         (
             "refused at once in a transaction",
             tenant(two),
             "send 1 acme.a m\nsend 1 acme.b n\nsend 1 acme.c o tx=1\nrollback 1 1",
-            "ok ok no: queue://acme.c takes no more messages: the tenant acme is at the limit that is set (messages_max = 2), \
-             until some are consumed ok",
+            "ok ok no: queue://acme.c refuses messages until some are consumed: the tenant acme is at the limit (messages_max = 2) ok",
             "acme.a:1 acme.b:1",
         ),
         (
             "the broker's counts for all",
             shared(two, messages(3, AtLimit::Fail)),
             "send 1 acme.a m\nsend 1 b n\nsend 1 lab.a o\nsend 1 c p",
-            "ok ok ok no: queue://c takes no more messages: the broker is at the limit that is set (messages_max = 3), until \
-             some are consumed",
+            "ok ok ok no: queue://c refuses messages until some are consumed: the broker is at the limit (messages_max = 3)",
             "acme.a:1 b:1 lab.a:1",
         ),
         (

@@ -455,14 +455,14 @@ fn the_last_value_is_the_last_that_was_sent() {
 #[test]
 fn what_cannot_move_says_why() {
     let cannot = |queue: &str, why: &str| format!("no: queue://{queue} cannot be moved: {why}");
-    let fed = "topic://VirtualTopic.x feeds it, and lives in one place with all that it feeds";
+    let fed = "topic://VirtualTopic.x feeds it, and must be in the same store as its queues";
     for (case, script, want) in [
         ("none", "move 1 a to=1", cannot("a", "there is no such queue")),
         (
             "there already",
             "make 1 a
              move 1 a to=0",
-            format!("ok {}", cannot("a", "it is in that store already")),
+            format!("ok {}", cannot("a", "it is already in that store")),
         ),
         (
             "on the move",

@@ -64,8 +64,7 @@ fn a_transaction_of_a_session_ends_by_itself() {
              accept 1.1 m
              accept 2.1 m",
             "ok ok 1.1<m ok ok 2.1<m!1 ok \
-             no: the message was taken back, for the consumer said nothing about it for too long, and was delivered \
-             to another ok",
+             no: the message was requeued, because the consumer did not settle it in time, and delivered to another consumer ok",
             "",
         ),
         (

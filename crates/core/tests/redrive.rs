@@ -48,7 +48,7 @@ fn dead_letters_go_back_to_where_each_was() {
         (
             "a bad selector",
             "redrive 2 dead where=k=",
-            "no: invalid selector \"k=\": wrong at character 2: expected a property, a literal or `(`, found the end",
+            "no: invalid selector \"k=\": error at character 2: expected a property, a literal or `(`, found the end",
             "dead:4",
         ),
     ] {

@@ -61,7 +61,7 @@ fn a_message_is_there_when_it_is_due() {
         (
             "not on a temporary destination",
             "make 1 ~q\nsend 1 ~q m at=5",
-            "ok no: temp-queue://q cannot be sent to later: a temporary destination may be gone by then",
+            "ok no: cannot schedule a message to temp-queue://q: a temporary destination may be gone by then",
         ),
     ]);
 }
@@ -82,7 +82,7 @@ fn a_job_goes_on_as_often_as_it_was_told() {
         (
             "a period is needed",
             "send 1 a m at=10 every=0",
-            "no: queue://a cannot be sent to later: it repeats without a period",
+            "no: cannot schedule a message to queue://a: it repeats without a period",
         ),
     ]);
 }

@@ -27,7 +27,7 @@ pub enum OpenError {
         pid: Option<u32>,
     },
     /// A newer Postroad wrote this file.
-    #[error("{}: format version {found}, this program knows {FORMAT_VERSION}", file.display())]
+    #[error("{}: format version {found}, this build reads version {FORMAT_VERSION}", file.display())]
     UnknownVersion {
         /// The file.
         file: PathBuf,
@@ -45,7 +45,7 @@ pub enum OpenError {
         given: Vec<KeyId>,
     },
     /// Something in this file is not encrypted, and had to be. Nothing on the disk was changed.
-    #[error("{}: something in it is not encrypted, and everything has to be", file.display())]
+    #[error("{}: it contains unencrypted data, and encryption is required", file.display())]
     InTheClear {
         /// The file.
         file: PathBuf,
@@ -101,7 +101,7 @@ pub enum DamageKind {
     },
     /// A record's checksum holds, but its tag does not fit its place and the key that it names: it was
     /// altered.
-    #[error("the record at position {} is not what was encrypted: it was altered", position.get())]
+    #[error("the record at position {} was altered after its encryption", position.get())]
     Forged {
         /// Which record.
         position: Position,
@@ -173,7 +173,7 @@ pub enum CommitError {
     #[error("no further segment: {0}")]
     NoSegment(PrepareError),
     /// The caller skipped or repeated a position. Nothing was written.
-    #[error("partition {}: position {} where {} is next", partition.0, found.get(), expected.get())]
+    #[error("partition {}: position {} instead of {}", partition.0, found.get(), expected.get())]
     NotDense {
         /// Whose position.
         partition: PartitionId,
@@ -203,7 +203,7 @@ pub enum CommitError {
 #[non_exhaustive]
 pub enum ReopenError {
     /// No segment to go on in.
-    #[error("no segment to go on in: {0}")]
+    #[error("no segment to continue in: {0}")]
     NoSegment(#[from] PrepareError),
     /// The new segment could not be written or synced either, or the old one is not where it was.
     #[error("{}: {source}", file.display())]

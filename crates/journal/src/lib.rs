@@ -42,10 +42,10 @@ pub use retaining::compaction::{RemovalRequest, Shorten};
 pub use retaining::compactor::{CompactedSegment, CompactionRequest};
 pub use retaining::index_file::{FoundIndex, IndexRequest, WrittenIndex};
 pub use retaining::retention::SegmentUse;
-pub use retaining::sorter::{Kin, SortRequest, Sorting};
+pub use retaining::sorter::{SortKey, SortRequest, Sorting};
 pub use writing::journal::{Journal, Options};
+pub use writing::log2_histogram::Log2Histogram;
 pub use writing::pace::Pace;
-pub use writing::powers::Powers;
 pub use writing::prepare::{PreparedSegment, SegmentRequest};
 pub use writing::room::{RESERVE_SHARE, Space};
 

@@ -184,7 +184,7 @@ pub enum Verdict {
         /// Bytes that wait.
         bytes: u64,
     },
-    /// Another consumer has the queue for itself.
+    /// An exclusive consumer is attached.
     NotExclusive,
     /// Its selector does not match.
     Selector {

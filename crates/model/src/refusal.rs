@@ -44,13 +44,13 @@ pub enum Refusal {
         reason: String,
     },
     /// Too many redrives are running.
-    #[error("{max} redrives are under way; try again when one has ended")]
+    #[error("the maximum of {max} redrives is running; try again later")]
     TooManyRedrives {
         /// How many there may be.
         max: usize,
     },
     /// All queues of a tenant, or of the broker, hold as much as they may.
-    #[error("{to} takes no more messages: {} at the limit that is set ({limit}), until some are consumed",
+    #[error("{to} refuses messages until some are consumed: {} at the limit ({limit})",
         match owner { Some(owner) => format!("the tenant {owner} is"), None => "the broker is".to_owned() })]
     QuotaFull {
         /// Where the message was to go.
@@ -106,7 +106,7 @@ pub enum Refusal {
     #[error("{0} is moving to another store; try again once it is there")]
     OnTheMove(Destination),
     /// No more links are remembered.
-    #[error("{max} links are remembered, and somebody has each of them")]
+    #[error("the maximum of {max} recoverable links is attached")]
     TooManyLinks {
         /// The limit.
         max: usize,
@@ -118,15 +118,13 @@ pub enum Refusal {
         name: Arc<str>,
     },
     /// The disk has no room for more messages; consuming them makes room.
-    #[error("the store is full: {to} takes no more persistent messages until space returns")]
+    #[error("the store is full: {to} refuses persistent messages until there is space")]
     StoreFull {
         /// Where the message was sent.
         to: Destination,
     },
     /// The queue, or one that the topic feeds, holds as much as its policy allows.
-    #[error(
-        "{to} is at the limit that its policy sets ({limit}), and takes no more messages until some are consumed"
-    )]
+    #[error("{to} is at the limit of its policy ({limit}), and refuses messages until some are consumed")]
     QueueFull {
         /// Where the message was sent.
         to: Destination,
@@ -135,11 +133,11 @@ pub enum Refusal {
     },
     /// The consumer was slow, and another one has the message that it settles.
     #[error(
-        "the message was taken back, for the consumer said nothing about it for too long, and was delivered to another"
+        "the message was requeued, because the consumer did not settle it in time, and delivered to another consumer"
     )]
     TakenBack,
     /// Messages that are to move cannot be read from the disk.
-    #[error("what cannot be read stays where it is: {reason}")]
+    #[error("unreadable messages stay where they are: {reason}")]
     Unreadable {
         /// Their location, and the reason.
         reason: String,
@@ -149,7 +147,7 @@ pub enum Refusal {
     NoSuchQueue(Destination),
     /// The queue has its maximum of leases.
     #[error(
-        "{queue} has {max} messages in flight, which is all it may: delete or release some, or wait until their leases expire"
+        "{queue} has the maximum of {max} messages in flight: delete or release some, or wait until their leases expire"
     )]
     TooManyLeases {
         /// The queue.
@@ -158,9 +156,7 @@ pub enum Refusal {
         max: u64,
     },
     /// The queue has its maximum of deduplication ids.
-    #[error(
-        "{queue} remembers {max} deduplication ids, which is all it may: send fewer messages in five minutes"
-    )]
+    #[error("{queue} has the maximum of {max} deduplication ids: send fewer messages in five minutes")]
     TooManyDeduplicationIds {
         /// The queue.
         queue: Destination,
@@ -168,7 +164,7 @@ pub enum Refusal {
         max: usize,
     },
     /// The maximum of requests wait for messages of the queue.
-    #[error("{max} requests wait for messages of {queue}, which is all that may: ask again without waiting")]
+    #[error("the maximum of {max} requests waits for messages of {queue}: ask again without waiting")]
     TooManyWaiting {
         /// The queue.
         queue: Destination,
@@ -182,7 +178,7 @@ pub enum Refusal {
         reason: String,
     },
     /// Another node leads the partition, or none does: the request had no effect.
-    #[error("this node no longer leads this part of the broker; nothing was done: connect again")]
+    #[error("this node is not the leader any more; nothing was done: connect again")]
     NotLeader,
     /// The node lost its leadership while the request was on its way to the log.
     #[error("the leader changed before the request was confirmed; it may or may not have been carried out")]
@@ -195,7 +191,7 @@ pub enum Refusal {
     },
     /// Open transactions hold more than all of them may.
     #[error(
-        "open transactions hold {max_bytes} bytes together, which is all they may: commit or roll back one, or give the broker more memory"
+        "open transactions have the maximum of {max_bytes} bytes: commit or roll back one, or give the broker more memory"
     )]
     TransactionsFull {
         /// The limit.
@@ -203,7 +199,7 @@ pub enum Refusal {
     },
     /// Prepared transactions hold all that they may together.
     #[error(
-        "prepared transactions hold {max_bytes} bytes together, which is all they may: decide one, or give the broker more memory"
+        "prepared transactions have the maximum of {max_bytes} bytes: complete one, or give the broker more memory"
     )]
     PreparedFull {
         /// The limit.
@@ -225,13 +221,13 @@ pub enum Refusal {
         max: usize,
     },
     /// More branches are open than may be.
-    #[error("{max} parts of branches are open, which is all there may be: prepare or roll back some")]
+    #[error("the maximum of {max} branch parts is open: prepare or roll back some")]
     TooManyBranches {
         /// The limit.
         max: usize,
     },
     /// A schedule that makes no sense.
-    #[error("{to} cannot be sent to later: {reason}")]
+    #[error("cannot schedule a message to {to}: {reason}")]
     BadSchedule {
         /// Where the message was sent.
         to: Destination,
@@ -245,7 +241,7 @@ pub enum Refusal {
     #[error("the branch is not prepared")]
     BranchNotPrepared,
     /// The branch is being ended already, or was prepared.
-    #[error("the branch takes nothing more: it is prepared, or about to be")]
+    #[error("the branch accepts no more work: it is prepared, or about to be")]
     BranchClosed,
     /// Nothing was done in the branch: it has ended, and nothing is left to decide.
     #[error("nothing was done in the branch")]
@@ -258,7 +254,7 @@ pub enum Refusal {
     },
     /// An operator has ended the branch in place of its manager, and this is kept until it is forgotten.
     #[error(
-        "an operator has {} the branch, whatever is decided now; it is remembered until it is forgotten",
+        "an operator has already {} the branch; call forget to remove this record",
         if *committed { "committed" } else { "rolled back" }
     )]
     BranchOverruled {

@@ -206,7 +206,7 @@ fn choose(
         response.headers_mut().insert(PROTOCOL_HEADER, HeaderValue::from_static(speaks));
         return Ok(response);
     }
-    let mut refusal = ErrorResponse::new(Some(format!("this port speaks the subprotocol {speaks} alone\n")));
+    let mut refusal = ErrorResponse::new(Some(format!("this port supports only the subprotocol {speaks}\n")));
     *refusal.status_mut() = StatusCode::BAD_REQUEST;
     Err(refusal)
 }
@@ -320,7 +320,7 @@ mod tests {
         let (error, response) = refused(&request("mqtt"));
         assert_eq!(error, "WebSocket: the peer asks for another subprotocol");
         assert!(
-            response.starts_with("HTTP/1.1 400 ") && response.ends_with("subprotocol amqp alone\n"),
+            response.starts_with("HTTP/1.1 400 ") && response.ends_with("only the subprotocol amqp\n"),
             "{response}"
         );
         let (error, response) = refused(b"AMQP\0\x01\0\0 without HTTP\r\n\r\n");

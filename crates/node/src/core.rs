@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use postroad_core::{
     Partition, UnwrittenPages, chunk_in_record, encode_record, jobs_in_record, tell_together,
 };
-use postroad_journal::Powers;
+use postroad_journal::Log2Histogram;
 use postroad_model::{
     Announcement, CarriedPiece, ConnectionId, Destination, Effect, Event, MessageKey, Notice, Now,
     PartitionId, PartitionRange, Peer, Placement, Position, Publish, Sent, Ticket, ToSession, TransactionKey,
@@ -152,7 +152,7 @@ pub struct Core {
     /// The time for which a turn is expected already, in ticks.
     alarm_ms: Option<u64>,
     /// How long its steps took, in microseconds: one is the handling of an event, a record or a tick by a partition.
-    steps: Powers,
+    steps: Log2Histogram,
     /// When the step that is going on began.
     step_began: Instant,
     /// Something waits to be sent on by [`Core::flush`].
@@ -214,7 +214,7 @@ impl Core {
             snapshots: VecDeque::new(),
             failing: BTreeMap::new(),
             alarm_ms: None,
-            steps: Powers::default(),
+            steps: Log2Histogram::default(),
             step_began: Instant::now(),
             unsent: false,
         }
@@ -281,7 +281,7 @@ impl Core {
     }
 
     /// How long its steps took, in microseconds.
-    pub fn steps(&self) -> &Powers {
+    pub fn steps(&self) -> &Log2Histogram {
         &self.steps
     }
 

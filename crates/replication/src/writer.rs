@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use postroad_journal::{
-    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, KeyId, NearRecords, Powers, ReadError,
+    Backup, BackupError, Checkpoint, CommitError, Damage, Disk, KeyId, Log2Histogram, NearRecords, ReadError,
     Record, SegmentUse, Space,
 };
 use postroad_model::{PartitionId, Position, Snapshot};
@@ -315,7 +315,7 @@ impl<D: Disk> LogWriter<D> {
     }
 
     /// See [`Journal::sync_micros`].
-    pub fn sync_micros(&self) -> &Powers {
+    pub fn sync_micros(&self) -> &Log2Histogram {
         self.journal.sync_micros()
     }
 

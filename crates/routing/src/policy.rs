@@ -695,10 +695,10 @@ const SCHEMES: [(&str, DestinationKind, bool); 4] = [
 #[non_exhaustive]
 pub enum DestinationPatternError {
     /// It does not say of which kind.
-    #[error("{0:?} begins with none of queue://, topic://, temp-queue://, temp-topic://")]
+    #[error("{0:?} must start with queue://, topic://, temp-queue:// or temp-topic://")]
     NoKind(String),
     /// It names nothing.
-    #[error("{0:?} names nothing behind its kind; > is every name")]
+    #[error("{0:?} has no name; use > for every name")]
     NoName(String),
     /// Its name is no pattern.
     #[error(transparent)]
@@ -861,9 +861,9 @@ mod tests {
             ("temp-topic://>", pattern(DestinationKind::Topic, true, ">")),
             (
                 "a",
-                Err(r#""a" begins with none of queue://, topic://, temp-queue://, temp-topic://"#.to_owned()),
+                Err(r#""a" must start with queue://, topic://, temp-queue:// or temp-topic://"#.to_owned()),
             ),
-            ("queue://", Err(r#""queue://" names nothing behind its kind; > is every name"#.to_owned())),
+            ("queue://", Err(r#""queue://" has no name; use > for every name"#.to_owned())),
         ] {
             assert_eq!(parse(text), want, "{text}");
         }

@@ -29,10 +29,10 @@ pub struct Tenants {
 #[non_exhaustive]
 pub enum TenantError {
     /// Two would be told apart by nothing.
-    #[error("there is a tenant {0} already")]
+    #[error("the tenant {0} is defined twice")]
     NameTaken(Arc<str>),
     /// The owner of the destinations would be ambiguous.
-    #[error("{pattern} belongs to the tenant {owner} already")]
+    #[error("{pattern} already belongs to the tenant {owner}")]
     PatternTaken {
         /// The pattern's name.
         pattern: String,
@@ -125,8 +125,8 @@ mod tests {
     fn what_is_anothers_is_refused_and_nothing_changes() {
         let mut tenants = tenants();
         for (name, owns, want) in [
-            ("acme", "queue://b", "there is a tenant acme already"),
-            ("new", "queue://acme.lab.>", "acme.lab.> belongs to the tenant lab already"),
+            ("acme", "queue://b", "the tenant acme is defined twice"),
+            ("new", "queue://acme.lab.>", "acme.lab.> already belongs to the tenant lab"),
         ] {
             let owns = patterns(&["queue://free", owns]);
             let error =

@@ -56,12 +56,12 @@ impl AccessKeys {
         for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [id, secret, user] = &words[..] else {
-                return Err((number, "a key is written ID SECRET USER".to_owned()));
+                return Err((number, "expected ID SECRET USER".to_owned()));
             };
             check_name(user).map_err(|error| (number, error.to_string()))?;
             let key = AccessKey { secret: (*secret).to_owned(), user: (*user).to_owned() };
             if keys.0.insert((*id).to_owned(), key).is_some() {
-                return Err((number, format!("{id} stands in an earlier line already")));
+                return Err((number, format!("{id} is already in an earlier line")));
             }
         }
         Ok(keys)
@@ -88,7 +88,7 @@ impl AccessKeys {
     /// Makes a key for a user, and returns its id with it.
     ///
     /// # Errors
-    /// The name cannot be, there are too many keys, or the system gives no random numbers.
+    /// The name cannot be, there are too many keys, or the system provides no random numbers.
     pub fn add(&mut self, user: &str) -> Result<(String, AccessKey), UserError> {
         check_name(user)?;
         if KEYS_MAX <= self.0.len() {

@@ -215,7 +215,7 @@ impl Visit {
                 })
             }
             (Login::Continue { .. }, Expects::Nothing) => {
-                Step::Answer(refused("it answers what nobody asked"))
+                Step::Answer(refused("unexpected response without a challenge"))
             }
         }
     }
@@ -235,7 +235,7 @@ impl Visit {
             Some(subject) if acts_as.is_empty() || acts_as == subject.as_bytes() => {
                 LoginAnswer::Welcome { user: Some(subject.clone()), last: None }
             }
-            _ => refused("its certificate names somebody else"),
+            _ => refused("its certificate names another user"),
         }
     }
 
@@ -246,7 +246,7 @@ impl Visit {
         match parts.as_deref() {
             Some([acts_as, user, password]) if !user.is_empty() => {
                 if self.door.users.is_some() && !acts_as.is_empty() && acts_as != user {
-                    return Step::Answer(refused("nobody acts for another user"));
+                    return Step::Answer(refused("acting for another user is not supported"));
                 }
                 self.password(Some(*user), Some((*password).into()))
             }
@@ -255,14 +255,14 @@ impl Visit {
     }
 
     fn scram(&mut self, hash: Hash, response: &[u8]) -> LoginAnswer {
-        let Some(users) = &self.door.users else { return refused("nobody has a password") };
+        let Some(users) = &self.door.users else { return refused("passwords are not configured") };
         let mut first = match ClientFirst::parse(response) {
             Ok(first) => first,
             Err(reason) => return refused(reason),
         };
         let mut nonce = [0; NONCE_BYTES];
         if SystemRandom::new().fill(&mut nonce).is_err() {
-            return refused("the system gives no random numbers");
+            return refused("the system provides no random numbers");
         }
         if let Some(user) = users.known(&first.user) {
             first.user = user.to_owned();
@@ -281,7 +281,7 @@ impl Visit {
             (None, user) => return welcome(user.map(Arc::from).or(self.certificate.clone())),
             (Some(_), None) if self.certificate.is_some() => return welcome(self.certificate.clone()),
             (Some(_), None) if self.door.anonymous => return welcome(None),
-            (Some(_), None) => return Step::Answer(refused("it does not say who it is")),
+            (Some(_), None) => return Step::Answer(refused("it sends no user name")),
             (Some(users), Some(user)) => (users, user),
         };
         let password = password.unwrap_or_default();
@@ -382,14 +382,14 @@ mod tests {
                 &shut,
                 nobody,
                 begin("PLAIN", b"you\0user\0pencil"),
-                no("nobody acts for another user"),
+                no("acting for another user is not supported"),
             ),
             ("another password", &shut, nobody, begin("PLAIN", b"\0user\0pen"), no(WRONG)),
             ("no such user", &shut, nobody, begin("PLAIN", b"\0me\0pencil"), no(WRONG)),
             ("no UTF-8", &shut, nobody, begin("PLAIN", b"\0\xff\0pencil"), no("its response is malformed")),
             ("without SASL", &shut, nobody, password("user", "pencil"), welcome(Some("user"))),
             ("without SASL, wrong", &shut, nobody, password("user", ""), no(WRONG)),
-            ("without a name", &shut, nobody, password("", ""), no("it does not say who it is")),
+            ("without a name", &shut, nobody, password("", ""), no("it sends no user name")),
             ("a certificate for a name", &shut, known, password("", ""), welcome(Some("CN=alice"))),
             ("by certificate", &shut, known, begin("EXTERNAL", b"CN=alice"), welcome(Some("CN=alice"))),
             (
@@ -397,7 +397,7 @@ mod tests {
                 &shut,
                 known,
                 begin("EXTERNAL", b"user"),
-                no("its certificate names somebody else"),
+                no("its certificate names another user"),
             ),
             ("no certificate", &shut, nobody, begin("EXTERNAL", b""), no("SCRAM-SHA-256, PLAIN are offered")),
             ("anonymous", &shut, nobody, begin("ANONYMOUS", b""), no("SCRAM-SHA-256, PLAIN are offered")),
@@ -410,7 +410,7 @@ mod tests {
                 &shut,
                 nobody,
                 Login::Continue { response: Bytes::new() },
-                no("it answers what nobody asked"),
+                no("unexpected response without a challenge"),
             ),
         ] {
             let mut visit = Visit::new(door.clone(), certificate);
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(answer(&mut visit, begun), LoginAnswer::Challenge(Bytes::new()));
         let said = Login::Continue { response: Bytes::from_static(b"\0user\0pencil") };
         assert_eq!(answer(&mut visit, said.clone()), welcome(Some("user")));
-        assert_eq!(answer(&mut visit, said), refused("it answers what nobody asked"));
+        assert_eq!(answer(&mut visit, said), refused("unexpected response without a challenge"));
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl Keys {
     /// # Errors
     /// The fault, in words.
     pub fn parse(text: &str) -> Result<Keys, String> {
-        let shape = || "keys are written SCRAM-SHA-256$iterations:salt$stored key:server key".to_owned();
+        let shape = || "expected SCRAM-SHA-256$iterations:salt$stored key:server key".to_owned();
         let (mechanism, rest) = text.split_once('$').ok_or_else(shape)?;
         let hash = Hash::ALL.into_iter().find(|hash| hash.mechanism() == mechanism);
         let hash = hash.ok_or_else(|| format!("{mechanism} is neither SCRAM-SHA-256 nor SCRAM-SHA-512"))?;
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn keys_that_are_none_are_refused_with_the_reason() {
         for (case, text, want) in [
-            ("nothing", String::new(), "keys are written"),
+            ("nothing", String::new(), "expected SCRAM"),
             ("another mechanism", PENCIL.replace("256", "1"), "SCRAM-SHA-1 is neither"),
             (
                 "too few rounds",

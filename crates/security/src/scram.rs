@@ -41,15 +41,15 @@ impl<'a> ClientFirst<'a> {
         }
         let mut attributes = bare.split(',');
         let user = attributes.next().and_then(|part| part.strip_prefix("n=")).ok_or(shape)?;
-        let user = name(user).ok_or("its user name is not written as RFC 5802 has it")?;
+        let user = name(user).ok_or("its user name is not encoded by RFC 5802")?;
         let nonce = attributes.next().and_then(|part| part.strip_prefix("r=")).ok_or(shape)?;
         if !is_nonce(nonce) {
-            return Err("its nonce is none");
+            return Err("malformed nonce");
         }
         match acts_as.strip_prefix("a=") {
             None if acts_as.is_empty() => {}
             Some(other) if name(other).as_ref() == Some(&user) => {}
-            _ => return Err("nobody acts for another user"),
+            _ => return Err("acting for another user is not supported"),
         }
         let gs2_header = &message[..message.len() - bare.len()];
         Ok(ClientFirst { user, gs2_header, bare, nonce })
@@ -88,10 +88,10 @@ impl Scram {
         let binding = attributes.next().and_then(|part| part.strip_prefix("c=")).ok_or(shape)?;
         let nonce = attributes.next().and_then(|part| part.strip_prefix("r=")).ok_or(shape)?;
         if BASE64.decode(binding.as_bytes()).ok().as_deref() != Some(self.gs2_header.as_bytes()) {
-            return Err("its last message repeats another channel binding");
+            return Err("its last message has another channel binding");
         }
         if nonce != self.nonce {
-            return Err("its last message repeats another nonce");
+            return Err("its last message has another nonce");
         }
         let proof = BASE64.decode(proof.as_bytes()).map_err(|_| "its proof is not base64")?;
         let ours = self.keys.prove(&format!("{},{rest}", self.said), &proof);
@@ -166,7 +166,7 @@ mod tests {
     fn a_first_message_is_read_or_refused() {
         let long = format!("n,,n=user,r={}", "x".repeat(NONCE_BYTES_MAX + 1));
         let shape = Err("its first message is not n,,n=user,r=nonce");
-        let unwritten = Err("its user name is not written as RFC 5802 has it");
+        let unwritten = Err("its user name is not encoded by RFC 5802");
         for (case, message, want) in [
             ("plain", CLIENT_FIRST, Ok("user")),
             ("would bind", "y,,n=user,r=x", Ok("user")),
@@ -178,15 +178,15 @@ mod tests {
                 "p=tls-unique,,n=user,r=x",
                 Err("it wants channel binding, which is not offered"),
             ),
-            ("as another", "n,a=root,n=user,r=x", Err("nobody acts for another user")),
+            ("as another", "n,a=root,n=user,r=x", Err("acting for another user is not supported")),
             ("unknown escape", "n,,n=a=2D,r=x", unwritten),
             ("half an escape", "n,,n=a=2,r=x", unwritten),
             ("escape across a character", "n,,n==2\u{e9},r=x", unwritten),
             ("nobody", "n,,n=,r=x", unwritten),
             ("an extension that must be known", "n,,m=x,n=user,r=x", shape),
             ("no nonce", "n,,n=user", shape),
-            ("empty nonce", "n,,n=user,r=", Err("its nonce is none")),
-            ("long nonce", &long, Err("its nonce is none")),
+            ("empty nonce", "n,,n=user,r=", Err("malformed nonce")),
+            ("long nonce", &long, Err("malformed nonce")),
             ("nothing", "", shape),
         ] {
             let got = ClientFirst::parse(message.as_bytes());
@@ -207,13 +207,9 @@ mod tests {
             (
                 "the client's nonce alone",
                 with("biws", &NONCE[..20], proof),
-                "its last message repeats another nonce",
+                "its last message has another nonce",
             ),
-            (
-                "another binding",
-                with("eSws", NONCE, proof),
-                "its last message repeats another channel binding",
-            ),
+            ("another binding", with("eSws", NONCE, proof), "its last message has another channel binding"),
             ("no attributes", "p=AAAA".to_owned(), shape),
             ("nothing", String::new(), shape),
             (

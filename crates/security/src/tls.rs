@@ -48,7 +48,7 @@ pub struct TlsClientFiles {
 }
 
 /// The error for an unusable key.
-const UNUSABLE_KEY: &str = "it is no RSA, ECDSA or Ed25519 key that can be used; an ECDSA key without its public half must belong to the certificate (`openssl pkey -in FILE` writes both halves)";
+const UNUSABLE_KEY: &str = "it is not a supported RSA, ECDSA or Ed25519 key; an ECDSA key without its public half must belong to the certificate (`openssl pkey -in FILE` writes both halves)";
 
 /// Why there can be no TLS with these files.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +63,7 @@ pub enum TlsError {
         source: io::Error,
     },
     /// There is nothing of use in it.
-    #[error("{}: no {wanted} in PEM form is in it", file.display())]
+    #[error("{}: it contains no {wanted} in PEM format", file.display())]
     Nothing {
         /// The file.
         file: PathBuf,
@@ -299,12 +299,12 @@ mod tests {
             (
                 "no certificate in it",
                 TlsFiles { certificate: at("key.pem"), ..good.clone() },
-                Some(format!("{}: no certificate in PEM form is in it", shown("key.pem"))),
+                Some(format!("{}: it contains no certificate in PEM format", shown("key.pem"))),
             ),
             (
                 "no key in it",
                 TlsFiles { key: at("noise.pem"), ..good.clone() },
-                Some(format!("{}: no private key in PEM form is in it", shown("noise.pem"))),
+                Some(format!("{}: it contains no private key in PEM format", shown("noise.pem"))),
             ),
             (
                 "a key that is none",
@@ -323,7 +323,7 @@ mod tests {
             (
                 "no authority",
                 required("noise.pem"),
-                Some(format!("{}: no certificate in PEM form is in it", shown("noise.pem"))),
+                Some(format!("{}: it contains no certificate in PEM format", shown("noise.pem"))),
             ),
         ] {
             assert_eq!(load(&files).err().map(|error| error.to_string()), want, "case: {case}");

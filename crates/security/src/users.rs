@@ -19,7 +19,7 @@ pub const PASSWORD_BYTES_MAX: usize = 1_024;
 /// The first lines of the file.
 const TITLE: &str =
     "# Users of Postroad: a name, and what is kept of its password under each mechanism (RFC 5803).
-# `postroad user add` writes it; SIGHUP makes a running broker read it anew.
+# `postroad user add` writes it; SIGHUP makes a running broker reload it.
 ";
 
 /// Why there are no users.
@@ -46,25 +46,23 @@ pub enum UserError {
     },
     /// The name is not allowed.
     #[error(
-        "{name:?} is no name for a user: 1 to {NAME_BYTES_MAX} bytes without spaces, not beginning with #"
+        "{name:?} is not a valid user name: use 1 to {NAME_BYTES_MAX} bytes without spaces, not beginning with #"
     )]
     Name {
         /// The name.
         name: String,
     },
     /// The password is not allowed.
-    #[error(
-        "a password has 1 to {PASSWORD_BYTES_MAX} bytes, and none of the characters that SASLprep forbids"
-    )]
+    #[error("a password must have 1 to {PASSWORD_BYTES_MAX} bytes without characters that SASLprep forbids")]
     Password,
     /// A file of access keys is bounded.
-    #[error("there are {max} access keys, which is all there may be: delete some")]
+    #[error("the maximum of {max} access keys exists: delete some")]
     TooManyKeys {
         /// How many there may be.
         max: usize,
     },
     /// The system has no chance to give.
-    #[error("the system gives no random numbers")]
+    #[error("the system provides no random numbers")]
     NoChance,
 }
 
@@ -93,10 +91,10 @@ impl Users {
             let keys: Result<Vec<Keys>, String> = words.map(Keys::parse).collect();
             let keys = keys.map_err(|reason| (number, reason))?;
             if keys.is_empty() {
-                return Err((number, format!("no keys stand behind {name}")));
+                return Err((number, format!("{name} has no keys")));
             }
             if users.0.insert(name.to_owned(), keys).is_some() {
-                return Err((number, format!("{name} stands in an earlier line already")));
+                return Err((number, format!("{name} is already in an earlier line")));
             }
         }
         Ok(users)
@@ -214,14 +212,14 @@ mod tests {
 
     #[test]
     fn lines_that_are_no_user_are_named() {
-        let name = "\"#x\" is no name for a user: 1 to 255 bytes without spaces, not beginning with #";
+        let name = "\"#x\" is not a valid user name: use 1 to 255 bytes without spaces, not beginning with #";
         for (case, text, want) in [
-            ("no keys", "# title\n\nalice".to_owned(), Some((3, "no keys stand behind alice"))),
-            ("twice", format!("a {KEYS}\na {KEYS}"), Some((2, "a stands in an earlier line already"))),
+            ("no keys", "# title\n\nalice".to_owned(), Some((3, "alice has no keys"))),
+            ("twice", format!("a {KEYS}\na {KEYS}"), Some((2, "a is already in an earlier line"))),
             (
                 "bad keys",
                 "a b".to_owned(),
-                Some((1, "keys are written SCRAM-SHA-256$iterations:salt$stored key:server key")),
+                Some((1, "expected SCRAM-SHA-256$iterations:salt$stored key:server key")),
             ),
             ("good", format!("a {KEYS}\n"), None),
         ] {

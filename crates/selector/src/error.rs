@@ -2,7 +2,7 @@ use std::fmt;
 
 /// Why a text is not a selector, and where. Always the fault of the selector's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("wrong at character {position}: {reason}")]
+#[error("error at character {position}: {reason}")]
 pub struct SelectorError {
     /// 0-based; counts characters, not bytes. The length of the text where something is missing at its end.
     pub position: usize,

@@ -185,7 +185,7 @@ pub struct Oracle {
     /// Messages taken back from consumers.
     taking: taking::Taking,
     moves: moving::Moves,
-    rests: resting::Rests,
+    rests: resting::RedeliveryDelays,
     repeats: repeating::Repeats,
     /// The partition's clock, as it was last heard of.
     now_ms: u64,
@@ -236,7 +236,7 @@ impl Oracle {
             last_values: None,
             taking: taking::Taking::default(),
             moves: moving::Moves::default(),
-            rests: resting::Rests::default(),
+            rests: resting::RedeliveryDelays::default(),
             repeats: repeating::Repeats::default(),
             now_ms: 0,
             wall: Wall::default(),

@@ -64,7 +64,7 @@ async fn check(api: &Api, request: &Parts) -> Result<Caller, Problem> {
     let address = match request.extensions.get::<Peer>() {
         Some(Peer::ControlSocket) => return Ok(Caller { principal: Principal::Operator }),
         Some(Peer::Network(address)) => address.ip(),
-        None => return Err(Problem::new(403, "the peer's address is not known".to_owned())),
+        None => return Err(Problem::new(403, "the peer's address is unknown".to_owned())),
     };
     check_origin(&request.headers, &request.method)?;
     let door = api.0.options.door.borrow().clone();
@@ -126,7 +126,7 @@ async fn login(
     let answer = match visit.step(said) {
         Step::Answer(answer) => answer,
         Step::Check(check) => {
-            let busy = |_| Problem::new(503, "the broker is about to stop".to_owned());
+            let busy = |_| Problem::new(503, "the broker is shutting down".to_owned());
             let _permit = api.0.logins.acquire().await.map_err(busy)?;
             let run = tokio::task::spawn_blocking(move || check.run()).await;
             run.map_err(|_| Problem::new(500, "the password could not be checked".to_owned()))?

@@ -87,7 +87,7 @@ pub async fn list(
     let Which { limit, cursor } = query(which)?;
     let rows = limit.unwrap_or(100);
     if !(1..=500).contains(&rows) {
-        return Err(Problem::new(400, format!("limit is {rows}; 1 to 500 is right")));
+        return Err(Problem::new(400, format!("limit is {rows}; use 1 to 500")));
     }
     let changes = api.0.changes.lock().await;
     let items = changes.before(cursor.unwrap_or(u64::MAX), rows);

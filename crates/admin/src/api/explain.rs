@@ -167,7 +167,7 @@ fn words(verdict: &Verdict) -> (&'static str, String, Option<&'static str>) {
         }
         Verdict::Resting { for_ms } => {
             let seconds = for_ms.div_ceil(1000);
-            let text = format!("It failed and rests until its redelivery in {seconds} s.");
+            let text = format!("It failed and is delayed; its redelivery is in {seconds} s.");
             return ("resting", text, Some("Wait, or lower the redelivery delay of its queue."));
         }
         Verdict::Group { group } => {
@@ -201,10 +201,10 @@ fn words(verdict: &Verdict) -> (&'static str, String, Option<&'static str>) {
             ("full", "The queue or its tenant is at its limit: producers wait or are refused.", Some(remedy))
         }
         Verdict::Takes => ("takes", "It can take the message now.", None),
-        Verdict::Browses => ("browser", "It is a browser: it looks, and takes nothing.", None),
+        Verdict::Browses => ("browser", "It is a browser, which takes no messages.", None),
         Verdict::NotExclusive => {
             let remedy = "End the exclusive consumer.";
-            ("not_exclusive", "Another consumer has the queue for itself.", Some(remedy))
+            ("not_exclusive", "An exclusive consumer is attached.", Some(remedy))
         }
         Verdict::NotJudged => {
             let text = "Its selector has not been judged: the message is on the disk.";

@@ -32,7 +32,7 @@ pub async fn read(
         }))
     };
     let Some(name) = queue_name(&bean) else {
-        let error = format!("{bean}: only queues of {} are there", api.0.options.broker_name);
+        let error = format!("{bean}: only queues of {} are supported", api.0.options.broker_name);
         return Ok(failed(404, "javax.management.InstanceNotFoundException", error));
     };
     let client = api.client(&caller).await?;

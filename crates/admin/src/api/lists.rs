@@ -183,7 +183,7 @@ impl Which {
     fn rows(&self) -> Result<u32, Problem> {
         let rows = self.limit.unwrap_or(ROWS);
         if !(1..=Ask::ROWS_MAX).contains(&rows) {
-            return Err(Problem::new(400, format!("limit is {rows}; 1 to {} is right", Ask::ROWS_MAX)));
+            return Err(Problem::new(400, format!("limit is {rows}; use 1 to {}", Ask::ROWS_MAX)));
         }
         Ok(rows)
     }

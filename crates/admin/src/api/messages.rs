@@ -70,7 +70,7 @@ pub async fn browse(
     let (queue, which) = (queue_of(&name)?, query(which)?);
     let limit = which.limit.unwrap_or(MESSAGES);
     if !(1..=MESSAGES_MAX).contains(&limit) {
-        return Err(Problem::new(400, format!("limit is {limit}; 1 to {MESSAGES_MAX} is right")));
+        return Err(Problem::new(400, format!("limit is {limit}; use 1 to {MESSAGES_MAX}")));
     }
     let body_bytes = which.body_bytes.unwrap_or(BODY_BYTES).min(BODY_BYTES_MAX);
     let after = which.cursor.as_deref().map(read_cursor).transpose()?.unwrap_or_default();
@@ -316,7 +316,7 @@ pub async fn delete_queue(
 pub fn read_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| {
         let right = "see /api/v1/openapi.json for the fields";
-        Problem::new(400, format!("the body is not the JSON object that is wanted: {error}; {right}"))
+        Problem::new(400, format!("the body is not a valid JSON object: {error}; {right}"))
     })
 }
 

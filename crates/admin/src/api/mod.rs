@@ -219,7 +219,7 @@ fn queue_of(text: &str) -> Result<Destination, Problem> {
     let destination = destination_of(text)?;
     match destination.kind {
         DestinationKind::Queue => Ok(destination),
-        DestinationKind::Topic => Err(Problem::new(400, format!("{text} is a topic; a queue is wanted"))),
+        DestinationKind::Topic => Err(Problem::new(400, format!("{text} is a topic; expected a queue"))),
     }
 }
 
@@ -232,11 +232,11 @@ fn destination_of(text: &str) -> Result<Destination, Problem> {
         Some(("temp-queue", name)) => Destination { temporary: true, ..Destination::queue(name) },
         Some((kind, _)) => {
             let right = "queue://NAME, topic://NAME or NAME is right";
-            return Err(Problem::new(400, format!("{kind:?} is no kind of destination; {right}")));
+            return Err(Problem::new(400, format!("{kind:?} is not a type of destination; {right}")));
         }
     };
     match destination.name.is_empty() {
-        true => Err(Problem::new(400, "a destination has a name".to_owned())),
+        true => Err(Problem::new(400, "the name of the destination is missing".to_owned())),
         false => Ok(destination),
     }
 }

@@ -67,7 +67,7 @@ pub enum WireError {
         offset: usize,
     },
     /// A value that its type does not allow.
-    #[error("{got} at offset {offset} is no {wanted}")]
+    #[error("expected {wanted}, got {got} at offset {offset}")]
     BadValue {
         /// The code found there.
         got: String,

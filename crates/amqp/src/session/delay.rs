@@ -56,9 +56,9 @@ fn number(annotations: &ValueMap, name: &str) -> Result<Option<i64>, Error> {
     match annotations.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Timestamp(at_ms)) => Ok(Some(*at_ms)),
-        Some(_) => AmqpSession::number_in(Some(annotations), name)
-            .map(Some)
-            .ok_or_else(|| error("amqp:invalid-field", format!("{name} is no whole number of milliseconds"))),
+        Some(_) => AmqpSession::number_in(Some(annotations), name).map(Some).ok_or_else(|| {
+            error("amqp:invalid-field", format!("{name} is not a whole number of milliseconds"))
+        }),
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn annotations_say_when_a_message_is_due() {
-        let no_number = |name: &str| Err(format!("{name} is no whole number of milliseconds"));
+        let no_number = |name: &str| Err(format!("{name} is not a whole number of milliseconds"));
         for (case, annotations, want) in [
             ("none", vec![("other", Value::Long(5_000))], Ok(None)),
             ("a time", vec![(TIME, Value::Long(5_000))], Ok(Some(5_000))),

@@ -278,7 +278,7 @@ impl Broken {
                 Fault::link(at, "amqp:invalid-field", text)
             }
             Broken::OtherDelivery => {
-                let text = "a transfer of another delivery before the end of the one before".to_owned();
+                let text = "a transfer of another delivery before the end of the previous one".to_owned();
                 Fault::channel(at.channel, "amqp:not-allowed", text)
             }
         }
@@ -563,7 +563,7 @@ fn targets(to: &To, properties: &Properties, annotations: &ValueMap) -> Result<V
         To::List(list) => return Ok(list.to_vec()),
         To::Anywhere | To::Coordinator => {}
     }
-    let no_address = || error("amqp:invalid-field", "neither link nor message says where it goes");
+    let no_address = || error("amqp:invalid-field", "neither link nor message has an address");
     let address = properties.to.as_ref().ok_or_else(no_address)?;
     let kind = AmqpSession::number_in(Some(annotations), "x-opt-jms-dest");
     let kind = kind.and_then(address::kind_of_annotation).unwrap_or(address::kind_of(&[]));

@@ -68,7 +68,7 @@ impl AmqpSession {
         let _ = input.split_to(PROTOCOL_HEADER_BYTES);
         match (&self.layer, header) {
             (Layer::Header, ProtocolHeader::AMQP) if self.options.must_login => {
-                let reason = "the peer does not say who it is: no SASL layer".to_owned();
+                let reason = "the peer does not authenticate: no SASL layer".to_owned();
                 return Err(self.refuse_header(reason, turn));
             }
             (_, ProtocolHeader::AMQP) => {
@@ -151,7 +151,7 @@ fn unsupported(header: ProtocolHeader) -> String {
     let [major, minor, revision] = header.version;
     let version = format!("{major}.{minor}.{revision}");
     match header.id {
-        ProtocolId::Tls => "the peer wants a TLS layer, which this port has not".to_owned(),
+        ProtocolId::Tls => "the peer requests TLS, which is not configured on this port".to_owned(),
         ProtocolId::Amqp => format!("the peer speaks AMQP {version}; this port speaks 1.0.0"),
         ProtocolId::Sasl => format!("a SASL {version} layer where AMQP 1.0.0 belongs"),
         ProtocolId::Other(id) => format!("the peer wants layer {id} of AMQP {version}, which does not exist"),
@@ -162,6 +162,6 @@ fn unsupported(header: ProtocolHeader) -> String {
 fn no_header(input: &[u8]) -> String {
     match protocol_of(input) {
         Some(name) => format!("the peer speaks {name}; this port speaks AMQP"),
-        None => "the peer does not speak AMQP: its first bytes are no protocol header".to_owned(),
+        None => "the peer does not speak AMQP: its first bytes are not a protocol header".to_owned(),
     }
 }

@@ -117,7 +117,7 @@ impl AmqpSession {
             return Err(Fault::channel(channel, "amqp:session:handle-in-use", text));
         }
         if let Some(at) = self.names.get(&name_key(&attach.name, attach.role)).copied() {
-            let text = format!("the link {} was attached anew", attach.name);
+            let text = format!("the link {} was attached again", attach.name);
             self.detach_by(at, super::fault::error("amqp:link:stolen", text), turn);
         }
         let link = Link {

@@ -376,7 +376,7 @@ impl Session for AmqpSession {
             // The runtime's own.
             ToSession::Moved { .. } | ToSession::Left { .. } => Ok(()),
             ToSession::Evicted => {
-                let text = "its client connected anew".to_owned();
+                let text = "its client has reconnected".to_owned();
                 let fault = Fault::connection("amqp:connection:forced", text);
                 Err(self.fail(fault, &mut turn))
             }

@@ -233,14 +233,12 @@ impl AmqpSession {
     pub(super) fn ousted(&mut self, number: u32, cause: DetachCause, turn: &mut Turn<'_>) {
         let Some(at) = self.consumers.get(&number).copied() else { return };
         let (condition, text) = match cause {
-            DetachCause::Slow => {
-                ("amqp:link:detach-forced", "it said nothing about its messages for too long")
-            }
+            DetachCause::Slow => ("amqp:link:detach-forced", "it did not settle its messages in time"),
             DetachCause::Deleted => ("amqp:resource-deleted", "the node was deleted"),
             DetachCause::PatternTooWide => {
                 ("amqp:resource-limit-exceeded", "consumers of patterns read too many queues together")
             }
-            DetachCause::Stolen => ("amqp:link:stolen", "the link was attached anew by another connection"),
+            DetachCause::Stolen => ("amqp:link:stolen", "the link was attached by another connection"),
         };
         let error = super::fault::error(condition, text);
         self.detach_by(at, error, turn);

@@ -61,7 +61,7 @@ impl Filters {
             let Value::Described(described) = filter else { continue };
             if is_filter(described, SELECTOR) {
                 let Value::String(selector) = &described.value else {
-                    return Err(error("amqp:invalid-field", "the selector is no string"));
+                    return Err(error("amqp:invalid-field", "the selector is not a string"));
                 };
                 filters.selector = selector.as_str().into();
             } else if is_filter(described, NO_LOCAL) {

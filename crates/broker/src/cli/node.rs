@@ -23,8 +23,8 @@ use crate::cli::stores;
 use crate::config::{Config, StoreKeys};
 use crate::control;
 use crate::runtime::{
-    ClusterOptions, ClusterView, Everybody, Following, Led, LinkBoard, Orders, Stores, TenantKeys, Usher,
-    admin_elsewhere, broker_id, cluster_api,
+    ClusterOptions, ClusterView, Following, Led, LinkBoard, Orders, StatsCollector, Stores, TenantKeys,
+    Usher, admin_elsewhere, broker_id, cluster_api,
 };
 use crate::runtime::{Runtime, RuntimeOptions, Service};
 
@@ -158,7 +158,8 @@ async fn follow_until_led(
     let links = LinkBoard::default();
     let policies = watch::channel(Arc::default()).1;
     let (cluster, alerts) = (Some(view.clone()), Alerts::default());
-    let everybody = Everybody { cores: Vec::new(), journals: vec![door], links, policies, cluster, alerts };
+    let everybody =
+        StatsCollector { cores: Vec::new(), journals: vec![door], links, policies, cluster, alerts };
     let (clients, _) = Clients::over(0);
     let (orders, journals) = (Orders::new(clients), Vec::new());
     let served = control::Served { journals, orders, everybody: everybody.clone(), api: api.clone() };

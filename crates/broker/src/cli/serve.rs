@@ -28,8 +28,8 @@ use crate::cli::node::{self, Open};
 use crate::config::{Bridge, Config, OpenWireConfig, Shares};
 use crate::control;
 use crate::runtime::{
-    Diallers, Dials, Everybody, HttpSocket, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions,
-    Service, SpreadOptions, SqsOptions, TenantKeys, broker_id, now_ms, read_portable, spread_clients,
+    Diallers, Dials, HttpSocket, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service,
+    SpreadOptions, SqsOptions, StatsCollector, TenantKeys, broker_id, now_ms, read_portable, spread_clients,
     watch_links,
 };
 
@@ -97,7 +97,7 @@ async fn serve(
     let (is_node, cluster) = (view.is_some(), view.clone());
     alerts::start(config, &runtime)?;
     let api = postroad_admin::router(api_options(config, &runtime, &admission), node::further_api(view));
-    let everybody = Everybody { cluster, ..runtime.everybody() };
+    let everybody = StatsCollector { cluster, ..runtime.everybody() };
     let control = serve_control(&config.data, &runtime, (everybody.clone(), api.clone()));
     // A reader of the line that we are ready may send a signal at once.
     let signals = signals.map_or_else(Signals::listen, Ok)?;
@@ -149,7 +149,7 @@ fn api_options(config: &Config, runtime: &Runtime, admission: &Admission) -> Api
     }
 }
 
-fn totals(everybody: Everybody) -> Totals {
+fn totals(everybody: StatsCollector) -> Totals {
     Arc::new(move || {
         let everybody = everybody.clone();
         Box::pin(async move { everybody.totals().await })
@@ -251,7 +251,7 @@ pub(super) fn amqp_options(config: &Config, partitions: u16) -> AmqpOptions {
 fn serve_control(
     data: &Path,
     runtime: &Runtime,
-    (everybody, api): (Everybody, Router),
+    (everybody, api): (StatsCollector, Router),
 ) -> Option<control::Listening> {
     let (journals, orders) = (runtime.journals(), runtime.orders());
     let served = control::Served { journals, orders, everybody, api };
@@ -262,7 +262,7 @@ fn serve_control(
 /// What serves HTTP connections.
 struct Operators {
     cores: Vec<tokio::sync::mpsc::Sender<HttpSocket>>,
-    everybody: Everybody,
+    everybody: StatsCollector,
     door: watch::Receiver<Arc<Door>>,
     api: Router,
     origins: Origins,

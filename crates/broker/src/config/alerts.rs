@@ -184,7 +184,7 @@ mod tests {
             ("on = \"depth\"\nabove = 5\nclear_at = 6", "clear_at is 6; it must not be higher than above"),
             ("on = \"depth\"\nabove = 5\nfor_seconds = 90000", "for_seconds is 90000; the most is 86400"),
             ("on = \"disk\"\nabove = 5\ndestinations = [\"queue://a\"]", "destinations must not be set"),
-            ("on = \"depth\"\nabove = 5\ndestinations = [\"a\"]", "begins with none of queue://"),
+            ("on = \"depth\"\nabove = 5\ndestinations = [\"a\"]", "must start with queue://"),
             ("on = \"depth\"\nabove = 5\nto = [\"mail\"]", "to has \"mail\"; right is log, http://"),
             ("on = \"depth\"\nabove = 5\nto = [\"queue://\"]", "names no destination"),
             ("on = \"depth\"\nabove = 5\nto = [\"http:///x\"]", "to has \"http:///x\", which"),

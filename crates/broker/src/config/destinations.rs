@@ -550,8 +550,8 @@ mod tests {
     fn a_pattern_that_cannot_be_read_is_named() {
         let good = "[[policy]]\ndestination = \"queue://a\"\n";
         let error = parse(&format!("{good}[[policy]]\ndestination = \"orders\"")).unwrap_err();
-        let want = "configuration: destination of [[policy]] 2: \"orders\" begins with none of queue://, topic://, \
-                    temp-queue://, temp-topic://";
+        let want = "configuration: destination of [[policy]] 2: \"orders\" must start with queue://, topic://, \
+                    temp-queue:// or temp-topic://";
         assert_eq!(error, want);
     }
 
@@ -587,7 +587,7 @@ mod tests {
         for (targets, want) in [
             ("", "[[composite]] 1: queue://c has no targets"),
             ("{ destination = \"queue://a.>\" }", "the target queue://a.> is not a queue or topic; patterns"),
-            ("{ destination = \"a\" }", "begins with none of queue://"),
+            ("{ destination = \"a\" }", "must start with queue://"),
             ("{ destination = \"queue://a\", selector = \"k =\" }", "the selector of the target queue://a: "),
         ] {
             let error = addressing(&format!("[[composite]]\naddress = \"queue://c\"\ntargets = [{targets}]"));

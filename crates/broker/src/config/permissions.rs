@@ -165,7 +165,7 @@ mod tests {
                 format!(
                     "{USERS}[[security.permission]]\neveryone = true\ndestinations = [\"a\"]\nactions = [\"read\"]\n"
                 ),
-                "begins with none of queue://",
+                "must start with queue://",
             ),
             (
                 format!(

@@ -365,7 +365,7 @@ mod tests {
         for (text, want) in [
             (FROM.to_owned(), "it has no targets"),
             (format!("{FROM}to = [{{ destination = \"queue://b.>\" }}]"), "to 1: destination is queue://b.>"),
-            (format!("{FROM}to = [{{ destination = \"b\" }}]"), "begins with none of queue://"),
+            (format!("{FROM}to = [{{ destination = \"b\" }}]"), "must start with queue://"),
             (format!("{FROM}{to}selector = \"a =\""), "selector \"a =\""),
             (format!("{FROM}{to}set = {{ JMSMessageID = \"x\" }}"), "set \"JMSMessageID\": a route changes"),
             (format!("{FROM}{to}set = {{ JMSPriority = 10 }}"), "it must be from 0 to 9"),

@@ -109,9 +109,9 @@ mod tests {
         assert_eq!(broker, Limit { messages_max: Some(7), bytes_max: Some(9), ..Limit::default() });
         for (name, owns, want) in [
             ("", "queue://b", "[[tenant]] 2: its name is empty"),
-            ("acme", "queue://b", "[[tenant]] 2: there is a tenant acme already"),
-            ("lab", "queue://acme.>", "[[tenant]] 2: acme.> belongs to the tenant acme already"),
-            ("lab", "b", "[[tenant]] 2: \"b\" begins with none of queue://"),
+            ("acme", "queue://b", "[[tenant]] 2: the tenant acme is defined twice"),
+            ("lab", "queue://acme.>", "[[tenant]] 2: acme.> already belongs to the tenant acme"),
+            ("lab", "b", "[[tenant]] 2: \"b\" must start with queue://"),
         ] {
             let text = format!("{good}[[tenant]]\nname = \"{name}\"\ndestinations = [\"{owns}\"]");
             let error = read(&text).unwrap_err();

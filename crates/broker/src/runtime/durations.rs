@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use postroad_admin::Distribution;
-use postroad_journal::Powers;
+use postroad_journal::Log2Histogram;
 
 /// For operators. Values beyond the last bucket are counted in it.
-pub fn distribution(powers: &Powers) -> Distribution {
+pub fn distribution(powers: &Log2Histogram) -> Distribution {
     Distribution { counts: powers.counts().to_vec(), sum: powers.sum() }
 }
 
 /// Durations in microseconds: a figure from it is at most twice too high.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
-    micros: Powers,
+    micros: Log2Histogram,
     /// All together.
     pub total: Duration,
     /// The longest.

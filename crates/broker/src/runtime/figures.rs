@@ -51,7 +51,7 @@ pub struct CoreFigures {
 
 /// The ways to everybody who has to be asked.
 #[derive(Clone)]
-pub struct Everybody {
+pub struct StatsCollector {
     pub cores: Vec<mpsc::Sender<Question>>,
     pub journals: Vec<NamedDoor>,
     pub links: LinkBoard,
@@ -93,7 +93,7 @@ fn route_figures(policies: &Policies) -> Vec<RouteFigures> {
     policies.routes.counted().map(figures_of).collect()
 }
 
-impl Source for Everybody {
+impl Source for StatsCollector {
     async fn figures(&self) -> Figures {
         self.gather(true).await
     }
@@ -114,7 +114,7 @@ impl Source for Everybody {
     }
 }
 
-impl Everybody {
+impl StatsCollector {
     /// The permissions in force.
     pub fn permissions(&self) -> Arc<Permissions> {
         self.policies.borrow().permissions.clone()
@@ -417,7 +417,7 @@ mod tests {
             });
             question
         };
-        let everybody = Everybody {
+        let everybody = StatsCollector {
             cores: answers.into_iter().map(core).collect(),
             journals: Vec::new(),
             links: LinkBoard::default(),

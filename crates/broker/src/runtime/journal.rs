@@ -13,7 +13,7 @@ use anyhow::bail;
 use postroad_admin::JournalFigures;
 use postroad_cluster::Term;
 use postroad_core::Partition;
-use postroad_journal::{Backup, Pace, Powers, RealDisk};
+use postroad_journal::{Backup, Log2Histogram, Pace, RealDisk};
 use postroad_model::PartitionId;
 use postroad_replication::{Job, JobDone, JobKind, LogWriter, ToPartition, ToWriter, Trouble, Written};
 
@@ -222,7 +222,7 @@ pub fn start(
         reported,
         tells_broken: false,
         durations: Durations::default(),
-        batches: Powers::default(),
+        batches: Log2Histogram::default(),
         waited: Duration::ZERO,
         hands_over_until: None,
     };
@@ -379,7 +379,7 @@ struct Writing {
     /// How long each group took, from its first byte until it was durable.
     durations: Durations,
     /// How many records it had.
-    batches: Powers,
+    batches: Log2Histogram,
     /// How long all records together waited for their groups.
     waited: Duration,
     /// Until when a leader that ends waits for another.

@@ -8,6 +8,7 @@ mod body;
 pub mod broker_id;
 mod cluster;
 mod connection;
+mod damaged_store;
 mod dialler;
 mod durations;
 mod figures;
@@ -24,11 +25,11 @@ mod spreading;
 mod store;
 mod stores;
 mod threads;
-mod wreck;
 
 pub use cluster::{ClusterOptions, ClusterView, Following, Led, Usher, admin_elsewhere, cluster_api, follow};
+pub use damaged_store::{DamagedStore, Known, Lost, Seeming};
 pub use dialler::{Diallers, Dials};
-pub use figures::Everybody;
+pub use figures::StatsCollector;
 pub use filler::Filler;
 pub use http::{ACCESS_KEYS_FILE, HttpSocket, Network, Networks, Origins, PushOptions, SqsOptions, webhooks};
 pub use journal::NamedDoor;
@@ -41,7 +42,6 @@ pub use spreading::{SpreadOptions, spread_clients};
 pub use store::{Stopped, StoreError};
 pub use stores::{Directories, FurtherStore, Stores};
 pub use threads::{NewSocket, Runtime, RuntimeOptions, Service};
-pub use wreck::{Known, Lost, Seeming, Wreck};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

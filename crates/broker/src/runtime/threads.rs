@@ -23,7 +23,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use crate::runtime::cluster::Led;
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::dialler::LinkNews;
-use crate::runtime::figures::{CoreFigures, Everybody, QUESTIONS_MAX, Question, watch_page};
+use crate::runtime::figures::{CoreFigures, QUESTIONS_MAX, Question, StatsCollector, watch_page};
 use crate::runtime::http::{self, HttpSocket, PushOptions, PushPart};
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
 use crate::runtime::links::LinkBoard;
@@ -336,10 +336,10 @@ impl Runtime {
     }
 
     /// Who knows how the broker is.
-    pub fn everybody(&self) -> Everybody {
+    pub fn everybody(&self) -> StatsCollector {
         let (cores, journals) = (self.questions.clone(), self.doors.clone());
         let (links, policies, cluster) = (self.links(), self.policies.subscribe(), None);
-        Everybody { cores, journals, links, policies, cluster, alerts: self.alerts() }
+        StatsCollector { cores, journals, links, policies, cluster, alerts: self.alerts() }
     }
 
     /// The rules of alerts, and the alerts of each.

@@ -69,7 +69,7 @@ pub enum RecordError {
         extra: usize,
     },
     /// A field has a value that this build does not know.
-    #[error("{field} {value} is unknown to this version of Postroad")]
+    #[error("{field} {value} is not supported by this build")]
     Unknown {
         /// Which field.
         field: &'static str,

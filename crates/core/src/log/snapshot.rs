@@ -35,7 +35,7 @@ const VERSION: u8 = 1;
 #[non_exhaustive]
 pub enum SnapshotError {
     /// Another version of Postroad wrote it.
-    #[error("snapshot version {found} is unknown; this version of Postroad reads version {known}")]
+    #[error("snapshot version {found} is not supported; this build reads version {known}")]
     Version {
         /// The version in the snapshot.
         found: u8,

@@ -191,7 +191,7 @@ impl Partition {
     }
 
     /// The excess is released: unused pages, some at a time, and bodies, those that came last before the others.
-    pub(crate) fn make_way(&mut self) {
+    pub(crate) fn shrink_to_budget(&mut self) {
         if self.must_make_way() {
             self.leader.memory.way_due_ms.get_or_insert(self.now_ms);
             self.leader.memory.way_bytes = self.durable_bytes_max();

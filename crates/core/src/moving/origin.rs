@@ -61,27 +61,27 @@ impl Partition {
             return Err(Refusal::OnTheMove(queue.clone()));
         }
         if queue.kind != DestinationKind::Queue || queue.temporary || is_wildcard(&queue.name) {
-            return no("it is no lasting queue with a name of its own");
+            return no("it is a temporary queue or a pattern");
         }
         if self.own_queue(queue).is_none() {
             return no("there is no such queue");
         }
         if self.own_queue(queue).and_then(|id| self.state.queues.get(&id)?.options.as_ref()).is_some() {
-            return no("clients have set options for it, which would not go with it");
+            return no("clients have set options for it, which cannot move");
         }
         if to == self.settings.id {
-            return no("it is in that store already");
+            return no("it is already in that store");
         }
         let addressing = &self.settings.addressing;
         if let Some(feed) = addressing.feeds_of(queue).first() {
-            let reason = format!("{} feeds it, and lives in one place with all that it feeds", feed.topic);
+            let reason = format!("{} feeds it, and must be in the same store as its queues", feed.topic);
             return no(&reason);
         }
         if addressing.mirrored.as_ref().is_some_and(|mirrored| mirrored.topic_of(queue).is_some()) {
-            return no("it is mirrored, and its topic lives with it");
+            return no("it is mirrored, and must be in the same store as its topic");
         }
         if MOVES_MAX <= self.leader.moves.leaving.len() {
-            return no("too many others are on the move out of its partition; try again when one is there");
+            return no("too many queues are moving from its partition; try again later");
         }
         Ok(())
     }

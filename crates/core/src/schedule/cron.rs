@@ -71,8 +71,11 @@ fn has(mask: u64, value: u64) -> bool {
 }
 
 fn parse_field(text: &str, (name, least, greatest): (&str, u64, u64)) -> Result<u64, String> {
-    let wrong =
-        || format!("{text:?} is no {name}: write *, or numbers from {least} to {greatest} as 1,5-9,*/10");
+    let wrong = || {
+        format!(
+            "{text:?} is not a valid {name}: use *, or numbers from {least} to {greatest} such as 1,5-9,*/10"
+        )
+    };
     let number = |text: &str| {
         let number = text.parse::<u64>().ok().filter(|number| (least..=greatest).contains(number));
         number.ok_or_else(wrong)
@@ -145,13 +148,13 @@ mod tests {
     fn what_is_no_expression_is_said_by_its_field() {
         for (text, want) in [
             ("* * * *", "a cron expression has 5 fields, \"* * * *\" has 4"),
-            ("60 * * * *", "\"60\" is no minute"),
-            ("* 24 * * *", "\"24\" is no hour"),
-            ("* * 0 * *", "\"0\" is no day of month"),
-            ("* * * 9-3 *", "\"9-3\" is no month"),
-            ("* * * * */0", "\"*/0\" is no day of week"),
-            ("a * * * *", "\"a\" is no minute"),
-            (", * * * *", "\",\" is no minute"),
+            ("60 * * * *", "\"60\" is not a valid minute"),
+            ("* 24 * * *", "\"24\" is not a valid hour"),
+            ("* * 0 * *", "\"0\" is not a valid day of month"),
+            ("* * * 9-3 *", "\"9-3\" is not a valid month"),
+            ("* * * * */0", "\"*/0\" is not a valid day of week"),
+            ("a * * * *", "\"a\" is not a valid minute"),
+            (", * * * *", "\",\" is not a valid minute"),
         ] {
             let error = Cron::parse(text).expect_err(text);
             assert!(error.starts_with(want), "{text}: {error}");

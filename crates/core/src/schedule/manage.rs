@@ -134,7 +134,9 @@ impl Partition {
         let search = Search { name, due_ms, found: Vec::new(), purpose };
         match self.state.jobs.searches.waiting.len() < SEARCHES_MAX {
             true => self.state.jobs.searches.waiting.push(search),
-            false => self.refuse_search(search, "too many look for scheduled messages", effects),
+            false => {
+                self.refuse_search(search, "too many requests for scheduled messages are running", effects)
+            }
         }
         self.search_on(effects);
     }

@@ -20,11 +20,11 @@ const UNMOVED_REST_MS: u64 = 1000;
 
 /// When resting entries become ready.
 #[derive(Default)]
-pub struct Rests {
+pub struct RedeliveryDelays {
     due: BTreeSet<(u64, QueueId, EntryTag)>,
 }
 
-impl Rests {
+impl RedeliveryDelays {
     /// When the next one becomes ready.
     pub fn next_ms(&self) -> Option<u64> {
         self.due.first().map(|(at_ms, ..)| *at_ms)

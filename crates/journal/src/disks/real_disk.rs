@@ -262,7 +262,7 @@ impl Disk for RealDisk {
                 Err(io::Error::other("another directory is in its place"))
             }
             Err(Errno::NOENT | Errno::NOTDIR) => {
-                Err(io::Error::other("the directory is gone, and with it whatever was kept there"))
+                Err(io::Error::other("the directory was removed with all of its data"))
             }
             // Where the way there may not be looked at, the files can still be written.
             _ => Ok(()),

@@ -117,9 +117,7 @@ impl Spilled for Stretch {
 
 /// Without these entries the process cannot continue. The next start finds them in the journal.
 fn end(error: &io::Error) -> ! {
-    eprintln!(
-        "postroad ends: entries that memory had no room for cannot be read back from the disk: {error}"
-    );
+    eprintln!("postroad ends: paged entries cannot be read back from the disk: {error}");
     std::process::abort()
 }
 

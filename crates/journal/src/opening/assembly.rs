@@ -18,7 +18,7 @@ use crate::retaining::index::Indexes;
 use crate::retaining::rekeying::Rekeying;
 use crate::retaining::sorting::Sorted;
 use crate::writing::journal::{Current, Journal, Options};
-use crate::writing::powers::Powers;
+use crate::writing::log2_histogram::Log2Histogram;
 use crate::writing::prepare::{PreparedSegment, SegmentRequest, Zeros};
 use crate::writing::room::Room;
 use postroad_model::PartitionId;
@@ -98,7 +98,7 @@ impl<D: Disk> Assembly<D> {
             rekeying: Rekeying::default(),
             keys: self.keys,
             unsynced: Vec::new(),
-            sync_micros: Powers::default(),
+            sync_micros: Log2Histogram::default(),
         };
         for (name, bytes) in dead {
             // Their contents may be older than encryption.

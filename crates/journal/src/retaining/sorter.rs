@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Records with the same number are read together: their address, as a rule. Supplied by a user who knows the meaning of payloads.
-pub type Kin = fn(&[u8]) -> u32;
+pub type SortKey = fn(&[u8]) -> u32;
 
 /// So much of a segment tells how many addresses it has side by side, and how large its records are.
 const SAMPLE_BYTES: u64 = 1 << 20;
@@ -66,7 +66,7 @@ pub struct SortRequest<F> {
     pub(crate) file: Arc<F>,
     pub(crate) keep: BTreeMap<PartitionId, LiveSet>,
     pub(crate) keys: Keys,
-    pub(crate) kin: Kin,
+    pub(crate) kin: SortKey,
     /// The most that is held in memory of payloads.
     pub(crate) held_bytes_max: usize,
     pub(crate) is_late: bool,

@@ -12,7 +12,7 @@ use crate::disks::disk::{Disk, DiskFile, is_full};
 use crate::layout::format::{SegmentNumber, sorted_name};
 use crate::reading::read::Handles;
 use crate::reading::sorted::SortedCopy;
-use crate::retaining::sorter::{Kin, SortRequest, Sorting, kept};
+use crate::retaining::sorter::{SortKey, SortRequest, Sorting, kept};
 use crate::writing::journal::Journal;
 use crate::writing::room::Space;
 use crate::writing::segment::Segment;
@@ -34,7 +34,7 @@ const WAITING_MAX: usize = 4;
 /// segment.
 #[derive(Debug)]
 pub(crate) struct Sorted<F> {
-    kin: Option<Kin>,
+    kin: Option<SortKey>,
     held_bytes_max: usize,
     /// Segments that have a copy, as far as is known; half a one, if the process ended in the middle of it.
     ready: BTreeMap<SegmentNumber, u64>,
@@ -69,7 +69,7 @@ impl<F> Sorted<F> {
 impl<D: Disk> Journal<D> {
     /// Enables copies of deep backlogs of many addresses in their order, by the result of `kin` for a payload. This much of payloads is held in memory
     /// meanwhile: the more, the fewer writes.
-    pub fn sort_by(&mut self, kin: Kin, held_bytes_max: u64) {
+    pub fn sort_by(&mut self, kin: SortKey, held_bytes_max: u64) {
         self.sorted.kin = Some(kin);
         self.sorted.held_bytes_max = usize::try_from(held_bytes_max).unwrap_or(usize::MAX);
     }

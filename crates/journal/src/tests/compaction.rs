@@ -468,7 +468,7 @@ fn a_newer_compacted_segment_is_refused_by_name_and_number() {
         Err(error @ OpenError::UnknownVersion { .. }) => {
             assert_eq!(
                 error.to_string(),
-                format!("{name}: format version 9, this program knows {FORMAT_VERSION}")
+                format!("{name}: format version 9, this build reads version {FORMAT_VERSION}")
             );
         }
         other => panic!("{other:?}"),

@@ -479,7 +479,7 @@ fn a_newer_version_is_refused_by_name_and_number() {
         let error = Journal::open(disk, OPTIONS).unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("{name}: format version 9, this program knows {FORMAT_VERSION}")
+            format!("{name}: format version 9, this build reads version {FORMAT_VERSION}")
         );
     }
 }

@@ -313,7 +313,7 @@ fn what_somebody_altered_is_never_taken_for_what_was_committed_nor_for_a_torn_wr
             assert_eq!(kinds, [DamageKind::Forged { position }], "{name}: {how}");
             assert_eq!(recovered.torn, None, "{name}: {how}");
             let error = journal.read(PARTITION, position).unwrap_err().to_string();
-            assert!(error.ends_with("is not what was encrypted: it was altered (partition 0)"), "{error}");
+            assert!(error.ends_with("was altered after its encryption (partition 0)"), "{error}");
         }
     }
 }
@@ -331,8 +331,7 @@ fn where_everything_has_to_be_encrypted_nothing_else_is_read() {
         let opened = Journal::open_with(disk, OPTIONS, strict(), &mut |_, _| ());
         opened.map(drop).map_err(|error| error.to_string())
     };
-    let want =
-        |file: &str| Err(format!("{file}: something in it is not encrypted, and everything has to be"));
+    let want = |file: &str| Err(format!("{file}: it contains unencrypted data, and encryption is required"));
 
     let (disk, mut journal) = begin(&strict());
     journal.write_checkpoint(vec![state(4)]).unwrap();
@@ -352,7 +351,7 @@ fn where_everything_has_to_be_encrypted_nothing_else_is_read() {
     forge(&disk, &heads[1], &forged, in_the_clear);
     assert_eq!(refused(disk.copy()), want("0000000000000001.segment"), "one record is not");
     let error = journal.read(PARTITION, position(2)).unwrap_err().to_string();
-    assert!(error.ends_with("is not what was encrypted: it was altered (partition 0)"), "{error}");
+    assert!(error.ends_with("was altered after its encryption (partition 0)"), "{error}");
 }
 
 #[test]

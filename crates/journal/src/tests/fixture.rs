@@ -157,7 +157,11 @@ fn a_directory_of_the_next_version_is_refused() {
         disk.set_contents(file, bytes);
         let error = Journal::open(disk, OPTIONS).unwrap_err().to_string();
         let (next, known) = (FORMAT_VERSION + 1, FORMAT_VERSION);
-        assert_eq!(error, format!("{file}: format version {next}, this program knows {known}"), "{name}");
+        assert_eq!(
+            error,
+            format!("{file}: format version {next}, this build reads version {known}"),
+            "{name}"
+        );
     }
 }
 

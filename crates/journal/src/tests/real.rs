@@ -180,7 +180,7 @@ fn a_directory_that_is_not_where_it_was_is_told_until_it_is_back() {
         std::fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(target, &link).unwrap();
     };
-    let gone = Err("the directory is gone, and with it whatever was kept there".to_owned());
+    let gone = Err("the directory was removed with all of its data".to_owned());
     for (case, target, want) in [
         ("it is there", &first, Ok(())),
         ("nothing is there", &home.path().join("none"), gone),
@@ -188,7 +188,7 @@ fn a_directory_that_is_not_where_it_was_is_told_until_it_is_back() {
         (
             "a file in the way",
             &first.join("LOCK/d"),
-            Err("the directory is gone, and with it whatever was kept there".to_owned()),
+            Err("the directory was removed with all of its data".to_owned()),
         ),
         ("it cannot be looked at", &link, Ok(())),
         ("it is there again", &first, Ok(())),
@@ -198,5 +198,5 @@ fn a_directory_that_is_not_where_it_was_is_told_until_it_is_back() {
     }
     journal.commit(&[record(0, 2, 900)]).unwrap();
     std::fs::remove_file(first.join("0000000000000001.segment")).unwrap();
-    assert_eq!(said(&journal), Err("somebody has removed the file".to_owned()));
+    assert_eq!(said(&journal), Err("the file was removed".to_owned()));
 }

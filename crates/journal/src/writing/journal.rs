@@ -14,7 +14,7 @@ use crate::retaining::index::Indexes;
 use crate::retaining::rekeying::Rekeying;
 use crate::retaining::retention::Segments;
 use crate::retaining::sorting::Sorted;
-use crate::writing::powers::Powers;
+use crate::writing::log2_histogram::Log2Histogram;
 use crate::writing::prepare::PreparedSegment;
 use crate::writing::room::Room;
 use postroad_model::{PartitionId, Position};
@@ -90,7 +90,7 @@ pub struct Journal<D: Disk> {
     /// are written again by another handle.
     pub(crate) unsynced: Vec<u8>,
     /// Durations of syncs; for metrics only.
-    pub(crate) sync_micros: Powers,
+    pub(crate) sync_micros: Log2Histogram,
 }
 
 /// The segment that groups are appended to; its ranges are in [`Segments`].
@@ -158,7 +158,7 @@ impl<D: Disk> Journal<D> {
 
     /// How many microseconds each sync of groups took since the start, whatever came of it. A write that is durable by itself counts
     /// as one.
-    pub fn sync_micros(&self) -> &Powers {
+    pub fn sync_micros(&self) -> &Log2Histogram {
         &self.sync_micros
     }
 
@@ -239,7 +239,7 @@ impl<D: Disk> Journal<D> {
         let failed = |file| move |source| ReopenError::Io { file, source };
         self.disk.check_place().map_err(failed(self.disk.path("")))?;
         match self.current.file.names() {
-            Ok(0) => Err(failed(self.current_path())(std::io::Error::other("somebody has removed the file"))),
+            Ok(0) => Err(failed(self.current_path())(std::io::Error::other("the file was removed"))),
             _ => Ok(()),
         }
     }

@@ -4,8 +4,8 @@
 
 pub mod cut;
 pub mod journal;
+pub mod log2_histogram;
 pub mod pace;
-pub mod powers;
 pub mod prepare;
 pub mod room;
 pub mod segment;

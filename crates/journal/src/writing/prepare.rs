@@ -109,7 +109,7 @@ impl SegmentRequest {
         let wanted = missing + (self.capacity_bytes / CHECKPOINT_SHARE).min(CHECKPOINT_BYTES_MAX);
         match disk.free_bytes()? {
             Some(free) if free < wanted => {
-                let reason = format!("{free} bytes may still be taken, and {wanted} are wanted");
+                let reason = format!("{wanted} bytes are needed, {free} are free");
                 Err(io::Error::new(io::ErrorKind::StorageFull, reason))
             }
             _ => Ok(()),

@@ -126,7 +126,7 @@ pub enum ClientError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The client has ended: the broker stops, or it was closed. Whether the request was carried out is not known.
-    #[error("the broker is about to stop")]
+    #[error("the broker is shutting down")]
     Ended,
     /// As many requests as the client may have wait for their answers.
     #[error("{max} requests wait for their answers already")]

@@ -124,7 +124,7 @@ pub enum ClientError {
     #[error("not an OpenWire command: {0}")]
     Wire(#[from] WireError),
     /// The other side speaks something else.
-    #[error("what listens there does not speak OpenWire")]
+    #[error("the server does not speak OpenWire")]
     NotOpenWire,
     /// No sign of life for longer than was agreed.
     #[error(transparent)]

@@ -105,7 +105,9 @@ pub fn check_protocol(input: &[u8]) -> Result<(), Parting> {
     if magic[..there] == Magic::BYTES[..there] {
         return Ok(());
     }
-    Err(Parting::Fault("the peer does not speak OpenWire: its first frame is no WireFormatInfo".to_owned()))
+    Err(Parting::Fault(
+        "the peer does not speak OpenWire: its first frame is not a WireFormatInfo".to_owned(),
+    ))
 }
 
 /// The name of this broker's implementation (`WireFormatInfo`, `ProviderName`).
@@ -223,7 +225,7 @@ impl OpenWireSession {
                 return Ok(());
             }
             LoginAnswer::Refused { reason } => reason,
-            LoginAnswer::Challenge(_) => "there is more to prove than a password".to_owned(),
+            LoginAnswer::Challenge(_) => "this mechanism needs a challenge and response".to_owned(),
         };
         self.refuse(respond, &Exception::of("JMSSecurityException", "user name or password are wrong"), turn);
         Err(Parting::Fault(format!("login failed: {reason}")))
@@ -332,7 +334,7 @@ mod tests {
             (
                 "noise",
                 b"\0\0\0\x05\x01noise",
-                Err("the peer does not speak OpenWire: its first frame is no WireFormatInfo"),
+                Err("the peer does not speak OpenWire: its first frame is not a WireFormatInfo"),
             ),
         ] {
             let want = want.map_err(|reason| Parting::Fault(reason.to_owned()));

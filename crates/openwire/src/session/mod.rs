@@ -364,7 +364,7 @@ impl Session for OpenWireSession {
             ToSession::Page { ticket, page } => self.consumers_told(ticket, &page),
             // The runtime's own.
             ToSession::Moved { .. } | ToSession::Left { .. } => {}
-            ToSession::Evicted => return Err(Parting::Fault("its client connected anew".to_owned())),
+            ToSession::Evicted => return Err(Parting::Fault("its client has reconnected".to_owned())),
         }
         Ok(())
     }

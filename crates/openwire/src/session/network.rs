@@ -330,7 +330,7 @@ impl OpenWireSession {
             return Ok(());
         }
         let seconds = LINKED_WITHIN_MS / 1000;
-        Err(Parting::Fault(format!("the peer has not let the link in after {seconds} s")))
+        Err(Parting::Fault(format!("the peer did not accept the link within {seconds} s")))
     }
 
     /// The peer has said which broker it is: now we do.
@@ -378,7 +378,7 @@ impl OpenWireSession {
         dial.linked = refused.is_none();
         match refused {
             None => Ok(true),
-            Some(reason) => Err(Parting::Fault(format!("the peer does not let the link in: {reason}"))),
+            Some(reason) => Err(Parting::Fault(format!("the peer refuses the link: {reason}"))),
         }
     }
 

@@ -55,7 +55,7 @@ pub fn schedule_of(message: &codec::Message, now_ms: u64) -> Result<Option<Sched
     let positive = |name: &str, value: Option<i64>| {
         let value = value.unwrap_or(0);
         u64::try_from(value).map_err(|_| {
-            Exception::of("MessageFormatException", &format!("{name} is {value}; 0 is the least"))
+            Exception::of("MessageFormatException", &format!("{name} is {value}; the minimum is 0"))
         })
     };
     // A moment that has passed already: applications compute the delay from it.
@@ -147,7 +147,7 @@ fn number(properties: &PrimitiveMap, name: &str) -> Result<Option<i64>, Exceptio
         Some(Primitive::String(text)) => text.to_str().trim().parse().ok(),
         Some(_) => None,
     };
-    let no_number = || Exception::of("MessageFormatException", &format!("{name} is no whole number"));
+    let no_number = || Exception::of("MessageFormatException", &format!("{name} is not a whole number"));
     value.map(Some).ok_or_else(no_number)
 }
 
@@ -236,12 +236,12 @@ mod tests {
             (
                 "no number",
                 vec![(DELAY, Primitive::Boolean(true))],
-                Err(Exception::of("MessageFormatException", "AMQ_SCHEDULED_DELAY is no whole number")),
+                Err(Exception::of("MessageFormatException", "AMQ_SCHEDULED_DELAY is not a whole number")),
             ),
             (
                 "a period below zero",
                 vec![(PERIOD, long(-1))],
-                Err(Exception::of("MessageFormatException", "AMQ_SCHEDULED_PERIOD is -1; 0 is the least")),
+                Err(Exception::of("MessageFormatException", "AMQ_SCHEDULED_PERIOD is -1; the minimum is 0")),
             ),
         ] {
             assert_eq!(schedule_of(&message(&properties), 100), want, "case: {name}");

@@ -115,7 +115,7 @@ fn branch(id: &XaTransactionId) -> Result<BranchId, Exception> {
     let longest = branch.transaction.len().max(branch.qualifier.len());
     if longest > BranchId::PART_BYTES_MAX {
         let text =
-            format!("a part of the Xid has {longest} bytes; {} are the most", BranchId::PART_BYTES_MAX);
+            format!("a part of the Xid has {longest} bytes; the maximum is {}", BranchId::PART_BYTES_MAX);
         return Err(Exception::xa(XaCode::Invalid, &text));
     }
     Ok(branch)

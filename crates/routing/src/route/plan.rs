@@ -314,14 +314,14 @@ fn recipients_of(recipients: &Recipients, message: &dyn Properties) -> Result<Ve
     let Recipients { header, delimiter, allow } = recipients;
     let list = match message.property(header) {
         Some(Value::String(list)) => list,
-        Some(_) => return Err(format!("the header {header} is no text")),
+        Some(_) => return Err(format!("the header {header} is not text")),
         None => return Err(format!("the header {header} is missing")),
     };
     let mut named: Vec<Destination> = Vec::new();
     let mut seen = BTreeSet::new();
     for text in list.split(&**delimiter).map(str::trim).filter(|text| !text.is_empty()) {
         let to = recipient(text)
-            .ok_or_else(|| format!("{text:?} in the header {header} is no queue:// or topic://"))?;
+            .ok_or_else(|| format!("{text:?} in the header {header} is not a queue:// or topic://"))?;
         let allows = |pattern: &DestinationPattern| {
             (pattern.kind, pattern.temporary) == (to.kind, false) && pattern.name.matches(&to.name)
         };

@@ -15,7 +15,7 @@ use super::{Checked, Fate, Hold, Letter, Number, Oracle, Place, Spot};
 
 /// The operators' policies, and their results.
 #[derive(Default)]
-pub(super) struct Rests {
+pub(super) struct RedeliveryDelays {
     policies: Vec<Resting>,
     /// Each partition has woken the messages due by then.
     woken_ms: BTreeMap<PartitionId, u64>,
@@ -42,7 +42,7 @@ pub(super) struct Rest {
     is_sure: bool,
 }
 
-impl Rests {
+impl RedeliveryDelays {
     /// A partition hears of the time.
     pub fn wakes(&mut self, at: PartitionId, now_ms: u64) {
         self.waking = Some((at, now_ms));

@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(shown, ["queue://eu  key = \"eu/7\"  remove secret  delay 5 ms"]);
         assert_eq!(routes.counted().next().unwrap().1.figures().matched, 0, "nothing is counted");
         for (text, want) in [
-            ("{\"to\": \"orders\"}", "begins with none of queue://"),
+            ("{\"to\": \"orders\"}", "must start with queue://"),
             ("{\"to\": \"queue://a.*\"}", "use queue://NAME"),
             ("{\"from\": 1}", "unknown field `from`"),
         ] {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{Place, settings};
 use crate::cli::words::counted;
 use crate::config::Config;
-use crate::runtime::{Known, Lost, Seeming, Wreck, broker_id};
+use crate::runtime::{DamagedStore, Known, Lost, Seeming, broker_id};
 
 /// Arguments of `repair`.
 #[derive(Debug, Args)]
@@ -42,18 +42,18 @@ pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
     let keys = arguments.place.keys()?;
     let (stores, of) = (arguments.stores.clone(), arguments.of.clone());
     let known = Known { partitions: arguments.partitions, stores, of };
-    let wreck = Wreck::look(data, &known, keys, settings(&Config::default())?)
+    let found = DamagedStore::look(data, &known, keys, settings(&Config::default())?)
         .with_context(|| format!("cannot read {}", data.display()))?;
     let mut out = std::io::stdout().lock();
     let mut say = |Told(text, object): &Told| match arguments.place.json {
         true => writeln!(out, "{object}"),
         false => writeln!(out, "{text}"),
     };
-    if !wreck.is_damaged() {
+    if !found.is_damaged() {
         say(&Told("nothing to repair".into(), json!({"kind": "summary", "damaged": 0})))?;
         return Ok(());
     }
-    let told = tell(&wreck);
+    let told = tell(&found);
     told.iter().try_for_each(&mut say)?;
     if !arguments.write {
         bail!("nothing was changed; with --write {} is repaired without the lost records", data.display());
@@ -61,7 +61,7 @@ pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
     broker_id::forget(data)?;
     let report: String = told.iter().map(|Told(_, object)| format!("{object}\n")).collect();
     let (aside, repaired) =
-        wreck.repair(report.as_bytes()).with_context(|| format!("cannot repair {}", data.display()))?;
+        found.repair(report.as_bytes()).with_context(|| format!("cannot repair {}", data.display()))?;
     let files = counted(repaired.aside.len() as u64, "file");
     let text = format!("repaired; kept in {}: {files}, with this report", aside.display());
     let aside = aside.display().to_string();
@@ -75,22 +75,22 @@ pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
     }
 }
 
-fn tell(wreck: &Wreck) -> Vec<Told> {
+fn tell(found: &DamagedStore) -> Vec<Told> {
     let mut told: Vec<Told> = Vec::new();
-    if let Some(what) = &wreck.layout_damage {
-        let partitions = wreck.partition_count();
+    if let Some(what) = &found.layout_damage {
+        let partitions = found.partition_count();
         let text = format!("the layout file is damaged: {what}; {partitions} partitions");
         told.push(Told(text, json!({"kind": "layout", "what": what, "partitions": partitions})));
     }
-    for damage in wreck.salvage().damaged() {
+    for damage in found.salvage().damaged() {
         let (file, what) = (damage.file.display().to_string(), damage.kind.to_string());
         let partition = damage.partition.map(|partition| partition.0);
         let object = json!({"kind": "damage", "file": file, "offset": damage.offset, "partition": partition, "what": what});
         told.push(Told(damage.to_string(), object));
     }
-    told.extend(wreck.lost.iter().map(lost_records));
-    for (id, mended) in &wreck.partitions {
-        told.extend(mended.lost.iter().map(|lost| lost_message(wreck, *id, lost)));
+    told.extend(found.lost.iter().map(lost_records));
+    for (id, mended) in &found.partitions {
+        told.extend(mended.lost.iter().map(|lost| lost_message(found, *id, lost)));
         for (queue, count) in &mended.doubts.settlements {
             let queue = queue.as_ref().map(ToString::to_string);
             let of = queue.as_deref().unwrap_or("queues created after the loss");
@@ -107,16 +107,16 @@ fn tell(wreck: &Wreck) -> Vec<Told> {
             told.push(Told(text, json!({"kind": "doubt", "partition": id.0, "transactions": count})));
         }
     }
-    told.push(summary(wreck));
+    told.push(summary(found));
     told
 }
 
-fn summary(wreck: &Wreck) -> Told {
-    let damaged = wreck.salvage().damaged().len() + usize::from(wreck.layout_damage.is_some());
+fn summary(found: &DamagedStore) -> Told {
+    let damaged = found.salvage().damaged().len() + usize::from(found.layout_damage.is_some());
     let records: u64 =
-        wreck.lost.iter().map(|lost| lost.records.last.get() - lost.records.first.get() + 1).sum();
-    let messages: usize = wreck.partitions.values().map(|mended| mended.lost.len()).sum();
-    let kept: u64 = (wreck.partitions.values().flat_map(|mended| mended.partition.queues()))
+        found.lost.iter().map(|lost| lost.records.last.get() - lost.records.first.get() + 1).sum();
+    let messages: usize = found.partitions.values().map(|mended| mended.lost.len()).sum();
+    let kept: u64 = (found.partitions.values().flat_map(|mended| mended.partition.queues()))
         .map(|(_, entries)| entries)
         .sum();
     let text = format!(
@@ -151,9 +151,9 @@ fn lost_records(lost: &Lost) -> Told {
     Told(text, object)
 }
 
-fn lost_message(wreck: &Wreck, partition: PartitionId, lost: &LostMessage) -> Told {
+fn lost_message(found: &DamagedStore, partition: PartitionId, lost: &LostMessage) -> Told {
     let queue = lost.queue.as_ref().map(ToString::to_string);
-    let id = wreck.id_of(partition, lost.position, lost.ordinal);
+    let id = found.id_of(partition, lost.position, lost.ordinal);
     let holder = match lost.holder {
         Holder::Entry => "queue",
         Holder::Transaction => "prepared transaction",

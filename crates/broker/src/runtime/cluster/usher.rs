@@ -23,7 +23,7 @@ use crate::runtime::cluster::view::{ClusterView, cluster_api};
 use crate::runtime::http::is_sqs;
 use crate::runtime::reception::Reception;
 use crate::runtime::threads::NewSocket;
-use crate::runtime::{Everybody, now};
+use crate::runtime::{StatsCollector, now};
 
 /// A client that has not said within this time who it is finds its connection closed.
 const INTRODUCED_WITHIN: Duration = Duration::from_secs(30);
@@ -88,7 +88,7 @@ impl Usher {
         &self,
         (stream, peer): (std::net::TcpStream, SocketAddr),
         place: Place,
-        (everybody, api): (Everybody, Router),
+        (everybody, api): (StatsCollector, Router),
     ) {
         tokio::task::spawn_local(async move {
             if let Err(error) = postroad_admin::serve(stream, peer, everybody, api).await {

@@ -27,7 +27,7 @@ use super::sqs::{self, SqsOptions};
 use super::tokens::Tokens;
 use super::wire::{Origins, compressed, decompressed, reads_gzip};
 use crate::runtime::connection::CoreHandle;
-use crate::runtime::figures::Everybody;
+use crate::runtime::figures::StatsCollector;
 
 /// A request's head arrives within this time, on a connection that is kept open too.
 const HEAD_WITHIN: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ pub struct HttpSocket {
     /// Its right to be served.
     pub place: Place,
     /// Who knows how the broker is.
-    pub everybody: Everybody,
+    pub everybody: StatsCollector,
     /// Who is let in.
     pub door: Arc<Door>,
     /// What operators ask.
@@ -108,7 +108,7 @@ pub async fn welcome(
 async fn serve(
     stream: std::net::TcpStream,
     service: Rc<Service>,
-    (peer, everybody, api): (Peer, Everybody, Router),
+    (peer, everybody, api): (Peer, StatsCollector, Router),
     (door, origins, options): (Arc<Door>, Origins, SqsOptions),
 ) -> Result<(), String> {
     let stream = tokio::net::TcpStream::from_std(stream).map_err(|error| error.to_string())?;

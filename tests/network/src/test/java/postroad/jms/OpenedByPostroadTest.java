@@ -158,7 +158,7 @@ class OpenedByPostroadTest {
             NetworkTest.send(atRight, atRight.createQueue("out"), 0, 10);
             NetworkTest.expect(consumer, 0, 10);
             NetworkTest.expectNothing(consumer);
-            NetworkTest.eventually("the log says why", () -> wrong.log().contains("the peer does not let the link in"));
+            NetworkTest.eventually("the log says why", () -> wrong.log().contains("the peer refuses the link"));
         }
     }
 

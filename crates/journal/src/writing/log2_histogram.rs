@@ -5,12 +5,12 @@ const BUCKETS: usize = 31;
 
 /// Values, each counted in the bucket of the next power of two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Powers {
+pub struct Log2Histogram {
     counts: [u64; BUCKETS],
     sum: u64,
 }
 
-impl Powers {
+impl Log2Histogram {
     /// Counts one.
     pub fn add(&mut self, value: u64) {
         let power = value.max(1).checked_next_power_of_two();

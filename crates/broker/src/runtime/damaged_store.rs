@@ -20,7 +20,7 @@ use super::store::{StoreError, equip, restore};
 const ASIDE: &str = "damaged-";
 
 /// See the head of this file.
-pub struct Wreck {
+pub struct DamagedStore {
     directory: PathBuf,
     salvage: Salvage<RealDisk>,
     layout: Layout,
@@ -59,7 +59,7 @@ pub struct Seeming {
     pub messages: Vec<(String, Option<String>)>,
 }
 
-impl Wreck {
+impl DamagedStore {
     /// Reads all that is left, and changes nothing. `known` helps where the layout file does not.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Wreck {
         known: &Known,
         keys: Keys,
         settings: impl Fn(PartitionId, Placement, u64) -> Settings,
-    ) -> anyhow::Result<Wreck> {
+    ) -> anyhow::Result<DamagedStore> {
         if !directory.is_dir() {
             bail!("there is no such directory");
         }
@@ -100,7 +100,7 @@ impl Wreck {
         let end =
             |(id, mending): (PartitionId, Mending)| (id, mending.end(|position| salvage.has(id, position)));
         let partitions = mending.into_iter().map(end).collect();
-        Ok(Wreck { directory: directory.to_owned(), salvage, layout, layout_damage, lost, partitions })
+        Ok(DamagedStore { directory: directory.to_owned(), salvage, layout, layout_damage, lost, partitions })
     }
 
     /// What was read.
