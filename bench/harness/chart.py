@@ -36,7 +36,8 @@ def measured(document):
             name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
             numbers = [number(cell) for cell in cells[:len(brokers)]]
             found[workload][name] = dict(zip(brokers, numbers))
-    where = block.strip().splitlines()[0].split("; medians")[0]
+    first_paragraph = " ".join(block.strip().split("\n\n")[0].split())
+    where = first_paragraph.split("; medians")[0]
     return found, where
 
 
