@@ -72,8 +72,17 @@ impl FrontClient {
     }
 
     /// Makes a request about leases, and waits for the answers. Dropped before they have come, a reserve or watch is cancelled.
+    ///
+    /// Large messages are left out: their bodies are read in pieces, which HTTP clients cannot take. Their leases expire, and
+    /// consumers of other protocols get them.
     pub async fn lease(&self, event: impl FnOnce(ConnectionId, Ticket) -> LeaseEvent) -> Answered {
-        self.0.lease(event).await.map_err(refusal)
+        let mut answers = self.0.lease(event).await.map_err(refusal)?;
+        for answer in &mut answers {
+            if let LeaseAnswer::Reserved(reserved) = answer {
+                reserved.retain(|reserved| reserved.message.chunks().is_none());
+            }
+        }
+        Ok(answers)
     }
 
     /// Posts messages, all or none. `None`: routes or composite destinations have passed them on.

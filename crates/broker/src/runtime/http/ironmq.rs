@@ -13,13 +13,16 @@ use postroad_ironmq::{
 };
 use postroad_model::{
     Destination, Event, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, LeaseId,
-    QueueDescription, Reserve, Stale, Take,
+    QueueDescription, Reserve, Reserved, Stale, Take,
 };
 use serde_json::Value;
 
 use super::client::{Answered, FrontClient};
 use super::push::{PushHub, ToPusher};
 use super::stored::{body_of, stored};
+
+/// A lease of a message that is deleted at once: long enough for a slow disk.
+const DELETED_WITHIN_MS: u64 = 60_000;
 
 /// What a call is answered: a status and a body.
 pub type Done = Result<(u16, Value), ApiError>;
@@ -43,12 +46,14 @@ pub async fn carry_out(
         }
         Operation::Reserve { queue, n, timeout_s, wait_s, delete } => {
             let queue = named(&queue)?;
-            let take = match (delete, timeout_s) {
-                (true, _) => Take::Delete,
-                (false, Some(timeout_s)) => Take::Lease { lasts_ms: timeout_s * 1000 },
-                (false, None) => Take::Lease { lasts_ms: timeout_ms(client, &queue, None).await? },
+            if delete {
+                return Ok((200, messages(reserve_and_delete(client, queue, n, wait_s * 1000).await?)));
+            }
+            let lasts_ms = match timeout_s {
+                Some(timeout_s) => timeout_s * 1000,
+                None => timeout_ms(client, &queue, None).await?,
             };
-            Ok((200, messages(reserve(client, queue, n, wait_s * 1000, take).await?)))
+            Ok((200, messages(reserve(client, queue, n, wait_s * 1000, Take::Lease { lasts_ms }).await?)))
         }
         Operation::Peek { queue, n } => {
             Ok((200, messages(reserve(client, named(&queue)?, n, 0, Take::Peek).await?)))
@@ -303,6 +308,37 @@ async fn reserve(
     wait_ms: u64,
     take: Take,
 ) -> Result<Vec<Value>, ApiError> {
+    let reserved = take_some(client, queue, messages_max, wait_ms, take).await?;
+    Ok(reserved.iter().map(|reserved| message(reserved, &body_of(&reserved.message))).collect())
+}
+
+/// Deletes the messages before they are handed out. They are leased first, so that messages which HTTP clients do not get stay.
+async fn reserve_and_delete(
+    client: &FrontClient,
+    queue: Destination,
+    messages_max: u32,
+    wait_ms: u64,
+) -> Result<Vec<Value>, ApiError> {
+    let take = Take::Lease { lasts_ms: DELETED_WITHIN_MS };
+    let mut reserved = take_some(client, queue.clone(), messages_max, wait_ms, take).await?;
+    if reserved.is_empty() {
+        return Ok(Vec::new());
+    }
+    let entry = |reserved: &mut Reserved| {
+        (MessageId { queue: reserved.queue, tag: reserved.tag }, reserved.lease.take())
+    };
+    let entries = reserved.iter_mut().map(entry).collect();
+    handle(client, queue, entries, HandleAction::Delete { even_expired: true }).await?;
+    Ok(reserved.iter().map(|reserved| message(reserved, &body_of(&reserved.message))).collect())
+}
+
+async fn take_some(
+    client: &FrontClient,
+    queue: Destination,
+    messages_max: u32,
+    wait_ms: u64,
+    take: Take,
+) -> Result<Vec<Reserved>, ApiError> {
     let selector: Arc<str> = Arc::default();
     let event = |connection, ticket| {
         LeaseEvent::Reserve(Reserve { connection, ticket, queue, messages_max, selector, wait_ms, take })
@@ -312,8 +348,7 @@ async fn reserve(
         LeaseAnswer::Reserved(messages) => Some(messages),
         _ => None,
     });
-    let reserved = reserved.unwrap_or_default();
-    Ok(reserved.iter().map(|reserved| message(reserved, &body_of(&reserved.message))).collect())
+    Ok(reserved.unwrap_or_default())
 }
 
 async fn get(client: &FrontClient, queue: Destination, id: MessageId) -> Done {
