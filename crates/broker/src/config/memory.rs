@@ -71,7 +71,7 @@ impl Shares {
             outstanding,
             transactions: (memory_bytes / 8).min(messages / 4),
             recent: messages / 8,
-            retained: messages / 2,
+            retained: messages / 4 * 3,
         }
     }
 }
@@ -165,7 +165,7 @@ mod tests {
                 [6164 << 16, 32 << 20, 128 << 20],
             ),
         ] {
-            let (recent, retained) = (messages / 8, messages / 2);
+            let (recent, retained) = (messages / 8, messages / 4 * 3);
             let shares = Shares {
                 messages,
                 durable,
