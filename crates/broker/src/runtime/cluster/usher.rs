@@ -28,6 +28,14 @@ use crate::runtime::{StatsCollector, now};
 /// A client that has not said within this time who it is finds its connection closed.
 const INTRODUCED_WITHIN: Duration = Duration::from_secs(30);
 
+/// A client that comes during an election is told nothing until it is over, for so long. Otherwise a client that reconnects by
+/// itself connects, and is closed, every few milliseconds.
+const ELECTED_WITHIN: Duration = Duration::from_secs(3);
+
+/// A client that is told no address is closed only after this time. ActiveMQ's `FailoverTransport` misses the end of a connection
+/// that it has not finished to restore, and waits for ever; an address makes it finish first.
+const RESTORED_WITHIN: Duration = Duration::from_secs(1);
+
 /// A client that was sent on gets so long to read its address, and to close.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -69,10 +77,16 @@ impl Usher {
                 if connection.ready().await? == Moved::Closed {
                     return Ok(Parting::Farewell);
                 }
+                view.leader_is_known(ELECTED_WITHIN).await;
                 let visit = Visit::new(door, connection.peer_certificate());
                 let elsewhere = Arc::new(view.elsewhere(scheme));
+                let is_told = elsewhere.served_at.is_some();
                 let session = make(elsewhere, &visit);
-                converse(&mut connection, session, Reception::new(visit, logins)).await
+                let parting = converse(&mut connection, session, Reception::new(visit, logins)).await;
+                if !is_told {
+                    tokio::time::sleep(RESTORED_WITHIN).await;
+                }
+                parting
             };
             let parting = tokio::time::timeout(INTRODUCED_WITHIN, conversation).await;
             if let Ok(Ok(Parting::Fault(reason))) = parting {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use axum::routing::get;
 use axum::{Json, Router};
@@ -86,6 +87,17 @@ impl ClusterView {
         let served_at = leader.and_then(|leader| leader.endpoint(scheme));
         let at = served_at.as_ref().map_or_else(String::new, |served_at| format!(" at {served_at}"));
         Elsewhere { reason: self.reason() + &at, served_at }
+    }
+
+    /// Waits until this node knows a leader, for a time at most.
+    pub async fn leader_is_known(&self, within: Duration) {
+        let knows_leader = |shown: &Option<Shown>| {
+            let role = shown.as_ref().map(|shown| shown.replica.group.role);
+            matches!(role, Some(Role::Leader | Role::Follower { leader: Some(_) }))
+        };
+        let mut status = self.status.clone();
+        // If the replica has ended the client is told of that.
+        let _ = tokio::time::timeout(within, status.wait_for(knows_leader)).await;
     }
 
     fn role(&self) -> Option<Role> {
