@@ -716,8 +716,8 @@ fn holder_of((client, name): &(Arc<str>, Arc<str>)) -> Arc<str> {
     format!("subscription {}", model::Subscription::name_of(NO_USER, client, name)).into()
 }
 
-/// The brokers that a message has passed.
-const PATH: &str = "JMSActiveMQBrokerPath";
+/// The property with the brokers that a message has passed.
+pub const PATH: &str = "JMSActiveMQBrokerPath";
 
 /// What the link's subscription selects: what consumers select, of the messages that have not passed the peer, nor as many brokers as they
 /// may.

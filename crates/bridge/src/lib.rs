@@ -8,7 +8,7 @@ mod credit;
 mod demand;
 mod pattern;
 
-pub use demand::DemandEngine;
+pub use demand::{DemandEngine, PATH as BROKER_PATH};
 
 use postroad_openwire::network::{Forwarder, LinkOptions};
 

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use postroad_bridge::BROKER_PATH;
 use postroad_model::{
     Ask, Destination, Order, Page, Question, QueueRow, QueuesOfLink, Row, Verdict, VerdictRow,
 };
@@ -33,9 +34,6 @@ const QUEUES_PER_TURN: usize = 64;
 
 /// Queues of all links that are looked at, in the order of the links' names.
 const QUEUES_MAX: usize = 4096;
-
-/// The property that holds the brokers which a message has passed.
-const PATH: &str = "JMSActiveMQBrokerPath";
 
 /// Why messages wait for a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -321,7 +319,7 @@ fn cause_at(link: &WatchedLink, verdict: &Verdict, now_ms: u64) -> Option<Cause>
         },
         Verdict::Selector { selector, facts } => {
             let may_pass_none = facts.is_empty() && selector.ends_with("1 = 0");
-            let all_of_path = !facts.is_empty() && facts.iter().all(|(property, _)| property == PATH);
+            let all_of_path = !facts.is_empty() && facts.iter().all(|(property, _)| property == BROKER_PATH);
             let passed = |(_, path): &(String, Option<String>)| {
                 path.as_ref().is_some_and(|path| path.contains(&link.peer_id))
             };
@@ -355,7 +353,7 @@ mod tests {
     }
 
     fn path(value: Option<&str>) -> Verdict {
-        let facts = vec![(PATH.to_owned(), value.map(str::to_owned))];
+        let facts = vec![(BROKER_PATH.to_owned(), value.map(str::to_owned))];
         Verdict::Selector { selector: "…".into(), facts }
     }
 
