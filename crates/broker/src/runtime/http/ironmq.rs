@@ -309,7 +309,11 @@ async fn reserve(
     take: Take,
 ) -> Result<Vec<Value>, ApiError> {
     let reserved = take_some(client, queue, messages_max, wait_ms, take).await?;
-    Ok(reserved.iter().map(|reserved| message(reserved, &body_of(&reserved.message))).collect())
+    Ok(shown(&reserved))
+}
+
+fn shown(reserved: &[Reserved]) -> Vec<Value> {
+    reserved.iter().map(|reserved| message(reserved, &body_of(&reserved.message))).collect()
 }
 
 /// Deletes the messages before they are handed out. They are leased first, so that messages which HTTP clients do not get stay.
@@ -329,7 +333,7 @@ async fn reserve_and_delete(
     };
     let entries = reserved.iter_mut().map(entry).collect();
     handle(client, queue, entries, HandleAction::Delete { even_expired: true }).await?;
-    Ok(reserved.iter().map(|reserved| message(reserved, &body_of(&reserved.message))).collect())
+    Ok(shown(&reserved))
 }
 
 async fn take_some(
