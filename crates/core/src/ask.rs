@@ -95,7 +95,7 @@ impl Partition {
 
     fn row_of_consumer(&self, key: ConsumerKey, consumer: &Consumer) -> Option<Row> {
         let queue = self.state.queues.get(&consumer.queue)?;
-        // Members of a consumer of a pattern are told of as the whole.
+        // Members of a pattern consumer are reported as the whole consumer.
         let whole = self.leader.delivery.consumers.get(&key.whole()).unwrap_or(consumer);
         let notice = consumer.notice.as_deref().or(whole.notice.as_deref());
         Some(Row::Consumer(ConsumerRow {

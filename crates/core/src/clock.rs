@@ -14,7 +14,8 @@
 
 use postroad_model::Now;
 
-/// Offsets that are told apart. Beyond that many a jump moves the deadlines of the newest era.
+/// Offsets that are kept apart. Beyond this number a clock jump moves the deadlines of the newest
+/// era.
 pub const ERAS: usize = 4;
 
 /// A difference of less than this is drift, which the current era follows.
@@ -54,7 +55,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Takes the time; returns the era that begins now if the wall clock was set. `is_free` tells eras that no deadline needs.
+    /// Takes the time; returns the era that begins now if the wall clock was set. `is_free` names
+    /// eras that no deadline needs.
     pub fn advance(&mut self, now: Now, is_free: impl Fn(Era) -> bool) -> Option<Era> {
         let begun = self.take(now, &is_free);
         let used = Era::all().filter(|era| *era == self.current || !is_free(*era));

@@ -11,7 +11,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::transaction::Coordinated;
 
-/// What a connection has in this partition.
+/// State that this partition keeps for one connection.
 #[derive(Default)]
 pub struct Connection {
     /// Its consumers.
@@ -20,26 +20,28 @@ pub struct Connection {
     pub transactions: BTreeSet<TransactionKey>,
     /// Links of its that are remembered.
     pub links: BTreeSet<Arc<LinkName>>,
-    /// Its temporary destinations, with whoever may take them from what is left of it.
+    /// Its temporary destinations, each with the key by which a reconnected client may take it
+    /// over.
     pub temporary: BTreeMap<Destination, Option<Arc<str>>>,
     /// Its exclusive names, and those that it waits for.
     pub claims: BTreeSet<Arc<str>>,
     /// Its transactions over several partitions that this one coordinates.
     pub coordinated: BTreeSet<TransactionId>,
-    /// Who others are told that it is.
+    /// The client that advisories report for this connection.
     pub client: Option<Arc<ClientNotice>>,
-    /// What others are told that it sends by, by name and address.
+    /// Its producers that advisories report, by name and address.
     pub producers: BTreeMap<(Arc<str>, Destination), Arc<ProducerNotice>>,
-    /// Consumers that the broker has ended, the latest of them: what their client still says about what they had comes too late.
+    /// Consumers that the broker has force-detached, the latest of them: later acknowledgements by
+    /// their client are refused.
     pub ousted: BTreeSet<ConsumerKey>,
-    /// Messages that its client may have sent before, and that wait for what is ahead of them in the log.
+    /// Possible resends of its client that wait until the proposals ahead of them have completed.
     pub resends: u32,
-    /// Such a message has waited: what was on its way when the connection came is in the log.
+    /// One such resend has waited: all proposals made before the connection came have completed.
     pub resent: bool,
-    /// So many proposals had been made when it last sent something through the log for the sake of one of several addresses: see
-    /// `follows_the_log`.
+    /// Number of proposals made when it last sent a message through the log because of one of
+    /// several addresses: see `follows_the_log`.
     pub follows: u64,
-    /// So many proposals had been made when it last sent something through the log.
+    /// Number of proposals made when it last sent a message through the log.
     pub sends: u64,
     /// Consumers whose queues have left for another partition, and that do not know yet; each with its credit.
     pub departed: BTreeMap<ConsumerKey, u32>,
@@ -61,8 +63,8 @@ impl Connection {
     }
 }
 
-/// Connections that have ended here, the latest of them: a coordinator's word about one that is not among them may be ahead
-/// of what its client said.
+/// The latest connections that have ended here. A coordinator's request about any other connection
+/// may arrive before the client's own events.
 #[derive(Default)]
 pub struct Ended {
     latest: VecDeque<ConnectionId>,
@@ -125,12 +127,12 @@ impl Partition {
         self.leader.intake.waiting.forget_consumers_of(id);
         let Some(connection) = self.leader.connections.get(&id) else { return self.unpark(effects) };
         let (transactions, consumers) = (connection.transactions.clone(), connection.consumers.clone());
-        // What one of them gives back goes to no other of them.
+        // Messages that one of them gives back must not go to another of them.
         for key in &consumers {
             self.stop_serving(*key);
         }
-        // Nothing is served before all has come back, not even what is let in now that there is room: else a later message
-        // could be sent ahead of an earlier one.
+        // Nothing is dispatched before all messages are back, not even waiting sends that have room
+        // now: otherwise a later message could overtake an earlier one.
         let parked = std::mem::take(&mut self.leader.intake.parked);
         let mut touched = Vec::new();
         for transaction in transactions {

@@ -1,4 +1,4 @@
-//! What operators are told of each queue.
+//! Statistics of each queue, for operators.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use postroad_model::{Destination, QueueId};
 use crate::Partition;
 use crate::queue::Queue;
 
-/// What happened to the messages of one queue since the start; it only rises.
+/// Counters of the messages of one queue since the start; they only rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {
     /// Entries that were in it when the broker started.
@@ -65,7 +65,7 @@ pub struct QueueFigures<'p> {
     pub depth: u64,
     /// Consumers attached.
     pub consumers: u64,
-    /// What happened to the others.
+    /// Counters of the other queues.
     pub counts: QueueCounts,
 }
 

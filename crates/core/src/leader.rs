@@ -97,7 +97,7 @@ pub struct Delivery {
 pub struct Intake {
     /// Sends that wait for memory, or for room in a queue, by address, in order.
     pub parked: ParkedSends,
-    /// The addresses of these, by what the first of each waits for.
+    /// The addresses of these, by the cause of the wait of the first send of each.
     pub lines: WaitingLines,
     /// Messages and bytes that tenants and the broker hold.
     pub accounts: Accounts,

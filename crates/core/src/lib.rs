@@ -9,8 +9,9 @@
 //! `soft`, proposed to the log, and carried out by `apply` once it is durable: standalone, on a
 //! replica, after a restart and in the simulator alike.
 //!
-//! Start at [`Partition`]. The folders follow a message: `intake`, `queue`, `delivery`, `settling`; beside its way are `addresses`,
-//! `transaction`, `schedule`, queues on the move in `moving`, what topics keep in `retained`, what waits in `memory`, and what goes to the `log`.
+//! Start at [`Partition`]. The folders follow a message: `intake`, `queue`, `delivery`, `settling`;
+//! beside its way are `addresses`, `transaction`, `schedule`, moving queues in `moving`, retained
+//! messages of topics in `retained`, budgets and packed pages in `memory`, and proposals in `log`.
 
 mod addresses;
 mod ask;

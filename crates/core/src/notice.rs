@@ -87,7 +87,8 @@ impl Partition {
         self.announce(Notice::Message { event, at, message, consumer }, effects);
     }
 
-    /// Tells that a message was taken in for an address, if its policy asks for it; `is_read` says whether anybody is there to read it.
+    /// Announces that a message was taken in for an address, if its policy asks for it; `is_read`
+    /// says whether the address has a reader.
     pub(crate) fn announce_arrival(
         &self,
         message: &Message,
@@ -107,7 +108,7 @@ impl Partition {
         }
     }
 
-    /// Tells that a producer has to wait, if the policy of the address asks for it.
+    /// Announces that a producer has to wait, if the policy of the address asks for it.
     pub(crate) fn announce_fast_producer(
         &self,
         id: ConnectionId,
@@ -125,7 +126,7 @@ impl Partition {
         }
     }
 
-    /// Tells of addresses that came or went since the last time.
+    /// Announces addresses that were created or deleted since the last call.
     pub(crate) fn announce_addresses(&mut self, effects: &mut Vec<Effect>) {
         for (destination, present) in self.state.addresses.take_changes() {
             self.announce(Notice::Destination { destination, present }, effects);
@@ -145,7 +146,7 @@ impl Partition {
         effects.push(Effect::Announce(Box::new(Announcement { notice, answer: Some(answer) })));
     }
 
-    /// After a start: tells of every address that outlived the last run.
+    /// After a start: announces each address that outlived the last run.
     pub(crate) fn announce_all(&mut self, effects: &mut Vec<Effect>) {
         self.state.addresses.take_changes();
         for destination in self.state.addresses.names() {

@@ -34,7 +34,7 @@ pub type MarkDead = fn(&Message, &DeadLetter) -> Message;
 /// How the assembly writes into a message that a topic keeps how many it keeps with it.
 pub type CountRetained = fn(&Message, u64) -> Message;
 
-/// What happened to messages since the start; they only rise.
+/// Counters of messages since the start; they only rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Entries that were put into queues.
@@ -77,7 +77,7 @@ pub struct Counters {
     pub opened_pages: u64,
 }
 
-/// What the messages of a partition take in memory.
+/// Memory taken by the messages of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Messages that some queue or prepared transaction refers to, wherever their bodies are.
@@ -86,7 +86,7 @@ pub struct Memory {
     pub folded_messages: u64,
     /// Bytes of durable messages whose bodies are in memory.
     pub resident_bytes: u64,
-    /// What folded pages take.
+    /// Bytes of packed pages.
     pub page_bytes: u64,
     /// Bytes of messages that are only in memory.
     pub volatile_bytes: u64,
@@ -97,7 +97,7 @@ pub struct Partition {
     pub(crate) settings: Settings,
     /// The monotone clock, in ms: all waits are counted by it.
     pub(crate) now_ms: u64,
-    /// The wall clock, and what it was before it was set: for expiry and schedules.
+    /// The wall clock, with its earlier settings: for expiry and schedules.
     pub(crate) clock: Clock,
     pub(crate) protocols: Protocols,
     pub(crate) counters: Counters,
@@ -186,13 +186,13 @@ impl Partition {
         self.protocols.count_retained = count_retained;
     }
 
-    /// Whether anybody gets what is sent to this topic now.
+    /// Whether a message to this topic would reach a subscriber now.
     pub fn is_heard(&self, topic: &Destination) -> bool {
         self.state.addresses.bounds(topic).iter().any(|bound| !bound.is_empty())
     }
 
-    /// Says what operators decide about destinations from now on. What follows from it for state that is kept goes
-    /// through the log, so replicas need not know it.
+    /// Replaces the operators' policies. Changes to stored state that follow from them go through
+    /// the log, so replicas need not know the policies.
     pub fn follow(&mut self, policies: Arc<Policies>, effects: &mut Vec<Effect>) {
         self.settings.policies = policies;
         self.leader.log.barrier = self.leader.log.made;
@@ -202,8 +202,8 @@ impl Partition {
         self.note_answers(first, effects);
     }
 
-    /// Says what names mean from now on. To be said before [`Partition::start`]; afterwards only where a queue lives may change, as
-    /// [`Effect::Place`] says.
+    /// Replaces the meaning of names. Called before [`Partition::start`]; afterwards only the place
+    /// of a queue may change, as [`Effect::Place`] says.
     pub fn address_by(&mut self, addressing: Arc<Addressing>) {
         self.settings.addressing = addressing;
     }
@@ -302,7 +302,7 @@ impl Partition {
         }
     }
 
-    /// Takes in what is not durable by itself. Never called before recovery has ended.
+    /// Handles an event that is not durable by itself. Never called before recovery has ended.
     pub fn soft(&mut self, event: Event, effects: &mut Vec<Effect>) {
         if self.leader.has_stopped {
             return self.refuse_event(event, effects);
@@ -382,7 +382,7 @@ impl Partition {
         }
     }
 
-    /// What managers of transactions and operators say.
+    /// Requests of transaction managers and operators.
     fn handle_admin_request(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::EndBranch { branch, transaction, participants, ticket } => {
@@ -462,12 +462,12 @@ impl Partition {
         self.state.applied
     }
 
-    /// What happened to messages since the start.
+    /// Counters of messages since the start.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What its messages take.
+    /// Memory taken by its messages.
     pub fn memory(&self) -> Memory {
         self.state.bodies.memory()
     }
@@ -477,13 +477,13 @@ impl Partition {
         self.state.queues.values().map(|queue| (&queue.source, queue.len()))
     }
 
-    /// What came into each queue and left it, and how many entries are there, in no particular order.
+    /// Counters and number of entries of each queue, in no particular order.
     pub fn flows(&self) -> impl Iterator<Item = (&Destination, QueueCounts, u64)> {
         self.state.queues.values().map(|queue| (&queue.source, queue.counts, queue.len()))
     }
 
-    /// A queue whose account of what it holds is not what it holds, or any if those of several are not their sums: there must be
-    /// none.
+    /// A queue whose statistics differ from its entries, or any queue if the sums over several
+    /// queues differ: there must be none.
     pub fn miscounted(&self) -> Option<&Destination> {
         let wrong = |queue: &&Queue| {
             let (mut load, mut away) = (Load::default(), Load::default());
@@ -560,7 +560,7 @@ impl Partition {
         self.state.queues.insert(queue.id, queue);
     }
 
-    /// A volatile queue bound to this address, for what matches the selector.
+    /// A volatile queue bound to this address, for messages that match the selector.
     pub(crate) fn bind_volatile(&mut self, destination: &Destination, selector: Option<Selector>) -> QueueId {
         let id = QueueId::volatile(self.leader.volatile.next_queue);
         self.leader.volatile.next_queue += 1;
@@ -569,8 +569,9 @@ impl Partition {
         id
     }
 
-    /// One more entry at the end of a queue, behind all others of its priority; but ahead of what was sent here, if it has `moved`
-    /// here from where the queue lived before. See [`postroad_model::Sent::moved`].
+    /// Adds an entry at the end of a queue, after all others of its priority; but before messages
+    /// sent here directly, if it has `moved` here from the queue's former partition. See
+    /// [`postroad_model::Sent::moved`].
     pub(crate) fn push_entry(&mut self, id: QueueId, key: MessageKey, moved: Option<u32>) {
         let Some(queue) = self.state.queues.get_mut(&id) else { return };
         let Some((place, message, bytes)) = self.state.bodies.claim(key) else { return };
@@ -672,7 +673,7 @@ impl Partition {
         self.state.queues.get_mut(&queue)?.entry(tag)
     }
 
-    /// What the entry claims, to be looked up.
+    /// The message and body that the entry refers to, for a lookup.
     pub(crate) fn sought(&mut self, queue: QueueId, tag: EntryTag) -> Option<Sought> {
         self.entry(queue, tag).map(|entry| Sought::from(&*entry))
     }

@@ -1,4 +1,4 @@
-//! What a partition is told when it is made.
+//! Settings of a partition, fixed when it is made.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ pub const PAGE_ENTRIES: u64 = 512;
 /// Changes of a transaction that one turn carries out: a millisecond or two of work.
 pub const SLICE_CHANGES: usize = 1024;
 
-/// What a partition is told once, at its start.
+/// Settings that a partition gets once, at its start.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Which one it is.
     pub id: PartitionId,
     /// Where the other addresses live.
     pub placement: Placement,
-    /// What names say about where addresses live and what feeds them.
+    /// Rules by which names decide where addresses live and which topics feed them.
     pub addressing: Arc<Addressing>,
     /// Rises from start to start of the broker; makes transaction ids unique.
     pub incarnation: u64,
@@ -32,9 +32,9 @@ pub struct Settings {
     pub page_entries: u64,
     /// Beyond this many bytes of non-persistent messages their producers wait.
     pub volatile_bytes_max: u64,
-    /// What topics keep for subscribers that come later takes so many bytes together.
+    /// Limit in bytes of all messages that topics keep for later subscribers.
     pub recent_bytes_max: u64,
-    /// Latest messages that topics retain take so many bytes together.
+    /// Limit in bytes of the latest messages that topics retain.
     pub retained_bytes_max: u64,
     /// A transaction may hold this many bytes before it commits.
     pub transaction_bytes_max: u64,
@@ -44,17 +44,18 @@ pub struct Settings {
     pub transaction_ms_max: Option<u64>,
     /// Changes of a transaction that one turn carries out.
     pub slice_changes: usize,
-    /// The last messages of so many producers are remembered, so that one sent again is known; 0 for none.
+    /// Number of producers whose last messages are remembered for duplicate detection; 0 for none.
     pub audited_producers_max: usize,
-    /// Deliveries of so many bytes may wait in a connection's outbox.
+    /// Limit in bytes of deliveries that wait in a connection's outbox.
     pub outbox_bytes_max: u64,
     /// Where pages of entries go that memory has no room for; `None`: they stay.
     pub spill: Option<Arc<dyn Spill>>,
-    /// What operators decide about destinations, until they decide otherwise: see [`Partition::follow`].
+    /// The operators' policies, until [`Partition::follow`] replaces them.
     pub policies: Arc<Policies>,
 }
 
-/// With less memory for messages than so many bytes for each entry of a page, pages have fewer: the last page of each queue stays open.
+/// With less memory for messages than this number of bytes for each entry of a page, pages have
+/// fewer entries: the last page of each queue stays open.
 const BYTES_PER_PAGE_ENTRY: u64 = 512 << 10;
 
 /// As few as pay the cost of a page.
@@ -79,7 +80,8 @@ impl Settings {
         self.page_entries.min(1 << entries.ilog2())
     }
 
-    /// Of a partition that nobody connects to: bodies stay on the disk, and names say nothing.
+    /// Settings of a partition without connections: bodies stay on the disk, and names have no
+    /// special meaning.
     pub fn at_rest(id: PartitionId, placement: Placement, incarnation: u64) -> Settings {
         Settings {
             id,

@@ -385,7 +385,7 @@ fn holds_the_same_unfolded(snapshot: &Bytes, restored: &Partition) {
     assert_eq!((entries(&roomy), roomy.memory()), (entries(restored), restored.memory()));
 }
 
-/// What came with large messages: a piece, and a message whose body is three of them.
+/// Records of large messages: a piece, and a message whose body is three of them.
 fn large_records() -> Vec<(&'static str, Command)> {
     let positions = [3, 4, 9].into_iter().filter_map(Position::new).collect();
     let chunks = Some(Arc::new(Chunks { bytes: 20, piece_bytes: 8, positions }));
@@ -410,7 +410,7 @@ fn partition_with_large_messages() -> Partition {
     partition
 }
 
-/// What came with dead letters that go back by themselves: how often one has.
+/// The record of dead letters that go back by themselves: the number of returns.
 fn returned_record() -> Command {
     let plain = sent(Destination::queue("orders"), b"a body");
     let group = Some(Group { id: "g".into(), sequence: 1 });
@@ -455,7 +455,8 @@ fn shelf_records() -> Vec<(&'static str, Command)> {
     shelves.into_iter().chain([("unshelve", Command::Unshelve { shelf, jobs })]).collect()
 }
 
-/// What came with queues that move: one that leaves, a message that has come from elsewhere, and one that is on its way to elsewhere.
+/// Records of moving queues: one that leaves, a message that arrives, and one on its way to another
+/// partition.
 fn records_of_moves() -> Vec<(&'static str, Command)> {
     let moved = Sent { moved: Some(2), ..sent(Destination::queue("orders"), b"a body") };
     let changes = |sends, settlements| Changes { sends, settlements };

@@ -1,4 +1,4 @@
-//! Leases: what reservers get beside consumers, what their handles do, and what outlives a restart.
+//! Leases: reservers beside consumers, operations on handles, and state that outlives a restart.
 
 mod bench;
 
@@ -379,7 +379,7 @@ fn at_the_bound_of_watches_a_further_one_is_refused() {
     assert_eq!(watch(&mut bench, 4096, Some(1), None), "");
 }
 
-/// What is true of a message.
+/// The model's state of a message.
 #[derive(Clone, Copy, PartialEq)]
 enum Truth {
     FreeFrom(u64),
@@ -387,7 +387,8 @@ enum Truth {
     Deleted,
 }
 
-/// A run by chance, with an oracle: nobody gets what another holds, nothing is lost, and what was deleted stays so.
+/// A random run with an oracle: no message has two holders, none is lost, and deleted messages stay
+/// deleted.
 struct Run {
     bench: Bench,
     /// In the order of posting.

@@ -1,4 +1,4 @@
-//! What is done about a whole queue goes in steps: no event, record or tick makes a partition do more than so much.
+//! Work on a whole queue goes in steps: each event, record or tick does a bounded amount of it.
 
 mod bench;
 
@@ -28,7 +28,7 @@ struct Steps {
     partition: Partition,
     next: u64,
     proposed: VecDeque<Command>,
-    /// What records hold, for reads.
+    /// Messages of the records, for reads.
     stored: BTreeMap<Position, Message>,
     wanted: VecDeque<Vec<MessageKey>>,
     worst: usize,

@@ -31,7 +31,8 @@ impl Partition {
         {
             let completion = Completion::Reply { connection, ticket };
             if is_for_it {
-                // A reader has said what it is to be fed; or the queue is being deleted, and made anew behind that.
+                // A reader has stated the topics that are to feed it; or the queue is being
+                // deleted, and is made again after that.
                 let command = Command::Declare { queue: destination };
                 return self.propose(command, Urgency::Waiting, completion, effects);
             }
@@ -61,7 +62,8 @@ impl Partition {
         Ok(is_new)
     }
 
-    /// A connection gives a temporary destination up, if that is what a client has left behind which takes it.
+    /// A connection gives a temporary destination up, if the destination was left behind by the
+    /// client that takes it.
     fn gives_up(&mut self, owner: ConnectionId, destination: &Destination, heir: Option<&Arc<str>>) -> bool {
         let Some(connection) = self.leader.connections.get_mut(&owner) else { return false };
         let made_for = connection.temporary.get(destination).and_then(Option::as_ref);

@@ -27,7 +27,7 @@ const TICK_ENTRIES: usize = 256;
 pub struct Browse {
     pub(crate) cursor: BTreeMap<u8, u64>,
     end: BTreeMap<u8, u64>,
-    /// It has seen all, and was told so.
+    /// It has seen all, and its client was notified.
     pub(crate) is_over: bool,
     /// The body that is next is on its way from the log.
     pub(crate) is_fetching: bool,
@@ -199,7 +199,8 @@ impl Partition {
         }
     }
 
-    /// A browser that has seen everything is told so, and leaves the line.
+    /// Notifies the client of a browser that has seen everything, and takes the browser out of the
+    /// line.
     fn finish_browse(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
         self.leave_line(key);
         if let Some(browse) =

@@ -21,7 +21,7 @@ impl Properties for Bare {
     }
 }
 
-/// Until told otherwise no message has properties.
+/// The default: no message has properties.
 pub(crate) fn no_properties(_: &Message) -> Box<dyn Properties + '_> {
     Box::new(Bare)
 }

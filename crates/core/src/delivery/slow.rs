@@ -1,12 +1,14 @@
-//! Slow consumers: those that have messages, and have said nothing about any of them for as long as their policy bears.
+//! Slow consumers: those that hold messages and have settled none of them for as long as their
+//! policy allows.
 //!
 //! | policy | effect |
 //! |---|---|
-//! | tell | others are told |
+//! | tell | subscribers of advisories are notified
 //! | detach | the consumer ends; its messages are delivered again |
 //! | take back | its messages are delivered to others; it gets nothing more until it settles |
 //!
-//! Known to this run alone. A consumer of a pattern of queues is told of by the queue where it is slow; nothing is taken back from it.
+//! Volatile state. A slow pattern consumer is reported by the queue where it is slow; nothing is
+//! taken back from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -237,7 +237,7 @@ impl Partition {
         }
     }
 
-    /// A browser of a pattern is told once that all its members have seen everything.
+    /// Notifies the client of a pattern browser once, when all its members have seen everything.
     pub(crate) fn end_browse_of_members(&mut self, whole: ConsumerKey, effects: &mut Vec<Effect>) {
         let browses = self
             .leader

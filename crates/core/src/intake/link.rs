@@ -1,9 +1,10 @@
 //! Links: senders that a client comes back to after it has lost its connection.
 //!
-//! It does not know then which of its last messages were taken in. Of each delivery of a link that was attached to be
-//! remembered, this knows by its tag whether it is on its way, was taken in, or was refused: until the client says that it
-//! knows itself, and until some time after the link's last holder has gone. A client that attaches it again is told, once none of
-//! its messages is on its way; later sends of its earlier holder are refused from then on. So nothing is taken in twice.
+//! It does not know then which of its last messages were taken in. For each delivery of a recoverable
+//! link, this keeps by its tag whether it is on its way, was taken in, or was refused: until the
+//! client says that it knows, and until some time after the link's last holder has gone. A client that
+//! attaches the link again gets this state, once none of its messages is on its way; later sends of
+//! its earlier holder are refused from then on. So no message is taken in twice.
 //!
 //! ```text
 //!   publish ─▶ on its way ──▶ taken in, or refused ──the client knows, or too long ago──▶ forgotten

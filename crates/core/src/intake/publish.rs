@@ -1,4 +1,4 @@
-//! A message comes in: what becomes durable, what stays in memory, and which queues get it.
+//! Intake of a message: whether it becomes durable or stays in memory, and which queues get it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Partition {
 
     /// Applies policies to a message that comes in.
     pub(crate) fn prepare_sent(&mut self, sent: &mut Sent) {
-        // What is due later lives from then on, as its producer said.
+        // The time to live of a scheduled message counts from its due time, as its producer asked.
         if sent.schedule.is_none() {
             let policies = &self.settings.policies;
             let end_ms = policies.end_ms(sent.targets(), sent.message.expires_at_ms, self.clock.wall_ms());
@@ -89,8 +89,9 @@ impl Partition {
         }
     }
 
-    /// Whether the message goes past the log, and must wait until that has what its producer may have sent before: through the log,
-    /// because something durable was bound to the address until then, or to one of several addresses.
+    /// Whether the message bypasses the log and must wait for its producer's earlier messages in
+    /// the log: they went there because a durable queue was bound to the address until then, or
+    /// because of one of several addresses.
     pub(crate) fn follows_the_log(&self, publish: &Publish, admitted: &Result<Admitted, Refusal>) -> bool {
         let connection = self.leader.connections.get(&publish.connection);
         let follows = self.leader.log.barrier.max(connection.map_or(0, |connection| connection.follows));
@@ -99,8 +100,8 @@ impl Partition {
             && self.proposals_ended() < follows
     }
 
-    /// How long the message has to wait: for memory, for room in a queue, for the disk, or for what its producer has sent before;
-    /// `None` if it need not, `Some(None)` for as long as it takes.
+    /// How long the message has to wait: for memory, for room in a queue, for the disk, or for its
+    /// producer's earlier messages; `None` if it need not, `Some(None)` without a deadline.
     fn must_wait(
         &self,
         publish: &Publish,
@@ -155,7 +156,8 @@ impl Partition {
         }
     }
 
-    /// Whether it goes through the log for the sake of some of its addresses: what is sent to others of them alone does not.
+    /// Whether it goes through the log because of some of its addresses: messages sent to the
+    /// others alone bypass it.
     pub(crate) fn goes_both_ways(&self, sent: &Sent) -> bool {
         let past_log = |to: &Destination| to.temporary || self.wanted_by(to) == Durability::Memory;
         sent.message.persistent
@@ -164,7 +166,7 @@ impl Partition {
             && sent.targets().any(past_log)
     }
 
-    /// Decides how safe a message will be, and refuses what cannot be taken.
+    /// Decides the durability of a message, and refuses one that cannot be taken.
     pub(crate) fn admit(&self, sent: &Sent) -> Result<Admitted, Refusal> {
         if let Some(schedule) = &sent.schedule {
             self.check_schedule(sent, schedule)?;
@@ -173,7 +175,8 @@ impl Partition {
         }
         let mut admitted = self.admit_to(&sent.to, sent.message.persistent)?;
         for to in &sent.also {
-            // One that is kept anywhere is in the log for all, and its record makes what queues it needs.
+            // A message that one address stores goes through the log for all, and its record makes
+            // the queues that it needs.
             admitted = match (admitted, self.admit_to(to, sent.message.persistent)?) {
                 (Admitted::Durable, _) | (_, Admitted::Durable) => Admitted::Durable,
                 (Admitted::NeedsQueue, _) | (_, Admitted::NeedsQueue) => Admitted::NeedsQueue,
@@ -194,7 +197,7 @@ impl Partition {
         Ok(match to.kind {
             _ if to.temporary && exists => Admitted::Volatile,
             _ if to.temporary => return Err(Refusal::NoSuchDestination(to.clone())),
-            // What no durable queue holds is not journaled.
+            // A message that no durable queue holds is not journaled.
             DestinationKind::Topic if durable() => Admitted::Durable,
             DestinationKind::Topic => Admitted::Volatile,
             DestinationKind::Queue if durable() => Admitted::Durable,
@@ -203,8 +206,8 @@ impl Partition {
         })
     }
 
-    /// Whether there is memory for a message: in all, and in each queue of its address that takes it. So one slow
-    /// subscriber holds up its own topic and nobody else.
+    /// Whether there is memory for a message: in all, and in each queue of its address that takes
+    /// it. So one slow subscriber holds up its own topic only.
     fn has_memory_for(&self, sent: &Sent, receivers: &[QueueId]) -> bool {
         self.lacks_memory_for(sent, receivers).is_none()
     }
@@ -310,7 +313,7 @@ impl Partition {
         }
     }
 
-    /// What goes on out of this line moves what waits behind it in others.
+    /// A send that leaves this line moves the sends that wait behind it in other lines.
     fn unpark_line(
         &mut self,
         held_by: BlockedOn,
@@ -333,7 +336,7 @@ impl Partition {
             match (self.what_holds(&to), held_by) {
                 // Each waits for something of its own.
                 (Some(still), BlockedOn::Own(_) | BlockedOn::Log) if still == held_by => stay.push(to),
-                // There is no room for what has waited longest: what came later waits behind it.
+                // There is no room for the oldest send: later ones wait behind it.
                 (Some(still), _) if still == held_by => {
                     return self.leader.intake.lines.put(to, held_by, true);
                 }
@@ -359,7 +362,7 @@ impl Partition {
             return None;
         }
         if let Some(until_ms) = self.must_wait(first, &admitted, &receivers, ahead) {
-            // What it waits for now may have another end than what it waited for before.
+            // The cause of its wait may have another deadline than the former cause.
             self.leader.intake.parked.end_first(to, until_ms);
             self.leader.intake.next_refusal_ms =
                 self.leader.intake.next_refusal_ms.into_iter().chain(until_ms).min();
@@ -380,7 +383,7 @@ impl Partition {
         self.hand_out(sent, &receivers, None, effects);
     }
 
-    /// A notice waits for nobody: it goes to the subscriptions that have room for it now.
+    /// A notice never waits: it goes to the subscriptions that have room for it now.
     fn tell_all(&mut self, publish: Publish, mut receivers: Vec<QueueId>, effects: &mut Vec<Effect>) {
         let Publish { sent, retain, .. } = publish;
         let wanted = receivers.len();
@@ -452,7 +455,8 @@ impl Partition {
         self.enqueue_left(position, 0..sends.len() as u32, sends, effects);
     }
 
-    /// As [`Partition::enqueue_durable`], of messages with these ordinals; that they are needed is not told.
+    /// As [`Partition::enqueue_durable`], of messages with these ordinals, without a report that
+    /// they are needed.
     pub(crate) fn enqueue_left(
         &mut self,
         position: Position,
@@ -515,7 +519,7 @@ impl Partition {
         }
     }
 
-    /// Whether anybody is there to read what these queues of an address got: on a topic whoever has a subscription.
+    /// Whether these queues of an address have a reader; a topic has one if it has a subscription.
     fn is_read(&self, receivers: &[QueueId], to: &Destination) -> bool {
         let consumed = |id| {
             let queue = self.state.queues.get(id).filter(|queue| queue.source == *to);
@@ -564,8 +568,9 @@ impl Partition {
         }
     }
 
-    /// Leaves the newest bodies to the disk once the budget is spent, on bodies or on what else messages take: the oldest are due first.
-    /// Those that come into `deep` queues go at once. Of these, which have just come, some may be gone or folded already.
+    /// Evicts the newest bodies to the disk once the budget is spent, on bodies or on other memory
+    /// of messages: the oldest are due first. Messages of `deep` queues are evicted at once. Some
+    /// of these new messages may be gone or packed already.
     pub(crate) fn evict_newest(&mut self, newest: impl IntoIterator<Item = MessageKey>, deep: bool) {
         for key in newest {
             if !deep && !self.is_short_of_memory() {
@@ -575,7 +580,8 @@ impl Partition {
         }
     }
 
-    /// Whoever waits, if anybody does, is told: a client, or a redrive or move of this partition's own.
+    /// Answers the request that waits, if any: a client's, or a redrive or move of this partition's
+    /// own.
     pub(crate) fn answer(
         &mut self,
         to: Option<(ConnectionId, Ticket)>,
@@ -592,7 +598,7 @@ impl Partition {
     }
 }
 
-/// Whether the message has room beside what is there; beside nothing any has.
+/// Whether the message fits beside the present ones; an empty queue takes any message.
 fn fits(taken: u64, sent: &Sent, max: u64) -> bool {
     taken == 0 || taken + sent.message.bytes.len() as u64 <= max
 }

@@ -39,7 +39,7 @@ use watch::Watches;
 /// The lease of one entry, or its delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// `None`: nobody holds it, it waits for its time.
+    /// `None`: without a holder, it waits for its time.
     pub id: Option<LeaseId>,
     /// When it ends, as the log has it.
     pub end: LeaseEnd,

@@ -1,4 +1,4 @@
-//! Options: what clients set for a queue, and what they may ask about it.
+//! Options: settings that clients give a queue, and requests that they make about it.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         if self.own_queue(&queue).is_none() {
-            // What feeds it goes into the log with it.
+            // The topics that feed it go into the log with it.
             self.propose_queue(queue.clone(), None, Completion::Nothing, effects);
         }
         let command = Command::Configure { queue, options };
@@ -114,7 +114,7 @@ impl Partition {
         found.into_iter().map(|(name, options)| (name.clone(), options.clone())).collect()
     }
 
-    /// Deletes what is there and free; answered once all of that is durable.
+    /// Deletes all entries that are not held; answered once that is durable.
     fn clear(
         &mut self,
         name: &Destination,

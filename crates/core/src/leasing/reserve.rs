@@ -21,7 +21,7 @@ use crate::queue::EntryState;
 /// Messages that one reserve takes at most.
 const RESERVED_MAX: u32 = 1000;
 
-/// A reserve takes nothing more once its messages have so many bytes together.
+/// A reserve takes nothing more once its messages have this number of bytes together.
 const RESERVED_BYTES_MAX: u64 = 4 << 20;
 
 /// Reserves that may wait at one queue: each costs some 500 bytes.
@@ -30,14 +30,14 @@ const WAITING_MAX: usize = 16_384;
 /// Marks the consumer numbers of reserves, which no session uses.
 const RESERVE_NUMBER: u32 = 1 << 31;
 
-/// What a consumer is that stands for a reserve.
+/// State of a consumer that stands for a reserve.
 pub struct Reserving {
     /// Who waits.
     ticket: Ticket,
     take: Take,
     /// Until then it waits if nothing is there.
     until_ms: u64,
-    /// What it has got.
+    /// Messages that it has taken.
     taken: Vec<Reserved>,
     bytes: u64,
     /// Bodies were on their way when its time was over: it ends when they are here.
@@ -85,10 +85,10 @@ impl Reserves {
 pub struct Answering {
     /// Who waits.
     connection: ConnectionId,
-    /// For what.
+    /// Its request.
     ticket: Ticket,
     messages: Vec<Reserved>,
-    /// What is deleted with it.
+    /// Settlements of the messages that the reserve deletes at once.
     pub(crate) settlements: Vec<Settlement>,
 }
 
@@ -201,7 +201,7 @@ impl Partition {
             && self.leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.reserving.is_some())
     }
 
-    /// Whether the consumer looks only at what waits for consumers.
+    /// Whether the consumer only looks at waiting messages.
     pub(crate) fn peeks(&self, key: ConsumerKey) -> bool {
         let reserving =
             self.leader.delivery.consumers.get(&key).and_then(|consumer| consumer.reserving.as_ref());
@@ -343,7 +343,7 @@ impl Partition {
         }
     }
 
-    /// The reserve ends: its client is answered once the log has what it took.
+    /// The reserve ends: its client is answered once its leases are in the log.
     fn finish_reserve(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         let (id, Some(reserving)) = (consumer.queue, consumer.reserving.take()) else { return };
@@ -424,7 +424,7 @@ impl Partition {
         self.propose(command, Urgency::Waiting, completion, effects);
     }
 
-    /// The log has what the reserve took, or need not know.
+    /// The leases of the reserve are in the log, or need not be.
     pub(crate) fn answer_reserve(&mut self, answering: Answering, effects: &mut Vec<Effect>) {
         let Answering { connection, ticket, messages, .. } = answering;
         let answer = LeaseAnswer::Reserved(messages);
@@ -432,7 +432,7 @@ impl Partition {
         self.reply(connection, ticket, Ok(()), effects);
     }
 
-    /// The log has not: what was taken goes back. Returns the queues that are to be dispatched.
+    /// The log failed: the reserved messages go back. Returns the queues that are to be dispatched.
     pub(crate) fn take_back_reserved(&mut self, answering: &Answering) -> Vec<QueueId> {
         let mut touched = self.give_back_all(&answering.settlements);
         for message in &answering.messages {
@@ -453,7 +453,8 @@ impl Partition {
         self.reply(answering.connection, answering.ticket, Err(refusal.clone()), effects);
     }
 
-    /// The client of a reserve is gone, with its connection or alone: what it took and was not told of goes back.
+    /// The client of a reserve is gone, with its connection or alone: messages that it took and did
+    /// not report go back.
     pub(crate) fn drop_reserve(&mut self, id: QueueId, key: ConsumerKey, reserving: Reserving) {
         self.forget_reserve(id, key, reserving.until_ms);
         for Reserved { tag, lease, .. } in reserving.taken {

@@ -2,7 +2,8 @@
 
 use crate::log::record::RecordError;
 
-/// Equal numbers in a row from which on they are told as a run: below, it would cost more than them.
+/// Shortest run of equal numbers that is encoded as a run: a shorter one would take more bytes than
+/// its numbers.
 const RUN_MIN: usize = 3;
 
 /// The field of each number in a column.

@@ -1,4 +1,4 @@
-//! What follows once a proposal is durable, or once it has failed.
+//! Work that follows once a proposal is durable, or once it has failed.
 //!
 //! Proposals of a partition come back in the order in which they were made, so their completions
 //! wait in one line. Replicas and recovery have none.
@@ -15,21 +15,21 @@ use crate::intake::limit::Expecting;
 use crate::leasing::{Answering, Handling, Posting};
 use crate::transaction::VolatileChanges;
 
-/// What follows one proposal.
+/// Work that follows one proposal.
 #[derive(Debug)]
 pub enum Completion {
-    /// Somebody waits for it.
+    /// A client waits for it.
     Reply {
         /// Who.
         connection: ConnectionId,
-        /// For what.
+        /// Its request.
         ticket: Ticket,
     },
     /// As `Reply`, for a message to queues that have a limit.
     Sent {
         /// Who.
         connection: ConnectionId,
-        /// For what.
+        /// Its request.
         ticket: Ticket,
         /// Where it counts.
         expecting: Expecting,
@@ -77,9 +77,9 @@ pub enum Completion {
     Transacted {
         /// Its entries were leaving.
         settlements: Vec<Settlement>,
-        /// What it does to volatile state.
+        /// Its changes of volatile state.
         volatile: VolatileChanges,
-        /// Sessions' shares of it, if it is a branch: they are told its end.
+        /// Sessions' shares of it, if it is a branch: each is notified of its end.
         shares: Vec<TransactionKey>,
         /// Who waits, if anybody does.
         answer: Option<(ConnectionId, Ticket)>,
@@ -113,7 +113,7 @@ pub enum Completion {
     },
     /// Readers could not go on without their subscription.
     Subscribed {
-        /// What it is called.
+        /// Name of the subscription.
         name: Arc<str>,
     },
     /// An address ends, and readers may be waiting to begin one of its name.
@@ -125,12 +125,12 @@ pub enum Completion {
     },
     /// A subscription ends, and readers may be waiting to begin one of its name.
     Unsubscribed {
-        /// What it is called.
+        /// Name of the subscription.
         name: Arc<str>,
         /// Who has ended it and waits, if anybody does.
         answer: Option<(ConnectionId, Ticket)>,
     },
-    /// A message that its client may have sent before, behind what was on its way to the log.
+    /// A possible resend, after all proposals that were outstanding when it arrived.
     Resent(Box<Publish>),
     /// A job was due.
     Fired {
@@ -154,13 +154,13 @@ pub enum Completion {
         /// Where from.
         from: PartitionId,
     },
-    /// Somebody wants a queue to leave.
+    /// A client asked to move a queue to another partition.
     Leaves {
         /// Which.
         queue: Destination,
         /// Who.
         connection: ConnectionId,
-        /// For what.
+        /// Its request.
         ticket: Ticket,
     },
     /// Duplicate detection goes along with a queue that leaves.
@@ -175,7 +175,7 @@ pub enum Completion {
         /// Where from.
         from: PartitionId,
     },
-    /// A queue that leaves is to see what is ahead of this in the log.
+    /// A barrier for a moving queue: all proposals made before it have completed.
     CameRound {
         /// Which.
         queue: Destination,
@@ -207,7 +207,7 @@ impl Completion {
         }
     }
 
-    /// What it will do to volatile state, if it is a transaction.
+    /// Its changes of volatile state, if it is a transaction.
     pub(crate) fn volatile(&self) -> Option<&VolatileChanges> {
         match self {
             Completion::Transacted { volatile, .. } => Some(volatile),
@@ -285,7 +285,8 @@ impl Partition {
         }
     }
 
-    /// Every outstanding proposal failed: each waiter is told, and nothing of it happened.
+    /// Every outstanding proposal failed: each waiter gets an error, and none of the proposals took
+    /// effect.
     pub(crate) fn proposals_failed(&mut self, reason: &str, effects: &mut Vec<Effect>) {
         // Records that are durable come to their end. Proposals that follow from it are behind the failure.
         let made = self.leader.log.made;
@@ -301,12 +302,13 @@ impl Partition {
         for completion in failed {
             self.fail(completion, &refusal, effects);
         }
-        // What waited for the log, or behind what was refused now.
+        // Sends that waited for the log, or for a send that was refused now.
         self.unpark(effects);
         self.resume_behind_sends(effects);
     }
 
-    /// What was leaving goes back to its place or its holder; the queues that it returns are to be dispatched.
+    /// Leaving entries go back to their place or their holder; the returned queues are to be
+    /// dispatched.
     fn take_back_what_left(&mut self, completion: &mut Completion) -> Vec<QueueId> {
         match completion {
             Completion::Settled { settlements, answer: Some(_) } => self.give_back_all(settlements),
@@ -358,7 +360,7 @@ impl Partition {
                 let waiting = self.leader.intake.waiting.take_for_subscription(&name);
                 self.refuse_waiting(waiting, refusal, effects);
             }
-            // It is there as before, for whoever waits.
+            // The address is there as before, for readers that wait for it.
             Completion::Deleted { address, answer } => {
                 self.answer(Some(answer), no(), effects);
                 let waiting = self.leader.intake.waiting.take_for_queue(&address);
@@ -387,7 +389,7 @@ impl Partition {
         }
     }
 
-    /// Whether the disk has room; when it has again, what had to wait is proposed again.
+    /// Whether the disk has room; when it has room again, waiting commands are proposed again.
     pub(crate) fn space(&mut self, ample: bool, effects: &mut Vec<Effect>) {
         self.leader.log.space_ample = ample;
         if !ample {

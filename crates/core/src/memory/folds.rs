@@ -61,7 +61,8 @@ impl Folds {
         true
     }
 
-    /// One more for messages of a chunk that were seen before, told by their bits: the first time that one counts, too.
+    /// Counts one more for messages of a chunk that were seen before, named by their bits: the
+    /// first time counts that one, too.
     pub fn add_further(&mut self, chunk: (u32, u64), bits: u64) {
         let counts = self.chunks.entry(chunk).or_insert([0; CHUNK as usize]);
         for (_, count) in (0..).zip(counts).filter(|(bit, _)| bits >> bit & 1 == 1) {
@@ -81,7 +82,7 @@ impl Folds {
         self.chunks.is_empty()
     }
 
-    /// Whether any of these messages may have some: told without looking at each.
+    /// Whether any of these messages may have a count, without a look at each message.
     pub fn has_any(&self, row: &MessageRow) -> bool {
         let first = row.first.get();
         let last = first.saturating_add(row.records.saturating_sub(1));
@@ -114,7 +115,8 @@ impl SeenChunk {
 }
 
 impl Seen {
-    /// These are met; tells `again` those that were met before, by chunk and bits, and returns how many were not.
+    /// Marks these messages as met; reports those that were met before to `again`, by chunk and
+    /// bits, and returns the number of the others.
     pub fn add(&mut self, row: &MessageRow, mut again: impl FnMut((u32, u64), u64)) -> u64 {
         row.ordinals().map(|ordinal| self.add_at(ordinal, row, &mut again)).sum()
     }

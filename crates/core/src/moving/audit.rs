@@ -3,7 +3,7 @@
 //! ```text
 //!   origin                                       target
 //!   all who send know the new place
-//!   the log has what was sent here
+//!   the log has all messages sent here
 //!     ──Remember──────────────────────────────▶  records Remember: its windows know these messages too
 //!     ◀──────────────────────────────Remembers──
 //! ```

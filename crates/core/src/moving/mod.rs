@@ -147,8 +147,10 @@ impl Moves {
     }
 }
 
-/// At a start: the queues that are leaving a partition, which one, and where they live. That is where it is already, if one has it that is not rid of it; what a
-/// job sent after it may be told in the log to go to where it was before. Else it is where it goes.
+/// At a start: each queue that is leaving a partition, with that partition and the queue's place.
+/// The place is a partition that has the queue and is not moving it away, if there is one: a job's
+/// later message may be logged with its former target. Otherwise it is the end of the chain of
+/// moves.
 pub fn places_of_leaving<'p>(
     partitions: impl Iterator<Item = (PartitionId, &'p Partition)>,
 ) -> Vec<(Destination, PartitionId, PartitionId)> {

@@ -95,8 +95,9 @@ impl Partition {
         }
     }
 
-    /// Messages of a job here go to where the queue lives, if it has left since the job was made: as the rest of the queue did. If that
-    /// was about to end it goes on; and what was ended by a record that is ahead in the log begins again behind it.
+    /// Messages of a job here go to the partition where the queue lives, if it has left since the
+    /// job was made. A move that was about to end goes on; a move that a record ahead in the log
+    /// has ended begins again after it.
     pub(crate) fn send_after(&mut self, sent: &Sent, effects: &mut Vec<Effect>) {
         let is_queue = |to: &&Destination| to.kind == DestinationKind::Queue && !to.temporary;
         for queue in sent.targets().filter(is_queue) {
@@ -202,7 +203,8 @@ impl Partition {
             }
             Stage::Announced => {
                 self.set_stage(queue, stage, Some(self.now_ms + RETRY_MS));
-                // A job may send after a queue that has gone on since: then all that is told of this move is about where it lives now.
+                // A job may send to a queue that has moved on since: all reports of this move then
+                // name its present place.
                 let place = self.partition_of(queue);
                 let to = if place == self.settings.id { to } else { place };
                 if let Some(leaving) = self.leader.moves.leaving.get_mut(queue) {

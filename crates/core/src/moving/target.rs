@@ -17,8 +17,8 @@ impl Partition {
         self.leader.moves.expected.entry(queue).or_default().insert(from);
     }
 
-    /// As [`Partition::expect_queue`], in the midst of things: the origin is told once the queue is in the log here, so that it is found
-    /// here after a restart even if it is empty.
+    /// As [`Partition::expect_queue`], while running: the origin is notified once the queue is in
+    /// the log here, so that a restart finds the queue here even if it is empty.
     pub(super) fn expect_from(&mut self, queue: Destination, from: PartitionId, effects: &mut Vec<Effect>) {
         if !self.may_expect(&queue) {
             // It is asked again.

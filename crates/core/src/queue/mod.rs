@@ -37,13 +37,13 @@ pub use view::{Look, Verdict, View};
 
 /// Entries from which each goes to one consumer.
 pub struct Queue {
-    /// What it is called.
+    /// Its id.
     pub id: QueueId,
     /// The address that feeds it.
     pub source: Destination,
     /// The durable subscription that it is, if it is one.
     pub subscription: Option<Subscription>,
-    /// The topics that feed it beside what is sent to it.
+    /// The topics that feed it, in addition to direct sends.
     pub fed_by: Vec<Fed>,
     /// Its entries.
     pub lanes: Lanes,
@@ -63,27 +63,27 @@ pub struct Queue {
     pub groups: Option<Box<Groups>>,
     /// Bytes of its messages that are only in memory.
     pub volatile_bytes: u64,
-    /// What happened to its messages.
+    /// Counters of its messages.
     pub counts: QueueCounts,
     /// All that it holds.
     pub load: Load,
     /// The part of it that waits for no consumer: one has it, or it rests, or leaves.
     pub away: Load,
-    /// What is on its way to the log and will be in the queue.
+    /// Load of proposals that will become entries of the queue.
     pub incoming: Load,
-    /// What it has not read yet of what its topics retain.
+    /// Retained messages of its topics that it has not read yet.
     pub replay: Option<Box<Replay>>,
     /// How much it may hold.
     pub limit: Limit,
     /// How many messages its first reader is sent ahead, if it is a volatile subscription.
     pub prefetch: u32,
-    /// What it is counted in together with others.
+    /// The accounts that count it, with other queues.
     pub owners: Owners,
     /// How long its consumers may say nothing.
     pub slow: Slow,
     /// When its dead letters go back by themselves.
     pub returning: Returning,
-    /// What is known of that; `None` if they do not, or before the first look.
+    /// State of these returns; `None` without such a policy, or before the first look.
     pub returns: Option<Box<Returns>>,
     /// It keeps the last message of each value alone.
     pub keeps_last: bool,
@@ -99,7 +99,7 @@ pub struct Queue {
     pub gathers_until_ms: Option<u64>,
     /// Requests of clients that wait at it.
     pub requests: Requests,
-    /// What clients have set for it, if anything.
+    /// Options that clients have set for it, if any.
     pub options: Option<Box<QueueOptions>>,
     /// The posted messages that it knows again; `None` before the first.
     pub duplicates: Option<Box<Duplicates>>,
@@ -128,7 +128,7 @@ pub struct ReadOn {
 }
 
 impl Queue {
-    /// An empty queue, whose lanes have pages of so many entries.
+    /// An empty queue, whose lanes have pages of this number of entries.
     pub fn new(id: QueueId, source: Destination, page_entries: u64) -> Queue {
         Queue {
             id,
@@ -195,7 +195,7 @@ impl Queue {
     pub fn note_value(&mut self, value: &Arc<str>, key: MessageKey, tag: EntryTag) {
         let superseded = self.last_values.get_or_insert_default().note(value, key, tag);
         let Some(superseded) = superseded else { return };
-        // What is folded is ready.
+        // Packed entries are ready.
         let is_in_hand = self.entry(superseded).is_some_and(|entry| entry.state.is_in_hand());
         if let Some(last_values) = &mut self.last_values {
             last_values.supersede(superseded, is_in_hand);
@@ -234,8 +234,9 @@ impl Queue {
         }
     }
 
-    /// The entries of this message that are not leaving, found by looking at all in open pages: for what happens rarely. There are several
-    /// if it was sent here and to a topic that feeds the queue.
+    /// The entries of this message that are not leaving, found by a scan of all open pages: for
+    /// rare cases. There are several if the message was sent both to the queue and to a topic that
+    /// feeds it.
     pub fn find(&self, key: MessageKey) -> Vec<EntryTag> {
         let entries =
             self.lanes.iter().flat_map(|(number, lane)| lane.iter().map(move |found| (number.0, found)));
@@ -248,7 +249,8 @@ impl Queue {
         self.lanes.next_ready()
     }
 
-    /// The first entry of these sequences of each lane that is not leaving: what a browser sees next.
+    /// The first entry of these sequences of each lane that is not leaving: the next one for a
+    /// browser.
     pub fn next_visible(&self, view: impl Fn(LaneNumber) -> Range<u64>) -> Option<EntryTag> {
         self.lanes.next(|number, lane| {
             let Range { start, end } = view(number);

@@ -113,7 +113,7 @@ impl Calendar {
         self.pages.range(..=due).next_back().map(|(begin, _)| *begin)
     }
 
-    /// Takes a job in that is not here: its record tells it from all others.
+    /// Adds a job that is not here yet; its record identifies it.
     pub fn insert(&mut self, due: Due, job: Job) {
         self.len += 1;
         let begin = self.page_of(due).unwrap_or_else(|| self.begin_page(BEGINNING));

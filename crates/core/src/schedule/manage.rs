@@ -256,7 +256,7 @@ impl Partition {
         }
     }
 
-    /// A shelf cannot be read, or the log has failed: no request can be told that all was found.
+    /// A shelf cannot be read, or the log has failed: no request can be answered as complete.
     pub(crate) fn fail_searches(&mut self, reason: &str, effects: &mut Vec<Effect>) {
         let Searches { waiting, active, .. } = std::mem::take(&mut self.state.jobs.searches);
         for search in active.into_iter().chain(waiting) {

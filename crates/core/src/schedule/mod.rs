@@ -7,7 +7,8 @@
 //! ```
 //! A job is one entry of a calendar, whatever the size of its message, and some more if it repeats. Beyond a bound those that are due
 //! last leave memory: they lie on shelves, which are records of their own.
-//! What a job sends is one record, which also says when the job is due next: so no restart fires twice, or never.
+//! A job's send is one record, which also has the job's next due time: so no restart fires it twice
+//! or loses it.
 //! Never here: clocks; how protocols say that a message is due later.
 
 mod calendar;
@@ -41,10 +42,10 @@ use shelving::Leaving;
 /// How the assembly writes a message that is due now, whatever its protocol.
 pub type WriteDue = fn(&Message, &Firing<'_>) -> Message;
 
-/// What a message that is due keeps of its job.
+/// Job data kept by a message that is due.
 #[derive(Clone, Debug)]
 pub struct Firing<'a> {
-    /// What the job is called.
+    /// Id of the job.
     pub job: &'a str,
     /// Now, in ms since 1970.
     pub now_ms: u64,
@@ -75,20 +76,20 @@ pub struct Jobs {
     ripe: [BTreeMap<Due, Box<Sent>>; ERAS],
     /// Bodies that cannot be read.
     unreadable: Vec<Due>,
-    /// Copies that somebody asked for.
+    /// Copies that clients asked for.
     browsed: HashMap<MessageKey, Vec<Browsed>, FxBuildHasher>,
     /// Jobs that are in the log alone.
     pub shelves: Shelves,
     leaving: Leaving,
     /// Those who look for jobs on shelves.
     searches: Searches,
-    /// Jobs that are due once: so many may be in memory.
+    /// Limit of jobs in memory that are due once.
     once_max: usize,
     /// Nothing is tried before this time, in ticks.
     rest_until_ms: u64,
 }
 
-/// What memory keeps of a job.
+/// A job as kept in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Bytes of its message's body.
@@ -108,7 +109,8 @@ fn key_of(due: Due) -> MessageKey {
 }
 
 impl Jobs {
-    /// No jobs yet; the calendar has pages of at most so many, and this much memory is there for all that waits.
+    /// No jobs yet; the calendar has pages of at most `page_jobs` jobs and `memory_bytes` for all
+    /// that waits.
     pub fn new(page_jobs: usize, memory_bytes: u64) -> Jobs {
         let waiting = Calendars::new(page_jobs);
         Jobs {
@@ -181,7 +183,7 @@ impl Jobs {
         self.waiting.remove(due)
     }
 
-    /// What was begun for a job leads to nothing.
+    /// Drops the work begun for a job.
     fn forget_in_run(&mut self, due: Due) {
         self.ripe.iter_mut().for_each(|ripe| drop(ripe.remove(&due)));
         self.firing.remove(&due);
@@ -229,7 +231,8 @@ impl Jobs {
         self.waiting.of(era).len() == 0
     }
 
-    /// The wall clock was set: what comes from now on is of this era, and so are cron jobs, which name a time of day.
+    /// The wall clock was set: later messages belong to this era, and so do cron jobs, which name a
+    /// time of day.
     pub fn begin_era(&mut self, era: Era) {
         self.waiting.begin(era);
         let by_cron = self.repeating().into_iter().filter(|(_, again)| again.cron.is_some());
@@ -311,7 +314,7 @@ impl Partition {
         self.shelve(effects);
     }
 
-    /// Time has passed: bodies are asked for, and what is due is fired.
+    /// Time has passed: bodies are requested ahead, and due jobs are fired.
     pub(crate) fn pass_time(&mut self, effects: &mut Vec<Effect>) {
         if self.now_ms < self.state.jobs.rest_until_ms || !self.leader.log.space_ample {
             return;
@@ -348,7 +351,8 @@ impl Partition {
     /// A body has come back from the log.
     pub(crate) fn recalled(&mut self, key: MessageKey, sent: Box<Sent>, effects: &mut Vec<Effect>) {
         self.send_copies(key, &sent, effects);
-        // One that somebody wanted to see may be read twice, and must not come after it was fired.
+        // A body that a client asked for may be read twice, and must not arrive after the job was
+        // fired.
         let asked = self.state.jobs.under_way.get(&key).copied();
         if let Some((due, era)) = asked.filter(|(due, _)| !self.state.jobs.firing.contains(due)) {
             self.state.jobs.ripe[era.index()].insert(due, sent);
@@ -447,8 +451,9 @@ fn burst(schedule: &Schedule, due: Due, again: &Again) -> Option<Schedule> {
     Some(Schedule { job: schedule.job.clone(), due_ms: due.at_ms + wait_ms, again: Some(again) })
 }
 
-/// When a job is due after this firing. What was missed while the broker was away is not made up: a period that is
-/// over already begins anew now (as ActiveMQ's `JobSchedulerImpl.calculateNextExecutionTime`, which counts from now).
+/// When a job is due after this firing. Firings missed while the broker was down are skipped: a
+/// period that is over already begins again now (as ActiveMQ's
+/// `JobSchedulerImpl.calculateNextExecutionTime`, which counts from now).
 fn next_firing(due: Due, again: &Again, now_ms: u64) -> Option<(u64, Again)> {
     if let Some(cron) = &again.cron {
         let cron = Cron::parse(cron).ok()?;

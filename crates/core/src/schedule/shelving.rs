@@ -20,7 +20,7 @@ const ONCE_MAX: usize = 1 << 17;
 /// The least, in pages of the calendar: see [`Calendar::has_before`](super::Calendar::has_before), which may overlook one.
 const ONCE_MIN_PAGES: usize = 4;
 
-/// The minimum: then a shelf has one job, and jobs that come back at once are not so many that they must leave again.
+/// The minimum: then a shelf has one job, and the jobs that come back at once fit in memory.
 const ONCE_MIN: usize = 16;
 
 /// Records with jobs that are on their way out, or back, at once.

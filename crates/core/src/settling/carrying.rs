@@ -12,7 +12,7 @@
 //!
 //! | obstacle | then |
 //! |---|---|
-//! | the other partition cannot write | a waiting client is told, and all stays; a move without one is tried again |
+//! | the other partition cannot write | a waiting client gets an error, and all stays; a move without one is tried again |
 //! | a piece cannot be read here | its message is set aside like any other that cannot be read: it stays, and is counted once |
 
 use std::collections::{BTreeSet, VecDeque};
@@ -225,7 +225,8 @@ impl Partition {
         self.go_on_carrying(effects);
     }
 
-    /// A waiting client is told, and everything stays where it was; a move without one is tried again.
+    /// A waiting client gets an error, and everything stays where it was; a move without one is
+    /// tried again.
     fn cannot_write(&mut self, index: usize, refusal: Refusal, effects: &mut Vec<Effect>) {
         let Some(failed) = self.give_up_move(index, effects) else { return };
         if failed.answer.is_some() {

@@ -17,7 +17,7 @@ use crate::queue::{EntryState, LaneNumber};
 #[derive(Default)]
 pub struct LastValues {
     newest: LookupMap<Arc<str>, (MessageKey, EntryTag)>,
-    /// Superseded, and in somebody's hands.
+    /// Superseded entries that a consumer holds.
     held: BTreeSet<EntryTag>,
     /// Superseded, and to be dropped.
     leaving: Vec<EntryTag>,

@@ -22,13 +22,14 @@ impl Partition {
     pub(crate) fn settle(&mut self, mut settle: Settle, effects: &mut Vec<Effect>) {
         let consumer = settle.consumer;
         if !settle.tags.is_sorted_by(|one, next| one < next) {
-            // What came to the same consumer twice, having been taken back from it, is named twice, and judged once.
+            // A tag that was taken back and delivered to the same consumer again is listed twice,
+            // and settled once.
             let mut named = BTreeSet::new();
             settle.tags.retain(|tag| named.insert(*tag));
         }
         self.take_verdict(settle, effects);
         self.give_withheld(consumer, effects);
-        // What it has settled may have held up what its topics retain.
+        // The settled messages may have blocked the replay of its topics' retained messages.
         let queue = self.leader.delivery.consumers.get(&consumer).map(|consumer| consumer.queue);
         if let Some(id) =
             queue.filter(|id| self.state.queues.get(id).is_some_and(|queue| queue.replay.is_some()))
@@ -47,7 +48,7 @@ impl Partition {
             Some(_) => !self.has_spoken(consumer, &tags, needs_body),
             None => self.was_ousted(consumer),
         };
-        // What is lost to it, it need not give back.
+        // A release needs no entry that is still held.
         if has_lost_some && !matches!(outcome, Outcome::Released { .. } | Outcome::Retried) {
             if let Some(transaction) = transaction {
                 self.open_transaction(transaction).refuse(Refusal::TakenBack);
@@ -92,7 +93,8 @@ impl Partition {
         }
     }
 
-    /// Whether the broker has ended the consumer, so that what it had is delivered again, and its client would have it otherwise.
+    /// Whether the broker force-detached this consumer and requeued its messages: its late
+    /// acknowledgements must be refused.
     fn was_ousted(&self, consumer: ConsumerKey) -> bool {
         let connection = self.leader.connections.get(&consumer.connection);
         connection.is_some_and(|connection| connection.ousted.contains(&consumer.whole()))
@@ -110,7 +112,7 @@ impl Partition {
         found
     }
 
-    /// The consumer's own list of what it holds gets shorter.
+    /// Removes the tags from the consumer's own list of held entries.
     pub(crate) fn forget_held(&mut self, consumer: ConsumerKey, tags: &[EntryTag]) {
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&consumer) else { return };
         for tag in tags {
@@ -135,8 +137,8 @@ impl Partition {
         self.settle_behind(settlements, &again, answer, effects);
     }
 
-    /// A verdict about nothing but what is leaving already: its answer waits for the log, as that of the verdict before. `false` if it is
-    /// another one.
+    /// A repeated settlement of entries that are all leaving: its answer waits for the log, as that
+    /// of the first one. `false` if it settles anything else.
     fn propose_again(
         &mut self,
         queue: QueueId,
@@ -205,7 +207,8 @@ impl Partition {
                 None => ended.push(tag),
             }
         }
-        // One verdict is carried out whole or not at all: what ends without a grave leaves with what is moved.
+        // One settlement is carried out whole or not at all: entries without a dead-letter queue
+        // leave together with those that move.
         let leaving = self.leave(queue, &ended, SettleCause::Expired, effects);
         match to {
             Some(grave) => self.bury_expired((queue, &buried), leaving, grave, answer, effects),
@@ -371,8 +374,8 @@ impl Partition {
         }
     }
 
-    /// An entry is gone, and its claim on the message. Where other queues have that, and nobody has it in hand there, the body need not
-    /// stay in memory.
+    /// An entry is gone, and its claim on the message. If other queues have claims on it that no
+    /// consumer holds, the body need not stay in memory.
     pub(crate) fn let_message_go(&mut self, entry: &Entry, effects: &mut Vec<Effect>) {
         let in_hand = entry.state.is_in_hand();
         let gone = if in_hand { self.state.bodies.put_down(entry) } else { self.state.bodies.unrefer(entry) };
@@ -408,9 +411,10 @@ impl Partition {
         queues
     }
 
-    /// Messages that a consumer gave up on are delivered again after a while, as often as the policy of their queue says. Then
-    /// they can never be processed: they move to the dead letters, in one transaction, as far as the policy keeps them; the
-    /// others end. What is among the dead letters stays there, and rests.
+    /// Rejected messages are delivered again after a delay, as often as the policy of their queue
+    /// says. After that they move to the dead-letter queue, in one transaction, as far as the
+    /// policy keeps them; the others end. Messages of the dead-letter queue itself stay there, and
+    /// rest.
     fn reject(
         &mut self,
         queue: QueueId,
@@ -438,7 +442,8 @@ impl Partition {
         let (mut sends, mut moving) = (Vec::new(), Vec::new());
         for tag in given_up {
             let Some(key) = self.entry(queue, tag).map(|entry| entry.key) else { continue };
-            // What is in the log can leave it only through the log, even if it did not have to be there.
+            // A logged message can leave only through the log, even if it did not have to be
+            // logged.
             let logged = matches!(key, MessageKey::Durable { .. }) && !queue.is_volatile();
             let keeps = |message: &&Message| message.persistent || logged || keeps_all;
             let message = self.state.bodies.resident(key).filter(keeps);

@@ -3,10 +3,10 @@
 //! ```text
 //!   EndBranch ─▶ open ──Prepare to all──▶ record Promise ──▶ in doubt ──Commit──▶ record Decide, as any transaction
 //!                 │                                             │
-//!                 └──Rollback, or a session is gone──▶ dropped  ├──Rollback──▶ record Abort, told to all
+//!                 └──Rollback, or a session is gone──▶ dropped  ├──Rollback──▶ record Abort, sent to all
 //!                                                               └──an operator──▶ record Overrule, then as above
 //! ```
-//! An operator's decision is remembered, and told to the manager, until it is forgotten.
+//! An operator's decision is remembered, and reported to the manager, until it is forgotten.
 //! A branch lives in the partition that its id hashes to, and survives there; its parts are prepared where they
 //! were done. Only the end of an open branch depends on the connections that worked in it.
 
@@ -56,7 +56,8 @@ struct Open {
     shares: Vec<Share>,
     /// When the first share ended.
     begun_ms: u64,
-    /// It was open for too long: nothing of it is left, and later requests for its end are told.
+    /// It was open for too long: nothing of it is left, and later requests for its end get that
+    /// error.
     timed_out: bool,
 }
 
@@ -76,7 +77,7 @@ pub struct Promised {
 }
 
 impl Branches {
-    /// Whether the transaction waits for somebody's decision.
+    /// Whether the transaction waits for a decision.
     pub fn is_promised(&self, id: TransactionId) -> bool {
         self.by_id.contains_key(&id)
     }
@@ -388,7 +389,7 @@ impl Partition {
         }
     }
 
-    /// The decision is durable, and told until everybody has carried it out.
+    /// The decision is durable, and is repeated until every participant has carried it out.
     pub(crate) fn apply_decide(&mut self, id: TransactionId, participants: Vec<PartitionId>) {
         self.state.branches.end(id);
         self.state.decided.insert(id, participants);
@@ -408,7 +409,7 @@ impl Partition {
         self.propose(Command::ForgetBranch { branch }, Urgency::Waiting, completion, effects);
     }
 
-    /// The promise is withdrawn, durably: everybody who had given it is told.
+    /// The promise is withdrawn, durably: each participant that had promised is notified.
     pub(crate) fn withdrawn(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
         let Some(coordination) = self.leader.transactions.coordinating.get_mut(&id) else { return };
         coordination.purpose = Purpose::Undo;

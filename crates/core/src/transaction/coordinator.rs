@@ -1,4 +1,4 @@
-//! The coordinator: asks all, decides once, tells all.
+//! The coordinator: asks all participants, decides once, notifies all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub struct Coordination {
     pub(super) purpose: Purpose,
     /// Who waits.
     pub(super) answers: Vec<(ConnectionId, Ticket)>,
-    /// The sessions' shares of a branch, which are told how it ended.
+    /// The sessions' shares of a branch, which are notified of its end.
     pub(super) shares: Vec<TransactionKey>,
 }
 
@@ -263,7 +263,7 @@ impl Partition {
         }
     }
 
-    /// After a restart, or when the log has recovered: every unfinished decision is told again, and
+    /// After a restart, or when the log has recovered: every unfinished decision is sent again, and
     /// every prepared transaction is asked about.
     pub(crate) fn resolve_transactions(&mut self, effects: &mut Vec<Effect>) {
         for (id, participants) in self.state.decided.clone() {

@@ -15,25 +15,25 @@ use crate::memory::bodies::apart;
 use crate::queue::EntryState;
 use crate::settling::carrying::Body;
 
-/// What a message of an open transaction takes beside its body.
+/// Memory of a message of an open transaction, without its body.
 pub(super) const SENT_BYTES: u64 = 320;
 
-/// What a settlement of an open transaction takes.
+/// Memory of a settlement of an open transaction.
 pub(super) const SETTLED_BYTES: u64 = 96;
 
-/// What a transaction has done here so far.
+/// Work of a transaction in this partition so far.
 #[derive(Default, Debug)]
 pub struct OpenTransaction {
     sends: Vec<Sent>,
     settled: Vec<(ConsumerKey, Settlement)>,
-    /// Leaving already, by what the same consumer has said outside of it.
+    /// Entries that are leaving already: the same consumer settled them outside of the transaction.
     said_again: Vec<Settlement>,
     bytes: u64,
-    /// What that takes in memory.
+    /// Memory that the transaction takes.
     held_bytes: u64,
     /// The client has said everything that belongs to it.
     sealed: bool,
-    /// What the coordinator wants, which has to wait for the seal.
+    /// The coordinator's request, which waits for the seal.
     asked: Option<Asked>,
     /// Something of it was refused: it can only be rolled back.
     refused: Option<Refusal>,
@@ -41,10 +41,11 @@ pub struct OpenTransaction {
     pub(super) begun_ms: u64,
 }
 
-/// What moves to one partition: the messages, and the uploads that are their bodies, each with the place of its message.
+/// Messages that move to one partition, and the uploads that are their bodies, each with the index
+/// of its message.
 type Share = (Vec<Sent>, Vec<(usize, u64)>);
 
-/// What a coordinator wants of an open transaction.
+/// A coordinator's request about an open transaction.
 #[derive(Debug)]
 pub enum Asked {
     /// To be prepared, together with others.
@@ -57,7 +58,7 @@ pub enum Asked {
 }
 
 impl OpenTransaction {
-    /// Nothing more will be said; returns what waits for that.
+    /// No more work follows; returns the request that waits for that.
     pub(super) fn seal(&mut self) -> Option<Asked> {
         self.sealed = true;
         self.asked.take()
@@ -67,7 +68,7 @@ impl OpenTransaction {
         self.sealed
     }
 
-    /// Remembers what is wanted until the seal comes.
+    /// Keeps the request until the seal comes.
     pub(super) fn ask(&mut self, asked: Asked) {
         self.asked = Some(asked);
     }
@@ -80,7 +81,7 @@ impl OpenTransaction {
         }
     }
 
-    /// Whether it can be open for too long: nobody has asked for its end, and it has not ended so already.
+    /// Whether its time can run out: its end was not requested, and it has not timed out already.
     pub(super) fn ages(&self) -> bool {
         !self.sealed && self.asked.is_none() && !self.has_timed_out()
     }
@@ -89,17 +90,17 @@ impl OpenTransaction {
         matches!(self.refused, Some(Refusal::TransactionTimedOut { .. }))
     }
 
-    /// What it takes in memory.
+    /// Memory that it takes.
     pub(super) fn held_bytes(&self) -> u64 {
         self.held_bytes
     }
 
-    /// What of that its settlements take.
+    /// The part of it that its settlements take.
     fn settled_bytes(&self) -> u64 {
         (self.settled.len() + self.said_again.len()) as u64 * SETTLED_BYTES
     }
 
-    /// Nothing comes of what was settled so far: returns that.
+    /// Drops all settlements so far, and returns them.
     pub(super) fn take_settled(&mut self) -> Vec<(ConsumerKey, Settlement)> {
         std::mem::take(&mut self.settled)
     }
@@ -125,9 +126,10 @@ pub struct VolatileChanges {
     pub settlements: Vec<Settlement>,
     /// Who has sent each message that the log must know, in their order.
     pub senders: Vec<ConnectionId>,
-    /// Who had settled what, whether or not the log must know: they hold it again if nothing comes of it.
+    /// The holder of each settled entry, whether or not the log must know: it holds the entry again
+    /// if the transaction fails.
     pub holders: Vec<(ConsumerKey, Settlement)>,
-    /// Settled by what is ahead of it on the way to the log: that must be there first.
+    /// Entries that a command ahead in the log settles: that command must complete first.
     pub said_again: Vec<Settlement>,
 }
 
@@ -219,23 +221,23 @@ impl Partition {
         result
     }
 
-    /// It can only be rolled back: what it has sent so far is needed no more.
+    /// It can only be rolled back: its sends so far are dropped.
     pub(super) fn refuse_open(&mut self, key: TransactionKey, refusal: Refusal) {
         let Some(open) = self.leader.transactions.open.get_mut(&key) else { return };
-        // Consumers have what it has settled until it is rolled back.
+        // Its settled entries stay with their consumers until it is rolled back.
         let settled_bytes = open.settled_bytes();
         self.leader.transactions.open_bytes -=
             std::mem::replace(&mut open.held_bytes, settled_bytes) - settled_bytes;
         (open.sends, open.bytes, open.refused) = (Vec::new(), 0, Some(refusal));
     }
 
-    /// Whether what open transactions hold is what was counted.
+    /// Whether the memory counted for open transactions is right.
     pub(crate) fn has_counted_open(&self) -> bool {
         self.leader.transactions.open.values().map(|open| open.held_bytes).sum::<u64>()
             == self.leader.transactions.open_bytes
     }
 
-    /// What is said about the transaction if it was open for too long.
+    /// The error for a transaction that was open for too long.
     pub(crate) fn timed_out_refusal(&self, key: TransactionKey) -> Option<Refusal> {
         self.leader.transactions.open.get(&key).filter(|open| open.has_timed_out())?.refused.clone()
     }
@@ -275,7 +277,7 @@ impl Partition {
         self.leader.transactions.open_bytes += bytes;
     }
 
-    /// Takes what another partition sends here into a transaction that it has begun.
+    /// Adds another partition's sends to a transaction that it has begun here.
     pub(crate) fn enlist(&mut self, key: TransactionKey, mut sends: Vec<Sent>, uploads: Vec<(usize, u64)>) {
         self.finish_peers_uploads(key, &mut sends, uploads);
         let open = self.open_transaction(key);
@@ -298,7 +300,7 @@ impl Partition {
         open.into_iter().for_each(|open| self.undo(open, effects));
     }
 
-    /// Takes what an open transaction has settled so far: nothing comes of that.
+    /// Takes and drops all settlements of an open transaction.
     pub(super) fn take_settled_of(&mut self, key: TransactionKey) -> Option<Vec<(ConsumerKey, Settlement)>> {
         let open = self.leader.transactions.open.get_mut(&key)?;
         let settled = open.take_settled();
@@ -320,7 +322,8 @@ impl Partition {
         self.answer(ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
     }
 
-    /// Consumers hold again what they had settled; what has no consumer any more returns to its queue.
+    /// Consumers hold again the entries that they had settled; entries without a consumer return to
+    /// their queue.
     pub(crate) fn undo(&mut self, open: OpenTransaction, effects: &mut Vec<Effect>) {
         let touched = self.give_up(open, effects);
         self.dispatch_all(touched, effects);
@@ -377,7 +380,7 @@ impl Partition {
         }
     }
 
-    /// Commits what lies in this partition alone. `shares` are told the end.
+    /// Commits the part of it in this partition. `shares` are notified of the end.
     pub(crate) fn commit_here(
         &mut self,
         keys: &[TransactionKey],
@@ -443,7 +446,7 @@ impl Partition {
         refused.or_else(|| open.sends.iter().find_map(|sent| self.admit(sent).err()))
     }
 
-    /// Sorts what an open transaction did into what the log must know and what memory alone knows.
+    /// Sorts the work of an open transaction into durable and volatile changes.
     fn close(
         &mut self,
         connection: ConnectionId,
@@ -456,8 +459,8 @@ impl Partition {
             let mut alike = open.sends.iter().filter(|sent| sent.message.persistent == persistent);
             alike.any(|sent| self.admit(sent) == Ok(Admitted::NeedsQueue))
         });
-        // What else is persistent, or is not, keeps its place ahead of one that goes through the log for the sake of another address
-        // or of a new queue.
+        // Other messages of the same persistence keep their place before one that goes through the
+        // log because of another address or of a new queue.
         let past_log = |sent: &Sent| {
             let persistent = sent.message.persistent;
             let follows = both_ways && persistent || needs_queue[usize::from(persistent)];
@@ -489,8 +492,8 @@ impl Partition {
         }
     }
 
-    /// Nothing comes of a closed transaction: consumers that are still there hold again what they had settled, the
-    /// rest returns to its place.
+    /// A closed transaction failed: consumers that are still there hold their settled entries
+    /// again, the rest returns to its place.
     pub(crate) fn put_back(
         &mut self,
         settlements: Vec<Settlement>,

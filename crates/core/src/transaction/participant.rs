@@ -163,7 +163,7 @@ impl Partition {
             .insert(id, Prepared { sends, settlements: changes.settlements, moved, scheduled });
     }
 
-    /// The coordinator has decided. Told again, it does nothing again.
+    /// The coordinator has decided. A repeated decision has no effect.
     fn decided(&mut self, id: TransactionId, commit: bool, effects: &mut Vec<Effect>) {
         if self.state.prepared.contains_key(&id) {
             let command = if commit { Command::Commit { id } } else { Command::Abort { id } };

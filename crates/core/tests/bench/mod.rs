@@ -1,4 +1,5 @@
-//! A broker for tests: some partitions whose proposals are durable at once, told what to do in words.
+//! A broker for tests: some partitions whose proposals are durable at once, controlled by lines of
+//! text.
 //!
 //! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `again`,
 //! `at=9 every=5 times=2`, or `at=9 cron=5` (at five past each hour), `priority=9`, `by:ann` (the user), `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
@@ -74,27 +75,27 @@ pub struct Bench {
     pub durabilities: Vec<Durability>,
     /// How the last proposal's bodies were to be written.
     compression: Compression,
-    /// Counts what is sent by links.
+    /// Counts sends on links.
     last_ticket: u64,
     /// Notices are said too.
     listens: bool,
     /// How often each record is needed, since the last start.
     kept: BTreeMap<(PartitionId, Position), i64>,
-    /// Large messages have come whose pieces are in the log, and are told with their bodies.
+    /// Large messages have arrived with pieces in the log; they are reported with their bodies.
     has_pieces: bool,
     /// Where the pieces of large messages on their way in go, from the first one on.
     uploads: HashMap<(ConnectionId, u64), PartitionId>,
-    /// What is in pieces and bodies that cannot be read.
+    /// Contents of pieces and bodies that cannot be read.
     pub unread: &'static str,
-    /// Of pieces that are carried, what is read last is there first.
+    /// Of carried pieces, the last read arrives first.
     pub last_read_first: bool,
     /// How often a piece was to be read for another partition.
     pub carried: usize,
     /// How many bodies were asked for at once, each time.
     pub fetched: Vec<usize>,
-    /// What the message that is sent next retains.
+    /// The retention of the next message.
     retain: Option<Retain>,
-    /// The handles of what was reserved, by body, in order.
+    /// The handles of reserved messages, by body, in order.
     pub handles: HashMap<String, Vec<Handle>>,
     /// The leases of renewed entries, in order.
     pub renewed: Vec<LeaseId>,
@@ -102,7 +103,7 @@ pub struct Bench {
     hung: Option<Vec<(PartitionId, MessageKey)>>,
 }
 
-/// Whoever has it follows a queue, and its client asked for nothing.
+/// Ticket of requests that a test makes to follow a queue, without a client's request.
 const FOLLOWING: Ticket = Ticket(u64::MAX);
 
 pub fn settings(partitions: u16) -> Settings {
@@ -234,7 +235,7 @@ impl Bench {
         bench
     }
 
-    /// Operators decide anew.
+    /// Replaces the operators' policies.
     pub fn follow(&mut self, policies: Policies) {
         let policies = Arc::new(policies);
         self.settings.policies = policies.clone();
@@ -275,7 +276,7 @@ impl Bench {
         self.late = Some(Vec::new());
     }
 
-    /// The first of what was held back is durable.
+    /// The first held-back proposal is durable.
     pub fn first_durable(&mut self) {
         let late = self.late.as_mut().filter(|late| !late.is_empty());
         if let Some((id, command)) = late.map(|late| late.remove(0)) {
@@ -284,7 +285,7 @@ impl Bench {
         self.settle_down();
     }
 
-    /// All that was held back is durable; says what was said since the last time.
+    /// All held-back proposals are durable; returns the output since the last call.
     pub fn all_durable(&mut self) -> String {
         while self.late.as_ref().is_some_and(|late| !late.is_empty()) {
             self.first_durable();
@@ -293,7 +294,7 @@ impl Bench {
         self.run("")
     }
 
-    /// The log takes nothing of what was held back; says what was said since the last time.
+    /// The log refuses all held-back proposals; returns the output since the last call.
     pub fn all_fail(&mut self) -> String {
         let late = self.late.take().unwrap_or_default();
         let mut partitions: Vec<PartitionId> = late.into_iter().map(|(id, _)| id).collect();
@@ -310,7 +311,7 @@ impl Bench {
         self.settle_down();
     }
 
-    /// The process ends and starts anew from its records. What is not durable is lost.
+    /// The process ends and starts again from its records. State that is not durable is lost.
     pub fn restart(&mut self) {
         self.settings.incarnation += 1;
         self.late = None;
@@ -332,7 +333,8 @@ impl Bench {
         self.start();
     }
 
-    /// As `restart`, with only so many of each partition's records: their journals may have lost what is behind them.
+    /// As `restart`, with the first of each partition's records only: their journals may have lost
+    /// later ones.
     pub fn restart_with(&mut self, records: &[usize]) {
         for ((log, position), records) in self.log.iter_mut().zip(&mut self.positions).zip(records) {
             log.truncate(*records);
@@ -353,7 +355,7 @@ impl Bench {
         self.start();
     }
 
-    /// Another node leads from now on; says what was said to those that wait.
+    /// Another node leads from now on; returns the output to waiting clients.
     pub fn stop(&mut self) -> String {
         for id in 0..self.partitions.len() {
             let mut effects = Vec::new();
@@ -364,7 +366,8 @@ impl Bench {
         self.run("")
     }
 
-    /// What was held back gets into the log up to here, written by the former leader; the rest never does.
+    /// Held-back proposals up to this count get into the log, written by the former leader; the
+    /// rest never does.
     pub fn keep_late(&mut self, count: usize) {
         let late = self.late.take().unwrap_or_default();
         for (id, command) in late.into_iter().take(count) {
@@ -517,7 +520,8 @@ impl Bench {
         }
     }
 
-    /// A front end asks something of a queue; says what follows: `m#1` was reserved for the first time.
+    /// A front end makes a request about a queue; returns the output: `m#1` was reserved for the
+    /// first time.
     pub fn lease(&mut self, event: LeaseEvent) -> String {
         let to = event.queue().expect("a queue").clone();
         self.send(&to, Event::Lease(Box::new(event)));
@@ -637,7 +641,7 @@ impl Bench {
         self.hung = Some(Vec::new());
     }
 
-    /// It answers; says what was said since the last time.
+    /// The disk answers; returns the output since the last call.
     pub fn disk_answers(&mut self) -> String {
         for (id, key) in self.hung.take().unwrap_or_default() {
             self.fetch(id, vec![key]);
