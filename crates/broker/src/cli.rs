@@ -133,7 +133,7 @@ pub fn complaint(error: &anyhow::Error) -> String {
 /// Reads the command line and carries it out.
 ///
 /// # Errors
-/// What the sub-command says; it is to be shown, and the exit code is 1.
+/// The error of the sub-command: the caller prints it, and exits with code 1.
 pub fn run() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Command::Receive(arguments) => return receive::run(&arguments),

@@ -47,7 +47,7 @@ pub use tenants::TenantConfig;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What the broker calls itself.
+    /// Name of the broker.
     pub broker_name: String,
     /// Where messages are kept.
     pub data: PathBuf,
@@ -67,7 +67,7 @@ pub struct Config {
     pub security: SecurityConfig,
     /// Where messages are kept beside `data`, and disk space.
     pub store: StoresConfig,
-    /// What is on the disk for whoever has a key.
+    /// Encryption at rest.
     pub encryption: EncryptionConfig,
     /// Threads and partitions.
     pub runtime: RuntimeConfig,
@@ -83,7 +83,7 @@ pub struct Config {
     pub push: PushConfig,
     /// Bounds.
     pub limits: Limits,
-    /// What is decided about destinations, by pattern.
+    /// Policies of destinations, by pattern.
     pub policy: Vec<PolicyConfig>,
     /// Who owns which destinations.
     pub tenant: Vec<TenantConfig>,
@@ -91,7 +91,7 @@ pub struct Config {
     pub alert: Vec<AlertConfig>,
     /// Topics that feed queues.
     pub virtual_topic: Vec<VirtualTopicConfig>,
-    /// Addresses that pass on what is sent to them.
+    /// Addresses that forward their messages to others.
     pub composite: Vec<CompositeConfig>,
     /// Rules that move or copy messages to other addresses.
     pub route: Vec<RouteConfig>,
@@ -141,7 +141,7 @@ pub struct SecurityConfig {
 pub struct RuntimeConfig {
     /// Threads that serve connections.
     pub cores: u16,
-    /// Partitions of a new store; an existing one keeps what it was made with.
+    /// Partitions of a new store; an existing store keeps its number.
     pub partitions: u16,
     /// Whether each thread stays on one processor.
     pub pin: bool,
@@ -165,7 +165,7 @@ pub struct OpenWireConfig {
     pub update_clients: bool,
     /// Take brokers whose link has ended off the list.
     pub update_clients_on_remove: bool,
-    /// Names of the brokers that clients are told of, with `*`; empty for all.
+    /// Names of the brokers that clients are offered, with `*`; empty for all.
     pub update_clients_filter: Vec<String>,
     /// Ask some clients to move when another broker has fewer.
     pub rebalance_clients: bool,
@@ -187,15 +187,15 @@ pub struct AmqpConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// What a transaction may hold before it commits.
+    /// Bytes that a transaction may hold before it commits.
     pub transaction_bytes: u64,
     /// How long a transaction may be open until it is prepared, in milliseconds; 0 for ever.
     transaction_ms: u64,
-    /// What may wait in one connection's outbox.
+    /// Bytes that may wait in one connection's outbox.
     pub outbox_bytes: u64,
     /// From this size on a message is passed on in pieces, and is never in memory as a whole.
     pub large_message_bytes: u64,
-    /// What all topics keep for subscribers that come later.
+    /// Bytes of messages that all topics keep for later subscribers.
     pub retroactive_bytes: u64,
     /// Producers whose last message is remembered.
     pub audited_producers: usize,
@@ -203,7 +203,7 @@ pub struct Limits {
     messages_max: u64,
     /// Bytes of their bodies; 0 for any number.
     bytes_max: u64,
-    /// What happens at these limits.
+    /// The reaction to these limits.
     at_limit: AtSharedLimitConfig,
     /// How long sends wait before they fail.
     at_limit_wait_ms: u64,
@@ -333,20 +333,22 @@ const LARGE_MESSAGE_BYTES_MIN: u64 = 512 << 10;
 /// OpenWire's sizes of frames have 31 bits.
 const FRAME_BYTES_MAX: u64 = i32::MAX as u64;
 
-/// The size of a message has 32 bits in snapshots, and what is ahead of a body counts too.
+/// The size of a message has 32 bits in snapshots, and includes the bytes ahead of its body.
 const MESSAGE_BYTES_MAX: u64 = 3 << 30;
 
-/// What is confirmed before it is synced is lost with the machine: a minute of it is more than anybody wants.
+/// A message that is confirmed before its sync is lost with the machine: a minute of them is the
+/// most that anyone would accept.
 const ASYNC_SYNC_MS_MAX: u64 = 60_000;
 
 /// A greeting and a small message fit in so much.
 const FRAME_BYTES_MIN: u64 = 1024;
 
 impl Config {
-    /// The file, if there is one, and what the command line says on top.
+    /// Reads the file, if there is one, and the options of the command line, which take precedence.
     ///
     /// # Errors
-    /// The file cannot be read, or says something that is not understood: with the line, and the nearest known key.
+    /// The file cannot be read, or has an unknown key or a wrong value: the error names the line
+    /// and the nearest known key.
     pub fn load(arguments: &ServeArguments) -> anyhow::Result<Config> {
         let mut config = match &arguments.config {
             Some(file) => Config::read(file)?,
@@ -369,7 +371,7 @@ impl Config {
         Ok(config)
     }
 
-    /// What no type says: numbers that would make a broker nobody can use.
+    /// Checks that no type makes: numbers with which a broker would be unusable.
     fn check(&self) -> anyhow::Result<()> {
         let OpenWireConfig { max_frame_bytes, max_inactivity_ms, .. } = self.openwire;
         for (key, value, least) in [
@@ -410,10 +412,10 @@ impl Config {
         self.encryption.check(&self.policies()?.tenants)
     }
 
-    /// What listeners that speak TLS need; `None` if no certificate is named.
+    /// Certificates and keys for TLS listeners; `None` if no certificate is named.
     ///
     /// # Errors
-    /// A file is missing, is not what it should be, or does not go with another.
+    /// A file is missing, cannot be used, or does not match another.
     pub fn tls(&self) -> anyhow::Result<Option<TlsConfig>> {
         let files = self.tls.files()?;
         files.map(|files| postroad_security::tls::load(&files)).transpose().context("[tls]")
@@ -458,7 +460,7 @@ impl Config {
         alerts::rules(&self.alert)
     }
 
-    /// Clients must not be told an address that leads each of them to its own machine.
+    /// Clients must not be sent to an address that means another machine for each of them.
     fn check_spreading(&self) -> anyhow::Result<()> {
         let OpenWireConfig { published_url, update_clients, rebalance_clients, .. } = &self.openwire;
         if *rebalance_clients && !update_clients {
@@ -481,12 +483,12 @@ impl Config {
     /// The links to other brokers.
     ///
     /// # Errors
-    /// One cannot be made of what is said of it.
+    /// A link's settings are missing or contradict each other.
     pub fn bridges(&self) -> anyhow::Result<Vec<Bridge>> {
         bridges::bridges(&self.bridge)
     }
 
-    /// What names say about destinations.
+    /// Rules by which names decide where addresses live and which topics feed them.
     ///
     /// # Errors
     /// A pattern cannot be read, or a rule would make a topic feed queues that the rule cannot tell apart from it.
@@ -513,7 +515,7 @@ impl Config {
         Ok(homes)
     }
 
-    /// What is decided about destinations; all that a running broker can be told anew.
+    /// Policies of destinations; all of them can be replaced while the broker runs.
     ///
     /// # Errors
     /// A pattern cannot be read, or two tenants would own the same.
@@ -539,7 +541,7 @@ impl Config {
     /// Whether a text is a configuration that a broker could start with.
     ///
     /// # Errors
-    /// What is wrong with it, as for a file.
+    /// The error that the same text in a file would get.
     pub fn check_text(text: &str) -> anyhow::Result<()> {
         Config::parse(text)?.check()
     }
@@ -661,7 +663,8 @@ mod tests {
     #[test]
     fn the_example_file_says_the_defaults() {
         assert_eq!(Config::parse(EXAMPLE).unwrap(), Config::default());
-        // What depends on the machine is commented out; uncommented it must be understood too.
+        // Settings that depend on the machine are commented out; uncommented they must be
+        // understood too.
         let uncomment =
             |line: &str| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).map(str::to_owned);
         let all: Vec<String> =

@@ -89,7 +89,7 @@ pub enum Request {
     },
     /// All queues that are on the move.
     Moves,
-    /// A branch whose end is to be told no more.
+    /// A branch whose outcome need not be remembered any longer.
     Forget {
         /// Which, as [`Listed::branch`].
         branch: String,
@@ -181,7 +181,7 @@ pub enum Answer {
         /// Whether its changes are applied.
         committed: bool,
     },
-    /// The branch's end is told no more.
+    /// The branch's outcome is forgotten.
     Forgotten {
         /// Which.
         branch: String,

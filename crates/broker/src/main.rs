@@ -13,7 +13,8 @@ mod runtime;
 use std::process::ExitCode;
 use tikv_jemallocator::Jemalloc;
 
-/// What a deep backlog leaves behind is many small holes, among which the system's allocator looks for long: docs/decisions/0025.
+/// A deep backlog leaves many small holes in memory, which slow down the system's allocator:
+/// docs/decisions/0025.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 

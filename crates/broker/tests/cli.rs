@@ -128,7 +128,7 @@ impl Broker {
         self.client(arguments).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// What a command that has to succeed says.
+    /// The output of a command that has to succeed.
     fn says(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", errors(&output));
@@ -699,7 +699,7 @@ fn an_import_beyond_a_limit_is_refused_and_changes_nothing() {
         let last = String::from_utf8(exported.stdout).unwrap().lines().last().unwrap().to_owned();
         assert!(last.contains(&format!("\"messages\":{left},")), "{case}: {last}");
         if want.is_none() {
-            // It would be refused now: what is there counts.
+            // A new message would be refused now: those that are there count.
             let refused = offline(&arguments);
             assert!(errors(&refused).contains("queue://orders is at the limit"), "{}", errors(&refused));
             let broker = Broker::start_in(elsewhere, &limits);
@@ -806,7 +806,7 @@ fn flip(file: &Path, offset: usize) {
     fs::write(file, bytes).unwrap();
 }
 
-/// A broker on the data directory of a repaired store; what it has in `orders`, oldest first.
+/// A broker on the data directory of a repaired store; its messages in `orders`, oldest first.
 fn received(directory: TempDir) -> (String, TempDir) {
     let broker = Broker::start_in(directory, "");
     let got = broker.run(&["receive", "orders", "--timeout", "1000", "--count", "9"]);
@@ -1155,7 +1155,7 @@ fn check_compressed(way: &str) {
     assert_eq!(exported[1]["body_bytes"], exported[2]["body_bytes"]);
     let lengths = [1, 2].map(|line: usize| exported[line]["record"].as_str().unwrap().len());
     assert!(2000 < lengths[0] && lengths[0].abs_diff(lengths[1]) < 100, "{lengths:?}");
-    // Without the policy what is on the disk is read as before.
+    // Without the policy, messages on the disk are read as before.
     let broker = Broker::start_in(directory, "");
     assert_eq!(broker.says(&["receive", "dense", "--count", "1", "--timeout", "10000"]), format!("{body}\n"));
 }
@@ -1166,7 +1166,7 @@ fn a_start_that_is_held_up_says_where_it_is() {
     let data = directory.path().join("data");
     let layout = data.join("layout.json");
     let content = fs::read(&layout).unwrap();
-    // Nothing can be read out of a pipe until somebody writes to it.
+    // Reading a pipe blocks until another process writes to it.
     fs::remove_file(&layout).unwrap();
     let made = Command::new("mkfifo").arg(&layout).status().unwrap();
     assert!(made.success());
@@ -1470,7 +1470,7 @@ fn an_encrypted_store_can_be_read_with_its_key_alone_and_comes_to_another_by_its
     send(&plain);
     let directory = plain.stop(Signal::TERM);
     assert_eq!(files_with(&directory.path().join("data"), body).len(), 1);
-    // With one nobody reads it, whatever happens; that includes what was there before.
+    // With an encryption key the files cannot be read, not even those from before.
     let first = format!("[encryption]\nkey_file = {:?}\n", text(&one));
     let broker = Broker::start_in(directory, &first);
     let large = send(&broker);

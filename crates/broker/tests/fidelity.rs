@@ -1,4 +1,5 @@
-//! Messages that cross from one protocol to another: what docs/protocols/fidelity.md promises, from end to end.
+//! Messages that cross from one protocol to another: the promises of docs/protocols/fidelity.md,
+//! from end to end.
 #![allow(clippy::unwrap_used, reason = "all of this file is test code")]
 
 use std::path::Path;
@@ -14,7 +15,7 @@ use proptest::prelude::*;
 
 const VERSION: u8 = 12;
 
-/// The door: what an OpenWire client sees of a message.
+/// One door: a message as an OpenWire client sees it.
 fn through_openwire(portable: &Portable) -> Portable {
     let id = openwire::TranslatedId { tag: EntryTag(1), stored: b"" };
     let at = codec::Destination::Queue("at".into());
@@ -22,7 +23,7 @@ fn through_openwire(portable: &Portable) -> Portable {
     openwire::read_portable(&stored(Protocol::OpenWire, VERSION, portable, bytes)).unwrap()
 }
 
-/// The other door: what an AMQP client sees of it.
+/// The other door: a message as an AMQP client sees it.
 fn through_amqp(portable: &Portable) -> Portable {
     let bytes = amqp::write_portable(portable);
     amqp::read_portable(&stored(Protocol::Amqp, 0, portable, bytes)).unwrap()
@@ -166,7 +167,7 @@ fn portable(value: BoxedStrategy<Value>) -> impl Strategy<Value = Portable> {
     let annotations = proptest::collection::btree_map("x-opt-[a-c]{1,3}", java_value(), 0..3);
     (headers(), map(value), annotations, body()).prop_map(|(mut headers, properties, annotations, body)| {
         if matches!(body, Body::Object(_)) {
-            // Its kind says what it is: no other MIME type is kept.
+            // The kind of body implies the type: no other MIME type is kept.
             headers.content_type = None;
         }
         let annotations = annotations.into_iter().map(|(name, value)| (name.into(), value)).collect();

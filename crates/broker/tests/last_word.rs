@@ -1,4 +1,4 @@
-//! What the broker says last, to a client that is still writing.
+//! The broker's last frame to a client that is still writing.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -16,7 +16,7 @@ use running::Broker;
 const FAULT: &[u8] =
     b"AMQP\0\x01\0\0\0\0\0\x11\x02\0\0\0\0\x53\x10\xc0\x04\x01\xa1\x01c\x7f\xff\xff\xff\x02\0\0\0";
 
-/// What is on its way when the broker closes: more than the buffers of a socket that nobody reads.
+/// Bytes under way when the broker closes: more than the buffers of an unread socket.
 const LATE_BYTES: usize = 900 << 10;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Links that are recovered (AMQP 1.0, 2.6.13), over sockets and in the standard's own frames: no client of a registry
-//! carries what is unsettled over to another connection.
+//! Recovery of links (AMQP 1.0, 2.6.13), over sockets and in the standard's own frames: no
+//! published client carries unsettled deliveries over to another connection.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -53,7 +53,7 @@ impl Client {
         self.stream.write_all(&out).unwrap();
     }
 
-    /// The next frame, and what is behind it.
+    /// The next frame, and the bytes after it.
     fn frame(&mut self) -> std::io::Result<(Performative, Bytes)> {
         loop {
             if let Some(frame) = take_frame(&mut self.input, 1 << 20).unwrap() {
@@ -122,7 +122,7 @@ impl Client {
         self.send(transfer, &[0, 0x53, 0x70, 0xc0, 2, 1, 0x41, 0, 0x53, 0x75, 0xa0, 1, tag]);
     }
 
-    /// The tags of the next so many deliveries that were accepted, and whether they are settled.
+    /// The tags of the next `count` accepted deliveries, and whether they are settled.
     fn accepted(&mut self, count: usize) -> Vec<(u8, bool)> {
         let mut accepted = Vec::new();
         while accepted.len() < count {
@@ -180,7 +180,7 @@ fn a_sender_that_lost_its_connection_is_told_what_was_taken_in() {
         let broker = Broker::start();
         let mut lost = Client::connect(&broker);
         assert_eq!(lost.attach(mode, &[]), [0; 0]);
-        // The connection ends without a look at what the broker says; the third was never sent.
+        // The connection ends without a read of the broker's answers; the third was never sent.
         for tag in [1, 2] {
             lost.transfer(tag, false);
         }

@@ -180,7 +180,7 @@ fn what_a_client_holds_that_takes_nothing_is_free_once_it_is_silent() {
     stalled.consume("a", 1000);
     let mut other = Client::connect(&broker, "ID:d");
     other.consume("a", 1);
-    // It takes nothing, and lives: what it holds is its own.
+    // It reads nothing, and lives: messages that it holds are its own.
     let (begin, mut taken) = (Instant::now(), BTreeSet::new());
     while begin.elapsed() < SILENCE * 4 / 3 {
         stalled.say(KeepAliveInfo::default().into());

@@ -174,7 +174,8 @@ async fn what_a_lost_connection_had_is_received_by_the_next_one() {
     client.close().await;
 }
 
-/// Its unsettled deliveries are announced, the answer knows none, and what was not settled comes anew.
+/// Its unsettled deliveries are announced, the answer has none of them, and unsettled messages are
+/// delivered again.
 #[tokio::test]
 async fn a_link_that_is_attached_again_gets_anew_what_it_had_not_settled() {
     let broker = Broker::start();

@@ -27,7 +27,7 @@ fn connect(broker: &Broker) -> TcpStream {
     stream
 }
 
-/// What the broker answers to the first eight bytes.
+/// The broker's answer to the first eight bytes.
 fn answer(stream: &mut (impl Read + Write), header: &[u8; 8]) -> [u8; 8] {
     stream.write_all(header).unwrap();
     let mut answer = [0; 8];

@@ -51,7 +51,7 @@ fn a_broker_that_cannot_begin_whole_does_not_say_that_it_is_ready() {
         let mut process = process.unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let mut answer = String::new();
-        // With a descriptor less than it needs for that it does not hear what it is asked.
+        // With a descriptor less than it needs for that, it cannot accept the request.
         if lines.any(|line| line.unwrap() == "postroad ready")
             && let Ok(mut control) = UnixStream::connect(data.join("control.sock"))
         {

@@ -78,7 +78,7 @@ impl Target {
     }
 }
 
-/// Tells the destinations of this run from those of others.
+/// Distinguishes the destinations of this run from those of others.
 fn run_name() -> String {
     now_ms().to_string()
 }

@@ -43,10 +43,11 @@ pub struct Open {
     pub signals: Option<Signals>,
 }
 
-/// Opens the stores. A node of a cluster takes part, and comes back once it leads; `None` if it was told to stop first.
+/// Opens the stores. A node of a cluster takes part, and returns once it leads; `None` if it was
+/// stopped first.
 ///
 /// # Errors
-/// A store cannot be opened, or a port is not to be had.
+/// A store cannot be opened, or a port is not available.
 pub async fn open(
     config: &Config,
     policies: &Arc<Policies>,

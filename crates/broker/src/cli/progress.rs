@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use crate::cli::words::counted;
 
-/// A terminal is told so often, beginning after the first such time.
+/// Interval of the progress on a terminal, also before the first line.
 const EVERY_ON_TERMINAL: Duration = Duration::from_secs(1);
 
-/// A log is told so often.
+/// Interval of the progress in a log.
 const EVERY_IN_LOG: Duration = Duration::from_secs(10);
 
 /// Shorter times are taken for so long: one message at once is no rate.
 const CLOCK_SECONDS: f64 = 1e-6;
 
-/// Counts messages and tells of them.
+/// Counts messages and shows the progress.
 pub struct Progress {
     verb: &'static str,
     started: Instant,

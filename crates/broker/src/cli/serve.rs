@@ -1,4 +1,4 @@
-//! `postroad serve`: assemble the broker, say where it listens, run until told to stop.
+//! `postroad serve`: assembles the broker, prints its endpoints, and runs until it is stopped.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -259,7 +259,7 @@ fn serve_control(
     control.inspect_err(|error| tracing::warn!(%error, "no control socket: backups and `postroad transactions` are unavailable")).ok()
 }
 
-/// What serves HTTP connections.
+/// Services of HTTP connections.
 struct Operators {
     cores: Vec<tokio::sync::mpsc::Sender<HttpSocket>>,
     everybody: StatsCollector,
@@ -312,7 +312,7 @@ pub(super) fn announce(endpoints: &[(&str, String)], config: &Config) -> anyhow:
     Ok(())
 }
 
-/// What tells the broker to stop, or to read its configuration anew.
+/// Signals that stop the broker or make it read its configuration again.
 pub(super) struct Signals {
     pub terminate: Signal,
     pub interrupt: Signal,
@@ -329,7 +329,7 @@ impl Signals {
     }
 }
 
-/// What a running broker can be told anew.
+/// The settings that can be changed while the broker runs.
 struct Reread {
     policies: Policies,
     alerts: Vec<AlertRule>,
@@ -377,7 +377,7 @@ async fn accept_until_stopped(
     }
 }
 
-/// `POSTROAD_LOG` chooses what is logged, as in `info` or `postroad=debug`.
+/// `POSTROAD_LOG` chooses the log level, as in `info` or `postroad=debug`.
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("POSTROAD_LOG");
     let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
@@ -403,8 +403,8 @@ fn http_shares(descriptors_max: u64) -> (u64, u64) {
     (http, push)
 }
 
-/// Connections served at once under a limit on open files. Where the limit is too small for the reserve, a quarter of
-/// it: less would serve nobody.
+/// Connections served at once under a limit on open files. Where the limit is too small for the
+/// reserve, a quarter of it: a smaller number would be useless.
 fn connections_max(descriptors_max: u64, cores: u16, further_stores: usize) -> usize {
     let stores = DESCRIPTORS_PER_STORE * further_stores as u64;
     let (http, push) = http_shares(descriptors_max);

@@ -1,4 +1,5 @@
-//! How stores are written: chosen by a short look at the disk when one is made, and told at each start.
+//! The ways to write to a store: chosen by a short measurement of the disk when the store is made,
+//! and logged at each start.
 //!
 //! Never here: the stored result (the layout of the store), and the measurement (the bench room).
 

@@ -24,7 +24,7 @@ const RETRY_MS_MAX: u64 = 3_600_000;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BridgeConfig {
-    /// What operators and the peer call it.
+    /// Its name, for operators and the peer.
     name: String,
     /// Where the peer may be reached, tried in turn.
     to: Vec<String>,
@@ -32,7 +32,7 @@ pub struct BridgeConfig {
     duplex: bool,
     /// Who this broker is at the peer.
     user: String,
-    /// What proves it.
+    /// Its password.
     password: Password,
     /// For `ssl://`.
     tls: BridgeTlsConfig,
@@ -93,7 +93,7 @@ impl std::fmt::Debug for Password {
 pub struct Bridge {
     /// Where the peer may be reached, tried in turn.
     pub addresses: Vec<PeerAddress>,
-    /// What is said over the link.
+    /// Options of the conversation over the link.
     pub dial: DialOptions,
     /// The first and the longest pause before a link that ended is opened again.
     pub retry: (Duration, Duration),

@@ -1,4 +1,4 @@
-//! Keys of the store: where they come from, and what is wrong with one that is none.
+//! Keys of the store: their sources, and the errors of a malformed one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// Others than owner and group may read, write or run a file.
 const OTHERS: u32 = 0o007;
 
-/// Longest text of a key: nobody means a file that is longer.
+/// Longest text of a key; a longer file is a mistake.
 const TEXT_BYTES_MAX: u64 = 1024;
 
 /// Keys of the store.
@@ -49,7 +49,7 @@ pub struct TenantKeyConfig {
 /// All keys of a store.
 #[derive(Clone, Debug)]
 pub struct StoreKeys {
-    /// What the journal may need.
+    /// Keys that the journal may need.
     pub journal: Keys,
     /// The current keys of those tenants that have one of their own.
     pub tenants: BTreeMap<Arc<str>, KeyId>,
@@ -108,10 +108,10 @@ impl EncryptionConfig {
         }
     }
 
-    /// Whether it says where one key is, and not twice, and whose.
+    /// Checks that each key has one source and one owner.
     ///
     /// # Errors
-    /// What is said twice, or of nobody.
+    /// A key with two sources, or of an unknown tenant.
     pub fn check(&self, tenants: &Tenants) -> anyhow::Result<()> {
         self.places().check().context("configuration: [encryption]")?;
         if self.required && !self.places().names_key() {

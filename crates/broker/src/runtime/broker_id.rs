@@ -1,4 +1,5 @@
-//! The broker id: tells this broker from all others in a network, whatever they are called.
+//! The broker id: distinguishes this broker from all others in a network, even from those of the
+//! same name.
 //!
 //! Made with the data directory and kept in it, so that peers and message paths know the broker again after a restart.
 

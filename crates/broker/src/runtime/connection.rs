@@ -27,25 +27,28 @@ use postroad_node::Router;
 use postroad_node::Share;
 use postroad_node::{Mailbox, Taken};
 
-/// Deliveries are encoded until so many bytes wait for the socket.
+/// Deliveries are encoded until this number of bytes waits for the socket.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
 
-/// A peer of which so much waits to be read may have no room to send more: whether it lives nobody can tell.
+/// A peer with this number of unread bytes may have no room to send more: its silence does not show
+/// that it is dead.
 const UNREAD_BYTES_MAX: u64 = 16 << 10;
 
-/// A peer that is told goodbye gets so long to read it.
+/// Time that a peer has to read the last frame before its connection is closed.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The layers of a connection, such as TLS, have so long to agree with the peer.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// What a peer still sends after its goodbye is swallowed for so long.
+/// Time for which bytes that a peer still sends after the last frame are discarded.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// When a connection has ended, what it had sent counts for so long at most, unless the broker is done with it earlier.
+/// The longest time for which input of a connection that has ended counts as outstanding, unless it
+/// is handled earlier.
 const AFTERMATH: Duration = Duration::from_secs(10);
 
-/// Of what has come over a connection that is evicted at most so much is taken: more than a socket holds as a rule.
+/// Limit of the bytes still read from a connection that is evicted: more than a socket usually
+/// holds.
 const REST_BYTES_MAX: usize = 1 << 20;
 
 /// How a connection reaches its core.
@@ -53,11 +56,11 @@ const REST_BYTES_MAX: usize = 1 << 20;
 pub struct CoreHandle {
     /// The core's state.
     pub core: Rc<RefCell<Core>>,
-    /// Wakes the core's own task, which sends on what has gathered; the other threads wake it too.
+    /// Wakes the core's own task, which sends gathered events on; the other threads wake it too.
     pub wake: Arc<Notify>,
     /// A permit for each password that may be looked at beside it.
     pub logins: Arc<Semaphore>,
-    /// What its connections may have outstanding together.
+    /// Limit of the outstanding bytes of its connections together.
     pub share: Rc<Share>,
     /// How links to other brokers are.
     pub links: LinkBoard,
@@ -71,7 +74,7 @@ impl CoreHandle {
     }
 }
 
-/// Room for so many events is kept for whoever has some next.
+/// Limit of the events for which a core keeps room allocated, for its next connection.
 const EVENTS_KEPT_MAX: usize = 1024;
 
 thread_local! {
@@ -218,9 +221,9 @@ struct Task {
     listens: bool,
     /// Bytes that waited in the socket when last it was looked for signs of life.
     unread_bytes: u64,
-    /// The large message that is on its way out: what the core has sent since waits behind it.
+    /// The large message that is being sent: later messages of the core wait behind it.
     body: Option<Box<Body>>,
-    /// What the session says meanwhile, if that must wait.
+    /// Output of the session that must wait behind that message.
     behind: BytesMut,
     /// Who wants to hear of it, if this broker has opened it to another one.
     link: Option<LinkNews>,
@@ -250,7 +253,7 @@ impl Task {
         }
     }
 
-    /// What came behind the handshakes of the layers waits already.
+    /// Handles input that came with the handshakes of the layers.
     fn begin(&mut self) -> Result<(), Parting> {
         if self.connection.input.is_empty() {
             return Ok(());
@@ -288,7 +291,7 @@ impl Task {
         self.connection.write().map_err(broken)
     }
 
-    /// What comes from the next read on may be as large as that of anybody who is known.
+    /// From the next read on, the limits of authenticated peers apply.
     fn let_in(&mut self) {
         if !self.is_known && self.session.is_known() {
             self.is_known = true;
@@ -348,7 +351,8 @@ impl Task {
         }
     }
 
-    /// Its client has connected anew. What had come before counts as sent before what comes over the new connection.
+    /// Its client has connected again. Input from this connection counts as sent before input from
+    /// the new one.
     async fn give_way(&mut self) -> Result<(), Parting> {
         self.take_rest().await?;
         let now = self.now();
@@ -356,7 +360,8 @@ impl Task {
         self.session.answer(ToSession::Evicted, now, &mut self.events, output)
     }
 
-    /// Takes what the peer has sent by now, as far as it may be read: the rest was never confirmed.
+    /// Reads the bytes that the peer has sent by now, within the limits: the rest was never
+    /// confirmed.
     async fn take_rest(&mut self) -> Result<(), Parting> {
         let mut bytes_left = REST_BYTES_MAX;
         while bytes_left > 0 && self.listen() {
@@ -376,7 +381,7 @@ impl Task {
         Ok(())
     }
 
-    /// Whether the large message goes on with what is there of it already.
+    /// Whether the large message can continue with the bytes that are there already.
     fn goes_on(&self) -> bool {
         self.body.as_ref().is_some_and(|body| match body.is_leaving() {
             true => self.session.body_missing() == 0 || body.has_next() && self.session.takes_body(),
@@ -384,7 +389,7 @@ impl Task {
         })
     }
 
-    /// What there can be for it in the mailbox: messages, and pieces of a large one.
+    /// The kinds of mail that it can use now: messages, and pieces of a large one.
     fn waits_for(&self) -> (Taken, bool) {
         let pieces = self.body.as_ref().is_some_and(|body| !body.is_leaving() || self.session.takes_body());
         (self.takes(), pieces)
@@ -407,7 +412,7 @@ impl Task {
             room && self.connection.has_room() && self.router.may_read() && self.session.takes_input();
         if listens != self.listens {
             self.listens = listens;
-            // Until now what it sent was read as it came; or it was not, and is now.
+            // Input until now was read as it came, or was left in the socket and is read now.
             self.session.heard(self.now());
         }
         listens
@@ -425,7 +430,7 @@ impl Task {
         }
     }
 
-    /// Gives the session what has come, and what it says to prove who it is to those who look into it.
+    /// Gives the input to the session, and its credentials to the task that checks them.
     fn receive(&mut self) -> Result<(), Parting> {
         loop {
             let now = self.now();
@@ -474,7 +479,7 @@ impl Task {
         Ok(before != unread || UNREAD_BYTES_MAX <= unread)
     }
 
-    /// Takes what the core sent, and then the input that the session could not take before it.
+    /// Takes messages of the core, and then the input that the session could not take before.
     fn take_mail(&mut self) -> Result<(), Parting> {
         self.take_answered();
         let took_input = self.session.takes_input();
@@ -552,7 +557,7 @@ impl Task {
         let now = self.now();
         let Some(body) = &mut self.body else { return Ok(true) };
         if body.is_leaving() && self.session.body_missing() == 0 {
-            // Its consumer is gone, or what is still to come of it says nothing to the peer.
+            // Its consumer is gone, or the rest of it has no meaning for the peer any more.
             self.end_body(None, now)?;
             return Ok(true);
         }
@@ -560,7 +565,7 @@ impl Task {
             return Ok(false);
         }
         if !body.is_leaving() && !self.session.has_consumer(body.consumer()) {
-            // Nobody waits for what would become of it.
+            // No consumer waits for this message any more.
             self.body = None;
             return Ok(true);
         }
@@ -620,7 +625,7 @@ impl Task {
         }
     }
 
-    /// Tells all concerned that the connection is gone.
+    /// Reports the end of the connection to the partitions and to its link.
     fn end(&mut self, parting: &Parting) {
         tell(parting, self.peer, self.link.as_ref());
         self.end_link(parting);
@@ -669,7 +674,7 @@ async fn all_is_done(router: &mut Router, mailbox: &Mailbox) {
     }
 }
 
-/// Writes what is still to be written, and waits for the peer to close.
+/// Writes the remaining output, and waits for the peer to close.
 async fn part(connection: &mut Connection) {
     let _ = tokio::time::timeout(FAREWELL, write_out(connection)).await;
     let _ = tokio::time::timeout(LINGER, connection.part()).await;
@@ -692,8 +697,9 @@ fn broken(error: std::io::Error) -> Parting {
     }
 }
 
-/// Wakes a connection at its session's deadline. Deadlines move with every frame, mostly away: the timer is set anew only
-/// when one comes nearer, and otherwise rings too early now and then, which costs less than to set it each time.
+/// Wakes a connection at its session's deadline. Deadlines move with every frame, mostly away: the
+/// timer is reset only when one comes nearer, and otherwise fires too early now and then, which
+/// costs less than a reset each time.
 struct Alarm {
     begun: Instant,
     timer: Pin<Box<Sleep>>,

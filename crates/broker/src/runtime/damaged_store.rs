@@ -1,4 +1,4 @@
-//! A damaged data directory: what is left of it, and how it goes on.
+//! A damaged data directory: its readable contents, and its repair.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::layout::{Belonging, FurtherLayout, LAYOUT_FILE, Layout};
 use super::read_portable;
 use super::store::{StoreError, equip, restore};
 
-/// What damaged files are kept in, with a number from 1.
+/// Directory for damaged files, with a number from 1.
 const ASIDE: &str = "damaged-";
 
 /// See the head of this file.
@@ -26,13 +26,13 @@ pub struct DamagedStore {
     layout: Layout,
     /// Why the layout file is not to be believed.
     pub layout_damage: Option<String>,
-    /// What was lost of the log, in its order.
+    /// Lost records of the log, in its order.
     pub lost: Vec<Lost>,
     /// All partitions, as they go on.
     pub partitions: BTreeMap<PartitionId, Mended>,
 }
 
-/// What is known of a directory whose layout file may say nothing.
+/// Facts known about a directory whose layout file may be unreadable.
 #[derive(Debug, Default)]
 pub struct Known {
     /// How many partitions it has.
@@ -47,11 +47,11 @@ pub struct Known {
 pub struct Lost {
     /// Which.
     pub records: LostRecords,
-    /// What the bytes at their place still say, some of which is wrong.
+    /// The record that the bytes at its place describe, parts of which are wrong.
     pub seems: Option<Seeming>,
 }
 
-/// What a damaged record would be, if the damage were not where it says so.
+/// A damaged record as its bytes describe it, if these bytes are not the damaged ones.
 pub struct Seeming {
     /// The kind of record.
     pub kind: String,
@@ -103,7 +103,7 @@ impl DamagedStore {
         Ok(DamagedStore { directory: directory.to_owned(), salvage, layout, layout_damage, lost, partitions })
     }
 
-    /// What was read.
+    /// The records that were read.
     pub fn salvage(&self) -> &Salvage<RealDisk> {
         &self.salvage
     }
@@ -113,7 +113,7 @@ impl DamagedStore {
         self.layout_damage.is_some() || !self.salvage.damaged().is_empty() || !self.lost.is_empty()
     }
 
-    /// The id of a message that is gone, as far as what is left of its record still tells.
+    /// The id of a message that is gone, if the rest of its record still has it.
     pub fn id_of(&self, partition: PartitionId, position: Position, ordinal: u32) -> Option<String> {
         let left = self.salvage.read_damaged(partition, position).ok()??;
         id_of(&message_in_record(&left, ordinal).ok()??)
@@ -127,7 +127,7 @@ impl DamagedStore {
     /// Makes the directory one that opens. Damaged files are kept in a directory inside of it, together with `report`.
     ///
     /// # Errors
-    /// What was left is still there, and can be tried again.
+    /// The rest is unchanged, and the repair can be repeated.
     pub fn repair(self, report: &[u8]) -> anyhow::Result<(PathBuf, Repaired)> {
         let aside = self.make_aside()?;
         write(&aside.join("report.jsonl"), report)?;
@@ -194,7 +194,7 @@ fn count_partitions(salvage: &Salvage<RealDisk>) -> Result<u16, ReadError> {
     Ok(seen)
 }
 
-/// The layout, made anew if the file is damaged or does not fit, and what is wrong with the file.
+/// The layout, recreated if the file is damaged or does not fit, and the fault of the file.
 fn layout_of(directory: &Path, seen: u16, known: &Known) -> anyhow::Result<(Layout, Option<String>)> {
     let file = directory.join(LAYOUT_FILE);
     let found = Layout::find(directory);

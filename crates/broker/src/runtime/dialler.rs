@@ -34,7 +34,7 @@ const NEWS_MAX: usize = 8;
 /// Of these are kept for the two that must not be lost: that it is linked, and that it has ended.
 const NEWS_KEPT: usize = 2;
 
-/// What a connection tells of its link.
+/// Changes that a connection reports of its link.
 #[derive(Clone, Debug)]
 pub enum LinkChange {
     /// The peer has let it in.
@@ -45,7 +45,7 @@ pub enum LinkChange {
     Ended(String),
 }
 
-/// How the connection of a link tells the dialler.
+/// The channel by which the connection of a link reports to the dialler.
 #[derive(Clone, Debug)]
 pub struct LinkNews(mpsc::Sender<LinkChange>);
 
@@ -55,7 +55,8 @@ impl LinkNews {
         self.0.closed().await;
     }
 
-    /// Tells a change of the link. It does not wait: a remark for which there is no room is lost.
+    /// Reports a change of the link without waiting: without room in the channel the report is
+    /// lost.
     pub fn tell(&self, change: LinkChange) {
         let is_remark = matches!(change, LinkChange::Remark(_));
         if !is_remark || NEWS_KEPT < self.0.capacity() {

@@ -33,7 +33,8 @@ impl Durations {
         distribution(&self.micros)
     }
 
-    /// So many thousandths of all took no longer, rounded up to a power of two of a microsecond, and never above the longest.
+    /// Quantile: this number of thousandths took no longer, rounded up to a power of two of a
+    /// microsecond, and never above the longest.
     pub fn within(&self, thousandths: u64) -> Duration {
         let counts = self.micros.counts();
         let all: u64 = counts.iter().sum();

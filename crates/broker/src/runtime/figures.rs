@@ -1,4 +1,4 @@
-//! How the broker is, asked of every core and of the journal when somebody wants to know.
+//! Statistics of the broker, requested from every core and from the journals.
 //!
 //! Never here: counting. Each core and the journal's writer count for themselves.
 
@@ -21,10 +21,11 @@ use tokio::task::JoinHandle;
 use crate::runtime::durations::distribution;
 use crate::runtime::{ClusterView, LinkBoard, NamedDoor};
 
-/// Questions that wait for a core; whoever asks more waits too.
+/// Requests that wait for a core; further ones wait with their senders.
 pub const QUESTIONS_MAX: usize = 4;
 
-/// A journal whose disk hangs is told of as such after this time; it is well within what whoever asks waits.
+/// A journal whose disk hangs is reported as hanging after this time; it is well within the time
+/// that requesters wait.
 const JOURNAL_WITHIN: Duration = Duration::from_millis(500);
 
 /// A question to a core.
@@ -38,7 +39,7 @@ pub enum Question {
     Watch { request: WatchRequest, answer: oneshot::Sender<WatchPage> },
 }
 
-/// What one core says.
+/// Statistics of one core.
 #[derive(Debug, Default)]
 pub struct CoreFigures {
     pub connections: Vec<ConnectionFigures>,
@@ -192,7 +193,7 @@ impl StatsCollector {
         figures
     }
 
-    /// Each may have to wait for a sync, and one must not hold up what another says.
+    /// Each may have to wait for a sync, and none may hold up the others' answers.
     fn ask_journals(&self) -> Vec<JoinHandle<JournalFigures>> {
         let ask = |door: NamedDoor| tokio::task::spawn_blocking(move || door.figures());
         self.journals.iter().cloned().map(ask).collect()
@@ -310,7 +311,7 @@ impl CoreFigures {
         figures
     }
 
-    /// What a core says without its partitions.
+    /// Statistics of a core without its partitions.
     fn of(core: &Core) -> CoreFigures {
         let connections = core.connection_counts().map(|(protocol, ConnectionCounts { open, opened })| {
             ConnectionFigures { protocol, open, opened }
@@ -319,7 +320,7 @@ impl CoreFigures {
         CoreFigures { connections: connections.collect(), steps: vec![steps], ..CoreFigures::default() }
     }
 
-    /// Adds what a partition says.
+    /// Adds the statistics of a partition.
     pub fn add(&mut self, id: PartitionId, partition: &Partition) {
         self.partitions.push(partition_figures(id, partition));
         self.tenants.extend(partition.accounts().map(|(account, waiting)| TenantFigures {

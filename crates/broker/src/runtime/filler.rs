@@ -1,8 +1,10 @@
-//! The stores of a broker that does not run, which are being filled: one thread does in turn what the cores and journals of a running
-//! one do. Records are written in groups, partitions apply them, and checkpoints are written on the way and at the end: so the next
-//! start has as little to do as any other.
+//! Fills the stores of a broker that does not run: one thread does in turn the work of the cores
+//! and journals of a running one. Records are written in groups, partitions apply them, and
+//! checkpoints are written on the way and at the end: so the next start has as little to do as any
+//! other.
 //!
-//! Never here: what is put into the stores, and why. Nobody is connected: what partitions say to anybody goes nowhere.
+//! Never here: the contents of the stores, and their source. There are no connections: replies of
+//! partitions are dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,7 +23,8 @@ use postroad_node::TenantKeys;
 /// Records are made durable in groups of about this many bytes.
 const GROUP_BYTES: u64 = 1 << 20;
 
-/// Why a store can be filled no further: what was put before may be in it or not, and nothing else has changed.
+/// The reason why a store can be filled no further: earlier commands may be in it or not, and
+/// nothing else has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum FillError {
     /// No store has the partition.
@@ -47,7 +50,7 @@ struct FilledStore<D: Disk> {
     writer: LogWriter<D>,
     /// By partition, where its next record goes.
     next: BTreeMap<PartitionId, Position>,
-    /// By partition, what the writer has and what is not applied yet.
+    /// Commands by partition that the writer has and that are not applied yet.
     waiting: BTreeMap<PartitionId, VecDeque<(Position, Command)>>,
     group_bytes: u64,
 }
@@ -69,8 +72,8 @@ impl Filler {
         shares.iter().find_map(|(id, share)| self.partitions.get(id)?.limit_exceeded_by(share))
     }
 
-    /// Puts a command behind all others of the partition in which `to` lives, and tells where it is. A piece of a body stays until the
-    /// stores are opened anew, even if no message names it.
+    /// Appends a command for the partition in which `to` lives, and returns its position. A piece
+    /// of a body stays until the stores are opened again, even if no message names it.
     ///
     /// # Errors
     /// [`FillError`]
@@ -86,7 +89,7 @@ impl Filler {
         Ok(position)
     }
 
-    /// Makes durable what was put, with a checkpoint; returns what has not come about though nothing is lost.
+    /// Makes all commands durable, with a checkpoint; returns the work that failed without a loss.
     ///
     /// # Errors
     /// [`FillError`]
@@ -139,7 +142,7 @@ impl<D: Disk> FilledStore<D> {
             self.writer.write();
             self.work(partitions)?;
         }
-        // A journal that does not go on at once after a failed write says later what has become of it.
+        // After a failed write, a journal that cannot continue at once reports the outcome later.
         if let Some(reason) = self.writer.trouble_with_writing() {
             return Err(FillError::Refused(reason.to_owned()));
         }
@@ -167,7 +170,7 @@ impl<D: Disk> FilledStore<D> {
         Ok(troubles)
     }
 
-    /// Carries out what the writer says and wants, until it wants no more.
+    /// Carries out the messages of the writer until it has none left.
     fn work(&mut self, partitions: &mut BTreeMap<PartitionId, Partition>) -> Result<(), FillError> {
         loop {
             while let Some(message) = self.writer.next_message() {
@@ -177,7 +180,7 @@ impl<D: Disk> FilledStore<D> {
                     }
                     ToPartition::Failed { reason, .. } => return Err(FillError::Refused(reason)),
                     ToPartition::SnapshotWanted { partition } => self.write_down(partition, partitions),
-                    // What finds no space is refused, and nobody has asked to read.
+                    // There are no requests for reads here, and commands without space are refused.
                     ToPartition::Space { .. } | ToPartition::Read { .. } => {}
                 }
             }
@@ -221,7 +224,7 @@ impl<D: Disk> FilledStore<D> {
     }
 }
 
-/// What of an effect the journal is to know.
+/// The part of an effect that concerns the journal.
 fn note(effect: Effect) -> Option<Note> {
     match effect {
         Effect::Retain { position, count, bytes } => Some(retained(position, count, bytes)),

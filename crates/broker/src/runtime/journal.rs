@@ -1,4 +1,4 @@
-//! The journal's threads: one writes and syncs, the others do what may take longer.
+//! The journal's threads: one writes and syncs, the others do longer work.
 //!
 //! Who writes holds the journal's turn: its thread, or a core that is alone ([`JournalDoor::write_here`]).
 
@@ -40,7 +40,8 @@ const WORKERS: [WorkerKind; 5] = [
     WorkerKind { jobs: JobKind::Read, name: "journal-reads", rest_share: 0, nice: 0 },
     WorkerKind { jobs: JobKind::Segment, name: "journal-segment", rest_share: 0, nice: 0 },
     WorkerKind { jobs: JobKind::Checkpoint, name: "journal-state", rest_share: 1, nice: 0 },
-    // A tenth of what it would have: nobody needs it, and it goes on for as long as a backlog grows.
+    // A tenth of the usual share: no client waits for it, and it goes on for as long as a backlog
+    // grows.
     WorkerKind { jobs: JobKind::Sort, name: "journal-sort", rest_share: 1, nice: 10 },
     WorkerKind { jobs: JobKind::Background, name: "journal-compact", rest_share: 4, nice: 0 },
 ];
@@ -48,7 +49,7 @@ const WORKERS: [WorkerKind; 5] = [
 /// A sealed segment is read for damage so often: with 64 MiB to each, 90 GB a day.
 const SCRUB_EVERY: Duration = Duration::from_secs(60);
 
-/// What is confirmed within this time after somebody has removed the directory is lost with it.
+/// Messages that are confirmed within this time after the directory was removed are lost with it.
 const PLACE_EVERY: Duration = Duration::from_secs(1);
 
 /// A journal at rest for so long is sealed: damage to its last group is known as such from then on.
@@ -85,7 +86,7 @@ pub struct JournalLinks {
 /// The journal of one of the stores.
 #[derive(Clone)]
 pub struct NamedDoor {
-    /// What the store is called.
+    /// Name of the store.
     pub store: Arc<str>,
     /// Its directory.
     pub path: PathBuf,
@@ -102,7 +103,7 @@ impl NamedDoor {
     /// Why there is none.
     pub fn back_up_all(doors: &[NamedDoor], to: &[RealDisk]) -> anyhow::Result<Vec<Backup>> {
         let mut turns = Vec::with_capacity(doors.len());
-        // Nobody else holds two turns, so they are taken in any order.
+        // No other thread holds two turns, so they are taken in any order.
         for NamedDoor { store, door, .. } in doors {
             let Ok(turn) = door.writing.lock() else { bail!("the journal thread of {store} has ended") };
             turns.push(turn);
@@ -130,7 +131,7 @@ impl NamedDoor {
     }
 }
 
-/// The way of a core to the journal. What it has for it lies in its ring.
+/// A core's access to the journal. Its proposals lie in its ring.
 #[derive(Clone)]
 pub struct JournalDoor {
     writing: Arc<Mutex<Writing>>,
@@ -189,8 +190,8 @@ impl JournalWriter for JournalDoor {
     }
 }
 
-/// Starts them all; the handle is that of the one that writes, and wakes it. What they log is marked with the store, if there
-/// are several.
+/// Starts all threads; the handle belongs to the one that writes, and wakes it. Their log lines
+/// name the store, if there are several.
 pub fn start(
     store: Option<&str>,
     disk: RealDisk,
@@ -204,7 +205,7 @@ pub fn start(
     let (stop, workers_stop) = (links.stop.clone(), links.stop.clone());
     let reported = Trouble::default();
     let groups = Arc::new(AtomicU64::new(0));
-    // Nobody may write for long.
+    // There may be no writes for a long time.
     let seal_at = writer.must_leave().then(|| Instant::now() + SEAL_AFTER);
     let writing = Writing {
         writer,
@@ -295,7 +296,7 @@ impl<'w> Paced<'w> {
 
 impl Pace for Paced<'_> {
     fn step(&mut self) {
-        // Where nothing is written there is nobody to give way to; nor for whoever waits for the end.
+        // Work gives way to writes only; without writes, or at the end, it goes on at full speed.
         let gives_way = self.groups != self.worker.groups.load(Ordering::Relaxed);
         if gives_way && !self.worker.stop.load(Ordering::Acquire) {
             thread::sleep((self.began.elapsed() * self.rest_share).min(REST_MAX));
@@ -321,7 +322,8 @@ fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
         if stopping {
             ends_at.get_or_insert_with(|| Instant::now() + LAST_CHECKPOINT);
         }
-        // A thread that panicked in the middle of a write leaves a journal that nobody may go on with.
+        // A thread that panicked in the middle of a write leaves a journal that must not be used
+        // any more.
         let Ok(mut turn) = writing.lock() else { return };
         turn.pass();
         let in_time = ends_at.is_some_and(|at| Instant::now() < at);
@@ -362,7 +364,7 @@ struct Writing {
     jobs: Vec<mpsc::Sender<Job<File>>>,
     results: mpsc::Receiver<JobDone<File>>,
     retry_at: Option<Instant>,
-    /// When what was written and not synced must be.
+    /// Deadline for the sync of written groups.
     sync_at: Option<Instant>,
     sync_within: Duration,
     /// When the journal is sealed, unless something is written before.
@@ -372,9 +374,9 @@ struct Writing {
     place_at: Instant,
     /// How many groups were written, for those who give way to them.
     groups: Arc<AtomicU64>,
-    /// What of the writer's trouble the log tells already.
+    /// The writer's failures that were logged already.
     reported: Trouble,
-    /// Whether it tells that nothing is written.
+    /// Whether the failure of all writes was logged.
     tells_broken: bool,
     /// How long each group took, from its first byte until it was durable.
     durations: Durations,
@@ -410,7 +412,7 @@ impl Writing {
         Instant::now() < until
     }
 
-    /// Has a sealed segment read now and then, and tells what was found.
+    /// Starts a read of a sealed segment now and then, and logs damage that was found.
     fn scrub(&mut self) {
         while let Some(place) = self.writer.next_damage() {
             let places = self.writer.damaged_places();
@@ -458,7 +460,7 @@ impl Writing {
         figures
     }
 
-    /// One line of figures: how well records share syncs, and what a sync takes.
+    /// Logs one line of statistics: how well records share syncs, and the duration of a sync.
     fn tell_figures(&self) {
         let Written { groups, syncs, records, bytes, records_max, .. } = self.writer.written();
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
@@ -479,7 +481,7 @@ impl Writing {
         );
     }
 
-    /// Takes in what is there, writes it, and reports.
+    /// Takes the messages that are there, writes them, and reports.
     fn pass(&mut self) {
         self.take_in();
         if let Some(seat) = &mut self.seat {
@@ -566,7 +568,7 @@ impl Writing {
         }
     }
 
-    /// Logs what has begun to fail and what works again, each once.
+    /// Logs each failure and each recovery, once.
     fn report(&mut self) {
         let Trouble { segment, checkpoint, compaction } = self.writer.trouble();
         let jobs = [
@@ -592,7 +594,7 @@ impl Writing {
         }
         if self.retry_at.is_some_and(|at| at <= Instant::now()) {
             self.writer.retry();
-            // What fails again is tried again, though nobody may come by meanwhile.
+            // Failed work is tried again even if no message comes in the meantime.
             self.retry_at = self.writer.wants_retry().then(|| Instant::now() + RETRY);
         }
     }

@@ -1,6 +1,6 @@
-//! The layout of a store's directory: what it is part of, and which partitions live in it.
+//! The layout of a store's directory: the broker that it belongs to, and its partitions.
 //!
-//! Never here: journals, and what partitions hold.
+//! Never here: journals, and the contents of partitions.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ pub const LAYOUT_FILE: &str = "layout.json";
 /// The version of the layout; any other is refused.
 const LAYOUT_VERSION: u32 = 1;
 
-/// An identity has so many random bytes.
+/// Number of random bytes of an identity.
 const IDENTITY_BYTES: usize = 16;
 
 /// Facts of a store's directory that never change after it was made, but for `starts`, and further stores that are added.
@@ -30,13 +30,13 @@ pub struct Layout {
     pub partitions: u16,
     /// How often it was opened: makes the transaction ids of each run its own.
     pub starts: u64,
-    /// What tells it from all others; made with the first further store.
+    /// Distinguishes the store from all others; made with the first further store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     /// The further stores that belong to it, by their partitions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stores: Vec<FurtherLayout>,
-    /// What it belongs to, if it is a further store.
+    /// The main store that it belongs to, if it is a further store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub further: Option<Belonging>,
     /// How its journal is written, if not as usual.
@@ -57,7 +57,7 @@ struct Written {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FurtherLayout {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its own [`Layout::identity`].
     pub identity: String,
@@ -65,7 +65,7 @@ pub struct FurtherLayout {
     pub first: u16,
     /// How many it has.
     pub partitions: u16,
-    /// Its directory is lost: the next start begins it anew in an empty one.
+    /// Its directory is lost: the next start creates it in an empty one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given_up: bool,
 }
@@ -77,11 +77,11 @@ impl FurtherLayout {
     }
 }
 
-/// What a further store says of itself.
+/// Membership of a further store, as its own layout states it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Belonging {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The identity of the main store.
     pub of: String,
@@ -110,8 +110,9 @@ impl Layout {
         self.written.map_or_else(Ways::default, ways)
     }
 
-    /// The same for a copy of all stores: one that has an identity gets another, the same in all layouts that are given the same `fresh`. So
-    /// nobody takes a store of the copy for one of the original.
+    /// The layout for a copy of all stores: an identity is replaced by another, the same in all
+    /// layouts that are given the same `fresh`. So a store of the copy is never taken for one of
+    /// the original.
     ///
     /// # Errors
     /// The system has no random bytes.
@@ -138,7 +139,8 @@ impl Layout {
         self.stores.iter().map(|store| store.range().end()).fold(self.range().end(), u16::max)
     }
 
-    /// Of all that is known here. How names are spread over other stores than this is not, and nobody asks.
+    /// Places of all partitions known here. The distribution of names over other stores is unknown
+    /// here, and not needed.
     pub fn placement(&self) -> Placement {
         let hashed = if self.further.is_some() { self.range().first.0 } else { self.partitions };
         Placement { partitions: self.end(), hashed }
@@ -160,7 +162,7 @@ impl Layout {
     /// Makes it the layout of the directory, durably.
     ///
     /// # Errors
-    /// [`StoreError::Io`]: what was there is still there.
+    /// [`StoreError::Io`]: the former layout is unchanged.
     pub fn write(&self, directory: &Path) -> Result<(), StoreError> {
         let file = directory.join(LAYOUT_FILE);
         let io = |source| StoreError::Io { file: file.clone(), source };
@@ -194,13 +196,13 @@ fn write_synced(file: &Path, text: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// What a layout file says.
+/// Reads a layout file.
 ///
 /// # Errors
 /// [`StoreError::LayoutVersion`]; [`StoreError::Layout`] if it is damaged.
 pub fn read_layout(file: &Path, bytes: &[u8]) -> Result<Layout, StoreError> {
     let wrong = |reason: String| StoreError::Layout { file: file.to_owned(), reason };
-    // The version comes first: what else a newer one says is unknown.
+    // The version comes first: the other fields of a newer version are unknown.
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
     let known = LAYOUT_VERSION;
     match value.get("version").and_then(serde_json::Value::as_u64) {

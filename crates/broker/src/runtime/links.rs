@@ -49,7 +49,7 @@ pub struct LinkKey {
     name: String,
     /// The id of the peer that has opened it; empty if this broker does.
     opened_by: String,
-    /// Tells links apart that are alike in the rest.
+    /// Distinguishes links that are otherwise alike.
     number: u16,
 }
 

@@ -1,16 +1,16 @@
-//! How far the opening of a store is, told to the log once it lasts, whatever holds it up.
+//! Progress of the opening of a store, logged once it takes long, whatever the cause.
 //!
-//! Whoever opens only notes where it is; a thread of its own looks at that.
+//! The opening thread only notes its progress; a thread of its own logs it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// An opening that takes longer is told of, and again after each such time.
+/// An opening that takes longer is logged, and again after each such time.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What is done, in this order.
+/// The stages, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stage {
@@ -20,7 +20,7 @@ pub enum Stage {
     Checkpoint,
     /// Verifying the journal behind it, in bytes.
     Journal,
-    /// Taking over what the checkpoint holds, by partition.
+    /// Reading the partitions of the checkpoint.
     States,
     /// Applying the records behind it.
     Records,
@@ -32,7 +32,7 @@ impl Stage {
     const ALL: [Stage; 6] =
         [Stage::Directory, Stage::Checkpoint, Stage::Journal, Stage::States, Stage::Records, Stage::Needed];
 
-    /// What is done in it, and the unit in which it is counted.
+    /// Its description, and the unit in which it is counted.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Stage::Directory => ("opens the directory", "steps"),
@@ -50,11 +50,11 @@ impl Stage {
 struct Reached {
     stage: AtomicU8,
     done: AtomicU64,
-    /// At most; 0 if nobody knows.
+    /// The total; 0 if it is unknown.
     of: AtomicU64,
 }
 
-/// An opening under way. When it goes, nothing more is told.
+/// An opening under way. When it is dropped, its progress is logged no more.
 pub struct Opening {
     began: Instant,
     reached: Arc<Reached>,
@@ -74,7 +74,7 @@ impl Opening {
         Opening { began, reached, _end: end }
     }
 
-    /// The next stage begins; there is so much to do in it, 0 if nobody knows.
+    /// Begins the next stage, with the total amount of work in it; 0 if it is unknown.
     pub fn enter(&self, stage: Stage, of: u64) {
         tracing::debug!(seconds = ?self.began.elapsed(), step = stage.words().0, "starting");
         self.reached.done.store(0, Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl Opening {
         self.reached.done.store(done, Ordering::Relaxed);
     }
 
-    /// The store is open: one that was told of is told to be so.
+    /// The store is open: logged if its progress was.
     pub fn end(self, records: u64) {
         let lasted = self.began.elapsed();
         if lasted > EVERY {

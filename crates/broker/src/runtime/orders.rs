@@ -1,13 +1,14 @@
-//! Orders: what operators decide about transactions and dead letters, said to the partitions by a client inside the process.
+//! Orders: operators' decisions about transactions and dead letters, sent to the partitions by a
+//! client inside the process.
 //!
-//! Never here: sockets, and what operators type.
+//! Never here: sockets, and the syntax of the command line.
 
 use postroad_model::{
     BranchId, BranchStanding, Decision, Destination, Event, Moving, PartitionId, Redrive, Refusal, ToSession,
 };
 use postroad_node::{Answer, ClientOptions, Clients, LocalClient, Places};
 
-/// What an operator wants.
+/// An operator's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// To know of all branches that wait for a word of their managers.
@@ -16,7 +17,7 @@ pub enum Order {
     Overrule {
         /// Which.
         branch: BranchId,
-        /// Whether what was done in it is carried out.
+        /// Whether its work is carried out.
         commit: bool,
     },
     /// That dead letters go back.
@@ -30,14 +31,14 @@ pub enum Order {
     },
     /// To know of all queues that are on the move.
     ListMoves,
-    /// That a manager is told no more how a branch was ended.
+    /// The outcome of a branch need not be remembered for its manager any longer.
     Forget {
         /// Which.
         branch: BranchId,
     },
 }
 
-/// What came of it.
+/// The result of an order.
 #[derive(Debug)]
 pub struct Outcome {
     /// The branches that were asked for, or none.
@@ -62,7 +63,7 @@ impl Orders {
         Orders(clients)
     }
 
-    /// Gives an order, and waits until what follows from it is durable. `None`: the broker is shutting down.
+    /// Gives an order, and waits until its result is durable. `None`: the broker is shutting down.
     pub async fn give(&self, order: Order) -> Option<Outcome> {
         let client = self.0.connect(ClientOptions::named("operator")).await.ok()?;
         client.run(|local| carry_out(local, order)).await.ok()?
@@ -113,7 +114,7 @@ fn target(places: &Places, queue: &Destination, store: &str) -> Result<Partition
     let no = |reason: String| Refusal::NotMovable { queue: queue.clone(), reason };
     let range = places.addressing.homes.range_of(places.placement, store);
     let range = range.ok_or_else(|| no(format!("there is no store {store}")))?;
-    // Whoever has it says so, if it is there already.
+    // The partition that has the queue answers, if the queue exists.
     let place = places.partition_of(queue);
     Ok(if range.contains(place) { place } else { range.partition_of(&queue.name) })
 }

@@ -1,4 +1,4 @@
-//! Reception: what a peer says to prove who it is, looked into without holding up its core.
+//! Reception: checks a peer's credentials without holding up its core.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use postroad_model::{Login, LoginAnswer};
 use postroad_security::{PasswordCheck, Step, Visit};
 use tokio::sync::Semaphore;
 
-/// Whoever fails waits so long for the answer: guessing takes its time, and only the guesser's.
+/// A failed login gets its answer after this time: guessing costs time, and only the guesser's.
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
 /// One peer's login.
 pub struct Reception {
     visit: Visit,
     logins: Arc<Semaphore>,
-    /// What is being looked into.
+    /// The check that is under way.
     open: Option<Pin<Box<dyn Future<Output = LoginAnswer>>>>,
 }
 

@@ -1,4 +1,5 @@
-//! Spreads clients over the brokers of a network: keeps the list that `failover:` clients are told, and decides how many move.
+//! Spreads clients over the brokers of a network: keeps the broker list for `failover:` clients,
+//! and decides how many clients move.
 //!
 //! A broker with more clients than the average of its network by a tenth, and by one at least, asks some to move.
 
@@ -14,7 +15,7 @@ use crate::runtime::links::{LinkBoard, LinkedBroker};
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Brokers that clients are told of.
+/// Limit of the brokers in the list for clients.
 const BROKERS_MAX: usize = 64;
 
 /// Clients that are asked to move at once.

@@ -53,18 +53,18 @@ pub enum StoreError {
     Io {
         /// Which file.
         file: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The layout file is not what Postroad writes.
+    /// The layout file was not written by Postroad.
     #[error("{}: {reason}", file.display())]
     Layout {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
-    /// The layout file is gone, and the journal is not: begun anew, its messages would be out of sight.
+    /// The layout file is missing beside an existing journal: a new layout would hide its messages.
     #[error(
         "{} is missing, but there is a journal ({journal}). Nothing was changed. Restore the file from a copy, or recreate it with `postroad store repair {} --write`; with several stores, give each of the others with --store",
         directory.join(LAYOUT_FILE).display(), directory.display()
@@ -72,7 +72,7 @@ pub enum StoreError {
     LayoutGone {
         /// The directory.
         directory: PathBuf,
-        /// What is there, in words.
+        /// The files that exist.
         journal: JournalFiles,
     },
     /// Nothing is there that a broker would leave.
@@ -83,7 +83,7 @@ pub enum StoreError {
         "the store is a replica of a cluster: its last records may not be confirmed; start it with --node and the others"
     )]
     Replicated,
-    /// The log tells of more partitions than the layout.
+    /// The log has more partitions than the layout.
     #[error(
         "the log has records of partition {partition}, but {LAYOUT_FILE} lists only {} to {}: restore the right file, or recreate it with `postroad store repair`",
         range.first.0, range.end() - 1
@@ -104,14 +104,14 @@ pub enum StoreError {
         /// The newest one known here.
         known: u32,
     },
-    /// A store beside the main one is not what it should be.
+    /// A further store cannot be used.
     #[error("the store {name} in {}: {reason}", path.display())]
     Further {
-        /// What it is called.
+        /// Its name.
         name: String,
         /// Where it is, or should be.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// A store is there, and the configuration does not name it.
@@ -122,7 +122,7 @@ pub enum StoreError {
     Unnamed {
         /// The data directory.
         directory: PathBuf,
-        /// What it is called.
+        /// Its name.
         name: String,
     },
     /// The directory is no data directory, but one of several of another.
@@ -133,7 +133,7 @@ pub enum StoreError {
     NotMain {
         /// The directory.
         directory: PathBuf,
-        /// What it is called there.
+        /// Its name there.
         name: String,
     },
     /// A partition's snapshot cannot be understood.
@@ -141,7 +141,7 @@ pub enum StoreError {
     Snapshot {
         /// Whose.
         partition: u16,
-        /// What is wrong.
+        /// The fault.
         source: SnapshotError,
     },
     /// A record cannot be understood.
@@ -151,7 +151,7 @@ pub enum StoreError {
         partition: u16,
         /// Its position.
         position: u64,
-        /// What is wrong.
+        /// The fault.
         source: RecordError,
     },
 }
@@ -166,7 +166,7 @@ impl From<OpenError> for StoreError {
     }
 }
 
-/// What was found wrong with a directory when it was opened.
+/// Faults of a directory that were found when it was opened.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Partitions that are stopped, with the first damage in each.
@@ -199,7 +199,7 @@ pub struct Store<D: Disk = RealDisk> {
     pub disk: D,
     /// The journal.
     pub journal: Journal<D>,
-    /// What was wrong.
+    /// The faults.
     pub report: Report,
     /// Every partition that lives here, recovered.
     pub partitions: BTreeMap<PartitionId, Partition>,
@@ -226,7 +226,7 @@ impl Stopped {
         Ok(stopped)
     }
 
-    /// As much as can be told of a directory without its keys: the journal, and no partition.
+    /// The part of a directory that can be read without its keys: the journal, and no partition.
     ///
     /// # Errors
     /// As [`Stopped::look`].
@@ -254,7 +254,7 @@ fn without_layout(directory: &Path) -> StoreError {
     }
 }
 
-/// What a directory has of a journal.
+/// Files of a journal in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalFiles {
     /// Segments, compacted ones too.
@@ -421,7 +421,7 @@ fn read_prepared<D: Disk>(
     Ok(())
 }
 
-/// Tells a partition how the protocols read and write their messages.
+/// Sets in a partition how the protocols read and write their messages.
 pub(super) fn equip(partition: &mut Partition) {
     partition.read_properties_by(properties_of);
     partition.read_origins_by(origin_of);
@@ -443,7 +443,7 @@ fn write_due(message: &Message, firing: &Firing<'_>) -> Message {
 fn origin_of(message: &Message) -> Option<Origin> {
     match message.encoding.protocol {
         Protocol::OpenWire => postroad_openwire::origin_of(&message.bytes, message.encoding.version),
-        // Its clients settle what they sent over the next connection themselves.
+        // AMQP clients settle messages of the former connection over the next one themselves.
         Protocol::Amqp => None,
     }
 }

@@ -1,13 +1,14 @@
-//! All stores of a broker: the data directory, which is the main one, and those that operators have put beside it. Each has a
-//! journal and partitions of its own; none is ever begun anew without a word.
+//! All stores of a broker: the data directory, which is the main one, and the further stores of its
+//! configuration. Each has a journal and partitions of its own; none is ever recreated without an
+//! operator's command.
 //!
 //! A further store is made in steps, each of which a crash may follow:
 //! ```text
-//!  the main store has an identity ─▶ the directory says what it belongs to ─▶ its journal begins
+//!  the main store has an identity ─▶ the directory names its main store ─▶ its journal begins
 //!      ─▶ the main store lists it: from here on it must be there
 //! ```
 //!
-//! Never here: what an opened store is used for.
+//! Never here: the use of an opened store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,10 +28,11 @@ use crate::runtime::layout::{Belonging, FurtherLayout, LAYOUT_FILE, Layout, new_
 use crate::runtime::opening::Opening;
 use crate::runtime::store::{JournalFiles, Store, StoreError};
 
-/// What may lie in a directory in which a store is made: the lock, an unfinished layout, and what a new file system has.
+/// Names that may be in a directory in which a store is made: the lock, an unfinished layout, and
+/// files of a new file system.
 const HARMLESS: [&str; 4] = [".", "..", "LOCK", "lost+found"];
 
-/// What helps where nothing else does.
+/// The last resort.
 const LOST: &str = "If it is lost, `postroad store abandon` continues without its messages";
 
 /// The directories of a broker.
@@ -40,7 +42,7 @@ pub struct Directories<'a> {
     pub main: &'a Path,
     /// Its partitions, if it is a new one.
     pub partitions: u16,
-    /// What its files together take, if they can help it.
+    /// Limit for the bytes of its files together, as far as the journal can keep it.
     pub disk_bytes_max: Option<u64>,
     /// Those beside it.
     pub further: &'a [FurtherStore],
@@ -51,7 +53,7 @@ pub struct Directories<'a> {
 /// A store beside the main one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FurtherStore {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its directory.
     pub path: PathBuf,
@@ -63,7 +65,7 @@ pub struct FurtherStore {
 
 /// One of the stores.
 pub struct NamedStore {
-    /// What it is called.
+    /// Its name.
     pub name: Arc<str>,
     /// Its directory.
     pub path: PathBuf,
@@ -83,7 +85,7 @@ pub struct Stores {
     pub partitions: BTreeMap<PartitionId, Partition>,
     /// How many partitions there are.
     pub placement: Placement,
-    /// Where addresses live, and what feeds them.
+    /// Where addresses live, and which topics feed them.
     pub addressing: Arc<Addressing>,
 }
 
@@ -202,7 +204,7 @@ fn hold(held: &mut Held, address: &Destination, id: PartitionId) {
     }
 }
 
-/// Logs what is wrong with a store, and goes on.
+/// Logs the faults of a store, and continues.
 fn tell(store: &Store) {
     for damage in &store.report.damaged {
         tracing::error!(%damage, "a partition is stopped");
@@ -219,8 +221,8 @@ fn tell(store: &Store) {
     }
 }
 
-/// Rules may have changed since an address was first used: what is held somewhere stays there, and a topic stays with the queues
-/// that it feeds.
+/// Rules may have changed since an address was first used: an address with contents stays in its
+/// store, and a topic stays with the queues that it feeds.
 fn settled(mut addressing: Addressing, placement: Placement, held: &Held) -> Addressing {
     for (address, holders) in held {
         let home = addressing.partition_of(placement, address);
@@ -254,7 +256,7 @@ fn settled(mut addressing: Addressing, placement: Placement, held: &Held) -> Add
     addressing
 }
 
-/// Where jobs will send. What cannot be read is told of when it is due.
+/// The targets of jobs. A job that cannot be read is logged when it is due.
 fn addresses_of_jobs(
     journal: &mut Journal<RealDisk>,
     id: PartitionId,
@@ -271,7 +273,8 @@ fn addresses_of_jobs(
     addresses
 }
 
-/// A new store's partitions have all that reads what lives anywhere, as every other has. `false` if one has something else.
+/// A new store's partitions get all consumers that read in every partition, as the other partitions
+/// have. `false` if one has a different set.
 fn read_everywhere(
     other: &Partition,
     journal: &mut Journal<RealDisk>,
@@ -306,12 +309,13 @@ fn read_everywhere(
     Ok(true)
 }
 
-/// Locks all directories, and finds out what each is.
+/// Locks all directories, and finds the state of each.
 pub(super) fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> {
     let Directories { main: directory, partitions, disk_bytes_max, further, choose } = directories;
     let disk = RealDisk::open(directory)?.limited(disk_bytes_max);
     let journal = JournalFiles::in_directory(directory)?;
-    // One that was begun and has held nothing yet is begun anew, for its configuration may be another by now.
+    // A store that was begun and has held nothing yet is made again, because its configuration may
+    // have changed.
     let is_begun = |layout: &Layout| 0 < layout.starts || layout.identity.is_some() || journal.is_some();
     let known = Layout::find(directory)?.filter(is_begun);
     let is_new = known.is_none();
@@ -364,7 +368,7 @@ pub(super) fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, Store
     Ok(found)
 }
 
-/// What further stores know the main one by; empty if there are none and never were.
+/// The identity by which further stores know the main one; empty if there never were any.
 fn main_identity(
     directory: &Path,
     layout: &mut Layout,
@@ -639,7 +643,7 @@ mod tests {
         assert_eq!(open(&old, &[], never), [Ways::default()], "one that says nothing of it");
     }
 
-    /// What lies in a directory: each file's name and bytes.
+    /// Files of a directory: names and bytes.
     fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
         let file = |entry: std::fs::DirEntry| {
             (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())

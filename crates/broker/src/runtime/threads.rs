@@ -49,9 +49,9 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// How the runtime is laid out.
 #[derive(Clone, Debug)]
 pub struct RuntimeOptions {
-    /// What the broker is called.
+    /// Name of the broker.
     pub broker_name: String,
-    /// What tells it from all other brokers.
+    /// Id that distinguishes it from all other brokers.
     pub broker_id: String,
     /// Where clients reach it.
     pub broker_url: String,
@@ -59,11 +59,11 @@ pub struct RuntimeOptions {
     pub cores: u16,
     /// Whether each of them stays on one processor.
     pub pin: bool,
-    /// What was written and not synced is synced so soon.
+    /// The longest time from a write to its sync.
     pub sync_within: Duration,
-    /// What all connections together may have sent that the broker is not done with, in bytes.
+    /// Limit in bytes of the input of all connections that the broker has not finished.
     pub outstanding_bytes_max: u64,
-    /// What tenants' messages are encrypted with.
+    /// Keys by which tenants' messages are encrypted.
     pub keys: Arc<TenantKeys>,
     /// To which endpoints messages are pushed.
     pub push: PushOptions,
@@ -84,7 +84,7 @@ impl RuntimeOptions {
         (0..self.cores.max(1)).map(|_| Arc::new(Notify::new())).collect()
     }
 
-    /// What writes the advisories of one core.
+    /// The encoder of the advisories of one core.
     fn advisories(&self, core: u16) -> Advisories {
         Advisories::new((&self.broker_name, &self.broker_id), &self.broker_url, core, read_portable)
     }
@@ -99,7 +99,7 @@ const TLS_HEADER: &[u8] = b"AMQP\x02\x01\0\0";
 /// A socket on its way to the core that will serve it.
 #[derive(Debug)]
 pub struct NewSocket {
-    /// What is spoken over it.
+    /// The protocol that it serves.
     pub service: Service,
     /// The socket.
     pub socket: std::net::TcpStream,
@@ -107,7 +107,7 @@ pub struct NewSocket {
     pub peer: SocketAddr,
     /// Its right to be served.
     pub place: Place,
-    /// What TLS around it needs.
+    /// TLS settings.
     pub tls: Option<TlsConfig>,
     /// TLS begins only if the peer asks for it.
     pub tls_is_asked_for: bool,
@@ -145,7 +145,7 @@ impl NewSocket {
     }
 }
 
-/// What a listener serves.
+/// The protocol that a listener serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// OpenWire.
@@ -160,7 +160,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// What operators call it.
+    /// Name for operators.
     pub fn name(self) -> &'static str {
         match self {
             Service::OpenWire => "OpenWire",
@@ -192,7 +192,7 @@ struct Stop {
     wakers: Vec<Arc<Notify>>,
 }
 
-/// What one core thread takes over.
+/// The parts that one core thread takes over.
 struct CoreParts {
     number: u16,
     partitions: BTreeMap<PartitionId, Partition>,
@@ -209,7 +209,7 @@ struct CoreParts {
     advisories: Advisories,
     board: LinkBoard,
     processor: Option<usize>,
-    /// What its connections together may have outstanding.
+    /// Limit of the outstanding bytes of its connections together.
     outstanding_bytes_max: u64,
     /// Hears whether the core has begun.
     begun: std::sync::mpsc::Sender<std::io::Result<()>>,
@@ -219,7 +219,8 @@ impl Runtime {
     /// Starts all threads over open stores. `make` makes the session of a new connection.
     ///
     /// # Errors
-    /// The system starts no thread, or a core has not got what it needs: without one of them its share of the addresses would not answer.
+    /// The system starts no thread, or a core failed to start: without it its share of the
+    /// addresses would not answer.
     pub fn start(
         stores: Stores,
         options: &RuntimeOptions,
@@ -357,7 +358,7 @@ impl Runtime {
         self.doors.clone()
     }
 
-    /// The way of what operators want.
+    /// The channel for operators' orders.
     pub fn orders(&self) -> Orders {
         Orders::new(self.clients())
     }
@@ -367,7 +368,7 @@ impl Runtime {
         self.clients.clone()
     }
 
-    /// Decides anew about destinations, in every partition.
+    /// Replaces the policies of destinations in every partition.
     pub fn follow(&self, mut policies: Policies) {
         let mut routes = Routes::clone(&policies.routes);
         routes.count_on_from(&self.policies.borrow().routes);
@@ -375,7 +376,7 @@ impl Runtime {
         self.policies.send_replace(Arc::new(policies));
     }
 
-    /// Ends all connections, writes what is outstanding, and ends the threads.
+    /// Ends all connections, writes outstanding records, and ends the threads.
     pub fn stop(self) {
         self.doors.iter().for_each(|store| store.door.expect_last_snapshots());
         self.stop_cores.asked.store(true, Ordering::Release);
@@ -513,7 +514,7 @@ fn run_core(
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            // Whoever starts the cores waits for this.
+            // The thread that starts the cores waits for this.
             let _ = parts.begun.send(Err(error));
             return;
         }
@@ -575,7 +576,7 @@ async fn turn_until_stopped(core: Rc<RefCell<Core>>, wake: Arc<Notify>, stop: Ar
     let mut lazy_timer = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
     // Lazy records mostly leave before their time: the timer stays set then, as setting it costs a system call.
     let mut timer_is_set = false;
-    // What is due later.
+    // The timer for the next deadline of a partition.
     let mut alarm = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
     let mut alarm_ms = None;
     while !stop.asked.load(Ordering::Acquire) {
@@ -597,7 +598,7 @@ async fn turn_until_stopped(core: Rc<RefCell<Core>>, wake: Arc<Notify>, stop: Ar
             () = wake.notified() => {}
             () = lazy_timer.as_mut(), if timer_is_set => timer_is_set = false,
             () = alarm.as_mut(), if alarm_ms.is_some() => alarm_ms = None,
-            // Behind whoever has something to do by now.
+            // After all tasks that are ready by now.
             () = tokio::task::yield_now(), if is_writing_down => {}
         }
         core.borrow_mut().turn();
@@ -625,10 +626,10 @@ async fn follow(core: Rc<RefCell<Core>>, mut policies: watch::Receiver<Arc<Polic
     }
 }
 
-/// Says how the core is, to whoever asks.
+/// Answers requests for statistics of the core.
 async fn say(core: Rc<RefCell<Core>>, mut questions: mpsc::Receiver<Question>) {
     while let Some(question) = questions.recv().await {
-        // Whoever asked may have given up.
+        // The requester may have given up.
         let _ = match question {
             Question::Alive(answer) => answer.send(()).is_ok(),
             Question::Figures { with_queues, answer } => {

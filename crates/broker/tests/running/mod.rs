@@ -76,7 +76,7 @@ impl Broker {
         rustix::process::prlimit(Some(process), rustix::process::Resource::Nofile, limit).unwrap();
     }
 
-    /// Kills it, and starts it anew from what is on disk.
+    /// Kills it, and starts it again from its files.
     #[allow(dead_code, reason = "not every test restarts it")]
     pub fn restart(&mut self) {
         self.kill();

@@ -432,7 +432,7 @@ mod tests {
         }
     }
 
-    /// All that ActiveMQ's `PolicyEntry` can be told in an attribute.
+    /// All attributes of ActiveMQ's `PolicyEntry`.
     const POLICY_ENTRY: &str = "advancedMessageStatisticsEnabled advancedNetworkStatisticsEnabled advisoryForConsumed advisoryForDelivery \
         advisoryForDiscardingMessages advisoryForDispatched advisoryForFastProducers advisoryForSlowConsumers advisoryWhenFull \
         allConsumersExclusiveByDefault allowTempDestinationStealing alwaysRetroactive blockedProducerWarningInterval \

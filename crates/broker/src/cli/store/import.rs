@@ -111,7 +111,7 @@ fn look_through(file: &ExportFile, skip_subscriptions: bool) -> anyhow::Result<C
 }
 
 impl Content {
-    /// Counts an entry; tells where it goes.
+    /// Counts an entry; returns its destination.
     fn take(&mut self, entry: &Entry, skip_subscriptions: bool) -> anyhow::Result<Option<Destination>> {
         match &entry.unreadable {
             None => self.found.messages += 1,

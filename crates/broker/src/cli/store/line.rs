@@ -1,4 +1,4 @@
-//! Lines of an export; docs/formats/export.md tells the same in prose.
+//! Lines of an export; docs/formats/export.md describes the same in prose.
 
 use serde::{Deserialize, Serialize};
 

@@ -33,7 +33,7 @@ pub struct RepairArguments {
     of: Option<PathBuf>,
 }
 
-/// One thing to be told: for people, and as an object.
+/// One finding: as text, and as an object.
 struct Told(String, Value);
 
 /// Reads everything and reports the losses; with `--write` makes the directory one that opens.

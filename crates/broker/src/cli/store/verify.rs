@@ -16,7 +16,7 @@ pub struct VerifyArguments {
     place: Place,
 }
 
-/// Reads all segments and checkpoints. Damage is told on standard output, and is an error.
+/// Reads all segments and checkpoints. Damage is printed on standard output, and is an error.
 pub fn run(arguments: &VerifyArguments) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let stopped = arguments.place.open_with_or_without_keys()?;

@@ -1,7 +1,8 @@
 //! One node of a cluster: its connections to the others, and its replica of the store.
 //!
-//! `peers` moves messages between nodes, `seat` lets the journal's thread take part in the group, `opening` opens a replica's
-//! directory, `identity` tells stores apart, `usher` sends clients of a follower to the leader, and `restart` begins again from the disk once a replica has ended.
+//! `peers` moves messages between nodes, `seat` lets the journal's thread take part in the group,
+//! `opening` opens a replica's directory, `identity` distinguishes stores, `usher` sends clients of
+//! a follower to the leader, and `restart` begins again from the disk once a replica has ended.
 //!
 //! Never here: how nodes agree (crates/cluster), clients of the broker.
 

@@ -29,7 +29,7 @@ pub struct Seat {
     /// Those that follow; `None` once this node leads and its cores have them.
     partitions: Option<BTreeMap<PartitionId, Partition>>,
     status: watch::Sender<Option<Shown>>,
-    /// Told once this node leads.
+    /// Notified once this node leads.
     leads: Arc<Notify>,
     leader: Option<NodeId>,
     elections: u64,
@@ -125,7 +125,7 @@ impl Seat {
         }
     }
 
-    /// Notes who leads, tells operators, and those who wait for it.
+    /// Notes the leader, and reports it to operators and to the tasks that wait for it.
     fn look(&mut self, writer: &LogWriter<RealDisk>, ticks: bool) {
         let Some(replica) = writer.replica() else { return };
         if let Some(reason) = replica.failure()

@@ -28,12 +28,13 @@ use crate::runtime::{StatsCollector, now};
 /// A client that has not said within this time who it is finds its connection closed.
 const INTRODUCED_WITHIN: Duration = Duration::from_secs(30);
 
-/// A client that comes during an election is told nothing until it is over, for so long. Otherwise a client that reconnects by
-/// itself connects, and is closed, every few milliseconds.
+/// A client that comes during an election waits for its result, at most this long. Otherwise a
+/// client that reconnects by itself would connect, and be closed, every few milliseconds.
 const ELECTED_WITHIN: Duration = Duration::from_secs(3);
 
-/// A client that is told no address is closed only after this time. ActiveMQ's `FailoverTransport` misses the end of a connection
-/// that it has not finished to restore, and waits for ever; an address makes it finish first.
+/// A client that gets no address is closed only after this time. ActiveMQ's `FailoverTransport`
+/// misses the end of a connection that it has not finished to restore, and waits for ever; with an
+/// address it finishes first.
 const RESTORED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A client that was sent on gets so long to read its address, and to close.
@@ -42,7 +43,8 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Passwords that are checked at a time.
 const LOGINS_MAX: usize = 2;
 
-/// Clients that no leader is known to should try again after so many seconds: about as long as an election takes.
+/// Seconds after which clients should try again while no leader is known: about as long as an
+/// election takes.
 const RETRY_AFTER: &str = "1";
 
 /// See the head of this file. Call its functions within a `LocalSet`; the clients end with it.

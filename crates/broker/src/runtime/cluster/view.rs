@@ -96,7 +96,7 @@ impl ClusterView {
             matches!(role, Some(Role::Leader | Role::Follower { leader: Some(_) }))
         };
         let mut status = self.status.clone();
-        // If the replica has ended the client is told of that.
+        // If the replica has ended, the client gets that error.
         let _ = tokio::time::timeout(within, status.wait_for(knows_leader)).await;
     }
 

@@ -24,7 +24,7 @@ use super::stored::{body_of, stored};
 /// A lease of a message that is deleted at once: long enough for a slow disk.
 const DELETED_WITHIN_MS: u64 = 60_000;
 
-/// What a call is answered: a status and a body.
+/// The result of a call: a status and a body.
 pub type Done = Result<(u16, Value), ApiError>;
 
 /// Carries out a call; `headers` and `body` are those of the request.

@@ -59,7 +59,7 @@ pub struct HttpSocket {
     pub everybody: StatsCollector,
     /// Who is let in.
     pub door: Arc<Door>,
-    /// What operators ask.
+    /// The admin API.
     pub api: Router,
     /// Origins whose pages may use the queues.
     pub origins: Origins,
@@ -67,7 +67,7 @@ pub struct HttpSocket {
     pub sqs: SqsOptions,
 }
 
-/// What the connections of a core share.
+/// State shared by the connections of a core.
 struct Service {
     fronts: Rc<Fronts>,
     sqs: sqs::Front,

@@ -70,7 +70,7 @@ impl PushHub {
         self.changing[hash as usize % PARTS].lock().await
     }
 
-    /// Tells the driver.
+    /// Sends a request to the driver.
     pub async fn tell(&self, request: ToPusher) {
         // Without a driver the broker is shutting down.
         let _ = self.driver.send(request).await;
