@@ -62,7 +62,7 @@ fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// FNV-1a: tells versions of a file apart.
+/// FNV-1a: distinguishes versions of a file.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes
         .iter()

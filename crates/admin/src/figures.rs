@@ -1,4 +1,5 @@
-//! How a broker is at one moment, as plain numbers. What only rises is counted from the start of the process.
+//! Statistics of a broker at one moment, as plain numbers. Counters are from the start of the
+//! process.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use postroad_model::Destination;
 
 use crate::alerts::Ledger;
 
-/// Everything that is told.
+/// All statistics of the broker.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
     /// By protocol.
@@ -83,7 +84,7 @@ pub struct StepFigures {
     pub micros: Distribution,
 }
 
-/// What all queues of a tenant hold together.
+/// Messages and bytes that all queues of a tenant hold together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TenantFigures {
     /// Its name; empty for the broker as a whole.
@@ -219,11 +220,11 @@ pub struct PartitionFigures {
     pub scheduled: u64,
     /// Messages that some queue refers to.
     pub messages: u64,
-    /// How many of them are told in pages of entries that nobody is at.
+    /// Entries of packed pages.
     pub folded_messages: u64,
     /// Bytes of durable bodies in memory.
     pub resident_bytes: u64,
-    /// What those pages take in memory.
+    /// Bytes of packed pages in memory.
     pub page_bytes: u64,
     /// Bytes of messages that are only in memory.
     pub volatile_bytes: u64,
@@ -259,7 +260,7 @@ pub struct QueueFigures {
 pub struct BridgeFigures {
     /// Its name.
     pub bridge: String,
-    /// Tells links of the same name to the same peer apart.
+    /// Distinguishes links of the same name to the same peer.
     pub number: u16,
     /// `opened` by this broker, or `accepted`.
     pub direction: &'static str,
@@ -313,7 +314,7 @@ pub const BRIDGE_STATES: &[&str] = &["connecting", "introducing", "linked", "wai
 /// The journal of a store.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JournalFigures {
-    /// What the store is called.
+    /// Name of the store.
     pub store: String,
     /// It is a replica that serves no clients: why not, and which node does.
     pub follows: Option<String>,
@@ -333,7 +334,7 @@ pub struct JournalFigures {
     pub checkpoints: u64,
     /// Runs of segments compacted.
     pub compactions: u64,
-    /// What failed of the work beside the writing: segments, checkpoints, compactions.
+    /// Failures of the work beside the writing: segments, checkpoints, compactions.
     pub failed_jobs: u64,
     /// Segments.
     pub segments: u64,
@@ -343,11 +344,11 @@ pub struct JournalFigures {
     pub live_bytes: u64,
     /// Memory that the indexes of segments take.
     pub index_bytes: u64,
-    /// Bytes of payloads by the id of what they are encrypted with, or `none`.
+    /// Bytes of payloads by the id of their key, or `none`.
     pub bytes_by_key: Vec<(String, u64)>,
     /// Damaged places found at the start and since.
     pub damaged_places: u64,
-    /// Of each partition that is stopped for damage what is wrong, and where.
+    /// Each partition that is stopped for damage, with the fault and its place.
     pub stopped: Vec<String>,
     /// Persistent messages are refused for want of disk space.
     pub full: bool,

@@ -1,4 +1,4 @@
-//! HTTP/1.1: what may be asked, and the answers.
+//! HTTP/1.1: routes and answers.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -34,7 +34,8 @@ const FIGURES_WITHIN: Duration = Duration::from_secs(2);
 
 /// Who knows how the broker is.
 pub trait Source: Clone + Send + Sync + 'static {
-    /// Asks everybody concerned. Takes as long as the slowest of them; whoever asks need not wait for that.
+    /// Requests the statistics of all cores and journals. Takes as long as the slowest of them; a
+    /// requester need not wait.
     fn figures(&self) -> impl Future<Output = Figures> + Send;
 
     /// How the journals are, that of the main store first, once every core has answered. Costs a core nothing.
@@ -44,7 +45,7 @@ pub trait Source: Clone + Send + Sync + 'static {
 /// Serves one connection until its client closes it.
 ///
 /// # Errors
-/// What the system or the client did wrong, for the log.
+/// The error of the system or the client, for the log.
 pub async fn serve(
     stream: std::net::TcpStream,
     peer: SocketAddr,
@@ -128,7 +129,8 @@ async fn answer(method: &Method, path: &str, source: &impl Source) -> Response<F
 /// Whether clients should come here.
 fn ready(journals: &[JournalFigures]) -> Response<Full<Bytes>> {
     let mut journals = journals.iter();
-    // What is not placed elsewhere lives in the main store, and so clients can do little without it.
+    // Addresses without a placement live in the main store, and so clients can do little without
+    // it.
     if let Some(why) = journals.next().and_then(trouble) {
         return text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"));
     }

@@ -1,8 +1,9 @@
 //! Admin room: the HTTP port for operators and their tools: the admin API, metrics, health.
 //!
-//! In: connections that somebody else accepted, and a [`Source`] that says how the broker is. Out: metrics in the text format of
-//! Prometheus, whether the broker is well, and what the router of the admin API answers (`api`).
-//! Never here: listening, the broker's threads, protocols of its clients, what a figure means for a decision.
+//! In: accepted connections, and a [`Source`] of the broker's state. Out: metrics in the text
+//! format of Prometheus, health, and the answers of the admin API (`api`).
+//! Never here: listening, the broker's threads, protocols of its clients, decisions about the
+//! broker.
 //! Start at [`serve`]; every metric is in the table of `metrics`, and in docs/features/metrics.md.
 
 mod alerts;

@@ -1,4 +1,4 @@
-//! Every metric: its name, what it is, and where it comes from. docs/features/metrics.md has the same rows.
+//! Every metric: its name, its meaning, and its source. docs/features/metrics.md has the same rows.
 
 use crate::exposition::Sample;
 use crate::figures::{
@@ -6,7 +6,8 @@ use crate::figures::{
     JournalFigures, PartitionFigures, PeerFigures, QueueFigures, RouteFigures, StepFigures, TenantFigures,
 };
 
-/// Queues of one partition that have figures of their own: with seven to each, so many lines are what a scrape can carry.
+/// Limit of the queues of one partition with metrics of their own: with seven lines each, this is
+/// the most that a scrape can carry.
 pub const QUEUES_MAX: usize = 1000;
 
 /// Targets of routes that have a figure of their own, over all routes.
@@ -19,7 +20,7 @@ pub struct Metric {
     pub name: &'static str,
     /// How it behaves.
     pub kind: Kind,
-    /// What it counts or measures, in which unit, for the page and for Prometheus.
+    /// The quantity and its unit, for the page and for Prometheus.
     pub help: &'static str,
     pub(crate) samples: fn(&Figures) -> Vec<Sample>,
 }
@@ -58,7 +59,7 @@ const fn histogram(name: &'static str, help: &'static str, samples: fn(&Figures)
     Metric { name, kind: Kind::Histogram, help, samples }
 }
 
-/// In the order in which they are told.
+/// In the order of the output.
 pub const METRICS: &[Metric] = &[
     gauge("postroad_connections", "connections that are open, by protocol", |figures| {
         figures.connections.iter().map(|of| Sample::of(of.open).label("protocol", of.protocol)).collect()

@@ -1,4 +1,5 @@
-//! A stream to a client that may be slow, but not for ever: what it does not take in time ends the connection.
+//! A stream to a client that may be slow, but not for ever: output that it does not take in time
+//! ends the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -25,7 +26,7 @@ impl<S> Patience<S> {
         Patience { stream, until: Box::pin(tokio::time::sleep(TAKES_WITHIN)), is_waiting: false }
     }
 
-    /// What came of an attempt to write, or the end of the patience.
+    /// The result of an attempt to write, or the end of the patience.
     fn judge<T>(&mut self, context: &mut Context<'_>, tried: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if tried.is_ready() {
             self.is_waiting = false;

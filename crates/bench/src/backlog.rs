@@ -40,7 +40,7 @@ pub struct Plan {
     pub due: Option<DueLater>,
     /// How often it is looked.
     pub interval: Duration,
-    /// Tells queues of different runs apart.
+    /// Distinguishes queues of different runs.
     pub run: String,
 }
 
@@ -107,7 +107,7 @@ pub fn destination(plan: &Plan, turn: u32) -> Destination {
     Destination::Queue(names.collect::<Vec<_>>().join(",").as_str().into())
 }
 
-/// Publishes all messages, and tells `each` how it goes.
+/// Publishes all messages, and reports the progress to `each`.
 ///
 /// # Errors
 /// The broker cannot be reached, refuses something, or goes away; the measurement was stopped.

@@ -51,7 +51,7 @@ pub struct Plan {
     pub body_bytes: usize,
     /// The command that starts the broker again, to be killed and started; needs the process.
     pub restart: Option<Vec<String>>,
-    /// Tells queues of different runs apart.
+    /// Distinguishes queues of different runs.
     pub run: String,
 }
 

@@ -29,7 +29,7 @@ pub struct Plan {
     pub window: Duration,
     /// Bytes of each body.
     pub body_bytes: usize,
-    /// Tells topics of different runs apart.
+    /// Distinguishes topics of different runs.
     pub run: String,
 }
 

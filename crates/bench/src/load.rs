@@ -23,7 +23,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Messages that the broker may send a consumer ahead.
 const PREFETCH: u16 = 1000;
 
-/// Microseconds; the longest send that is told apart.
+/// Microseconds; the longest send that is resolved.
 const LATENCY_US_MAX: u64 = 60_000_000;
 
 /// Of microseconds: three digits of every value, up to a minute.
@@ -156,8 +156,9 @@ pub(crate) fn send_one_by_one(
     join(vec![timer])
 }
 
-/// Sends messages, each by its number among those of this load, `window` of them ahead of their confirmations, until told to stop. `each` gets the
-/// time from the send to its confirmation; with a window above one that includes the wait behind the others.
+/// Sends messages, each by its number among those of this load, `window` of them ahead of their
+/// confirmations, until it is stopped. `each` gets the time from the send to its confirmation; with
+/// a window above one that includes the wait behind the others.
 pub(crate) fn publish(
     mut link: Link,
     mut message: impl FnMut(u64) -> Result<Message, LinkError>,

@@ -1,7 +1,9 @@
-//! The work that every broker needs: a server that takes each message in, writes it to the disk, hands it on, answers, and takes the
-//! acknowledgement, and does nothing else. Its processor time is what this machine asks of any broker for the same work.
+//! The work that every broker needs: a server that takes each message in, writes it to the disk,
+//! hands it on, answers, and takes the acknowledgement, and does nothing else. Its processor time
+//! is the lower bound for any broker on this machine.
 //!
-//! Senders have one message under way each, as those that wait for their confirmations. Whatever the server finds when it wakes goes to the disk together.
+//! Senders have one message under way each, and wait for its confirmation. All messages that the
+//! server finds when it wakes go to the disk together.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};

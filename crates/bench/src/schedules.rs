@@ -15,7 +15,7 @@ use crate::link::now_ms;
 use crate::load::{durable_message, subscription};
 use crate::{Link, LinkError, ServerTime, Waited};
 
-/// Milliseconds; the latest message that is told apart.
+/// Milliseconds; the latest message that is resolved.
 const LATE_MS_MAX: u64 = 3_600_000;
 
 /// The first probe is due so long after it was sent, for all to be sent by then.

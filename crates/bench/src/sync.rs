@@ -1,7 +1,8 @@
 //! Senders that wait for each confirmation, compared with the disk under the broker: how much of its rate of syncs reaches clients?
 //!
-//! One such sender cannot exceed the disk's rate: its share is the rest after the network and the broker. The round trip
-//! is measured by messages that need no disk, so that it can be subtracted. Many senders share each sync, and their share tells how well.
+//! One such sender cannot exceed the disk's rate: its share is the rest after the network and the
+//! broker. The round trip is measured by messages that need no disk, so that it can be subtracted.
+//! Many senders share each sync, and their share shows how well.
 //! For comparison: a server that only receives, writes, syncs and answers, as the limit of the machine.
 //!
 //! All of it is measured in turn, several times over, as the rate of a disk changes by the minute: the results are medians.
@@ -47,7 +48,7 @@ pub struct Plan {
     pub messages: u64,
     /// Bytes of each body.
     pub body_bytes: usize,
-    /// Tells queues of different runs apart.
+    /// Distinguishes queues of different runs.
     pub run: String,
 }
 

@@ -47,7 +47,8 @@ const METRICS_MAX: Duration = Duration::from_secs(10);
 pub struct Plan {
     /// The broker.
     pub url: BrokerUrl,
-    /// Where it tells its metrics: host and port. If there are none of a Postroad's, nothing is counted.
+    /// Where the broker serves its metrics: host and port. Without metrics of a Postroad nothing is
+    /// counted.
     pub metrics: Option<(String, u16)>,
     /// Each window.
     pub window: Duration,
@@ -55,7 +56,7 @@ pub struct Plan {
     pub body_bytes: usize,
     /// Bytes in a second that pass through the journal beside it.
     pub passing_bytes_per_second: u64,
-    /// Tells queues of different runs apart.
+    /// Distinguishes queues of different runs.
     pub run: String,
 }
 
@@ -88,9 +89,9 @@ pub struct Measurement {
     pub max_us: u64,
     /// Messages that passed.
     pub passed: u64,
-    /// Checkpoints that the broker wrote meanwhile, if it tells.
+    /// Checkpoints that the broker wrote meanwhile, if its metrics have them.
     pub checkpoints: Option<u64>,
-    /// Runs of segments that it compacted, if it tells.
+    /// Runs of segments that it compacted, if its metrics have them.
     pub compactions: Option<u64>,
 }
 

@@ -1,11 +1,13 @@
-//! The demand engine: subscribes here for consumers of a peer, and settles what the peer has taken.
+//! The demand engine: subscribes here for consumers of a peer, and settles the messages that the
+//! peer has taken.
 //!
 //! ```text
 //!   remote consumer ──▶ target (destination, selector) ──▶ subscription ──▶ deliveries ──▶ responses ──▶ accepted
-//!   last one goes   ──▶ subscription drains: no more credit, what is in flight is answered, then it detaches
+//!   last one goes   ──▶ subscription drains: no more credit, its deliveries are answered, then it detaches
 //! ```
-//! Consumers that want the same share one subscription, whose window is what they take ahead together. A topic has one
-//! subscription whatever its consumers select: two would forward a message twice.
+//! Consumers with the same target share one subscription, whose window is the sum of their
+//! prefetches. A topic has one subscription whatever its consumers select: two would forward a
+//! message twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,7 +55,7 @@ pub struct DemandEngine {
     link: Option<Link>,
     last_number: u32,
     last_ticket: u64,
-    /// What each remote consumer wants, and each durable subscription.
+    /// The targets of each remote consumer, and of each durable subscription.
     holders: BTreeMap<Arc<str>, Vec<Target>>,
     targets: BTreeMap<Target, Wanted>,
     subscriptions: BTreeMap<u32, Subscription>,
@@ -71,7 +73,7 @@ pub struct DemandEngine {
     temporaries: BTreeSet<Destination>,
 }
 
-/// What is subscribed to.
+/// The target of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Target {
     source: Destination,
@@ -121,7 +123,7 @@ struct Resting {
     reason: Arc<str>,
 }
 
-/// How far a subscription is that nobody needs any more.
+/// The state of a subscription that has lost its last consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closing {
     /// It is needed.
@@ -719,8 +721,8 @@ fn holder_of((client, name): &(Arc<str>, Arc<str>)) -> Arc<str> {
 /// The property with the brokers that a message has passed.
 pub const PATH: &str = "JMSActiveMQBrokerPath";
 
-/// What the link's subscription selects: what consumers select, of the messages that have not passed the peer, nor as many brokers as they
-/// may.
+/// The selector of the link's subscription: the consumers' own, for messages that have not passed
+/// the peer and fewer brokers than allowed.
 fn selector_for(own: &str, (peer, may_return): (&str, bool), message_ttl: i32) -> Arc<str> {
     let peer = peer.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_").replace('\'', "''");
     let avoids = format!("{PATH} NOT LIKE '%{peer}%' ESCAPE '\\'");

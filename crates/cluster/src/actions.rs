@@ -1,4 +1,4 @@
-//! What a replica wants done.
+//! Actions that a replica requests.
 
 use crate::entry::{Entry, EntryId, NodeId, Term};
 use crate::message::Message;
@@ -22,8 +22,8 @@ pub enum Role {
     Leader,
 }
 
-/// What must be done now. Turns are carried out in order: the vote and the entries of a turn reach the disk after
-/// those of the turn before. The caller need not wait for the disk before it takes the next turn.
+/// Work for now. Turns are carried out in order: the vote and the entries of a turn reach the disk
+/// after those of the turn before. The caller need not wait for the disk before it takes the next turn.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Actions {

@@ -89,7 +89,8 @@ fn kind_in(body: &Body) -> MessageType {
     }
 }
 
-/// A message of the engine; `None` for kinds that it sends only if asked for what this room never asks for.
+/// A message of the engine; `None` for kinds that it sends only on requests that this room never
+/// makes.
 pub(crate) fn message_out(mut message: eraftpb::Message) -> Option<Message> {
     let commit = Index(message.commit);
     let commit_id = id(message.commit, message.commit_term);

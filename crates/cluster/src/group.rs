@@ -32,7 +32,7 @@ const TURNS_MAX: usize = 1024;
 /// Ticks that a leader waits for its disk before it hands over: about as long as it takes to replace a dead one.
 const DISK_TICKS_MAX: u64 = 20;
 
-/// What a replica must know from the start.
+/// Settings of a replica, fixed at the start.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// This node.
@@ -126,7 +126,7 @@ struct Waiting {
     last: Option<EntryId>,
     /// Whether the log is replaced.
     restarts: bool,
-    /// Promise what is not synced yet.
+    /// Promises that depend on entries that are not synced yet.
     messages: Vec<Message>,
 }
 
@@ -141,7 +141,7 @@ pub struct Group<L: EntryLog> {
     released: Vec<Message>,
     offer: Option<SnapshotOffer>,
     role: (Role, Term),
-    /// For the test of the tests: commits what this node alone has synced.
+    /// For the test of the tests: commits entries that only this node has synced.
     #[cfg(test)]
     pub(crate) commits_alone: bool,
 }
@@ -196,7 +196,8 @@ impl<L: EntryLog> Group<L> {
         self.draw_timeout();
     }
 
-    /// What is committed is handed out once it is synced here too: a leader whose disk hangs would hold up the group.
+    /// A leader hands out a committed entry once it is synced here too: with a hung disk it would
+    /// hold up the group, and hands leadership over.
     fn leave_a_hung_disk(&mut self) {
         let hangs = self.waiting.front().is_some_and(|waiting| waiting.since + DISK_TICKS_MAX < self.ticks);
         if hangs && self.raft.raft.state == StateRole::Leader && self.raft.raft.lead_transferee.is_none() {
@@ -242,7 +243,7 @@ impl<L: EntryLog> Group<L> {
             return Ok(());
         }
         let message = engine::message_in(message, tail.members());
-        // The engine refuses what comes from a node that it does not know, which was checked.
+        // The engine refuses messages from unknown nodes, and the sender was checked.
         let _ = self.raft.step(message);
         self.draw_timeout();
         Ok(())
@@ -284,7 +285,7 @@ impl<L: EntryLog> Group<L> {
         }
     }
 
-    /// What must be done now; `None` if nothing.
+    /// Work for now; `None` if there is none.
     ///
     /// # Errors
     /// [`GroupError::Log`]: the replica cannot go on. Its store must be repaired or replaced.
@@ -392,8 +393,8 @@ impl<L: EntryLog> Group<L> {
         &self.raft.store().log
     }
 
-    /// The log, to write what [`Actions::append`] says, or to raise its floor. The floor may rise to an entry that was
-    /// handed out, at most.
+    /// The log, to write the entries of [`Actions::append`], or to raise its floor. The floor may
+    /// rise to an entry that was handed out, at most.
     pub fn log_mut(&mut self) -> &mut L {
         &mut self.raft.mut_store().log
     }
@@ -431,8 +432,9 @@ impl<L: EntryLog> Group<L> {
         (role, Term(self.raft.raft.term))
     }
 
-    /// The engine draws its election timeout from the thread's random numbers whenever it begins to wait anew. What it
-    /// has drawn is overwritten before it is used: everything must follow from the seed.
+    /// The engine draws its election timeout from the thread's random numbers whenever it begins to
+    /// wait again. The drawn value is overwritten before it is used: everything must follow from
+    /// the seed.
     fn draw_timeout(&mut self) {
         let raft = &mut self.raft.raft;
         let mixed = mix(self.seed ^ raft.term.rotate_left(32) ^ raft.state as u64);
@@ -467,7 +469,7 @@ fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// What the broken quorum rule of the test of the tests hands out.
+/// The entries that the broken quorum rule of the test of the tests hands out.
 #[cfg(test)]
 pub(crate) fn synced_alone(group: &Group<impl EntryLog>, after: Index) -> Vec<crate::Entry> {
     let log = &group.raft.raft.raft_log;

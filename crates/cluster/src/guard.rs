@@ -1,4 +1,5 @@
-//! Messages that must not reach the engine, because it asserts what a correct peer never violates.
+//! Messages that must not reach the engine, because it asserts rules that a correct peer never
+//! violates.
 
 use crate::entry::{EntryId, Index, NodeId, Term};
 use crate::message::{Body, Message};
@@ -22,7 +23,7 @@ pub enum Refused {
     /// The leader knows that this replica stored entries which it does not have: its disk lost them.
     #[error("entry {} was stored here and is missing; the log ends at {}", .stored.0, .last.0)]
     LostEntries {
-        /// What the leader knows to be stored here.
+        /// The last entry that this replica has stored, by the leader's knowledge.
         stored: Index,
         /// The end of the log.
         last: Index,
@@ -30,7 +31,7 @@ pub enum Refused {
     /// A follower claims entries that the leader does not have.
     #[error("entry {} was never sent; the log ends at {}", .claimed.0, .last.0)]
     NeverSent {
-        /// What the follower claims to have.
+        /// The last entry that the follower claims to have.
         claimed: Index,
         /// The end of the log.
         last: Index,
@@ -45,7 +46,7 @@ pub enum Refused {
     },
 }
 
-/// What a message is judged by.
+/// The replica's state that decides about a message.
 pub(crate) struct View<'a> {
     pub node: NodeId,
     pub members: &'a [NodeId],

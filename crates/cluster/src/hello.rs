@@ -72,7 +72,7 @@ pub struct Hello {
     pub node: NodeId,
     /// Its name.
     pub name: String,
-    /// Tells its store from all others.
+    /// Id that distinguishes its store from all others.
     pub identity: String,
     /// Where its clients connect: URLs, joined by spaces.
     pub endpoints: String,

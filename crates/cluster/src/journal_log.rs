@@ -29,7 +29,7 @@ pub enum JournalLogError {
     /// The journal cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A group was not written. [`JournalLog::open`] tells what is there.
+    /// A group was not written. [`JournalLog::open`] shows the entries that are there.
     #[error(transparent)]
     Commit(#[from] CommitError),
     /// Groups were not cut off.
@@ -65,8 +65,8 @@ pub struct JournalLog<D: Disk> {
 }
 
 impl<D: Disk> JournalLog<D> {
-    /// Opens the log in a journal's directory; makes it in an empty one. What else was recovered is for the partitions: to
-    /// be applied once it is known to be committed.
+    /// Opens the log in a journal's directory; makes it in an empty one. Other recovered records
+    /// are for the partitions: to be applied once they are known to be committed.
     ///
     /// # Errors
     /// See [`JournalLogError`].

@@ -3,7 +3,7 @@
 //! In: ticks, messages of the other replicas, batches to propose, reports of what the disk has synced.
 //! Out: [`Actions`]: messages to send, a vote and entries to make durable, committed entries to apply.
 //! The consensus algorithm is the `raft` crate; its types and its wire format stay inside `engine`.
-//! Never here: sockets, threads, clocks, what a batch means.
+//! Never here: sockets, threads, clocks, the contents of a batch.
 //! Start at [`Group`]. Messages between nodes are described in docs/formats/replication.md.
 
 mod actions;

@@ -6,7 +6,7 @@ use crate::entry::{Entry, EntryId, Index, Term};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// They were removed: a snapshot has what they did.
+    /// They were removed: a snapshot has their effects.
     #[error("entry {} was compacted away", .0.0)]
     Compacted(Index),
     /// The disk could not read them.

@@ -42,7 +42,7 @@ pub enum Body {
     Append {
         /// The entry before the first one.
         previous: EntryId,
-        /// What is committed.
+        /// The last committed entry.
         commit: Index,
         /// Dense, in order.
         entries: Vec<Entry>,
@@ -51,7 +51,7 @@ pub enum Body {
     Accepted {
         /// The last such entry.
         index: Index,
-        /// What the replica knows to be committed.
+        /// The last entry that the replica knows to be committed.
         commit: Index,
     },
     /// The replica does not have `previous` of the leader's message.
@@ -60,17 +60,17 @@ pub enum Body {
         index: Index,
         /// Where the logs may agree.
         hint: EntryId,
-        /// What the replica knows to be committed.
+        /// The last entry that the replica knows to be committed.
         commit: Index,
     },
     /// The leader is alive.
     Heartbeat {
-        /// What is committed and stored by the receiver.
+        /// The last entry that is committed and stored by the receiver.
         commit: Index,
     },
     /// The answer to it.
     HeartbeatReply {
-        /// What the replica knows to be committed.
+        /// The last entry that the replica knows to be committed.
         commit: Index,
     },
     /// The leader hands over: campaign at once.

@@ -123,7 +123,7 @@ impl<L: EntryLog> Tail<L> {
         self.trim();
     }
 
-    /// Drops what is synced and was handed out, except what the cache has room for.
+    /// Drops entries that are synced and were handed out, except those that fit the cache.
     pub fn trim(&mut self) {
         let through = self.durable.min(self.handed_out);
         while self.bytes > self.cache_bytes_max && self.restarting.is_none() {
@@ -180,7 +180,8 @@ impl<L: EntryLog> Storage for Tail<L> {
         match self.read(Index(low), Index(high - 1), bytes_max) {
             Ok(entries) => Ok(entries.into_iter().map(engine::entry_in).collect()),
             Err(error) => {
-                // The engine panics if it cannot read what it must hand out: nothing is, and the group fails.
+                // The engine panics if it cannot read the entries that it must hand out: none are,
+                // and the group fails.
                 self.failure.borrow_mut().get_or_insert(error);
                 match context.can_async() {
                     true => Err(StorageError::LogTemporarilyUnavailable.into()),

@@ -13,7 +13,7 @@ use postroad_journal::{Disk, DiskFile};
 
 use crate::entry::{NodeId, Term};
 
-/// What a replica must remember over a restart besides its log.
+/// The state that a replica must keep over a restart besides its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vote {
     /// The latest term that it has seen.

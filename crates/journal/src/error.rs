@@ -50,7 +50,7 @@ pub enum OpenError {
         /// The file.
         file: PathBuf,
     },
-    /// Damage before the tail, and it cannot be told which partitions are hit.
+    /// Damage before the tail, and the partitions that it hits are unknown.
     #[error(transparent)]
     Damaged(Damage),
 }
@@ -70,7 +70,7 @@ fn told(given: &[KeyId]) -> String {
 #[error("{}: damaged at byte {offset}: {kind}{}", file.display(),
     partition.map(|partition| format!(" (partition {})", partition.0)).unwrap_or_default())]
 pub struct Damage {
-    /// The partition that is stopped; `None` if it cannot be told.
+    /// The partition that is stopped; `None` if it is unknown.
     pub partition: Option<PartitionId>,
     /// The damaged file.
     pub file: PathBuf,

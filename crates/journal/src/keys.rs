@@ -19,7 +19,8 @@ pub const KEY_BYTES: usize = 32;
 const EXTRACT_SALT: &[u8] = b"postroad journal";
 const ID_LABEL: &[u8] = b"key id";
 
-/// Which key. It follows from the key itself and tells nothing else of it: a wrong key is known by it.
+/// Id of a key. It follows from the key itself and reveals nothing else of it: a wrong key is
+/// recognised by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(NonZeroU32);
 

@@ -261,7 +261,7 @@ pub struct ConnectionRow {
 pub struct ConsumerRow {
     /// Which.
     pub consumer: ConsumerKey,
-    /// Its connection, session and own number, as its client has them; empty if it has told none.
+    /// Its connection, session and own number, as its client has them; empty if it has given none.
     pub name: Arc<str>,
     /// Its source: the queue, or the topic of its subscription.
     pub destination: Destination,

@@ -135,7 +135,8 @@ pub enum Command {
         /// Who prepared it.
         participants: Vec<PartitionId>,
     },
-    /// An operator decides a promised branch in place of its manager, which is told so when it comes.
+    /// An operator decides a promised branch in place of its manager, which gets that decision when
+    /// it comes.
     Overrule {
         /// The transaction, as its participants call it.
         id: TransactionId,

@@ -10,7 +10,7 @@ use crate::{
     ProducerNotice, Refusal, Sent, Subscription, Ticket, TransactionId, TransactionKey,
 };
 
-/// Something that a session, the log, the clock or another partition tells a partition.
+/// An event of a session, the log, the clock or another partition, for a partition.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A message to send.
@@ -275,14 +275,15 @@ pub enum Event {
         /// Bytes of messages, as delivered.
         bytes: u64,
     },
-    /// A client has introduced itself: others are told, until its connection is gone.
+    /// A client has introduced itself: advisories report it, until its connection is gone.
     Introduce {
         /// Its connection.
         connection: ConnectionId,
         /// Who it is.
         client: Arc<ClientNotice>,
     },
-    /// A client may send to an address from now on: others are told, until it ends that or is gone.
+    /// A client may send to an address from now on: advisories report it, until it ends that or is
+    /// gone.
     AddProducer {
         /// Its connection.
         connection: ConnectionId,
@@ -301,7 +302,8 @@ pub enum Event {
         /// The connection.
         connection: ConnectionId,
     },
-    /// Bodies that were asked for by [`crate::Effect::Fetch`]: those that come together are told together.
+    /// Bodies that were asked for by [`crate::Effect::Fetch`]: those that come together are
+    /// reported together.
     Fetched {
         /// Which, and the message, or why it cannot be had.
         bodies: Vec<(MessageKey, Result<Message, String>)>,

@@ -169,11 +169,11 @@ pub struct Reserve {
     pub selector: Arc<str>,
     /// If nothing is there, wait for so long.
     pub wait_ms: u64,
-    /// What to do with them.
+    /// The messages to take.
     pub take: Take,
 }
 
-/// A request to be told of the length of a queue.
+/// A request to be notified of the length of a queue.
 #[derive(Clone, Debug)]
 pub struct Watch {
     /// Who asks.

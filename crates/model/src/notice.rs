@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{ConnectionId, ConsumerMode, Destination, Message, Ticket};
 
-/// A client's connection, as others are told of it.
+/// A client's connection, as advisories report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientNotice {
     /// The client's name of its connection; no other connection has this name.
@@ -15,7 +15,7 @@ pub struct ClientNotice {
     pub user: Option<Arc<str>>,
 }
 
-/// A consumer, as others are told of it.
+/// A consumer, as advisories report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerNotice {
     /// The name of its connection, the number of its session and its own, with colons in between.
@@ -51,7 +51,7 @@ pub struct NetworkPath {
     pub consumers: Vec<Arc<str>>,
 }
 
-/// A producer, as others are told of it.
+/// A producer, as advisories report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProducerNotice {
     /// As [`ConsumerNotice::name`].
@@ -62,7 +62,7 @@ pub struct ProducerNotice {
     pub window_bytes: u32,
 }
 
-/// A link to another broker, as others are told of it.
+/// A link to another broker, as advisories report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeNotice {
     /// Its name among all links of this run.

@@ -38,7 +38,7 @@ const STEP_BYTES: usize = 1 << 20;
 /// of WebSockets, and a peer that never reads its answers must not fill the memory.
 const LEAVING_BYTES_MAX: usize = 256 << 10;
 
-/// A peer that was told goodbye may still send so much before it is cut off.
+/// Limit of the bytes that a peer may still send after the last frame before it is cut off.
 const LATE_BYTES_MAX: usize = 1 << 20;
 
 /// A socket with its unparsed input and its pending output.

@@ -129,7 +129,7 @@ impl Layers {
         (!stages.is_empty()).then_some(Layers(stages))
     }
 
-    /// Tells all of them that it is known who the peer is.
+    /// Notifies all layers that the peer is authenticated.
     pub fn let_in(&mut self) {
         self.0.iter_mut().for_each(|stage| stage.layer.let_in());
     }

@@ -24,13 +24,14 @@ use crate::mailbox::Mailbox;
 use crate::ring::{Receiver, WakingSender};
 use crate::tenant_keys::TenantKeys;
 
-/// What cores tell each other.
+/// Messages between cores.
 pub enum ToCore {
     /// An event for one of your partitions.
     Event(PartitionId, Event),
     /// A message for one of your connections.
     Session(ConnectionId, ToSession),
-    /// A queue lives elsewhere now; the partition that it was in is to be told once you know.
+    /// A queue lives elsewhere now; its former partition gets a confirmation once the receiver
+    /// knows.
     Place {
         /// The queue.
         queue: Destination,
@@ -46,15 +47,15 @@ pub enum ToCore {
 pub struct Places {
     /// How many partitions there are.
     pub placement: Placement,
-    /// What names say about it.
+    /// Rules by which names decide where addresses live.
     pub addressing: Arc<Addressing>,
-    /// What the messages for some are encrypted with.
+    /// Keys by which tenants' messages are encrypted.
     pub keys: Arc<TenantKeys>,
     /// Which user may do which action.
     pub permissions: Arc<Permissions>,
 }
 
-/// What one core knows of that, and its connections with it.
+/// The places as one core knows them, shared with its connections.
 pub type SharedPlaces = Rc<RefCell<Places>>;
 
 impl Places {
@@ -119,7 +120,7 @@ pub struct ConnectionCounts {
     pub opened: u64,
 }
 
-/// State of one core, shared by its tasks and by nobody else.
+/// State of one core, shared by its tasks only.
 pub struct Core {
     number: u16,
     cores: u16,
@@ -141,9 +142,10 @@ pub struct Core {
     chunk_reads: FxHashMap<(PartitionId, Position), Vec<PieceFor>>,
     /// Records with scheduled messages that are being read.
     shelf_reads: HashSet<(PartitionId, Position)>,
-    /// Partitions that are being written down for a checkpoint, and what of them is still to be written ahead.
+    /// Partitions that are being written for a checkpoint, and their pages that are still to be
+    /// written ahead.
     snapshots: VecDeque<(PartitionId, UnwrittenPages)>,
-    /// Partitions whose last records could not be made durable, and why, as the log tells.
+    /// Partitions whose last records could not be made durable, and why: logged already.
     failing: BTreeMap<PartitionId, String>,
     advisories: Advisories,
     clock: Clocks,
@@ -228,7 +230,7 @@ impl Core {
         self.run();
     }
 
-    /// Decides anew about destinations, in every partition.
+    /// Replaces the policies of destinations in every partition.
     pub fn follow(&mut self, policies: &Arc<Policies>) {
         self.step_began = Instant::now();
         Arc::make_mut(&mut self.places.borrow_mut().addressing).routes = policies.routes.clone();
@@ -312,7 +314,7 @@ impl Core {
         }
     }
 
-    /// Takes in what came from other threads, and does what follows from it.
+    /// Handles messages from other threads, and all that follows from them.
     pub fn turn(&mut self) {
         self.step_began = Instant::now();
         for index in 0..self.from_cores.len() {
@@ -350,7 +352,7 @@ impl Core {
             self.with(partition, |partition, effects| partition.soft(event, effects));
         }
         self.publishing = false;
-        // Whoever waits for the alarm has to set it anew.
+        // The task that waits for the alarm has to set it again.
         let due_ms = self.due_ms();
         self.unsent |= due_ms.is_some_and(|due| self.alarm_ms.is_none_or(|alarm| due < alarm));
     }
@@ -366,7 +368,8 @@ impl Core {
         self.partitions.values().filter_map(Partition::next_due_ms).min()
     }
 
-    /// Whether the wall clock was set since the partitions were told the time: then some may be due by the new time of day.
+    /// Whether the wall clock was set since the partitions got the time: then some messages may be
+    /// due by the new time of day.
     fn was_set(&self, now: Now) -> bool {
         let passed_ms = now.ticks_ms.saturating_sub(self.now.ticks_ms);
         SET_MS <= now.wall_ms.abs_diff(self.now.wall_ms.saturating_add(passed_ms))
@@ -391,7 +394,7 @@ impl Core {
         }
     }
 
-    /// Sends on its way what has gathered for the journal and the other cores.
+    /// Sends the messages that have gathered for the journal and the other cores.
     pub fn flush(&mut self) {
         self.unsent = false;
         self.logs.flush();
@@ -405,7 +408,7 @@ impl Core {
         self.unsent
     }
 
-    /// When records that nobody waits for must go, if there are any.
+    /// When records that no client waits for must go, if there are any.
     pub fn lazy_until(&self) -> Option<Instant> {
         self.logs.lazy_until()
     }
@@ -423,7 +426,7 @@ impl Core {
                     tracing::error!(partition = partition.0, reason, "records could not be made durable");
                     self.failing.insert(partition, reason.clone());
                 }
-                // Before anything else is proposed: the log counts anew from here on.
+                // Before any other proposal: the log counts from here again.
                 self.with(partition, |partition, effects| {
                     partition.soft(Event::ProposalsFailed { reason }, effects);
                 });
@@ -657,7 +660,7 @@ impl Core {
         }
     }
 
-    /// Tells a session the answer to what it asked of a queue.
+    /// Gives a session the answer to its question about a queue.
     fn answer(&mut self, effect: Effect) {
         if let Effect::Lease { connection, ticket, answer } = effect {
             self.post(connection, ToSession::Lease { ticket, answer });
@@ -673,8 +676,8 @@ impl Core {
         self.place(queue.clone(), to, from);
     }
 
-    /// Whoever sends on this core knows from here on where the queue lives, and the partition that it was in learns that behind all that
-    /// this core has sent it.
+    /// Senders on this core know from here on where the queue lives, and its former partition gets
+    /// that confirmation after all earlier messages of this core.
     fn place(&mut self, queue: Destination, to: PartitionId, from: PartitionId) {
         let mut places = self.places.borrow_mut();
         Arc::make_mut(&mut places.addressing).settle(&queue, to);
@@ -690,7 +693,7 @@ impl Core {
         self.announce(Announcement { notice, answer: None });
     }
 
-    /// Publishes what a partition tells of itself, for those who listen.
+    /// Publishes a partition's notice, for advisory subscribers.
     fn announce(&mut self, announcement: Announcement) {
         let Announcement { notice, answer } = announcement;
         let advisory = self.is_wanted(&notice).then(|| self.advisories.write(&notice)).flatten();
@@ -707,7 +710,8 @@ impl Core {
         self.submit(partition, Event::Publish(publish));
     }
 
-    /// What nothing is kept of need not be written if nobody listens; another core's listeners are not known here.
+    /// A message that no topic retains need not be written without subscribers; those of other
+    /// cores are not known here.
     fn is_wanted(&self, notice: &Notice) -> bool {
         let Notice::Message { .. } = notice else { return true };
         let Some(topic) = Advisories::topic_of(notice) else { return false };

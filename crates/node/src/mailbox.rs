@@ -88,7 +88,7 @@ impl Mailbox {
         messages.remove(found)
     }
 
-    /// Tells the tickets to which replies have come since the last time.
+    /// Reports the tickets to which replies have come since the last call.
     pub fn each_answered(&self, each: impl FnMut(Ticket)) {
         self.answered.borrow_mut().drain(..).for_each(each);
     }

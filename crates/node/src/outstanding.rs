@@ -26,7 +26,7 @@ const PART: u64 = 4;
 pub struct Share {
     bytes_max: u64,
     bytes: Cell<u64>,
-    /// Tells those that wait for others.
+    /// Notifies connections that wait for others.
     room: Notify,
 }
 

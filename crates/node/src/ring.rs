@@ -1,7 +1,7 @@
 //! Rings between threads: bounded, one producer, one consumer, with a waker for the consumer.
 //!
 //! A sender never waits: events without room stay with the sender, in order, until the next try.
-//! Its amount is bounded by what connections may have outstanding.
+//! Their number is bounded by the limit of outstanding events of connections.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -31,7 +31,7 @@ pub struct ThreadWaker(OnceLock<Thread>);
 impl ThreadWaker {
     /// The thread runs now.
     pub fn set(&self, thread: Thread) {
-        // Told twice, it is the same thread.
+        // If it was set before, it is the same thread.
         let _ = self.0.set(thread);
     }
 }

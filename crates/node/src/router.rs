@@ -24,7 +24,7 @@ use routes::Targets;
 /// has been sent, and that much is outstanding until it answers: as much as one read brings, mostly.
 const ECHO_BYTES: u64 = 16 << 10;
 
-/// After this number of bytes of deliveries a partition is told that the outbox has room again.
+/// After this number of bytes of deliveries a partition is notified that the outbox has room again.
 const WRITTEN_STEP_BYTES: u64 = 256 << 10;
 
 /// The runtime's state of one connection. Its keys are numbers that the broker gives, so no client can choose some that

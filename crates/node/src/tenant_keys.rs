@@ -17,8 +17,9 @@ pub struct TenantKeys {
 }
 
 impl TenantKeys {
-    /// The key that the command's record has; `None` for that of the broker. A record with messages of several owners is nobody's.
-    /// `addresses`: where the message goes of which the command is a piece.
+    /// The key for the command's record; `None` for that of the broker. A record with messages of
+    /// several owners gets the broker's. `addresses`: the targets of the message of which the
+    /// command is a piece.
     pub fn key_of(&self, command: &Command, addresses: Option<&[Destination]>) -> Option<KeyId> {
         if self.keys.is_empty() {
             return None;

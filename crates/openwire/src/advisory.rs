@@ -56,7 +56,7 @@ const MESSAGE_ID: &str = "orignalMessageId";
 /// As that.
 const DESTINATION: &str = "orignalDestination";
 
-/// Whether a destination of this name is for advisories: none tells of it.
+/// Whether a destination of this name is for advisories: these have no advisories of their own.
 pub fn is_advisory(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
@@ -111,7 +111,7 @@ impl Advisories {
         }
     }
 
-    /// The topic that this notice is for; `None` if it is about advisories themselves, of which none tells.
+    /// The topic of this notice; `None` if it is about advisories themselves, which have none.
     pub fn topic_of(notice: &Notice) -> Option<model::Destination> {
         let topic = topic_of(notice)?;
         Some(model::Destination::topic(&format!("{PREFIX}{topic}")))

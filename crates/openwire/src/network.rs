@@ -1,4 +1,5 @@
-//! Networks of brokers: what the two ends of a network connection know of each other, and the seam to the demand engine.
+//! Networks of brokers: the state of the two ends of a network connection, and the seam to the
+//! demand engine.
 //!
 //! A network connection is an OpenWire connection on which the peer has presented itself as a broker
 //! (`BrokerInfo.networkConnection`). Messages that come over it are sends like others. If it is duplex, messages
@@ -47,7 +48,8 @@ pub struct Link {
     pub figures: Arc<LinkFigures>,
 }
 
-/// What a link forwards, and how; the names are those of ActiveMQ's `networkConnector`.
+/// The messages that a link forwards, and how; the names are those of ActiveMQ's
+/// `networkConnector`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkOptions {
     /// Messages that each subscription of the link may have in flight (`prefetchSize`).
@@ -92,15 +94,15 @@ impl Default for LinkOptions {
 /// A link that this broker opens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DialOptions {
-    /// What operators call it; part of the names that the peer knows it by.
+    /// Its name for operators; part of the names by which the peer knows it.
     pub name: Arc<str>,
     /// Messages come back by the same connection.
     pub duplex: bool,
     /// Who we are at the peer.
     pub user: Option<Arc<str>>,
-    /// What proves it.
+    /// Its password.
     pub password: Option<Arc<str>>,
-    /// What is forwarded.
+    /// The forwarded destinations.
     pub link: LinkOptions,
 }
 
@@ -109,9 +111,9 @@ pub struct DialOptions {
 pub struct RemoteConsumer {
     /// Its id, unique in the network.
     pub id: Arc<str>,
-    /// What it reads from.
+    /// The destination that it reads from.
     pub sources: Vec<Destination>,
-    /// What it selects; empty for everything.
+    /// Its selector; empty for all messages.
     pub selector: Arc<str>,
     /// Messages that it takes ahead.
     pub prefetch: u32,
@@ -125,7 +127,7 @@ pub struct RemoteConsumer {
     pub stands_for: Vec<Arc<str>>,
 }
 
-/// A change of what the peer's side wants.
+/// A change of the demand on the peer's side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// A consumer has come.
@@ -162,7 +164,7 @@ pub struct CreditQuestion {
     pub onward: bool,
 }
 
-/// Subscribes here for the consumers of a peer, and settles what the peer has taken.
+/// Subscribes here for the consumers of a peer, and settles the messages that the peer has taken.
 pub trait Forwarder {
     /// The peer has introduced itself and was let in.
     fn begin(&mut self, link: Link, events: &mut Vec<Event>);
@@ -233,7 +235,7 @@ pub trait Forwarder {
     /// The core has ended a consumer.
     fn detached(&mut self, number: u32, cause: DetachCause, events: &mut Vec<Event>);
 
-    /// The connection is gone: what is in flight goes back to its queues, uncounted.
+    /// The connection is gone: deliveries in flight go back to their queues, uncounted.
     fn close(&mut self, events: &mut Vec<Event>);
 }
 
@@ -329,7 +331,8 @@ fn property(line: &str) -> Option<(String, String)> {
     is_value.then(|| (key.trim().to_owned(), value))
 }
 
-/// What a consumer advisory, or a durable subscription of a `BrokerSubscriptionInfo`, says; `None` if nothing follows from it.
+/// The demand in a consumer advisory, or in a durable subscription of a `BrokerSubscriptionInfo`;
+/// `None` if it has none.
 pub fn demand_of(structure: &DataStructure) -> Option<Demand> {
     let DataStructure::Command(command) = structure else { return None };
     match &**command {
@@ -347,7 +350,7 @@ pub fn demand_of(structure: &DataStructure) -> Option<Demand> {
     }
 }
 
-/// What the peer says of a consumer; `None` without an id or a destination.
+/// A consumer of the peer; `None` without an id or a destination.
 pub fn consumer(info: &ConsumerInfo) -> Option<RemoteConsumer> {
     let sources = info.destination.as_ref().map(crate::session::parts_of).unwrap_or_default();
     let name = info.subscription_name.as_ref().map(|name| name.to_str().into());
@@ -382,7 +385,8 @@ fn text(text: &Option<WireString>) -> Arc<str> {
     text.as_ref().map(|text| text.to_str().into()).unwrap_or_default()
 }
 
-/// Whether a message on this topic tells of consumers or temporary destinations, and is for the link itself.
+/// Whether a message on this topic is about consumers or temporary destinations, and is for the
+/// link itself.
 pub fn is_for_link(destination: &model::Destination) -> bool {
     let rest = destination.name.strip_prefix("ActiveMQ.Advisory.");
     destination.kind == model::DestinationKind::Topic

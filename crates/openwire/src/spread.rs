@@ -30,7 +30,8 @@ struct Lists {
 }
 
 impl ClientSpread {
-    /// The brokers that clients may use, this one first. A change is told to each `failover:` client.
+    /// The brokers that clients may use, this one first. A change is sent to each `failover:`
+    /// client.
     pub fn set_brokers(&self, urls: &[String]) {
         let all = urls.join(",");
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,7 +41,7 @@ impl ClientSpread {
         }
     }
 
-    /// So many clients are to move, to the first of these brokers if they can.
+    /// This number of clients is to move, to the first of these brokers if they can.
     pub fn set_moves(&self, clients: u64, urls: &[String]) {
         if 0 < clients {
             self.lists.lock().unwrap_or_else(PoisonError::into_inner).onward = urls.join(",").into();

@@ -1,4 +1,5 @@
-//! Damage that is looked for while the broker runs: sealed segments are read in turn, and each damaged place is told once.
+//! Scrubbing: sealed segments are read in turn while the broker runs, and each damaged place is
+//! reported once.
 //!
 //! Never here: when; the driver of the writer has a clock.
 
@@ -6,7 +7,7 @@ use postroad_journal::{Damage, Disk, Journal, ReadError, SegmentNumber, Walk};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 
-/// Damaged places told one by one; a disk with more is beyond reading them.
+/// Limit of damaged places that are reported one by one; a disk with more is beyond reading them.
 const KNOWN_MAX: usize = 10_000;
 
 /// Where the search is.
@@ -14,14 +15,14 @@ const KNOWN_MAX: usize = 10_000;
 pub(crate) struct Scrub {
     busy: bool,
     last: Option<SegmentNumber>,
-    /// Places found, and not told yet.
+    /// Places found, and not reported yet.
     found: VecDeque<String>,
     /// All of them, by file and offset: a reader of a record and a scrubber may report the same place differently.
     known: BTreeSet<(PathBuf, u64)>,
 }
 
 impl Scrub {
-    /// Of these it was told before.
+    /// These were reported before.
     pub(crate) fn knowing<'d>(damaged: impl Iterator<Item = &'d Damage>) -> Scrub {
         let known = damaged.map(|damage| (damage.file.clone(), damage.offset)).collect();
         Scrub { known, ..Scrub::default() }
@@ -78,7 +79,7 @@ impl Scrub {
         }
     }
 
-    /// The next place that was not told yet.
+    /// The next place that was not reported yet.
     pub(crate) fn next_found(&mut self) -> Option<String> {
         self.found.pop_front()
     }

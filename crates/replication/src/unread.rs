@@ -7,7 +7,8 @@ use bytes::Bytes;
 use postroad_journal::ReadError;
 use postroad_model::{PartitionId, Position};
 
-/// A record is asked for so often before the refusal is told: with the broker's pauses two seconds.
+/// Number of reads of a record before the refusal is reported: with the broker's pauses two
+/// seconds.
 pub(crate) const READS_MAX: u32 = 8;
 
 /// See the head of this file. As many at most as partitions ask for at once.

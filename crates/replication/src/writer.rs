@@ -1,8 +1,8 @@
 //! The log of a broker that stands alone: the journal's side.
 //!
-//! [`LogWriter`] gathers what the partitions send, writes it as one group, and reports. It has no
-//! thread of its own: the runtime gives it one, the simulator calls it in turn. What takes long
-//! and need not hold up the next group leaves as a [`Job`] for another thread.
+//! [`LogWriter`] gathers the messages of the partitions, writes them as one group, and reports. It
+//! has no thread of its own: the runtime gives it one, the simulator calls it in turn. Long work
+//! that need not hold up the next group leaves as a [`Job`] for another thread.
 
 mod replicated;
 
@@ -22,7 +22,7 @@ use crate::scrub::Scrub;
 use crate::unread::Unread;
 use crate::written::Written;
 
-/// What partitions tell the journal.
+/// Messages from partitions to the journal.
 #[derive(Debug)]
 pub enum ToWriter {
     /// Records to make durable.
@@ -75,7 +75,7 @@ pub struct Note {
 /// See [`Note`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// So many more are needed.
+    /// Further messages of the record are needed.
     Retained {
         /// How many.
         count: u32,
@@ -97,7 +97,7 @@ impl ToWriter {
     }
 }
 
-/// What the journal tells partitions.
+/// Messages from the journal to partitions.
 #[derive(Debug)]
 pub enum ToPartition {
     /// Everything of this epoch up to here is as durable as was asked for.
@@ -117,12 +117,12 @@ pub enum ToPartition {
         epoch: u64,
         /// The last durable record.
         last: Option<Position>,
-        /// What the operating system said.
+        /// The error of the operating system.
         reason: String,
     },
-    /// Whether there is room for what adds.
+    /// Whether there is room for records that add data.
     Space {
-        /// `false`: refuse what adds.
+        /// `false`: refuse them.
         ample: bool,
     },
     /// The journal wants the partition's state.
@@ -166,7 +166,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// Whether something is to be tried again soon. What could not be compacted waits for the next checkpoint.
+    /// Whether failed work is to be tried again soon; a compaction waits for the next checkpoint.
     fn any(&self) -> bool {
         self.segment.is_some() || self.checkpoint.is_some()
     }
@@ -196,7 +196,7 @@ pub struct LogWriter<D: Disk> {
     gathering: Option<Gathering>,
     /// Why the journal stopped, while it is not reopened.
     broken: Option<String>,
-    /// What a failed write or sync may have left on the disk: it is void, and may be called so, only after reopening.
+    /// Records of a failed write or sync, perhaps on the disk: void only after reopening.
     undecided: Option<(Vec<Record>, String)>,
     trouble: Trouble,
     checkpoint_pauses: Pauses,
@@ -214,7 +214,7 @@ struct Share {
 struct Gathering {
     missing: Vec<PartitionId>,
     states: Vec<Checkpoint>,
-    /// What partitions said after their snapshot: it belongs to the next checkpoint.
+    /// Notes of partitions after their snapshot: they belong to the next checkpoint.
     later: Vec<(PartitionId, Vec<Note>)>,
 }
 
@@ -251,7 +251,7 @@ impl<D: Disk> LogWriter<D> {
         writer
     }
 
-    /// Takes in what a partition said.
+    /// Takes a message of a partition.
     pub fn push(&mut self, message: ToWriter) {
         match message {
             ToWriter::Batch { partition, epoch, records, sync } => {
@@ -289,7 +289,7 @@ impl<D: Disk> LogWriter<D> {
         self.filling.len() as u64
     }
 
-    /// Whether what adds is refused for want of space.
+    /// Whether records that add data are refused for want of space.
     pub fn is_full(&self) -> bool {
         self.journal.space() == Space::Low
     }
@@ -324,8 +324,8 @@ impl<D: Disk> LogWriter<D> {
         !self.filling.is_empty()
     }
 
-    /// Whether there is no space for it until a segment is ready that is being made: what is to be written gathers until
-    /// [`LogWriter::finish`] has the answer.
+    /// Whether there is no space until the segment that is being made is ready: records gather
+    /// until [`LogWriter::finish`] has the result.
     pub fn awaits_segment(&self) -> bool {
         self.waits
     }
@@ -335,19 +335,19 @@ impl<D: Disk> LogWriter<D> {
         self.broken.is_some()
     }
 
-    /// Whether [`LogWriter::keep_up`] is to be called again after a pause though nothing is written: records that are
-    /// released while space is low come without a wake-up, and what failed is to be tried again.
+    /// Whether [`LogWriter::keep_up`] is to be called again after a pause even without writes, for
+    /// releases while space is low, which come without a wake-up, and for failed work.
     pub fn wants_retry(&self) -> bool {
         let lacks_space = self.refused || self.journal.space() == Space::Low;
         self.is_broken() || lacks_space || self.trouble.any() || self.unread.waits()
     }
 
-    /// What was made durable so far.
+    /// Amounts that were made durable so far.
     pub fn written(&self) -> Written {
         self.written
     }
 
-    /// What does not succeed at present of the work beside the writing.
+    /// Present failures of the work beside the writing.
     pub fn trouble(&self) -> &Trouble {
         &self.trouble
     }
@@ -358,7 +358,7 @@ impl<D: Disk> LogWriter<D> {
         self.journal.has_unsynced()
     }
 
-    /// Syncs what was reported before it was synced. What is written meanwhile may do it as well.
+    /// Syncs records that were reported before their sync. Later writes may do so as well.
     pub fn sync(&mut self) {
         if self.is_broken() || !self.has_unsynced() {
             return;
@@ -369,8 +369,8 @@ impl<D: Disk> LogWriter<D> {
         }
     }
 
-    /// Writes what has gathered as one group: one write, and one sync if any of it must be synced. Whatever comes of it is
-    /// reported.
+    /// Writes the gathered records as one group: one write, and one sync if any of them must be
+    /// synced. The result is reported.
     pub fn write(&mut self) {
         if self.waits {
             return;
@@ -428,7 +428,7 @@ impl<D: Disk> LogWriter<D> {
             CommitError::WriteFailed { .. } | CommitError::SyncFailed { .. } | CommitError::NeedsReopen => {
                 self.broken = Some(reason.clone());
                 self.space = Space::Low;
-                // What was undecided before is so still: nothing was written since.
+                // Records that were undecided before are so still: nothing was written since.
                 self.undecided.get_or_insert_with(|| (group.to_vec(), reason));
                 self.reopen();
             }
@@ -445,7 +445,7 @@ impl<D: Disk> LogWriter<D> {
         }
     }
 
-    /// There is no room for the group: partitions that only free space in it go on, the others are told.
+    /// The group has no room: partitions that only free space in it go on, the others fail.
     fn write_what_frees(&mut self, group: &[Record], reason: &str) {
         let adds = |partition: PartitionId| {
             group.iter().any(|record| record.partition == partition && !record.reserve)
@@ -461,7 +461,7 @@ impl<D: Disk> LogWriter<D> {
         }
     }
 
-    /// Tells the partitions how much room there is, if it is not what they know.
+    /// Reports the state of the space to the partitions, if it has changed.
     fn tell_space(&mut self, space: Space) {
         if space != self.space {
             self.space = space;
@@ -505,7 +505,7 @@ impl<D: Disk> LogWriter<D> {
             Ok(()) => {
                 (self.broken, self.waits) = (None, false);
                 if let Some((group, reason)) = self.undecided.take() {
-                    // What has gathered behind it since is of the epoch that ends now.
+                    // Records that have gathered since are of the epoch that ends now.
                     let void =
                         |record: &Record| group.iter().any(|other| other.partition == record.partition);
                     self.filling.retain(|record| !void(record));
@@ -526,14 +526,15 @@ impl<D: Disk> LogWriter<D> {
         self.keep_up();
     }
 
-    /// Tells the partitions whether there is room, even if that has not changed: they try again what they keep.
+    /// Reports the state of the space, changed or not: partitions try waiting commands again.
     fn say_space(&mut self) {
         self.space = self.journal.space();
         self.out.push_back(ToPartition::Space { ample: self.space == Space::Ample });
     }
 
-    /// Lets partitions try again what was refused, and orders what the journal needs next. Call it after a pause while
-    /// [`LogWriter::wants_retry`]: called at once, what finds no room would come back without end.
+    /// Lets partitions try refused commands again, and orders the journal's next work. Call it
+    /// after a pause while [`LogWriter::wants_retry`]: called at once, commands without room would
+    /// come back without end.
     pub fn keep_up(&mut self) {
         if std::mem::take(&mut self.refused) {
             self.say_space();
@@ -547,7 +548,7 @@ impl<D: Disk> LogWriter<D> {
         self.order_next();
     }
 
-    /// Orders what the journal needs next, and tells the partitions if there is more or less room than before.
+    /// Orders the journal's next work, and reports a change of the space to the partitions.
     fn order_next(&mut self) {
         // Ahead of the next segment, whose zeros take long.
         if let Some(request) = self.journal.wants_index() {
@@ -597,7 +598,7 @@ impl<D: Disk> LogWriter<D> {
     }
 
     fn expect_snapshots(&mut self) {
-        // A partition without records has no state to keep; of a stopped one the journal carries on what it has.
+        // One without records has no state to keep; a stopped one keeps its former state.
         let last = |id: PartitionId| match &self.journal {
             Held::Alone(journal) => journal.last_position(id),
             Held::Replica(replica) => replica.last_committed(id),
@@ -673,7 +674,7 @@ impl<D: Disk> LogWriter<D> {
         self.jobs.extend(walk.map(Job::Scrub));
     }
 
-    /// The next damaged place that was found and not told yet, with file and offset.
+    /// The next damaged place that was found and not reported yet, with file and offset.
     pub fn next_damage(&mut self) -> Option<String> {
         self.scrub.next_found()
     }
@@ -702,7 +703,7 @@ impl<D: Disk> LogWriter<D> {
     /// [`LogWriter::is_broken`] may be true.
     pub fn seal(&mut self) -> Option<String> {
         let Err(error) = self.journal.seal() else {
-            // The segment may have been left for what it is encrypted with.
+            // The segment may have been left because its key has changed.
             self.order_next();
             return None;
         };
@@ -774,7 +775,7 @@ impl<D: Disk> LogWriter<D> {
                 failed.map(|error| error.to_string())
             }
             JobDone::Removal => {
-                // There may be room now for what was refused.
+                // There may be room now for refused commands.
                 self.order_next();
                 None
             }
@@ -890,7 +891,7 @@ mod tests {
         let (journal, _) = Journal::open(disk.clone(), options).unwrap();
         let mut writer = LogWriter::new(journal, [PARTITION]);
         assert_eq!(settle_down(&mut writer, &disk, 0), vec![]);
-        // Room for two checkpoints and what is left free for them, and not for a third segment.
+        // Room for two checkpoints and their reserve, and not for a third segment.
         disk.set_capacity(Some(disk.used_bytes() + (160 << 10)));
         let notes = |change| ToWriter::Notes {
             partition: PARTITION,

@@ -1,6 +1,7 @@
 //! The door: authentication of peers.
 //!
-//! Neither an answer nor its timing tells whether a user exists: unknown users are asked for a proof too.
+//! Neither an answer nor its timing reveals whether a user exists: unknown users are asked for a
+//! proof too.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

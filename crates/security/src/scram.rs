@@ -1,9 +1,11 @@
-//! SCRAM: a password is proved and not told (RFC 5802, with the hash functions of RFC 7677 and SHA-512). No IO, no chance.
+//! SCRAM: a password is proved without being sent (RFC 5802, with the hash functions of RFC 7677
+//! and SHA-512). No IO, no randomness.
 //!
 //! ```text
 //!   client-first ──▶ begin ──▶ server-first ··· client-final ──▶ finish ──▶ server-final
 //! ```
-//! Without channel binding: a client that wants it is told no, one that could do it is content (section 6).
+//! Without channel binding: a client that requires it is refused, one that could do it is content
+//! (section 6).
 
 use std::sync::Arc;
 

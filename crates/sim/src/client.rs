@@ -99,7 +99,7 @@ pub struct Client {
     /// Its verdicts on a consumer's messages, outside of transactions.
     settling: BTreeMap<Ticket, (u32, Vec<EntryTag>)>,
     unwritten: BTreeMap<PartitionId, u64>,
-    /// The branches in doubt that it was told of.
+    /// The branches that were reported to it as in doubt.
     in_doubt: Vec<BranchId>,
     /// The large message that it is sending.
     upload: Option<Upload>,

@@ -74,7 +74,7 @@ struct Operation {
     unasked: bool,
     /// One of its parts was refused: it must not commit.
     doomed: bool,
-    /// The client was told that it is done.
+    /// The client got the reply that it is done.
     answered: bool,
     /// If it is a branch: the requested ends.
     branch: Option<Ends>,

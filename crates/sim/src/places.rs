@@ -47,7 +47,8 @@ impl Places {
         Arc::new(Addressing { settled: self.moved.clone(), ..Addressing::clone(&self.addressing) })
     }
 
-    /// At a start: queues are where they are found, or where they were going. Partitions are told so.
+    /// At a start: queues are where they are found, or where they were going. The partitions get
+    /// their places.
     pub fn found(&self, partitions: &mut BTreeMap<PartitionId, Partition>) -> Places {
         let mut places = Places { moved: BTreeMap::new(), ..self.clone() };
         let leaving = places_of_leaving(partitions.iter().map(|(id, partition)| (*id, partition)));

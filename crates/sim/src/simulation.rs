@@ -380,7 +380,8 @@ impl Simulation {
         self.placed((queue.clone(), to, from), from);
     }
 
-    /// A partition is told where a queue lives, and confirms it behind its output to the one where that was.
+    /// A partition gets the place of a queue, and confirms it to the former one after its earlier
+    /// output.
     fn placed(&mut self, (queue, to, from): (Destination, PartitionId, PartitionId), by: PartitionId) {
         self.assembly.cores[usize::from(by.0)].settle(&queue, to);
         let event = Event::Placed { queue, of: self.everywhere() };

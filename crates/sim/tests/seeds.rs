@@ -43,7 +43,7 @@ fn run(seed: u64, options: Options) -> Report {
     try_run(seed, options).unwrap_or_else(|violation| panic!("{violation}"))
 }
 
-/// A night must not end with the first bad seed: all are told.
+/// A night must not end with the first bad seed: all are reported.
 fn run_all(seeds: Range<u64>, options: Options) -> Report {
     let mut total = Report::default();
     let mut violations: Vec<String> = Vec::new();

@@ -1,4 +1,5 @@
-//! What scripts and autoscalers ask of an ActiveMQ broker by Jolokia: the attributes of one queue.
+//! Jolokia requests that scripts and autoscalers make of an ActiveMQ broker: the attributes of one
+//! queue.
 //!
 //! `GET /api/jolokia/read/org.apache.activemq:type=Broker,brokerName=B,destinationType=Queue,destinationName=Q/QueueSize`
 

@@ -346,7 +346,7 @@ async fn list_consumers(
     }))
 }
 
-/// The parameters of a request, or what is wrong with them.
+/// The parameters of a request, or their fault.
 pub fn query<T>(read: Result<Query<T>, axum::extract::rejection::QueryRejection>) -> Result<T, Problem> {
     read.map(|Query(read)| read).map_err(|error| Problem::new(400, error.body_text()))
 }

@@ -29,7 +29,7 @@ const MESSAGES_MAX: u32 = 500;
 const BODY_BYTES: usize = 4 << 10;
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// A page has what was found within this time: a selector may match little of a long queue.
+/// A page has the messages found within this time: a selector may match little of a long queue.
 const BROWSE_WITHIN: Duration = Duration::from_secs(5);
 
 /// A message that is moved is not larger.
@@ -256,7 +256,7 @@ pub async fn purge(
     Ok(Json(json!({ "removed": purged.await?? })))
 }
 
-/// Removes what is ready, but not more than was there at the beginning: producers may be faster.
+/// Removes ready messages, but not more than were there at the beginning: producers may be faster.
 async fn purge_some(client: &LocalClient, queue: Destination, max: u64) -> Result<u64, ClientError> {
     let mut consumer = client.attach(Attachment::shared(queue, 0)).await?;
     let mut removed = 0;

@@ -59,7 +59,7 @@ const LOGINS_MAX: usize = 1;
 pub enum Peer {
     /// A client on the network.
     Network(SocketAddr),
-    /// Somebody who may open the control socket, and so the store's files too.
+    /// A user of the control socket, who may open the store's files too.
     ControlSocket,
 }
 
@@ -72,9 +72,9 @@ struct Caller {
 /// Gathers the figures of the whole broker, without those of each queue.
 pub type Totals = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Figures> + Send>> + Send + Sync>;
 
-/// What the API needs of the assembly.
+/// Settings and seams that the API gets from the assembly.
 pub struct ApiOptions {
-    /// What the broker is called.
+    /// Name of the broker.
     pub broker_name: String,
     /// The version of this build.
     pub version: &'static str,

@@ -216,7 +216,7 @@ fn since(now: &Distribution, before: Option<&Distribution>) -> Vec<u64> {
     now.counts.iter().zip(before).map(|(now, before)| now.saturating_sub(*before)).collect()
 }
 
-/// So many thousandths of the values are no higher than this power of two.
+/// Quantile: this number of thousandths of the values is no higher than this power of two.
 fn within(counts: &[u64], thousandths: u64) -> u64 {
     let all: u64 = counts.iter().sum();
     let wanted = (all * thousandths).div_ceil(1000);

@@ -1,4 +1,4 @@
-//! Errors of the API: a status, and what would be right.
+//! Errors of the API: a status, the fault, and its correction.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};

@@ -1,4 +1,4 @@
-//! Messages as JSON: what is shown of one, and what is sent of one.
+//! Messages as JSON: as they are shown, and as clients send them.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub struct Shown {
     unreadable: Option<String>,
 }
 
-/// What a message is about.
+/// The body of a message.
 #[derive(Debug, Serialize)]
 pub struct ShownBody {
     kind: &'static str,
@@ -49,7 +49,7 @@ pub struct ShownBody {
 }
 
 impl Shown {
-    /// Of a delivery, with so many bytes of the body.
+    /// Of a delivery, with at most this number of bytes of the body.
     pub fn of(delivery: &Delivery, body_bytes_max: usize) -> Shown {
         let message = &delivery.message;
         let mut shown = Shown::without_portable(delivery);

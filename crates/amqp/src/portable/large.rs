@@ -43,7 +43,8 @@ const WIDE_BINARY: u8 = 0xb0;
 /// Text with a length of four bytes (1.6.20).
 const WIDE_STRING: u8 = 0xb1;
 
-/// So much of a body is in the message that stands for it, so that messages which are else alike can be told apart by it.
+/// Bytes of a body that the message which stands for it contains, so that messages that are
+/// otherwise alike can be distinguished.
 const SAMPLE_BYTES_MAX: usize = 4096;
 
 /// A section ahead of whose value more than this stands is none that a body has.

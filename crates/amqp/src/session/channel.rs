@@ -23,12 +23,12 @@ pub const HANDLE_MAX: u32 = 16_383;
 /// Transfers that a client may send ahead of our next flow.
 const INCOMING_WINDOW: u32 = 2048;
 
-/// Told to the client, which has no use for it: our sends are bounded by its window alone.
+/// Sent to the client, which has no use for it: our sends are bounded by its window alone.
 const OUTGOING_WINDOW: u32 = u32::MAX >> 1;
 
 /// One channel. It is found by the client's number for it.
 pub struct Channel {
-    /// Tells it from another one that had the same number before.
+    /// Distinguishes it from another one that had the same number before.
     pub number: u32,
     /// Our number for it.
     pub outgoing: u16,

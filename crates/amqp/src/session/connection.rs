@@ -23,7 +23,7 @@ const CAPABILITIES: [&str; 4] = ["ANONYMOUS-RELAY", "SHARED-SUBS", DELAYED_DELIV
 /// A client that wants its container id for itself asks for this (as `qpid-jms` does for JMS client ids).
 const SOLE_CONNECTION: &str = "sole-connection-for-container";
 
-/// Property of an open: a close follows at once, as clients of `qpid-jms` expect to be told.
+/// Property of an open: a close follows at once, as clients of `qpid-jms` expect.
 const ESTABLISHMENT_FAILED: &str = "amqp:connection-establishment-failed";
 
 /// The state of the other side.

@@ -235,7 +235,7 @@ impl AmqpSession {
         self.tell_settled(verdict.channel, range, DeliveryState::Released(Released {}), turn);
     }
 
-    /// Tells the client that deliveries are settled.
+    /// Notifies the client that deliveries are settled.
     pub(super) fn tell_settled(
         &mut self,
         at: ChannelAt,
@@ -255,7 +255,7 @@ impl AmqpSession {
         self.send(outgoing, disposition, turn);
     }
 
-    /// Tells the client that a message of its is safe; one frame for those that follow one another.
+    /// Notifies the client that its message is safe; one frame for those that follow one another.
     pub(super) fn confirm(&mut self, outgoing: u16, delivery: u32, turn: &mut Turn<'_>) {
         self.confirmation.extend(outgoing, delivery, turn.output);
         self.liveness.wrote(turn.now.ticks_ms);

@@ -456,7 +456,7 @@ impl AmqpSession {
         self.await_settlement(receipt);
     }
 
-    /// Tells the client the state of a message that it sent.
+    /// Sends the client the state of its message.
     pub(super) fn answer_receipt(&mut self, receipt: &Receipt, state: DeliveryState, turn: &mut Turn<'_>) {
         let Some(outgoing) = self.channel_at(receipt.channel).map(|known| known.outgoing) else { return };
         let disposition = Disposition {
@@ -469,7 +469,8 @@ impl AmqpSession {
         self.send(outgoing, disposition, turn);
     }
 
-    /// The client has said how far it is: it gets credit again if it needs any, and is told our view if it asks for that.
+    /// The client has stated its progress: it gets credit again if it needs any, and our view if it
+    /// asks for that.
     pub(super) fn answer_sender_flow(&mut self, at: LinkAt, echo: bool, turn: &mut Turn<'_>) {
         let before = turn.output.len();
         self.grant_incoming(at, turn);
@@ -570,7 +571,8 @@ fn targets(to: &To, properties: &Properties, annotations: &ValueMap) -> Result<V
     address::destinations(address.as_str(), kind)
 }
 
-/// As [`targets`], of a message of which only the sections ahead of the body are there; none if they cannot be told.
+/// As [`targets`], of a message of which only the sections ahead of the body are there; none if
+/// they cannot be known.
 pub fn targets_of_head(to: &To, head: &Bytes) -> Vec<Destination> {
     let read = || {
         let sections = Sections::scan(head).ok()?;

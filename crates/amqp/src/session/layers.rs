@@ -89,7 +89,8 @@ impl AmqpSession {
         Ok(true)
     }
 
-    /// Closes a connection with a wrong first header: the header of the expected protocol tells the peer (2.2, 5.2, 5.3).
+    /// Closes a connection with a wrong first header: the reply is the header of the expected
+    /// protocol (2.2, 5.2, 5.3).
     fn refuse_header(&self, reason: String, turn: &mut Turn<'_>) -> Parting {
         let wants_sasl = self.options.must_login && matches!(self.layer, Layer::Header);
         let right = if wants_sasl { ProtocolHeader::SASL } else { ProtocolHeader::AMQP };

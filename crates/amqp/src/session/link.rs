@@ -28,7 +28,7 @@ pub struct LinkAt {
     pub channel: u16,
     /// The client's handle.
     pub handle: u32,
-    /// Tells it from another one that had the same handle before.
+    /// Distinguishes it from another one that had the same handle before.
     pub number: u32,
 }
 

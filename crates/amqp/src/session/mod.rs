@@ -6,7 +6,7 @@
 //! ```
 //! The standard's session is a [`channel::Channel`] here: a session is the whole connection.
 //! The core's answers find their way back by [`replies`].
-//! Never here: sockets, clocks, queues, what other connections do.
+//! Never here: sockets, clocks, queues, other connections.
 
 pub(crate) mod address;
 mod channel;
@@ -89,7 +89,8 @@ pub struct AmqpSession {
     consumers: BTreeMap<u32, LinkAt>,
     /// Links by name and by the client's role.
     names: LookupMap<(Text, bool), LinkAt>,
-    /// Counts channels, links and consumers: a number that is used once tells an old one from a new one.
+    /// Counts channels, links and consumers: a number that is used once distinguishes an old one
+    /// from a new one.
     last_number: u32,
     transactions: Transactions,
     replies: Replies<Then>,
@@ -218,7 +219,8 @@ impl AmqpSession {
         }
     }
 
-    /// The client cannot be told that a link is attached: nothing in its channel can be relied on any more (2.7.3).
+    /// The client cannot be informed that a link is attached: nothing in its channel can be relied
+    /// on any more (2.7.3).
     fn end_too_small(&mut self, outgoing: u16, turn: &mut Turn<'_>) {
         let max_bytes = self.peer.frame_bytes_max();
         let text = format!("the answer to an attach needs more than the {max_bytes} bytes of a frame");

@@ -1,7 +1,7 @@
 //! Messages out: credit (2.6.7), windows (2.5.6), and transfers in as many frames as it takes (2.6.14).
 //!
-//! The core is told as much of a link's credit as the channel's window can carry; the unused part of that
-//! is `promised`. Credit that the client takes back is taken back from the core by a drain.
+//! The core gets as much of a link's credit as the channel's window can carry; the unused part of
+//! that is `promised`. Credit that the client takes back is taken back from the core by a drain.
 //!
 //! A link that reads a pattern reads a [`Part`] of it in each partition, and each part is promised the link's credit: deliveries
 //! beyond it go back.
@@ -101,12 +101,12 @@ impl Outgoing {
         self.parts.iter_mut().find(|part| part.number == number)
     }
 
-    /// Whether the core may be told of more credit.
+    /// Whether the core may get more credit.
     fn is_short(&self) -> bool {
         self.parts.iter().any(|part| part.promised < self.credit.min(PROMISED_MAX))
     }
 
-    /// Tells the core of the credit, as far as `window` goes.
+    /// Gives the core the credit, as far as `window` goes.
     fn promise(&mut self, id: ConnectionId, window: u32, events: &mut Vec<Event>) {
         let wanted = if self.is_held { 0 } else { self.credit.min(PROMISED_MAX).min(window) };
         for part in self.parts.iter_mut().filter(|part| !part.taking_back) {
@@ -140,7 +140,7 @@ impl AmqpSession {
         ConsumerKey::new(self.id, number)
     }
 
-    /// Tells the core of every link's credit, after the channel's window has changed.
+    /// Gives the core every link's credit, after the channel's window has changed.
     pub(super) fn grant_channel(&mut self, channel: u16, turn: &mut Turn<'_>) {
         let Some(known) = self.channels.get(&channel) else { return };
         let short = |link: &Link| match &link.end {
@@ -155,7 +155,7 @@ impl AmqpSession {
         }
     }
 
-    /// Tells the core of a link's credit.
+    /// Gives the core a link's credit.
     pub(super) fn grant(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
         let id = self.id;
         let Some(known) = self.channels.get(&at.channel) else { return };
@@ -207,7 +207,7 @@ impl AmqpSession {
         }
     }
 
-    /// Tells the client how far a link has come.
+    /// Sends the client the progress of a link.
     pub(super) fn send_link_flow(&mut self, at: LinkAt, turn: &mut Turn<'_>) {
         self.send_flow(at, false, turn);
     }

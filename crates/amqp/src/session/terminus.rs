@@ -348,7 +348,8 @@ impl AmqpSession {
         Ok(())
     }
 
-    /// One consumer for each source of a link, alike but for number, source and partition. Others are told of the link once.
+    /// One consumer for each source of a link, alike but for number, source and partition. The link
+    /// is announced once.
     fn attach_parts(
         &self,
         part: &model::Attach,

@@ -174,7 +174,7 @@ struct Unacknowledged {
     count: i32,
 }
 
-/// Takes messages until told to stop, and acknowledges half a prefetch at a time.
+/// Takes messages until it is stopped, and acknowledges half a prefetch at a time.
 fn receive(mut link: Link, counters: &Counters) -> Result<(), LinkError> {
     let mut unacknowledged: Vec<Unacknowledged> = Vec::new();
     loop {

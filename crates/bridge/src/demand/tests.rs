@@ -35,7 +35,7 @@ fn gone(id: &str) -> Demand {
     Demand::Gone { id: id.into() }
 }
 
-/// Events in short: what, and how many.
+/// Events in short: kind and number.
 fn short(events: &[Event]) -> Vec<String> {
     let each = |event: &Event| match event {
         Event::Attach(attach) => format!("attach {} {}", attach.source, attach.credit),

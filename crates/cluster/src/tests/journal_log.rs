@@ -1,4 +1,4 @@
-//! The log in a journal does what a list of entries does, over power cuts and replaced ends.
+//! The log in a journal behaves as a list of entries, over power cuts and replaced ends.
 
 use bytes::Bytes;
 use postroad_journal::{Disk, Fault, Journal, Operation, Options, Payload, Record, SimulatedDisk};

@@ -11,9 +11,9 @@ pub const SECOND: Time = 1000 * MILLISECOND;
 pub struct Network {
     /// `cut[from][to]`.
     cut: Vec<Vec<bool>>,
-    /// One message in so many is lost; 0 for none.
+    /// One message in this number is lost; 0 for none.
     loss: u64,
-    /// One in so many takes long.
+    /// One message in this number takes long.
     spikes: u64,
     delay_max: Time,
 }

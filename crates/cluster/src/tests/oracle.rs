@@ -1,4 +1,4 @@
-//! What must hold, whatever fails.
+//! Rules that must hold under any fault.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ impl Oracle {
         self.leaders.len() as u64
     }
 
-    /// What a replica has applied in the end: everything, once, in the order of the log.
+    /// The entries that a replica has applied in the end: all, once, in the order of the log.
     pub fn end(&self, node: usize, applied: &[Entry]) -> Result<(), String> {
         let mut places = BTreeMap::new();
         for (place, entry) in applied.iter().enumerate() {

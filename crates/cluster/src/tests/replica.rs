@@ -13,7 +13,7 @@ use crate::{
     Turn, Vote, VoteFile,
 };
 
-/// The synced entries. It reads like a disk: only what a finished write has brought there.
+/// The synced entries. It reads like a disk: only bytes of finished writes.
 #[derive(Clone, Default)]
 pub struct StoredLog {
     pub floor: EntryId,
@@ -106,7 +106,7 @@ pub struct Replica {
 /// Index and term, ordered.
 pub type EntryId2 = (u64, u64);
 
-/// What a replica did in one round.
+/// The work of a replica in one round.
 #[derive(Default)]
 pub struct Done {
     pub messages: Vec<Message>,
@@ -178,7 +178,7 @@ impl Replica {
         self.life += 1;
     }
 
-    /// The power fails: of what is not synced, some survives.
+    /// The power fails: some of the bytes that are not synced survive.
     pub fn crash(&mut self, random: &mut Random) {
         let Some(mut group) = self.group.take() else { return };
         self.log = std::mem::take(group.log_mut());
@@ -239,7 +239,7 @@ impl Replica {
         Some(id)
     }
 
-    /// Carries out what the replica wants.
+    /// Carries out the actions that the replica requests.
     pub fn work(&mut self, now: Time, random: &mut Random) -> Done {
         let mut done = Done::default();
         let Some(mut group) = self.group.take() else { return done };
@@ -280,7 +280,7 @@ impl Replica {
         done
     }
 
-    /// Makes what was applied durable, and forgets a part of the log.
+    /// Makes the applied entries durable, and forgets a part of the log.
     pub fn take_checkpoint(&mut self, random: &mut Random) {
         let Some(group) = self.group.as_mut().filter(|_| self.writes.is_empty()) else { return };
         let durable = group.status().durable.0 as usize;

@@ -8,7 +8,7 @@ use super::simulation::{Broken, Report, Simulation};
 const SEEDS: u64 = 2000;
 /// Without a number that is asked for, slow machines run fewer.
 const TIME_MAX: Duration = Duration::from_secs(30);
-/// A broken rule must be found within so many seeds.
+/// Number of seeds within which a broken rule must be found.
 const BROKEN_SEEDS: u64 = 10_000;
 
 fn asked_for() -> Option<Range<u64>> {

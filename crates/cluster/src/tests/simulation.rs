@@ -20,7 +20,7 @@ const LIVENESS_MAX: Time = 10 * SECOND;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     Nothing,
-    /// The leader commits what it alone has synced.
+    /// The leader commits entries that it alone has synced.
     CommitsAlone,
     /// Votes are not written.
     ForgetsVote,
@@ -41,7 +41,7 @@ enum Event {
     Checkpoint(usize),
 }
 
-/// What happened in a run.
+/// Statistics of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub trace: u64,

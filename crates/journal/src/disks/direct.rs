@@ -74,8 +74,8 @@ impl DirectWay {
         }
     }
 
-    /// Reads a part of the file into `buffer`, which grows as it must, and tells where it lies there. `None`: this file has to be
-    /// read by way of the page cache.
+    /// Reads a part of the file into `buffer`, which grows as it must, and returns its place there.
+    /// `None`: this file has to be read by way of the page cache.
     pub(crate) fn read(
         &self,
         file: &OwnedFd,

@@ -1,4 +1,5 @@
-//! Bytes of a checkpoint file, format version 3; docs/formats/journal.md tells the same in prose.
+//! Bytes of a checkpoint file, format version 3; docs/formats/journal.md describes the same in
+//! prose.
 //!
 //! ```text
 //! file = header sector | body: front, partitions, segments with ranges and index | states

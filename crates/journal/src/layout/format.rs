@@ -1,4 +1,4 @@
-//! Bytes on the disk, format version 1; docs/formats/journal.md tells the same in prose.
+//! Bytes on the disk, format version 1; docs/formats/journal.md describes the same in prose.
 //!
 //! ```text
 //! segment  = sector with the segment header, then groups, each starting on a sector
@@ -117,8 +117,8 @@ impl SegmentHeader {
     }
 }
 
-/// Puts magic, version and checksum in front of a header sector. All versions keep these sixteen bytes, so that an
-/// unknown version is told from damage.
+/// Puts magic, version and checksum in front of a header sector. All versions keep these sixteen
+/// bytes, so that an unknown version is distinguished from damage.
 pub(crate) fn seal(magic: &[u8; 8], sector: &mut [u8; SECTOR_BYTES as usize]) {
     sector[..8].copy_from_slice(magic);
     (&mut sector[8..12]).put_u32_le(FORMAT_VERSION);

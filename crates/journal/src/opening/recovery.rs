@@ -34,14 +34,16 @@ impl<D: Disk> Journal<D> {
     /// later records, not the backlog; everything it reports is durable by then.
     ///
     /// # Errors
-    /// [`OpenError::Damaged`]: promised records are gone and it cannot be told whose; where it can,
-    /// [`Recovered::damaged`] tells, and the journal serves the other partitions.
+    /// [`OpenError::Damaged`]: promised records are gone and their partitions are unknown; where
+    /// they are known, [`Recovered::damaged`] names them, and the journal serves the other
+    /// partitions.
     /// [`OpenError::UnknownVersion`], [`OpenError::KeyUnknown`], [`OpenError::Io`]: nothing was changed, or nothing that matters.
     pub fn open(disk: D, options: Options) -> Result<(Journal<D>, Recovered<D::File>), OpenError> {
         Journal::open_with(disk, options, Keys::default(), &mut |_, _| ())
     }
 
-    /// As [`Journal::open`], with keys: new records are encrypted with the current one. Tells `watch` how many bytes of groups were verified, of how many at most: 0 before the first, and
+    /// As [`Journal::open`], with keys: new records are encrypted with the current one. Reports to
+    /// `watch` how many bytes of groups were verified, of how many at most: 0 before the first, and
     /// again after each group.
     ///
     /// # Errors

@@ -81,7 +81,8 @@ impl<F: DiskFile> Verified<F> {
         verified
     }
 
-    /// Reads all groups of one segment, from `start` if it is the one the checkpoint names; tells how many bytes after each.
+    /// Reads all groups of one segment, from `start` if it is the one that the checkpoint names;
+    /// reports the bytes read after each.
     ///
     /// # Errors
     /// [`OpenError::Damaged`]: damage before the tail that no partition can be named for.

@@ -144,7 +144,7 @@ impl<F: DiskFile> NearRequest<F> {
         found
     }
 
-    /// Tells the disk where groups will be looked at, if there are several.
+    /// Announces to the disk where groups will be looked at, if there are several.
     fn announce_heads(&self) {
         let mut heads: Vec<Range<u64>> = Vec::new();
         for request in &self.requests {

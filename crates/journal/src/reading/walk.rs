@@ -137,7 +137,8 @@ impl<F: DiskFile> Walk<F> {
         Ok(damage)
     }
 
-    /// Whether the header is this segment's, and of a compacted one the index that it tells of is whole.
+    /// Whether the header is this segment's, and of a compacted one the index that it names is
+    /// whole.
     fn has_header(&self) -> io::Result<bool> {
         let get = |file: &F, buffer: &mut [u8], offset: u64| {
             let (mut read, length) = (Vec::new(), buffer.len() as u64);

@@ -62,7 +62,7 @@ impl<D: Disk> Journal<D> {
         let (number, capacity_bytes) = (current.header.number, current.header.capacity_bytes);
         if self.last.segment == SegmentNumber::default() {
             open.push(OpenSegment { name: segment_name(number), end: current.end, capacity_bytes });
-            // It tells that no group was lost: see `Journal::discard`.
+            // It shows that no group was lost: see `Journal::discard`.
             names.extend((number != SegmentNumber::FIRST).then(|| segment_name(SegmentNumber::FIRST)));
         }
         names.extend(self.checkpoints.kept.iter().map(|kept| checkpoint_name(kept.sequence)));

@@ -363,8 +363,8 @@ impl Filling {
     }
 }
 
-/// Sets the bits of positions from the first to below the second, which lie in this block; tells all of them, and whether they were set, or
-/// but for those that were not.
+/// Sets the bits of positions from the first to below the second, which lie in this block; reports
+/// all of them, and whether they were set, or only those that were not.
 fn mark(bits: &mut Bits, (from, to): (u64, u64), but_new: bool, mut tell: impl FnMut(Position, bool)) {
     let mut at = from;
     while at < to {

@@ -23,7 +23,8 @@ use std::sync::Arc;
 /// Records with the same number are read together: their address, as a rule. Supplied by a user who knows the meaning of payloads.
 pub type SortKey = fn(&[u8]) -> u32;
 
-/// So much of a segment tells how many addresses it has side by side, and how large its records are.
+/// Bytes of a segment that show how many addresses it has side by side, and how large its records
+/// are.
 const SAMPLE_BYTES: u64 = 1 << 20;
 
 /// Larger records are read where they are: a disk reads its pages of 4 KiB whole, half of one on either side in the mean, and of this
@@ -43,7 +44,7 @@ const HELD_ADDRESSES_MAX: usize = 128;
 /// memory for each. Of more of them a chunk has a few records each.
 const STRETCHES_MAX: usize = 4096;
 
-/// So much of each address tells how much shorter its bundles are than its records.
+/// Bytes of each address that show how much shorter its bundles are than its records.
 const MEASURED_BYTES: u64 = 8 << 10;
 
 /// A range has room for this many eighths of its address's records if the rest of the segment is like its beginning.
@@ -211,7 +212,8 @@ impl<F: DiskFile> SortRequest<F> {
         slots.collect()
     }
 
-    /// Tells each live record in the order in which they lie, with its payload as it is stored, until `each` has enough.
+    /// Hands each live record, in the order in which they lie, with its payload as it is stored, to
+    /// `each`, until it has enough.
     fn scan(&self, each: &mut dyn FnMut(Row, &[u8]) -> io::Result<bool>) -> io::Result<()> {
         let Segment { header, end, .. } = &self.segment;
         let mut window = Window::with_keys(&*self.file, STEP_BYTES as usize, *end, &self.keys).passing();

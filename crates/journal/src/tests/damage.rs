@@ -506,7 +506,7 @@ fn flip_every_byte(keys: &Keys) {
             journal.write_checkpoint(vec![state(0), state(1)]).unwrap();
         }
     }
-    // Without it the last group could not be told from a torn one.
+    // Without it the last group could not be distinguished from a torn one.
     journal.seal().unwrap();
     let source = source.copy();
     for name in source.list().unwrap() {

@@ -369,7 +369,7 @@ fn a_group_that_failed_is_void_even_if_what_pins_it_is_gone() {
     for number in 1..=3 {
         journal.commit(&[record(0, number, 1000)]).unwrap();
     }
-    // It is whole on the disk, and its sender was told that it is not durable.
+    // It is whole on the disk, and its sender got the reply that it is not durable.
     disk.fail(Operation::Sync, 0, Fault::Broken);
     assert!(journal.commit(&[record(0, 4, 500)]).is_err());
     let left = journal.segments().last().unwrap().number;

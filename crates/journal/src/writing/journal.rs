@@ -193,7 +193,7 @@ impl<D: Disk> Journal<D> {
         if self.failed {
             return Err(CommitError::NeedsReopen);
         }
-        // Ahead of the empty group, which then tells that all before it was durable.
+        // Ahead of the empty group, which then shows that all before it was durable.
         self.sync()?;
         if self.wants_seal() {
             if self.must_leave() {

@@ -162,7 +162,7 @@ impl<D: Disk> Journal<D> {
             return Ok(spare);
         }
         let made = self.order(capacity_bytes, Zeros::None).prepare(&self.disk, &mut ());
-        // If one is being made, that may have taken the space: its answer tells.
+        // If one is being made, that may have taken the space: its result shows it.
         let tells = self.room.outstanding.is_none() || self.room.refused;
         self.room.refused = tells && made.as_ref().is_err_and(PrepareError::is_full);
         // Segments are used in the order of their numbers: an older spare can only be recycled.

@@ -1,8 +1,9 @@
 //! Portable room: the contents of a message, in terms that every protocol has an equivalent for.
 //!
-//! A message keeps the encoding that it arrived in. Only a consumer of another protocol makes it portable: the protocol it
-//! came by reads it into a [`Portable`], the consumer's writes it out, and neither knows the other. What each protocol
-//! keeps, changes or drops is one table, docs/protocols/fidelity.md.
+//! A message keeps the encoding that it arrived in. Only a consumer of another protocol makes it
+//! portable: the producer's protocol reads it into a [`Portable`], the consumer's writes it out,
+//! and neither knows the other. The table of kept, changed and dropped parts is
+//! docs/protocols/fidelity.md.
 //! Never here: wire encodings, decisions.
 
 mod decimal;

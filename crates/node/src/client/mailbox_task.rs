@@ -110,7 +110,7 @@ impl Joined {
         state.router.note(message, |partition, event| core.submit(partition, event));
     }
 
-    /// The client is gone: waiting requests are told, and so are the partitions.
+    /// The client is gone: waiting requests get an error, and the partitions are notified.
     fn end(&self) {
         let mut state = self.state.borrow_mut();
         state.has_ended = true;

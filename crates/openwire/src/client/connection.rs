@@ -143,8 +143,8 @@ impl OpenWireClient {
         producer == Some(&self.producer_id())
     }
 
-    /// Sends a message, giving it its id. With `confirmed` the broker answers when the message is safe; without it
-    /// only a failure is told, by [`ClientEvent::Failed`].
+    /// Sends a message, giving it its id. With `confirmed` the broker answers when the message is
+    /// safe; without it only a failure is reported, by [`ClientEvent::Failed`].
     ///
     /// # Errors
     /// As [`WireFormat::encode`]: the message is larger than agreed, for one. The connection can go on.

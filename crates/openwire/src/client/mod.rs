@@ -34,7 +34,7 @@ pub struct Subscription {
     pub destination: Destination,
     /// How many messages the broker may send ahead of acknowledgements.
     pub prefetch: u16,
-    /// Sees, and takes nothing; the end is told by [`ClientEvent::NothingMore`].
+    /// Browses without taking messages; the end is reported by [`ClientEvent::NothingMore`].
     pub browses: bool,
     /// Only messages that match this selector.
     pub selector: Option<String>,

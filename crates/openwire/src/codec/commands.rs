@@ -242,7 +242,7 @@ commands! {
     /// Asks that buffers be flushed.
     15 FlushCommand command {}
 
-    /// Tells a client why its connection fails.
+    /// Gives a client the reason why its connection fails.
     16 ConnectionError command { exception: throwable, connection_id: object(ConnectionId), }
 
     /// Changes a consumer while it runs.
@@ -325,7 +325,7 @@ commands! {
     /// Asks for commands again that were lost.
     65 ReplayCommand command { first_nak_number: int, last_nak_number: int, }
 
-    /// Tells a slave which message went to which consumer.
+    /// Reports to a slave which message went to which consumer.
     90 MessageDispatchNotification command {
         consumer_id: cached(ConsumerId),
         destination: cached(Destination),

@@ -87,7 +87,7 @@ impl WireFormatOptions {
         })
     }
 
-    /// The frame that tells a peer these options.
+    /// The frame that states these options to a peer.
     ///
     /// # Errors
     /// A text is longer than its length field can say.

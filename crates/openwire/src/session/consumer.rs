@@ -475,8 +475,8 @@ impl OpenWireSession {
         true
     }
 
-    /// A part of it has ended. If its destination was deleted, the client knows, and its other parts live on; of any other cause it is told, and
-    /// ends in all its parts.
+    /// A part of it has ended. If its destination was deleted, the client knows, and its other
+    /// parts live on; any other cause is reported to it, and ends all its parts.
     pub(super) fn detached(&mut self, number: u32, cause: DetachCause, turn: &mut Turn<'_>) {
         // The client itself knows about the deletion.
         if cause != DetachCause::Deleted

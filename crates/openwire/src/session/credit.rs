@@ -3,7 +3,8 @@
 //! ```text
 //!   peer: ControlCommand "postroad credit queue://NAME\nSELECTOR" ──▶ IntegerResponse
 //! ```
-//! Half of the credit is told, so that two peers which ask at the same time do not both send all of it.
+//! The answer is half of the credit, so that two peers which ask at the same time do not both send
+//! all of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +42,8 @@ struct Counting {
 }
 
 impl OpenWireSession {
-    /// Answers a question of the peer once the core has told its consumers; anything else says nothing to this broker.
+    /// Answers a question of the peer once the core has counted its consumers; any other text has
+    /// no meaning for this broker.
     pub(super) fn control(&mut self, info: &ControlCommand, turn: &mut Turn<'_>) -> Done {
         let text = info.command.as_ref().map(|text| text.to_str()).unwrap_or_default();
         if let Some(clients) = Spreading::read_report(&text) {
@@ -83,7 +85,7 @@ impl OpenWireSession {
         counting.credit = counting.credit.saturating_add(credit);
     }
 
-    /// The core has told all consumers.
+    /// The core has counted all consumers.
     pub(super) fn credit_counted(&mut self, ticket: Ticket, refusal: Option<&Refusal>, turn: &mut Turn<'_>) {
         let Some(Counting { request, credit, .. }) = self.network.asks.0.remove(&ticket) else { return };
         let credit = if refusal.is_none() { credit.div_ceil(2) } else { 0 };

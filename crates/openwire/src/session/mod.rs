@@ -5,7 +5,7 @@
 //!                   (handshake.rs)                        (one file each)
 //! ```
 //! The core's answers find their way back by [`replies`].
-//! Never here: sockets, clocks, queues, what other connections do.
+//! Never here: sockets, clocks, queues, other connections.
 
 mod consumer;
 mod credit;
@@ -87,7 +87,7 @@ pub struct OpenWireOptions {
     pub forwarder: Option<MakeForwarder>,
     /// Where clients are served, if not here: each is sent there once it has logged in.
     pub elsewhere: Option<Arc<Elsewhere>>,
-    /// The brokers that `failover:` clients are told of; `None`: none are.
+    /// The brokers that `failover:` clients are offered; `None`: none.
     pub spread: Option<Arc<ClientSpread>>,
 }
 
@@ -168,8 +168,8 @@ impl OpenWireSession {
         self.options.max_frame_bytes.min(self.format.max_frame_bytes).min(agreed)
     }
 
-    /// The next frame, if it is there. A client that announces one larger than agreed is told so, unless it has not even said which
-    /// form of the protocol it reads.
+    /// The next frame, if it is there. A client that announces a frame over the limit gets an
+    /// error, unless it has not even stated which form of the protocol it reads.
     fn next_frame(&mut self, input: &mut BytesMut, turn: &mut Turn<'_>) -> Result<Option<Bytes>, Parting> {
         let frame = cut_frame(input, self.frame_bytes_max()).map_err(|error| {
             if self.negotiated {

@@ -34,7 +34,7 @@ use crate::network::{
 };
 use crate::portable::to_wire_destination;
 
-/// Topics on which a broker tells of its consumers and temporary destinations.
+/// Topics on which a broker announces its consumers and temporary destinations.
 const ADVISORIES: &str =
     "ActiveMQ.Advisory.Consumer.>,ActiveMQ.Advisory.TempQueue,ActiveMQ.Advisory.TempTopic";
 
@@ -56,12 +56,12 @@ const UNNAMED: &str = "NC";
 /// Brokers that a message may have passed: a longer path is a loop that nothing else has stopped.
 const PATH_MAX: usize = 64;
 
-/// What a session knows of its peer, if that is a broker.
+/// State of a session whose peer is a broker.
 #[derive(Default)]
 pub struct Network {
     /// The peer has presented itself; a second time is a violation.
     peer: Option<Peer>,
-    /// What leaves by this connection.
+    /// The output of this link.
     forwarder: Option<Box<dyn Forwarder>>,
     /// The peer is a Postroad: it knows an entry again that it was forwarded before.
     pub(super) peer_is_postroad: bool,
@@ -90,7 +90,7 @@ struct Dialling {
     linked: bool,
 }
 
-/// What a broker has said of itself.
+/// The `BrokerInfo` of a broker.
 struct Peer {
     id: Arc<str>,
     name: Arc<str>,
@@ -486,7 +486,8 @@ impl OpenWireSession {
         path.iter().position(is_peer)
     }
 
-    /// A Postroad finds out by it whether it has the entry; others are told the link's only producer.
+    /// By it a Postroad finds out whether it has the entry; other brokers get the link's only
+    /// producer.
     fn producer_of_forwarded(&self, delivery: &Delivery) -> ProducerId {
         let is_known = self.network.peer_is_postroad && delivery.message.persistent;
         let of_entry = || link_producer(&self.options.broker_id, delivery.queue, delivery.tag);
@@ -707,7 +708,7 @@ impl OpenWireSession {
     }
 }
 
-/// Whether the message tells of consumers, and is for the link itself.
+/// Whether the message is about consumers, and is for the link itself.
 fn is_for_link(message: &Message) -> bool {
     let destination = message.destination.as_ref();
     destination.is_some_and(|destination| network::is_for_link(&names::to_model(destination)))

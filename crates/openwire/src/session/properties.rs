@@ -54,7 +54,8 @@ impl<'m> StoredProperties<'m> {
             "JMSPriority" => Some(Value::Long(headers.priority.into())),
             "JMSTimestamp" => Some(Value::Long(headers.timestamp_ms)),
             "JMSExpiration" => Some(Value::Long(headers.expiration_ms)),
-            // Consumers are told the broker's own count, whatever the producer's message says: the core adds it.
+            // Consumers get the broker's own count, whatever the producer's message says: the core
+            // adds it.
             "JMSRedelivered" => Some(Value::Boolean(false)),
             "JMSXDeliveryCount" => Some(Value::Long(1)),
             "JMSActiveMQBrokerInTime" => Some(Value::Long(headers.broker_in_time_ms)),

@@ -1,4 +1,5 @@
-//! Tells `failover:` clients of the brokers that they may use, and moves some of them between transactions.
+//! Sends `failover:` clients the list of brokers that they may use, and moves some of them between
+//! transactions.
 
 use std::sync::Arc;
 
@@ -24,11 +25,11 @@ pub struct Spreading {
     /// The client reconnects by itself.
     is_failover: bool,
     counted: Option<CountedClient>,
-    /// The version of the list that it was told.
+    /// The version of the list that it has.
     told: u64,
     /// When it was last asked to move.
     moved_ms: Deadline,
-    /// When a peer is told next how many clients there are.
+    /// When a peer gets the number of clients next.
     report_ms: u64,
 }
 
@@ -43,7 +44,7 @@ impl Spreading {
         self.counted = Some(CountedClient::new(self.spread.clone()));
     }
 
-    /// When a broker is told next how many clients there are here.
+    /// When a broker gets the number of clients here next.
     pub fn report_ms(&self) -> u64 {
         self.report_ms
     }
@@ -76,7 +77,7 @@ impl Spreading {
         let onward = (may_move && is_rested).then(|| self.spread.take_move()).flatten();
         let Some(onward) = onward else { return Vec::new() };
         self.moved_ms = Some(now_ms);
-        // A client does nothing about the brokers that it was told last, in whatever order.
+        // A client ignores a list of the same brokers, in whatever order.
         vec![control_of(&self.spread.brokers(), false), control_of(&onward, true)]
     }
 }
@@ -86,7 +87,7 @@ fn control_of(brokers: &str, rebalance_connection: bool) -> Command {
     ConnectionControl { connected_brokers, rebalance_connection, ..ConnectionControl::default() }.into()
 }
 
-/// Says to the other end what is due.
+/// Sends the other end all reports that are due.
 pub fn say_due(session: &mut OpenWireSession, turn: &mut Turn<'_>) {
     let now_ms = turn.now.ticks_ms;
     let (reports, may_move) = (session.network.counts_clients(), session.transactions.are_none_open());

@@ -51,7 +51,7 @@ impl OpenWireSession {
         Done::Later(ticket)
     }
 
-    /// A destination exists now, and others were told of it.
+    /// A destination exists now, and was announced.
     pub(super) fn declared(&mut self, destination: &model::Destination) {
         if destination.temporary {
             self.temporaries.made.insert(destination.clone());

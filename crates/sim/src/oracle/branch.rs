@@ -93,7 +93,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// A manager's decision. Once an operator's was confirmed it is told of that, until it is forgotten.
+    /// A manager's decision. Once an operator's was confirmed, the answer is that one, until it is
+    /// forgotten.
     pub(super) fn decided(
         &mut self,
         number: Number,

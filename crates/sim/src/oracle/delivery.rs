@@ -203,8 +203,8 @@ impl Oracle {
 
     fn browsed(&mut self, key: ConsumerKey, spot: &Spot, what: &str) -> Checked {
         let ended = self.copies.get(spot).filter(|copy| !copy.disputed).and_then(|copy| copy.ended);
-        // A transaction is known to commit once one of its messages is seen, a branch once a client is told how it was overruled; other
-        // partitions may not have heard of it yet.
+        // A transaction is known to commit once one of its messages is seen, a branch once a client
+        // gets the outcome of an overruling; other partitions may not have heard of it yet.
         let is_known_early = |ended: &Operation| !ended.sends.is_empty() || ended.branch.is_some();
         let confirmed = |ended: &Operation| ended.answered || !is_known_early(ended);
         let ended = ended.map(|number| &self.operations[number]).filter(|ended| confirmed(ended));

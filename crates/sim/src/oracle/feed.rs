@@ -22,7 +22,7 @@ pub(super) struct Feeds {
 struct Fed {
     /// It takes messages that match the selectors of its consumers, and nothing else.
     selects: bool,
-    /// A client was told that it is there: it is for good.
+    /// A client got the reply that it is there: it is for good.
     exists: bool,
     /// With each of these selectors a client has asked for it, first at this time; without any, if it takes everything.
     asked_for: BTreeMap<Arc<str>, u64>,
@@ -46,7 +46,7 @@ impl Feeds {
         fed.asked_for.entry(selector).or_insert(clock);
     }
 
-    /// A client was told that the queue is there.
+    /// A client got the reply that the queue is there.
     pub fn exists(&mut self, queue: &Destination) {
         if let Some(fed) = self.queues.get_mut(queue) {
             fed.exists = true;

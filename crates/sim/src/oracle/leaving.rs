@@ -77,7 +77,7 @@ impl Oracle {
                 if by != number {
                     continue;
                 }
-                // Of a branch the coordinator may have heard of the end first, and told it.
+                // Of a branch the coordinator may have heard of the end first, and reported it.
                 let told = copy.ended.is_none();
                 // A consumer that left behind that gave it back by its own word, and ahead of it as seen.
                 let seen = !told || self.readers.contains_key(&consumer);

@@ -100,7 +100,7 @@ impl Oracle {
         }
     }
 
-    /// It is there, or is told that it cannot be.
+    /// It is there, or its client gets the reply that it cannot be.
     pub(super) fn has_followed(&mut self, key: ConsumerKey, good: bool) {
         let Some(reader) = self.readers.get_mut(&key).filter(|reader| reader.follows) else { return };
         if !good {

@@ -1,4 +1,5 @@
-//! Jobs that go on: each sends as many messages as it was told, no sooner than it was told, and none of them twice.
+//! Jobs that repeat: each sends the requested number of messages, no sooner than requested, and
+//! none of them twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -70,7 +70,7 @@ impl Names {
         self.promised.extend(there.map(|(name, _)| (name.clone(), message)));
     }
 
-    /// A reader is told that the subscription has ended.
+    /// A reader gets the end of its subscription.
     pub fn check_end(&self, name: &Arc<str>, cause: DetachCause) -> Checked {
         let exists = self.by_name.get(name).is_some_and(|named| named.exists);
         match cause {

@@ -227,7 +227,7 @@ impl Oracle {
                 Hold::Free => {
                     copy.ended.filter(|number| self.operations[*number].by == Some(settle.consumer))
                 }
-                // The outcome of the transaction was not told, and the consumer may have it again.
+                // The outcome of the transaction is unknown, and the consumer may have it again.
                 Hold::InTransaction(number, by) => Some(number).filter(|_| by == settle.consumer),
                 Hold::Held(_) => None,
             };
