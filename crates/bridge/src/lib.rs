@@ -7,8 +7,10 @@
 mod credit;
 mod demand;
 mod pattern;
+mod urls;
 
 pub use demand::{DemandEngine, PATH as BROKER_PATH};
+pub use urls::urls_of;
 
 use postroad_openwire::network::{Forwarder, LinkOptions};
 

@@ -28,7 +28,7 @@ use serde::Deserialize;
 use crate::cli::ServeArguments;
 
 pub use alerts::AlertConfig;
-pub use bridges::{Bridge, BridgeConfig, PeerAddress, urls_of};
+pub use bridges::{Bridge, BridgeConfig, PeerAddress};
 pub use cluster::ClusterConfig;
 pub use encryption::{EncryptionConfig, StoreKeys, key_in_file};
 pub use http::HttpConfig;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use postroad_bridge::urls_of;
 use postroad_model::Destination;
 use postroad_net::TlsClient;
 use postroad_openwire::network::{DialOptions, LinkOptions};
@@ -241,24 +242,6 @@ impl BridgeConfig {
         };
         let retry = (Duration::from_millis(self.retry_ms), Duration::from_millis(self.retry_max_ms));
         Ok(Bridge { addresses, dial, retry, config: self.clone() })
-    }
-}
-
-/// The URLs of a list as ActiveMQ writes it, `failover:(…)` or `static:(…)`, or the one URL that it is. A list may hold one list.
-pub fn urls_of<'u>(url: &'u str) -> Vec<&'u str> {
-    let of_list = |text: &'u str| {
-        ["failover:", "static:", "masterslave:"].iter().find_map(|scheme| text.strip_prefix(scheme))
-    };
-    let Some(list) = of_list(url) else { return vec![url] };
-    let list = list.trim_start_matches("//");
-    // Options of the whole list come behind the parenthesis, those of one URL before it.
-    let list = match list.strip_prefix('(') {
-        Some(list) => list.rsplit_once(')').map_or(list, |(list, _)| list),
-        None => list.split('?').next().unwrap_or_default(),
-    };
-    match of_list(list) {
-        Some(_) => urls_of(list),
-        None => list.split(',').map(str::trim).collect(),
     }
 }
 

@@ -301,7 +301,7 @@ fn connect(connector: &Element<'_>, uri: &str, translation: &mut Translation) {
         Err(_) => return translation.note(connector, &format!("not translated: {port} is not a port")),
     }
     let host = host.trim_matches(['[', ']']);
-    match host.parse::<std::net::IpAddr>() {
+    match host.parse::<core::net::IpAddr>() {
         Ok(ip) => translation.set("", "bind", ip.to_string().as_str(), connector),
         Err(_) if host == "localhost" => translation.set("", "bind", "127.0.0.1", connector),
         Err(_) => translation

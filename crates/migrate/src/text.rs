@@ -2,7 +2,7 @@
 //!
 //! UTF-8, UTF-16 and the encodings of Western Europe are read: files of others are few, and are refused by name.
 
-use anyhow::bail;
+use crate::MigrateError;
 
 /// The meaning of bytes from 0x80 to 0x9f in windows-1252; in ISO-8859-1 they are control characters. 0 stands for none.
 const WINDOWS_1252: [u16; 32] = [
@@ -15,7 +15,7 @@ const WINDOWS_1252: [u16; 32] = [
 ///
 /// # Errors
 /// It is not in the encoding that it says, or in one that is not read.
-pub fn decode(bytes: &[u8]) -> anyhow::Result<String> {
+pub fn decode(bytes: &[u8]) -> Result<String, MigrateError> {
     match bytes {
         [0xef, 0xbb, 0xbf, text @ ..] => utf_8(text),
         [0xff, 0xfe, text @ ..] => utf_16(text, u16::from_le_bytes),
@@ -28,31 +28,28 @@ pub fn decode(bytes: &[u8]) -> anyhow::Result<String> {
                 Ok(bytes.iter().map(|byte| char::from(*byte)).collect())
             }
             Some("windows-1252" | "cp1252") => windows_1252(bytes),
-            Some(other) => bail!("the encoding {other} is not supported: save it as UTF-8"),
+            Some(other) => Err(MigrateError::UnknownEncoding(other.to_owned())),
         },
     }
 }
 
-fn utf_8(bytes: &[u8]) -> anyhow::Result<String> {
+fn utf_8(bytes: &[u8]) -> Result<String, MigrateError> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(text.to_owned()),
-        Err(error) => bail!(
-            "byte {} is not valid UTF-8, and the first line names no other encoding",
-            error.valid_up_to()
-        ),
+        Err(error) => Err(MigrateError::NotUtf8(error.valid_up_to())),
     }
 }
 
-fn utf_16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> anyhow::Result<String> {
+fn utf_16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, MigrateError> {
     let (units, rest) = bytes.as_chunks::<2>();
     let units = units.iter().map(|pair| unit(*pair));
     match char::decode_utf16(units).collect::<Result<String, _>>() {
         Ok(text) if rest.is_empty() => Ok(text),
-        _ => bail!("it starts with a UTF-16 mark and is not valid UTF-16"),
+        _ => Err(MigrateError::NotUtf16),
     }
 }
 
-fn windows_1252(bytes: &[u8]) -> anyhow::Result<String> {
+fn windows_1252(bytes: &[u8]) -> Result<String, MigrateError> {
     let character = |byte: &u8| match byte {
         0x80..=0x9f => {
             char::from_u32(WINDOWS_1252[usize::from(byte - 0x80)].into()).filter(|found| *found != '\0')
@@ -61,7 +58,7 @@ fn windows_1252(bytes: &[u8]) -> anyhow::Result<String> {
     };
     match bytes.iter().map(character).collect() {
         Some(text) => Ok(text),
-        None => bail!("it has bytes that are not valid in windows-1252"),
+        None => Err(MigrateError::NotWindows1252),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::element::Element;
 use super::translation::{Table, Translation, Value};
-use crate::config::{BridgeConfig, urls_of};
+use postroad_bridge::urls_of;
 
 /// Attributes that need no key, or have none.
 const ATTRIBUTES: &[(&str, &str)] = &[
@@ -47,6 +47,9 @@ const MERGED: &str =
 
 /// The longest pause that a `[[bridge]]` can have.
 const RETRY_MS_MAX: i64 = 3_600_000;
+
+/// The largest prefetch that a `[[bridge]]` can have.
+const PREFETCH_MAX: i64 = 100_000;
 
 /// `<networkConnectors>`.
 pub fn translate(connectors: &Element<'_>, translation: &mut Translation) {
@@ -193,12 +196,11 @@ fn keys_of(connector: &Element<'_>, translation: &mut Translation) -> Vec<(&'sta
         );
     }
     let prefetch = connector.number("prefetchSize", translation);
-    let prefetch_max = i64::from(BridgeConfig::PREFETCH_MAX);
     push_number(
         connector,
         ("prefetchSize", "prefetch", 1000),
         prefetch,
-        1..=prefetch_max,
+        1..=PREFETCH_MAX,
         &mut keys,
         translation,
     );
