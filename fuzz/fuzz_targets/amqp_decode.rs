@@ -1,5 +1,5 @@
-//! Any bytes through the AMQP codec. What decodes must encode, decode to the same value again, and encode to the same
-//! bytes from then on; what can be decoded can be walked over. A body says the same in one piece and in many.
+//! Any bytes through the AMQP codec. Decoded values must encode, decode to the same value again, and encode to the same
+//! bytes from then on; decodable bytes can be walked over. A body says the same in one piece and in many.
 #![no_main]
 
 use bytes::{Bytes, BytesMut};
@@ -80,7 +80,7 @@ fn body(bytes: &Bytes) {
         sections.body.as_ref().is_some_and(|body| body.span.start == 0 && body.kind != BodyKind::Sequence);
     let (Some(Ok(held)), true) = (whole, starts) else { return };
     let Ok(values) = sections.body_values(bytes) else {
-        // Whoever writes it down as text finds that it is none.
+        // Writing it as text shows that it is none.
         assert!(std::str::from_utf8(&held).is_err());
         return;
     };
@@ -92,7 +92,7 @@ fn body(bytes: &Bytes) {
     assert_eq!(joined.collect::<Vec<_>>(), held);
 }
 
-/// What is read of a body in pieces of so many bytes; `None` if it is not read in pieces.
+/// The content of a body that is read in pieces of this size; `None` if it is not read in pieces.
 fn in_pieces(body: &Bytes, piece_bytes: usize) -> Option<Result<BytesMut, String>> {
     let chunks = Chunks { bytes: body.len() as u64, piece_bytes: 1, positions: Box::default() };
     let message = Message {

@@ -1,6 +1,6 @@
 //! Any client against a session: frames in any order, whole or cut, while the core agrees, refuses and delivers.
 //!
-//! Each step begins with a byte: below 200 a frame of so many bytes follows as it is; from there on the core acts.
+//! Each step begins with a byte: below 200 a frame of this length follows as it is; from there on the core acts.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -177,7 +177,7 @@ fuzz_target!(|input: &[u8]| {
     read(written);
 });
 
-/// What the client reads is headers of layers and whole frames.
+/// The client reads headers of layers and whole frames only.
 fn read(mut written: BytesMut) {
     while !written.is_empty() {
         if written.starts_with(b"AMQP") {

@@ -1,4 +1,4 @@
-//! Any bytes as a message between replicas, with and without a checksum that fits. What decodes must encode to the same
+//! Any bytes as a message between replicas, with and without a checksum that fits. Decoded messages must encode to the same
 //! bytes, and its batches decode or are refused.
 #![no_main]
 

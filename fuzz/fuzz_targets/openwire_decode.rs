@@ -1,4 +1,4 @@
-//! Any bytes through the OpenWire codec. What decodes must encode, decode to
+//! Any bytes through the OpenWire codec. Decoded commands must encode, decode to
 //! the same value again, and encode to the same bytes from then on. A text
 //! says the same in one piece and in many.
 //!
@@ -119,7 +119,7 @@ fn text_body(content: &Bytes) {
     assert_eq!(again.map(|again| again.to_str().into_owned()), Some(text));
 }
 
-/// What is read of a text in pieces of so many bytes.
+/// The text read in pieces of this size.
 fn in_pieces(content: &Bytes, piece_bytes: usize) -> Result<BytesMut, String> {
     let message = Message { kind: MessageKind::Text, content: Some(Bytes::new()), ..Message::default() };
     let chunks = Chunks { bytes: content.len() as u64, piece_bytes: 1, positions: Box::default() };

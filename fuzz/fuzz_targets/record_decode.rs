@@ -1,5 +1,5 @@
 //! Any bytes as a record, or as the compressed body of one: decoding never panics, takes no more memory than the bytes can stand
-//! for, and what decodes is written and decodes to the same again, compressed or not.
+//! for, and a decoded record is written and decodes to the same again, compressed or not.
 //!
 //! The first byte chooses: raw bytes as a record, or a length (4) and a block or a frame in a record that is otherwise sound.
 #![no_main]
@@ -12,11 +12,11 @@ use postroad_model::Compression;
 /// Type, version, address, protocol and version of a message, flags (persistent, compressed), priority, expiry.
 const HEAD: [u8; 20] = [3, 2, 0, 1, 0, 0, 0, b'a', 1, 12, 17, 4, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// LZ4, a byte of which stands for no more than so many.
+/// LZ4: the maximum of bytes that one byte stands for.
 const LZ4: u8 = 1;
 const RATIO_MAX: usize = 255;
 
-/// Zstandard, of which there are bodies of no more than so many bytes.
+/// Zstandard: the maximum size of a body.
 const ZSTD: u8 = 2;
 const BODY_BYTES_MAX: usize = 1 << 20;
 

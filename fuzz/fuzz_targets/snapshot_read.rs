@@ -1,5 +1,5 @@
-//! Any bytes as a snapshot: reading never panics, it makes no difference how they are cut, and what was read and written, and can be read
-//! again, is written as the same.
+//! Any bytes as a snapshot: reading never panics, and the length of the pieces makes no difference. A
+//! snapshot that was read and written, and can be read again, is written as the same.
 //!
 //! The first byte chooses: raw bytes, or edits of a kept snapshot; the second how long the pieces are.
 #![no_main]
@@ -38,8 +38,8 @@ fuzz_target!(|input: &[u8]| {
         (Ok(whole), Ok(in_pieces)) => {
             let written = whole.snapshot();
             assert_eq!(in_pieces.snapshot(), written);
-            // Whether a page's messages may be shared is known better the second time. What was edited may say what nobody would have
-            // written, and need not be read a third time.
+            // Whether a page's messages may be shared is known better the second time. Edited bytes may
+            // have values that no writer produces, and need not be readable a third time.
             if let Ok(second) = Partition::restore(settings(), &written)
                 && let Ok(third) = Partition::restore(settings(), &second.snapshot())
             {
@@ -52,7 +52,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Edits of three bytes each: where, and the new value; what does not make one is put at the end.
+/// Edits of three bytes each: where, and the new value; the rest is put at the end.
 fn edited(kept: &[u8], edits: &[u8]) -> Bytes {
     let mut bytes = kept.to_vec();
     let edits = edits.chunks_exact(3);

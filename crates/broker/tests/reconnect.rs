@@ -1,4 +1,5 @@
-//! Connections that take nothing more, which the broker may still hold for alive: their client has connected anew, or is gone.
+//! Connections whose sockets take nothing more, while the broker still holds them for alive: their
+//! client has connected again, or is gone.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
