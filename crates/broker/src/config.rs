@@ -125,7 +125,7 @@ pub struct Ports {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SecurityConfig {
-    /// The file of users; empty to let everybody in.
+    /// The file of users; empty to admit all clients.
     users: PathBuf,
     /// With users, whether those are let in too who do not say who they are.
     anonymous: bool,

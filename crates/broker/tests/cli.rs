@@ -1465,7 +1465,7 @@ fn an_encrypted_store_can_be_read_with_its_key_alone_and_comes_to_another_by_its
         assert_eq!(sent.status.code(), Some(0), "{}", errors(&sent));
         large
     };
-    // Without a key it is there for everybody: the search finds it.
+    // Without a key the bytes are readable: the search finds them.
     let plain = Broker::start();
     send(&plain);
     let directory = plain.stop(Signal::TERM);

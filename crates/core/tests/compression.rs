@@ -1,4 +1,4 @@
-//! Bodies in records: compressed where a policy says so, plain for everybody who reads them.
+//! Bodies in records: compressed where a policy says so, plain for all readers.
 
 mod bench;
 

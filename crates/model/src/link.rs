@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{ConnectionId, ConsumerKey, Destination, Ticket};
 
-/// The name of a link by which a client sends, for as long as anybody remembers it.
+/// The name of a client's sending link, for as long as the broker remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkName {
     /// The user who has logged in and alone may use the link; empty without login.

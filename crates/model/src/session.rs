@@ -182,7 +182,7 @@ pub trait Session {
         Ok(())
     }
 
-    /// Whether it is known who the peer is, as far as anybody asks.
+    /// Whether the peer is authenticated, or need not be.
     fn is_known(&self) -> bool;
 
     /// The broker at the other end, if there is one, and it was let in.

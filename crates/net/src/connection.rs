@@ -104,7 +104,7 @@ impl Connection {
         self.layers.as_ref()?.peer_certificate()
     }
 
-    /// It is known who the peer is: its layers may take as much from it as from anybody.
+    /// The peer is authenticated: the full limits of its layers apply.
     pub fn let_in(&mut self) {
         if let Some(layers) = &mut self.layers {
             layers.let_in();

@@ -453,7 +453,8 @@ impl Core {
         !self.snapshots.is_empty()
     }
 
-    /// The last that the core does: sends everything on its way, whether anybody waits for it or not, and how the partitions are then.
+    /// The last turn of the core: sends everything on its way, awaited or not, with the snapshots
+    /// of the partitions.
     pub fn end(&mut self) {
         self.turn();
         self.snapshots.clear();

@@ -111,7 +111,7 @@ impl Logs {
         }
     }
 
-    /// Sends everything on its way, whether anybody waits for it or not.
+    /// Sends everything on its way, awaited or not.
     pub fn flush_all(&mut self) {
         let now = Instant::now();
         for log in &mut self.logs {

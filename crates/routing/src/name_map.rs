@@ -5,8 +5,8 @@ use std::ops::Bound::{Included, Unbounded};
 
 use crate::pattern::{Pattern, Word};
 
-/// Words by which names are told apart; the last one holds the rest of a longer name. The tree is walked and freed by
-/// recursion, so this bounds the stack.
+/// Limit of the words by which names are distinguished; the last one holds the rest of a longer
+/// name. The tree is walked and freed by recursion, so this bounds the stack.
 const WORDS_MAX: usize = 128;
 
 /// Values by name. A pattern visits only the branches that it may match.

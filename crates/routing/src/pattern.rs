@@ -143,7 +143,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Whether the broker itself tells something by this topic.
+/// Whether the broker itself publishes to this topic.
 pub fn is_own_topic(name: &str) -> bool {
     name.starts_with(OWN_TOPICS)
 }

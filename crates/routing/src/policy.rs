@@ -187,7 +187,7 @@ pub struct Slow {
 /// The action on a slow consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenSlow {
-    /// Others are told.
+    /// Subscribers of advisories are notified.
     #[default]
     Tell,
     /// It is detached.

@@ -28,7 +28,7 @@ pub struct Tenants {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TenantError {
-    /// Two would be told apart by nothing.
+    /// Nothing would distinguish two of them.
     #[error("the tenant {0} is defined twice")]
     NameTaken(Arc<str>),
     /// The owner of the destinations would be ambiguous.

@@ -25,7 +25,7 @@ const WRONG: &str = "user name or password are wrong";
 /// Who is let in.
 #[derive(Debug)]
 pub struct Door {
-    /// `None`: everybody, whatever they say.
+    /// `None`: all clients are admitted.
     users: Option<Users>,
     /// The functions under which every user's password can be proved.
     hashes: Vec<Hash>,
@@ -63,7 +63,7 @@ impl PasswordCheck {
 }
 
 impl Door {
-    /// Lets everybody in, whatever they say.
+    /// Admits all clients without a check.
     pub fn open() -> Door {
         Door { users: None, hashes: Vec::new(), anonymous: true, secret: [0; 32] }
     }
@@ -84,12 +84,12 @@ impl Door {
         !self.anonymous
     }
 
-    /// Whether this user may be let in: it is known, or everybody is.
+    /// Whether this user is admitted: it is known, or all are admitted.
     pub fn knows(&self, user: &str) -> bool {
         self.users.as_ref().is_none_or(|users| users.known(user).is_some())
     }
 
-    /// Whether everybody is let in, whatever they say.
+    /// Whether all clients are admitted without a check.
     pub fn is_open(&self) -> bool {
         self.users.is_none()
     }

@@ -1,4 +1,5 @@
-//! Names and passwords as everybody writes them: one text for all the ways in which Unicode may spell it (SASLprep, RFC 4013).
+//! Names and passwords in one form for all the ways in which Unicode may spell them (SASLprep, RFC
+//! 4013).
 
 use std::borrow::Cow;
 

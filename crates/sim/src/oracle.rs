@@ -1,8 +1,8 @@
 //! The oracle: rules that must hold, from the clients' answers alone. It shares no code with the core.
 //!
-//! Every request that may become durable is an [`Operation`]: it makes copies of messages and ends others, all or
-//! nothing. A reply tells its fate; after a crash the first delivery that only one fate allows does. Every later
-//! observation must agree.
+//! Every request that may become durable is an [`Operation`]: it makes copies of messages and ends
+//! others, all or nothing. A reply shows its fate; after a crash the first delivery that only one
+//! fate allows does. Every later observation must agree.
 
 mod branch;
 mod copy;

@@ -1,4 +1,4 @@
-//! A document that cites a test as `[TEST: name]` tells the truth: the test exists.
+//! A document that cites a test as `[TEST: name]` is true: the test exists.
 
 use super::{Fault, Repository};
 

@@ -1,4 +1,5 @@
-//! Lock files name the public registries only: a mirror that one machine uses would bind everybody to it.
+//! Lock files name the public registries only: a mirror that one machine uses would bind every
+//! contributor to it.
 
 use super::{Fault, Repository};
 

@@ -64,7 +64,8 @@ pub struct AmqpOptions {
     pub mechanisms: Vec<&'static str>,
     /// Whether it must, or may begin without a SASL layer.
     pub must_login: bool,
-    /// Whether users are known: without them names and passwords are believed, and everybody is the same anonymous user.
+    /// Whether users are known: without them names and passwords are not checked, and all clients
+    /// are the same anonymous user.
     pub has_users: bool,
     /// How many partitions the broker has: a pattern is read in each.
     pub partitions: u16,

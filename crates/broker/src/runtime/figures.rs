@@ -31,7 +31,7 @@ const JOURNAL_WITHIN: Duration = Duration::from_millis(500);
 /// A question to a core.
 #[derive(Debug)]
 pub enum Question {
-    /// Whether it serves anybody at all.
+    /// Whether it serves clients at all.
     Alive(oneshot::Sender<()>),
     /// How it is, with or without the figures of each queue.
     Figures { with_queues: bool, answer: oneshot::Sender<CoreFigures> },
@@ -50,7 +50,7 @@ pub struct CoreFigures {
     pub tenants: Vec<TenantFigures>,
 }
 
-/// The ways to everybody who has to be asked.
+/// The channels to all cores and journals.
 #[derive(Clone)]
 pub struct StatsCollector {
     pub cores: Vec<mpsc::Sender<Question>>,

@@ -25,7 +25,8 @@ const BROWSED_MESSAGES_MAX: u64 = 256;
 /// See [`BROWSED_MESSAGES_MAX`].
 const BROWSED_BYTES_MAX: u64 = 256 << 10;
 
-/// And of those that are read before anybody waits for them. While they go, the disk may take its time.
+/// And of those that are read ahead of any consumer's request. While they are sent, the disk may
+/// take its time.
 const AHEAD_BYTES_MAX: u64 = 192 << 10;
 
 /// With less memory than readers would take together, each has this part of it.

@@ -63,7 +63,7 @@ pub enum Completion {
     Settled {
         /// Which.
         settlements: Vec<Settlement>,
-        /// Who waits, if anybody does.
+        /// The waiting request, if there is one.
         answer: Option<(ConnectionId, Ticket)>,
     },
     /// A delivery count was known here ahead of the log.
@@ -81,7 +81,7 @@ pub enum Completion {
         volatile: VolatileChanges,
         /// Sessions' shares of it, if it is a branch: each is notified of its end.
         shares: Vec<TransactionKey>,
-        /// Who waits, if anybody does.
+        /// The waiting request, if there is one.
         answer: Option<(ConnectionId, Ticket)>,
     },
     /// This partition's share of a transaction.
@@ -96,7 +96,7 @@ pub enum Completion {
         /// The transaction.
         id: TransactionId,
     },
-    /// A branch that everybody has prepared.
+    /// A branch that all participants have prepared.
     Promised {
         /// The transaction.
         id: TransactionId,
@@ -127,7 +127,7 @@ pub enum Completion {
     Unsubscribed {
         /// Name of the subscription.
         name: Arc<str>,
-        /// Who has ended it and waits, if anybody does.
+        /// The client that ended it and waits, if there is one.
         answer: Option<(ConnectionId, Ticket)>,
     },
     /// A possible resend, after all proposals that were outstanding when it arrived.

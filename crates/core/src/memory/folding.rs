@@ -14,7 +14,8 @@ use crate::memory::folds::FOLDS_MAX;
 use crate::queue::{Entry, EntryState, Folded, Lane, LaneNumber, Load, Page, Queue, ReadOn, tag, untag};
 use crate::settings::Settings;
 
-/// Pages that are folded in one attempt: it must not hold up everybody for long.
+/// Limit of the pages that are packed in one attempt, so that it does not hold up other work for
+/// long.
 const FOLDED_MAX: usize = 8;
 
 /// Pages that are looked at for that: some cannot be folded, and that is found at the first such entry of each.

@@ -187,7 +187,7 @@ impl Partition {
         self.decide(id, participants, effects);
     }
 
-    /// Everybody has prepared: the decision goes into the log.
+    /// All participants have prepared: the decision goes into the log.
     fn decide(&mut self, id: TransactionId, participants: Vec<PartitionId>, effects: &mut Vec<Effect>) {
         if let Some(coordination) = self.leader.transactions.coordinating.get_mut(&id) {
             coordination.awaiting = participants.iter().copied().collect();

@@ -103,7 +103,7 @@ impl Partition {
         self.propose(Command::Prepare { id, changes }, Urgency::Waiting, completion, effects);
     }
 
-    /// A branch is undone before anybody asked to prepare it.
+    /// A branch is undone before any request to prepare it.
     fn discard(
         &mut self,
         transactions: &[TransactionKey],

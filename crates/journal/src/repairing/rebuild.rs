@@ -14,7 +14,7 @@ use std::io;
 /// Lengths that a table without a header may have, as far as its entries tell: more than one only if payloads look like entries.
 const LENGTHS_MAX: usize = 16;
 
-/// Entries of a table without a header: beyond, a group is as good as none that anybody writes.
+/// Limit of the entries of a table without a header: no writer makes a larger group.
 const ENTRIES_MAX: usize = 1 << 20;
 
 type Row = [u8; RECORD_HEADER_BYTES];
