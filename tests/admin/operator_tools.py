@@ -22,6 +22,12 @@ def until(what, check, seconds=30):
     raise AssertionError(f"{what}: not within {seconds} s")
 
 
+def add_user(file, name, password):
+    """Adds a user to the file, or changes a password."""
+    command = [BINARY, "user", "add", "--users", file, name]
+    subprocess.run(command, input=f"{password}\n", text=True, check=True, capture_output=True)
+
+
 class Operator:
     """Requests of one user, or of none, to one broker."""
 

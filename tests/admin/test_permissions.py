@@ -10,7 +10,7 @@ import subprocess
 import unittest
 
 from broker import BINARY, Broker
-from operator_tools import Operator, until
+from operator_tools import Operator, add_user, until
 
 PERMISSIONS = """
 [security]
@@ -26,11 +26,6 @@ users = ["root"]
 destinations = ["queue://>", "topic://>"]
 actions = ["read", "write", "create", "manage", "admin"]
 """
-
-
-def add_user(file, name, password):
-    command = [BINARY, "user", "add", "--users", file, name]
-    subprocess.run(command, input=f"{password}\n", text=True, check=True, capture_output=True)
 
 
 class Permissions(unittest.TestCase):

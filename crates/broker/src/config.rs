@@ -22,7 +22,7 @@ use anyhow::{Context, bail};
 use postroad_admin::AlertRule;
 use postroad_net::TlsConfig;
 use postroad_routing::{Addressing, Homes, Limit, Policies};
-use postroad_security::{Door, Users};
+use postroad_security::{Door, TokenBook, Users};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
@@ -340,6 +340,9 @@ const MESSAGE_BYTES_MAX: u64 = 3 << 30;
 /// most that anyone would accept.
 const ASYNC_SYNC_MS_MAX: u64 = 60_000;
 
+/// The file of tokens in the data directory.
+const TOKENS_FILE: &str = "tokens";
+
 /// A greeting and a small message fit in so much.
 const FRAME_BYTES_MIN: u64 = 1024;
 
@@ -439,17 +442,26 @@ impl Config {
         Ok(config)
     }
 
+    /// The tokens of users, in a file of the data directory.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn tokens(&self) -> anyhow::Result<TokenBook> {
+        Ok(TokenBook::open(&self.data.join(TOKENS_FILE))?)
+    }
+
     /// Who is let in.
     ///
     /// # Errors
     /// The file of users cannot be read.
-    pub fn door(&self) -> anyhow::Result<Door> {
+    pub fn door(&self, tokens: &Arc<TokenBook>) -> anyhow::Result<Door> {
         let SecurityConfig { users, anonymous, .. } = &self.security;
         if users.as_os_str().is_empty() {
             return Ok(Door::open());
         }
         let users = Users::load(users);
-        users.and_then(|users| Door::of(users, *anonymous)).context("security.users")
+        let door = users.and_then(|users| Door::of(users, *anonymous)).context("security.users")?;
+        Ok(door.with_tokens(tokens.clone()))
     }
 
     /// The rules of alerts.

@@ -3,12 +3,12 @@
 //! A signature is verified with the secret itself, so the file holds secrets: only its owner may read it.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::path::Path;
 
 use data_encoding::{BASE32_NOPAD, BASE64};
 use ring::rand::{SecureRandom, SystemRandom};
 
+use crate::file;
 use crate::users::{UserError, check_name};
 
 /// The first line of the file.
@@ -41,11 +41,7 @@ impl AccessKeys {
     /// # Errors
     /// It cannot be read, or a line of it is no key.
     pub fn load(file: &Path) -> Result<AccessKeys, UserError> {
-        let text = match std::fs::read_to_string(file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(AccessKeys::default()),
-            Err(source) => return Err(UserError::File { file: file.to_owned(), source }),
-        };
+        let Some(text) = file::content(file)? else { return Ok(AccessKeys::default()) };
         let wrong = |(line, reason)| UserError::Line { file: file.to_owned(), line, reason };
         AccessKeys::parse(&text).map_err(wrong)
     }
@@ -72,17 +68,9 @@ impl AccessKeys {
     /// # Errors
     /// It cannot be written.
     pub fn store(&self, file: &Path) -> Result<(), UserError> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let wrong = |source| UserError::File { file: file.to_owned(), source };
         let line = |(id, key): (&String, &AccessKey)| format!("{id} {} {}\n", key.secret, key.user);
         let text: String = std::iter::once(TITLE.to_owned()).chain(self.0.iter().map(line)).collect();
-        let mut beside = file.as_os_str().to_owned();
-        beside.push(".new");
-        let new =
-            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
-        let mut new = new.map_err(wrong)?;
-        new.write_all(text.as_bytes()).and_then(|()| new.sync_all()).map_err(wrong)?;
-        std::fs::rename(&beside, file).map_err(wrong)
+        file::replace(file, &text)
     }
 
     /// Makes a key for a user, and returns its id with it.

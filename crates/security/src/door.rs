@@ -14,6 +14,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use crate::certificate;
 use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
 use crate::scram::{ClientFirst, Scram};
+use crate::tokens::{Scope, TOKEN_PREFIX, Token, TokenBook};
 use crate::users::{PASSWORD_BYTES_MAX, UserError, Users};
 
 /// Bytes of the broker's part of a nonce.
@@ -31,8 +32,27 @@ pub struct Door {
     hashes: Vec<Hash>,
     /// Those too who do not say who they are.
     anonymous: bool,
+    /// Tokens in place of passwords.
+    tokens: Option<Arc<TokenBook>>,
     /// From which the salts of users are made who do not exist.
     secret: [u8; 32],
+}
+
+/// A credential that a peer was let in with, and that may end later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credential {
+    /// The password of a user, or a proof of it.
+    Password {
+        /// The user.
+        user: Arc<str>,
+    },
+    /// A token.
+    Token {
+        /// Its id.
+        id: Arc<str>,
+        /// Its user.
+        user: Arc<str>,
+    },
 }
 
 /// The result of a peer's message.
@@ -65,7 +85,7 @@ impl PasswordCheck {
 impl Door {
     /// Admits all clients without a check.
     pub fn open() -> Door {
-        Door { users: None, hashes: Vec::new(), anonymous: true, secret: [0; 32] }
+        Door { users: None, hashes: Vec::new(), anonymous: true, tokens: None, secret: [0; 32] }
     }
 
     /// Lets these users in, and those who do not say who they are if `anonymous`.
@@ -76,7 +96,32 @@ impl Door {
         let mut secret = [0; 32];
         SystemRandom::new().fill(&mut secret).map_err(|_| UserError::NoChance)?;
         let hashes = Hash::ALL.into_iter().filter(|hash| users.all_have(*hash)).collect();
-        Ok(Door { users: Some(users), hashes, anonymous, secret })
+        Ok(Door { users: Some(users), hashes, anonymous, tokens: None, secret })
+    }
+
+    /// Accepts these tokens in place of passwords, too.
+    #[must_use]
+    pub fn with_tokens(self, tokens: Arc<TokenBook>) -> Door {
+        Door { tokens: Some(tokens), ..self }
+    }
+
+    /// The tokens of the users; `None` if everybody is let in.
+    pub fn tokens(&self) -> Option<&Arc<TokenBook>> {
+        self.tokens.as_ref()
+    }
+
+    /// The token of this text, if it is in force and its user is known.
+    pub fn token(&self, text: &str) -> Option<Token> {
+        self.tokens.as_ref()?.check(text).filter(|token| self.knows(&token.user))
+    }
+
+    /// Whether a peer with this credential would still be let in.
+    pub fn honours(&self, credential: &Credential) -> bool {
+        let has_token = |id: &str| self.tokens.as_ref().is_some_and(|tokens| tokens.has(id));
+        match credential {
+            Credential::Password { user } => self.knows(user),
+            Credential::Token { id, user } => self.is_open() || has_token(id) && self.knows(user),
+        }
     }
 
     /// Whether a peer without credentials is refused.
@@ -87,6 +132,11 @@ impl Door {
     /// Whether this user is admitted: it is known, or all are admitted.
     pub fn knows(&self, user: &str) -> bool {
         self.users.as_ref().is_none_or(|users| users.known(user).is_some())
+    }
+
+    /// The user of this name, as it stands in the file of users.
+    pub fn known(&self, user: &str) -> Option<&str> {
+        self.users.as_ref()?.known(user)
     }
 
     /// Whether all clients are admitted without a check.
@@ -119,6 +169,8 @@ pub struct Visit {
     /// Whom the peer's certificate names.
     certificate: Option<Arc<str>>,
     expects: Expects,
+    /// The last credential that it has shown, good or not.
+    credential: Option<Credential>,
 }
 
 /// The expected answer to a challenge.
@@ -162,12 +214,17 @@ impl Visit {
     /// A peer comes, with a certificate (DER) if it has shown a good one.
     pub fn new(door: Arc<Door>, certificate: Option<&[u8]>) -> Visit {
         let certificate = certificate.and_then(certificate::subject);
-        Visit { door, certificate, expects: Expects::Nothing }
+        Visit { door, certificate, expects: Expects::Nothing, credential: None }
     }
 
     /// Whether credentials are checked.
     pub fn has_users(&self) -> bool {
         self.door.users.is_some()
+    }
+
+    /// The credential of a peer that was let in; none for certificates and anonymous peers.
+    pub fn credential(&self) -> Option<&Credential> {
+        self.credential.as_ref()
     }
 
     /// Whether it is not let in before it has said who it is.
@@ -211,7 +268,10 @@ impl Visit {
             (Login::Continue { response }, Expects::First(chosen)) => self.first(chosen, &response),
             (Login::Continue { response }, Expects::Last(scram)) => {
                 Step::Answer(match scram.finish(&response) {
-                    Ok((user, last)) => LoginAnswer::Welcome { user: Some(user), last: Some(last.into()) },
+                    Ok((user, last)) => {
+                        self.credential = Some(Credential::Password { user: user.clone() });
+                        LoginAnswer::Welcome { user: Some(user), last: Some(last.into()) }
+                    }
                     Err(reason) => refused(reason),
                 })
             }
@@ -241,7 +301,7 @@ impl Visit {
     }
 
     /// RFC 4616: whom to act as, who, and the password.
-    fn plain(&self, response: &[u8]) -> Step {
+    fn plain(&mut self, response: &[u8]) -> Step {
         let parts: Option<Vec<&str>> =
             response.split(|byte| *byte == 0).map(|part| std::str::from_utf8(part).ok()).collect();
         match parts.as_deref() {
@@ -275,9 +335,15 @@ impl Visit {
     }
 
     /// A name and a password in clear text. A peer without a name may have shown a certificate.
-    fn password(&self, user: Option<&str>, password: Option<Box<str>>) -> Step {
+    fn password(&mut self, user: Option<&str>, password: Option<Box<str>>) -> Step {
+        self.credential = None;
         let welcome = |user| Step::Answer(LoginAnswer::Welcome { user, last: None });
         let user = user.filter(|user| !user.is_empty());
+        if let Some(text) = password.as_deref().filter(|text| text.starts_with(TOKEN_PREFIX))
+            && self.has_users()
+        {
+            return Step::Answer(self.token(user, text));
+        }
         let (users, user) = match (&self.door.users, user) {
             (None, user) => return welcome(user.map(Arc::from).or(self.certificate.clone())),
             (Some(_), None) if self.certificate.is_some() => return welcome(self.certificate.clone()),
@@ -289,8 +355,25 @@ impl Visit {
         if password.len() > PASSWORD_BYTES_MAX {
             return Step::Answer(refused(WRONG));
         }
-        let user = users.known(user).unwrap_or(user);
-        Step::Check(PasswordCheck { user: user.into(), password, keys: self.door.keys(users, user, None) })
+        let user: Arc<str> = users.known(user).unwrap_or(user).into();
+        let keys = self.door.keys(users, &user, None);
+        self.credential = Some(Credential::Password { user: user.clone() });
+        Step::Check(PasswordCheck { user, password, keys })
+    }
+
+    /// A token in place of a password. Its user need not be named.
+    fn token(&mut self, user: Option<&str>, text: &str) -> LoginAnswer {
+        let is_of = |token: &Token| user.is_none_or(|user| user == &*token.user);
+        match self.door.token(text).filter(is_of) {
+            Some(token) if !token.scopes.permit(Scope::Messages) => {
+                refused("its token has no scope for messages")
+            }
+            Some(Token { id, user, .. }) => {
+                self.credential = Some(Credential::Token { id, user: user.clone() });
+                LoginAnswer::Welcome { user: Some(user), last: None }
+            }
+            None => refused(WRONG),
+        }
     }
 }
 
@@ -417,6 +500,38 @@ mod tests {
             let mut visit = Visit::new(door.clone(), certificate);
             assert_eq!(answer(&mut visit, login), want, "case: {case}");
         }
+    }
+
+    #[test]
+    fn a_token_takes_the_place_of_a_password_until_it_is_revoked_or_its_user_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let book = Arc::new(TokenBook::open(&folder.path().join("tokens")).unwrap());
+        let (token, text) = book.issue("user", "messages".parse().unwrap(), None).unwrap();
+        let (_, of_stranger) = book.issue("stranger", "messages".parse().unwrap(), None).unwrap();
+        let (_, for_api) = book.issue("user", "manage".parse().unwrap(), None).unwrap();
+        let door = Arc::new(Arc::into_inner(door(false)).unwrap().with_tokens(book.clone()));
+        let wrong = || refused(WRONG);
+        for (case, login, want) in [
+            ("with its user", password("user", &text), welcome(Some("user"))),
+            ("without a user", password("", &text), welcome(Some("user"))),
+            ("with another user", password("me", &text), wrong()),
+            ("a wrong secret", password("user", "prt_a_b"), wrong()),
+            ("a user who is not known", password("stranger", &of_stranger), wrong()),
+            ("another scope", password("user", &for_api), refused("its token has no scope for messages")),
+            ("a password works as well", password("user", "pencil"), welcome(Some("user"))),
+        ] {
+            assert_eq!(answer(&mut Visit::new(door.clone(), None), login), want, "case: {case}");
+        }
+        let mut visit = Visit::new(door.clone(), None);
+        answer(&mut visit, password("", &text));
+        let credential = visit.credential().unwrap().clone();
+        assert_eq!(credential, Credential::Token { id: token.id.clone(), user: "user".into() });
+        let without = Door::of(Users::default(), false).unwrap().with_tokens(book.clone());
+        assert!(door.honours(&credential) && !without.honours(&credential));
+        assert!(!without.honours(&Credential::Password { user: "user".into() }));
+        assert!(book.revoke(&token.id).unwrap());
+        assert!(!door.honours(&credential));
+        assert_eq!(answer(&mut visit, password("", &text)), wrong());
     }
 
     #[test]

@@ -8,13 +8,16 @@ mod access_keys;
 mod certificate;
 mod door;
 mod elliptic;
+mod file;
 mod keys;
 mod prepare;
 mod scram;
 pub mod tls;
+mod tokens;
 mod users;
 
 pub use access_keys::{AccessKey, AccessKeys};
-pub use door::{Door, PasswordCheck, Step, Visit};
+pub use door::{Credential, Door, PasswordCheck, Step, Visit};
 pub use keys::ITERATIONS;
+pub use tokens::{Scope, Scopes, TOKEN_PREFIX, TOKENS_MAX, Token, TokenBook};
 pub use users::{UserError, Users};

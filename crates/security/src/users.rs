@@ -1,12 +1,13 @@
 //! Users: a file with one line for each, which holds no password.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use ring::rand::{SecureRandom, SystemRandom};
 
+use crate::file;
 use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
 use crate::prepare::prepared;
 
@@ -55,6 +56,18 @@ pub enum UserError {
     /// The password is not allowed.
     #[error("a password must have 1 to {PASSWORD_BYTES_MAX} bytes without characters that SASLprep forbids")]
     Password,
+    /// A token cannot be limited to that.
+    #[error("{name:?} is not a scope of tokens: use messages, read or manage")]
+    Scope {
+        /// The name.
+        name: String,
+    },
+    /// A file of tokens is bounded.
+    #[error("the maximum of {max} tokens exists: revoke some")]
+    TooManyTokens {
+        /// How many there may be.
+        max: usize,
+    },
     /// A file of access keys is bounded.
     #[error("the maximum of {max} access keys exists: delete some")]
     TooManyKeys {
@@ -113,15 +126,7 @@ impl Users {
     /// # Errors
     /// It cannot be written.
     pub fn store(&self, file: &Path) -> Result<(), UserError> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let wrong = |source| UserError::File { file: file.to_owned(), source };
-        let mut beside = file.as_os_str().to_owned();
-        beside.push(".new");
-        let options =
-            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
-        let mut new = options.map_err(wrong)?;
-        new.write_all(self.to_text().as_bytes()).and_then(|()| new.sync_all()).map_err(wrong)?;
-        std::fs::rename(&beside, file).map_err(wrong)
+        file::replace(file, &self.to_text())
     }
 
     /// Adds a user, or gives it another password. Takes as long as [`ITERATIONS`] say.

@@ -9,10 +9,10 @@ use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
-use postroad_model::{Action, Destination, Login, LoginAnswer, Principal, Refusal};
-use postroad_security::{Door, Step, Visit};
+use postroad_model::{Login, LoginAnswer, Principal};
+use postroad_security::{Door, Scope, Step, TOKEN_PREFIX, Visit};
 
-use super::audit::{Change, peer_text};
+use super::audit::{Change, Detail, peer_text};
 use super::problem::Problem;
 use super::{Api, Caller, Peer};
 
@@ -21,24 +21,35 @@ pub async fn admit(State(api): State<Api>, request: Request, next: Next) -> Resp
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
     let peer = parts.extensions.get::<Peer>().copied();
     let checked = check(&api, &parts).await.and_then(|caller| permit(&api, caller, &path));
-    let (user, response) = match checked {
+    let (caller, response) = match checked {
         Ok(caller) => {
-            let user = caller.principal.user().cloned();
-            parts.extensions.insert(caller);
-            (user, next.run(Request::from_parts(parts, body)).await)
+            parts.extensions.insert(caller.clone());
+            (Some(caller), next.run(Request::from_parts(parts, body)).await)
         }
         Err(problem) => (None, problem.into_response()),
     };
     if !is_safe(&method) {
-        let status = response.status().as_u16();
-        let name = user.as_deref().unwrap_or("-");
-        tracing::info!(%method, path, user = name, ?peer, status, "an operator's request");
-        let (user, peer) = (user.map(|user| user.to_string()), peer_text(peer));
-        let change =
-            Change { number: 0, at_ms: api.now_ms(), user, peer, method: method.to_string(), path, status };
-        api.0.changes.lock().await.add(change);
+        let detail = response.extensions().get().map(|Detail(detail)| detail.clone());
+        let answer = (response.status().as_u16(), detail);
+        record(&api, (peer, caller), (method, path), answer).await;
     }
     response
+}
+
+/// Keeps a request for the audit.
+async fn record(
+    api: &Api,
+    (peer, caller): (Option<Peer>, Option<Caller>),
+    (method, path): (Method, String),
+    (status, detail): (u16, Option<String>),
+) {
+    let user = caller.as_ref().and_then(|caller| caller.principal.user()).map(|user| user.to_string());
+    let token = caller.and_then(|caller| caller.token).map(|token| token.to_string());
+    let (name, peer) = (user.as_deref().unwrap_or("-"), peer_text(peer));
+    tracing::info!(%method, path, user = name, token, peer, status, detail, "an operator's request");
+    let (at_ms, method) = (api.now_ms(), method.to_string());
+    let change = Change { number: 0, at_ms, user, peer, method, path, status, token, detail };
+    api.0.changes.lock().await.add(change);
 }
 
 /// Lists of the whole broker that no client inside the process asks a partition for: those check permissions themselves.
@@ -56,13 +67,12 @@ fn permit(api: &Api, caller: Caller, path: &str) -> Result<Caller, Problem> {
     if !OF_BROKER.contains(&path) || api.administers(&caller) {
         return Ok(caller);
     }
-    let (user, destination) = (caller.principal.user().cloned(), Destination::queue(">"));
-    Err(Refusal::NotPermitted { user, action: Action::Admin, destination }.into())
+    Err(api.not_administrator(&caller))
 }
 
 async fn check(api: &Api, request: &Parts) -> Result<Caller, Problem> {
     let address = match request.extensions.get::<Peer>() {
-        Some(Peer::ControlSocket) => return Ok(Caller { principal: Principal::Operator }),
+        Some(Peer::ControlSocket) => return Ok(Caller { principal: Principal::Operator, token: None }),
         Some(Peer::Network(address)) => address.ip(),
         None => return Err(Problem::new(403, "the peer's address is unknown".to_owned())),
     };
@@ -70,8 +80,11 @@ async fn check(api: &Api, request: &Parts) -> Result<Caller, Problem> {
     let door = api.0.options.door.borrow().clone();
     let visit = Visit::new(door.clone(), None);
     match visit.has_users() {
-        true => login(api, (door, visit), &request.headers).await,
-        false => check_local(address, &request.headers).map(|()| Caller { principal: Principal::Anonymous }),
+        true => login(api, (door, visit), &request.headers, &request.method).await,
+        false => {
+            let anonymous = || Caller { principal: Principal::Anonymous, token: None };
+            check_local(address, &request.headers).map(|()| anonymous())
+        }
     }
 }
 
@@ -114,14 +127,24 @@ async fn login(
     api: &Api,
     (door, mut visit): (Arc<Door>, Visit),
     headers: &HeaderMap,
+    method: &Method,
 ) -> Result<Caller, Problem> {
-    let wrong = || Problem::new(401, "a user and its password are needed (basic authentication)".to_owned());
+    let wrong = || {
+        let right = "a user and its password, or a token, are needed (basic or bearer authentication)";
+        Problem::new(401, right.to_owned())
+    };
     let credentials = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let credentials = credentials.ok_or_else(wrong)?;
+    if let Some(text) = bearer(credentials) {
+        return by_token(&door, (None, text), method).unwrap_or_else(|| Err(wrong()));
+    }
     if let Some(user) = api.0.known.lock().await.user(credentials, &door) {
-        return Ok(Caller { principal: Principal::User(user) });
+        return Ok(Caller { principal: Principal::User(user), token: None });
     }
     let (user, password) = basic(headers).ok_or_else(wrong)?;
+    if password.starts_with(TOKEN_PREFIX) {
+        return by_token(&door, (Some(&user), &password), method).unwrap_or_else(|| Err(wrong()));
+    }
     let said = Login::Password { user: Some(user.into()), password: Some(password.into()) };
     let answer = match visit.step(said) {
         Step::Answer(answer) => answer,
@@ -135,10 +158,34 @@ async fn login(
     match answer {
         LoginAnswer::Welcome { user: Some(user), .. } => {
             api.0.known.lock().await.add(credentials, user.clone(), door);
-            Ok(Caller { principal: Principal::User(user) })
+            Ok(Caller { principal: Principal::User(user), token: None })
         }
         _ => Err(wrong()),
     }
+}
+
+/// The caller with this token, whose user may be named with it; `None` if it is not in force.
+fn by_token(
+    door: &Door,
+    (user, text): (Option<&str>, &str),
+    method: &Method,
+) -> Option<Result<Caller, Problem>> {
+    let token =
+        door.token(text).filter(|token| user.is_none_or(|user| user.is_empty() || user == &*token.user))?;
+    let scope = if is_safe(method) { Scope::Read } else { Scope::Manage };
+    Some(match token.scopes.permit(scope) {
+        true => Ok(Caller { principal: Principal::User(token.user), token: Some(token.id) }),
+        false => {
+            let (had, needed) = (token.scopes, scope.name());
+            Err(Problem::new(403, format!("the token {} has the scope {had}; {needed} is needed", token.id)))
+        }
+    })
+}
+
+/// The token of a request (RFC 6750, section 2.1).
+fn bearer(credentials: &str) -> Option<&str> {
+    let (scheme, token) = credentials.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
 /// The user and password of a request (RFC 7617).

@@ -31,7 +31,15 @@ pub struct Change {
     pub path: String,
     /// The HTTP status of the answer.
     pub status: u16,
+    /// The id of the token that the user has shown.
+    pub token: Option<String>,
+    /// The object of the change, where the path does not name it.
+    pub detail: Option<String>,
 }
+
+/// The object of a change, for the audit: an extension of the answer.
+#[derive(Clone, Debug)]
+pub struct Detail(pub String);
 
 /// See the head of this file.
 #[derive(Default)]
@@ -112,6 +120,8 @@ mod tests {
                 method: "POST".to_owned(),
                 path: "ä".repeat(PATH_BYTES_MAX),
                 status: 200,
+                token: None,
+                detail: None,
             });
         }
         let numbers =

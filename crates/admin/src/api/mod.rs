@@ -20,6 +20,7 @@ mod process;
 mod redrive;
 mod routes;
 mod shown;
+mod tokens;
 
 pub use shown::structured;
 
@@ -31,9 +32,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use axum::extract::{DefaultBodyLimit, State};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::{Json, Router, middleware};
-use postroad_model::{Action, Destination, DestinationKind, Principal};
+use postroad_model::{Action, Destination, DestinationKind, Principal, Refusal};
 use postroad_node::{Client, ClientOptions, Clients};
 use postroad_routing::Permissions;
 use postroad_security::Door;
@@ -67,6 +68,8 @@ pub enum Peer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Caller {
     principal: Principal,
+    /// The token that it has shown in place of a password.
+    token: Option<Arc<str>>,
 }
 
 /// Gathers the figures of the whole broker, without those of each queue.
@@ -153,6 +156,8 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/consumers", get(lists::consumers))
         .route("/api/v1/bridges", get(bridges::list))
         .route("/api/v1/routes", get(routes::list))
+        .route("/api/v1/tokens", get(tokens::list).post(tokens::create))
+        .route("/api/v1/tokens/{id}", delete(tokens::revoke))
         .route("/api/jolokia/read/{*path}", get(jolokia::read))
         .merge(further.with_state(()))
         .fallback(unknown)
@@ -175,6 +180,12 @@ impl Api {
     fn administers(&self, caller: &Caller) -> bool {
         let permissions = (self.0.options.permissions)();
         permissions.grants_of(&caller.principal).permit_everywhere(Action::Admin)
+    }
+
+    /// Refuses a request that needs `admin` on every destination.
+    fn not_administrator(&self, caller: &Caller) -> Problem {
+        let (user, destination) = (caller.principal.user().cloned(), Destination::queue(">"));
+        Refusal::NotPermitted { user, action: Action::Admin, destination }.into()
     }
 
     fn about(&self) -> Broker {

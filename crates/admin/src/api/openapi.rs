@@ -147,6 +147,28 @@ pub const OPERATIONS: &[Operation] = &[
         &["filter", "limit", "cursor"],
         "Routes",
     ),
+    read(
+        "/api/v1/tokens",
+        "Tokens of users, without their secrets",
+        &["filter", "limit", "cursor"],
+        "Tokens",
+    ),
+    Operation {
+        method: "post",
+        path: "/api/v1/tokens",
+        summary: "Make a token. Its text is in this answer only",
+        query: &[],
+        takes: Some("WantedToken"),
+        gives: (201, Some("MadeToken")),
+    },
+    Operation {
+        method: "delete",
+        path: "/api/v1/tokens/{id}",
+        summary: "Revoke a token, at once",
+        query: &[],
+        takes: None,
+        gives: (204, None),
+    },
     read("/api/jolokia/read/{path}", "Attributes of a queue, as ActiveMQ answers them", &[], "Jolokia"),
     read("/api/v1/openapi.json", "This document", &[], "Document"),
 ];
@@ -176,9 +198,12 @@ fn written() -> Value {
         "paths": paths,
         "components": {
             "schemas": schemas(),
-            "securitySchemes": { "basic": { "type": "http", "scheme": "basic" } },
+            "securitySchemes": {
+                "basic": { "type": "http", "scheme": "basic" },
+                "token": { "type": "http", "scheme": "bearer" },
+            },
         },
-        "security": [{ "basic": [] }, {}],
+        "security": [{ "basic": [] }, { "token": [] }, {}],
     })
 }
 
@@ -252,12 +277,23 @@ const LISTS: &[(&str, &str)] = &[
     ("Connections", "Connection"),
     ("Bridges", "Bridge"),
     ("Routes", "Route"),
+    ("Tokens", "Token"),
     ("Consumers", "Consumer"),
     ("Messages", "Message"),
 ];
 
+/// Objects of users and their credentials, with their members.
+const OF_IDENTITIES: &[(&str, &str)] = &[
+    ("Token", "id:string user:string scope:string created_ms:integer expires_ms:integer?"),
+    ("WantedToken", "user:string scope:string expires_seconds:integer"),
+    ("MadeToken", "token:string id:string user:string scope:string created_ms:integer expires_ms:integer?"),
+];
+
 fn schemas() -> Value {
     let mut schemas = objects();
+    for (name, members) in OF_IDENTITIES {
+        schemas[*name] = object(members);
+    }
     for (name, row) in LISTS {
         schemas[*name] = list_of(row);
     }
@@ -316,7 +352,8 @@ fn objects() -> Value {
              consumer_verdicts:array",
         ),
         "Change": object(
-            "number:integer at_ms:integer user:string? peer:string method:string path:string status:integer",
+            "number:integer at_ms:integer user:string? peer:string method:string path:string status:integer \
+             token:string? detail:string?",
         ),
         "Alert": object(
             "alert:string severity:string on:string subject:string state:string value:integer above:integer \

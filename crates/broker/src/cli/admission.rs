@@ -65,7 +65,7 @@ impl Admission {
             tls,
             tls_is_asked_for,
             websocket_bytes_max,
-            door: self.door.borrow().clone(),
+            door: self.door.subscribe(),
             tls_to_peer: None,
             link: None,
         }

@@ -5,6 +5,7 @@ mod http;
 mod ledger;
 mod routes;
 mod table;
+mod tokens;
 
 use std::io::Write;
 
@@ -50,6 +51,9 @@ pub enum Ctl {
     /// Create, list and delete access keys of SQS clients.
     #[command(subcommand)]
     Key(access_keys::AccessKeyCommand),
+    /// Create, list and revoke tokens of users.
+    #[command(subcommand)]
+    Token(tokens::TokenCommand),
 }
 
 /// Which broker, and how to print.
@@ -274,6 +278,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
             print(list, QUEUES, "/api/v1/queues", &[("filter", filter.as_deref())], None)
         }
         Ctl::Key(command) => access_keys::run(command),
+        Ctl::Token(command) => tokens::run(command),
         Ctl::Connections(list) => print(list, CONNECTIONS, "/api/v1/connections", &[], None),
         Ctl::Routes(RoutesArguments { command: Some(RoutesCommand::Test(arguments)), .. }) => {
             routes::test(arguments)

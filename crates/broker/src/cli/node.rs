@@ -168,8 +168,8 @@ async fn follow_until_led(
     let control = control.inspect_err(|error| tracing::warn!(%error, "no control socket")).ok();
     let (usher, visitors, http_places) =
         (Usher::new(view), Places::new(VISITORS_MAX), Places::new(VISITORS_MAX));
-    let mut admission =
-        Admission::new(visitors, config.tls()?, Arc::new(config.door()?), websocket_bytes_max(config));
+    let door = Arc::new(config.door(&Arc::new(config.tokens()?))?);
+    let mut admission = Admission::new(visitors, config.tls()?, door, websocket_bytes_max(config));
     let make = visitor_sessions(config, listeners)?;
     let led = loop {
         tokio::select! {

@@ -67,7 +67,8 @@ async fn serve(
     arguments: &ServeArguments,
     (places, descriptors): (Places, u64),
 ) -> anyhow::Result<()> {
-    let (tls, door, keys) = (config.tls()?, Arc::new(config.door()?), config.keys()?);
+    let (tls, tokens, keys) = (config.tls()?, Arc::new(config.tokens()?), config.keys()?);
+    let door = Arc::new(config.door(&tokens)?);
     let mut listeners = Listeners::bind(config)?;
     let http = Listener::bind("HTTP", SocketAddr::new(config.bind, config.port(config.ports.http)?))?;
     if config.data.exists() && !config.data.is_dir() {
@@ -93,7 +94,7 @@ async fn serve(
         Service::Amqp => amqp_session(id, visit, &amqp),
     };
     let runtime = opened.start(&options, make)?;
-    let admission = Admission::new(places, tls, door.clone(), websocket_bytes_max(config));
+    let admission = Admission::new(places, tls, door, websocket_bytes_max(config));
     let (is_node, cluster) = (view.is_some(), view.clone());
     alerts::start(config, &runtime)?;
     let api = postroad_admin::router(api_options(config, &runtime, &admission), node::further_api(view));
@@ -103,9 +104,8 @@ async fn serve(
     let signals = signals.map_or_else(Signals::listen, Ok)?;
     let endpoints = node::endpoints(&listeners, &http)?;
     let (cores, door) = (runtime.http(), admission.door());
-    let (origins, places) = (config.http.origins(), Places::new(http_max as usize));
-    let sqs = SqsOptions::new(&config.data);
-    let operators = Operators { cores, everybody, door, api, origins, places, sqs };
+    let (sqs, places) = (SqsOptions::new(&config.data), Places::new(http_max as usize));
+    let operators = Operators { cores, everybody, door, api, origins: config.http.origins(), places, sqs };
     let http = tokio::spawn(serve_http(http, operators));
     if !is_node {
         announce(&endpoints, config).context("cannot write to standard output")?;
@@ -113,7 +113,8 @@ async fn serve(
     let reread = || {
         let config = Config::load(arguments)?;
         let (policies, alerts, bridges) = (config.policies()?, config.alert_rules()?, config.bridges()?);
-        Ok(Reread { policies, alerts, bridges, tls: config.tls()?, door: config.door()? })
+        tokens.reload()?;
+        Ok(Reread { policies, alerts, bridges, tls: config.tls()?, door: config.door(&tokens)? })
     };
     let links = Diallers::start(runtime.links(), dials, bridges);
     let mut watches = JoinSet::new();
@@ -281,7 +282,7 @@ async fn serve_http(listener: Listener, operators: Operators) {
                 // Beyond that it is closed.
                 let Some(place) = places.take() else { continue };
                 let Some(core) = turns.next().and_then(|turn| cores.get(turn)) else { return };
-                let (everybody, door, api) = (everybody.clone(), door.borrow().clone(), api.clone());
+                let (everybody, door, api) = (everybody.clone(), door.clone(), api.clone());
                 let (origins, sqs) = (origins.clone(), sqs.clone());
                 let socket = HttpSocket { stream, peer, place, everybody, door, api, origins, sqs };
                 // A core that is gone takes its sockets with it; the process is about to end then.

@@ -14,11 +14,12 @@ use postroad_model::{
 };
 use postroad_net::{Connection, Moved};
 use postroad_security::{Door, Visit};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Sleep;
 
 use crate::runtime::body::{Body, End};
 use crate::runtime::dialler::{LinkChange, LinkNews};
+use crate::runtime::identified::Identified;
 use crate::runtime::links::{LinkBoard, LinkKey};
 use crate::runtime::now_ms;
 use crate::runtime::reception::Reception;
@@ -64,6 +65,8 @@ pub struct CoreHandle {
     pub share: Rc<Share>,
     /// How links to other brokers are.
     pub links: LinkBoard,
+    /// Its connections that end with their credential.
+    pub identified: Rc<Identified>,
 }
 
 impl CoreHandle {
@@ -101,7 +104,7 @@ fn lend(events: &mut Vec<Event>) {
 pub async fn serve(
     handle: CoreHandle,
     mut connection: Connection,
-    (peer, door): (SocketAddr, Arc<Door>),
+    (peer, door): (SocketAddr, watch::Receiver<Arc<Door>>),
     make: impl FnOnce(ConnectionId, &Visit) -> Box<dyn Session>,
     (closing, link): (Rc<Notify>, Option<LinkNews>),
 ) {
@@ -119,7 +122,7 @@ pub async fn serve(
     let places = handle.core.borrow().places();
     let mut router = Router::new(id, places, handle.share.clone());
     router.guard(if link.is_some() { Principal::Operator } else { Principal::Anonymous }, &mailbox);
-    let visit = Visit::new(door, connection.peer_certificate());
+    let visit = Visit::new(door.borrow().clone(), connection.peer_certificate());
     let session = make(id, &visit);
     let login = Reception::new(visit, handle.logins.clone());
     // Left to itself it would begin with four of some 200 bytes each, which most connections never need at once.
@@ -143,6 +146,7 @@ pub async fn serve(
         link,
         id,
         peer,
+        door,
         bridge: None,
     };
     let parting = tokio::select! {
@@ -154,6 +158,7 @@ pub async fn serve(
     task.end(&parting);
     // When the broker stops, cores end without asking each other.
     Box::pin(task.finish((!stops).then_some(closed))).await;
+    task.handle.identified.remove(id);
     task.leave(id);
 }
 
@@ -198,13 +203,6 @@ fn log_missing_permission(message: &ToSession) {
     }
 }
 
-/// From the login on events need the permissions of the user.
-fn identify(router: &mut Router, answer: &LoginAnswer) {
-    if let LoginAnswer::Welcome { user, .. } = answer {
-        router.set_principal(Principal::of(user.as_ref()));
-    }
-}
-
 struct Task {
     handle: CoreHandle,
     connection: Connection,
@@ -229,6 +227,8 @@ struct Task {
     link: Option<LinkNews>,
     id: ConnectionId,
     peer: SocketAddr,
+    /// Who is let in, now and later.
+    door: watch::Receiver<Arc<Door>>,
     bridge: Option<Box<Bridged>>,
 }
 
@@ -354,6 +354,9 @@ impl Task {
     /// Its client has connected again. Input from this connection counts as sent before input from
     /// the new one.
     async fn give_way(&mut self) -> Result<(), Parting> {
+        if self.login.is_revoked() {
+            return Err(Parting::Fault("its token or its user was removed".to_owned()));
+        }
         self.take_rest().await?;
         let now = self.now();
         let output = output(&self.body, &mut self.behind, &mut self.connection.output);
@@ -440,13 +443,25 @@ impl Task {
             self.session.receive(input, now, &mut self.events, output)?;
             let Some(login) = self.session.login() else { return Ok(()) };
             let Some(answer) = self.login.ask(login) else { return Ok(()) };
-            identify(&mut self.router, &answer);
+            self.identify(&answer);
+            let Connection { output: out, .. } = &mut self.connection;
+            let output = self::output(&self.body, &mut self.behind, out);
             self.session.admit(answer, now, &mut self.events, output)?;
         }
     }
 
+    /// From the login on events need the permissions of the user, and the connection ends with its credential.
+    fn identify(&mut self, answer: &LoginAnswer) {
+        let LoginAnswer::Welcome { user, .. } = answer else { return };
+        self.router.set_principal(Principal::of(user.as_ref()));
+        if let Some((credential, is_revoked)) = self.login.credential() {
+            let ends = (self.mailbox.clone(), is_revoked);
+            self.handle.identified.add(self.id, (credential, self.door.clone()), ends);
+        }
+    }
+
     fn admit(&mut self, answer: LoginAnswer) -> Result<(), Parting> {
-        identify(&mut self.router, &answer);
+        self.identify(&answer);
         let now = self.now();
         let output = output(&self.body, &mut self.behind, &mut self.connection.output);
         self.session.admit(answer, now, &mut self.events, output)?;

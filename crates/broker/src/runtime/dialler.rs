@@ -15,7 +15,7 @@ use postroad_net::{Places, TlsClient};
 use postroad_openwire::network::DialOptions;
 use postroad_security::Door;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::config::{Bridge, BridgeConfig, PeerAddress};
@@ -223,7 +223,7 @@ fn dressed(
         tls: None,
         tls_is_asked_for: false,
         websocket_bytes_max: None,
-        door: Arc::new(Door::open()),
+        door: watch::channel(Arc::new(Door::open())).1,
         tls_to_peer: tls,
         link: Some(news),
     })

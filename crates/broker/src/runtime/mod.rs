@@ -14,6 +14,7 @@ mod durations;
 mod figures;
 mod filler;
 mod http;
+mod identified;
 mod journal;
 mod layout;
 mod link_watch;

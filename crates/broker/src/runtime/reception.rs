@@ -1,11 +1,13 @@
 //! Reception: checks a peer's credentials without holding up its core.
 
+use std::cell::Cell;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use postroad_model::{Login, LoginAnswer};
-use postroad_security::{PasswordCheck, Step, Visit};
+use postroad_security::{Credential, PasswordCheck, Step, Visit};
 use tokio::sync::Semaphore;
 
 /// A failed login gets its answer after this time: guessing costs time, and only the guesser's.
@@ -17,12 +19,24 @@ pub struct Reception {
     logins: Arc<Semaphore>,
     /// The check that is under way.
     open: Option<Pin<Box<dyn Future<Output = LoginAnswer>>>>,
+    /// Whether the credential that it was let in with has ended since.
+    is_revoked: Rc<Cell<bool>>,
 }
 
 impl Reception {
     /// Nothing was said yet. Each password takes one of the permits of `logins` while it is looked at.
     pub fn new(visit: Visit, logins: Arc<Semaphore>) -> Reception {
-        Reception { visit, logins, open: None }
+        Reception { visit, logins, open: None, is_revoked: Rc::default() }
+    }
+
+    /// The credential of a peer that was let in, and the mark to set when it has ended.
+    pub fn credential(&self) -> Option<(Credential, Rc<Cell<bool>>)> {
+        Some((self.visit.credential()?.clone(), self.is_revoked.clone()))
+    }
+
+    /// Whether the mark is set.
+    pub fn is_revoked(&self) -> bool {
+        self.is_revoked.get()
     }
 
     /// The answer, if it is known at once; otherwise [`Reception::answered`] returns it.

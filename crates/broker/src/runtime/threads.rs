@@ -25,6 +25,7 @@ use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::dialler::LinkNews;
 use crate::runtime::figures::{CoreFigures, QUESTIONS_MAX, Question, StatsCollector, watch_page};
 use crate::runtime::http::{self, HttpSocket, PushOptions, PushPart};
+use crate::runtime::identified::Identified;
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
 use crate::runtime::links::LinkBoard;
 use crate::runtime::orders::Orders;
@@ -114,7 +115,7 @@ pub struct NewSocket {
     /// The largest message inside of WebSockets, if they are around it.
     pub websocket_bytes_max: Option<usize>,
     /// Who is let in.
-    pub door: Arc<Door>,
+    pub door: watch::Receiver<Arc<Door>>,
     /// TLS that this broker begins, over a connection that it has opened.
     pub tls_to_peer: Option<TlsClient>,
     /// Who wants to hear of it, if it is a link.
@@ -542,7 +543,9 @@ fn run_core(
     let core = Rc::new(RefCell::new(Core::new(number, places, partitions, links, advisories, Rc::new(now))));
     let logins = Arc::new(Semaphore::new(LOGINS_MAX));
     let share = Rc::new(Share::new(outstanding_bytes_max));
-    let handle = CoreHandle { core: core.clone(), wake: wake.clone(), logins, share, links: board };
+    let identified = Rc::new(Identified::default());
+    let handle =
+        CoreHandle { core: core.clone(), wake: wake.clone(), logins, share, links: board, identified };
     runtime.block_on(async move {
         core.borrow_mut().start();
         core.borrow_mut().flush();
@@ -552,8 +555,9 @@ fn run_core(
         if let Some(pusher) = push.pusher {
             tokio::task::spawn_local(http::drive(handle.clone(), pusher, closing.word.clone()));
         }
-        tokio::task::spawn_local(welcome(handle, sockets, closing.clone(), make));
+        tokio::task::spawn_local(welcome(handle.clone(), sockets, closing.clone(), make));
         tokio::task::spawn_local(follow(core.clone(), policies, wake.clone()));
+        tokio::task::spawn_local(handle.identified.clone().watch());
         tokio::task::spawn_local(say(core.clone(), questions));
         let turning = tokio::task::spawn_local(turn_until_stopped(core.clone(), wake.clone(), stop));
         if turning.await.is_err() {

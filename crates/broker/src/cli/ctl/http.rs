@@ -24,6 +24,9 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Holds the password where `--password` would show it to other users of the machine.
 const PASSWORD_VARIABLE: &str = "POSTROAD_PASSWORD";
 
+/// Holds the token, as [`PASSWORD_VARIABLE`] does.
+const TOKEN_VARIABLE: &str = "POSTROAD_TOKEN";
+
 /// The method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
@@ -70,6 +73,9 @@ pub struct BrokerArguments {
     /// Password of the user [default: the environment variable POSTROAD_PASSWORD].
     #[arg(long, value_name = "TEXT", requires = "user")]
     pub password: Option<String>,
+    /// Token of a user, in place of name and password [default: the environment variable POSTROAD_TOKEN].
+    #[arg(long, value_name = "TEXT", requires = "url", conflicts_with = "user")]
+    pub token: Option<String>,
 }
 
 /// A URL with a host, and without a path.
@@ -116,6 +122,8 @@ fn request_over_network(
         let password = password.with_context(|| format!("set --password or {PASSWORD_VARIABLE}"))?;
         let secret = BASE64.encode(format!("{user}:{password}").as_bytes());
         request.headers_mut().insert(AUTHORIZATION, HeaderValue::try_from(format!("Basic {secret}"))?);
+    } else if let Some(token) = broker.token.clone().or_else(|| std::env::var(TOKEN_VARIABLE).ok()) {
+        request.headers_mut().insert(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}"))?);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let answered = runtime.block_on(async {

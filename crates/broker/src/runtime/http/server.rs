@@ -18,7 +18,7 @@ use postroad_ironmq::{ApiError, Call, OPENAPI_PATH};
 use postroad_net::Place;
 use postroad_security::Door;
 use serde_json::Value;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::client::Fronts;
 use super::ironmq;
@@ -58,7 +58,7 @@ pub struct HttpSocket {
     /// Who knows how the broker is.
     pub everybody: StatsCollector,
     /// Who is let in.
-    pub door: Arc<Door>,
+    pub door: watch::Receiver<Arc<Door>>,
     /// The admin API.
     pub api: Router,
     /// Origins whose pages may use the queues.
@@ -109,13 +109,14 @@ async fn serve(
     stream: std::net::TcpStream,
     service: Rc<Service>,
     (peer, everybody, api): (Peer, StatsCollector, Router),
-    (door, origins, options): (Arc<Door>, Origins, SqsOptions),
+    (door, origins, options): (watch::Receiver<Arc<Door>>, Origins, SqsOptions),
 ) -> Result<(), String> {
     let stream = tokio::net::TcpStream::from_std(stream).map_err(|error| error.to_string())?;
     // Answers are small, and clients wait for each.
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
     let answering = service_fn(move |request: Request<Incoming>| {
-        let (service, everybody, door, api) = (service.clone(), everybody.clone(), door.clone(), api.clone());
+        let (service, everybody, api) = (service.clone(), everybody.clone(), api.clone());
+        let door = door.borrow().clone();
         let (origins, options) = (origins.clone(), options.clone());
         async move {
             if sqs::is_meant(&request) {

@@ -1,7 +1,7 @@
 //! Tokens: who may use the queues over HTTP.
 //!
-//! Where anybody is let in every token is good. Otherwise a token is `USER:PASSWORD`, looked at as those of other protocols, and
-//! remembered for a minute.
+//! Where anybody is let in every token is good. Otherwise it is a token of a user, or `USER:PASSWORD`: that is checked as in other
+//! protocols, and remembered for a minute.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postroad_model::{Login, LoginAnswer, Principal};
-use postroad_security::{Door, Step, Visit};
+use postroad_security::{Door, Step, TOKEN_PREFIX, Visit};
 use tokio::sync::Semaphore;
 
 /// Tokens that are remembered; beyond that all are looked at again.
@@ -24,6 +24,8 @@ pub struct Tokens(RefCell<BTreeMap<String, Remembered>>);
 
 struct Remembered {
     principal: Principal,
+    /// The users as they were when the password was checked.
+    door: Arc<Door>,
     until: Instant,
 }
 
@@ -38,11 +40,17 @@ impl Tokens {
         let mut visit = Visit::new(door.clone(), None);
         let anonymous = (!door.asks()).then_some(Principal::Anonymous);
         let Some(token) = token.filter(|_| visit.has_users()) else { return anonymous };
-        if let Some(known) = self.0.borrow().get(token).filter(|known| Instant::now() < known.until) {
+        let is_known = |known: &&Remembered| Arc::ptr_eq(&known.door, door) && Instant::now() < known.until;
+        if let Some(known) = self.0.borrow().get(token).filter(is_known) {
             return Some(known.principal.clone());
         }
-        let Some((user, password)) = token.split_once(':') else { return anonymous };
-        let login = Login::Password { user: Some(user.into()), password: Some(password.into()) };
+        let (user, password) = match token.split_once(':') {
+            Some((user, password)) => (Some(user), password),
+            None if token.starts_with(TOKEN_PREFIX) => (None, token),
+            None => return anonymous,
+        };
+        let is_token = password.starts_with(TOKEN_PREFIX);
+        let login = Login::Password { user: user.map(Into::into), password: Some(password.into()) };
         let answer = match visit.step(login) {
             Step::Answer(answer) => answer,
             Step::Check(check) => {
@@ -52,11 +60,16 @@ impl Tokens {
         };
         let LoginAnswer::Welcome { user, .. } = answer else { return anonymous };
         let principal = Principal::of(user.as_ref());
+        // It is cheap to check, and may be revoked.
+        if is_token {
+            return Some(principal);
+        }
         let mut remembered = self.0.borrow_mut();
         if REMEMBERED_MAX <= remembered.len() {
             remembered.clear();
         }
-        let known = Remembered { principal: principal.clone(), until: Instant::now() + REMEMBERED };
+        let until = Instant::now() + REMEMBERED;
+        let known = Remembered { principal: principal.clone(), door: door.clone(), until };
         remembered.insert(token.to_owned(), known);
         Some(principal)
     }

@@ -7,6 +7,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import jakarta.jms.Connection;
 import jakarta.jms.JMSSecurityException;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.apache.activemq.ActiveMQConnectionFactory;
 import org.apache.activemq.command.ActiveMQQueue;
 import org.junit.jupiter.api.AfterAll;
@@ -64,6 +66,19 @@ class LoginTest extends JmsTest {
     void thoseWithoutANameAreIfTheConfigurationSaysSo() throws Exception {
         roundTrip(connect(lax, null, null));
         assertThrows(JMSSecurityException.class, () -> connect(lax, "alice", "land"));
+    }
+
+    @Test
+    void aTokenTakesThePlaceOfThePasswordUntilItIsRevoked() throws Exception {
+        String token = broker.command("ctl", "token", "new", "alice", "--scope", "messages").strip();
+        Connection connection = connect(broker, "alice", token);
+        roundTrip(connection);
+        assertThrows(JMSSecurityException.class, () -> connect(broker, "bob", token));
+        CountDownLatch ended = new CountDownLatch(1);
+        connection.setExceptionListener(exception -> ended.countDown());
+        broker.command("ctl", "token", "revoke", token.split("_")[1]);
+        assertThrows(JMSSecurityException.class, () -> connect(broker, "alice", token));
+        assertTrue(ended.await(5, TimeUnit.SECONDS), "the connection goes on");
     }
 
     @Test

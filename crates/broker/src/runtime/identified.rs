@@ -1,0 +1,76 @@
+//! Connections that end when their credential does: a token is revoked or expires, or a user is removed.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postroad_model::{ConnectionId, ToSession};
+use postroad_node::Mailbox;
+use postroad_security::{Credential, Door};
+use tokio::sync::watch;
+
+/// How often credentials are checked again.
+const CHECKED_EVERY: Duration = Duration::from_secs(1);
+
+/// The connections of one core that were let in with a password or a token.
+#[derive(Default)]
+pub struct Identified(RefCell<BTreeMap<ConnectionId, Entry>>);
+
+struct Entry {
+    credential: Credential,
+    door: watch::Receiver<Arc<Door>>,
+    /// The users as they were when the credential was checked last.
+    checked: Arc<Door>,
+    mailbox: Rc<Mailbox>,
+    is_revoked: Rc<Cell<bool>>,
+}
+
+impl Identified {
+    /// From now on the connection ends with its credential. `is_revoked` is set before its mailbox wakes it for that.
+    pub fn add(
+        &self,
+        id: ConnectionId,
+        (credential, door): (Credential, watch::Receiver<Arc<Door>>),
+        (mailbox, is_revoked): (Rc<Mailbox>, Rc<Cell<bool>>),
+    ) {
+        let checked = door.borrow().clone();
+        self.0.borrow_mut().insert(id, Entry { credential, door, checked, mailbox, is_revoked });
+    }
+
+    /// The connection has ended.
+    pub fn remove(&self, id: ConnectionId) {
+        self.0.borrow_mut().remove(&id);
+    }
+
+    /// Checks the credentials again and again.
+    pub async fn watch(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(CHECKED_EVERY).await;
+            self.check();
+        }
+    }
+
+    fn check(&self) {
+        self.0.borrow_mut().retain(|_, entry| entry.is_good());
+    }
+}
+
+impl Entry {
+    fn is_good(&mut self) -> bool {
+        let door = self.door.borrow();
+        let is_same = Arc::ptr_eq(&self.checked, &door);
+        // A token may end while the users stay as they are.
+        let is_good = is_same && matches!(self.credential, Credential::Password { .. })
+            || door.honours(&self.credential);
+        if !is_same {
+            self.checked = door.clone();
+        }
+        if !is_good {
+            self.is_revoked.set(true);
+            self.mailbox.put(ToSession::Evicted);
+        }
+        is_good
+    }
+}
