@@ -33,6 +33,9 @@ const ATTRIBUTES: &[(&str, &str)] = &[
 const SPREAD: &str =
     "not translated: set openwire.published_url, update_clients and rebalance_clients by hand";
 
+const TLS: &str =
+    "the port opens once [tls] names certificate and key, as PEM files; see docs/features/security.md";
+
 /// Elements that need no key, or have none.
 const ELEMENTS: &[(&str, &str)] = &[
     ("managementContext", "Postroad has no JMX"),
@@ -89,7 +92,7 @@ pub fn translate(broker: &Element<'_>, translation: &mut Translation) {
     }
     if unguarded {
         translation.unset("", "bind");
-        translation.note(broker, "bind stays 127.0.0.1, because users and permissions are not translated: configure them, then set bind");
+        translation.note(broker, "bind stays 127.0.0.1, because users and permissions are not translated: configure them (docs/guides/from-activemq.md), then set bind");
     }
     if mirrors {
         translation.set("mirrored_queues", "queues", ">", broker);
@@ -178,7 +181,7 @@ fn permissions(plugin: &Element<'_>, translation: &mut Translation) {
     let count = entries(plugin).len();
     translation.note(
         plugin,
-        &format!("{count} authorizationEntry not translated: write [[security.permission]] by hand; until then every user may do everything"),
+        &format!("{count} authorizationEntry not translated: write [[security.permission]] by hand (docs/features/permissions.md); until then every user may do everything"),
     );
 }
 
@@ -297,7 +300,12 @@ fn connect(connector: &Element<'_>, uri: &str, translation: &mut Translation) {
         return translation.note(connector, &format!("not translated: {uri} has no port"));
     };
     match port.parse::<u16>() {
-        Ok(port) => translation.set("ports", key, u64::from(port), connector),
+        Ok(port) => {
+            translation.set("ports", key, u64::from(port), connector);
+            if key.ends_with("_tls") {
+                translation.note(connector, TLS);
+            }
+        }
         Err(_) => return translation.note(connector, &format!("not translated: {port} is not a port")),
     }
     let host = host.trim_matches(['[', ']']);
@@ -358,6 +366,10 @@ fn connector_option(
                 connector,
                 &format!("{option}: not translated: the limit on open files bounds connections"),
             );
+        }
+        ("needClientAuth" | "transport.needClientAuth", ..) if value == "true" => {
+            let how = "set tls.clients = \"required\", and tls.client_authorities to a PEM file";
+            translation.note(connector, &format!("{option}: not translated: {how}"));
         }
         _ => translation.note(connector, &format!("{option}: not translated")),
     }
