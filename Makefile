@@ -25,6 +25,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 POSTROAD := $(TARGET)/release/postroad
 # Optimised, but linked without the optimisation across crates that the shipped binary gets.
 TESTED := $(TARGET)/tested/postroad
+# The broker and the load generator, which tests and packages find beside it.
+BINARIES := --package postroad-broker --bin postroad --package postroad-bench --bin postroad-bench
 
 export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 export POSTROAD_BINARY ?= $(POSTROAD)
@@ -86,11 +88,12 @@ rust:
 	@$(STAGE) rust-tests cargo test --quiet --workspace --locked
 
 build: console
-	@$(STAGE) release-build cargo build --release --locked --package postroad-broker --bin postroad
+	@$(STAGE) release-build cargo build --release --locked $(BINARIES)
 	@scripts/split-debug $(POSTROAD)
+	@scripts/split-debug $(POSTROAD)-bench
 
 tested: console
-	@$(STAGE) tested-build cargo build --profile tested --locked --package postroad-broker --bin postroad
+	@$(STAGE) tested-build cargo build --profile tested --locked $(BINARIES)
 
 # Real clients against the optimised binary: every folder of tests/ that can be run, by what it holds.
 black-box:
@@ -134,7 +137,7 @@ fix:
 
 # Comparison with other brokers on this machine; a table on standard output. Options: make bench BENCH="--help".
 bench:
-	@cargo build --quiet --release --locked --package postroad-broker --bin postroad
+	@cargo build --quiet --release --locked $(BINARIES)
 	@bench/run $(BENCH)
 
 # Long runs that no change should wait for: the broker killed under load many times over, messages of 1 GiB, the JMS tests against the broker that

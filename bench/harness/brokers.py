@@ -115,6 +115,10 @@ class Postroad(Broker):
         self.version = commit.stdout.strip()
 
     @property
+    def load_generator(self):
+        return os.path.join(os.path.dirname(self.binary), "postroad-bench")
+
+    @property
     def configuration(self):
         return os.path.join(self.data, "postroad.toml")
 

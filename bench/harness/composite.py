@@ -28,14 +28,14 @@ NAME = "composite"
 
 
 def measure(broker, load, settings, seconds_max):
-    """`load` is the `postroad` binary that publishes; without `seconds_max` all messages are sent."""
+    """`load` is the `postroad-bench` binary, which publishes; without `seconds_max` all messages are sent."""
     broker.start()
     try:
         time.sleep(IDLE_SECONDS)
         server = broker.process.server_pid()
         idle_mb = memory_megabytes(server)
         command = [
-            load, "bench", "backlog", "--json", "--url", broker.url, "--server-pid", str(server),
+            load, "backlog", "--json", "--url", broker.url, "--server-pid", str(server),
             "--messages", str(settings.messages), "--targets", str(settings.targets),
             "--body-bytes", str(settings.body_bytes),
         ]  # fmt: skip

@@ -37,9 +37,14 @@ def write_lines(path):
             out.write(b"".join(noise[at : at + BODY_BYTES] + b"\n" for at in range(0, len(noise), BODY_BYTES)))
 
 
-def tool(broker, *words, **files):
+def bench(broker, *words):
+    """A measurement of postroad-bench, which is beside the binary."""
+    tool(broker, *words, program=os.path.join(os.path.dirname(broker.binary), "postroad-bench"), stdout=subprocess.DEVNULL)
+
+
+def tool(broker, *words, program=None, **files):
     """A command of the binary, as a client of the broker."""
-    command = [broker.binary, *words, "--url", f"tcp://127.0.0.1:{broker.port}"]
+    command = [program or broker.binary, *words, "--url", f"tcp://127.0.0.1:{broker.port}"]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=TOOL_SECONDS, **files)
     assert done.returncode == 0, f"{' '.join(words)}: {done.stderr[-400:]}"
 
@@ -96,8 +101,7 @@ def one_queue(broker):
 
 
 def many_queues(broker):
-    tool(broker, "bench", "depth", "--messages", str(MESSAGES), "--queues", str(QUEUES), "--rounds", "1", "--probe", "1000",
-         stdout=subprocess.DEVNULL)
+    bench(broker, "depth", "--messages", str(MESSAGES), "--queues", str(QUEUES), "--rounds", "1", "--probe", "1000")
     names = [name for name, depth in depths(broker).items() if depth]
     most, took = killed(broker, names[0])
     there = {name: depth for name, depth in depths(broker).items() if depth}

@@ -134,8 +134,7 @@ def within(broker):
 
 
 def all_at_once(broker):
-    backlog.tool(broker, "bench", "depth", "--messages", str(BEHIND), "--queues", str(QUEUES), "--rounds", "1", "--probe", "1000",
-                 stdout=subprocess.DEVNULL)
+    backlog.bench(broker, "depth", "--messages", str(BEHIND), "--queues", str(QUEUES), "--rounds", "1", "--probe", "1000")
     deep = [name for name, depth in backlog.depths(broker).items() if BEHIND // QUEUES // 2 < depth]
     assert len(deep) == QUEUES, deep
     for number in range(QUEUES):

@@ -18,11 +18,15 @@ pub mod upkeep;
 pub mod ways;
 
 mod bodies;
+mod broker_url;
 mod link;
 mod load;
 mod process;
 mod rounds;
+mod stop;
 
-pub use link::{BrokerUrl, Link, LinkError, Waited};
+pub use broker_url::BrokerUrl;
+pub use link::{Link, LinkError, Waited};
 pub use process::ServerTime;
 pub use rounds::median;
+pub use stop::Stop;

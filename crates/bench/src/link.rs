@@ -1,6 +1,5 @@
 //! A connection to a broker: a blocking socket around the sans-IO OpenWire client.
 
-use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -13,6 +12,8 @@ use postroad_openwire::client::{
 };
 use postroad_openwire::codec::WireError;
 
+use crate::BrokerUrl;
+
 /// How long a broker may take to accept a connection, and how long to answer the greeting.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
@@ -24,25 +25,6 @@ const INACTIVITY_MS_MAX: i64 = 30_000;
 
 /// The size of a read from the socket.
 const READ_BYTES: usize = 64 << 10;
-
-/// Where a broker listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BrokerUrl {
-    /// Name or address.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-}
-
-impl fmt::Display for BrokerUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "tcp://[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "tcp://{}:{}", self.host, self.port)
-        }
-    }
-}
 
 /// Why a conversation with a broker came to nothing.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,6 @@
 
 mod admission;
 mod alerts;
-mod bench;
 mod browse;
 mod config;
 mod control;
@@ -25,7 +24,6 @@ mod names;
 mod node;
 mod progress;
 mod show;
-mod stop;
 mod stores;
 mod ways;
 mod words;
@@ -67,9 +65,6 @@ enum Command {
     /// Inspect a running broker, and manage its messages.
     #[command(subcommand)]
     Ctl(ctl::Ctl),
-    /// Measure a broker, or this machine.
-    #[command(subcommand)]
-    Bench(bench::Bench),
     /// Verify, repair, export, import and back up data directories.
     #[command(subcommand)]
     Store(store::Store),
@@ -143,7 +138,6 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Queue(queue) => queue::run(&queue)?,
         Command::Ctl(ctl) => ctl::run(&ctl)?,
         Command::Browse(arguments) => browse::run(&arguments)?,
-        Command::Bench(bench) => bench::run(&bench)?,
         Command::Store(store) => store::run(&store)?,
         Command::Transactions(transactions) => transactions::run(&transactions)?,
         Command::Key(key) => key::run(&key)?,

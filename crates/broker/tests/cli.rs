@@ -1249,52 +1249,6 @@ fn a_directory_that_is_none_of_a_broker_is_called_so_and_nothing_is_made_in_it()
 }
 
 #[test]
-fn the_disk_benchmark_says_what_it_measured() {
-    let directory = tempfile::tempdir().unwrap();
-    let report: Value =
-        serde_json::from_str(&works(&["bench", "disk", text(directory.path()), "--each-ms", "1", "--json"]))
-            .unwrap();
-    assert!(20 < report["rows"].as_array().unwrap().len(), "{report}");
-    assert!(
-        works(&["bench", "disk", text(directory.path()), "--each-ms", "1"])
-            .contains("A 4 KiB write is durable after")
-    );
-    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-}
-
-#[test]
-fn what_the_machine_asks_of_any_broker_is_measured() {
-    let directory = tempfile::tempdir().unwrap();
-    let few = ["bench", "lower-bound", text(directory.path()), "--each-ms", "20", "--producers", "2"];
-    let told = works(&[&few[..], &["--json"]].concat());
-    let rows: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(rows.iter().map(|row| row["synced"].as_bool().unwrap()).collect::<Vec<_>>(), [false, true]);
-    assert!(rows.iter().all(|row| row["server_us"].as_f64().unwrap() > 0.0), "{rows:?}");
-    assert!(works(&few).contains("with the disk"));
-    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-}
-
-#[test]
-fn senders_that_wait_are_compared_with_the_disk() {
-    let broker = Broker::start();
-    let directory = text(broker.directory.path());
-    let few =
-        ["bench", "sync", directory, "--senders", "1,3", "--messages", "4", "--disk-ms", "1", "--rounds"];
-    let once = [&few[..], &["1", "--json"]].concat();
-    let [measured] = &broker.objects(&once)[..] else { panic!("not one object") };
-    let rows = measured["rows"].as_array().unwrap();
-    assert_eq!(rows.iter().map(|row| row["senders"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 3]);
-    let disk = measured["disk_per_second"].as_f64().unwrap();
-    for row in rows {
-        let (pace, share) = (row["published_per_second"].as_f64().unwrap(), row["share"].as_f64().unwrap());
-        assert!(pace > 0.0 && (share - pace / disk).abs() < 1e-6, "{row}");
-        assert!(row["share_of_lower_bound"].as_f64().unwrap() > 0.0, "{row}");
-    }
-    assert!(measured["round_trip_us"].as_f64().unwrap() > 0.0, "{measured}");
-    assert!(broker.says(&[&few[..], &["3"]].concat()).contains("disk alone"));
-}
-
-#[test]
 fn dead_letters_go_back_to_where_they_were() {
     let broker = Broker::start();
     for (queue, body) in [("orders", "m"), ("bills", "n")] {
@@ -1323,26 +1277,6 @@ fn dead_letters_go_back_to_where_they_were() {
     assert_eq!(dead(), 0);
     let metrics = get(&broker, "/metrics").1;
     let line = "postroad_redriven_total{partition=\"0\"} 1";
-    assert!(metrics.lines().any(|found| found == line), "no {line} in\n{metrics}");
-}
-
-#[test]
-fn messages_that_are_due_later_are_measured_and_counted() {
-    let broker = Broker::start();
-    let data = broker.data();
-    let few = ["--messages", "500", "--probe", "20", "--probe-per-second", "100"];
-    let few = [&["bench", "schedules", "--data", text(&data), "--json"][..], &few].concat();
-    let [measured] = &broker.objects(&few)[..] else { panic!("not one object") };
-    assert_eq!(measured["messages"], 500);
-    for probe in ["alone", "beside"] {
-        assert_eq!(
-            (&measured[probe]["came"], &measured[probe]["early"]),
-            (&Value::from(20), &Value::from(0)),
-            "{measured}"
-        );
-    }
-    let metrics = get(&broker, "/metrics").1;
-    let line = "postroad_scheduled{partition=\"0\"} 500";
     assert!(metrics.lines().any(|found| found == line), "no {line} in\n{metrics}");
 }
 

@@ -1,7 +1,7 @@
 //! Documents and the binary agree: every metric, command and option that one has, the other has.
 //!
-//! Commands and options are read from the declarations of the command line, metrics from the strings of the admin
-//! room. Options of `postroad bench` are left to its `--help`.
+//! Commands and options are read from the declarations of the command lines, metrics from the strings of the admin
+//! room. Options of `postroad-bench` are left to its `--help`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,17 @@ use super::{Fault, Repository};
 
 const METRICS: &str = "crates/admin/src/";
 const METRICS_PAGE: &str = "docs/features/metrics.md";
-const COMMANDS: &str = "crates/broker/src/cli";
 const COMMANDS_PAGE: &str = "docs/features/command-line.md";
+/// The binaries.
+const PROGRAMS: &[Program] = &[
+    Program { name: "postroad", sources: "crates/broker/src/cli", page: COMMANDS_PAGE, lists_options: true },
+    Program {
+        name: "postroad-bench",
+        sources: "crates/bench/src/cli",
+        page: "docs/features/postroad-bench.md",
+        lists_options: false,
+    },
+];
 /// The enum of the first level.
 const FIRST: &str = "Command";
 /// A name in a file format that looks like a metric, and a line of output that looks like a call.
@@ -22,7 +31,7 @@ const SERIES: &[&str] = &["_sum", "_count", "_bucket"];
 
 pub fn check(repository: &Repository) -> Vec<Fault> {
     let mut faults = metric_faults(repository);
-    faults.extend(command_faults(repository));
+    faults.extend(PROGRAMS.iter().flat_map(|program| command_faults(repository, program)));
     faults
 }
 
@@ -81,6 +90,17 @@ fn metrics_in(line: &str) -> impl Iterator<Item = &str> {
 
 // --- commands -----------------------------------------------------------------------------------------------
 
+/// A binary with sub-commands.
+struct Program {
+    name: &'static str,
+    /// Where its command line is declared.
+    sources: &'static str,
+    /// The document that has a table of its commands.
+    page: &'static str,
+    /// Whether documents describe all of its options.
+    lists_options: bool,
+}
+
 /// The declarations of the command line.
 #[derive(Default)]
 struct CommandLine {
@@ -91,22 +111,20 @@ struct CommandLine {
 }
 
 impl CommandLine {
-    fn read(repository: &Repository) -> CommandLine {
+    fn read(repository: &Repository, program: &Program) -> CommandLine {
         let mut all = CommandLine::default();
-        for (path, text) in repository.texts().filter(|(path, _)| path.starts_with(COMMANDS)) {
+        for (path, text) in repository.texts().filter(|(path, _)| path.starts_with(program.sources)) {
             let lines: Vec<&str> = text.lines().collect();
             for (index, line) in lines.iter().enumerate() {
                 if line.contains("derive(") && line.contains("Subcommand") {
                     all.read_enum(&lines[index + 1..]);
                 } else if line.trim_start().starts_with("#[arg(") && line.contains("long") {
                     let name = long_name(&lines[index..]);
-                    let bench = path.contains("/bench");
-                    all.options
-                        .extend(name.filter(|_| !bench).map(|name| (name, (path.to_owned(), index + 1))));
+                    all.options.extend(name.map(|name| (name, (path.to_owned(), index + 1))));
                 }
             }
         }
-        all.options.extend(["help", "version"].map(|name| (name.to_owned(), (COMMANDS_PAGE.to_owned(), 1))));
+        all.options.extend(["help", "version"].map(|name| (name.to_owned(), (program.page.to_owned(), 1))));
         all
     }
 
@@ -146,8 +164,8 @@ impl CommandLine {
     }
 }
 
-fn command_faults(repository: &Repository) -> Vec<Fault> {
-    let declared = CommandLine::read(repository);
+fn command_faults(repository: &Repository, program: &Program) -> Vec<Fault> {
+    let declared = CommandLine::read(repository, program);
     let commands = declared.commands();
     if commands.is_empty() {
         return Vec::new();
@@ -159,20 +177,23 @@ fn command_faults(repository: &Repository) -> Vec<Fault> {
         let mut fenced = false;
         for (index, line) in text.lines().enumerate() {
             fenced ^= line.trim_start().starts_with("```");
-            for call in calls_in(line, fenced) {
-                if let Some(wrong) = wrong_call(call, &commands, &declared.options) {
+            for call in calls_in(program.name, line, fenced) {
+                if let Some(wrong) = wrong_call(program, call, &commands, &declared.options) {
                     faults.push(Fault::new(path, index + 1, wrong, "correct the call"));
                 }
             }
         }
     }
-    let page = repository.text(COMMANDS_PAGE).unwrap_or_default();
+    let page = repository.text(program.page).unwrap_or_default();
     for command in commands.iter().filter(|command| !is_on_page(page, command)) {
         let right = "add it to the table of commands";
-        faults.push(Fault::new(COMMANDS_PAGE, 1, format!("`{command}` is not documented"), right));
+        faults.push(Fault::new(program.page, 1, format!("`{command}` is not documented"), right));
+    }
+    if !program.lists_options {
+        return faults;
     }
     for (option, (path, line)) in declared.options.iter().filter(|(option, _)| !named.contains(*option)) {
-        let right = format!("describe it in {COMMANDS_PAGE}, or on the page of its feature");
+        let right = format!("describe it in {}, or on the page of its feature", program.page);
         faults.push(Fault::new(path, *line, format!("`--{option}` is not documented"), right));
     }
     faults
@@ -187,22 +208,24 @@ fn is_on_page(page: &str, command: &str) -> bool {
             .any(|line| line.starts_with(&format!("| `{noun} ")) && line.contains(&format!("`{verb}`")))
 }
 
-/// Calls of `postroad` in one line: all of a code line, or the text in back-ticks.
-fn calls_in(line: &str, fenced: bool) -> impl Iterator<Item = &str> {
+/// Calls of a program in one line: all of a code line, or the text in back-ticks.
+fn calls_in<'l>(program: &str, line: &'l str, fenced: bool) -> impl Iterator<Item = &'l str> {
     let whole = line.trim_start().trim_start_matches("$ ");
     let whole = (fenced || line.starts_with("    ")).then_some(whole);
     let ticked = line.split('`').skip(1).step_by(2);
     ticked.chain(whole).filter_map(|call| {
-        let (program, rest) = call.split_once(' ')?;
-        (program == "postroad" || program.ends_with("/postroad")).then_some(rest)
+        let (path, rest) = call.split_once(' ')?;
+        (path.rsplit('/').next() == Some(program)).then_some(rest)
     })
 }
 
 fn wrong_call(
+    program: &Program,
     call: &str,
     commands: &BTreeSet<String>,
     options: &BTreeMap<String, (String, usize)>,
 ) -> Option<String> {
+    let name = program.name;
     let call = call.split([';', '|', '>', '#', '&']).next().unwrap_or(call);
     let words: Vec<&str> = call.split_whitespace().collect();
     let first = *words.first()?;
@@ -218,18 +241,18 @@ fn wrong_call(
     if commands.iter().any(|command| command.starts_with(&nouns)) {
         let second = words.get(1).filter(|word| plain(word))?;
         if !commands.contains(&format!("{first} {second}")) {
-            return Some(format!("there is no command `postroad {first} {second}`"));
+            return Some(format!("there is no command `{name} {first} {second}`"));
         }
     } else if !commands.contains(first) {
-        return Some(format!("there is no command `postroad {first}`"));
+        return Some(format!("there is no command `{name} {first}`"));
     }
-    if first == "bench" {
+    if !program.lists_options {
         return None;
     }
     let option = words.iter().filter_map(|word| word.strip_prefix("--"));
     let option = option.map(|word| word.split(['=', ']', ',', ')', '.']).next().unwrap_or(word));
     let unknown = option.into_iter().find(|option| !option.is_empty() && !options.contains_key(*option))?;
-    Some(format!("`postroad {first}` has no option `--{unknown}`"))
+    Some(format!("`{name} {first}` has no option `--{unknown}`"))
 }
 
 /// Names after `--`, anywhere in a document.
@@ -274,9 +297,14 @@ mod tests {
         "#[derive(Debug, Subcommand)]\nenum Command {\n    /// Run.\n    Serve(Serve),\n    #[command(subcommand)]\n    Store(store::Store),\n}\n#[derive(Subcommand)]\npub enum Store {\n    Abandon(A),\n}\nstruct Serve {\n    #[arg(long, value_name = \"N\")]\n    pub port_offset: u16,\n}\n",
     );
 
+    const BENCH: (&str, &str) = (
+        "crates/bench/src/cli/mod.rs",
+        "#[derive(Debug, Subcommand)]\nenum Command {\n    /// Measure.\n    Disk(Disk),\n}\nstruct Disk {\n    #[arg(long)]\n    json: bool,\n}\n",
+    );
+
     fn wrongs(text: &str) -> Vec<String> {
         let page = format!("`serve` `store abandon` `--port-offset` --help --version\n\n{text}");
-        let repository = Repository::of(&[CLI, (COMMANDS_PAGE, &page)]);
+        let repository = Repository::of(&[CLI, BENCH, (COMMANDS_PAGE, &page), (PROGRAMS[1].page, "`disk`")]);
         check(&repository).into_iter().map(|fault| fault.wrong).collect()
     }
 
@@ -289,6 +317,8 @@ mod tests {
             ("option", "`postroad serve --port 1`", Some("`postroad serve` has no option `--port`")),
             ("after a pipe", "    postroad serve | sort --reverse", None),
             ("prose", "postroad dances", None),
+            ("the second program", "`postroad-bench disk --what` and `bin/postroad-bench disk`", None),
+            ("its commands", "    postroad-bench serve", Some("there is no command `postroad-bench serve`")),
         ] {
             assert_eq!(wrongs(text).first().map(String::as_str), want, "case: {name}");
         }
@@ -299,6 +329,9 @@ mod tests {
         let repository = Repository::of(&[CLI, (COMMANDS_PAGE, "`serve` --help --version")]);
         let wrongs: Vec<String> = check(&repository).into_iter().map(|fault| fault.wrong).collect();
         assert_eq!(wrongs, ["`store abandon` is not documented", "`--port-offset` is not documented"]);
+        let wrongs: Vec<String> =
+            check(&Repository::of(&[BENCH])).into_iter().map(|fault| fault.wrong).collect();
+        assert_eq!(wrongs, ["`disk` is not documented"], "options are left to --help");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io::{BufWriter, Write};
 
 use anyhow::Context;
 use clap::Args;
-use postroad_bench::Link;
+use postroad_bench::{Link, Stop};
 use postroad_openwire::client::{ClientEvent, Incoming, Subscription, Verdict};
 use postroad_openwire::codec::Destination;
 
@@ -12,7 +12,6 @@ use crate::cli::link::ConnectArguments;
 use crate::cli::names::{destination_text, parse_queue};
 use crate::cli::progress::Progress;
 use crate::cli::show::{Form, show};
-use crate::cli::stop::Stop;
 
 /// How many messages the broker may send ahead.
 const PREFETCH: u16 = 100;

@@ -1,16 +1,13 @@
 //! How sub-commands reach a broker.
 
 use clap::Args;
-use postroad_bench::{BrokerUrl, Link, LinkError};
-
-use crate::cli::names::parse_url;
-use crate::cli::stop::Stop;
+use postroad_bench::{BrokerUrl, Link, LinkError, Stop};
 
 /// Where the broker is, and who we are.
 #[derive(Clone, Debug, Args)]
 pub struct ConnectArguments {
     /// URL of the broker.
-    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616", value_parser = parse_url)]
+    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616")]
     pub url: BrokerUrl,
     /// User name.
     #[arg(long, value_name = "NAME")]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use postroad_bench::{Link, Waited};
+use postroad_bench::{Link, Stop, Waited};
 use postroad_openwire::client::{ClientEvent, ConsumerNumber, Incoming, Subscription, Verdict};
 use postroad_openwire::codec::Destination;
 
@@ -15,7 +15,6 @@ use crate::cli::link::ConnectArguments;
 use crate::cli::names::{destination_text, parse_destination};
 use crate::cli::progress::Progress;
 use crate::cli::show::{Form, show};
-use crate::cli::stop::Stop;
 
 /// How many messages the broker may send ahead: enough to keep both sides busy, few enough to leave others some.
 const PREFETCH: u16 = 100;

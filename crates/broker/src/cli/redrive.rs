@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 
 use clap::Args;
-use postroad_bench::{Link, Waited};
+use postroad_bench::{Link, Stop, Waited};
 use postroad_openwire::client::{
     ClientEvent, ConsumerNumber, Incoming, Subscription, Verdict, origin_of_dead_letter, revived,
 };
@@ -19,7 +19,6 @@ use crate::cli::control::ask;
 use crate::cli::link::ConnectArguments;
 use crate::cli::names::{destination_text, parse_queue};
 use crate::cli::progress::Progress;
-use crate::cli::stop::Stop;
 use crate::control::{Answer, Request};
 
 /// How many messages the broker may send ahead, and how many are sent back in one transaction.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
-use postroad_bench::{Link, Waited};
+use postroad_bench::{Link, Stop, Waited};
 use postroad_openwire::client::{ClientEvent, Outgoing, OutgoingBody, RequestId, message_id_text};
 use postroad_openwire::codec::{Destination, Message, Primitive};
 use serde::Serialize;
@@ -15,7 +15,6 @@ use serde::Serialize;
 use crate::cli::link::ConnectArguments;
 use crate::cli::names::{destination_text, parse_destination, parse_property};
 use crate::cli::progress::Progress;
-use crate::cli::stop::Stop;
 use crate::runtime::now_ms;
 
 /// Frames gather until this number of bytes waits for the socket.

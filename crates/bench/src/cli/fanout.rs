@@ -1,16 +1,16 @@
-//! `postroad bench fanout`: the cost of a send to many durable queues.
+//! `postroad-bench fanout`: the cost of a send to many durable queues.
 
 use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use postroad_bench::Stop;
 use postroad_bench::fanout::{self, Measurement, Plan};
 
-use crate::cli::bench::{Target, run_name};
-use crate::cli::stop::Stop;
+use crate::cli::{Target, run_name};
 
-/// Arguments of `bench fanout`.
+/// Arguments of `fanout`.
 #[derive(Debug, Args)]
 pub struct FanoutArguments {
     #[command(flatten)]

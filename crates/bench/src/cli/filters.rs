@@ -1,4 +1,4 @@
-//! `postroad bench filters`: the cost of selectors on a running broker.
+//! `postroad-bench filters`: the cost of selectors on a running broker.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use postroad_bench::Stop;
 use postroad_bench::filters::{self, Experiment, Measurement, Plan};
 
-use crate::cli::bench::Target;
-use crate::cli::stop::Stop;
+use crate::cli::Target;
 
-/// Arguments of `bench filters`.
+/// Arguments of `filters`.
 #[derive(Debug, Args)]
 pub struct FiltersArguments {
     #[command(flatten)]

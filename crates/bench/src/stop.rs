@@ -1,5 +1,6 @@
 //! SIGTERM and Ctrl-C for commands that wait: the first asks them to end well, the second ends the process.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,7 +25,7 @@ impl Stop {
     ///
     /// # Errors
     /// The system gives no thread or no signal handler.
-    pub fn on_signal() -> anyhow::Result<Stop> {
+    pub fn on_signal() -> io::Result<Stop> {
         let stop = Stop::default();
         let asked = stop.asked.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;

@@ -1,19 +1,19 @@
-//! `postroad bench sync`: senders that wait for each confirmation, beside the disk's own rate of syncs.
+//! `postroad-bench sync`: senders that wait for each confirmation, beside the disk's own rate of syncs.
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use postroad_bench::Stop;
 use postroad_bench::sync::{self, Measurement, Plan};
 
-use crate::cli::bench::{Target, run_name};
-use crate::cli::stop::Stop;
+use crate::cli::{Target, run_name};
 
 /// From this ratio on the looks at the disk are of different disks, as it were.
 const UNSTEADY: f64 = 1.5;
 
-/// Arguments of `bench sync`.
+/// Arguments of `sync`.
 #[derive(Debug, Args)]
 pub struct SyncArguments {
     #[command(flatten)]

@@ -1,15 +1,15 @@
-//! `postroad bench backlog`: a composite destination that is published to and not read.
+//! `postroad-bench backlog`: a composite destination that is published to and not read.
 
 use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
+use postroad_bench::Stop;
 use postroad_bench::backlog::{self, Look, Plan};
 
-use crate::cli::bench::{Target, run_name};
-use crate::cli::stop::Stop;
+use crate::cli::{Target, run_name};
 
-/// Arguments of `bench backlog`.
+/// Arguments of `backlog`.
 #[derive(Debug, Args)]
 pub struct BacklogArguments {
     #[command(flatten)]

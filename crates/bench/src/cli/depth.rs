@@ -1,16 +1,15 @@
-//! `postroad bench depth`: a queue with a long backlog beside the same queue when it was empty, and beside one that still is.
+//! `postroad-bench depth`: a queue with a long backlog beside the same queue when it was empty, and beside one that still is.
 
 use std::io::Write;
 
 use anyhow::ensure;
 use clap::Args;
 use postroad_bench::depth::{self, Measurement, Pace, Plan, Round};
-use postroad_bench::median;
+use postroad_bench::{Stop, median};
 
-use crate::cli::bench::{Filling, Target, run_name};
-use crate::cli::stop::Stop;
+use crate::cli::{Filling, Target, run_name};
 
-/// Arguments of `bench depth`.
+/// Arguments of `depth`.
 #[derive(Debug, Args)]
 pub struct DepthArguments {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `postroad bench disk`: the limits of the disk of a directory, and their meaning for a broker.
+//! `postroad-bench disk`: the limits of the disk of a directory, and their meaning for a broker.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use postroad_bench::disk::{DiskReport, measure_disk};
 
-/// Arguments of `bench disk`.
+/// Arguments of `disk`.
 #[derive(Debug, Args)]
 pub struct DiskArguments {
     /// Directory on the disk to measure, preferably the future data directory; needs 64 MiB temporarily.

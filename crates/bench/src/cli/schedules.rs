@@ -1,4 +1,4 @@
-//! `postroad bench schedules`: messages that are due later, and whether others are on time meanwhile.
+//! `postroad-bench schedules`: messages that are due later, and whether others are on time meanwhile.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use postroad_bench::Stop;
 use postroad_bench::backlog::{self, DueLater};
 use postroad_bench::schedules::{self, Lateness, Measurement, Plan};
 
-use crate::cli::bench::{Filling, Target, run_name};
-use crate::cli::stop::Stop;
+use crate::cli::{Filling, Target, run_name};
 
-/// Arguments of `bench schedules`.
+/// Arguments of `schedules`.
 #[derive(Debug, Args)]
 pub struct SchedulesArguments {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `postroad bench lower-bound`: the least work of any broker on this machine.
+//! `postroad-bench lower-bound`: the least work of any broker on this machine.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use postroad_bench::lower_bound::{self, Plan, Row};
 
-/// Arguments of `bench lower-bound`.
+/// Arguments of `lower-bound`.
 #[derive(Debug, Args)]
 pub struct LowerBoundArguments {
     /// Directory on the disk, preferably the broker's data directory.

@@ -1,22 +1,20 @@
-//! `postroad bench upkeep`: the cost of checkpoints and compaction for senders.
+//! `postroad-bench upkeep`: the cost of checkpoints and compaction for senders.
 
 use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use postroad_bench::BrokerUrl;
 use postroad_bench::upkeep::{self, Beside, Measurement, Plan};
+use postroad_bench::{BrokerUrl, Stop};
 
-use crate::cli::bench::run_name;
-use crate::cli::names::parse_url;
-use crate::cli::stop::Stop;
+use crate::cli::run_name;
 
-/// Arguments of `bench upkeep`.
+/// Arguments of `upkeep`.
 #[derive(Debug, Args)]
 pub struct UpkeepArguments {
     /// URL of the broker; any broker with OpenWire. Checkpoints and compactions are counted on Postroad only.
-    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616", value_parser = parse_url)]
+    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616")]
     url: BrokerUrl,
     /// HTTP port of the broker, on the same host.
     #[arg(long, value_name = "PORT", default_value_t = 8161)]

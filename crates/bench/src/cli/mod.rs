@@ -1,4 +1,4 @@
-//! `postroad bench`: measurements of a broker, or of this machine.
+//! `postroad-bench`: measurements of a broker, or of this machine.
 
 mod backlog;
 mod depth;
@@ -10,16 +10,22 @@ mod schedules;
 mod sync;
 mod upkeep;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use anyhow::Context;
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use postroad_bench::{BrokerUrl, ServerTime};
 
-use crate::cli::names::parse_url;
-use crate::runtime::now_ms;
+/// Measurements of a message broker, or of this machine.
+#[derive(Debug, Parser)]
+#[command(name = "postroad-bench", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
 
-/// The measurements.
 #[derive(Debug, Subcommand)]
-pub enum Bench {
+enum Command {
     /// Measure the cost of selectors on a running broker: six experiments, a fitted model, charts.
     Filters(Box<filters::FiltersArguments>),
     /// Measure the latency of sends to a virtual topic with few and many durable queues.
@@ -44,7 +50,7 @@ pub enum Bench {
 #[derive(Debug, Args)]
 struct Target {
     /// URL of the broker; any broker with OpenWire.
-    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616", value_parser = parse_url)]
+    #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616")]
     url: BrokerUrl,
     /// Process id of the broker on this machine, to measure its processor time and memory.
     #[arg(long, value_name = "PID")]
@@ -80,20 +86,24 @@ impl Target {
 
 /// Distinguishes the destinations of this run from those of others.
 fn run_name() -> String {
-    now_ms().to_string()
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_millis().to_string()
 }
 
-/// Measures.
-pub fn run(bench: &Bench) -> anyhow::Result<()> {
-    match bench {
-        Bench::Filters(arguments) => filters::run(arguments),
-        Bench::Fanout(arguments) => fanout::run(arguments),
-        Bench::Backlog(arguments) => backlog::run(arguments),
-        Bench::Depth(arguments) => depth::run(arguments),
-        Bench::Schedules(arguments) => schedules::run(arguments),
-        Bench::Disk(arguments) => disk::run(arguments),
-        Bench::LowerBound(arguments) => lower_bound::run(arguments),
-        Bench::Sync(arguments) => sync::run(arguments),
-        Bench::Upkeep(arguments) => upkeep::run(arguments),
+/// Reads the command line and measures.
+///
+/// # Errors
+/// The measurement failed; the error is to be shown, and the exit code is 1.
+pub fn run() -> anyhow::Result<()> {
+    match &Cli::parse().command {
+        Command::Filters(arguments) => filters::run(arguments),
+        Command::Fanout(arguments) => fanout::run(arguments),
+        Command::Backlog(arguments) => backlog::run(arguments),
+        Command::Depth(arguments) => depth::run(arguments),
+        Command::Schedules(arguments) => schedules::run(arguments),
+        Command::Disk(arguments) => disk::run(arguments),
+        Command::LowerBound(arguments) => lower_bound::run(arguments),
+        Command::Sync(arguments) => sync::run(arguments),
+        Command::Upkeep(arguments) => upkeep::run(arguments),
     }
 }
