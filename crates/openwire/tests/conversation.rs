@@ -1,4 +1,4 @@
-//! Conversations that clients in their right mind do not have, at the door of a session.
+//! Conversations with a session: commands in, replies and events out, those of broken clients included.
 #![allow(clippy::unwrap_used, reason = "all of this file is test code")]
 
 use std::sync::Arc;

@@ -281,9 +281,9 @@ impl OpenWireSession {
 
 /// How far a command has got.
 enum Done {
-    /// It is done.
+    /// It is done: the reply is sent at once.
     Now,
-    /// The core has to answer.
+    /// The reply follows the answer of the core to this ticket.
     Later(Ticket),
 }
 
