@@ -271,9 +271,9 @@ fn verdict(rows: &[DiskRow]) -> Vec<String> {
     if let Some(own) = rows.iter().find(|row| row.name == choice.way.name()) {
         let rate = 1e6 / own.median_us.max(0.001);
         said.push(format!(
-            "A new store here would be written so: {}. A 4 KiB write is durable after {:.0} µs then (median; {:.0} µs in the worst of a \
-             hundred): a single producer that waits for each of its messages cannot exceed {rate:.0} a second here. Many producers \
-             share a sync and are not bound by this.",
+            "Write mode of a new store here: {}. A 4 KiB write is durable in {:.0} µs (median; p99 {:.0} µs): a single \
+             producer that waits for each message reaches {rate:.0} messages a second at most. Many producers \
+             share a sync and are not limited by this.",
             own.name, own.median_us, own.p99_us
         ));
         said.extend(choice.reasons.map(|reason| format!("Why: {reason}.")));
@@ -321,40 +321,36 @@ mod tests {
     #[test]
     fn the_verdict_says_what_the_rows_say_and_nothing_else() {
         let usual = sample("direct, fdatasync, zeroed", 4096, 100.0);
-        let (own, cached) = ("would be written so: direct, fdatasync, zeroed", "cached, fdatasync, zeroed");
+        let (own, cached) = ("of a new store here: direct, fdatasync, zeroed", "cached, fdatasync, zeroed");
         for (name, rows, want, not) in [
             ("nothing was measured", vec![], vec![], vec!["sync"]),
             (
                 "zeros help",
                 vec![usual.clone(), sample("direct, fdatasync, allocated", 4096, 250.0)],
-                vec![
-                    own,
-                    "10000 a second",
-                    "100 µs (the quickest tenth 50); only allocated: after 250 µs (the quickest tenth 125).",
-                ],
-                vec!["MB/s", "too little"],
+                vec![own, "10000 messages a second", "100 µs (p10 50); only allocated: 250 µs (p10 125)."],
+                vec!["MB/s", "too small"],
             ),
             (
                 "another way is a little faster",
                 vec![usual.clone(), sample("direct, RWF_DSYNC, zeroed", 4096, 90.0)],
-                vec![own, "after 90 µs (the quickest tenth 45), which is too little or too unsteady"],
+                vec![own, "90 µs (p10 45); the difference is too small"],
                 vec![],
             ),
             (
                 "another way is faster",
                 vec![usual.clone(), sample("direct, RWF_DSYNC, zeroed", 4096, 50.0)],
                 vec![
-                    "written so: direct, RWF_DSYNC, zeroed",
-                    "20000 a second",
-                    "after 50 µs (the quickest tenth 25); fdatasync",
+                    "store here: direct, RWF_DSYNC, zeroed",
+                    "20000 messages a second",
+                    "in 50 µs (p10 25); fdatasync",
                 ],
-                vec!["too little"],
+                vec!["too small"],
             ),
             (
                 "past the page cache is refused",
                 vec![sample(cached, 4096, 200.0)],
-                vec![cached, "5000 a second", "past the page cache cannot be had here"],
-                vec!["too little"],
+                vec![cached, "5000 messages a second", "past the page cache not available here"],
+                vec!["too small"],
             ),
             (
                 "bandwidth, as the journal writes",

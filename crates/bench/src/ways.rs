@@ -105,11 +105,9 @@ impl Setting {
         match (self, way) {
             (Setting::Cache, Way { direct: true, .. }) => "past the page cache",
             (Setting::Cache, _) => "through the page cache",
-            (Setting::Sync, Way { one_call: true, .. }) => {
-                "writes that are durable by themselves (RWF_DSYNC)"
-            }
-            (Setting::Sync, _) => "fdatasync behind each write",
-            (Setting::Segments, Way { zeroed: true, .. }) => "zeroed ahead",
+            (Setting::Sync, Way { one_call: true, .. }) => "durable writes (RWF_DSYNC)",
+            (Setting::Sync, _) => "fdatasync after each write",
+            (Setting::Segments, Way { zeroed: true, .. }) => "zeroed in advance",
             (Setting::Segments, _) => "only allocated",
         }
     }
@@ -136,7 +134,7 @@ impl WayRow {
 
 impl fmt::Display for WayRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.0} µs (the quickest tenth {:.0})", self.median_us, self.tenth_us)
+        write!(f, "{:.0} µs (p10 {:.0})", self.median_us, self.tenth_us)
     }
 }
 
@@ -189,14 +187,14 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (chosen, other) = (self.chosen(), self.setting.of(self.way.with(self.setting)));
         let Some(row) = self.row else {
-            return write!(f, "{chosen}, as usual: too little could be measured to compare ways");
+            return write!(f, "{chosen} (default): too few measurements for a comparison");
         };
         let Some(of_other) = self.other else {
-            return write!(f, "{chosen}: 4 KiB are durable after {row}; {other} cannot be had here");
+            return write!(f, "{chosen}: 4 KiB durable in {row}; {other} not available here");
         };
-        write!(f, "{chosen}: 4 KiB are durable after {row}; {other}: after {of_other}")?;
+        write!(f, "{chosen}: 4 KiB durable in {row}; {other}: {of_other}")?;
         match of_other.median_us < row.median_us {
-            true => write!(f, ", which is too little or too unsteady to leave the usual way for"),
+            true => write!(f, "; the difference is too small or too unsteady to change the default"),
             false => Ok(()),
         }
     }
@@ -345,14 +343,14 @@ mod tests {
         assert_eq!(
             reasons.map(|reason| reason.to_string()),
             [
-                "past the page cache: 4 KiB are durable after 40 µs (the quickest tenth 30); through the page cache cannot be had here",
-                "fdatasync behind each write: 4 KiB are durable after 40 µs (the quickest tenth 30); writes that are durable by themselves \
-                 (RWF_DSYNC): after 38 µs (the quickest tenth 30), which is too little or too unsteady to leave the usual way for",
-                "zeroed ahead: 4 KiB are durable after 40 µs (the quickest tenth 30); only allocated: after 90 µs (the quickest tenth 30)",
+                "past the page cache: 4 KiB durable in 40 µs (p10 30); through the page cache not available here",
+                "fdatasync after each write: 4 KiB durable in 40 µs (p10 30); durable writes \
+                 (RWF_DSYNC): 38 µs (p10 30); the difference is too small or too unsteady to change the default",
+                "zeroed in advance: 4 KiB durable in 40 µs (p10 30); only allocated: 90 µs (p10 30)",
             ]
         );
         let unknown = choose(&[]).reasons[0].to_string();
-        assert_eq!(unknown, "past the page cache, as usual: too little could be measured to compare ways");
+        assert_eq!(unknown, "past the page cache (default): too few measurements for a comparison");
     }
 
     #[test]

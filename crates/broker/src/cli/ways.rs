@@ -20,7 +20,7 @@ pub fn choose(directory: &Path) -> Ways {
         Ok(rows) => {
             let choice = ways::choose(&rows);
             for reason in choice.reasons {
-                tracing::info!(%store, "chosen for a new store: {reason}");
+                tracing::info!(%store, "write mode chosen: {reason}");
             }
             let Way { direct, one_call, zeroed } = choice.way;
             Ways { direct, one_call, zeroed }

@@ -477,7 +477,7 @@ impl Writing {
             sync_p99_us = micros(p99),
             sync_max_us = micros(self.durations.max),
             disk_ms = micros(self.durations.total) / 1000,
-            "what the journal wrote"
+            "journal statistics"
         );
     }
 

@@ -40,7 +40,7 @@ impl Stage {
             Stage::Journal => ("verifies the journal", "bytes"),
             Stage::States => ("takes over the checkpoint", "partitions"),
             Stage::Records => ("applies the journal", "records"),
-            Stage::Needed => ("counts what is needed", "partitions"),
+            Stage::Needed => ("counts references to messages", "partitions"),
         }
     }
 }
