@@ -422,7 +422,9 @@ impl DemandEngine {
         // Where all is refused, one message at a time shows when that ends.
         let mut window = if 0 < subscription.refusals { 1 } else { subscription.window };
         if let Some(far) = &subscription.far {
-            window = window.min(subscription.unanswered.saturating_add(far.for_core()));
+            let ahead = if 0 < subscription.refusals { 0 } else { far.ahead() };
+            let may_go = subscription.unanswered.saturating_add(far.for_core());
+            window = window.saturating_add(ahead).min(may_go);
         }
         let add = window.saturating_sub(subscription.granted);
         if subscription.closing == Closing::No && 0 < add {
@@ -612,7 +614,7 @@ impl Forwarder for DemandEngine {
         let is_due = |number: &u32| self.ask_ms(*number).is_some_and(|due_ms| due_ms <= now_ms);
         let number = self.to_ask.iter().copied().find(is_due)?;
         let subscription = self.subscriptions.get_mut(&number)?;
-        subscription.far.as_mut()?.asked();
+        subscription.far.as_mut()?.asked(now_ms);
         let Target { source, selector, .. } = subscription.target.clone();
         let onward = self.targets.get(&subscription.target).is_some_and(|wanted| wanted.onward);
         self.note_question(number);
