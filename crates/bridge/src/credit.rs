@@ -31,7 +31,7 @@ const AHEAD_MAX: u32 = 16_384;
 /// Answers that are further apart say nothing of the rate now.
 const PACE_MS_MAX: u64 = 1000;
 
-/// The peer tells half of the credit of its consumers.
+/// The answer of the peer is half of the credit of its consumers.
 const TOLD_SHARE: u64 = 2;
 
 /// See the head of this file.

@@ -28,9 +28,6 @@ use crate::pattern::matches;
 /// Remote consumers and durable subscriptions that one link knows of.
 const HOLDERS_MAX: usize = 65_536;
 
-/// Temporary destinations of the peer that exist here too.
-const TEMPORARIES_MAX: usize = 16_384;
-
 /// Subscriptions over a link belong to the user without a name.
 const NO_USER: &str = "";
 
@@ -71,6 +68,8 @@ pub struct DemandEngine {
     attaching: FxHashMap<Ticket, u32>,
     declaring: FxHashMap<Ticket, Destination>,
     temporaries: BTreeSet<Destination>,
+    /// Temporary destinations that are gone at the peer, and that a subscription here still reads.
+    deleting: BTreeSet<Destination>,
 }
 
 /// The target of a subscription.
@@ -153,6 +152,7 @@ impl DemandEngine {
             attaching: FxHashMap::default(),
             declaring: FxHashMap::default(),
             temporaries: BTreeSet::new(),
+            deleting: BTreeSet::new(),
         }
     }
 
@@ -190,7 +190,8 @@ impl DemandEngine {
         let (sources, excluded): (Vec<_>, Vec<_>) =
             consumer.sources.iter().cloned().partition(|source| self.is_permitted(source));
         let can_wait = |source: &&Destination| source.kind == DestinationKind::Queue && !source.temporary;
-        for source in excluded.iter().filter(can_wait).filter(|source| !source.is_pattern()) {
+        let waits_here = |source: &&Destination| can_wait(source) && self.options.share.has(source);
+        for source in excluded.iter().filter(waits_here).filter(|source| !source.is_pattern()) {
             link.figures.queues.excluded(source, &holder);
         }
         if self.holders.contains_key(&holder) || sources.is_empty() {
@@ -201,7 +202,10 @@ impl DemandEngine {
         }
         for source in sources {
             if source.temporary {
-                self.declare(source.clone(), events);
+                self.declare(source.clone(), true, events);
+            }
+            if !self.options.share.has(&source) {
+                continue;
             }
             let is_topic = source.kind == DestinationKind::Topic;
             let selector = if is_topic { Arc::default() } else { consumer.selector.clone() };
@@ -217,7 +221,7 @@ impl DemandEngine {
             Demand::Consumer(consumer) => return self.has_come(consumer, events),
             Demand::Gone { id } => self.release(&id, events),
             Demand::Unsubscribed { subscription } => self.release(&holder_of(&subscription), events),
-            Demand::Temporary { destination, present: true } => self.declare(destination, events),
+            Demand::Temporary { destination, present: true } => self.declare(destination, false, events),
             Demand::Temporary { destination, present: false } => self.delete(destination, events),
         }
         Ok(())
@@ -453,8 +457,11 @@ impl DemandEngine {
         });
         if let (true, Some(link)) = (is_done, &self.link) {
             let consumer = ConsumerKey::new(link.connection, number);
-            self.subscriptions.remove(&number);
+            let subscription = self.subscriptions.remove(&number);
             events.push(Event::Detach { consumer, delivered: Delivered::None, ticket: None });
+            if let Some(Subscription { target, .. }) = subscription {
+                self.delete_if_unread(target.source, events);
+            }
         }
     }
 
@@ -495,34 +502,13 @@ impl DemandEngine {
         self.refill(number, events);
         self.end_if_done(number, events);
     }
-
-    fn declare(&mut self, destination: Destination, events: &mut Vec<Event>) {
-        let Some(link) = &self.link else { return };
-        let connection = link.connection;
-        let is_known = self.temporaries.contains(&destination)
-            || self.declaring.values().any(|declared| *declared == destination);
-        if is_known || !self.options.temporaries || TEMPORARIES_MAX <= self.temporaries.len() {
-            return;
-        }
-        let ticket = self.ticket();
-        self.declaring.insert(ticket, destination.clone());
-        events.push(Event::Declare { destination, connection, steals: None, ticket });
-    }
-
-    fn delete(&mut self, destination: Destination, events: &mut Vec<Event>) {
-        let Some(link) = &self.link else { return };
-        let connection = link.connection;
-        if self.temporaries.remove(&destination) {
-            let ticket = self.ticket();
-            events.push(Event::Delete { destination, connection, ticket });
-        }
-    }
 }
 
 impl Forwarder for DemandEngine {
     fn begin(&mut self, link: Link, events: &mut Vec<Event>) {
         self.link = Some(link);
-        for source in self.options.statics.clone() {
+        let share = self.options.share;
+        for source in self.options.statics.clone().into_iter().filter(|source| share.has(source)) {
             let target = Target { source, selector: Arc::default(), is_durable: false };
             let holder = (STATIC.into(), self.options.prefetch);
             self.want(target, holder, &RemoteConsumer::default(), events);
@@ -657,7 +643,7 @@ impl Forwarder for DemandEngine {
         &mut self,
         ticket: Ticket,
         result: Result<(), Refusal>,
-        _: &mut Vec<Event>,
+        events: &mut Vec<Event>,
     ) -> Result<(), String> {
         if let Some(destination) = self.declaring.remove(&ticket)
             && result.is_ok()
@@ -673,9 +659,12 @@ impl Forwarder for DemandEngine {
         if let Some(wanted) = self.targets.get_mut(&subscription.target) {
             wanted.numbers.retain(|other| *other != number);
         }
-        // One that its connection has deleted meanwhile.
         let source = &subscription.target.source;
-        if source.temporary { Ok(()) } else { Err(format!("cannot subscribe to {source}: {refusal}")) }
+        if source.temporary {
+            self.temporary_refused(&subscription, &refusal, events);
+            return Ok(());
+        }
+        Err(format!("cannot subscribe to {source}: {refusal}"))
     }
 
     fn drained(&mut self, number: u32, events: &mut Vec<Event>) {
@@ -759,6 +748,8 @@ fn returning(peer: &str, message_ttl: i32) -> String {
         _ => String::new(),
     }
 }
+
+mod temporary;
 
 #[cfg(test)]
 mod tests;

@@ -72,6 +72,48 @@ pub struct LinkOptions {
     pub statics: Vec<Destination>,
     /// No demand is read from advisories (`staticBridge`).
     pub only_statics: bool,
+    /// Which destinations this connection serves, if the link has several.
+    pub share: LinkShare,
+}
+
+/// One of several connections of a link. Each destination has one connection, which both ends know by its name: neither
+/// demand nor traffic is multiplied, and the order of a destination is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkShare {
+    /// Which connection, from 0.
+    pub number: u16,
+    /// Number of connections.
+    pub of: u16,
+}
+
+impl Default for LinkShare {
+    fn default() -> LinkShare {
+        LinkShare { number: 0, of: 1 }
+    }
+}
+
+impl LinkShare {
+    /// Connections of one link.
+    pub const MAX: u16 = 16;
+
+    /// Whether messages of the destination go over this connection. A release that changes this changes the protocol.
+    pub fn has(self, destination: &Destination) -> bool {
+        if self.of <= 1 {
+            return true;
+        }
+        // FNV-1a.
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let hash = destination.name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+        // The low bits of similar names are alike.
+        (hash >> 32) % u64::from(self.of) == u64::from(self.number)
+    }
+
+    /// The property of an initiator, such as `1/4`.
+    fn from_text(text: &str) -> Option<LinkShare> {
+        let (number, of) = text.split_once('/')?;
+        let share = LinkShare { number: number.parse().ok()?, of: of.parse().ok()? };
+        (share.number < share.of && share.of <= LinkShare::MAX).then_some(share)
+    }
 }
 
 impl Default for LinkOptions {
@@ -87,6 +129,7 @@ impl Default for LinkOptions {
             exclude: Vec::new(),
             statics: Vec::new(),
             only_statics: false,
+            share: LinkShare::default(),
         }
     }
 }
@@ -239,6 +282,9 @@ pub trait Forwarder {
     fn close(&mut self, events: &mut Vec<Event>);
 }
 
+/// The property of an initiator that has several connections: which this is.
+const SHARE_PROPERTY: &str = "postroadLink";
+
 /// Makes the forwarder of a duplex connection. A plain function: each connection has its own.
 pub type MakeForwarder = fn(LinkOptions) -> Box<dyn Forwarder>;
 
@@ -267,6 +313,10 @@ impl LinkOptions {
             ("bridgeTempDestinations", self.temporaries.to_string()),
             ("staticBridge", self.only_statics.to_string()),
         ];
+        let LinkShare { number, of } = self.share;
+        if 1 < of {
+            properties.push((SHARE_PROPERTY, format!("{number}/{of}")));
+        }
         for (key, destinations) in [
             ("dynamicallyIncludedDestinations", &self.include),
             ("staticallyIncludedDestinations", &self.statics),
@@ -301,6 +351,7 @@ impl LinkOptions {
             "decreaseNetworkConsumerPriority" => self.decreases_priority = is_true,
             "bridgeTempDestinations" => self.temporaries = is_true,
             "staticBridge" => self.only_statics = is_true,
+            SHARE_PROPERTY => self.share = LinkShare::from_text(value).unwrap_or_default(),
             "dynamicallyIncludedDestinations" => self.include = destinations_of(value),
             "excludedDestinations" => self.exclude = destinations_of(value),
             "staticallyIncludedDestinations" => self.statics = destinations_of(value),
@@ -413,9 +464,46 @@ mod tests {
             ..LinkOptions::default()
         };
         assert_eq!(LinkOptions::from_properties(text), want);
+        let want = LinkOptions { share: LinkShare { number: 2, of: 3 }, ..want };
         assert_eq!(LinkOptions::from_properties(&want.to_properties("a\\b", true)), want);
         assert_eq!(LinkOptions::from_properties(""), LinkOptions::default());
         assert_eq!(LinkOptions::name_in(&want.to_properties("east", true)).as_deref(), Some("east"));
         assert_eq!(LinkOptions::name_in(text), None);
+    }
+
+    #[test]
+    fn each_destination_has_one_of_the_connections_of_a_link() {
+        for of in 1..=LinkShare::MAX {
+            let mut served = vec![0; usize::from(of)];
+            for queue in 0..1600 {
+                let queue = Destination::queue(&format!("orders.{queue}"));
+                let has = |number: &u16| LinkShare { number: *number, of }.has(&queue);
+                let numbers: Vec<u16> = (0..of).filter(has).collect();
+                let [number] = numbers[..] else { panic!("{queue} has {numbers:?} of {of}") };
+                served[usize::from(number)] += 1;
+            }
+            let fair = 1600 / usize::from(of);
+            assert!(served.iter().all(|served| fair / 2 < *served), "{served:?} of {of}");
+        }
+        assert!(
+            LinkShare { number: 3, of: 4 }.has(&Destination::queue("orders")),
+            "as other releases have it"
+        );
+    }
+
+    #[test]
+    fn a_share_that_cannot_be_is_all() {
+        for (text, want) in [
+            ("1/4", (1, 4)),
+            ("4/4", (0, 1)),
+            ("0/17", (0, 1)),
+            ("0/0", (0, 1)),
+            ("x", (0, 1)),
+            ("-1/2", (0, 1)),
+        ] {
+            let LinkShare { number, of } =
+                LinkOptions::from_properties(&format!("postroadLink={text}")).share;
+            assert_eq!((number, of), want, "{text}");
+        }
     }
 }

@@ -13,6 +13,7 @@ use crate::figures::BridgeFigures;
 #[derive(Debug, Serialize)]
 pub struct Bridge {
     name: String,
+    number: u16,
     direction: &'static str,
     state: &'static str,
     since_ms: u64,
@@ -35,14 +36,13 @@ pub struct Bridge {
     wait_queue: String,
     reason: String,
     retry_seconds: u64,
-    #[serde(skip)]
-    number: u16,
 }
 
 impl From<BridgeFigures> for Bridge {
     fn from(of: BridgeFigures) -> Bridge {
         Bridge {
             name: of.bridge,
+            number: of.number,
             direction: of.direction,
             state: of.state,
             since_ms: of.since_ms,
@@ -65,7 +65,6 @@ impl From<BridgeFigures> for Bridge {
             wait_queue: of.wait_queue,
             reason: of.reason,
             retry_seconds: of.retry_seconds,
-            number: of.number,
         }
     }
 }

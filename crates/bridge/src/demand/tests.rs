@@ -1,4 +1,5 @@
 use postroad_model::ConnectionId;
+use postroad_openwire::network::LinkShare;
 
 use super::*;
 
@@ -233,6 +234,57 @@ fn temporary_destinations_come_and_go_with_those_of_the_peer() {
     events.clear();
     engine.demand(Demand::Temporary { destination: other, present: false }, &mut events).unwrap();
     assert!(events.is_empty());
+}
+
+#[test]
+fn a_temporary_destination_is_deleted_once_its_subscription_has_ended() {
+    let mut engine = engine(LinkOptions::default());
+    let reply = Destination { temporary: true, ..Destination::queue("ID:x:1") };
+    let mut events = Vec::new();
+    engine.demand(consumer("a", reply.clone(), 1), &mut events).unwrap();
+    let [Event::Declare { ticket, .. }, Event::Attach(_)] = events[..] else { panic!("{events:?}") };
+    engine.replied(ticket, Ok(()), &mut Vec::new()).unwrap();
+    events.clear();
+    engine.demand(gone("a"), &mut events).unwrap();
+    engine.demand(Demand::Temporary { destination: reply, present: false }, &mut events).unwrap();
+    assert_eq!(short(&events), ["drain"], "the core deletes none in use");
+    events.clear();
+    engine.drained(key(1).number, &mut events);
+    assert!(matches!(events[..], [Event::Detach { .. }, Event::Delete { .. }]), "{events:?}");
+}
+
+#[test]
+fn of_several_connections_one_reads_a_temporary_destination_and_takes_it_over_for_that() {
+    let reply = Destination { temporary: true, ..Destination::queue("ID:x:1") };
+    let of_two = |number| LinkOptions { share: LinkShare { number, of: 2 }, ..LinkOptions::default() };
+    let number = u16::from(!of_two(0).share.has(&reply));
+    let (mut reading, mut other) = (engine(of_two(number)), engine(of_two(1 - number)));
+    let mut events = Vec::new();
+    other.demand(consumer("a", reply.clone(), 1), &mut events).unwrap();
+    let [Event::Declare { steals: Some(_), .. }] = &events[..] else { panic!("{events:?}") };
+    events.clear();
+    reading.demand(Demand::Temporary { destination: reply.clone(), present: true }, &mut events).unwrap();
+    reading.demand(consumer("a", reply.clone(), 1), &mut events).unwrap();
+    let [Event::Declare { .. }, Event::Declare { ticket, .. }, Event::Attach(attach)] = &events[..] else {
+        panic!("{events:?}")
+    };
+    reading.replied(*ticket, Ok(()), &mut Vec::new()).unwrap();
+    let (attached, mut again) = (attach.ticket, Vec::new());
+    let refusal = Refusal::NotOwner(reply.clone());
+    reading.replied(attached, Err(refusal), &mut again).unwrap();
+    assert!(matches!(again[..], [Event::Declare { .. }, Event::Attach(_)]), "{again:?}");
+    // Gone at the peer: the one that has read it deletes it.
+    let gone = Demand::Temporary { destination: reply, present: false };
+    events.clear();
+    other.demand(gone.clone(), &mut events).unwrap();
+    assert!(events.is_empty(), "{events:?}");
+    reading.demand(self::gone("a"), &mut Vec::new()).unwrap();
+    reading.demand(gone, &mut events).unwrap();
+    reading.drained(key(2).number, &mut events);
+    assert!(
+        matches!(events[..], [Event::Detach { .. }, Event::Declare { .. }, Event::Delete { .. }]),
+        "{events:?}"
+    );
 }
 
 #[test]

@@ -235,6 +235,7 @@ const ROUTES: &[Column] = &[
 
 const BRIDGES: &[Column] = &[
     Column::text("NAME", "name"),
+    Column::number("LINK", "number"),
     Column::text("DIRECTION", "direction"),
     Column::text("STATE", "state"),
     Column::text("PEER", "peer"),

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use postroad_bridge::urls_of;
 use postroad_model::Destination;
 use postroad_net::TlsClient;
-use postroad_openwire::network::{DialOptions, LinkOptions};
+use postroad_openwire::network::{DialOptions, LinkOptions, LinkShare};
 use postroad_security::tls::{TlsClientFiles, load_client};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -41,6 +41,8 @@ pub struct BridgeConfig {
     include: Vec<String>,
     /// Not these.
     exclude: Vec<String>,
+    /// Connections that share the destinations among them; 0: as the round-trip time suggests.
+    links: u16,
     /// These are forwarded without demand.
     #[serde(rename = "static")]
     statics: Vec<String>,
@@ -96,6 +98,8 @@ pub struct Bridge {
     pub addresses: Vec<PeerAddress>,
     /// Options of the conversation over the link.
     pub dial: DialOptions,
+    /// Its connections; `None`: as the round-trip time suggests.
+    pub links: Option<u16>,
     /// The first and the longest pause before a link that ended is opened again.
     pub retry: (Duration, Duration),
     /// The table that it is made of, to see a change.
@@ -159,6 +163,7 @@ impl Default for BridgeConfig {
             tls: BridgeTlsConfig::default(),
             include: Vec::new(),
             exclude: Vec::new(),
+            links: 0,
             statics: Vec::new(),
             prefetch,
             message_ttl,
@@ -205,6 +210,9 @@ impl BridgeConfig {
         if !(1..=BridgeConfig::PREFETCH_MAX).contains(&self.prefetch) {
             bail!("prefetch is {}; it must be from 1 to {}", self.prefetch, BridgeConfig::PREFETCH_MAX);
         }
+        if LinkShare::MAX < self.links {
+            bail!("links is {}; it must be from 1 to {}, or 0 for a default", self.links, LinkShare::MAX);
+        }
         if self.retry_ms == 0 || self.retry_max_ms < self.retry_ms || RETRY_MS_MAX < self.retry_max_ms {
             let (first, last) = (self.retry_ms, self.retry_max_ms);
             bail!(
@@ -238,10 +246,12 @@ impl BridgeConfig {
                 decreases_priority: self.decrease_priority,
                 temporaries: self.temporary,
                 only_statics: self.only_static,
+                ..LinkOptions::default()
             },
         };
         let retry = (Duration::from_millis(self.retry_ms), Duration::from_millis(self.retry_max_ms));
-        Ok(Bridge { addresses, dial, retry, config: self.clone() })
+        let links = Some(self.links).filter(|links| 0 < *links);
+        Ok(Bridge { addresses, dial, links, retry, config: self.clone() })
     }
 }
 
@@ -314,6 +324,7 @@ mod tests {
             (with(|bridge| bridge.tls.key = "k".into()), "tls.key needs tls.certificate"),
             (with(|bridge| bridge.tls.trust = "/no/such".into()), "cannot read /no/such"),
             (with(|bridge| bridge.prefetch = 0), "prefetch is 0; it must be from 1 to 100000"),
+            (with(|bridge| bridge.links = 17), "links is 17; it must be from 1 to 16"),
             (with(|bridge| bridge.retry_ms = 0), "retry_ms is 0"),
             (with(|bridge| bridge.retry_max_ms = 10), "retry_max_ms 10"),
             (with(|bridge| bridge.include = vec!["a".to_owned()]), "include has \"a\""),

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use postroad_model::LinkedPeer;
 use postroad_net::{Places, TlsClient};
-use postroad_openwire::network::DialOptions;
+use postroad_openwire::network::{DialOptions, LinkShare};
 use postroad_security::Door;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::{Bridge, BridgeConfig, PeerAddress};
 use crate::runtime::links::{LinkBoard, LinkKey};
@@ -27,6 +27,17 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// A link that lasted so long begins with the first pause again.
 const STABLE: Duration = Duration::from_secs(10);
+
+/// Connections of a link by default, for each round-trip time that is shorter: one lost segment stalls all that shares
+/// a connection, and the longer the farther away the peer is.
+const LINKS_BY_ROUND_TRIP: [(Duration, u16); 2] =
+    [(Duration::from_millis(20), 1), (Duration::from_millis(60), 2)];
+
+/// Connections by default to a peer that is further away.
+const LINKS_FAR: u16 = 4;
+
+/// A peer that seems far away is connected to as often, since this machine may only be busy: the quickest counts.
+const PROBES: u32 = 2;
 
 /// Changes that the dialler has not taken.
 const NEWS_MAX: usize = 8;
@@ -96,16 +107,21 @@ const DIALLED_MAX: usize = 16;
 
 /// The links that this broker opens, which follow the configuration.
 pub struct Diallers {
-    sockets: mpsc::Sender<NewSocket>,
-    board: LinkBoard,
-    dials: Dials,
+    ways: Ways,
     running: BTreeMap<Arc<str>, Running>,
 }
 
 struct Running {
     config: BridgeConfig,
-    number: u16,
     task: JoinHandle<()>,
+}
+
+/// Where the connections of one bridge go, and where they are listed.
+#[derive(Clone)]
+struct Ways {
+    sockets: mpsc::Sender<NewSocket>,
+    board: LinkBoard,
+    dials: Dials,
 }
 
 impl Diallers {
@@ -116,7 +132,7 @@ impl Diallers {
         bridges: Vec<Bridge>,
     ) -> (Diallers, mpsc::Receiver<NewSocket>) {
         let (sockets, dialled) = mpsc::channel(DIALLED_MAX);
-        let mut diallers = Diallers { sockets, board, dials, running: BTreeMap::new() };
+        let mut diallers = Diallers { ways: Ways { sockets, board, dials }, running: BTreeMap::new() };
         diallers.follow(bridges);
         (diallers, dialled)
     }
@@ -127,10 +143,9 @@ impl Diallers {
             bridges.iter().any(|bridge| bridge.dial.name == *name && bridge.config == running.config)
         };
         let ended: Vec<_> = self.running.extract_if(.., |name, running| !is_kept(name, running)).collect();
-        for (name, Running { number, task, .. }) in ended {
+        for (name, Running { task, .. }) in ended {
             task.abort();
-            self.dials.remove(number);
-            self.board.given_up(&name);
+            self.ways.board.given_up(&name);
             tracing::info!(bridge = &*name, "link given up: the configuration has changed");
         }
         for bridge in bridges {
@@ -138,73 +153,172 @@ impl Diallers {
             if self.running.contains_key(&name) {
                 continue;
             }
-            let Some(number) = self.dials.add(bridge.dial.clone()) else { continue };
             let config = bridge.config.clone();
-            let task = tokio::spawn(keep_linked(number, bridge, self.sockets.clone(), self.board.clone()));
-            self.running.insert(name, Running { config, number, task });
+            let task = tokio::spawn(keep_linked(Arc::new(bridge), self.ways.clone()));
+            self.running.insert(name, Running { config, task });
         }
     }
 }
 
-/// Opens the link of this number again and again.
-async fn keep_linked(number: u16, bridge: Bridge, sockets: mpsc::Sender<NewSocket>, board: LinkBoard) {
-    let name = bridge.dial.name.clone();
-    let key = board.opened(&name);
-    let (pause_min, pause_max) = bridge.retry;
-    let mut pause = pause_min;
-    for PeerAddress { address, tls } in bridge.addresses.iter().cycle() {
-        let began = Instant::now();
-        match link(number, (&name, address, tls.clone()), &sockets, (&board, &key)).await {
-            Ok(()) => return,
-            Err(reason) => {
-                pause = if STABLE < began.elapsed() { pause_min } else { pause };
-                let seconds = pause.as_secs_f32();
-                board.waits(&key, &reason, pause.as_secs());
-                tracing::warn!(bridge = &*name, address, reason, retry_in_seconds = seconds, "link ended");
-            }
+/// Keeps all connections of a bridge open. The first one finds out how many there are to be.
+async fn keep_linked(bridge: Arc<Bridge>, ways: Ways) {
+    let mut others = JoinSet::new();
+    let mut first = Lane::new(&bridge, &ways, 0);
+    let open_others = |of: u16| {
+        for number in 1..of {
+            let mut lane = Lane::new(&bridge, &ways, number);
+            others.spawn(async move { lane.keep_open(Some(of), |_| ()).await });
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(pause_max);
-    }
-}
-
-/// One connection from its beginning to its end.
-///
-/// # Errors
-/// Why the link ended. It ends without one when the broker stops.
-async fn link(
-    number: u16,
-    (name, address, tls): (&str, &str, Option<TlsClient>),
-    sockets: &mpsc::Sender<NewSocket>,
-    (board, key): (&LinkBoard, &LinkKey),
-) -> Result<(), String> {
-    board.connects(key, address);
-    tracing::info!(bridge = name, address, "link connects");
-    let connecting = tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(address)).await;
-    let stream = match connecting {
-        Ok(connected) => connected.map_err(|error| format!("cannot connect: {error}"))?,
-        Err(_) => return Err(format!("no connection after {} s", CONNECT_WITHIN.as_secs())),
     };
-    board.introduces(key);
-    let (news, mut told) = mpsc::channel(NEWS_MAX);
-    let socket = dressed(number, stream, (tls, LinkNews(news))).map_err(|error| error.to_string())?;
-    if sockets.send(socket).await.is_err() {
-        return Ok(());
+    first.keep_open(bridge.links, open_others).await;
+}
+
+/// One connection of a bridge.
+struct Lane {
+    bridge: Arc<Bridge>,
+    ways: Ways,
+    key: LinkKey,
+    number: u16,
+    /// The options of its sessions, once it is known how many connections there are.
+    dial: Option<Dial>,
+}
+
+/// Options of a link, while it is wanted.
+struct Dial {
+    dials: Dials,
+    number: u16,
+}
+
+impl Drop for Dial {
+    fn drop(&mut self) {
+        self.dials.remove(self.number);
     }
-    loop {
-        match told.recv().await {
-            Some(LinkChange::Linked(peer)) => {
-                tracing::info!(bridge = name, address, peer = &*peer.peer_name, "linked");
-                board.linked(key, peer);
+}
+
+impl Lane {
+    fn new(bridge: &Arc<Bridge>, ways: &Ways, number: u16) -> Lane {
+        let key = ways.board.opened(&bridge.dial.name, number);
+        Lane { bridge: bridge.clone(), ways: ways.clone(), key, number, dial: None }
+    }
+
+    /// Opens the connection again and again. `known` is called once with the number of connections.
+    async fn keep_open(&mut self, links: Option<u16>, known: impl FnOnce(u16)) {
+        let (bridge, board) = (self.bridge.clone(), self.ways.board.clone());
+        let mut known = Some(known);
+        if let Some(of) = links {
+            self.share(of, &mut known);
+        }
+        let (pause_min, pause_max) = bridge.retry;
+        let mut pause = pause_min;
+        for peer in bridge.addresses.iter().cycle() {
+            let began = Instant::now();
+            match self.open(peer, &mut known).await {
+                Ok(()) => return,
+                Err(reason) => {
+                    pause = if STABLE < began.elapsed() { pause_min } else { pause };
+                    let (seconds, address) = (pause.as_secs_f32(), &*peer.address);
+                    board.waits(&self.key, &reason, pause.as_secs());
+                    let (bridge, link) = (&*bridge.dial.name, self.number);
+                    tracing::warn!(bridge, link, address, reason, retry_in_seconds = seconds, "link ended");
+                }
             }
-            Some(LinkChange::Remark(remark)) => {
-                tracing::warn!(bridge = name, address, "{remark}");
-                board.remarks(key, &remark);
-            }
-            Some(LinkChange::Ended(reason)) => return Err(reason),
-            None => return Err("the connection has closed".to_owned()),
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(pause_max);
         }
     }
+
+    /// As many connections share the destinations.
+    fn share(&mut self, of: u16, known: &mut Option<impl FnOnce(u16)>) {
+        let mut options = self.bridge.dial.clone();
+        options.link.share = LinkShare { number: self.number, of };
+        let dials = self.ways.dials.clone();
+        self.dial = dials.add(options).map(|number| Dial { dials, number });
+        known.take().into_iter().for_each(|known| known(of));
+    }
+
+    /// One connection from its beginning to its end.
+    ///
+    /// # Errors
+    /// Why it ended. It ends without one when the broker stops.
+    async fn open(
+        &mut self,
+        PeerAddress { address, tls }: &PeerAddress,
+        known: &mut Option<impl FnOnce(u16)>,
+    ) -> Result<(), String> {
+        let (bridge, link) = (self.bridge.dial.name.clone(), self.number);
+        self.ways.board.connects(&self.key, address);
+        tracing::info!(bridge = &*bridge, link, address, "link connects");
+        let connecting = tokio::time::timeout(CONNECT_WITHIN, connect(address)).await;
+        let (stream, round_trip) = match connecting {
+            Ok(connected) => connected.map_err(|error| format!("cannot connect: {error}"))?,
+            Err(_) => return Err(format!("no connection after {} s", CONNECT_WITHIN.as_secs())),
+        };
+        if self.dial.is_none() {
+            let round_trip = quickest(round_trip, address).await;
+            self.share(links_for(round_trip), known);
+        }
+        let Some(Dial { number, .. }) = self.dial else {
+            return Err("this broker opens too many links".to_owned());
+        };
+        self.ways.board.introduces(&self.key);
+        let (news, told) = mpsc::channel(NEWS_MAX);
+        let socket = dressed(number, stream, (tls.clone(), LinkNews(news)));
+        let socket = socket.map_err(|error| error.to_string())?;
+        if self.ways.sockets.send(socket).await.is_err() {
+            return Ok(());
+        }
+        self.follow_news(address, told).await
+    }
+
+    async fn follow_news(&self, address: &str, mut told: mpsc::Receiver<LinkChange>) -> Result<(), String> {
+        let (bridge, link, board) = (&*self.bridge.dial.name, self.number, &self.ways.board);
+        loop {
+            match told.recv().await {
+                Some(LinkChange::Linked(peer)) => {
+                    tracing::info!(bridge, link, address, peer = &*peer.peer_name, "linked");
+                    board.linked(&self.key, peer);
+                }
+                Some(LinkChange::Remark(remark)) => {
+                    tracing::warn!(bridge, link, address, "{remark}");
+                    board.remarks(&self.key, &remark);
+                }
+                Some(LinkChange::Ended(reason)) => return Err(reason),
+                None => return Err("the connection has closed".to_owned()),
+            }
+        }
+    }
+}
+
+/// A connection to `HOST:PORT`, and how long the peer took to accept it: a round trip.
+async fn connect(address: &str) -> std::io::Result<(TcpStream, Duration)> {
+    let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address");
+    for place in tokio::net::lookup_host(address).await? {
+        let began = Instant::now();
+        match TcpStream::connect(place).await {
+            Ok(stream) => return Ok((stream, began.elapsed())),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The shortest of several round trips, if the first one is long.
+async fn quickest(first: Duration, address: &str) -> Duration {
+    let mut shortest = first;
+    for _ in 0..PROBES {
+        if links_for(shortest) == 1 {
+            break;
+        }
+        if let Ok(Ok((_, round_trip))) = tokio::time::timeout(first, connect(address)).await {
+            shortest = shortest.min(round_trip);
+        }
+    }
+    shortest
+}
+
+fn links_for(round_trip: Duration) -> u16 {
+    let shorter = |(than, _): &&(Duration, u16)| round_trip < *than;
+    LINKS_BY_ROUND_TRIP.iter().find(shorter).map_or(LINKS_FAR, |(_, links)| *links)
 }
 
 fn dressed(
@@ -227,4 +341,16 @@ fn dressed(
         tls_to_peer: tls,
         link: Some(news),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_number_of_connections_grows_with_the_round_trip() {
+        for (millis, want) in [(0, 1), (19, 1), (20, 2), (59, 2), (60, 4), (300, 4)] {
+            assert_eq!(links_for(Duration::from_millis(millis)), want, "{millis} ms");
+        }
+    }
 }

@@ -125,17 +125,16 @@ impl LinkBoard {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A link that this broker opens.
-    pub fn opened(&self, name: &str) -> LinkKey {
-        let key = LinkKey { name: name.to_owned(), opened_by: String::new(), number: 0 };
+    /// A link that this broker opens, or one of its connections.
+    pub fn opened(&self, name: &str, number: u16) -> LinkKey {
+        let key = LinkKey { name: name.to_owned(), opened_by: String::new(), number };
         self.rows().insert(key.clone(), Row::new(LinkState::Connecting, String::new()));
         key
     }
 
     /// A link is not opened any more.
     pub fn given_up(&self, name: &str) {
-        let key = LinkKey { name: name.to_owned(), opened_by: String::new(), number: 0 };
-        self.rows().remove(&key);
+        self.rows().retain(|key, _| key.name != name || !key.opened_by.is_empty());
     }
 
     /// A peer has opened a link, and was let in.
@@ -368,7 +367,7 @@ mod tests {
     #[test]
     fn counts_of_a_link_outlive_its_connections() {
         let board = LinkBoard::default();
-        let east = board.opened("east");
+        let east = board.opened("east", 0);
         for round in 1..=2 {
             board.connects(&east, "a:1");
             board.introduces(&east);

@@ -337,14 +337,18 @@ impl OpenWireSession {
     fn introduce_link(&mut self, turn: &mut Turn<'_>) {
         let Some((peer, dial)) = self.network.peer.as_ref().zip(self.network.dial.as_ref()) else { return };
         let DialOptions { name, duplex, user, password, link } = dial.options.clone();
+        let number = link.share.number;
+        // Another broker would forward the same messages over each connection.
+        let duplex = duplex && (number == 0 || self.network.peer_is_postroad);
+        let at_peer: Arc<str> = if number == 0 { name.clone() } else { format!("{name}#{number}").into() };
         let here = self.options.broker_name.clone();
         let client = Client {
-            connection_id: format!("link {name} to {}", peer.name).as_str().into(),
-            client_id: format!("{name}_{}_inbound_{here}", peer.name).into(),
+            connection_id: format!("link {at_peer} to {}", peer.name).as_str().into(),
+            client_id: format!("{at_peer}_{}_inbound_{here}", peer.name).into(),
             user: None,
             owner: "".into(),
         };
-        let outbound = format!("{name}_{here}_outbound");
+        let outbound = format!("{at_peer}_{here}_outbound");
         self.introduction = Introduction::Known(client);
         let spread = self.options.spread.clone();
         self.spreading = spread.map(|spread| Box::new(Spreading::new(spread, false)));
@@ -361,6 +365,7 @@ impl OpenWireSession {
         let introduced = self.next_command_id.wrapping_add(1);
         if let Some(dial) = &mut self.network.dial {
             dial.introduced = Some(introduced);
+            dial.options.duplex = duplex;
         }
         let credentials = (user.as_deref(), password.as_deref());
         self.introduce_to_peer(&outbound, credentials, link.only_statics, turn);

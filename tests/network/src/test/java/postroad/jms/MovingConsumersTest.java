@@ -30,7 +30,8 @@ import org.junit.jupiter.api.Test;
 /** Three Postroads, each linked with the others, and consumers that move from one to another. */
 @Tag("postroad")
 class MovingConsumersTest {
-    private static final int SECONDS = 40;
+    /** Ten minutes by night. */
+    private static final int SECONDS = Integer.getInteger("network.seconds", 40);
     private static final int CONSUMERS = 2;
     private static final int BODY_BYTES = 4096;
     private static final int MESSAGES_MAX = 100_000;
@@ -65,7 +66,7 @@ class MovingConsumersTest {
 
     private static String bridge(String name, int port) {
         return "[[bridge]]\nname = '" + name + "'\nto = ['tcp://127.0.0.1:" + port
-                + "']\nduplex = true\nmessage_ttl = -1\ninclude = ['queue://work']\n";
+                + "']\nduplex = true\nlinks = 1\nmessage_ttl = -1\ninclude = ['queue://work']\n";
     }
 
     private static Connection connect(String url) throws Exception {

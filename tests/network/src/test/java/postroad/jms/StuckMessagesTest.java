@@ -21,7 +21,7 @@ import org.junit.jupiter.api.Test;
 @Tag("postroad")
 class StuckMessagesTest {
     private static String bridge(String url) {
-        return "[[bridge]]\nname = 'east'\nto = ['" + url + "']\nretry_ms = 200\nretry_max_ms = 200\n";
+        return "[[bridge]]\nname = 'east'\nto = ['" + url + "']\nlinks = 1\nretry_ms = 200\nretry_max_ms = 200\n";
     }
 
     private static Connection connect(String url) throws Exception {

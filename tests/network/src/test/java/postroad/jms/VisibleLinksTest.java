@@ -25,7 +25,7 @@ import org.junit.jupiter.api.Test;
 /** Operators see how each link is: by the command line, by metrics and by advisories. */
 class VisibleLinksTest {
     private static String bridge(String url) {
-        return "[[bridge]]\nname = 'east'\nto = ['" + url + "']\nduplex = true\n";
+        return "[[bridge]]\nname = 'east'\nto = ['" + url + "']\nduplex = true\nlinks = 1\n";
     }
 
     private static Connection connect(String url) throws Exception {
