@@ -91,6 +91,7 @@ export interface Queue {
   dead_lettered: number;
   dropped: number;
   is_moving: boolean;
+  is_paused: boolean;
 }
 
 export interface Connection {
@@ -109,7 +110,7 @@ export interface Consumer {
   name: string;
   destination: string;
   subscription?: string;
-  mode: "shared" | "exclusive" | "browser";
+  mode: "shared" | "exclusive" | "browser" | "operator";
   selector: string;
   priority: number;
   credit: number;

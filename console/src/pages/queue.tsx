@@ -15,7 +15,7 @@ import { Explain } from "./explain";
 import { Facts } from "./parts";
 import { SendMessage } from "./send";
 
-type Doing = "send" | "purge" | "delete" | undefined;
+type Doing = "send" | "purge" | "delete" | "pause" | "resume" | undefined;
 
 const EVERY_MS = 2_000;
 const SAMPLES_MAX = 150;
@@ -80,12 +80,18 @@ export function QueuePage({ name, tab }: { name: string; tab: string | undefined
         <h1 className="page-name">{queue.name}</h1>
         {queue.kind !== "queue" && <Badge>{queue.kind}</Badge>}
         {queue.is_moving && <Badge tone="info">moving to another store</Badge>}
+        {queue.is_paused && <Badge tone="warning">paused</Badge>}
         {queue.consumers === 0 && queue.messages > 0 && <Badge tone="warning">no consumer</Badge>}
         <span className="spacer" />
         <div className="actions">
           <button type="button" className="button is-primary" onClick={() => setDoing("send")}>
             <SendIcon /> Send
           </button>
+          {queue.kind === "queue" && (
+            <button type="button" className="button" onClick={() => setDoing(queue.is_paused ? "resume" : "pause")}>
+              {queue.is_paused ? "Resume" : "Pause"}
+            </button>
+          )}
           <button type="button" className="button" onClick={() => setDoing("purge")} disabled={queue.messages === 0}>
             Purge
           </button>
@@ -121,6 +127,7 @@ export function QueuePage({ name, tab }: { name: string; tab: string | undefined
       {tab === "explain" ? <Explain queue={name} /> : tab === "consumers" ? <Consumers of={queue.kind === "temporary queue" ? name : `queue://${queue.name}`} /> : <Messages key={version} queue={name} isEmpty={queue.messages === 0} onChanged={refresh} />}
       {doing === "send" && <SendMessage to={name} onClose={done} />}
       {doing === "purge" && <Purge name={name} queue={queue} onClose={done} />}
+      {(doing === "pause" || doing === "resume") && <Pause name={name} queue={queue} pauses={doing === "pause"} onClose={done} />}
       {doing === "delete" && <Delete name={name} queue={queue} onClose={() => setDoing(undefined)} />}
     </>
   );
@@ -155,6 +162,31 @@ function Purge({ name, queue, onClose }: { name: string; queue: Queue; onClose: 
       act={async () => {
         const { removed } = await post<{ removed: number }>(pathOf("queues", name, "purge"));
         return `Removed ${plural(removed, "message")} from ${queue.name}`;
+      }}
+    />
+  );
+}
+
+function Pause({ name, queue, pauses, onClose }: { name: string; queue: Queue; pauses: boolean; onClose: () => void }) {
+  return (
+    <Action
+      title={`${pauses ? "Pause" : "Resume"} ${queue.name}`}
+      effect={
+        pauses ? (
+          <p>
+            Its <strong>{plural(queue.consumers, "consumer")}</strong> stay attached and get no more messages, also after a restart. Producers go on: {plural(queue.messages, "message")} and all further ones wait.
+          </p>
+        ) : (
+          <p>
+            Delivers <strong>{plural(Math.max(0, queue.messages - queue.in_flight), "message")}</strong> to its {plural(queue.consumers, "consumer")}, as they have credit.
+          </p>
+        )
+      }
+      verb={pauses ? "Pause the queue" : "Resume the queue"}
+      onClose={onClose}
+      act={async () => {
+        await post(pathOf("queues", name, pauses ? "pause" : "resume"));
+        return `${queue.name} is ${pauses ? "paused" : "resumed"}`;
       }}
     />
   );

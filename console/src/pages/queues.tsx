@@ -37,6 +37,7 @@ export function QueuesPage() {
           )}
           {queue.kind !== "queue" && <Badge>{queue.kind}</Badge>}
           {queue.is_moving && <Badge tone="info">moving</Badge>}
+          {queue.is_paused && <Badge tone="warning">paused</Badge>}
           {queue.messages > 0 && queue.consumers === 0 && <Badge tone="warning">no consumer</Badge>}
         </>
       ),

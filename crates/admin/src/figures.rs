@@ -192,6 +192,8 @@ pub struct PartitionFigures {
     pub dead_lettered: u64,
     /// Lasting queues.
     pub queues: u64,
+    /// Queues that operators have paused.
+    pub paused_queues: u64,
     /// Deliveries sent to consumers.
     pub delivered: u64,
     /// Entries of deleted queues and ended subscriptions.

@@ -150,6 +150,9 @@ pub const METRICS: &[Metric] = &[
     gauge("postroad_queues", "lasting queues, durable subscriptions among them", |figures| {
         partitions(figures, |partition| partition.queues)
     }),
+    gauge("postroad_queues_paused", "queues that operators have paused", |figures| {
+        partitions(figures, |partition| partition.paused_queues)
+    }),
     gauge("postroad_queues_unlisted", "queues without series of their own", |figures| {
         vec![Sample::of(figures.queues_unlisted)]
     }),

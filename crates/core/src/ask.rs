@@ -42,20 +42,21 @@ impl Partition {
                 && only.is_none_or(|only| *only == queue.source)
                 && (name_part.is_empty() || queue.source.name.contains(name_part))
         };
+        let row = |queue: &Queue| row_of_queue(queue, self.state.paused.contains(queue.id));
         if let Some(only) = only {
             let bound = self.state.addresses.get(only).map(|address| address.bound.iter());
             let queues = bound.into_iter().flatten().filter_map(|id| self.state.queues.get(&id));
-            return Page::first(queues.filter(is_listed).map(row_of_queue), ask);
+            return Page::first(queues.filter(is_listed).map(row), ask);
         }
         let listed = &self.state.addresses.listed;
         if name_part.is_empty() && ask.order.by.is_none() {
             // In the order of names a page costs no more than its rows, however many queues there are.
             let from = ask.after.as_ref().map_or("", |after| &after.name);
             let queues = listed.page(from, ask.rows_max() + 1);
-            let rows = queues.iter().filter_map(|id| self.state.queues.get(id)).map(row_of_queue);
+            let rows = queues.iter().filter_map(|id| self.state.queues.get(id)).map(row);
             return Page { total: listed.len() as u64, ..Page::first(rows, ask) };
         }
-        Page::first(self.state.queues.values().filter(is_listed).map(row_of_queue), ask)
+        Page::first(self.state.queues.values().filter(is_listed).map(row), ask)
     }
 
     fn page_of_connections(&self, ask: &Ask) -> Page {
@@ -122,7 +123,7 @@ impl Partition {
     }
 }
 
-fn row_of_queue(queue: &Queue) -> Row {
+fn row_of_queue(queue: &Queue, is_paused: bool) -> Row {
     Row::Queue(QueueRow {
         destination: queue.source.clone(),
         subscription: queue.subscription.as_ref().map(|subscription| subscription.name.clone()),
@@ -138,6 +139,7 @@ fn row_of_queue(queue: &Queue) -> Row {
         dropped: queue.counts.dropped + queue.counts.replaced,
         moved: queue.counts.moved,
         difference: queue.counts.difference(queue.len()),
-        is_moving: queue.paused,
+        is_moving: queue.on_the_move,
+        is_paused,
     })
 }

@@ -47,7 +47,8 @@ impl Partition {
             consumer.is_some_and(|consumer| consumer.mode != ConsumerMode::Browse)
         };
         let all = [
-            (queue.paused, Verdict::Moving),
+            (queue.on_the_move, Verdict::Moving),
+            (self.state.paused.contains(queue.id), Verdict::Paused),
             (!queue.consumers.iter().any(consumes), Verdict::NoConsumer),
             (queue.gathers_until_ms.is_some(), Verdict::Gathering),
             (queue.fetching, Verdict::Reading),

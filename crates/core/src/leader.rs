@@ -90,6 +90,8 @@ pub struct Delivery {
     pub next_look_ms: Option<u64>,
     /// Something was taken back from a consumer in this run.
     pub has_taken_back: bool,
+    /// Attached consumers of operators, which paused queues serve.
+    pub operators: usize,
 }
 
 /// Sends and uploads that are on their way in.
@@ -215,6 +217,7 @@ impl Default for Delivery {
             gatherings: Gatherings::default(),
             next_look_ms: None,
             has_taken_back: false,
+            operators: 0,
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::leader::Leader;
 use crate::log::completion::Completion;
 use crate::log::durability;
 use crate::memory::bodies::{Gone, Sought};
+use crate::pausing;
 use crate::queue::{Entry, EntryState, Lane, LaneNumber, Load, Queue, untag};
 use crate::schedule::WriteDue;
 use crate::settings::Settings;
@@ -283,6 +284,7 @@ impl Partition {
                 self.apply_overrule((id, branch), participants, commit, effects);
             }
             Command::ForgetBranch { branch } => self.state.branches.forget(&branch),
+            Command::Pause { queue, paused } => pausing::apply(self, &queue, paused, effects),
             Command::Leave { queue, to } => {
                 self.apply_leave(queue, to);
                 self.go_on_moving(effects);
@@ -338,7 +340,8 @@ impl Partition {
             | Event::DecideBranch { .. }
             | Event::ForgetBranch { .. }
             | Event::ListBranches { .. }
-            | Event::Redrive { .. } => self.handle_admin_request(event, effects),
+            | Event::Redrive { .. }
+            | Event::Pause { .. } => self.handle_admin_request(event, effects),
             Event::Move { .. }
             | Event::ListMoves { .. }
             | Event::Placed { .. }
@@ -398,6 +401,9 @@ impl Partition {
                 self.forget_branch(branch, connection, ticket, effects);
             }
             Event::ListBranches { connection, ticket } => self.list_branches(connection, ticket, effects),
+            Event::Pause { queue, paused, connection, ticket } => {
+                pausing::pause(self, queue, paused, (connection, ticket), effects);
+            }
             Event::Redrive { wanted, connection, ticket } => {
                 self.redrive(*wanted, (connection, ticket), effects);
                 self.go_on_redriving(effects);

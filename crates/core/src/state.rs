@@ -18,6 +18,7 @@ use crate::addresses::ending::Endings;
 use crate::intake::audit::Audit;
 use crate::leasing::Leases;
 use crate::memory::bodies::Bodies;
+use crate::pausing::Paused;
 use crate::queue::Queue;
 use crate::schedule::Jobs;
 use crate::settings::Settings;
@@ -60,6 +61,8 @@ pub struct State {
     pub branches: Branches,
     /// Queues that are leaving this partition, and where to.
     pub leaving: BTreeMap<Destination, PartitionId>,
+    /// Queues that operators have paused.
+    pub paused: Paused,
 }
 
 impl State {
@@ -83,6 +86,7 @@ impl State {
             decided: BTreeMap::new(),
             branches: Branches::default(),
             leaving: BTreeMap::new(),
+            paused: Paused::default(),
         }
     }
 }

@@ -280,6 +280,7 @@ pub fn waiter_of(event: &Event) -> Option<Waiter> {
         | Event::ForgetBranch { connection, ticket, .. }
         | Event::ListBranches { connection, ticket }
         | Event::Redrive { connection, ticket, .. }
+        | Event::Pause { connection, ticket, .. }
         | Event::Move { connection, ticket, .. }
         | Event::ListMoves { connection, ticket }
         | Event::Ask { connection, ticket, .. }

@@ -162,6 +162,8 @@ pub enum Verdict {
     Leaving,
     /// The queue moves to another store, and delivers nothing until it is there.
     Moving,
+    /// An operator has paused the queue.
+    Paused,
     /// The body is read from the disk.
     Reading,
     /// The queue waits for more consumers before it begins (`consumers_before_dispatch`).
@@ -235,6 +237,8 @@ pub struct QueueRow {
     pub difference: i64,
     /// It is on the move between stores, and delivers nothing until it is there.
     pub is_moving: bool,
+    /// An operator has paused it: it delivers nothing until it is resumed.
+    pub is_paused: bool,
 }
 
 /// A connection.
@@ -360,6 +364,7 @@ impl QueueRow {
         self.moved += more.moved;
         self.difference += more.difference;
         self.is_moving |= more.is_moving;
+        self.is_paused |= more.is_paused;
     }
 }
 
@@ -459,6 +464,7 @@ mod tests {
             moved: 0,
             difference: 0,
             is_moving: false,
+            is_paused: false,
         })
     }
 

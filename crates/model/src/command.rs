@@ -152,6 +152,13 @@ pub enum Command {
         /// The branch.
         branch: BranchId,
     },
+    /// The queue exists, and its consumers get nothing of it until it is resumed.
+    Pause {
+        /// A lasting queue.
+        queue: Destination,
+        /// `false`: it is resumed.
+        paused: bool,
+    },
     /// The queue leaves for another partition, step by step: from now on it delivers nothing here, and its entries follow. It
     /// is gone with the `Delete` behind its last entry. Said again it changes nothing.
     Leave {

@@ -156,6 +156,17 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
+    /// Stop or resume the deliveries of a queue, durably. Consumers stay attached, and sends go on.
+    Pause {
+        /// A lasting queue.
+        queue: Destination,
+        /// `false`: it is resumed.
+        paused: bool,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
     /// Let a queue leave for another partition while it is in use. The reply says that it has begun, durably: the rest is done
     /// whatever happens, in later runs too.
     Move {
@@ -535,6 +546,8 @@ pub enum ConsumerMode {
     Exclusive,
     /// Sees the queue's present messages, takes none, and is notified at the end.
     Browse,
+    /// In competition with others, and of a paused queue too: for the actions of operators.
+    Operator,
 }
 
 /// Which of a leaving consumer's entries count as delivered.

@@ -102,6 +102,9 @@ pub enum Refusal {
         /// The reason, and the remedy.
         reason: String,
     },
+    /// A temporary queue cannot be paused.
+    #[error("{0} is temporary; only lasting queues can be paused")]
+    NotPausable(Destination),
     /// The queue is moving between stores.
     #[error("{0} is moving to another store; try again once it is there")]
     OnTheMove(Destination),

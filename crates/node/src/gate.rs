@@ -59,6 +59,7 @@ impl Gate {
                 self.need(Action::Manage, &wanted.from, *ticket)?;
                 wanted.to.as_ref().map_or(Ok(()), |to| self.need(Action::Write, to, *ticket))
             }
+            Event::Pause { queue, ticket, .. } => self.need(Action::Manage, queue, *ticket),
             Event::Move { queue, ticket, .. } => self.need(Action::Admin, queue, *ticket),
             Event::EndJobs { ticket, .. } | Event::BrowseJobs { ticket, .. } => {
                 self.need(Action::Write, &Destination::topic(SCHEDULER_MANAGEMENT), *ticket)

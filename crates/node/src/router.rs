@@ -291,7 +291,9 @@ impl Router {
                 let ticket = *ticket.get_or_insert_with(|| self.own_ticket());
                 self.leaves(consumer, ticket)
             }
-            Event::Move { ref queue, .. } => self.places.borrow().partition_of(queue),
+            Event::Pause { ref queue, .. } | Event::Move { ref queue, .. } => {
+                self.places.borrow().partition_of(queue)
+            }
             Event::Redrive { ref wanted, .. } => self.places.borrow().partition_of(&wanted.from),
             Event::Credit { consumer, .. } | Event::Drain { consumer } | Event::Seek { consumer, .. } => {
                 self.partition_of(consumer)

@@ -188,6 +188,10 @@ fn words(verdict: &Verdict) -> (&'static str, String, Option<&'static str>) {
             let remedy = "Wait for the move: see `postroad queue moves`.";
             ("moving", "The queue moves to another store, and delivers nothing meanwhile.", Some(remedy))
         }
+        Verdict::Paused => {
+            let text = "An operator has paused the queue: its consumers get nothing.";
+            ("paused", text, Some("Resume the queue: `postroad ctl resume QUEUE`."))
+        }
         Verdict::Reading => ("reading", "Messages are read from the disk now.", Some("Wait a moment.")),
         Verdict::Gathering => {
             let remedy = "Attach more consumers, or lower consumers_before_dispatch.";
@@ -263,6 +267,7 @@ mod tests {
         for (rows, says, remedy) in [
             (vec![row(None, Verdict::NoMessage)], "holds no message", None),
             (vec![row(None, Verdict::Ready), row(None, Verdict::NoConsumer)], "No consumer", Some("Attach")),
+            (vec![row(None, Verdict::Paused), row(None, Verdict::Ready)], "paused", Some("ctl resume")),
             (vec![row(None, Verdict::Ready), row(Some(1), Verdict::Takes)], "Nothing is in the way", None),
             (
                 vec![row(None, Verdict::Ready), row(Some(1), selector())],

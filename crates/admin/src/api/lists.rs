@@ -62,6 +62,8 @@ pub struct Queue {
     /// 0, unless counts and content differ.
     difference: i64,
     is_moving: bool,
+    /// An operator has paused it.
+    is_paused: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -114,6 +116,7 @@ impl From<QueueRow> for Queue {
             moved: row.moved,
             difference: row.difference,
             is_moving: row.is_moving,
+            is_paused: row.is_paused,
         }
     }
 }
@@ -144,6 +147,7 @@ impl From<ConsumerRow> for Consumer {
                 ConsumerMode::Shared => "shared",
                 ConsumerMode::Exclusive => "exclusive",
                 ConsumerMode::Browse => "browser",
+                ConsumerMode::Operator => "operator",
             },
             selector: row.selector.to_string(),
             priority: row.priority,

@@ -167,7 +167,7 @@ pub async fn one(
 
 /// Takes one message, as a consumer would.
 async fn take(client: &LocalClient, queue: &Destination, id: &str) -> Result<(Consumer, Delivery), Problem> {
-    let attachment = Attachment { selector: of_id(id).into(), ..Attachment::shared(queue.clone(), 1) };
+    let attachment = Attachment { selector: of_id(id).into(), ..Attachment::operator(queue.clone(), 1) };
     let mut consumer = client.attach(attachment).await?;
     match tokio::time::timeout(BROWSE_WITHIN, consumer.drain()).await {
         Ok(()) => {}
@@ -258,7 +258,7 @@ pub async fn purge(
 
 /// Removes ready messages, but not more than were there at the beginning: producers may be faster.
 async fn purge_some(client: &LocalClient, queue: Destination, max: u64) -> Result<u64, ClientError> {
-    let mut consumer = client.attach(Attachment::shared(queue, 0)).await?;
+    let mut consumer = client.attach(Attachment::operator(queue, 0)).await?;
     let mut removed = 0;
     while removed < max {
         consumer.credit(PURGE_MESSAGES.min(u32::try_from(max - removed).unwrap_or(u32::MAX)))?;

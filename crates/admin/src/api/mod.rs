@@ -15,6 +15,7 @@ mod lists;
 mod messages;
 mod openapi;
 mod overview;
+mod pausing;
 mod problem;
 mod process;
 mod redrive;
@@ -146,6 +147,8 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/queues/{queue}/messages/{id}", message)
         .route("/api/v1/queues/{queue}/messages/{id}/move", post(messages::move_to))
         .route("/api/v1/queues/{queue}/purge", post(messages::purge))
+        .route("/api/v1/queues/{queue}/pause", post(pausing::pause))
+        .route("/api/v1/queues/{queue}/resume", post(pausing::resume))
         .route("/api/v1/queues/{queue}/redrive", post(redrive::redrive))
         .route("/api/v1/queues/{queue}/explain", get(explain::of_queue))
         .route("/api/v1/queues/{queue}/messages/{id}/explain", get(explain::of_message))

@@ -92,6 +92,22 @@ pub const OPERATIONS: &[Operation] = &[
     },
     Operation {
         method: "post",
+        path: "/api/v1/queues/{queue}/pause",
+        summary: "Pause a queue: consumers stay attached and get nothing, sends go on",
+        query: &[],
+        takes: None,
+        gives: (204, None),
+    },
+    Operation {
+        method: "post",
+        path: "/api/v1/queues/{queue}/resume",
+        summary: "Resume a paused queue",
+        query: &[],
+        takes: None,
+        gives: (204, None),
+    },
+    Operation {
+        method: "post",
         path: "/api/v1/queues/{queue}/redrive",
         summary: "Send dead letters back to the queues that they came from",
         query: &[],
@@ -311,7 +327,8 @@ fn objects() -> Value {
         "Queue": object(
             "name:string kind:string subscription:string messages:integer bytes:integer in_flight:integer \
              consumers:integer found:integer enqueued:integer consumed:integer expired:integer \
-             dead_lettered:integer dropped:integer moved:integer difference:integer is_moving:boolean",
+             dead_lettered:integer dropped:integer moved:integer difference:integer is_moving:boolean \
+             is_paused:boolean",
         ),
         "Connection": object(
             "connection:string name:string client_id:string user:string? consumers:integer \

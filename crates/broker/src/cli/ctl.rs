@@ -47,7 +47,11 @@ pub enum Ctl {
     /// Move one message of a queue to another queue or topic.
     Move(MoveArguments),
     /// Remove all messages of a queue that no consumer has.
-    Purge(PurgeArguments),
+    Purge(QueueArguments),
+    /// Pause a queue: consumers stay attached and get nothing, sends go on.
+    Pause(QueueArguments),
+    /// Resume a paused queue.
+    Resume(QueueArguments),
     /// Create, list and delete access keys of SQS clients.
     #[command(subcommand)]
     Key(access_keys::AccessKeyCommand),
@@ -173,7 +177,7 @@ pub struct MoveArguments {
 
 /// Which queue.
 #[derive(Debug, Args)]
-pub struct PurgeArguments {
+pub struct QueueArguments {
     /// The queue: queue://NAME or NAME.
     #[arg(value_name = "QUEUE")]
     queue: String,
@@ -184,6 +188,7 @@ pub struct PurgeArguments {
 const QUEUES: &[Column] = &[
     Column::text("NAME", "name"),
     Column::text("KIND", "kind"),
+    Column::text("STATE", "state"),
     Column::number("MESSAGES", "messages"),
     Column::number("IN FLIGHT", "in_flight"),
     Column::number("CONSUMERS", "consumers"),
@@ -276,7 +281,8 @@ const MESSAGES: &[Column] = &[
 pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
     match ctl {
         Ctl::Queues(QueuesArguments { filter, list }) => {
-            print(list, QUEUES, "/api/v1/queues", &[("filter", filter.as_deref())], None)
+            let query = [("filter", filter.as_deref())];
+            print_rows(list, QUEUES, "/api/v1/queues", &query, with_state)
         }
         Ctl::Key(command) => access_keys::run(command),
         Ctl::Token(command) => tokens::run(command),
@@ -309,13 +315,33 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
             eprintln!("moved {} from {} to {to}", message.id, message.queue);
             Ok(())
         }
-        Ctl::Purge(PurgeArguments { queue, broker }) => {
-            let path = format!("/api/v1/queues/{}/purge", encoded(queue));
-            let answer = request(broker, Method::Post, &path, None)?;
-            eprintln!("removed {} messages from {queue}", answer["removed"]);
+        Ctl::Purge(of) => {
+            let answer = request(&of.broker, Method::Post, &of.path("purge"), None)?;
+            eprintln!("removed {} messages from {}", answer["removed"], of.queue);
+            Ok(())
+        }
+        Ctl::Pause(of) => {
+            request(&of.broker, Method::Post, &of.path("pause"), None)?;
+            eprintln!("paused {}; `postroad ctl resume {}` resumes it", of.queue, of.queue);
+            Ok(())
+        }
+        Ctl::Resume(of) => {
+            request(&of.broker, Method::Post, &of.path("resume"), None)?;
+            eprintln!("resumed {}", of.queue);
             Ok(())
         }
     }
+}
+
+/// A queue, with its state in a word.
+fn with_state(queue: &Value) -> Value {
+    let mut queue = queue.clone();
+    queue["state"] = match (queue["is_moving"].as_bool(), queue["is_paused"].as_bool()) {
+        (Some(true), _) => "moving".into(),
+        (_, Some(true)) => "paused".into(),
+        _ => "running".into(),
+    };
+    queue
 }
 
 fn explain(arguments: &ExplainArguments) -> anyhow::Result<()> {
@@ -342,6 +368,12 @@ fn explain(arguments: &ExplainArguments) -> anyhow::Result<()> {
         writeln!(out, "  {}: {}", text(&verdict["consumer"]), text(&verdict["text"]))?;
     }
     Ok(())
+}
+
+impl QueueArguments {
+    fn path(&self, action: &str) -> String {
+        format!("/api/v1/queues/{}/{action}", encoded(&self.queue))
+    }
 }
 
 impl MessageArguments {

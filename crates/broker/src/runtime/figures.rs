@@ -11,7 +11,7 @@ use postroad_admin::{
     Alerts, ConnectionFigures, Figures, JournalFigures, LedgerSums, PartitionFigures, QUEUES_MAX,
     QueueFigures, RouteFigures, Source, StepFigures, TenantFigures, WatchPage, WatchRequest, WatchedQueue,
 };
-use postroad_core::{Counters, Memory, Partition, Watched};
+use postroad_core::{Counters, Memory, Partition, Watched, paused_queues};
 use postroad_model::{PartitionId, QueueId};
 use postroad_node::{ConnectionCounts, Core};
 use postroad_routing::{Permissions, Policies, Route, RouteCounters, is_wildcard};
@@ -366,6 +366,7 @@ fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures
         expired,
         dead_lettered,
         queues: partition.lasting_queues(),
+        paused_queues: paused_queues(partition),
         delivered,
         discarded,
         duplicates,

@@ -140,6 +140,7 @@ impl Partition {
         let Some(queue) = self.state.queues.remove(&id) else { return };
         self.state.addresses.lasting.remove(&id);
         self.state.addresses.listed.remove(&queue);
+        self.state.paused.forget(id);
         self.leader.intake.accounts.close(&queue);
         let skips = queue.subscription.as_ref().is_some_and(|subscription| subscription.skips.is_some());
         self.state.skipping_subscriptions -= u64::from(skips);

@@ -206,6 +206,7 @@ impl Partition {
         }
         queue.consumers.push(key);
         queue.exclusive_consumers += u32::from(attach.mode == ConsumerMode::Exclusive);
+        self.leader.delivery.operators += usize::from(attach.mode == ConsumerMode::Operator);
         let consumer = Consumer {
             queue: id,
             mode: attach.mode,
@@ -362,6 +363,7 @@ impl Partition {
     ) -> Option<QueueId> {
         self.leave_line(key);
         let consumer = self.leader.delivery.consumers.remove(&key)?;
+        self.leader.delivery.operators -= usize::from(consumer.mode == ConsumerMode::Operator);
         self.announce_consumer(consumer.notice.as_ref(), false, effects);
         let id = consumer.queue;
         let queue = self.state.queues.get_mut(&id)?;

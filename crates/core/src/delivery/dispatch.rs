@@ -7,6 +7,7 @@ use crate::delivery::fetches::{Fetch, Waiter};
 use crate::delivery::group::GroupTurn;
 use crate::delivery::selection::Selected;
 use crate::memory::bodies::Sought;
+use crate::pausing;
 use crate::queue::{EntryState, LaneNumber, Load, ReadOn};
 
 /// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read pays, few enough to stay small.
@@ -66,12 +67,20 @@ impl Partition {
     fn dispatch_line(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         // Consumers ahead of this place found nothing that they want.
         let mut place = 0;
+        let is_paused = self.state.paused.contains(id);
         loop {
             let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
-            if queue.paused || queue.gathers_until_ms.is_some() {
+            if queue.on_the_move || queue.gathers_until_ms.is_some() {
                 return;
             }
             let Some(consumer) = queue.waiting.get(place) else { return };
+            if is_paused && !pausing::serves(self, consumer) {
+                if self.leader.delivery.operators == 0 {
+                    return;
+                }
+                place += 1;
+                continue;
+            }
             if consumer.member != 0 && !self.has_credit(consumer) {
                 self.starve(consumer);
                 continue;

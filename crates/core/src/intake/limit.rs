@@ -56,7 +56,7 @@ impl Partition {
         let mut queue = Queue::new(id, source, self.settings.queue_page_entries());
         queue.follow(&self.settings.policies);
         queue.owners = self.owners_of(&queue.source);
-        queue.paused = !id.is_volatile() && self.is_moving(&queue.source);
+        queue.on_the_move = !id.is_volatile() && self.is_moving(&queue.source);
         queue
     }
 

@@ -10,6 +10,7 @@ pub mod durability;
 pub mod kin;
 pub mod known;
 pub mod mend;
+mod queue_records;
 pub mod read_back;
 pub mod reader;
 pub mod record;

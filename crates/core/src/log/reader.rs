@@ -160,6 +160,15 @@ impl<'a> Reader<'a> {
         rest
     }
 
+    /// Whether something follows.
+    pub(crate) fn has_more(&mut self) -> bool {
+        if self.piece.len() == self.at {
+            (self.before, self.at) = (self.place(), 0);
+            self.piece = self.next_piece();
+        }
+        !self.piece.is_empty()
+    }
+
     /// Nothing may follow.
     pub(crate) fn end(&mut self) -> Result<(), RecordError> {
         let mut extra = self.piece.len() - self.at;

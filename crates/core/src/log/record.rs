@@ -15,6 +15,7 @@ use postroad_model::{
 
 use crate::log::compressed::{self, Method};
 use crate::log::known;
+use crate::log::queue_records::of_queue;
 use crate::log::reader::Reader;
 
 /// The layout that this build writes, and the newest that it reads.
@@ -144,6 +145,7 @@ pub(super) mod kind {
     pub const TOUCH: u8 = 27;
     pub const CONFIGURE: u8 = 28;
     pub const REMEMBER: u8 = 29;
+    pub const PAUSE: u8 = 30;
 }
 
 /// The record of a command, as pieces to be written one behind the other; bodies that are not compressed are shared, not copied.
@@ -203,6 +205,7 @@ pub fn encode_record(command: &Command, compression: Compression) -> Vec<Bytes> 
             out.u8(u8::from(*commit))
         }
         Command::ForgetBranch { branch } => out.begin(kind::FORGET_BRANCH).branch(branch),
+        Command::Pause { queue, paused } => out.begin(kind::PAUSE).destination(queue).u8(u8::from(*paused)),
         Command::Leave { queue, to } => out.begin(kind::LEAVE).destination(queue).u16(to.0),
         Command::Remember { known } => out.begin(kind::REMEMBER).shared(known),
         Command::Commit { id } => out.begin(kind::COMMIT).transaction(*id),
@@ -237,7 +240,7 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
             let queue = QueueId(input.u64()?);
             Command::CountDelivery { queue, tags: input.list(|input| Ok(EntryTag(input.u64()?)))? }
         }
-        kind::LEASE | kind::TOUCH | kind::CONFIGURE => lease_command(kind, &mut input)?,
+        kind::LEASE | kind::TOUCH | kind::CONFIGURE | kind::PAUSE => of_queue(kind, &mut input)?,
         kind::TRANSACT => Command::Transact(input.changes()?),
         kind::LEFT => {
             let mut least = 0;
@@ -284,24 +287,6 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
     };
     input.end()?;
     Ok(command)
-}
-
-/// The command of a record about leases.
-fn lease_command(kind: u8, input: &mut Reader<'_>) -> Result<Command, RecordError> {
-    match kind {
-        kind::LEASE => {
-            let (before_first, until) = (LeaseId(input.u64()?), input.lease_end()?);
-            let queue = QueueId(input.u64()?);
-            let tags = input.list(|input| Ok(EntryTag(input.u64()?)))?;
-            Ok(Command::Lease { queue, before_first, until, tags })
-        }
-        kind::TOUCH => {
-            let (queue, until) = (QueueId(input.u64()?), input.list(Reader::lease_end)?.pop());
-            let entries = input.list(|input| Ok((EntryTag(input.u64()?), input.lease()?)))?;
-            Ok(Command::Touch { queue, until, entries })
-        }
-        _ => Ok(Command::Configure { queue: input.destination()?, options: input.queue_options()? }),
-    }
 }
 
 /// Most records are shorter, but for the bodies in them: their room is made once, not field by field.
@@ -892,6 +877,7 @@ mod tests {
                 "enqueue of what has moved",
                 Command::Enqueue(Sent { moved: Some(3), ..sent("orders", b"body") }),
             ),
+            ("pause", Command::Pause { queue: Destination::queue("orders"), paused: true }),
             ("leave", Command::Leave { queue: Destination::queue("orders"), to: PartitionId(7) }),
             ("bind", Command::Bind(binding(&["", "a = 1"]))),
             ("bind to nothing", Command::Bind(binding(&[]))),

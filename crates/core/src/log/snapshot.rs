@@ -22,6 +22,7 @@ use crate::log::known::{read_arrivals, read_producer, write_arrivals, write_prod
 use crate::log::reader::Reader;
 use crate::log::record::{RecordError, Writer};
 use crate::memory::folding::folded_pages;
+use crate::pausing::Paused;
 use crate::queue::{Entry, EntryState, Folded, Lane, LaneNumber, Load, Page, Queue, Span, tag};
 use crate::schedule::{Chunk, Job, Shelf, WORDS};
 use crate::settings::Settings;
@@ -171,6 +172,7 @@ impl Partition {
         self.write_shelves(&mut out);
         self.write_moves(&mut out);
         self.write_leases(&mut out, &queues);
+        self.state.paused.write(&mut out);
         out.finish_state()
     }
 
@@ -431,6 +433,10 @@ impl Partition {
         partition.read_shelves(&mut input)?;
         partition.read_moves(&mut input)?;
         partition.read_leases(&mut input)?;
+        partition.state.paused = Paused::read(&mut input)?;
+        if let Some(id) = partition.state.paused.dangling(|id| partition.state.queues.contains_key(id)) {
+            return Err(SnapshotError::Dangling { what: "paused queue", number: id.0 });
+        }
         input.end()?;
         partition.fold_all();
         Ok(partition)

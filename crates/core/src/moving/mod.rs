@@ -216,9 +216,9 @@ impl Partition {
     }
 
     /// The queue delivers nothing from now on, or again.
-    fn set_paused(&mut self, queue: &Destination, paused: bool) {
+    fn set_on_the_move(&mut self, queue: &Destination, on_the_move: bool) {
         if let Some(queue) = self.own_queue(queue).and_then(|id| self.state.queues.get_mut(&id)) {
-            queue.paused = paused;
+            queue.on_the_move = on_the_move;
         }
     }
 }

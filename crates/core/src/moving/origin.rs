@@ -69,6 +69,9 @@ impl Partition {
         if self.own_queue(queue).and_then(|id| self.state.queues.get(&id)?.options.as_ref()).is_some() {
             return no("clients have set options for it, which cannot move");
         }
+        if self.own_queue(queue).is_some_and(|id| self.state.paused.contains(id)) {
+            return no("it is paused: resume it first");
+        }
         if to == self.settings.id {
             return no("it is already in that store");
         }
@@ -88,7 +91,7 @@ impl Partition {
 
     pub(crate) fn apply_leave(&mut self, queue: Destination, to: PartitionId) {
         self.declare_queue(&queue);
-        self.set_paused(&queue, true);
+        self.set_on_the_move(&queue, true);
         self.state.leaving.entry(queue.clone()).or_insert(to);
         if self.leader.is_live {
             self.leader.moves.leave(queue, to);

@@ -13,7 +13,7 @@ impl Partition {
             // It lives here, as a later record says, and has not gone yet.
             return;
         }
-        self.set_paused(&queue, true);
+        self.set_on_the_move(&queue, true);
         self.leader.moves.expected.entry(queue).or_default().insert(from);
     }
 
@@ -40,7 +40,7 @@ impl Partition {
             return;
         }
         self.leader.moves.expected.remove(queue);
-        self.set_paused(queue, self.is_moving(queue));
+        self.set_on_the_move(queue, self.is_moving(queue));
         if let Some(id) = self.own_queue(queue) {
             self.dispatch(id, effects);
         }

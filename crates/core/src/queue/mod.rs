@@ -104,7 +104,7 @@ pub struct Queue {
     /// The posted messages that it knows again; `None` before the first.
     pub duplicates: Option<Box<Duplicates>>,
     /// It is on the move between partitions, and delivers nothing until it is there.
-    pub paused: bool,
+    pub on_the_move: bool,
 }
 
 /// Requests of clients without consumers that wait at a queue.
@@ -164,7 +164,7 @@ impl Queue {
             requests: Requests::default(),
             options: None,
             duplicates: None,
-            paused: false,
+            on_the_move: false,
         }
     }
 

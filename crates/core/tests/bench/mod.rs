@@ -3,7 +3,7 @@
 //!
 //! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `again`,
 //! `at=9 every=5 times=2`, or `at=9 cron=5` (at five past each hour), `priority=9`, `by:ann` (the user), `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
-//! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive` or `browse`, `priority=3`),
+//! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive`, `browse` or `operator`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `expire`, `reject`, `release`, `fail`,
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `echo 1`, `time 7` (then `wall=9`, if the time of day is another), `space` (the log is well again), `make 1 a`, `unmake 1 a`.
 //! Names: `claim 1 x h` (for the holder h; `claim 1 x h ann` for one of the user ann), `disclaim 1 x`, `conclude 1 x`; `1 evicted`.
@@ -16,6 +16,7 @@
 //! Dead letters: `redrive 1 dead to=b origin=a where=k=5 max=1` sends them back; `2 back, 1 left` comes ahead of its answer.
 //! Moves: `move 1 a to=1` (to that partition), `moves 1` says `a to 1: 2 moved, 3 left, 1 held`, and with open transactions `, 1 open`,
 //! with large messages on their way in `, 1 coming`.
+//! Pauses: `pause 1 a`, `resume 1 a`.
 //! Large messages: `piece 1 7 a abc` for each piece, then `abandon 1 7` or `send 1 a m upload=7`; they come as `1.2<m+abcdef`.
 //! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due until then).
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
@@ -780,6 +781,11 @@ impl Bench {
                 let to = PartitionId(option("to").expect("a sound script") as u16);
                 self.send(&queue.clone(), Event::Move { queue, to, connection, ticket });
             }
+            "pause" | "resume" => {
+                let (queue, connection, ticket) = (destination(plain[1]), connection(plain[0]), Ticket(0));
+                let paused = words[0] == "pause";
+                self.send(&queue.clone(), Event::Pause { queue, paused, connection, ticket });
+            }
             "moves" => {
                 let connection = connection(plain[0]);
                 self.all(|_| Event::ListMoves { connection, ticket: Ticket(0) });
@@ -967,6 +973,7 @@ impl Bench {
         let mode = match plain.get(3) {
             Some(&"exclusive") => ConsumerMode::Exclusive,
             Some(&"browse") => ConsumerMode::Browse,
+            Some(&"operator") => ConsumerMode::Operator,
             _ => ConsumerMode::Shared,
         };
         self.sources.insert(consumer, source.clone());

@@ -55,6 +55,11 @@ impl Attachment {
         }
     }
 
+    /// As [`Attachment::shared`], and of a paused queue too.
+    pub fn operator(source: Destination, credit: u32) -> Attachment {
+        Attachment { mode: ConsumerMode::Operator, ..Attachment::shared(source, credit) }
+    }
+
     /// Sees the queue's present messages, takes none, and ends after that.
     pub fn browser(source: Destination, selector: &str, credit: u32) -> Attachment {
         let selector = selector.into();

@@ -1,0 +1,96 @@
+"""What operators do to a running broker: pause and resume a queue."""
+
+import json
+import time
+import unittest
+
+from broker import Broker
+from operator_tools import Operator
+from receiver import Receiver
+
+
+class Operation(unittest.TestCase):
+    def setUp(self):
+        self.broker = Broker('[push]\nallow = ["127.0.0.1"]\n').start()
+        self.operator = Operator(self.broker)
+
+    def tearDown(self):
+        alive = self.broker.is_alive()
+        self.broker.stop()
+        self.assertTrue(alive, "the broker died")
+
+    def reserve(self, queue):
+        """Bodies of the messages that an IronMQ client reserves."""
+        path = f"/3/projects/default/queues/{queue}/reservations"
+        status, text = self.operator.request("POST", path, {"n": 10}, {"Authorization": "OAuth t"})
+        self.assertEqual(status, 200, text)
+        return [message["body"] for message in json.loads(text)["messages"]]
+
+    def ctl(self, *words):
+        said = self.operator.ctl(*words)
+        self.assertEqual(said.returncode, 0, said.stderr)
+        return said.stdout
+
+    def test_a_paused_queue_is_seen_everywhere_and_can_be_worked_on(self):
+        for text in ("one", "two", "three"):
+            self.operator.send("orders", text)
+        self.operator.send("others", "other")
+        self.assertEqual(self.ctl("pause", "orders"), "")
+        self.assertEqual(self.reserve("orders"), [])
+        self.assertEqual(self.reserve("others"), ["other"])
+
+        self.assertTrue(self.operator.api("GET", "queues/orders")["is_paused"])
+        rows = [json.loads(line) for line in self.ctl("queues", "--json").splitlines()]
+        self.assertEqual({row["name"]: row["state"] for row in rows}["orders"], "paused")
+        explained = self.operator.api("GET", "queues/orders/explain")
+        self.assertIn("paused", [verdict["code"] for verdict in explained["queue_verdicts"]])
+        self.assertIn("postroad ctl resume", explained["remedy"])
+        self.assertEqual(sum(self.operator.metric("postroad_queues_paused").values()), 1)
+
+        # Operators work on it all the same.
+        items = self.operator.api("GET", "queues/orders/messages")["items"]
+        self.assertEqual([item["body"]["value"] for item in items], ["one", "two", "three"])
+        self.operator.api("DELETE", f"queues/orders/messages/{items[0]['id']}")
+        self.operator.api("POST", f"queues/orders/messages/{items[1]['id']}/move", {"to": "others"})
+        self.assertEqual(self.reserve("others"), ["two"])
+
+        self.broker.kill()
+        self.broker.start()
+        self.assertEqual(self.reserve("orders"), [])
+        self.ctl("resume", "orders")
+        self.assertEqual(self.reserve("orders"), ["three"])
+        self.assertFalse(self.operator.api("GET", "queues/orders")["is_paused"])
+        paths = [change["path"] for change in self.operator.api("GET", "audit")["items"]]
+        self.assertIn("/api/v1/queues/orders/resume", paths)
+
+        self.operator.api("POST", "queues/orders/pause")
+        self.operator.send("orders", "four")
+        self.assertEqual(self.operator.api("POST", "queues/orders/purge"), {"removed": 1})
+
+    def test_a_queue_that_is_not_there_cannot_be_paused(self):
+        said = self.operator.ctl("pause", "nowhere")
+        self.assertEqual(said.returncode, 1)
+        self.assertIn("there is no queue://nowhere", said.stderr)
+        status, _ = self.operator.request("POST", "/api/v1/queues/topic%3A%2F%2Fnews/pause")
+        self.assertEqual(status, 400)
+
+    def test_pushes_stop_while_a_queue_is_paused(self):
+        receiver = Receiver()
+        self.addCleanup(receiver.close)
+        subscribers = [{"name": "one", "url": receiver.url()}]
+        settings = {"queue": {"type": "multicast", "push": {"subscribers": subscribers}}}
+        iron = {"Authorization": "OAuth t"}
+        status, text = self.operator.request("PUT", "/3/projects/default/queues/cast", settings, iron)
+        self.assertEqual(status, 200, text)
+        self.operator.send("cast", "first")
+        receiver.wait_for(1)
+        self.ctl("pause", "cast")
+        self.operator.send("cast", "second")
+        time.sleep(0.5)
+        self.assertEqual(len(receiver.requests), 1)
+        self.ctl("resume", "cast")
+        self.assertEqual([request.body for request in receiver.wait_for(2)], ["first", "second"])
+
+
+if __name__ == "__main__":
+    unittest.main()
