@@ -1,11 +1,12 @@
-"""What operators do to a running broker: pause and resume a queue."""
+"""What operators do to a running broker: pause and resume a queue, drain the broker."""
 
 import json
+import subprocess
 import time
 import unittest
 
-from broker import Broker
-from operator_tools import Operator
+from broker import BINARY, Broker
+from operator_tools import Operator, until
 from receiver import Receiver
 
 
@@ -73,6 +74,43 @@ class Operation(unittest.TestCase):
         self.assertIn("there is no queue://nowhere", said.stderr)
         status, _ = self.operator.request("POST", "/api/v1/queues/topic%3A%2F%2Fnews/pause")
         self.assertEqual(status, 400)
+
+    def cli(self, *words):
+        url = f"tcp://127.0.0.1:{self.broker.openwire}"
+        return subprocess.run([BINARY, *words, "--url", url], capture_output=True, text=True, timeout=60)
+
+    def test_a_drained_broker_refuses_messages_and_connections_and_delivers_the_rest(self):
+        self.operator.send("orders", "one")
+        url = f"tcp://127.0.0.1:{self.broker.openwire}"
+        command = [BINARY, "receive", "orders", "--url", url, "--count", "2"]
+        receiving = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(receiving.stdout.close)
+        until("it receives", lambda: self.operator.api("GET", "queues/orders")["consumers"] == 1)
+        self.operator.send("later", "two")
+        self.assertIn("running", self.ctl("broker"))
+        self.assertIn("draining", self.ctl("broker", "drain"))
+
+        self.assertEqual(self.cli("send", "orders", "--body", "three").returncode, 1)
+        status, text = self.operator.request("POST", "/api/v1/queues/orders/messages", {"body": "three"})
+        self.assertEqual(status, 503, text)
+        self.assertIn("drained", text)
+        iron = {"Authorization": "OAuth t"}
+        posted = {"messages": [{"body": "three"}]}
+        path = "/3/projects/default/queues/orders/messages"
+        self.assertEqual(self.operator.request("POST", path, posted, iron)[0], 503)
+        status, text = self.operator.request("GET", "/health/ready")
+        self.assertEqual((status, text.split(":")[0]), (503, "draining"))
+        self.assertEqual(self.operator.metric("postroad_draining"), {"": 1.0})
+        alarms = lambda: self.operator.api("GET", "overview")["alarms"]
+        until("an alarm", lambda: "broker" in [alarm["subject"] for alarm in alarms()])
+        # HTTP clients still get the rest.
+        self.assertEqual(self.reserve("later"), ["two"])
+
+        self.assertIn("running", self.ctl("broker", "resume"))
+        self.assertEqual(self.operator.request("GET", "/health/ready")[0], 200)
+        self.operator.send("orders", "four")
+        out, _ = receiving.communicate(timeout=30)
+        self.assertEqual((out.split(), receiving.returncode), (["one", "four"], 0))
 
     def test_pushes_stop_while_a_queue_is_paused(self):
         receiver = Receiver()

@@ -18,6 +18,8 @@ pub struct Figures {
     pub partitions: Vec<PartitionFigures>,
     /// The oldest [`crate::QUEUES_MAX`] lasting queues of each partition, by name.
     pub queues: Vec<QueueFigures>,
+    /// An operator drains the broker.
+    pub draining: bool,
     /// How many there are beside them.
     pub queues_unlisted: u64,
     /// Tenants with a limit, and the broker if it has one, by name.

@@ -38,6 +38,9 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// requester need not wait.
     fn figures(&self) -> impl Future<Output = Figures> + Send;
 
+    /// Whether an operator drains the broker.
+    fn is_draining(&self) -> bool;
+
     /// How the journals are, that of the main store first, once every core has answered. Costs a core nothing.
     fn readiness(&self) -> impl Future<Output = Vec<JournalFigures>> + Send;
 }
@@ -123,6 +126,10 @@ async fn answer(method: &Method, path: &str, source: &impl Source) -> Response<F
     let Ok(journals) = tokio::time::timeout(FIGURES_WITHIN, source.readiness()).await else {
         return silent();
     };
+    if source.is_draining() {
+        let text = "draining: connections and messages are refused, deliveries go on\n";
+        return self::text(StatusCode::SERVICE_UNAVAILABLE, text.to_owned());
+    }
     ready(&journals)
 }
 
@@ -185,6 +192,10 @@ mod tests {
             }
         }
 
+        fn is_draining(&self) -> bool {
+            self.0.as_ref().is_some_and(|figures| figures.draining)
+        }
+
         async fn readiness(&self) -> Vec<JournalFigures> {
             self.figures().await.journals
         }
@@ -232,6 +243,7 @@ mod tests {
         let (store, file_bytes, live_bytes) = ("fast".to_owned(), 9000, 700);
         let fast = JournalFigures { store, full: true, file_bytes, live_bytes, ..JournalFigures::default() };
         let partly = all(vec![JournalFigures::default(), fast]);
+        let draining = Some(Figures { draining: true, ..well().unwrap_or_default() });
         let why = "n2 follows n1, which serves clients";
         let follows = journal(JournalFigures { follows: Some(why.to_owned()), ..JournalFigures::default() });
         let stopped =
@@ -243,6 +255,7 @@ mod tests {
             ("well", Method::GET, "/health/ready", well(), 200, "ready\n"),
             ("full", Method::GET, "/health/ready", full(), 503, "persistent messages are refused"),
             ("a follower", Method::GET, "/health/ready", follows, 503, "follower: n2 follows n1, which"),
+            ("draining", Method::GET, "/health/ready", draining, 503, "draining: connections and messages"),
             ("broken", Method::GET, "/health/ready", broken, 503, "journal writes fail: EIO\n"),
             (
                 "damaged",

@@ -147,6 +147,9 @@ pub const METRICS: &[Metric] = &[
         "messages replaced by a newer one with the same last value",
         |figures| queues(figures, |queue| queue.replaced),
     ),
+    gauge("postroad_draining", "1 while an operator drains the broker", |figures| {
+        vec![Sample::of(u64::from(figures.draining))]
+    }),
     gauge("postroad_queues", "lasting queues, durable subscriptions among them", |figures| {
         partitions(figures, |partition| partition.queues)
     }),

@@ -51,6 +51,7 @@ impl ApiError {
             | Refusal::OutcomeUnknown
             | Refusal::TooManyLeases { .. }
             | Refusal::TooManyWaiting { .. }
+            | Refusal::Draining
             | Refusal::OnTheMove(_) => 503,
             _ => 400,
         };

@@ -105,6 +105,11 @@ pub enum Refusal {
     /// A temporary queue cannot be paused.
     #[error("{0} is temporary; only lasting queues can be paused")]
     NotPausable(Destination),
+    /// An operator drains the broker: it takes no messages.
+    #[error(
+        "the broker is being drained and takes no messages; send to another broker, or `postroad ctl broker resume`"
+    )]
+    Draining,
     /// The queue is moving between stores.
     #[error("{0} is moving to another store; try again once it is there")]
     OnTheMove(Destination),

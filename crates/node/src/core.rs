@@ -19,6 +19,7 @@ use postroad_replication::{LogEvent, Proposal, ReplLog};
 use postroad_routing::{Addressing, Permissions, Policies};
 use rustc_hash::FxHashMap;
 
+use crate::draining::Draining;
 use crate::logs::{LogLink, Logs};
 use crate::mailbox::Mailbox;
 use crate::ring::{Receiver, WakingSender};
@@ -53,6 +54,8 @@ pub struct Places {
     pub keys: Arc<TenantKeys>,
     /// Which user may do which action.
     pub permissions: Arc<Permissions>,
+    /// Whether messages of clients are refused.
+    pub draining: Draining,
 }
 
 /// The places as one core knows them, shared with its connections.

@@ -8,6 +8,7 @@
 
 mod client;
 mod core;
+mod draining;
 mod gate;
 mod logs;
 mod mailbox;
@@ -23,6 +24,7 @@ pub use client::{
     Answer, Attachment, Client, ClientError, ClientLimits, ClientOptions, Clients, Consumer, CoreHandle,
     Held, LocalClient, MailboxTask, Newcomer, Receipt, admit,
 };
+pub use draining::Draining;
 pub use logs::{JournalWriter, LogLink, LogRing, Logs};
 pub use mailbox::{Mailbox, Taken};
 pub use outstanding::{Outstanding, Share};

@@ -14,6 +14,7 @@ use postroad_model::{
 use rustc_hash::FxHashMap;
 
 use crate::core::SharedPlaces;
+use crate::draining;
 use crate::gate::Gate;
 use crate::mailbox::Mailbox;
 use crate::outstanding::{Outstanding, Share};
@@ -184,7 +185,8 @@ impl Router {
 
     fn is_refused(&mut self, event: &Event, to: &mut impl FnMut(PartitionId, Event)) -> bool {
         let Some((principal, mailbox)) = &self.guarded else { return false };
-        if self.guard.is_none() && self.places.borrow().permissions.permit_all() {
+        let drains = self.places.borrow().draining.refuses(principal);
+        if !drains && self.guard.is_none() && self.places.borrow().permissions.permit_all() {
             return false;
         }
         let permissions = self.places.borrow().permissions.clone();
@@ -205,7 +207,9 @@ impl Router {
             }
             _ => {}
         }
-        let Some((ticket, refusal)) = guard.gate.refusal(event, &permissions) else { return false };
+        let drained = if drains { draining::refusal(event) } else { None };
+        let refusal = drained.or_else(|| guard.gate.refusal(event, &permissions));
+        let Some((ticket, refusal)) = refusal else { return false };
         if let Event::Publish(Publish { transaction: Some(transaction), .. }) = event {
             guard.doomed.insert(transaction.number, refusal.clone());
         }
@@ -671,6 +675,7 @@ mod tests {
             addressing: Arc::default(),
             keys: Arc::default(),
             permissions: Arc::default(),
+            draining: Default::default(),
         };
         Router::new(CONNECTION, places.shared(), share())
     }
@@ -924,6 +929,7 @@ mod tests {
             addressing,
             keys: Arc::default(),
             permissions: Arc::default(),
+            draining: Default::default(),
         }
         .shared();
         let mut router = Router::new(CONNECTION, places.clone(), share());
@@ -953,6 +959,7 @@ mod tests {
             addressing: Arc::new(addressing),
             keys: Arc::default(),
             permissions: Arc::default(),
+            draining: Default::default(),
         };
         let mut router = Router::new(CONNECTION, places.shared(), share());
         assert_eq!(run(&mut router, piece(1, 7, &[&a, &b])), [format!("0: piece for {a},{b}")]);
@@ -992,6 +999,7 @@ mod tests {
             addressing: Arc::new(addressing),
             keys: Arc::default(),
             permissions: Arc::default(),
+            draining: Default::default(),
         };
         let mut router = Router::new(CONNECTION, places.shared(), share());
         for (name, want) in [("all", "0: a,b"), ("none", "0: commit over 0"), ("other", "0: other")] {

@@ -57,6 +57,8 @@ const OF_BROKER: &[&str] = &[
     "/api/v1/alerts",
     "/api/v1/audit",
     "/api/v1/bridges",
+    "/api/v1/broker/drain",
+    "/api/v1/broker/resume",
     "/api/v1/cluster",
     "/api/v1/ledger",
     "/api/v1/routes",

@@ -36,7 +36,7 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router, middleware};
 use postroad_model::{Action, Destination, DestinationKind, Principal, Refusal};
-use postroad_node::{Client, ClientOptions, Clients};
+use postroad_node::{Client, ClientOptions, Clients, Draining};
 use postroad_routing::Permissions;
 use postroad_security::Door;
 use serde::Serialize;
@@ -88,6 +88,8 @@ pub struct ApiOptions {
     pub bridges: Arc<dyn Fn() -> Vec<BridgeFigures> + Send + Sync>,
     /// The routes, with their counts.
     pub routes: Arc<dyn Fn() -> Vec<RouteFigures> + Send + Sync>,
+    /// Whether the broker is being drained.
+    pub draining: Draining,
     /// Who is let in, as it was read last.
     pub door: watch::Receiver<Arc<Door>>,
     /// The wall clock, in milliseconds since 1970.
@@ -139,6 +141,8 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
     Router::new()
         .route("/api/v1/openapi.json", get(openapi::document))
         .route("/api/v1/broker", get(broker))
+        .route("/api/v1/broker/drain", post(drain))
+        .route("/api/v1/broker/resume", post(resume))
         .route("/api/v1/overview", get(overview::overview))
         .route("/api/v1/queues", get(lists::queues))
         .route("/api/v1/queues/{queue}", queue)
@@ -193,7 +197,8 @@ impl Api {
 
     fn about(&self) -> Broker {
         let ApiOptions { broker_name, version, .. } = &self.0.options;
-        Broker { name: broker_name.clone(), version, uptime_seconds: self.0.begun.elapsed().as_secs() }
+        let (uptime_seconds, draining) = (self.0.begun.elapsed().as_secs(), self.0.options.draining.is_on());
+        Broker { name: broker_name.clone(), version, uptime_seconds, draining }
     }
 
     fn now_ms(&self) -> u64 {
@@ -212,9 +217,25 @@ struct Broker {
     name: String,
     version: &'static str,
     uptime_seconds: u64,
+    /// An operator drains it.
+    draining: bool,
 }
 
 async fn broker(State(api): State<Api>) -> Json<Broker> {
+    Json(api.about())
+}
+
+async fn drain(State(api): State<Api>) -> Json<Broker> {
+    set_draining(&api, true)
+}
+
+async fn resume(State(api): State<Api>) -> Json<Broker> {
+    set_draining(&api, false)
+}
+
+fn set_draining(api: &Api, drains: bool) -> Json<Broker> {
+    api.0.options.draining.set(drains);
+    tracing::info!(drains, "draining: new connections and messages are refused while it lasts");
     Json(api.about())
 }
 

@@ -21,6 +21,22 @@ const PAGE: &[&str] = &["sort", "limit", "cursor"];
 /// All of them.
 pub const OPERATIONS: &[Operation] = &[
     read("/api/v1/broker", "The broker: name, version, uptime", &[], "Broker"),
+    Operation {
+        method: "post",
+        path: "/api/v1/broker/drain",
+        summary: "Refuse new connections and messages; deliveries go on",
+        query: &[],
+        takes: None,
+        gives: (200, Some("Broker")),
+    },
+    Operation {
+        method: "post",
+        path: "/api/v1/broker/resume",
+        summary: "End the draining",
+        query: &[],
+        takes: None,
+        gives: (200, Some("Broker")),
+    },
     read(
         "/api/v1/overview",
         "Figures of the whole broker now, an hour of their history, and alarms",
@@ -323,7 +339,7 @@ fn objects() -> Value {
             "broker:object now:object history:object alarms:array protocols:array stores:array \
              memory_bytes_max:integer ledger:object",
         ),
-        "Broker": object("name:string version:string uptime_seconds:integer"),
+        "Broker": object("name:string version:string uptime_seconds:integer draining:boolean"),
         "Queue": object(
             "name:string kind:string subscription:string messages:integer bytes:integer in_flight:integer \
              consumers:integer found:integer enqueued:integer consumed:integer expired:integer \

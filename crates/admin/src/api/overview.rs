@@ -348,6 +348,10 @@ fn alerts_of(api: &Api, caller: &Caller) -> Vec<Alarm> {
 fn alarms(figures: &Figures) -> Vec<Alarm> {
     let mut alarms = Vec::new();
     let mut raise = |severity, subject: String, text: String| alarms.push(Alarm { severity, subject, text });
+    if figures.draining {
+        let text = "it is being drained: new connections and messages are refused; see `postroad ctl broker`";
+        raise("warning", "broker".to_owned(), text.to_owned());
+    }
     for journal in &figures.journals {
         let subject = format!("store {}", journal.store);
         if let Some(reason) = &journal.broken {

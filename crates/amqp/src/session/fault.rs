@@ -72,6 +72,7 @@ impl From<&Refusal> for Error {
             Refusal::InUse { .. } | Refusal::SubscriptionInUse { .. } => "amqp:resource-locked",
             Refusal::BadSelector { .. } | Refusal::NameTaken { .. } => "amqp:invalid-field",
             Refusal::StoreFull { .. }
+            | Refusal::Draining
             | Refusal::QueueFull { .. }
             | Refusal::QuotaFull { .. }
             | Refusal::TooManyLinks { .. }

@@ -1,6 +1,7 @@
 //! `postroad ctl`: lists and message actions of a running broker, by its admin API over the control socket or HTTP.
 
 mod access_keys;
+mod broker;
 mod http;
 mod ledger;
 mod routes;
@@ -22,6 +23,8 @@ const PAGE: u64 = 200;
 /// Commands for a running broker.
 #[derive(Debug, Subcommand)]
 pub enum Ctl {
+    /// Show the broker, drain it, or end the draining.
+    Broker(broker::BrokerStateArguments),
     /// List queues and durable subscriptions with their counts.
     Queues(QueuesArguments),
     /// List the connections of clients.
@@ -284,6 +287,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
             let query = [("filter", filter.as_deref())];
             print_rows(list, QUEUES, "/api/v1/queues", &query, with_state)
         }
+        Ctl::Broker(arguments) => broker::run(arguments),
         Ctl::Key(command) => access_keys::run(command),
         Ctl::Token(command) => tokens::run(command),
         Ctl::Connections(list) => print(list, CONNECTIONS, "/api/v1/connections", &[], None),

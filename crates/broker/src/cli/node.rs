@@ -7,7 +7,7 @@ use postroad_admin::Alerts;
 use postroad_amqp::AmqpOptions;
 use postroad_model::{ConnectionId, Elsewhere, Endpoint, Session};
 use postroad_net::{Listener, Places};
-use postroad_node::Clients;
+use postroad_node::{Clients, Draining};
 use postroad_openwire::OpenWireOptions;
 use postroad_routing::{Addressing, Policies};
 use postroad_security::Visit;
@@ -158,9 +158,16 @@ async fn follow_until_led(
     let api = admin_elsewhere(view.clone());
     let links = LinkBoard::default();
     let policies = watch::channel(Arc::default()).1;
-    let (cluster, alerts) = (Some(view.clone()), Alerts::default());
-    let everybody =
-        StatsCollector { cores: Vec::new(), journals: vec![door], links, policies, cluster, alerts };
+    let (cluster, alerts, draining) = (Some(view.clone()), Alerts::default(), Draining::default());
+    let everybody = StatsCollector {
+        cores: Vec::new(),
+        journals: vec![door],
+        links,
+        policies,
+        cluster,
+        alerts,
+        draining,
+    };
     let (clients, _) = Clients::over(0);
     let (orders, journals) = (Orders::new(clients), Vec::new());
     let served = control::Served { journals, orders, everybody: everybody.clone(), api: api.clone() };

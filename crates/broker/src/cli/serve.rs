@@ -141,6 +141,7 @@ fn api_options(config: &Config, runtime: &Runtime, admission: &Admission) -> Api
         clients: runtime.clients(),
         routes: Arc::new(move || everybody.routes()),
         bridges: Arc::new(move || board.figures()),
+        draining: runtime.draining(),
         door: admission.door(),
         now_ms,
         totals: totals(runtime.everybody()),
@@ -346,6 +347,7 @@ async fn accept_until_stopped(
     mut signals: Signals,
     reread: impl Fn() -> anyhow::Result<Reread>,
 ) -> Runtime {
+    let draining = runtime.draining();
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => return runtime,
@@ -364,6 +366,8 @@ async fn accept_until_stopped(
             },
             Some(socket) = dialled.recv() => runtime.serve(socket).await,
             accepted = listeners.accept() => match accepted {
+                // Closed at once while the broker is drained.
+                Ok(_) if draining.is_on() => {}
                 Ok((endpoint, socket, peer)) => {
                     if let Some(place) = admission.ask(peer) {
                         runtime.serve(admission.dress(endpoint, socket, peer, place)).await;

@@ -13,7 +13,7 @@ use postroad_admin::{
 };
 use postroad_core::{Counters, Memory, Partition, Watched, paused_queues};
 use postroad_model::{PartitionId, QueueId};
-use postroad_node::{ConnectionCounts, Core};
+use postroad_node::{ConnectionCounts, Core, Draining};
 use postroad_routing::{Permissions, Policies, Route, RouteCounters, is_wildcard};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -62,6 +62,8 @@ pub struct StatsCollector {
     pub cluster: Option<ClusterView>,
     /// Rules of alerts, and which fire.
     pub alerts: Alerts,
+    /// Whether the broker is being drained.
+    pub draining: Draining,
 }
 
 /// How the routes are, in the order of the configuration.
@@ -95,6 +97,10 @@ fn route_figures(policies: &Policies) -> Vec<RouteFigures> {
 }
 
 impl Source for StatsCollector {
+    fn is_draining(&self) -> bool {
+        self.draining.is_on()
+    }
+
     async fn figures(&self) -> Figures {
         self.gather(true).await
     }
@@ -189,6 +195,7 @@ impl StatsCollector {
         figures.routes = self.routes();
         (figures.alerts, figures.ledger) = (self.alerts.figures(), self.alerts.ledger());
         figures.undelivered_notifications = self.alerts.undelivered();
+        figures.draining = self.draining.is_on();
         figures.cluster = self.cluster.as_ref().and_then(ClusterView::figures);
         figures
     }
@@ -426,6 +433,7 @@ mod tests {
             policies: watch::channel(Arc::default()).1,
             cluster: None,
             alerts: Alerts::default(),
+            draining: Draining::default(),
         };
         let want = [
             row("queue://a", "", 1),

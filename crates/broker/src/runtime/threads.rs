@@ -13,7 +13,7 @@ use postroad_admin::Alerts;
 use postroad_core::Partition;
 use postroad_model::{ConnectionId, PartitionId, Session};
 use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsClient, TlsConfig, WebSocket};
-use postroad_node::{Clients, Newcomer};
+use postroad_node::{Clients, Draining, Newcomer};
 use postroad_openwire::Advisories;
 use postroad_replication::{LogWriter, ToPartition, ToWriter};
 use postroad_routing::{Addressing, Permissions, Policies, Routes};
@@ -185,6 +185,7 @@ pub struct Runtime {
     clients: Clients,
     board: LinkBoard,
     alerts: Alerts,
+    draining: Draining,
     next: usize,
 }
 
@@ -231,7 +232,8 @@ impl Runtime {
         let stop_journal = Arc::new(AtomicBool::new(false));
         let Stores { stores, partitions, placement, addressing } = stores;
         let (keys, permissions) = (options.keys.clone(), options.permissions.clone());
-        let places = Places { placement, addressing, keys, permissions };
+        let draining = Draining::default();
+        let places = Places { placement, addressing, keys, permissions, draining };
         let journals = start_journals(stores, &wakers, &stop_journal, options.sync_within)?;
         Runtime::over((journals, stop_journal), (partitions, places), wakers, options, make)
     }
@@ -249,7 +251,8 @@ impl Runtime {
         let Led { stores, door, range, thread, waker, stop, .. } = led;
         let Stores { partitions, placement, addressing, .. } = stores;
         let (keys, permissions) = (options.keys.clone(), options.permissions.clone());
-        let places = Places { placement, addressing, keys, permissions };
+        let draining = Draining::default();
+        let places = Places { placement, addressing, keys, permissions, draining };
         let Rings { rings, from_cores, to_cores } = journal_rings(&wakers, &waker);
         door.door.attach(JournalLinks { from_cores, to_cores, stop: stop.clone() });
         let link = |ring| vec![LogLink { range, ring, journal: Box::new(door.door.clone()) }];
@@ -265,7 +268,8 @@ impl Runtime {
         options: &RuntimeOptions,
         make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + Send + 'static,
     ) -> std::io::Result<Runtime> {
-        let (count, addressing) = (wakers.len(), places.addressing.clone());
+        let (count, addressing, draining) =
+            (wakers.len(), places.addressing.clone(), places.draining.clone());
         let stop_cores = Arc::new(Stop { asked: AtomicBool::new(false), wakers: wakers.clone() });
         let Journals { journals, doors, links } = journals;
         let shares = dealt(partitions, count);
@@ -321,6 +325,7 @@ impl Runtime {
             clients,
             board,
             alerts: Alerts::default(),
+            draining,
             next: 0,
         })
     }
@@ -341,12 +346,18 @@ impl Runtime {
     pub fn everybody(&self) -> StatsCollector {
         let (cores, journals) = (self.questions.clone(), self.doors.clone());
         let (links, policies, cluster) = (self.links(), self.policies.subscribe(), None);
-        StatsCollector { cores, journals, links, policies, cluster, alerts: self.alerts() }
+        let (alerts, draining) = (self.alerts(), self.draining());
+        StatsCollector { cores, journals, links, policies, cluster, alerts, draining }
     }
 
     /// The rules of alerts, and the alerts of each.
     pub fn alerts(&self) -> Alerts {
         self.alerts.clone()
+    }
+
+    /// Whether the broker is being drained.
+    pub fn draining(&self) -> Draining {
+        self.draining.clone()
     }
 
     /// How links to other brokers are.

@@ -78,8 +78,13 @@ fn bench() -> Bench {
         from_cores: Vec::new(),
         logs: vec![LogLink { range, ring, journal: Box::new(journal) }],
     };
-    let places =
-        Places { placement, addressing: Arc::default(), keys: Arc::default(), permissions: Arc::default() };
+    let places = Places {
+        placement,
+        addressing: Arc::default(),
+        keys: Arc::default(),
+        permissions: Arc::default(),
+        draining: Default::default(),
+    };
     let advisories = Advisories::new(("test", "ID:test"), "tcp://test", 0, read_portable);
     let partitions: BTreeMap<PartitionId, Partition> = (0..PARTITIONS).map(partition).collect();
     let mut core = Core::new(

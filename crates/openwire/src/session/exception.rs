@@ -108,6 +108,7 @@ impl From<&Refusal> for Exception {
             Refusal::NameTaken { .. } => "InvalidClientIDException",
             Refusal::StoreFull { .. }
             | Refusal::StoreFailed { .. }
+            | Refusal::Draining
             | Refusal::QueueFull { .. }
             | Refusal::QuotaFull { .. } => "ResourceAllocationException",
             Refusal::TransactionTooLarge { .. }

@@ -38,7 +38,8 @@ impl Fronts {
 
     /// The client for requests of this principal.
     pub fn of(&self, principal: Principal) -> Rc<FrontClient> {
-        let permits_all = self.handle.core.borrow().places().borrow().permissions.permit_all();
+        let places = self.handle.core.borrow().places();
+        let permits_all = places.borrow().permissions.permit_all() && !places.borrow().draining.is_on();
         if permits_all || principal == Principal::Operator {
             return self.own.clone();
         }
