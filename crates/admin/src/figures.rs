@@ -225,7 +225,7 @@ pub struct PartitionFigures {
     /// Messages that some queue refers to.
     pub messages: u64,
     /// Entries of packed pages.
-    pub folded_messages: u64,
+    pub packed_messages: u64,
     /// Bytes of durable bodies in memory.
     pub resident_bytes: u64,
     /// Bytes of packed pages in memory.

@@ -226,7 +226,7 @@ pub const METRICS: &[Metric] = &[
         partitions(figures, |partition| partition.messages)
     }),
     gauge("postroad_paged_messages", "messages packed into pages of entries", |figures| {
-        partitions(figures, |partition| partition.folded_messages)
+        partitions(figures, |partition| partition.packed_messages)
     }),
     gauge("postroad_resident_bytes", "bytes of durable message bodies in memory", |figures| {
         partitions(figures, |partition| partition.resident_bytes)

@@ -25,7 +25,7 @@ impl Partition {
         let message = found.as_ref().and_then(|found| self.message_of(found));
         let about_message = match (tag, &found) {
             (Some(tag), Some(found)) => self.state_of((id, tag), found),
-            (Some(tag), None) if is_folded(queue, tag) => Verdict::Ready,
+            (Some(tag), None) if is_packed(queue, tag) => Verdict::Ready,
             _ => Verdict::NoMessage,
         };
         let is_ready = about_message == Verdict::Ready;
@@ -154,10 +154,10 @@ fn entry_of(queue: &Queue, tag: EntryTag) -> Option<Found> {
     Some(Found { sought: Sought::from(entry), state: entry.state, deliveries: entry.deliveries() })
 }
 
-/// In a page that was folded to save memory; all that is there is ready.
-fn is_folded(queue: &Queue, tag: EntryTag) -> bool {
+/// In a page that was packed to save memory; all that is there is ready.
+fn is_packed(queue: &Queue, tag: EntryTag) -> bool {
     let (_, sequence) = untag(tag);
-    queue.lanes.get(LaneNumber::of_tag(tag)).is_some_and(|lane| lane.folded(sequence).is_some())
+    queue.lanes.get(LaneNumber::of_tag(tag)).is_some_and(|lane| lane.packed(sequence).is_some())
 }
 
 /// The next one to be delivered; without any that is ready, the first that is in the hands of a consumer, or waits.

@@ -72,9 +72,9 @@ pub struct Counters {
     pub unretained: u64,
     /// Entries set aside because their body could not be read from the disk.
     pub unreadable: u64,
-    /// Pages of entries that were folded, to save memory.
-    pub folded_pages: u64,
-    /// Folded pages that were opened again.
+    /// Pages of entries that were packed, to save memory.
+    pub packed_pages: u64,
+    /// Packed pages that were opened again.
     pub opened_pages: u64,
 }
 
@@ -83,8 +83,8 @@ pub struct Counters {
 pub struct Memory {
     /// Messages that some queue or prepared transaction refers to, wherever their bodies are.
     pub messages: u64,
-    /// How many of them lie in folded pages.
-    pub folded_messages: u64,
+    /// How many of them lie in packed pages.
+    pub packed_messages: u64,
     /// Bytes of durable messages whose bodies are in memory.
     pub resident_bytes: u64,
     /// Bytes of packed pages.
@@ -500,14 +500,14 @@ impl Partition {
                     away.add(bytes);
                 }
             }
-            let pages = queue.lanes.iter().flat_map(|(_, lane)| lane.folded_pages());
+            let pages = queue.lanes.iter().flat_map(|(_, lane)| lane.packed_pages());
             pages.for_each(|page| load.add_all(page.load()));
             (load, away) != (queue.load, queue.away)
                 || queue.incoming != Load::default() && self.leader.log.pending.is_empty()
         };
         let wrong = self.state.queues.values().find(wrong);
         let lanes = self.state.queues.values().flat_map(|queue| queue.lanes.iter());
-        let pages = lanes.flat_map(|(_, lane)| lane.folded_pages()).chain(self.ending_pages());
+        let pages = lanes.flat_map(|(_, lane)| lane.packed_pages()).chain(self.ending_pages());
         let is_off =
             self.is_misaccounted() || !self.has_counted_open() || !self.state.bodies.has_counted(pages);
         wrong.or_else(|| self.state.queues.values().next().filter(|_| is_off)).map(|queue| &queue.source)
@@ -622,7 +622,7 @@ impl Partition {
         }
         // It is the first of a page: the one before is full.
         if sequence.is_multiple_of(page_entries) {
-            self.fold_what_is_idle(id, lane, 0..0);
+            self.pack_what_is_idle(id, lane, 0..0);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use postroad_model::{PartitionId, Placement, Spill};
 use postroad_routing::{Addressing, Policies};
 
-/// Entries to a page that serve well: a folded page then costs some 150 bytes beside its columns, less than a byte for
+/// Entries to a page that serve well: a packed page then costs some 150 bytes beside its columns, less than a byte for
 /// an entry, and opening one takes a fraction of a millisecond.
 pub const PAGE_ENTRIES: u64 = 512;
 
@@ -24,7 +24,7 @@ pub struct Settings {
     /// Rises from start to start of the broker; makes transaction ids unique.
     pub incarnation: u64,
     /// Durable bodies beyond this many bytes stay on disk until they are due; if headers and entries take more with them,
-    /// pages of entries are folded.
+    /// pages of entries are packed.
     pub resident_bytes_max: u64,
     /// All messages take no more than this together: durable ones make way for those that have nowhere else to be.
     pub messages_bytes_max: u64,

@@ -119,7 +119,7 @@ impl Numbers {
 #[test]
 fn whatever_happens_nothing_waits_that_somebody_with_credit_wants() {
     for seed in 0..60 {
-        // Every other time bodies must be read again, and pages are folded.
+        // Every other time bodies must be read again, and pages are packed.
         let bytes = if seed % 2 == 0 { 1 << 20 } else { 0 };
         let mut bench = Bench::new(Settings { resident_bytes_max: bytes, page_entries: 2, ..settings(1) });
         let mut numbers = Numbers(seed);

@@ -376,7 +376,7 @@ fn partition_with_overruled_branches(messages: u64) -> Partition {
     partition
 }
 
-fn holds_the_same_unfolded(snapshot: &Bytes, restored: &Partition) {
+fn holds_the_same_unpacked(snapshot: &Bytes, restored: &Partition) {
     // With pages of another size for new queues, and memory for all, it holds the same in the pages that it has.
     let roomy = Partition::restore(settings(), snapshot).expect("a snapshot");
     let entries = |partition: &Partition| -> Vec<String> {
@@ -418,7 +418,7 @@ fn returned_record() -> Command {
     Command::Enqueue(Sent { message: Message { rare, ..plain.message.clone() }, ..plain })
 }
 
-/// With jobs enough that most of them are folded.
+/// With jobs enough that most of them are packed.
 fn partition_with_many_jobs() -> Partition {
     let mut partition = Partition::new(settings_for_pages());
     for (_, command) in records_of_schedules().into_iter().filter(|(name, _)| name.starts_with("enqueue")) {
@@ -568,7 +568,7 @@ fn kept_snapshots_restore_the_partition_that_their_records_made() {
         let restored = Partition::restore(settings, &kept).expect("a snapshot");
         assert_eq!(restored.snapshot(), partition.snapshot(), "case: {name}");
         assert_eq!(partition.snapshot(), kept, "case: {name}: as it is written");
-        holds_the_same_unfolded(&kept, &restored);
+        holds_the_same_unpacked(&kept, &restored);
     }
 }
 
@@ -586,7 +586,7 @@ fn a_restored_partition_knows_its_live_messages() {
 }
 
 #[test]
-fn a_restored_partition_knows_its_jobs_and_folded_messages() {
+fn a_restored_partition_knows_its_jobs_and_packed_messages() {
     let restore = |settings: Settings, name| Partition::restore(settings, &read(name)).expect("a snapshot");
     let shelves = restore(settings_for_pages(), "snapshot-shelves");
     assert_eq!((shelves.scheduled(), shelves.jobs_in_memory()), (102, 86));
@@ -598,9 +598,9 @@ fn a_restored_partition_knows_its_jobs_and_folded_messages() {
     ] {
         assert_eq!(restore(settings, name).scheduled(), scheduled, "case: {name}");
     }
-    for (name, folded) in [("snapshot-pages", 6), ("snapshot-wide-pages", 20), ("snapshot-transactions", 18)]
+    for (name, packed) in [("snapshot-pages", 6), ("snapshot-wide-pages", 20), ("snapshot-transactions", 18)]
     {
-        assert_eq!(restore(settings_for_pages(), name).memory().folded_messages, folded, "case: {name}");
+        assert_eq!(restore(settings_for_pages(), name).memory().packed_messages, packed, "case: {name}");
     }
 }
 

@@ -97,7 +97,7 @@ fn what_another_holds_or_comes_later_stays() {
 
 #[test]
 fn a_step_is_short_whatever_there_is() {
-    for (case, resident_bytes_max) in [("in memory", 1 << 20), ("on the disk, in folded pages", 20_000)] {
+    for (case, resident_bytes_max) in [("in memory", 1 << 20), ("on the disk, in packed pages", 20_000)] {
         let mut bench = bench(Settings { resident_bytes_max, ..settings(1) });
         bury(&mut bench, 1, &numbered(300));
         bench.run("redrive 2 dead where=k=1");

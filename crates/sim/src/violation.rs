@@ -37,9 +37,9 @@ pub struct Report {
     pub shelves_read: u64,
     /// Operations that a power cut found confirmed and not synced.
     pub doubted: u64,
-    /// Pages of entries that were folded.
-    pub folded: u64,
-    /// Folded pages that were opened again.
+    /// Pages of entries that were packed.
+    pub packed: u64,
+    /// Packed pages that were opened again.
     pub opened: u64,
     /// Runs of segments that were compacted.
     pub compactions: u64,
@@ -86,7 +86,7 @@ impl Report {
         self.fetched += other.fetched;
         self.shelves_read += other.shelves_read;
         self.doubted += other.doubted;
-        self.folded += other.folded;
+        self.packed += other.packed;
         self.opened += other.opened;
         self.compactions += other.compactions;
         self.rotations += other.rotations;

@@ -79,7 +79,7 @@ fn promises_hold_for_every_seed() {
         total.crashes,
         total.fetched,
         total.doubted,
-        total.folded,
+        total.packed,
         total.opened,
         total.dropped,
         // One run in three keeps last values.

@@ -365,7 +365,7 @@ fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures
     let Counters {
         slow_consumers, timed_out_transactions, advisories_dropped, unretained, unreadable, ..
     } = partition.counters();
-    let Memory { messages, folded_messages, resident_bytes, page_bytes, volatile_bytes } = partition.memory();
+    let Memory { messages, packed_messages, resident_bytes, page_bytes, volatile_bytes } = partition.memory();
     PartitionFigures {
         partition: id.0,
         enqueued,
@@ -388,7 +388,7 @@ fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures
         unreadable,
         scheduled: partition.scheduled() as u64,
         messages,
-        folded_messages,
+        packed_messages,
         resident_bytes,
         page_bytes,
         volatile_bytes,

@@ -36,10 +36,10 @@ impl Endings {
 }
 
 impl Partition {
-    /// The folded pages of queues that are gone.
+    /// The packed pages of queues that are gone.
     pub(crate) fn ending_pages(&self) -> impl Iterator<Item = &Page> {
         let lanes = self.state.endings.gone.iter().flat_map(|(_, lanes)| lanes.iter());
-        lanes.flat_map(|(_, lane)| lane.folded_pages())
+        lanes.flat_map(|(_, lane)| lane.packed_pages())
     }
 
     /// A queue is gone that held this.
@@ -62,7 +62,7 @@ impl Partition {
             let id = *id;
             match lanes.take_page() {
                 None => drop(self.state.endings.gone.pop_front()),
-                Some((number, TakenPage::Folded(page))) => {
+                Some((number, TakenPage::Packed(page))) => {
                     entries += page.len();
                     self.let_page_go(id, number, &page, effects);
                 }
@@ -94,7 +94,7 @@ impl Partition {
         self.state.bodies.remove_page(page);
         for (key, bytes) in page.messages().iter().flat_map(|row| row.keys().map(|key| (key, row.body_bytes)))
         {
-            if self.state.bodies.end_folded(key) {
+            if self.state.bodies.end_packed(key) {
                 self.released(key, bytes, effects);
             }
         }

@@ -242,7 +242,7 @@ impl Partition {
     }
 
     /// Asks for the body that is due, and for those behind it in its lane. Of a message that another queue has too the body may
-    /// be here, though this queue had its page folded: then nothing waits.
+    /// be here, though this queue had its page packed: then nothing waits.
     fn fetch_from(
         &mut self,
         id: QueueId,
@@ -302,7 +302,7 @@ impl Partition {
             self.note_read_on(id, browser, ReadOn { at, then, last });
         }
         self.fetch(&absent, effects);
-        self.fold_what_is_idle(id, LaneNumber(number), 0..0);
+        self.pack_what_is_idle(id, LaneNumber(number), 0..0);
     }
 
     /// Half of the first request is gone, or the next of the later requests is due: further bodies are asked for while the
@@ -317,7 +317,7 @@ impl Partition {
         let (then, last) = ends.unwrap_or((before.last, before.last));
         self.note_read_on(id, browser, ReadOn { at: before.then, then, last });
         self.fetch(&absent, effects);
-        self.fold_what_is_idle(id, LaneNumber(number), 0..0);
+        self.pack_what_is_idle(id, LaneNumber(number), 0..0);
     }
 
     /// How far bodies were read ahead for this reader: the browser itself, or all consumers of the queue.
@@ -369,7 +369,7 @@ impl Partition {
     }
 
     /// Messages from this entry on, in its page and those that are in reach of it, whose bodies are neither here nor on their way. Such a
-    /// page that is folded is opened, and may be folded again once they are asked for.
+    /// page that is packed is opened, and may be packed again once they are asked for.
     fn absent_from(
         &mut self,
         id: QueueId,
@@ -393,7 +393,7 @@ impl Partition {
             let open = lane.get(found).map(Sought::from);
             let opened = || {
                 let rest = Load { messages: messages_max - count, bytes: bytes_max.saturating_sub(bytes) };
-                self.unfold(id, LaneNumber(number), found..end, rest);
+                self.unpack(id, LaneNumber(number), found..end, rest);
                 self.sought(id, tag)
             };
             let Some(sought) = open.or_else(opened) else { break };

@@ -32,7 +32,7 @@ impl Partition {
     pub fn write_pages(&self, unwritten: &mut UnwrittenPages) -> bool {
         let mut entries = 0;
         while let Some((id, number, page)) = unwritten.0.pop() {
-            // It may be gone, or folded, by now.
+            // It may be gone, or packed, by now.
             if let Some(lane) = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(number)) {
                 self.written_page(lane, page);
                 entries += lane.page_entries();

@@ -15,7 +15,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::queue::{Folded, LaneNumber, Queue, tag, untag};
+use crate::queue::{LaneNumber, Packed, Queue, tag, untag};
 
 /// A partition that is put together again from a log with holes.
 pub struct Mending {
@@ -293,7 +293,7 @@ fn lanes_of(partition: &Partition) -> Lanes {
     lanes.collect()
 }
 
-/// Lane, sequence, message and size of each entry, folded or not.
+/// Lane, sequence, message and size of each entry, packed or not.
 fn entries_of<'p>(
     partition: &'p Partition,
     queue: &'p Queue,
@@ -303,10 +303,10 @@ fn entries_of<'p>(
             let bytes = partition.state.bodies.headers(entry.key).map_or(0, |(_, bytes)| bytes);
             (number, sequence, entry.key, bytes)
         });
-        let folded = lane.folded_pages().flat_map(|page| page.entries()).map(move |folded| {
-            let Folded { sequence, position, ordinal, body_bytes, .. } = folded;
+        let packed = lane.packed_pages().flat_map(|page| page.entries()).map(move |packed| {
+            let Packed { sequence, position, ordinal, body_bytes, .. } = packed;
             (number, sequence, MessageKey::Durable { position, ordinal }, body_bytes)
         });
-        open.chain(folded)
+        open.chain(packed)
     })
 }

@@ -1,6 +1,6 @@
 //! Snapshots: the durable state of a partition at one position, as bytes. See docs/formats/records.md.
 //!
-//! A snapshot holds queue entries and message headers, never bodies: those stay in the log. Full pages lie in it as folded
+//! A snapshot holds queue entries and message headers, never bodies: those stay in the log. Full pages lie in it as packed
 //! ones, as most are, and are not opened when it is read: its size, the time to write it and the time to read it depend on
 //! its changes, and on the number of pages.
 
@@ -21,9 +21,9 @@ use crate::leasing::Remembered;
 use crate::log::known::{read_arrivals, read_producer, write_arrivals, write_producers};
 use crate::log::reader::Reader;
 use crate::log::record::{RecordError, Writer};
-use crate::memory::folding::folded_pages;
+use crate::memory::packing::packed_pages;
 use crate::pausing::Paused;
-use crate::queue::{Entry, EntryState, Folded, Lane, LaneNumber, Load, Page, Queue, Span, tag};
+use crate::queue::{Entry, EntryState, Lane, LaneNumber, Load, Packed, Page, Queue, Span, tag};
 use crate::schedule::{Chunk, Job, Shelf, WORDS};
 use crate::settings::Settings;
 use crate::transaction::{Prepared, Promised};
@@ -85,7 +85,7 @@ impl Partition {
         })
     }
 
-    /// The entries of an open block or a folded page.
+    /// The entries of an open block or a packed page.
     fn entries_of<'p>(&'p self, queue: &'p Queue, span: Span<'p>) -> Vec<HeldEntry<'p>> {
         let held = |key, headers: Message, body_bytes, failed_deliveries| HeldEntry {
             queue: &queue.source,
@@ -103,12 +103,12 @@ impl Partition {
                 });
                 found.into_iter().collect()
             }
-            Span::Folded(page) => {
-                let folded = page.entries().into_iter().map(|folded| {
-                    let Folded { position, ordinal, failed_deliveries, headers, body_bytes, .. } = folded;
+            Span::Packed(page) => {
+                let packed = page.entries().into_iter().map(|packed| {
+                    let Packed { position, ordinal, failed_deliveries, headers, body_bytes, .. } = packed;
                     held(MessageKey::Durable { position, ordinal }, headers, body_bytes, failed_deliveries)
                 });
-                folded.collect()
+                packed.collect()
             }
         }
     }
@@ -118,7 +118,7 @@ impl Partition {
         self.snapshot_pieces().to_bytes()
     }
 
-    /// The durable state as it is after the last applied command, in pieces: contents of folded pages are shared, not copied, so it
+    /// The durable state as it is after the last applied command, in pieces: contents of packed pages are shared, not copied, so it
     /// takes neither time nor memory.
     pub fn snapshot_pieces(&self) -> Snapshot {
         let mut out = Writer::default();
@@ -176,13 +176,13 @@ impl Partition {
         out.finish_state()
     }
 
-    /// The durable lanes of a queue. Every page that has all its entries is written as a folded one, open or not: entries in
+    /// The durable lanes of a queue. Every page that has all its entries is written as a packed one, open or not: entries in
     /// memory cost a snapshot nothing, and a start no more than others.
     fn lanes_of<'p>(&self, queue: &'p Queue) -> Vec<WrittenLane<'p>> {
         let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
         let parts = lanes.map(|(number, lane)| {
-            let folded = lane.folded_pages();
-            let mut pages: Vec<_> = folded.map(|page| (page.ends().0, page)).collect();
+            let packed = lane.packed_pages();
+            let mut pages: Vec<_> = packed.map(|page| (page.ends().0, page)).collect();
             let (mut entries, mut open) = (Vec::new(), lane.open_pages().collect::<Vec<_>>());
             open.sort_unstable();
             for page in open {
@@ -216,8 +216,8 @@ impl Partition {
     }
 
     fn write_jobs(&self, out: &mut Writer) {
-        out.list(&self.state.jobs.waiting.pages(), |out, (folded, jobs)| {
-            out.kept_blob(folded).list(jobs, |out, (due, job)| {
+        out.list(&self.state.jobs.waiting.pages(), |out, (packed, jobs)| {
+            out.kept_blob(packed).list(jobs, |out, (due, job)| {
                 out.due(*due).u32(job.bytes).u64(job.name);
             });
         });
@@ -405,7 +405,7 @@ impl Partition {
             partition.claim_prepared(*id, prepared)?;
         }
         partition.state.bodies.forget_unreferred();
-        partition.restore_folded();
+        partition.restore_packed();
         for (id, prepared) in prepared {
             partition.restore_prepared(id, prepared)?;
         }
@@ -438,7 +438,7 @@ impl Partition {
             return Err(SnapshotError::Dangling { what: "paused queue", number: id.0 });
         }
         input.end()?;
-        partition.fold_all();
+        partition.pack_all();
         Ok(partition)
     }
 
@@ -462,7 +462,7 @@ impl Partition {
         let shelves = self.state.jobs.shelves.iter();
         let shelves = shelves.map(|shelf| MessageRow::of_one(shelf.position, 0, u64::from(shelf.bytes)));
         alone
-            .chain(self.state.bodies.only_folded(folded_pages(self.state.queues.values())))
+            .chain(self.state.bodies.only_packed(packed_pages(self.state.queues.values())))
             .chain(later)
             .chain(self.state.jobs.shelves.keys.rows())
             .chain(shelves)
@@ -495,12 +495,12 @@ impl Partition {
         self.state.bodies.pin(key);
     }
 
-    /// Counts the messages of folded pages, and finds those that other pages hold too.
-    fn restore_folded(&mut self) {
-        self.state.bodies.restore_folded(folded_pages(self.state.queues.values()));
+    /// Counts the messages of packed pages, and finds those that other pages hold too.
+    fn restore_packed(&mut self) {
+        self.state.bodies.restore_packed(packed_pages(self.state.queues.values()));
         let lanes = self.state.queues.values_mut().flat_map(|queue| queue.lanes.iter_mut());
-        for page in lanes.flat_map(|(_, lane)| lane.folded_pages_mut()).filter(|page| page.is_shared()) {
-            page.set_shared(self.state.bodies.has_folds(page));
+        for page in lanes.flat_map(|(_, lane)| lane.packed_pages_mut()).filter(|page| page.is_shared()) {
+            page.set_shared(self.state.bodies.has_packed_counts(page));
         }
     }
 
@@ -585,7 +585,7 @@ impl Partition {
         let stamp = queue.next_stamp;
         queue.next_stamp += 1;
         let lane = queue.lanes.get_or_make(number);
-        if lane.folded(sequence).is_some() || lane.get(sequence).is_some() {
+        if lane.packed(sequence).is_some() || lane.get(sequence).is_some() {
             return Err(RecordError::Page { what: "one of its sequences is taken" }.into());
         }
         let state = EntryState::Ready;
@@ -610,13 +610,13 @@ impl Partition {
         queue.counts.found += page.len();
         begin_groups(queue, page.has_groups());
         self.state.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));
-        for folded in queue.keeps_last.then(|| page.entries()).into_iter().flatten() {
-            let key = MessageKey::Durable { position: folded.position, ordinal: folded.ordinal };
-            if let Some(value) = folded.headers.last_value() {
-                queue.note_value(value, key, tag(number.0, folded.sequence));
+        for packed in queue.keeps_last.then(|| page.entries()).into_iter().flatten() {
+            let key = MessageKey::Durable { position: packed.position, ordinal: packed.ordinal };
+            if let Some(value) = packed.headers.last_value() {
+                queue.note_value(value, key, tag(number.0, packed.sequence));
             }
         }
-        match queue.lanes.get_or_make(number).restore_folded(page) {
+        match queue.lanes.get_or_make(number).restore_packed(page) {
             true => Ok(()),
             false => Err(RecordError::Page { what: "it has no place in its lane" }.into()),
         }

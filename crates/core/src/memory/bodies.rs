@@ -8,7 +8,7 @@ use bytes::Bytes;
 use postroad_model::{Chunks, Message, MessageKey, MessageRow};
 
 use crate::memory::ahead::{Ahead, Mark};
-use crate::memory::folds::{FOLDS_MAX, Folds, Seen};
+use crate::memory::packed_counts::{PACKED_COUNT_MAX, PackedCounts, Seen};
 use crate::memory::shelf::{Place, Shelf, Stay};
 use crate::partition::Memory;
 use crate::queue::{Entry, Page};
@@ -18,7 +18,7 @@ use crate::settings::Settings;
 /// the allocator's overhead for each.
 const HEADERS_BYTES: u64 = 320;
 
-/// This fraction of the share of durable messages is for folded pages, if others can be spilled.
+/// This fraction of the share of durable messages is for packed pages, if others can be spilled.
 const PAGES_SHARE: u64 = 8;
 
 /// Bodies of such sizes lie in buffers that are little larger, with the beginnings of others that were copied on.
@@ -36,7 +36,7 @@ pub fn apart(body: &mut Bytes) {
     }
 }
 
-/// All messages that some queue or prepared transaction refers to, but for those in folded pages.
+/// All messages that some queue or prepared transaction refers to, but for those in packed pages.
 #[derive(Default)]
 pub struct Bodies {
     /// In the order in which they came, mostly, which is that in which they are due.
@@ -47,11 +47,11 @@ pub struct Bodies {
     pub resident_bytes: u64,
     /// Bytes of messages that are only in memory.
     pub volatile_bytes: u64,
-    /// Messages in folded pages that nothing else holds.
-    folded: u64,
-    /// Folded pages that hold messages of several queues.
-    folds: Folds,
-    /// Bytes of all folded pages.
+    /// Messages in packed pages that nothing else holds.
+    packed: u64,
+    /// Packed pages that hold messages of several queues.
+    packed_counts: PackedCounts,
+    /// Bytes of all packed pages.
     page_bytes: u64,
     /// Bodies that were read back or returned, and are not in flight.
     ahead: Ahead,
@@ -174,23 +174,23 @@ impl Bodies {
     /// The size of all of them.
     pub fn memory(&self) -> Memory {
         let (resident_bytes, volatile_bytes) = (self.resident_bytes, self.volatile_bytes);
-        let messages = self.places.len() as u64 + self.folded;
+        let messages = self.places.len() as u64 + self.packed;
         Memory {
             messages,
-            folded_messages: self.folded,
+            packed_messages: self.packed,
             resident_bytes,
             page_bytes: self.page_bytes,
             volatile_bytes,
         }
     }
 
-    /// The size of all of them, those in folded pages included, but for the bodies of messages that are only in memory.
+    /// The size of all of them, those in packed pages included, but for the bodies of messages that are only in memory.
     pub fn taken(&self) -> u64 {
         let headers = self.places.len() as u64 * HEADERS_BYTES + self.shelf.free_bytes();
         self.resident_bytes + headers + self.page_bytes
     }
 
-    /// A queue has a folded page more. If all of them take much, it is spilled.
+    /// A queue has a packed page more. If all of them take much, it is spilled.
     pub fn keep_page(&mut self, page: Page, settings: &Settings) -> Page {
         let is_over = settings.resident_bytes_max / PAGES_SHARE < self.page_bytes + page.memory_bytes();
         let page = match settings.spill.as_deref().filter(|_| is_over) {
@@ -201,12 +201,12 @@ impl Bodies {
         page
     }
 
-    /// A queue has a folded page less.
+    /// A queue has a packed page less.
     pub fn remove_page(&mut self, page: &Page) {
         self.page_bytes -= page.memory_bytes();
     }
 
-    /// Whether these are the folded pages that were counted.
+    /// Whether these are the packed pages that were counted.
     pub fn has_counted<'p>(&self, pages: impl Iterator<Item = &'p Page>) -> bool {
         pages.map(Page::memory_bytes).sum::<u64>() == self.page_bytes
     }
@@ -251,92 +251,92 @@ impl Bodies {
         }
         let gone = Gone { bytes: stored.own_bytes(), chunks: stored.message.chunks().cloned() };
         self.forget(key);
-        if self.folds.of(key) > 0 {
-            self.folded += 1;
+        if self.packed_counts.of(key) > 0 {
+            self.packed += 1;
             return None;
         }
         Some(gone)
     }
 
-    /// Whether a queue may fold the message: no consumer has it by that queue, and there is room to note that it is folded.
-    pub fn is_foldable(&self, message: impl Into<Sought>) -> bool {
+    /// Whether a queue may pack the message: no consumer has it by that queue, and there is room to note that it is packed.
+    pub fn is_packable(&self, message: impl Into<Sought>) -> bool {
         let message = message.into();
         let is_idle = |stored: &Stored| stored.pins == 0 || stored.references > 1;
-        self.stored(message).is_some_and(is_idle) && self.folds.of(message.key) < FOLDS_MAX
+        self.stored(message).is_some_and(is_idle) && self.packed_counts.of(message.key) < PACKED_COUNT_MAX
     }
 
-    /// How many hold the message: queues, by open pages or folded ones, and transactions. If that is one it will never be more, and
-    /// beyond [`FOLDS_MAX`] it would not be known any more how many if all pages were folded.
+    /// How many hold the message: queues, by open pages or packed ones, and transactions. If that is one it will never be more, and
+    /// beyond [`PACKED_COUNT_MAX`] it would not be known any more how many if all pages were packed.
     pub fn holders(&self, message: impl Into<Sought>) -> u32 {
         let message = message.into();
         let open = self.stored(message).map_or(0, |stored| stored.references);
-        open.saturating_add(self.folds.of(message.key).into())
+        open.saturating_add(self.packed_counts.of(message.key).into())
     }
 
-    /// A queue that holds the message has folded its page.
-    pub fn fold(&mut self, key: MessageKey) {
+    /// A queue that holds the message has packed its page.
+    pub fn pack(&mut self, key: MessageKey) {
         let Some(stored) = self.stored_mut(key) else { return };
         stored.references = stored.references.saturating_sub(1);
-        let (is_last, has_folds) = (stored.references == 0, self.folds.of(key) > 0);
-        if !is_last || has_folds {
-            self.folds.add(key);
+        let (is_last, has_packed_counts) = (stored.references == 0, self.packed_counts.of(key) > 0);
+        if !is_last || has_packed_counts {
+            self.packed_counts.add(key);
         }
         if is_last {
             self.forget(key);
-            self.folded += 1;
+            self.packed += 1;
         }
     }
 
-    /// A queue that holds the message has opened its page: the opposite of [`Bodies::fold`]. Where it lies now.
-    pub fn unfold(&mut self, key: MessageKey, headers: Message, bytes: u64) -> Place {
-        // One that nothing else holds has no folds.
-        if self.folds.remove(key)
+    /// A queue that holds the message has opened its page: the opposite of [`Bodies::pack`]. Where it lies now.
+    pub fn unpack(&mut self, key: MessageKey, headers: Message, bytes: u64) -> Place {
+        // One that nothing else holds has no count.
+        if self.packed_counts.remove(key)
             && let Some((place, ..)) = self.claim(key)
         {
             return place;
         }
-        self.folded -= 1;
+        self.packed -= 1;
         let stored = Stored { references: 1, ..Stored::new(key, headers, bytes, false) };
         // A reader has come to its page, and will be through with that.
         self.put(stored, Stay::Brief)
     }
 
     /// A queue that held the message has ended with its page; whether that was the last one, and the message is gone.
-    pub fn end_folded(&mut self, key: MessageKey) -> bool {
-        self.folds.remove(key);
-        let is_last = self.folds.of(key) == 0 && !self.has(key);
-        self.folded -= u64::from(is_last);
+    pub fn end_packed(&mut self, key: MessageKey) -> bool {
+        self.packed_counts.remove(key);
+        let is_last = self.packed_counts.of(key) == 0 && !self.has(key);
+        self.packed -= u64::from(is_last);
         is_last
     }
 
-    /// After a start: all folded pages; others are counted already.
-    pub fn restore_folded<'p>(&mut self, pages: impl Iterator<Item = &'p Page>) {
+    /// After a start: all packed pages; others are counted already.
+    pub fn restore_packed<'p>(&mut self, pages: impl Iterator<Item = &'p Page>) {
         let mut seen = Seen::default();
         for page in pages {
             match page.is_shared() {
                 true => page.messages().iter().for_each(|row| {
-                    self.folded += seen.add(row, |chunk, bits| self.folds.add_further(chunk, bits));
+                    self.packed += seen.add(row, |chunk, bits| self.packed_counts.add_further(chunk, bits));
                 }),
-                false => self.folded += page.len(),
+                false => self.packed += page.len(),
             }
         }
         for stored in self.shelf.iter().filter(|stored| seen.contains(stored.key)) {
-            self.folded -= 1;
-            self.folds.add_only(stored.key);
+            self.packed -= 1;
+            self.packed_counts.add_only(stored.key);
         }
     }
 
-    /// Whether a message of this folded page may be held by others, too.
-    pub fn has_folds(&self, page: &Page) -> bool {
-        !self.folds.is_empty() && page.messages().iter().any(|row| self.folds.has_any(row))
+    /// Whether a message of this packed page may be held by others, too.
+    pub fn has_packed_counts(&self, page: &Page) -> bool {
+        !self.packed_counts.is_empty() && page.messages().iter().any(|row| self.packed_counts.has_any(row))
     }
 
-    /// Of the messages in all folded pages: those that nothing else holds, each once.
-    pub fn only_folded<'p>(&self, pages: impl Iterator<Item = &'p Page>) -> impl Iterator<Item = MessageRow> {
-        let mut left = self.folds.clone();
+    /// Of the messages in all packed pages: those that nothing else holds, each once.
+    pub fn only_packed<'p>(&self, pages: impl Iterator<Item = &'p Page>) -> impl Iterator<Item = MessageRow> {
+        let mut left = self.packed_counts.clone();
         pages.flat_map(move |page| {
             let rows = page.messages();
-            match page.is_shared() && rows.iter().any(|row| self.folds.has_any(row)) {
+            match page.is_shared() && rows.iter().any(|row| self.packed_counts.has_any(row)) {
                 true => rows.into_iter().flat_map(|row| self.told(row, &mut left)).collect(),
                 false => rows,
             }
@@ -344,8 +344,8 @@ impl Bodies {
     }
 
     /// The messages of the row for which this is the page that stands for all.
-    fn told(&self, row: MessageRow, left: &mut Folds) -> Vec<MessageRow> {
-        if !self.folds.has_any(&row) {
+    fn told(&self, row: MessageRow, left: &mut PackedCounts) -> Vec<MessageRow> {
+        if !self.packed_counts.has_any(&row) {
             return vec![row];
         }
         let keys = row.keys().filter(|key| self.is_told(*key, left));
@@ -358,12 +358,12 @@ impl Bodies {
         singles.collect()
     }
 
-    /// Of a folded message that may be in several pages: whether this is the one that stands for all. `left` counts those
+    /// Of a packed message that may be in several pages: whether this is the one that stands for all. `left` counts those
     /// that are still to come.
-    fn is_told(&self, key: MessageKey, left: &mut Folds) -> bool {
-        let folds = self.folds.of(key);
-        folds == 0 || {
-            let is_first = left.of(key) == folds;
+    fn is_told(&self, key: MessageKey, left: &mut PackedCounts) -> bool {
+        let packed_counts = self.packed_counts.of(key);
+        packed_counts == 0 || {
+            let is_first = left.of(key) == packed_counts;
             left.remove(key);
             is_first && !self.has(key)
         }

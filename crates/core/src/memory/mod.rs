@@ -4,6 +4,6 @@
 
 pub mod ahead;
 pub mod bodies;
-pub mod folding;
-pub mod folds;
+pub mod packed_counts;
+pub mod packing;
 pub mod shelf;

@@ -320,7 +320,7 @@ impl Partition {
                 return (going, Some((tag, key)));
             };
             bytes += message.size();
-            // Else its page might be folded before it goes, and its body be gone.
+            // Else its page might be packed before it goes, and its body be gone.
             self.set_state(id, tag, EntryState::Leaving);
             in_log = Some(is_in_log);
             cursor.insert(lane, sequence + 1);

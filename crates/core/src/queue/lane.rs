@@ -1,14 +1,14 @@
 //! A lane: entries in the order of arrival, from which any may leave.
 //!
 //! ```text
-//!            gone     held / returned     never sent yet, folded        the newest
+//!            gone     held / returned     never sent yet, packed        the newest
 //!  pages:             [ . H . R H H . R  | ▒▒▒▒▒▒▒▒ | ▒▒▒▒▒▒▒▒ | ▒▒▒▒ |  R R R R R ]
 //!                       ^cursor                                                   ^next
 //! ```
 //! Sequences are dense and rise. Each page has the same number of them, and is gone, or *open*: entries in blocks; or
-//! *folded*: a [`Page`], a few bytes. Folded entries are ready and wait undisturbed; a user of
-//! one of its entries opens the page first. Folded pages in a row become a *wide* one in the place of all. Which pages are
-//! folded is known to this run alone: no record depends on it. Gone entries take no room in any
+//! *packed*: a [`Page`], a few bytes. Packed entries are ready and wait undisturbed; a user of
+//! one of its entries opens the page first. Packed pages in a row become a *wide* one in the place of all. Which pages are
+//! packed is known to this run alone: no record depends on it. Gone entries take no room in any
 //! place: one entry that is never taken holds up the memory of none behind it.
 
 use std::cell::OnceCell;
@@ -25,7 +25,7 @@ use crate::memory::shelf::Place;
 const BLOCK: u64 = 32;
 
 /// Pages to a wide one, and wide ones to a wider one, if it may have that many entries: similar messages take an eighth, and
-/// opening a page in it takes the time of folding seven.
+/// opening a page in it takes the time of packing seven.
 const WIDE_BITS: u32 = 3;
 
 /// A queue's claim on one message.
@@ -109,28 +109,28 @@ pub struct Lane {
 pub enum Span<'l> {
     /// An entry of an open page.
     Open(&'l Entry),
-    /// A folded page.
-    Folded(&'l Page),
+    /// A packed page.
+    Packed(&'l Page),
 }
 
 /// The contents of a page that was taken out whole.
 pub enum TakenPage {
     /// The entries of an open one, in order.
     Open(Vec<(u64, Entry)>),
-    /// A folded one.
-    Folded(Box<Page>),
+    /// A packed one.
+    Packed(Box<Page>),
 }
 
 enum Slot {
     Open(Box<Blocks>),
-    Folded(Box<Page>),
+    Packed(Box<Page>),
 }
 
 #[derive(Default)]
 struct Blocks {
     live: u64,
     blocks: Vec<Option<Box<Block>>>,
-    /// Its folded form, while none of its entries changes; `None` inside: it cannot be folded.
+    /// Its packed form, while none of its entries changes; `None` inside: it cannot be packed.
     written: OnceCell<Option<Box<Page>>>,
 }
 
@@ -296,7 +296,7 @@ impl Lane {
     fn blocks_of(&self, sequence: u64) -> Option<&Blocks> {
         match self.pages.get(&self.page_of(sequence))? {
             Slot::Open(blocks) => Some(blocks),
-            Slot::Folded(_) => None,
+            Slot::Packed(_) => None,
         }
     }
 
@@ -305,7 +305,7 @@ impl Lane {
         let page = self.page_of(sequence);
         match self.pages.get_mut(&page)? {
             Slot::Open(blocks) => blocks.get_mut(sequence - page),
-            Slot::Folded(_) => None,
+            Slot::Packed(_) => None,
         }
     }
 
@@ -331,30 +331,30 @@ impl Lane {
         }
     }
 
-    /// The folded page that has this sequence in its range, if it is folded.
-    pub fn folded(&self, sequence: u64) -> Option<&Page> {
+    /// The packed page that has this sequence in its range, if it is packed.
+    pub fn packed(&self, sequence: u64) -> Option<&Page> {
         // Nearly always it is asked of an open one.
         if self.blocks_of(sequence).is_some() {
             return None;
         }
         match self.pages.range(..=sequence).next_back()? {
-            (_, Slot::Folded(page)) => (sequence < self.end_of(page)).then_some(page),
+            (_, Slot::Packed(page)) => (sequence < self.end_of(page)).then_some(page),
             (_, Slot::Open(_)) => None,
         }
     }
 
-    /// The first sequence behind a folded page's range.
+    /// The first sequence behind a packed page's range.
     fn end_of(&self, page: &Page) -> u64 {
         self.page_of(page.ends().1) + self.page_entries()
     }
 
-    /// The pages that become a wider one with the folded page of this sequence; none unless all of them are folded and as wide as it.
-    pub fn row_of_folded(&self, sequence: u64) -> Vec<&Page> {
-        let Some(bits) = self.folded(sequence).map(|page| self.width_bits(page)) else { return Vec::new() };
+    /// The pages that become a wider one with the packed page of this sequence; none unless all of them are packed and as wide as it.
+    pub fn row_of_packed(&self, sequence: u64) -> Vec<&Page> {
+        let Some(bits) = self.packed(sequence).map(|page| self.width_bits(page)) else { return Vec::new() };
         let wide_bits = WIDE_BITS.min(PAGE_ENTRIES_MAX.ilog2().saturating_sub(bits));
         let first = sequence >> (bits + wide_bits);
         let row = ((first << wide_bits)..(first + 1) << wide_bits).map_while(|block| {
-            let page = self.folded(block << bits)?;
+            let page = self.packed(block << bits)?;
             (self.width_bits(page) == bits && page.ends().0 >> bits == block).then_some(page)
         });
         let row: Vec<&Page> = row.collect();
@@ -386,21 +386,21 @@ impl Lane {
         for first in within.collect::<Vec<_>>() {
             self.pages.remove(&first);
         }
-        self.pages.insert(self.page_of(first), Slot::Folded(Box::new(page)));
+        self.pages.insert(self.page_of(first), Slot::Packed(Box::new(page)));
     }
 
-    /// All folded pages, in order.
-    pub fn folded_pages(&self) -> impl Iterator<Item = &Page> {
+    /// All packed pages, in order.
+    pub fn packed_pages(&self) -> impl Iterator<Item = &Page> {
         self.pages.values().filter_map(|slot| match slot {
-            Slot::Folded(page) => Some(&**page),
+            Slot::Packed(page) => Some(&**page),
             Slot::Open(_) => None,
         })
     }
 
-    /// As [`Lane::folded_pages`], to change fields that are not written in them.
-    pub fn folded_pages_mut(&mut self) -> impl Iterator<Item = &mut Page> {
+    /// As [`Lane::packed_pages`], to change fields that are not written in them.
+    pub fn packed_pages_mut(&mut self) -> impl Iterator<Item = &mut Page> {
         self.pages.values_mut().filter_map(|slot| match slot {
-            Slot::Folded(page) => Some(&mut **page),
+            Slot::Packed(page) => Some(&mut **page),
             Slot::Open(_) => None,
         })
     }
@@ -415,7 +415,7 @@ impl Lane {
         page < self.page_of(self.next)
     }
 
-    /// Whether it has folded pages.
+    /// Whether it has packed pages.
     pub fn is_deep(&self) -> bool {
         self.open.len() < self.pages.len()
     }
@@ -431,7 +431,7 @@ impl Lane {
         blocks.flat_map(move |blocks| blocks.iter().map(move |(offset, entry)| (page + offset, entry)))
     }
 
-    /// The folded form of an open page, as `make` has it; made once, until one of its entries changes.
+    /// The packed form of an open page, as `make` has it; made once, until one of its entries changes.
     pub fn written(&self, page: u64, make: impl FnOnce() -> Option<Page>) -> Option<&Page> {
         self.blocks_of(page)?.written.get_or_init(|| make().map(Box::new)).as_deref()
     }
@@ -447,31 +447,31 @@ impl Lane {
     }
 
     /// Puts a page in the place of its entries.
-    pub fn fold(&mut self, page: Page) {
+    pub fn pack(&mut self, page: Page) {
         let first = self.page_of(page.ends().0);
-        self.pages.insert(first, Slot::Folded(Box::new(page)));
+        self.pages.insert(first, Slot::Packed(Box::new(page)));
         self.forget_open(first);
     }
 
-    /// Takes the page of this sequence out, if it is folded: its entries are to be restored, in pages or for themselves.
-    pub fn take_folded(&mut self, sequence: u64) -> Option<Page> {
-        let first = self.page_of(self.folded(sequence)?.ends().0);
-        let Some(Slot::Folded(page)) = self.pages.remove(&first) else { return None };
+    /// Takes the page of this sequence out, if it is packed: its entries are to be restored, in pages or for themselves.
+    pub fn take_packed(&mut self, sequence: u64) -> Option<Page> {
+        let first = self.page_of(self.packed(sequence)?.ends().0);
+        let Some(Slot::Packed(page)) = self.pages.remove(&first) else { return None };
         self.live -= page.len();
         Some(*page)
     }
 
-    /// Restores a folded page; `false` if it is none of this lane's pages, or its place is taken.
-    pub fn restore_folded(&mut self, page: Page) -> bool {
+    /// Restores a packed page; `false` if it is none of this lane's pages, or its place is taken.
+    pub fn restore_packed(&mut self, page: Page) -> bool {
         let (first, last) = page.ends();
         let begin = self.page_of(first);
         let is_too_wide = self.end_of(&page) - begin > PAGE_ENTRIES_MAX;
-        if is_too_wide || self.folded(first).is_some() || self.pages.range(begin..=last).next().is_some() {
+        if is_too_wide || self.packed(first).is_some() || self.pages.range(begin..=last).next().is_some() {
             return false;
         }
         self.live += page.len();
         self.next = self.next.max(last + 1);
-        self.pages.insert(begin, Slot::Folded(Box::new(page)));
+        self.pages.insert(begin, Slot::Packed(Box::new(page)));
         true
     }
 
@@ -533,7 +533,7 @@ impl Lane {
         self.returned.get(&sequence).copied().unwrap_or(self.next_return)
     }
 
-    /// The first entry from `from` on that is ready; without the entry itself if its page is folded.
+    /// The first entry from `from` on that is ready; without the entry itself if its page is packed.
     pub fn ready_from(&self, from: u64) -> Option<(u64, Option<&Entry>)> {
         let (sequence, _) = self.scan(from, |entry| entry.state == EntryState::Ready)?;
         Some((sequence, self.get(sequence)))
@@ -552,26 +552,26 @@ impl Lane {
     /// The first entry from `from` on that is wanted, as everything is that is ready.
     fn scan(&self, from: u64, wanted: impl Fn(&Entry) -> bool) -> Option<(u64, u64)> {
         // A wide page begins where the one of `from` may be far behind.
-        let begin = self.folded(from).map_or(self.page_of(from), |page| self.page_of(page.ends().0));
+        let begin = self.packed(from).map_or(self.page_of(from), |page| self.page_of(page.ends().0));
         self.pages.range(begin..).find_map(|(page, slot)| match slot {
             Slot::Open(blocks) => {
                 let (offset, entry) = blocks.find(from.saturating_sub(*page), &wanted)?;
                 Some((page + offset, entry.stamp))
             }
-            Slot::Folded(page) => page.first_from(from).map(|(stamp, sequence)| (sequence, stamp)),
+            Slot::Packed(page) => page.first_from(from).map(|(stamp, sequence)| (sequence, stamp)),
         })
     }
 
     /// Everything in it, in order.
     pub fn spans(&self) -> impl Iterator<Item = Span<'_>> {
         self.pages.values().flat_map(|slot| {
-            let (open, folded) = match slot {
+            let (open, packed) = match slot {
                 Slot::Open(blocks) => (Some(blocks), None),
-                Slot::Folded(page) => (None, Some(Span::Folded(page))),
+                Slot::Packed(page) => (None, Some(Span::Packed(page))),
             };
             open.into_iter()
                 .flat_map(|blocks| blocks.iter().map(|(_, entry)| Span::Open(entry)))
-                .chain(folded)
+                .chain(packed)
         })
     }
 
@@ -579,7 +579,7 @@ impl Lane {
     pub fn take_page(&mut self) -> Option<TakenPage> {
         let (first, slot) = self.pages.pop_first()?;
         Some(match slot {
-            Slot::Folded(page) => TakenPage::Folded(page),
+            Slot::Packed(page) => TakenPage::Packed(page),
             Slot::Open(blocks) => TakenPage::Open(blocks.take_all(first)),
         })
     }
@@ -588,7 +588,7 @@ impl Lane {
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Entry)> {
         let open = self.pages.iter().filter_map(|(page, slot)| match slot {
             Slot::Open(blocks) => Some((page, blocks)),
-            Slot::Folded(_) => None,
+            Slot::Packed(_) => None,
         });
         open.flat_map(|(page, blocks)| blocks.iter().map(move |(offset, entry)| (page + offset, entry)))
     }

@@ -157,8 +157,8 @@ impl Lanes {
             let sequences = (end.saturating_sub(NEWEST_LOOK)..end).rev();
             let ready =
                 |sequence: &u64| lane.get(*sequence).is_some_and(|entry| entry.state == EntryState::Ready);
-            // Folded entries are ready, and older than those in memory only.
-            let sequence = sequences.into_iter().find(|at| ready(at) || lane.folded(*at).is_some())?;
+            // Packed entries are ready, and older than those in memory only.
+            let sequence = sequences.into_iter().find(|at| ready(at) || lane.packed(*at).is_some())?;
             let stamp = lane.get(sequence).map_or(0, |entry| entry.stamp);
             Some((u64::MAX - stamp, sequence))
         };

@@ -31,7 +31,7 @@ pub use groups::Groups;
 pub use lane::{Entry, EntryState, Lane, Span, TakenPage};
 pub use lanes::{LaneNumber, Lanes, tag, untag};
 pub use load::Load;
-pub use page::{Folded, Page};
+pub use page::{Packed, Page};
 pub use turns::{Turns, Waiting};
 pub use view::{Look, Verdict, View};
 

@@ -32,7 +32,7 @@ const COUNT_END: u64 = 1 << SEQUENCE_BITS;
 
 /// An entry of a page, and the fields of its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Folded {
+pub struct Packed {
     /// Its place in the lane.
     pub sequence: u64,
     /// Order of arrival in the queue.
@@ -111,7 +111,7 @@ fn headers_up_to(before: u64, run: Run) -> Result<u64, RecordError> {
 
 impl Page {
     /// The page of these entries, none of which shares its message; `None` if there are none, or they are not in order.
-    pub fn of(entries: &[Folded]) -> Option<Page> {
+    pub fn of(entries: &[Packed]) -> Option<Page> {
         if !entries.is_sorted_by(|a, b| a.sequence < b.sequence && a.stamp < b.stamp) {
             return None;
         }
@@ -248,7 +248,7 @@ impl Page {
     }
 
     /// Its entries, in order.
-    pub fn entries(&self) -> Vec<Folded> {
+    pub fn entries(&self) -> Vec<Packed> {
         let facts = Facts::read(&self.bytes());
         debug_assert!(facts.is_ok(), "a page was read when it was made");
         facts.map(|facts| facts.entries(self.stamp)).unwrap_or_default()
@@ -371,10 +371,10 @@ impl Outline {
 }
 
 /// The headers of these entries as they are written, each once, and which of them each entry has.
-fn headers_of(entries: &[Folded]) -> (Vec<u8>, Vec<u64>) {
+fn headers_of(entries: &[Packed]) -> (Vec<u8>, Vec<u64>) {
     let (mut text, mut known, mut which) = (Vec::new(), FxHashMap::default(), Vec::new());
     let mut before: Option<(&Message, u64)> = None;
-    for Folded { headers: own, .. } in entries {
+    for Packed { headers: own, .. } in entries {
         let found = before.filter(|(before, _)| are_alike(before, own)).map(|(_, found)| found);
         let found = found.unwrap_or_else(|| {
             let mut written = Writer::default();
@@ -432,11 +432,11 @@ impl Facts {
     }
 
     /// The entries, the first of which has this stamp.
-    fn entries(self, stamp: u64) -> Vec<Folded> {
+    fn entries(self, stamp: u64) -> Vec<Packed> {
         let number = |column, place: usize| self.column(column)[place];
         let entry = |place| {
             let headers = self.headers.get(number(Column::Headers, place) as usize)?;
-            Some(Folded {
+            Some(Packed {
                 sequence: number(Column::Sequences, place),
                 stamp: stamp + number(Column::Stamps, place),
                 position: Position::new(number(Column::Positions, place))?,
@@ -477,9 +477,9 @@ mod tests {
 
     use super::*;
 
-    fn folded(number: u64) -> Folded {
+    fn packed(number: u64) -> Packed {
         let encoding = Encoding { protocol: Protocol::OpenWire, version: 12 };
-        Folded {
+        Packed {
             sequence: number,
             stamp: 1000 + number,
             position: Position::new(number + 1).expect("from 1"),
@@ -498,46 +498,46 @@ mod tests {
     }
 
     /// No value equals its neighbours.
-    fn wild(number: u64) -> Folded {
+    fn wild(number: u64) -> Packed {
         let far = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8;
         let group = Some(Group { id: format!("g{}", number % 3).into(), sequence: -1 });
         let rare =
             number.is_multiple_of(2).then(|| Arc::new(RareHeaders { group, ..RareHeaders::default() }));
-        Folded {
+        Packed {
             sequence: number * 7,
             stamp: number * number + 5,
             position: Position::new(1 + far).expect("from 1"),
             ordinal: far as u32,
             failed_deliveries: (far >> 3) as u32,
-            headers: Message { expires_at_ms: far % 5 * far, rare, ..folded(0).headers },
+            headers: Message { expires_at_ms: far % 5 * far, rare, ..packed(0).headers },
             body_bytes: far % 1000,
         }
     }
 
     /// One of a transaction of this many messages.
-    fn sent_together(number: u64, messages: u64) -> Folded {
+    fn sent_together(number: u64, messages: u64) -> Packed {
         let position = Position::new(1 + number / messages).expect("from 1");
-        Folded { position, ordinal: (number % messages) as u32, ..folded(number) }
+        Packed { position, ordinal: (number % messages) as u32, ..packed(number) }
     }
 
     /// Of one of four groups.
-    fn in_group(number: u64) -> Folded {
+    fn in_group(number: u64) -> Packed {
         let group = Some(Group { id: format!("group-{}", number * number / 7 % 4).into(), sequence: 0 });
         let rare = Some(Arc::new(RareHeaders { group, ..RareHeaders::default() }));
-        Folded { headers: Message { rare, ..folded(0).headers }, ..folded(number) }
+        Packed { headers: Message { rare, ..packed(0).headers }, ..packed(number) }
     }
 
     #[test]
     fn a_page_gives_back_what_was_put_into_it() {
-        let cases: [(&str, Vec<Folded>); 8] = [
-            ("one", vec![folded(70)]),
-            ("alike", (0..512).map(folded).collect()),
-            ("with gaps", (0..512).filter(|number| number % 10 < 7).map(folded).collect()),
+        let cases: [(&str, Vec<Packed>); 8] = [
+            ("one", vec![packed(70)]),
+            ("alike", (0..512).map(packed).collect()),
+            ("with gaps", (0..512).filter(|number| number % 10 < 7).map(packed).collect()),
             ("all different", (0..300).map(wild).collect()),
             ("of transactions", (250..2750).map(|number| sent_together(number, 500)).collect()),
             ("of groups", (0..700).map(in_group).collect()),
             ("of small transactions", (1..600).map(|number| sent_together(number, 2)).collect()),
-            ("the most", (0..PAGE_ENTRIES_MAX).map(folded).collect()),
+            ("the most", (0..PAGE_ENTRIES_MAX).map(packed).collect()),
         ];
         for (case, entries) in cases {
             let page = Page::of(&entries).expect("entries");
@@ -550,7 +550,7 @@ mod tests {
             let want = (page.len(), page.ends(), page.first_expiry_ms(), page.has_groups());
             assert_eq!(ends, want, "case: {case}");
             let key =
-                |entry: &Folded| MessageKey::Durable { position: entry.position, ordinal: entry.ordinal };
+                |entry: &Packed| MessageKey::Durable { position: entry.position, ordinal: entry.ordinal };
             let messages: Vec<_> = entries.iter().map(|entry| (key(entry), entry.body_bytes)).collect();
             let rows = page.messages();
             let told: Vec<_> =
@@ -575,7 +575,7 @@ mod tests {
     #[test]
     fn what_is_alike_costs_little_however_much_it_is() {
         let bytes =
-            |count| Page::of(&(0..count).map(folded).collect::<Vec<_>>()).expect("entries").bytes().len();
+            |count| Page::of(&(0..count).map(packed).collect::<Vec<_>>()).expect("entries").bytes().len();
         assert_eq!((bytes(64), bytes(512)), (51, 54));
         let entries: Vec<_> = (0..2000).map(|number| sent_together(number, 500)).collect();
         assert_eq!(Page::of(&entries).expect("entries").bytes().len(), 91, "four transactions");
@@ -599,7 +599,7 @@ mod tests {
 
     #[test]
     fn what_is_no_page_is_refused_wherever_it_is_broken() {
-        let entries: Vec<Folded> = (0..20).map(wild).collect();
+        let entries: Vec<Packed> = (0..20).map(wild).collect();
         let page = Page::of(&entries).expect("entries");
         for end in 0..page.bytes().len() {
             assert!(Page::read(&page.bytes()[..end]).is_err(), "cut at {end}");

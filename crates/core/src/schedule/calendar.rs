@@ -1,12 +1,12 @@
-//! The calendar: jobs in the order in which they are due, most of them folded.
+//! The calendar: jobs in the order in which they are due, most of them packed.
 //!
 //! ```text
 //!  due      now ─────────────────────────────────────────────────────▶ later
-//!  pages  [ open      | folded    | folded + a few that came later | open     ]
+//!  pages  [ open      | packed    | packed + a few that came later | open     ]
 //! ```
-//! Each page has a stretch of time to itself, and is *open*: a tree of jobs; or *folded*: columns of bytes, with a small tree of jobs that
-//! came into its range since. Soon-due pages are open, and so are a few pages that had to be: others are folded for them.
-//! Folding is known to this run alone: no record depends on it.
+//! Each page has a stretch of time to itself, and is *open*: a tree of jobs; or *packed*: columns of bytes, with a small tree of jobs that
+//! came into its range since. Soon-due pages are open, and so are a few pages that had to be: others are packed for them.
+//! Packing is known to this run alone: no record depends on it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use postroad_model::{Due, Position};
 
 use super::Job;
-use super::folded::{FoldedJobs, PAGE_JOBS_MAX};
+use super::packed::{PAGE_JOBS_MAX, PackedJobs};
 use crate::log::columns::wrong;
 use crate::log::record::RecordError;
 
@@ -26,7 +26,7 @@ const OPEN_PAGES_MAX: usize = 4;
 /// The beginning of all stretches.
 const BEGINNING: Due = Due { at_ms: 0, position: Position::FIRST, ordinal: 0 };
 
-/// A page of a snapshot: its folded part, empty if there is none, and the jobs beside it.
+/// A page of a snapshot: its packed part, empty if there is none, and the jobs beside it.
 pub type WrittenPage = (Arc<[u8]>, Vec<(Due, Job)>);
 
 /// Jobs by the time when they are due.
@@ -44,35 +44,35 @@ pub struct Calendar {
 #[derive(Default)]
 struct Page {
     /// In order; empty if the page is open.
-    folded: FoldedJobs,
-    /// All of an open page; of a folded one the later jobs.
+    packed: PackedJobs,
+    /// All of an open page; of a packed one the later jobs.
     jobs: BTreeMap<Due, Job>,
 }
 
 impl Page {
-    fn is_folded(&self) -> bool {
-        self.folded.len() > 0
+    fn is_packed(&self) -> bool {
+        self.packed.len() > 0
     }
 
     fn len(&self) -> usize {
-        self.folded.len() + self.jobs.len()
+        self.packed.len() + self.jobs.len()
     }
 
     fn open(&mut self) {
-        self.jobs.extend(std::mem::take(&mut self.folded).jobs());
+        self.jobs.extend(std::mem::take(&mut self.packed).jobs());
     }
 
-    fn fold(&mut self) {
-        self.folded = FoldedJobs::of(std::mem::take(&mut self.jobs));
+    fn pack(&mut self) {
+        self.packed = PackedJobs::of(std::mem::take(&mut self.jobs));
     }
 
     /// Its jobs, in order.
     fn iter(&self) -> Box<dyn Iterator<Item = (Due, Job)> + '_> {
         let later = self.jobs.iter().map(|(due, job)| (*due, *job));
-        if !self.is_folded() {
+        if !self.is_packed() {
             return Box::new(later);
         }
-        let mut all = self.folded.jobs();
+        let mut all = self.packed.jobs();
         all.extend(later);
         all.sort_unstable_by_key(|(due, _)| *due);
         Box::new(all.into_iter())
@@ -120,11 +120,11 @@ impl Calendar {
         let (late_max, page_jobs) = (self.page_jobs / 8, self.page_jobs);
         let Some(page) = self.pages.get_mut(&begin) else { return };
         page.jobs.insert(due, job);
-        if page.is_folded() && late_max < page.jobs.len() {
+        if page.is_packed() && late_max < page.jobs.len() {
             page.open();
             self.open.push_back(begin);
         }
-        if self.pages.get(&begin).is_some_and(|page| !page.is_folded() && page_jobs < page.len()) {
+        if self.pages.get(&begin).is_some_and(|page| !page.is_packed() && page_jobs < page.len()) {
             self.split(begin);
         }
         self.tidy();
@@ -134,7 +134,7 @@ impl Calendar {
     pub fn remove(&mut self, due: Due) -> Option<Job> {
         let begin = self.page_of(due)?;
         let page = self.pages.get_mut(&begin)?;
-        if page.is_folded() && !page.jobs.contains_key(&due) {
+        if page.is_packed() && !page.jobs.contains_key(&due) {
             page.open();
             self.open.push_back(begin);
         }
@@ -168,7 +168,7 @@ impl Calendar {
             self.open.retain(|open| *open != begin);
             self.pages.remove(&begin);
             if !stay.is_empty() {
-                let page = Page { folded: FoldedJobs::default(), jobs: stay.into_iter().collect() };
+                let page = Page { packed: PackedJobs::default(), jobs: stay.into_iter().collect() };
                 self.pages.insert(begin, page);
                 self.open.push_back(begin);
             }
@@ -229,18 +229,18 @@ impl Calendar {
         let at = if is_last { page.len() - 1 } else { page.len() / 2 };
         let Some(middle) = page.jobs.keys().nth(at).copied() else { return };
         let jobs = page.jobs.split_off(&middle);
-        self.pages.insert(middle, Page { folded: FoldedJobs::default(), jobs });
+        self.pages.insert(middle, Page { packed: PackedJobs::default(), jobs });
         self.open.push_back(middle);
     }
 
-    /// Opens soon-due pages, and folds pages that are open for longest if there are too many.
+    /// Opens soon-due pages, and packs the pages that are open for longest if there are too many.
     fn tidy(&mut self) {
         let (mut soon, mut soon_until, mut opened) = (0, None, Vec::new());
         for (begin, page) in &mut self.pages {
             if self.page_jobs / 2 < soon {
                 break;
             }
-            if page.is_folded() {
+            if page.is_packed() {
                 page.open();
                 opened.push(*begin);
             }
@@ -252,14 +252,14 @@ impl Calendar {
             && let Some(at) = self.open.iter().position(|begin| soon_until < Some(*begin))
             && let Some(begin) = self.open.remove(at)
         {
-            self.pages.entry(begin).and_modify(Page::fold);
+            self.pages.entry(begin).and_modify(Page::pack);
         }
     }
 
     /// For a snapshot: see [`WrittenPage`].
     pub fn pages(&self) -> impl Iterator<Item = (&Bytes, Vec<(Due, Job)>)> {
         let pages = self.pages.values();
-        pages.map(|page| (page.folded.bytes(), page.jobs.iter().map(|(due, job)| (*due, *job)).collect()))
+        pages.map(|page| (page.packed.bytes(), page.jobs.iter().map(|(due, job)| (*due, *job)).collect()))
     }
 
     /// As a snapshot has it: see [`Calendar::pages`].
@@ -272,21 +272,21 @@ impl Calendar {
     ) -> Result<Calendar, RecordError> {
         let mut calendar = Calendar::new(page_jobs);
         let mut behind = None;
-        for (folded, jobs) in pages {
-            let folded = match folded.is_empty() {
-                true => FoldedJobs::default(),
-                false => FoldedJobs::read(&folded)?,
+        for (packed, jobs) in pages {
+            let packed = match packed.is_empty() {
+                true => PackedJobs::default(),
+                false => PackedJobs::read(&packed)?,
             };
-            let read = folded.jobs();
+            let read = packed.jobs();
             let all = || read.iter().chain(&jobs).map(|(due, _)| *due);
             let (first, last) = all().min().zip(all().max()).ok_or(wrong("it has no jobs"))?;
             if Some(first) <= behind {
                 return Err(wrong("its jobs are not behind those before it"));
             }
             behind = Some(last);
-            let page = Page { folded, jobs: jobs.into_iter().collect() };
+            let page = Page { packed, jobs: jobs.into_iter().collect() };
             calendar.len += page.len();
-            if !page.is_folded() {
+            if !page.is_packed() {
                 calendar.open.push_back(first);
             }
             calendar.pages.insert(first, page);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     fn restored(calendar: &Calendar) -> Calendar {
-        let pages = calendar.pages().map(|(folded, jobs)| (folded.to_vec().into(), jobs));
+        let pages = calendar.pages().map(|(packed, jobs)| (packed.to_vec().into(), jobs));
         Calendar::restore(calendar.page_jobs, pages).expect("its own pages")
     }
 
@@ -352,7 +352,7 @@ mod tests {
                 "case: {case}: {} are open",
                 calendar.open.len()
             );
-            assert!(calendar.pages.values().filter(|page| page.is_folded()).count() > 50, "case: {case}");
+            assert!(calendar.pages.values().filter(|page| page.is_packed()).count() > 50, "case: {case}");
             assert_eq!(calendar.len(), map.len(), "case: {case}");
             assert!(calendar.iter().eq(map.iter().map(|(due, job)| (*due, *job))), "case: {case}");
             let from = at_ms(700);
@@ -376,7 +376,7 @@ mod tests {
             (1..100_000).for_each(|record| calendar.insert(due(at_ms(record), record), job(record)));
             let tree = size_of::<Due>() + size_of::<Job>();
             let bytes =
-                calendar.pages().map(|(folded, jobs)| folded.len() + jobs.len() * tree).sum::<usize>();
+                calendar.pages().map(|(packed, jobs)| packed.len() + jobs.len() * tree).sum::<usize>();
             bytes / calendar.len()
         };
         assert_eq!((bytes_of_each(|record| record + 60_000), bytes_of_each(anywhere)), (11, 17));
@@ -386,15 +386,15 @@ mod tests {
     fn what_is_no_page_of_jobs_is_refused_wherever_it_is_broken() {
         let jobs: BTreeMap<Due, Job> =
             (1..30).map(|record| (due(anywhere(record), record), job(record))).collect();
-        let bytes = FoldedJobs::of(jobs.clone()).bytes().clone();
+        let bytes = PackedJobs::of(jobs.clone()).bytes().clone();
         for end in 0..bytes.len() {
-            assert!(FoldedJobs::read(&bytes[..end]).is_err(), "cut at {end}");
+            assert!(PackedJobs::read(&bytes[..end]).is_err(), "cut at {end}");
         }
-        assert!(FoldedJobs::read(&[&bytes[..], &[0]].concat()).is_err(), "lengthened");
+        assert!(PackedJobs::read(&[&bytes[..], &[0]].concat()).is_err(), "lengthened");
         for bit in 0..bytes.len() * 8 {
             let mut bytes = bytes.to_vec();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            if let Ok(read) = FoldedJobs::read(&bytes) {
+            if let Ok(read) = PackedJobs::read(&bytes) {
                 assert_eq!(read.len(), jobs.len(), "bit {bit}");
             }
         }

@@ -117,7 +117,7 @@ impl Calendars {
     /// For a snapshot: see [`Calendar::pages`].
     pub fn pages(&self) -> Vec<Page> {
         let written =
-            |calendar: &Calendar| calendar.pages().map(|(folded, jobs)| (folded.clone(), jobs)).collect();
+            |calendar: &Calendar| calendar.pages().map(|(packed, jobs)| (packed.clone(), jobs)).collect();
         let mut used = self.by_era.iter().filter(|calendar| calendar.len() > 0);
         match (used.next(), used.next()) {
             (None, _) => Vec::new(),
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(calendars.last_before(None, 3, |_| true), all[6..]);
         assert_eq!(calendars.last_before(Some(all[6].0), 2, |_| true), all[4..6]);
         let mut restored = Calendars::new(2);
-        let pages = calendars.pages().into_iter().map(|(folded, jobs)| (folded.to_vec().into(), jobs));
+        let pages = calendars.pages().into_iter().map(|(packed, jobs)| (packed.to_vec().into(), jobs));
         restored.restore(pages.collect()).expect("its own pages");
         assert_eq!(restored.iter().collect::<Vec<_>>(), all);
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use postroad_model::{Again, Due, Position, Schedule};
 
 use super::Job;
-use super::folded::FoldedJobs;
+use super::packed::PackedJobs;
 use crate::Partition;
 use crate::log::read_back::jobs_in_record;
 use crate::log::record::RecordError;
@@ -42,7 +42,7 @@ impl HeldJob {
 /// [`RecordError`]: the bytes are no record, or its contents are no jobs; `Ok(None)` if the record is another one.
 pub fn held_jobs_in_record(record: &Bytes) -> Result<Option<Vec<HeldJob>>, RecordError> {
     let Some(bytes) = jobs_in_record(record)? else { return Ok(None) };
-    let jobs = FoldedJobs::read(&bytes)?.jobs();
+    let jobs = PackedJobs::read(&bytes)?.jobs();
     // Those that are due more than once are never on shelves.
     Ok(Some(jobs.into_iter().map(|job| HeldJob::of(job, None)).collect()))
 }

@@ -14,9 +14,9 @@
 mod calendar;
 mod calendars;
 mod cron;
-mod folded;
 mod held;
 mod manage;
+mod packed;
 mod shelf;
 mod shelving;
 

@@ -5,13 +5,13 @@
 use bytes::Bytes;
 use postroad_model::{Command, Due, Effect, Position, Urgency};
 
-use super::folded::FoldedJobs;
+use super::packed::PackedJobs;
 use super::shelf::Handling;
 use super::{Job, Jobs, RETRY_MS, Shelf, key_of};
 use crate::Partition;
 use crate::log::completion::Completion;
 
-/// Of the memory for waiting messages, a job that is due once may have a share of this many bytes: open it takes some 60, folded 14.
+/// Of the memory for waiting messages, a job that is due once may have a share of this many bytes: open it takes some 60, packed 14.
 const JOB_MEMORY_BYTES: u64 = 1024;
 
 /// The most jobs in memory, however much of that there is: a checkpoint has all of them.
@@ -107,7 +107,7 @@ impl Partition {
             let count = jobs.len();
             self.state.jobs.leaving.records += 1;
             self.state.jobs.leaving.jobs += count;
-            let command = Command::Shelve { jobs: FoldedJobs::of(jobs).bytes().clone() };
+            let command = Command::Shelve { jobs: PackedJobs::of(jobs).bytes().clone() };
             self.propose(command, Urgency::Lazy, Completion::Shelved { jobs: count }, effects);
         }
     }
@@ -124,8 +124,8 @@ impl Partition {
 
     /// From now on these jobs are in that record alone; if one of them is not here any more all of them stay.
     pub(crate) fn apply_shelve(&mut self, position: Position, bytes: &Bytes, effects: &mut Vec<Effect>) {
-        let Ok(folded) = FoldedJobs::read(bytes) else { return };
-        let jobs = folded.jobs();
+        let Ok(packed) = PackedJobs::read(bytes) else { return };
+        let jobs = packed.jobs();
         let (Some((first, _)), Some((last, _))) = (jobs.first(), jobs.last()) else { return };
         let repeats =
             |(due, _): &(Due, Job)| self.state.jobs.again.contains_key(&(due.position, due.ordinal));
@@ -145,9 +145,9 @@ impl Partition {
 
     /// The jobs of that record are in memory again.
     pub(crate) fn apply_unshelve(&mut self, position: Position, bytes: &Bytes, effects: &mut Vec<Effect>) {
-        let Ok(folded) = FoldedJobs::read(bytes) else { return };
+        let Ok(packed) = PackedJobs::read(bytes) else { return };
         let Some(shelf) = self.state.jobs.shelves.remove(position) else { return };
-        for (due, job) in folded.jobs() {
+        for (due, job) in packed.jobs() {
             self.state.jobs.shelves.keys.remove(&due, &job);
             self.state.jobs.waiting.insert(due, job);
         }
@@ -171,8 +171,8 @@ impl Partition {
         jobs: Result<Bytes, String>,
         effects: &mut Vec<Effect>,
     ) {
-        let read = jobs.and_then(|bytes| match FoldedJobs::read(&bytes) {
-            Ok(folded) => Ok((bytes, folded.jobs())),
+        let read = jobs.and_then(|bytes| match PackedJobs::read(&bytes) {
+            Ok(packed) => Ok((bytes, packed.jobs())),
             Err(error) => Err(error.to_string()),
         });
         match read {

@@ -33,7 +33,7 @@ pub struct Expiries {
     /// The present era.
     era: Era,
     /// Expired entries that go to the dead letters as soon as their bodies are read: an otherwise unused page may be
-    /// folded again before another look at it.
+    /// packed again before another look at it.
     read: BTreeMap<MessageKey, Vec<(QueueId, EntryTag)>>,
 }
 
@@ -50,7 +50,7 @@ impl Expiries {
         }
     }
 
-    /// The entry has left before its end, or is folded or unfolded. Returns the era by whose clock it would have ended.
+    /// The entry has left before its end, or is packed or unpacked. Returns the era by whose clock it would have ended.
     pub fn remove(&mut self, at_ms: u64, queue: QueueId, tag: EntryTag) -> Option<Era> {
         if at_ms == 0 {
             return None;

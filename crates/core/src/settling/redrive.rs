@@ -398,7 +398,7 @@ impl Partition {
         }
     }
 
-    /// The entry cannot be judged yet: its page is folded, or its body on the disk.
+    /// The entry cannot be judged yet: its page is packed, or its body on the disk.
     fn await_dead(&mut self, number: u64, mut redrive: UnderWay, from: EntryTag, effects: &mut Vec<Effect>) {
         if !self.open_page(redrive.queue, from) {
             redrive.awaits = self.entry(redrive.queue, from).map(|entry| entry.key);

@@ -149,7 +149,7 @@ impl Simulation {
     pub(super) fn report_work(&mut self) {
         self.report.compactions += self.assembly.compactions;
         for counters in self.assembly.cores.iter().map(|core| core.partition.counters()) {
-            self.report.folded += counters.folded_pages;
+            self.report.packed += counters.packed_pages;
             self.report.opened += counters.opened_pages;
             self.report.replaced += counters.replaced;
             self.report.slow += counters.slow_consumers;

@@ -1,24 +1,24 @@
-//! Folding: unused parts of a backlog take a few bytes, and are opened before use.
+//! Packing: unused parts of a backlog take a few bytes, and are opened before use.
 //!
 //! Each message that waits costs some 200 bytes for its entry and its headers, wherever its body is. Beyond the budget
-//! for durable messages, full pages of entries are folded (see `queue::page`), the newest first, as the newest bodies
+//! for durable messages, full pages of entries are packed (see `queue::page`), the newest first, as the newest bodies
 //! are left to the disk; nothing is read or written for it. Where consumers, browsers and cursors with selectors are,
-//! pages stay open. No record depends on folding.
+//! pages stay open. No record depends on packing.
 
 use std::ops::Range;
 
 use postroad_model::{ConsumerKey, EntryTag, Message, MessageKey, QueueId};
 
 use crate::Partition;
-use crate::memory::folds::FOLDS_MAX;
-use crate::queue::{Entry, EntryState, Folded, Lane, LaneNumber, Load, Page, Queue, ReadOn, tag, untag};
+use crate::memory::packed_counts::PACKED_COUNT_MAX;
+use crate::queue::{Entry, EntryState, Lane, LaneNumber, Load, Packed, Page, Queue, ReadOn, tag, untag};
 use crate::settings::Settings;
 
 /// Limit of the pages that are packed in one attempt, so that it does not hold up other work for
 /// long.
-const FOLDED_MAX: usize = 8;
+const PACKED_MAX: usize = 8;
 
-/// Pages that are looked at for that: some cannot be folded, and that is found at the first such entry of each.
+/// Pages that are looked at for that: some cannot be packed, and that is found at the first such entry of each.
 const LOOKED_AT_MAX: usize = 256;
 
 /// This fraction of the share of durable messages is for bodies that were read back and are not yet in flight.
@@ -37,19 +37,19 @@ const WAY_SHARE: u64 = 16;
 const STAY_MS: u64 = 100;
 
 impl Partition {
-    /// Opens the page of this entry, if it is folded; returns whether it was.
+    /// Opens the page of this entry, if it is packed; returns whether it was.
     pub(crate) fn open_page(&mut self, id: QueueId, entry: EntryTag) -> bool {
         let (number, sequence) = untag(entry);
         let number = LaneNumber(number);
         let alone = Load { messages: 1, bytes: 0 };
-        let Some(opened) = self.unfold(id, number, sequence..sequence + 1, alone) else { return false };
-        self.fold_what_is_idle(id, number, opened);
+        let Some(opened) = self.unpack(id, number, sequence..sequence + 1, alone) else { return false };
+        self.pack_what_is_idle(id, number, opened);
         true
     }
 
-    /// Of the folded page that has the first of these sequences, if there is one, opens those pages that have the requested entries: the first,
+    /// Of the packed page that has the first of these sequences, if there is one, opens those pages that have the requested entries: the first,
     /// and those behind it as long as there are not too many messages, or bytes of bodies. Returns which pages these are.
-    pub(crate) fn unfold(
+    pub(crate) fn unpack(
         &mut self,
         id: QueueId,
         number: LaneNumber,
@@ -57,7 +57,7 @@ impl Partition {
         within: Load,
     ) -> Option<Range<u64>> {
         let lane = self.state.queues.get_mut(&id)?.lanes.get_mut(number)?;
-        let page = lane.take_folded(wanted.start)?;
+        let page = lane.take_packed(wanted.start)?;
         self.state.bodies.remove_page(&page);
         let era = self.state.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
         let (mut entries, is_shared) = (page.entries(), page.is_shared());
@@ -65,7 +65,7 @@ impl Partition {
         let pages = lane.page_of(wanted.start)..lane.page_of(last) + lane.page_entries();
         let [first, end] =
             [pages.start, pages.end].map(|end| entries.partition_point(|entry| entry.sequence < end));
-        // Their neighbours stay folded, in pages as wide as can be without them.
+        // Their neighbours stay packed, in pages as wide as can be without them.
         for (mut rest, near) in [(&entries[..first], pages.start), (&entries[end..], pages.end - 1)] {
             while let Some(begin) = rest.first() {
                 let block_end = lane.end_of_block_beside(begin.sequence, near);
@@ -76,17 +76,17 @@ impl Partition {
                 let Some(page) = page else { continue };
                 self.state.expiries.insert_in(era, page.first_expiry_ms(), id, tag(number.0, page.ends().0));
                 let page = self.state.bodies.keep_page(page.shared(is_shared), &self.settings);
-                let restored = lane.restore_folded(page);
+                let restored = lane.restore_packed(page);
                 debug_assert!(restored, "its place was its own until now");
             }
         }
         self.counters.opened_pages += (pages.end - pages.start) / lane.page_entries();
-        for folded in entries.drain(first..end) {
-            let Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes } =
-                folded;
+        for packed in entries.drain(first..end) {
+            let Packed { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes } =
+                packed;
             let key = MessageKey::Durable { position, ordinal };
             self.state.expiries.insert_in(era, headers.expires_at_ms, id, tag(number.0, sequence));
-            let place = self.state.bodies.unfold(key, headers, body_bytes);
+            let place = self.state.bodies.unpack(key, headers, body_bytes);
             let state = EntryState::Ready;
             let entry = Entry { key, place, stamp, failed_deliveries, uncounted_deliveries: 0, state };
             lane.restore(sequence, entry);
@@ -94,15 +94,15 @@ impl Partition {
         Some(pages)
     }
 
-    /// Makes a wide page of the folded page of this sequence and those beside it, if all of them are folded, and a wider one of that
+    /// Makes a wide page of the packed page of this sequence and those beside it, if all of them are packed, and a wider one of that
     /// and those beside it.
     fn widen(&mut self, id: QueueId, number: LaneNumber, sequence: u64) {
         let Some(lane) = self.state.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) else {
             return;
         };
         loop {
-            let row = lane.row_of_folded(sequence);
-            let entries: Vec<Folded> = row.iter().flat_map(|page| page.entries()).collect();
+            let row = lane.row_of_packed(sequence);
+            let entries: Vec<Packed> = row.iter().flat_map(|page| page.entries()).collect();
             let Some(wide) = Page::of(&entries) else { return };
             let wide = wide.shared(row.iter().any(|page| page.is_shared()));
             let mut era = None;
@@ -125,9 +125,9 @@ impl Partition {
         2 * self.settings.page_entries.max(lane.page_entries())
     }
 
-    /// Folds full pages of the lane while messages take more memory than they may, but for those that were just `opened`, which
+    /// PackedCounts full pages of the lane while messages take more memory than they may, but for those that were just `opened`, which
     /// are about to be used.
-    pub(crate) fn fold_what_is_idle(&mut self, id: QueueId, number: LaneNumber, opened: Range<u64>) {
+    pub(crate) fn pack_what_is_idle(&mut self, id: QueueId, number: LaneNumber, opened: Range<u64>) {
         if number.is_volatile() || id.is_volatile() || !self.is_short_of_memory() {
             return;
         }
@@ -137,12 +137,12 @@ impl Partition {
         let is_in_use = |page: &u64| in_use.iter().any(|pages| pages.contains(page));
         let idle = lane.full_pages().filter(|page| !is_in_use(page) && !opened.contains(page));
         let (idle, was_deep) = (idle.collect::<Vec<_>>(), lane.is_deep());
-        let mut folded = 0;
+        let mut packed = 0;
         for page in idle.iter().take(LOOKED_AT_MAX) {
-            if !self.is_short_of_memory() || folded == FOLDED_MAX {
+            if !self.is_short_of_memory() || packed == PACKED_MAX {
                 break;
             }
-            folded += usize::from(self.fold(id, number, *page));
+            packed += usize::from(self.pack(id, number, *page));
         }
         if !was_deep {
             self.leave_bodies(id, number, &idle);
@@ -159,7 +159,7 @@ impl Partition {
         }
     }
 
-    /// Whether the latest messages of these queues are not due for long: all of them have folded pages, and no readers.
+    /// Whether the latest messages of these queues are not due for long: all of them have packed pages, and no readers.
     pub(crate) fn are_deep(&self, queues: &[QueueId]) -> bool {
         let is_deep = |id| {
             let queue: Option<&Queue> = self.state.queues.get(id).filter(|queue| queue.consumers.is_empty());
@@ -168,15 +168,15 @@ impl Partition {
         !queues.is_empty() && queues.iter().all(is_deep)
     }
 
-    /// Folds whatever is idle, if memory is short: after a start.
-    pub(crate) fn fold_all(&mut self) {
+    /// PackedCounts whatever is idle, if memory is short: after a start.
+    pub(crate) fn pack_all(&mut self) {
         for (id, number) in self.lanes_with_full_pages() {
             let lane = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(number));
             for page in lane.map(|lane| lane.full_pages().collect::<Vec<_>>()).unwrap_or_default() {
                 if !self.is_short_of_memory() {
                     return;
                 }
-                self.fold(id, number, page);
+                self.pack(id, number, page);
             }
         }
     }
@@ -201,10 +201,10 @@ impl Partition {
         if self.leader.memory.way_due_ms.is_none_or(|due_ms| self.now_ms < due_ms) {
             return;
         }
-        let before = self.counters.folded_pages;
-        self.fold_some();
+        let before = self.counters.packed_pages;
+        self.pack_some();
         self.state.bodies.leave(self.durable_bytes_max());
-        let goes_on = self.is_short_of_memory() && before < self.counters.folded_pages;
+        let goes_on = self.is_short_of_memory() && before < self.counters.packed_pages;
         self.leader.memory.way_due_ms = goes_on.then_some(self.now_ms + STAY_MS);
     }
 
@@ -219,16 +219,16 @@ impl Partition {
         self.leader.memory.way_due_ms.or_else(|| self.must_make_way().then_some(self.now_ms + STAY_MS))
     }
 
-    /// Folds unused pages of each lane, as many as one attempt looks at, while memory is short.
-    fn fold_some(&mut self) {
+    /// PackedCounts unused pages of each lane, as many as one attempt looks at, while memory is short.
+    fn pack_some(&mut self) {
         if self.is_short_of_memory() {
             for (id, number) in self.lanes_with_full_pages() {
-                self.fold_what_is_idle(id, number, 0..0);
+                self.pack_what_is_idle(id, number, 0..0);
             }
         }
     }
 
-    /// Lanes that have pages which can be folded if they are not in use.
+    /// Lanes that have pages which can be packed if they are not in use.
     fn lanes_with_full_pages(&self) -> Vec<(QueueId, LaneNumber)> {
         let lanes = self.state.queues.values().flat_map(|queue| {
             let lanes = queue.lanes.iter().map(|(number, lane)| (queue.id, number, lane));
@@ -303,53 +303,53 @@ impl Partition {
         pages
     }
 
-    /// Whether it can be folded, and is.
-    fn fold(&mut self, id: QueueId, number: LaneNumber, page: u64) -> bool {
+    /// Whether it can be packed, and is.
+    fn pack(&mut self, id: QueueId, number: LaneNumber, page: u64) -> bool {
         let Some(lane) = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(number)) else {
             return false;
         };
         if lane.has_returned(page) {
             return false;
         }
-        let entries = lane.page(page).map(|(sequence, entry)| self.folded(sequence, entry));
-        let Some(entries) = entries.collect::<Option<Vec<Folded>>>() else { return false };
+        let entries = lane.page(page).map(|(sequence, entry)| self.packed(sequence, entry));
+        let Some(entries) = entries.collect::<Option<Vec<Packed>>>() else { return false };
         let is_shared = 1 < self.holders(lane, page);
         let Some(page) = Page::of(&entries) else { return false };
         let mut era = None;
-        for Folded { sequence, position, ordinal, headers, .. } in entries {
+        for Packed { sequence, position, ordinal, headers, .. } in entries {
             era = era.or(self.state.expiries.remove(headers.expires_at_ms, id, tag(number.0, sequence)));
-            self.state.bodies.fold(MessageKey::Durable { position, ordinal });
+            self.state.bodies.pack(MessageKey::Durable { position, ordinal });
         }
         // The first of them to expire stands for the page.
         self.state.expiries.insert_in(era, page.first_expiry_ms(), id, tag(number.0, page.ends().0));
         let page = self.state.bodies.keep_page(page.shared(is_shared), &self.settings);
-        self.counters.folded_pages += 1;
+        self.counters.packed_pages += 1;
         let first = page.ends().0;
         if let Some(lane) = self.state.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) {
-            lane.fold(page);
+            lane.pack(page);
         }
         self.widen(id, number, first);
         true
     }
 
     /// The entry as it lies in a page; `None` if it cannot, because it is in use.
-    fn folded(&self, sequence: u64, entry: &Entry) -> Option<Folded> {
+    fn packed(&self, sequence: u64, entry: &Entry) -> Option<Packed> {
         let is_idle = entry.state == EntryState::Ready && entry.uncounted_deliveries == 0;
-        if !is_idle || self.leader.delivery.fetches.has(entry.key) || !self.state.bodies.is_foldable(entry) {
+        if !is_idle || self.leader.delivery.fetches.has(entry.key) || !self.state.bodies.is_packable(entry) {
             return None;
         }
-        self.as_folded(sequence, entry)
+        self.as_packed(sequence, entry)
     }
 
     /// The form of an open page in a snapshot: the use of its entries is no part of that.
     pub(crate) fn written_page<'l>(&self, lane: &'l Lane, page: u64) -> Option<&'l Page> {
         lane.written(page, || {
             let holders = self.holders(lane, page);
-            if u32::from(FOLDS_MAX) < holders {
+            if u32::from(PACKED_COUNT_MAX) < holders {
                 return None;
             }
-            let entries = lane.page(page).map(|(sequence, entry)| self.as_folded(sequence, entry));
-            let written = Page::of(&entries.collect::<Option<Vec<Folded>>>()?)?;
+            let entries = lane.page(page).map(|(sequence, entry)| self.as_packed(sequence, entry));
+            let written = Page::of(&entries.collect::<Option<Vec<Packed>>>()?)?;
             Some(written.shared(1 < holders))
         })
     }
@@ -359,19 +359,19 @@ impl Partition {
         lane.page(page).map(|(_, entry)| self.state.bodies.holders(entry)).max().unwrap_or(0)
     }
 
-    fn as_folded(&self, sequence: u64, entry: &Entry) -> Option<Folded> {
+    fn as_packed(&self, sequence: u64, entry: &Entry) -> Option<Packed> {
         let Entry { key, stamp, failed_deliveries, .. } = *entry;
         let MessageKey::Durable { position, ordinal } = key else { return None };
         // Which records hold the body of a large message is known at all times: they are few, and stay open.
         let (headers, body_bytes) =
             self.state.bodies.headers(entry).filter(|(headers, _)| headers.chunks().is_none())?;
         let headers = Message { bytes: bytes::Bytes::new(), ..headers.clone() };
-        Some(Folded { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes })
+        Some(Packed { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes })
     }
 }
 
 /// The last of the entries that are wanted.
-fn last_wanted(entries: &[Folded], wanted: &Range<u64>, within: Load) -> u64 {
+fn last_wanted(entries: &[Packed], wanted: &Range<u64>, within: Load) -> u64 {
     let mut rest = within;
     let behind = entries.iter().skip_while(|entry| entry.sequence < wanted.start);
     let behind = behind.take_while(|entry| entry.sequence < wanted.end);
@@ -383,9 +383,9 @@ fn last_wanted(entries: &[Folded], wanted: &Range<u64>, within: Load) -> u64 {
     within.last().map_or(wanted.start, |entry| entry.sequence)
 }
 
-/// All folded pages.
-pub(crate) fn folded_pages<'p>(
+/// All packed pages.
+pub(crate) fn packed_pages<'p>(
     queues: impl Iterator<Item = &'p Queue> + 'p,
 ) -> impl Iterator<Item = &'p Page> + 'p {
-    queues.flat_map(|queue| queue.lanes.iter()).flat_map(|(_, lane)| lane.folded_pages())
+    queues.flat_map(|queue| queue.lanes.iter()).flat_map(|(_, lane)| lane.packed_pages())
 }

@@ -1,4 +1,4 @@
-//! Folded jobs: columns of bytes in place of a tree. See docs/formats/records.md.
+//! Packed jobs: columns of bytes in place of a tree. See docs/formats/records.md.
 
 use bytes::Bytes;
 use postroad_model::{Due, Position};
@@ -12,14 +12,14 @@ pub const PAGE_JOBS_MAX: u64 = 1 << 16;
 
 /// Jobs as columns of bytes.
 #[derive(Clone, Default)]
-pub struct FoldedJobs {
+pub struct PackedJobs {
     bytes: Bytes,
     count: usize,
 }
 
-impl FoldedJobs {
+impl PackedJobs {
     /// These, which are in order, and not more than [`PAGE_JOBS_MAX`].
-    pub fn of(jobs: impl IntoIterator<Item = (Due, Job)>) -> FoldedJobs {
+    pub fn of(jobs: impl IntoIterator<Item = (Due, Job)>) -> PackedJobs {
         let jobs: Vec<(Due, Job)> = jobs.into_iter().collect();
         let (dues, mut out) = (|| jobs.iter().map(|(due, _)| due), Vec::new());
         put_number(&mut out, jobs.len() as u64);
@@ -28,16 +28,16 @@ impl FoldedJobs {
         put_column(&mut out, Steps::None, dues().map(|due| u64::from(due.ordinal)).collect());
         put_column(&mut out, Steps::None, jobs.iter().map(|(_, job)| u64::from(job.bytes)).collect());
         jobs.iter().for_each(|(_, job)| out.extend_from_slice(&job.name.to_le_bytes()));
-        FoldedJobs { bytes: out.into_boxed_slice().into(), count: jobs.len() }
+        PackedJobs { bytes: out.into_boxed_slice().into(), count: jobs.len() }
     }
 
-    /// From bytes that came from [`FoldedJobs::bytes`].
+    /// From bytes that came from [`PackedJobs::bytes`].
     ///
     /// # Errors
     /// [`RecordError`]: these bytes are no page of jobs.
-    pub fn read(bytes: &[u8]) -> Result<FoldedJobs, RecordError> {
+    pub fn read(bytes: &[u8]) -> Result<PackedJobs, RecordError> {
         let count = decode(bytes)?.len();
-        Ok(FoldedJobs { bytes: Bytes::copy_from_slice(bytes), count })
+        Ok(PackedJobs { bytes: Bytes::copy_from_slice(bytes), count })
     }
 
     /// As they are written; empty if there are none.

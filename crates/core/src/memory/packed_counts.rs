@@ -1,7 +1,8 @@
-//! Folds: how many folded pages hold a message that several queues got.
+//! Packed counts: the number of packed pages that hold a message of several queues.
 //!
-//! A message that one queue alone holds has none, folded or not, and so takes no room here. One that several hold has a
-//! fold for each page that was folded over it; the table of bodies counts the others.
+//! A message that one queue alone holds has no count, packed or not, and so takes no room here. One
+//! that several hold is counted once for each page that was packed over it; the table of bodies
+//! counts its open entries.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ use rustc_hash::FxHashMap;
 /// Records to a chunk: messages that several queues got come in rows, so a chunk is full more often than not.
 const CHUNK: u64 = 64;
 
-/// Folds that a message may have: beyond, it stays open in the other queues.
-pub const FOLDS_MAX: u8 = u8::MAX - 1;
+/// PackedCounts that a message may have: beyond, it stays open in the other queues.
+pub const PACKED_COUNT_MAX: u8 = u8::MAX - 1;
 
 /// Saturated, as snapshots of earlier builds may have it: such a message stays for as long as the process runs, even when
 /// all queues are through with it.
@@ -20,7 +21,7 @@ const UNCOUNTED: u8 = u8::MAX;
 
 /// See the head of this file.
 #[derive(Clone, Default)]
-pub struct Folds {
+pub struct PackedCounts {
     /// By the message's place in its record, and by the record.
     chunks: BTreeMap<(u32, u64), [u8; CHUNK as usize]>,
 }
@@ -31,7 +32,7 @@ fn place(key: MessageKey) -> Option<((u32, u64), usize)> {
     Some(((ordinal, position.get() / CHUNK), (position.get() % CHUNK) as usize))
 }
 
-impl Folds {
+impl PackedCounts {
     /// How many the message has.
     pub fn of(&self, key: MessageKey) -> u8 {
         let found = place(key).and_then(|(chunk, place)| Some(self.chunks.get(&chunk)?[place]));
@@ -70,7 +71,7 @@ impl Folds {
         }
     }
 
-    /// The one of a message that is folded and lies open elsewhere, if it has none yet.
+    /// The one of a message that is packed and lies open elsewhere, if it has none yet.
     pub fn add_only(&mut self, key: MessageKey) {
         if self.of(key) == 0 {
             self.add(key);
@@ -91,7 +92,7 @@ impl Folds {
     }
 }
 
-/// Messages that were met, a bit for each: for a start, which meets all that are folded.
+/// Messages that were met, a bit for each: for a start, which meets all that are packed.
 #[derive(Default)]
 pub struct Seen {
     /// By the message's place in its record, and by the record; nothing for a chunk that was met whole, as most are.
@@ -195,20 +196,27 @@ mod tests {
     }
 
     #[test]
-    fn folds_are_counted_by_message_up_to_a_bound() {
-        let mut folds = Folds::default();
+    fn packed_pages_are_counted_by_message_up_to_a_bound() {
+        let mut packed_counts = PackedCounts::default();
         let keys = [key(63, 0), key(64, 0), key(64, 1), key(64, 0)];
-        keys.into_iter().for_each(|key| folds.add(key));
-        assert_eq!([key(63, 0), key(64, 0), key(64, 1), key(65, 0)].map(|key| folds.of(key)), [1, 2, 1, 0]);
+        keys.into_iter().for_each(|key| packed_counts.add(key));
+        assert_eq!(
+            [key(63, 0), key(64, 0), key(64, 1), key(65, 0)].map(|key| packed_counts.of(key)),
+            [1, 2, 1, 0]
+        );
         let removed = [key(64, 0), key(64, 0), key(64, 0), key(1000, 0), key(63, 0), key(64, 1)];
-        assert_eq!(removed.map(|key| folds.remove(key)), [true, true, false, false, true, true]);
-        assert!(folds.chunks.is_empty(), "what has none takes no room");
-        let most = usize::from(FOLDS_MAX);
-        (0..most).for_each(|_| folds.add(key(1, 0)));
-        assert_eq!(folds.of(key(1, 0)), FOLDS_MAX);
-        assert_eq!((0..300).filter(|_| folds.remove(key(1, 0))).count(), most);
-        (0..300).for_each(|_| folds.add_further((0, 0), 1 << 1));
-        assert_eq!((0..300).filter(|_| folds.remove(key(1, 0))).count(), 300, "nobody knows how many");
+        assert_eq!(removed.map(|key| packed_counts.remove(key)), [true, true, false, false, true, true]);
+        assert!(packed_counts.chunks.is_empty(), "what has none takes no room");
+        let most = usize::from(PACKED_COUNT_MAX);
+        (0..most).for_each(|_| packed_counts.add(key(1, 0)));
+        assert_eq!(packed_counts.of(key(1, 0)), PACKED_COUNT_MAX);
+        assert_eq!((0..300).filter(|_| packed_counts.remove(key(1, 0))).count(), most);
+        (0..300).for_each(|_| packed_counts.add_further((0, 0), 1 << 1));
+        assert_eq!(
+            (0..300).filter(|_| packed_counts.remove(key(1, 0))).count(),
+            300,
+            "nobody knows how many"
+        );
     }
 
     #[test]
@@ -240,15 +248,15 @@ mod tests {
 
     #[test]
     fn whether_a_row_has_any_is_told_by_chunk() {
-        let mut folds = Folds::default();
-        folds.add_only(key(200, 0));
-        folds.add_only(key(200, 0));
-        folds.add_further((0, 4), 1 << 44);
-        folds.add_further((0, 4), 1 << 44 | 1);
-        assert_eq!([200, 300, 256, 257].map(|number| folds.of(key(number, 0))), [1, 3, 2, 0]);
+        let mut packed_counts = PackedCounts::default();
+        packed_counts.add_only(key(200, 0));
+        packed_counts.add_only(key(200, 0));
+        packed_counts.add_further((0, 4), 1 << 44);
+        packed_counts.add_further((0, 4), 1 << 44 | 1);
+        assert_eq!([200, 300, 256, 257].map(|number| packed_counts.of(key(number, 0))), [1, 3, 2, 0]);
         let has = |first: u64, records, ordinal| {
             let first = Position::new(first).expect("from 1");
-            folds.has_any(&MessageRow { records, ..MessageRow::of_one(first, ordinal, 1) })
+            packed_counts.has_any(&MessageRow { records, ..MessageRow::of_one(first, ordinal, 1) })
         };
         assert_eq!(
             [has(1, 100, 0), has(1, 200, 0), has(1, 200, 1), has(400, 9, 0)],

@@ -1,4 +1,4 @@
-//! Folded pages: clients see no difference, and unused pages are folded. See `bench` for the words.
+//! Packed pages: clients see no difference, and unused pages are packed. See `bench` for the words.
 
 mod bench;
 
@@ -21,12 +21,12 @@ fn fill(queue: &str) -> String {
     (0..9).map(|number| format!("send 1 {queue} m{number}?k={number}\n")).collect()
 }
 
-fn folded(bench: &Bench) -> u64 {
-    bench.partitions[0].memory().folded_messages
+fn packed(bench: &Bench) -> u64 {
+    bench.partitions[0].memory().packed_messages
 }
 
 #[test]
-fn a_backlog_is_folded_but_for_its_last_page_and_read_in_order() {
+fn a_backlog_is_packed_but_for_its_last_page_and_read_in_order() {
     for (case, words, want) in [
         ("by one consumer", "attach 1.1 a 9", "0 1 2 3 4 5 6 7 8"),
         ("with little room", "attach 1.1 a 3\naccept 1.1 m0?k=0 m1?k=1\ncredit 1.1 2", "0 1 2 3 4"),
@@ -46,7 +46,7 @@ fn a_backlog_is_folded_but_for_its_last_page_and_read_in_order() {
     ] {
         let mut bench = Bench::new(pinched());
         bench.run(&fill("a"));
-        assert_eq!(folded(&bench), 8, "case: {case}");
+        assert_eq!(packed(&bench), 8, "case: {case}");
         let said = bench.run(words);
         let numbers: Vec<&str> =
             said.split(' ').filter_map(|word| word.split_once("?k=")).map(|(_, k)| k).collect();
@@ -76,7 +76,7 @@ fn many_pages_are_one_until_somebody_comes_to_them() {
             if restarted {
                 bench.reload();
             }
-            assert_eq!((folded(&bench), bench.held().as_str()), (40, "a:41"), "case: {case}");
+            assert_eq!((packed(&bench), bench.held().as_str()), (40, "a:41"), "case: {case}");
             let said = bench.run(words);
             let numbers: Vec<&str> =
                 said.split(' ').filter_map(|word| word.split_once("?k=")).map(|(_, k)| k).collect();
@@ -109,14 +109,14 @@ fn wide_pages_become_wider_ones_and_come_apart_where_somebody_is() {
 }
 
 #[test]
-fn what_a_reader_has_passed_is_folded_again() {
+fn what_a_reader_has_passed_is_packed_again() {
     let mut bench = Bench::new(pinched());
     let fill: String = (0..17).map(|number| format!("send 1 a m{number}?k={number}\n")).collect();
     bench.run(&fill);
     bench.run("attach 1.1 a 17 where=k=16");
-    assert_eq!(folded(&bench), 12, "all but the first two pages, and the newest");
+    assert_eq!(packed(&bench), 12, "all but the first two pages, and the newest");
     bench.run("attach 1.2 a 17 browse");
-    assert_eq!(folded(&bench), 10, "the browser's pages too, but for the one that it came to last");
+    assert_eq!(packed(&bench), 10, "the browser's pages too, but for the one that it came to last");
     bench.run("close 1");
     assert_eq!(bench.held(), "a:17");
 }
@@ -138,7 +138,7 @@ fn what_is_needed_elsewhere_stays_open() {
     ] {
         let mut bench = Bench::new(pinched());
         bench.run(words);
-        assert_eq!(folded(&bench), want, "case: {case}");
+        assert_eq!(packed(&bench), want, "case: {case}");
     }
 }
 
@@ -157,7 +157,7 @@ fn drain(bench: &mut Bench, queue: &str) {
 }
 
 #[test]
-fn what_several_queues_hold_is_folded_in_each_and_gone_with_the_last() {
+fn what_several_queues_hold_is_packed_in_each_and_gone_with_the_last() {
     let accept = |queue: &str| -> String {
         let all: Vec<String> = (0..9).map(|number| format!("m{number}")).collect();
         format!("attach 1.1 {queue} 9\naccept 1.1 {}\ndetach 1.1 none", all.join(" "))
@@ -173,7 +173,7 @@ fn what_several_queues_hold_is_folded_in_each_and_gone_with_the_last() {
     ] {
         let mut bench = Bench::new(pinched());
         bench.run(&fill_both());
-        assert_eq!(folded(&bench), 9, "case: {case}: all but m8, which b has open, and o");
+        assert_eq!(packed(&bench), 9, "case: {case}: all but m8, which b has open, and o");
         bench.run(&words);
         let check = |bench: &Bench, when: &str| {
             let mut positions: Vec<_> =
@@ -208,14 +208,14 @@ fn what_several_queues_hold_is_folded_in_each_and_gone_with_the_last() {
     }
 }
 
-/// More queues than folds can be counted: for the last of them a message is there as for the first.
+/// More queues than packed pages can be counted: for the last of them a message is there as for the first.
 #[test]
 fn what_hundreds_of_queues_hold_is_gone_with_the_last() {
     const QUEUES: usize = 300;
     let mut bench = Bench::new(pinched());
     let queues: Vec<String> = (0..QUEUES).map(|number| format!("q{number}")).collect();
     bench.run(&format!("send 1 {0} m0\nsend 1 {0} m1\nsend 1 {0} m2", queues.join(",")));
-    for when in ["with some pages folded", "behind a start", "behind another"] {
+    for when in ["with some pages packed", "behind a start", "behind another"] {
         let live: Vec<_> = bench.partitions[0].live_messages().flat_map(|row| row.keys()).collect();
         assert_eq!((live.len(), bench.partitions[0].memory().messages), (3, 3), "{when}");
         bench.reload();
@@ -230,18 +230,18 @@ fn what_hundreds_of_queues_hold_is_gone_with_the_last() {
 }
 
 #[test]
-fn a_folded_message_whose_body_is_here_for_another_queue_is_judged() {
+fn a_packed_message_whose_body_is_here_for_another_queue_is_judged() {
     let mut bench = Bench::new(pinched());
     bench.run(&(0..9).map(|number| format!("send 1 a,b m{number}?k={number}\n")).collect::<String>());
     bench.run("attach 1.1 a 9");
     assert!(
-        folded(&bench) == 0 && bench.partitions[0].memory().resident_bytes > 0,
+        packed(&bench) == 0 && bench.partitions[0].memory().resident_bytes > 0,
         "a's reader has all bodies"
     );
     assert_eq!(bench.run("attach 1.2 b 9 where=k>5"), "ok 1.2<m6?k=6 1.2<m7?k=7 1.2<m8?k=8");
 }
 
-/// Of a page that cannot be folded a queue that becomes deep leaves the bodies to the disk, that of a message on its way to others too.
+/// Of a page that cannot be packed a queue that becomes deep leaves the bodies to the disk, that of a message on its way to others too.
 #[test]
 fn a_message_is_judged_at_each_of_its_addresses_by_its_body() {
     for (case, page_entries, before, sends, want) in [
@@ -281,20 +281,20 @@ fn what_only_a_subscription_of_the_last_run_had_is_gone() {
 }
 
 #[test]
-fn messages_in_memory_keep_their_turn_among_folded_ones() {
+fn messages_in_memory_keep_their_turn_among_packed_ones() {
     let mut bench = Bench::new(pinched());
     bench.run("send 1 a m\nsend 1 a n volatile\nsend 1 a o\nsend 1 a p volatile\nsend 1 a q\nsend 1 a r\nsend 1 a s");
-    assert_eq!(folded(&bench), 4);
+    assert_eq!(packed(&bench), 4);
     assert_eq!(bench.run("attach 1.1 a 9"), "ok 1.1<m 1.1<n 1.1<o 1.1<p 1.1<q 1.1<r 1.1<s");
 }
 
 #[test]
-fn folded_messages_expire_at_their_time_and_not_with_their_page() {
+fn packed_messages_expire_at_their_time_and_not_with_their_page() {
     let mut bench = Bench::new(pinched());
     bench.run("send 1 a m until=50\nsend 1 a n until=20\nsend 1 a o until=9000\nsend 1 a p\nsend 1 a q");
-    assert_eq!(folded(&bench), 4);
+    assert_eq!(packed(&bench), 4);
     bench.run("time 19");
-    assert_eq!((folded(&bench), bench.held().as_str()), (4, "a:5"));
+    assert_eq!((packed(&bench), bench.held().as_str()), (4, "a:5"));
     for (time, want) in [
         ("time 20", "a:4 dead:1"),
         ("time 49", "a:4 dead:1"),
@@ -319,7 +319,7 @@ fn a_deleted_queue_gives_back_what_its_pages_held() {
 #[test]
 fn a_long_queue_that_is_deleted_is_gone_at_once_and_its_messages_in_steps() {
     for (case, settings) in
-        [("folded", pinched()), ("open", Settings { resident_bytes_max: 1 << 20, ..pinched() })]
+        [("packed", pinched()), ("open", Settings { resident_bytes_max: 1 << 20, ..pinched() })]
     {
         let mut bench = Bench::new(settings);
         let fill: String = (0..2500).map(|number| format!("send 1 a m{number} until=900\n")).collect();
@@ -331,7 +331,7 @@ fn a_long_queue_that_is_deleted_is_gone_at_once_and_its_messages_in_steps() {
             left.push(bench.partitions[0].memory().messages - 1);
             bench.run(&format!("time {due_ms}"));
         }
-        // A folded page has sixteen entries, an open one two.
+        // A packed page has sixteen entries, an open one two.
         assert_eq!(left, [2500 - 1024, 2500 - 2048], "case: {case}");
         assert_eq!(bench.partitions[0].memory().messages, 1, "case: {case}");
         assert_eq!(bench.partitions[0].next_due_ms(), None, "case: {case}");
@@ -349,12 +349,12 @@ fn a_long_queue_that_is_deleted_is_gone_at_once_and_its_messages_in_steps() {
 fn pages_outlive_a_restart_and_records_behind_it_find_their_entries() {
     let mut bench = Bench::new(pinched());
     bench.run(&fill("a"));
-    let (folded_before, live) =
-        (folded(&bench), bench.partitions[0].live_messages().flat_map(|row| row.keys()).count());
+    let (packed_before, live) =
+        (packed(&bench), bench.partitions[0].live_messages().flat_map(|row| row.keys()).count());
     bench.reload();
     assert_eq!(
-        (folded(&bench), bench.partitions[0].live_messages().flat_map(|row| row.keys()).count()),
-        (folded_before, live)
+        (packed(&bench), bench.partitions[0].live_messages().flat_map(|row| row.keys()).count()),
+        (packed_before, live)
     );
     bench.run("attach 1.1 a 4\naccept 1.1 m1?k=1 m2?k=2\nfail 1.1 m3?k=3");
     bench.restart();
@@ -453,7 +453,7 @@ fn a_deep_queue_that_nobody_reads_has_bodies_in_memory_in_its_last_page_alone() 
         bench.run(reader);
         send(&mut bench, "deep", 3000);
         let memory = bench.partitions[0].memory();
-        assert!(1000 < memory.folded_messages, "case: {case}: {memory:?}");
+        assert!(1000 < memory.packed_messages, "case: {case}: {memory:?}");
         assert!(bodies.contains(&(memory.resident_bytes / each)), "case: {case}: {memory:?}");
     }
 }
@@ -527,7 +527,7 @@ fn what_one_queue_has_sent_leaves_memory_though_another_has_it() {
         }
         let memory = bench.partitions[0].memory();
         assert!(memory.resident_bytes < 200, "case: {case}: {memory:?}");
-        assert!(70 < memory.folded_messages, "case: {case}: {memory:?}");
+        assert!(70 < memory.packed_messages, "case: {case}: {memory:?}");
     }
 }
 
@@ -623,8 +623,8 @@ fn what_is_spilled_takes_no_memory_and_changes_nothing() {
         let spilled = held.load(Ordering::Relaxed) as u64;
         let (memory, without) = (own.memory(), other.memory());
         assert_eq!(memory.page_bytes + spilled, without.page_bytes, "case: {case}");
-        let folded = (memory.folded_messages, memory.folded_messages > 0);
-        assert_eq!(folded, (without.folded_messages, is_left), "case: {case}");
+        let packed = (memory.packed_messages, memory.packed_messages > 0);
+        assert_eq!(packed, (without.packed_messages, is_left), "case: {case}");
         assert_eq!(spilled > 0, is_left, "case: {case}");
         // A snapshot holds its unwritten pieces.
         let pieces = own.snapshot_pieces();
@@ -762,9 +762,9 @@ fn a_long_queue_makes_way_until_it_has() {
     let mut bench = Bench::new(limits);
     let body = "x".repeat(60);
     bench.run(&(0..2600).map(|number| format!("send 1 a {number:04}{body}\n")).collect::<String>());
-    let before = folded(&bench);
+    let before = packed(&bench);
     let now_ms = crowded(&mut bench);
-    assert!(before < 600 && 2000 < folded(&bench), "{before}, {} of 2600 are folded", folded(&bench));
+    assert!(before < 600 && 2000 < packed(&bench), "{before}, {} of 2600 are packed", packed(&bench));
     assert!(now_ms < 10_000, "and that is all");
 }
 
@@ -780,7 +780,7 @@ fn what_is_in_hand_holds_up_nothing_that_makes_way() {
         .run(&(0..2000).map(|number| format!("send 1 a {number:04}{body}?k={number}\n")).collect::<String>());
     // Of some pages one entry is in hand, of others all.
     bench.run("attach 1.1 a 300 where=k>1699\nattach 1.2 a 30 where='x'=x");
-    let before = folded(&bench);
+    let before = packed(&bench);
     crowded(&mut bench);
-    assert!(before < 200 && 1500 < folded(&bench), "{before}, {} of 1700 are folded", folded(&bench));
+    assert!(before < 200 && 1500 < packed(&bench), "{before}, {} of 1700 are packed", packed(&bench));
 }
