@@ -1,5 +1,7 @@
 // The admin API, as the console uses it: types of its answers, and how a request is made.
 
+import { sessionHeaders, signedOut } from "./session";
+
 export interface Page<T> {
   items: T[];
   next: string | null;
@@ -68,6 +70,7 @@ export interface Ledger {
 
 export interface Overview {
   broker: Broker;
+  is_limited: boolean;
   now: Sample;
   history?: { columns: (keyof Sample)[]; rows: number[][] };
   alarms: Alarm[];
@@ -174,6 +177,7 @@ async function request<T>(method: string, path: string, body?: unknown, signal?:
       method,
       headers: {
         accept: "application/json",
+        ...sessionHeaders(method),
         ...(body === undefined ? {} : { "content-type": "application/json" }),
       },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
@@ -185,6 +189,7 @@ async function request<T>(method: string, path: string, body?: unknown, signal?:
     throw new ApiError(0, "The broker does not answer.");
   }
   const text = await response.text();
+  if (response.status === 401) signedOut();
   if (!response.ok) throw new ApiError(response.status, reason(text) ?? `The broker answers ${response.status}.`);
   return (text === "" ? null : JSON.parse(text)) as T;
 }

@@ -1,6 +1,7 @@
 // The frame of the console: navigation, alarms, theme, and the page that the address names.
 
 import { type ComponentType, useEffect, useState } from "react";
+import { ApiError, del, get, pathOf } from "./api";
 import { duration } from "./format";
 import { useLive } from "./live";
 import { AlertsPage } from "./pages/alerts";
@@ -11,28 +12,46 @@ import { DeadLettersPage } from "./pages/dead-letters";
 import { OverviewPage } from "./pages/overview";
 import { QueuePage } from "./pages/queue";
 import { QueuesPage } from "./pages/queues";
+import { SignInPage } from "./pages/sign-in";
 import { go, Link, to, useRoute } from "./router";
+import { type Caller, signedIn, signedOut, useSession } from "./session";
 import { chooseTheme, chosenTheme, type Theme } from "./theme";
 import { AlarmIcon, AuditIcon, AutoIcon, ConnectionIcon, ConsumerIcon, DeadIcon, MoonIcon, MoreIcon, OverviewIcon, QueueIcon, SunIcon } from "./ui/icons";
 import { Empty } from "./ui/state";
 import { Toasts } from "./ui/toast";
 
-const SECTIONS: { path: string; title: string; icon: ComponentType; key: string }[] = [
+/** Lists of the whole broker are for those who administer it. */
+const SECTIONS: { path: string; title: string; icon: ComponentType; key: string; isOfBroker?: boolean }[] = [
   { path: "", title: "Overview", icon: OverviewIcon, key: "o" },
   { path: "queues", title: "Queues", icon: QueueIcon, key: "q" },
   { path: "dead-letters", title: "Dead letters", icon: DeadIcon, key: "d" },
-  { path: "connections", title: "Connections", icon: ConnectionIcon, key: "c" },
-  { path: "consumers", title: "Consumers", icon: ConsumerIcon, key: "u" },
-  { path: "alerts", title: "Alerts", icon: AlarmIcon, key: "l" },
-  { path: "audit", title: "Audit", icon: AuditIcon, key: "a" },
+  { path: "connections", title: "Connections", icon: ConnectionIcon, key: "c", isOfBroker: true },
+  { path: "consumers", title: "Consumers", icon: ConsumerIcon, key: "u", isOfBroker: true },
+  { path: "alerts", title: "Alerts", icon: AlarmIcon, key: "l", isOfBroker: true },
+  { path: "audit", title: "Audit", icon: AuditIcon, key: "a", isOfBroker: true },
 ];
 
 const address = (path: string) => (path === "" ? to() : to(path));
 
+/** The console, or the way in. */
 export function App() {
+  const { state } = useSession();
+  useEffect(() => {
+    if (state !== "asking") return;
+    // Refused for another reason, such as an unknown host: the pages say so.
+    const failed = (error: unknown) => error instanceof ApiError && error.status === 401 || signedIn({ user: null, csrf: null, administers: true, is_session: false });
+    void get<Caller>(pathOf("session")).then(signedIn, failed);
+  }, [state]);
+  if (state === "asking") return null;
+  return state === "out" ? <SignInPage /> : <Frame />;
+}
+
+function Frame() {
   const { parts } = useRoute();
   const [isMenuOpen, setIsMenuOpen] = useState(false);
   const section = parts[0] ?? "";
+  const session = useSession();
+  const sections = SECTIONS.filter(({ isOfBroker }) => isOfBroker !== true || (session.state === "in" && session.administers));
   useShortcuts();
   useEffect(() => setIsMenuOpen(false), [parts.join("/")]);
   useEffect(() => {
@@ -55,7 +74,7 @@ export function App() {
           </button>
         </div>
         <nav id="navigation" className="nav" aria-label="Pages">
-          {SECTIONS.map(({ path, title, icon: Icon, key }) => (
+          {sections.map(({ path, title, icon: Icon, key }) => (
             <Link key={path} href={address(path)} className="nav-link" aria-current={path === section ? "page" : undefined}>
               <Icon />
               <span>{title}</span>
@@ -65,6 +84,7 @@ export function App() {
         </nav>
         <div className="side-foot">
           <BrokerState />
+          <User />
           <ThemeChoice />
         </div>
       </header>
@@ -140,6 +160,23 @@ function Alarms() {
           <span>{text}</span>
         </div>
       ))}
+    </div>
+  );
+}
+
+/** Who is signed in, and the way out. */
+function User() {
+  const session = useSession();
+  if (session.state !== "in" || session.user === null) return null;
+  const leave = () => void del(pathOf("session")).catch(() => undefined).then(signedOut);
+  return (
+    <div className="user">
+      <span className="user-name">{session.user}</span>
+      {session.is_session && (
+        <button type="button" className="button is-plain" onClick={leave}>
+          Sign out
+        </button>
+      )}
     </div>
   );
 }

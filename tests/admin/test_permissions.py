@@ -74,13 +74,16 @@ class Permissions(unittest.TestCase):
             ("DELETE", "queues/orders.new", None, None, 403),
         ]:
             self.check(f"ann: {method} {path}", right or wrong, self.ann.request(method, f"/api/v1/{path}", body))
-        for path in ("queues", "connections", "consumers", "alerts", "audit", "bridges", "ledger", "routes", "cluster"):
+        for path in ("connections", "consumers", "alerts", "audit", "bridges", "ledger", "routes", "cluster"):
             self.check(f"ann: {path}", 403, self.ann.request("GET", f"/api/v1/{path}"))
             # A broker that stands alone has no cluster.
             want = 404 if path == "cluster" else 200
             self.check(f"root: {path}", want, self.root.request("GET", f"/api/v1/{path}"))
             self.check(f"nobody: {path}", 401, self.nobody.request("GET", f"/api/v1/{path}"))
         self.check("ann: overview", 200, self.ann.request("GET", "/api/v1/overview"))
+        for user, want in ((self.ann, {"orders.a"}), (self.root, {"orders.a", "bills.a"})):
+            names = {row["name"] for row in user.api("GET", "queues?filter=s.a")["items"]}
+            self.assertEqual(names, want, user.user)
         self.check("root deletes", 204, self.root.request("DELETE", "/api/v1/queues/orders.new"))
         refused = [change for change in self.root.api("GET", "audit?limit=500")["items"] if change["status"] == 403]
         self.assertIn(("ann", "/api/v1/queues/bills.new"), [(change["user"], change["path"]) for change in refused])
@@ -147,7 +150,7 @@ class Permissions(unittest.TestCase):
         said = self.root.ctl_over_http("purge", "bills.ctl")
         self.assertIn("removed 1 messages from bills.ctl", said.stderr)
         for case, said, want in [
-            ("a user without the permission", self.ann.ctl_over_http("queues"), "user ann has no permission"),
+            ("a user without the permission", self.ann.ctl_over_http("connections"), "user ann has no permission"),
             ("a wrong password", self.root.ctl_over_http("queues", password="wrong"), "a user and its password"),
             ("no user", self.nobody.ctl_over_http("queues"), "a user and its password"),
             ("both places", self.root.ctl_over_http("queues", "--data", "data"), "cannot be used with"),

@@ -1,6 +1,6 @@
 // A broker of this test alone: started on free ports, filled with messages, and kept busy.
 
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -27,10 +27,16 @@ export async function until(what, check) {
   }
 }
 
-export async function startBroker() {
+/** A broker with these users, by name with their passwords, and this configuration. */
+export async function startBroker({ users = {}, config: text = CONFIG } = {}) {
   const folder = mkdtempSync(join(tmpdir(), "postroad-console."));
   const config = join(folder, "postroad.toml");
-  writeFileSync(config, CONFIG);
+  const file = join(folder, "users");
+  for (const [name, password] of Object.entries(users)) {
+    const added = spawnSync(BINARY, ["user", "add", "--users", file, name], { input: `${password}\n` });
+    if (added.status !== 0) throw new Error(`user add: ${added.stderr}`);
+  }
+  writeFileSync(config, Object.keys(users).length === 0 ? text : `[security]\nusers = "${file}"\n${text}`);
   for (let attempt = 0; attempt < 5; attempt += 1) {
     const offset = 1 + Math.floor(Math.random() * 3900);
     const broker = spawn(BINARY, ["serve", "--config", config, "--data", join(folder, `data-${attempt}`), "--port-offset", String(offset)], {

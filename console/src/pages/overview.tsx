@@ -54,10 +54,27 @@ function rates(samples: Sample[], of: (sample: Sample) => number): (number | nul
 
 const values = (samples: Sample[], of: (sample: Sample) => number) => samples.map(of);
 
+/** For users who may not see the whole broker. */
+function OwnQueues() {
+  return (
+    <>
+      <header className="page-head">
+        <h1>Overview</h1>
+      </header>
+      <div className="card empty">
+        <Empty title="Figures of the whole broker need the permission admin">
+          <Link href={to("queues")}>Go to your queues</Link>
+        </Empty>
+      </div>
+    </>
+  );
+}
+
 export function OverviewPage() {
   const { overview, samples, error } = useLive();
   const [span, setSpan] = useState(0);
   if (overview === undefined) return error === undefined ? <Loading /> : <Failure error={error} />;
+  if (overview.is_limited) return <OwnQueues />;
   const until = overview.now.at_ms;
   // A broker that has just started has no more to show.
   const first = Math.min(samples[0]?.at_ms ?? until, until - 60_000);

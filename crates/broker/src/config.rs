@@ -22,7 +22,7 @@ use anyhow::{Context, bail};
 use postroad_admin::AlertRule;
 use postroad_net::TlsConfig;
 use postroad_routing::{Addressing, Homes, Limit, Policies};
-use postroad_security::{Door, TokenBook, Users};
+use postroad_security::{Attempts, Door, TokenBook, Users};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
@@ -454,14 +454,14 @@ impl Config {
     ///
     /// # Errors
     /// The file of users cannot be read.
-    pub fn door(&self, tokens: &Arc<TokenBook>) -> anyhow::Result<Door> {
+    pub fn door(&self, tokens: &Arc<TokenBook>, attempts: &Arc<Attempts>) -> anyhow::Result<Door> {
         let SecurityConfig { users, anonymous, .. } = &self.security;
         if users.as_os_str().is_empty() {
             return Ok(Door::open());
         }
         let users = Users::load(users);
         let door = users.and_then(|users| Door::of(users, *anonymous)).context("security.users")?;
-        Ok(door.with_tokens(tokens.clone()))
+        Ok(door.with_tokens(tokens.clone()).with_attempts(attempts.clone()))
     }
 
     /// The rules of alerts.

@@ -3,18 +3,21 @@
 //! Neither an answer nor its timing reveals whether a user exists: unknown users are asked for a
 //! proof too.
 
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use data_encoding::BASE64;
 use postroad_model::{Login, LoginAnswer};
 use ring::rand::{SecureRandom, SystemRandom};
 
+use crate::attempts::{Attempt, Attempts};
 use crate::certificate;
 use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
 use crate::scram::{ClientFirst, Scram};
-use crate::tokens::{Scope, TOKEN_PREFIX, Token, TokenBook};
+use crate::tokens::{Scope, TOKEN_PREFIX, Token, TokenBook, digest_of};
 use crate::users::{PASSWORD_BYTES_MAX, UserError, Users};
 
 /// Bytes of the broker's part of a nonce.
@@ -34,6 +37,8 @@ pub struct Door {
     anonymous: bool,
     /// Tokens in place of passwords.
     tokens: Option<Arc<TokenBook>>,
+    /// Failed logins, kept when the users are read again.
+    attempts: Arc<Attempts>,
     /// From which the salts of users are made who do not exist.
     secret: [u8; 32],
 }
@@ -70,12 +75,17 @@ pub struct PasswordCheck {
     user: Arc<str>,
     password: Box<str>,
     keys: Keys,
+    attempt: Option<Attempt>,
 }
 
 impl PasswordCheck {
     /// Looks at it. Takes as long as the keys' iterations say: not for a thread that others wait for.
     pub fn run(self) -> LoginAnswer {
-        match self.keys.are_of(&self.password) {
+        let is_right = self.keys.are_of(&self.password);
+        if let Some(attempt) = self.attempt {
+            attempt.ended(is_right);
+        }
+        match is_right {
             true => LoginAnswer::Welcome { user: Some(self.user), last: None },
             false => refused(WRONG),
         }
@@ -85,7 +95,14 @@ impl PasswordCheck {
 impl Door {
     /// Admits all clients without a check.
     pub fn open() -> Door {
-        Door { users: None, hashes: Vec::new(), anonymous: true, tokens: None, secret: [0; 32] }
+        Door {
+            users: None,
+            hashes: Vec::new(),
+            anonymous: true,
+            tokens: None,
+            attempts: Arc::default(),
+            secret: [0; 32],
+        }
     }
 
     /// Lets these users in, and those who do not say who they are if `anonymous`.
@@ -96,13 +113,29 @@ impl Door {
         let mut secret = [0; 32];
         SystemRandom::new().fill(&mut secret).map_err(|_| UserError::NoChance)?;
         let hashes = Hash::ALL.into_iter().filter(|hash| users.all_have(*hash)).collect();
-        Ok(Door { users: Some(users), hashes, anonymous, tokens: None, secret })
+        Ok(Door { users: Some(users), hashes, anonymous, tokens: None, attempts: Arc::default(), secret })
     }
 
     /// Accepts these tokens in place of passwords, too.
     #[must_use]
     pub fn with_tokens(self, tokens: Arc<TokenBook>) -> Door {
         Door { tokens: Some(tokens), ..self }
+    }
+
+    /// Counts failed logins here, together with those before.
+    #[must_use]
+    pub fn with_attempts(self, attempts: Arc<Attempts>) -> Door {
+        Door { attempts, ..self }
+    }
+
+    /// How long logins of this user from this address are refused, after too many failures.
+    pub fn locked_for(&self, user: &str, address: IpAddr) -> Option<Duration> {
+        self.attempts.locked_for(user, address)
+    }
+
+    /// Changes with the password of the user; `None` if there is no such user.
+    pub fn password_mark(&self, user: &str) -> Option<[u8; 32]> {
+        Some(digest_of(&self.users.as_ref()?.keys(user, None)?.to_text()))
     }
 
     /// The tokens of the users; `None` if everybody is let in.
@@ -171,6 +204,10 @@ pub struct Visit {
     expects: Expects,
     /// The last credential that it has shown, good or not.
     credential: Option<Credential>,
+    /// Where it comes from, if its failures are counted.
+    address: Option<IpAddr>,
+    /// The login that its next response decides.
+    attempt: Option<Attempt>,
 }
 
 /// The expected answer to a challenge.
@@ -214,7 +251,26 @@ impl Visit {
     /// A peer comes, with a certificate (DER) if it has shown a good one.
     pub fn new(door: Arc<Door>, certificate: Option<&[u8]>) -> Visit {
         let certificate = certificate.and_then(certificate::subject);
-        Visit { door, certificate, expects: Expects::Nothing, credential: None }
+        let (expects, credential) = (Expects::Nothing, None);
+        Visit { door, certificate, expects, credential, address: None, attempt: None }
+    }
+
+    /// Counts its failures for this address.
+    #[must_use]
+    pub fn at(self, address: IpAddr) -> Visit {
+        Visit { address: Some(address), ..self }
+    }
+
+    /// The login of this user, whose result is counted.
+    ///
+    /// # Errors
+    /// There were too many failures.
+    fn attempt(&self, user: &str) -> Result<Option<Attempt>, LoginAnswer> {
+        let attempt = self.address.map(|address| Attempt::new(self.door.attempts.clone(), user, address));
+        match attempt.as_ref().and_then(Attempt::locked_for) {
+            Some(left) => Err(refused(&locked(left))),
+            None => Ok(attempt),
+        }
     }
 
     /// Whether credentials are checked.
@@ -267,7 +323,11 @@ impl Visit {
             }
             (Login::Continue { response }, Expects::First(chosen)) => self.first(chosen, &response),
             (Login::Continue { response }, Expects::Last(scram)) => {
-                Step::Answer(match scram.finish(&response) {
+                let (finished, attempt) = (scram.finish(&response), self.attempt.take());
+                if let Some(attempt) = attempt {
+                    attempt.ended(finished.is_ok());
+                }
+                Step::Answer(match finished {
                     Ok((user, last)) => {
                         self.credential = Some(Credential::Password { user: user.clone() });
                         LoginAnswer::Welcome { user: Some(user), last: Some(last.into()) }
@@ -321,6 +381,10 @@ impl Visit {
             Ok(first) => first,
             Err(reason) => return refused(reason),
         };
+        match self.attempt(&first.user) {
+            Ok(attempt) => self.attempt = attempt,
+            Err(locked) => return locked,
+        }
         let mut nonce = [0; NONCE_BYTES];
         if SystemRandom::new().fill(&mut nonce).is_err() {
             return refused("the system provides no random numbers");
@@ -357,24 +421,51 @@ impl Visit {
         }
         let user: Arc<str> = users.known(user).unwrap_or(user).into();
         let keys = self.door.keys(users, &user, None);
-        self.credential = Some(Credential::Password { user: user.clone() });
-        Step::Check(PasswordCheck { user, password, keys })
+        match self.attempt(&user) {
+            Err(locked) => Step::Answer(locked),
+            Ok(attempt) => {
+                self.credential = Some(Credential::Password { user: user.clone() });
+                Step::Check(PasswordCheck { user, password, keys, attempt })
+            }
+        }
     }
 
     /// A token in place of a password. Its user need not be named.
     fn token(&mut self, user: Option<&str>, text: &str) -> LoginAnswer {
-        let is_of = |token: &Token| user.is_none_or(|user| user == &*token.user);
-        match self.door.token(text).filter(is_of) {
-            Some(token) if !token.scopes.permit(Scope::Messages) => {
+        match self.token_of(user, text) {
+            Ok(token) if !token.scopes.permit(Scope::Messages) => {
                 refused("its token has no scope for messages")
             }
-            Some(Token { id, user, .. }) => {
+            Ok(Token { id, user, .. }) => {
                 self.credential = Some(Credential::Token { id, user: user.clone() });
                 LoginAnswer::Welcome { user: Some(user), last: None }
             }
-            None => refused(WRONG),
+            Err(Some(left)) => refused(&locked(left)),
+            Err(None) => refused(WRONG),
         }
     }
+
+    /// The token of this text, if it is in force and of this user; the result is counted.
+    ///
+    /// # Errors
+    /// It is not, or how long it is not looked at after too many failures.
+    pub fn token_of(&self, user: Option<&str>, text: &str) -> Result<Token, Option<Duration>> {
+        let counted = user.unwrap_or_default();
+        let attempt = self.address.map(|address| Attempt::new(self.door.attempts.clone(), counted, address));
+        if let Some(left) = attempt.as_ref().and_then(Attempt::locked_for) {
+            return Err(Some(left));
+        }
+        let found = self.door.token(text).filter(|token| user.is_none_or(|user| user == &*token.user));
+        if let Some(attempt) = attempt {
+            attempt.ended(found.is_some());
+        }
+        found.ok_or(None)
+    }
+}
+
+/// The error for a login that is not looked at.
+pub fn locked(left: Duration) -> String {
+    format!("too many failed logins; try again in {} seconds", left.as_secs().max(1))
 }
 
 fn refused(reason: &str) -> LoginAnswer {
@@ -532,6 +623,22 @@ mod tests {
         assert!(book.revoke(&token.id).unwrap());
         assert!(!door.honours(&credential));
         assert_eq!(answer(&mut visit, password("", &text)), wrong());
+    }
+
+    #[test]
+    fn after_too_many_failures_a_good_password_is_refused_too_by_every_mechanism() {
+        let door = door(false);
+        let (here, there) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let try_at = |address, login| answer(&mut Visit::new(door.clone(), None).at(address), login);
+        for _ in 0..5 {
+            assert_eq!(try_at(here, password("user", "pen")), refused(WRONG));
+        }
+        let LoginAnswer::Refused { reason } = try_at(here, password("user", "pencil")) else { panic!() };
+        assert!(reason.starts_with("too many failed logins; try again in 1"), "{reason}");
+        let scram = try_at(here, begin("SCRAM-SHA-256", b"n,,n=user,r=x"));
+        assert!(matches!(scram, LoginAnswer::Refused { .. }), "{scram:?}");
+        assert!(door.locked_for("user", here).is_some() && door.locked_for("user", there).is_none());
+        assert_eq!(try_at(there, password("user", "pencil")), welcome(Some("user")));
     }
 
     #[test]

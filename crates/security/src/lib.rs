@@ -5,6 +5,7 @@
 //! Never here: sockets, threads, permissions of an authenticated client, protocols' own frames.
 
 mod access_keys;
+mod attempts;
 mod certificate;
 mod door;
 mod elliptic;
@@ -17,7 +18,8 @@ mod tokens;
 mod users;
 
 pub use access_keys::{AccessKey, AccessKeys};
-pub use door::{Credential, Door, PasswordCheck, Step, Visit};
+pub use attempts::Attempts;
+pub use door::{Credential, Door, PasswordCheck, Step, Visit, locked};
 pub use keys::ITERATIONS;
-pub use tokens::{Scope, Scopes, TOKEN_PREFIX, TOKENS_MAX, Token, TokenBook};
+pub use tokens::{Scope, Scopes, TOKEN_PREFIX, TOKENS_MAX, Token, TokenBook, digest_of, secret};
 pub use users::{UserError, Users};

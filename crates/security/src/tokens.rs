@@ -204,10 +204,9 @@ impl TokenBook {
         lasts: Option<Duration>,
     ) -> Result<(Token, String), UserError> {
         check_name(user)?;
-        let (mut id, mut secret) = ([0; ID_BYTES], [0; SECRET_BYTES]);
-        let random = SystemRandom::new();
-        random.fill(&mut id).and_then(|()| random.fill(&mut secret)).map_err(|_| UserError::NoChance)?;
-        let [id, secret] = [&id[..], &secret].map(|bytes| BASE32_NOPAD.encode(bytes).to_ascii_lowercase());
+        let (secret, mut id) = (secret()?, [0; ID_BYTES]);
+        SystemRandom::new().fill(&mut id).map_err(|_| UserError::NoChance)?;
+        let id = BASE32_NOPAD.encode(&id).to_ascii_lowercase();
         let created_ms = now_ms();
         let expires_ms = lasts
             .map(|lasts| created_ms.saturating_add(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX)));
@@ -274,7 +273,18 @@ impl TokenBook {
     }
 }
 
-fn digest_of(secret: &str) -> [u8; 32] {
+/// A secret of 256 random bits, as text.
+///
+/// # Errors
+/// The system provides no random numbers.
+pub fn secret() -> Result<String, UserError> {
+    let mut secret = [0; SECRET_BYTES];
+    SystemRandom::new().fill(&mut secret).map_err(|_| UserError::NoChance)?;
+    Ok(BASE32_NOPAD.encode(&secret).to_ascii_lowercase())
+}
+
+/// The SHA-256 digest of a secret with enough random bits.
+pub fn digest_of(secret: &str) -> [u8; 32] {
     let digest = digest(&SHA256, secret.as_bytes());
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest.as_ref());

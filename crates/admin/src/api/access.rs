@@ -14,9 +14,21 @@ use postroad_security::{Door, Scope, Step, TOKEN_PREFIX, Visit};
 
 use super::audit::{Change, Detail, peer_text};
 use super::problem::Problem;
-use super::{Api, Caller, Peer};
+use super::{Api, Caller, Peer, session};
 
 pub async fn admit(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let is_of_console = request.headers().contains_key(CONSOLE_HEADER);
+    let mut response = match (request.method(), request.uri().path()) {
+        (&Method::POST, "/api/v1/session") => session::sign_in(api, request).await,
+        _ => serve(api, request, next).await,
+    };
+    if is_of_console {
+        response.headers_mut().remove(header::WWW_AUTHENTICATE);
+    }
+    response
+}
+
+async fn serve(api: Api, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
     let peer = parts.extensions.get::<Peer>().copied();
@@ -37,7 +49,7 @@ pub async fn admit(State(api): State<Api>, request: Request, next: Next) -> Resp
 }
 
 /// Keeps a request for the audit.
-async fn record(
+pub async fn record(
     api: &Api,
     (peer, caller): (Option<Peer>, Option<Caller>),
     (method, path): (Method, String),
@@ -51,6 +63,9 @@ async fn record(
     let change = Change { number: 0, at_ms, user, peer, method, path, status, token, detail };
     api.0.changes.lock().await.add(change);
 }
+
+/// Requests with this header come from the console, which has a page for the sign-in: browsers are not to ask.
+const CONSOLE_HEADER: &str = "x-postroad-console";
 
 /// Lists of the whole broker that no client inside the process asks a partition for: those check permissions themselves.
 const OF_BROKER: &[&str] = &[
@@ -74,28 +89,26 @@ fn permit(api: &Api, caller: Caller, path: &str) -> Result<Caller, Problem> {
 
 async fn check(api: &Api, request: &Parts) -> Result<Caller, Problem> {
     let address = match request.extensions.get::<Peer>() {
-        Some(Peer::ControlSocket) => return Ok(Caller { principal: Principal::Operator, token: None }),
+        Some(Peer::ControlSocket) => {
+            return Ok(Caller { principal: Principal::Operator, ..Caller::anonymous() });
+        }
         Some(Peer::Network(address)) => address.ip(),
         None => return Err(Problem::new(403, "the peer's address is unknown".to_owned())),
     };
     check_origin(&request.headers, &request.method)?;
     let door = api.0.options.door.borrow().clone();
-    let visit = Visit::new(door.clone(), None);
-    match visit.has_users() {
-        true => login(api, (door, visit), &request.headers, &request.method).await,
-        false => {
-            let anonymous = || Caller { principal: Principal::Anonymous, token: None };
-            check_local(address, &request.headers).map(|()| anonymous())
-        }
+    match door.is_open() {
+        false => login(api, (&door, address), &request.headers, &request.method).await,
+        true => check_local(address, &request.headers).map(|()| Caller::anonymous()),
     }
 }
 
-fn is_safe(method: &Method) -> bool {
+pub fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 /// A page of another site must not give orders through its reader's browser.
-fn check_origin(headers: &HeaderMap, method: &Method) -> Result<(), Problem> {
+pub fn check_origin(headers: &HeaderMap, method: &Method) -> Result<(), Problem> {
     let Some(origin) = headers.get(header::ORIGIN).filter(|_| !is_safe(method)) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -127,27 +140,46 @@ fn check_local(address: IpAddr, headers: &HeaderMap) -> Result<(), Problem> {
 
 async fn login(
     api: &Api,
-    (door, mut visit): (Arc<Door>, Visit),
+    (door, address): (&Arc<Door>, IpAddr),
     headers: &HeaderMap,
     method: &Method,
 ) -> Result<Caller, Problem> {
-    let wrong = || {
-        let right = "a user and its password, or a token, are needed (basic or bearer authentication)";
-        Problem::new(401, right.to_owned())
-    };
     let credentials = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let credentials = credentials.ok_or_else(wrong)?;
+    let Some(credentials) = credentials else {
+        return session::caller(api, door, headers, method).await.unwrap_or_else(|| Err(unknown()));
+    };
     if let Some(text) = bearer(credentials) {
-        return by_token(&door, (None, text), method).unwrap_or_else(|| Err(wrong()));
+        return by_token((door, address), (None, text), method);
     }
-    if let Some(user) = api.0.known.lock().await.user(credentials, &door) {
-        return Ok(Caller { principal: Principal::User(user), token: None });
+    if let Some(user) = api.0.known.lock().await.user(credentials, door) {
+        return Ok(Caller { principal: Principal::User(user), ..Caller::anonymous() });
     }
-    let (user, password) = basic(headers).ok_or_else(wrong)?;
+    let (user, password) = basic(headers).ok_or_else(unknown)?;
     if password.starts_with(TOKEN_PREFIX) {
-        return by_token(&door, (Some(&user), &password), method).unwrap_or_else(|| Err(wrong()));
+        return by_token((door, address), (Some(&user), &password), method);
     }
-    let said = Login::Password { user: Some(user.into()), password: Some(password.into()) };
+    let user = password_of(api, door, address, (user, password)).await?;
+    api.0.known.lock().await.add(credentials, user.clone(), door.clone());
+    Ok(Caller { principal: Principal::User(user), ..Caller::anonymous() })
+}
+
+fn unknown() -> Problem {
+    let right = "a user and its password, or a token, are needed (basic or bearer authentication)";
+    Problem::new(401, right.to_owned())
+}
+
+/// The user with this name and password.
+///
+/// # Errors
+/// One of them is wrong, or there were too many failures.
+pub async fn password_of(
+    api: &Api,
+    door: &Arc<Door>,
+    address: IpAddr,
+    (user, password): (String, String),
+) -> Result<Arc<str>, Problem> {
+    let mut visit = Visit::new(door.clone(), None).at(address);
+    let said = Login::Password { user: Some(user.as_str().into()), password: Some(password.into()) };
     let answer = match visit.step(said) {
         Step::Answer(answer) => answer,
         Step::Check(check) => {
@@ -158,30 +190,28 @@ async fn login(
         }
     };
     match answer {
-        LoginAnswer::Welcome { user: Some(user), .. } => {
-            api.0.known.lock().await.add(credentials, user.clone(), door);
-            Ok(Caller { principal: Principal::User(user), token: None })
-        }
-        _ => Err(wrong()),
+        LoginAnswer::Welcome { user: Some(user), .. } => Ok(user),
+        _ => Err(door.locked_for(&user, address).map_or_else(unknown, Problem::locked)),
     }
 }
 
-/// The caller with this token, whose user may be named with it; `None` if it is not in force.
+/// The caller with this token, whose user may be named with it.
 fn by_token(
-    door: &Door,
+    (door, address): (&Arc<Door>, IpAddr),
     (user, text): (Option<&str>, &str),
     method: &Method,
-) -> Option<Result<Caller, Problem>> {
-    let token =
-        door.token(text).filter(|token| user.is_none_or(|user| user.is_empty() || user == &*token.user))?;
+) -> Result<Caller, Problem> {
+    let user = user.filter(|user| !user.is_empty());
+    let counted = Visit::new(door.clone(), None).at(address).token_of(user, text);
+    let token = counted.map_err(|left| left.map_or_else(unknown, Problem::locked))?;
     let scope = if is_safe(method) { Scope::Read } else { Scope::Manage };
-    Some(match token.scopes.permit(scope) {
-        true => Ok(Caller { principal: Principal::User(token.user), token: Some(token.id) }),
+    match token.scopes.permit(scope) {
+        true => Ok(Caller { principal: Principal::User(token.user), token: Some(token.id), session: None }),
         false => {
             let (had, needed) = (token.scopes, scope.name());
             Err(Problem::new(403, format!("the token {} has the scope {had}; {needed} is needed", token.id)))
         }
-    })
+    }
 }
 
 /// The token of a request (RFC 6750, section 2.1).

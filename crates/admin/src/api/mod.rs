@@ -20,6 +20,7 @@ mod problem;
 mod process;
 mod redrive;
 mod routes;
+mod session;
 mod shown;
 mod tokens;
 
@@ -71,6 +72,15 @@ struct Caller {
     principal: Principal,
     /// The token that it has shown in place of a password.
     token: Option<Arc<str>>,
+    /// The session of the console that it is in.
+    session: Option<session::InSession>,
+}
+
+impl Caller {
+    /// A caller without a name.
+    fn anonymous() -> Caller {
+        Caller { principal: Principal::Anonymous, token: None, session: None }
+    }
 }
 
 /// Gathers the figures of the whole broker, without those of each queue.
@@ -118,6 +128,7 @@ struct Shared {
     known: Mutex<known::Known>,
     seen: Mutex<Seen>,
     changes: Mutex<audit::Changes>,
+    sessions: Mutex<session::Sessions>,
 }
 
 /// The admin API and the console. Serve it for every path that nothing else answers. To be called on the runtime whose
@@ -133,6 +144,7 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         known: Mutex::default(),
         seen: Mutex::default(),
         changes: Mutex::default(),
+        sessions: Mutex::default(),
     };
     let api = Api(Arc::new(shared));
     tokio::spawn(overview::keep_history(Arc::downgrade(&api.0)));
@@ -163,6 +175,7 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/consumers", get(lists::consumers))
         .route("/api/v1/bridges", get(bridges::list))
         .route("/api/v1/routes", get(routes::list))
+        .route("/api/v1/session", get(session::show).delete(session::sign_out))
         .route("/api/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/api/v1/tokens/{id}", delete(tokens::revoke))
         .route("/api/jolokia/read/{*path}", get(jolokia::read))

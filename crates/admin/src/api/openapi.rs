@@ -201,6 +201,23 @@ pub const OPERATIONS: &[Operation] = &[
         takes: None,
         gives: (204, None),
     },
+    read("/api/v1/session", "The caller: its user, and the CSRF token of its session", &[], "Session"),
+    Operation {
+        method: "post",
+        path: "/api/v1/session",
+        summary: "Sign in: begin a session, whose cookie stands for the password",
+        query: &[],
+        takes: Some("Credentials"),
+        gives: (200, Some("Session")),
+    },
+    Operation {
+        method: "delete",
+        path: "/api/v1/session",
+        summary: "Sign out: end the session",
+        query: &[],
+        takes: None,
+        gives: (204, None),
+    },
     read("/api/jolokia/read/{path}", "Attributes of a queue, as ActiveMQ answers them", &[], "Jolokia"),
     read("/api/v1/openapi.json", "This document", &[], "Document"),
 ];
@@ -317,6 +334,8 @@ const LISTS: &[(&str, &str)] = &[
 /// Objects of users and their credentials, with their members.
 const OF_IDENTITIES: &[(&str, &str)] = &[
     ("Token", "id:string user:string scope:string created_ms:integer expires_ms:integer?"),
+    ("Credentials", "user:string password:string"),
+    ("Session", "user:string? csrf:string? administers:boolean is_session:boolean"),
     ("WantedToken", "user:string scope:string expires_seconds:integer"),
     ("MadeToken", "token:string id:string user:string scope:string created_ms:integer expires_ms:integer?"),
 ];
@@ -336,7 +355,7 @@ fn objects() -> Value {
     json!({
         "Problem": object("status:integer error:string"),
         "Overview": object(
-            "broker:object now:object history:object alarms:array protocols:array stores:array \
+            "broker:object is_limited:boolean now:object history:object alarms:array protocols:array stores:array \
              memory_bytes_max:integer ledger:object",
         ),
         "Broker": object("name:string version:string uptime_seconds:integer draining:boolean"),

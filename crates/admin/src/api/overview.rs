@@ -16,7 +16,7 @@ use super::lists::query;
 use super::problem::Problem;
 use super::process::Process;
 use super::{Api, ApiOptions, Caller, Shared, alerts, ledger};
-use crate::alerts::Severity;
+use crate::alerts::{Ledger, Severity};
 use crate::figures::{Distribution, Figures, JournalFigures};
 
 /// Time between two samples of the history.
@@ -240,6 +240,8 @@ pub struct Which {
 #[derive(Serialize)]
 pub struct Overview {
     broker: super::Broker,
+    /// Whether the caller may not see the figures of the whole broker: they are 0 then.
+    is_limited: bool,
     now: Sample,
     #[serde(skip_serializing_if = "Option::is_none")]
     history: Option<History>,
@@ -282,6 +284,9 @@ pub async fn overview(
     which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Overview>, Problem> {
     let wants_history = query(which)?.history.unwrap_or(false);
+    if !api.administers(&caller) {
+        return Ok(Json(limited(&api)));
+    }
     let (now, figures) = sample(&api).await?;
     let history = match wants_history {
         true => {
@@ -306,6 +311,7 @@ pub async fn overview(
     });
     Ok(Json(Overview {
         broker: api.about(),
+        is_limited: false,
         alarms: alarms(&figures).into_iter().chain(alerts_of(&api, &caller)).collect(),
         history,
         protocols: protocols.collect(),
@@ -314,6 +320,21 @@ pub async fn overview(
         ledger: api.0.options.alerts.ledger().into(),
         now,
     }))
+}
+
+/// The overview of users who may not see the whole broker: its name and no figures.
+fn limited(api: &Api) -> Overview {
+    Overview {
+        broker: api.about(),
+        is_limited: true,
+        now: Sample { at_ms: api.now_ms(), ..Sample::default() },
+        history: None,
+        alarms: Vec::new(),
+        protocols: Vec::new(),
+        stores: Vec::new(),
+        memory_bytes_max: 0,
+        ledger: Ledger::default().into(),
+    }
 }
 
 /// Alerts that fire, as alarms; none for users who may not see the names of all queues.

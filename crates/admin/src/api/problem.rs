@@ -1,5 +1,7 @@
 //! Errors of the API: a status, the fault, and its correction.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -12,6 +14,8 @@ use serde::Serialize;
 pub struct Problem {
     pub status: u16,
     pub message: String,
+    /// When to try again, if that helps.
+    pub retry_after_seconds: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -22,18 +26,27 @@ struct Body {
 
 impl Problem {
     pub fn new(status: u16, message: String) -> Problem {
-        Problem { status, message }
+        Problem { status, message, retry_after_seconds: None }
+    }
+
+    /// The refusal of a login after too many failures.
+    pub fn locked(left: Duration) -> Problem {
+        let retry_after_seconds = Some(left.as_secs().max(1));
+        Problem { retry_after_seconds, ..Problem::new(429, postroad_security::locked(left)) }
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Problem { status, message: error } = self;
+        let Problem { status, message: error, retry_after_seconds } = self;
         let code = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (code, Json(Body { status, error })).into_response();
         if code == StatusCode::UNAUTHORIZED {
             let basic = HeaderValue::from_static("Basic realm=\"postroad\", charset=\"UTF-8\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, basic);
+        }
+        if let Some(seconds) = retry_after_seconds {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

@@ -62,7 +62,7 @@ pub async fn redrive(
     match answer.result {
         Ok(()) => Ok(Json(Redriven { moved, stayed })),
         Err(refusal) => {
-            let Problem { status, message } = refusal.into();
+            let Problem { status, message, .. } = refusal.into();
             Err(Problem::new(status, format!("{message} ({moved} went back before)")))
         }
     }

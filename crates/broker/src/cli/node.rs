@@ -175,7 +175,7 @@ async fn follow_until_led(
     let control = control.inspect_err(|error| tracing::warn!(%error, "no control socket")).ok();
     let (usher, visitors, http_places) =
         (Usher::new(view), Places::new(VISITORS_MAX), Places::new(VISITORS_MAX));
-    let door = Arc::new(config.door(&Arc::new(config.tokens()?))?);
+    let door = Arc::new(config.door(&Arc::new(config.tokens()?), &Arc::default())?);
     let mut admission = Admission::new(visitors, config.tls()?, door, websocket_bytes_max(config));
     let make = visitor_sessions(config, listeners)?;
     let led = loop {

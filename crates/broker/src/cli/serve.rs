@@ -67,8 +67,8 @@ async fn serve(
     arguments: &ServeArguments,
     (places, descriptors): (Places, u64),
 ) -> anyhow::Result<()> {
-    let (tls, tokens, keys) = (config.tls()?, Arc::new(config.tokens()?), config.keys()?);
-    let door = Arc::new(config.door(&tokens)?);
+    let (tls, tokens, attempts) = (config.tls()?, Arc::new(config.tokens()?), Arc::default());
+    let (door, keys) = (Arc::new(config.door(&tokens, &attempts)?), config.keys()?);
     let mut listeners = Listeners::bind(config)?;
     let http = Listener::bind("HTTP", SocketAddr::new(config.bind, config.port(config.ports.http)?))?;
     if config.data.exists() && !config.data.is_dir() {
@@ -114,7 +114,7 @@ async fn serve(
         let config = Config::load(arguments)?;
         let (policies, alerts, bridges) = (config.policies()?, config.alert_rules()?, config.bridges()?);
         tokens.reload()?;
-        Ok(Reread { policies, alerts, bridges, tls: config.tls()?, door: config.door(&tokens)? })
+        Ok(Reread { policies, alerts, bridges, tls: config.tls()?, door: config.door(&tokens, &attempts)? })
     };
     let links = Diallers::start(runtime.links(), dials, bridges);
     let mut watches = JoinSet::new();

@@ -122,7 +122,7 @@ pub async fn serve(
     let places = handle.core.borrow().places();
     let mut router = Router::new(id, places, handle.share.clone());
     router.guard(if link.is_some() { Principal::Operator } else { Principal::Anonymous }, &mailbox);
-    let visit = Visit::new(door.borrow().clone(), connection.peer_certificate());
+    let visit = Visit::new(door.borrow().clone(), connection.peer_certificate()).at(peer.ip());
     let session = make(id, &visit);
     let login = Reception::new(visit, handle.logins.clone());
     // Left to itself it would begin with four of some 200 bytes each, which most connections never need at once.

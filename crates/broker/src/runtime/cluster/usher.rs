@@ -80,7 +80,7 @@ impl Usher {
                     return Ok(Parting::Farewell);
                 }
                 view.leader_is_known(ELECTED_WITHIN).await;
-                let visit = Visit::new(door.borrow().clone(), connection.peer_certificate());
+                let visit = Visit::new(door.borrow().clone(), connection.peer_certificate()).at(peer.ip());
                 let elsewhere = Arc::new(view.elsewhere(scheme));
                 let is_told = elsewhere.served_at.is_some();
                 let session = make(elsewhere, &visit);

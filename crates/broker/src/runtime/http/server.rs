@@ -1,7 +1,7 @@
 //! HTTP connections on one core: which service a request is for, its limits, and its answer.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use super::client::Fronts;
 use super::ironmq;
 use super::push::PushHub;
 use super::sqs::{self, SqsOptions};
-use super::tokens::Tokens;
+use super::tokens::{Tokens, locked_for};
 use super::wire::{Origins, compressed, decompressed, reads_gzip};
 use crate::runtime::connection::CoreHandle;
 use crate::runtime::figures::StatsCollector;
@@ -91,7 +91,7 @@ pub async fn welcome(
         let (service, closing) = (service.clone(), closing.clone());
         tokio::task::spawn_local(async move {
             let served = async {
-                let operators = (Peer::Network(peer), everybody, api);
+                let operators = (peer, everybody, api);
                 if let Err(error) = serve(stream, service, operators, (door, origins, sqs)).await {
                     tracing::debug!(%peer, error, "an HTTP connection was closed early");
                 }
@@ -108,7 +108,7 @@ pub async fn welcome(
 async fn serve(
     stream: std::net::TcpStream,
     service: Rc<Service>,
-    (peer, everybody, api): (Peer, StatsCollector, Router),
+    (peer, everybody, api): (SocketAddr, StatsCollector, Router),
     (door, origins, options): (watch::Receiver<Arc<Door>>, Origins, SqsOptions),
 ) -> Result<(), String> {
     let stream = tokio::net::TcpStream::from_std(stream).map_err(|error| error.to_string())?;
@@ -117,16 +117,16 @@ async fn serve(
     let answering = service_fn(move |request: Request<Incoming>| {
         let (service, everybody, api) = (service.clone(), everybody.clone(), api.clone());
         let door = door.borrow().clone();
-        let (origins, options) = (origins.clone(), options.clone());
+        let (origins, options, address) = (origins.clone(), options.clone(), peer.ip());
         async move {
             if sqs::is_meant(&request) {
                 return Ok(service.sqs.respond(request, &door, &options).await);
             }
             let path = request.uri().path();
             if path != "/3" && !path.starts_with("/3/") {
-                return postroad_admin::respond(request, peer, &everybody, api).await;
+                return postroad_admin::respond(request, Peer::Network(peer), &everybody, api).await;
             }
-            Ok::<_, Infallible>(answer(&service, request, &door, &origins).await)
+            Ok::<_, Infallible>(answer(&service, (request, address), &door, &origins).await)
         }
     });
     if speaks_http2(&stream).await {
@@ -179,7 +179,7 @@ impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for LocalExecutor 
 
 async fn answer(
     service: &Service,
-    request: Request<Incoming>,
+    (request, address): (Request<Incoming>, IpAddr),
     door: &Arc<Door>,
     origins: &Origins,
 ) -> Response<Body> {
@@ -191,7 +191,7 @@ async fn answer(
             *response.status_mut() = StatusCode::NO_CONTENT;
             response
         }
-        false => match queues(service, request, door).await {
+        false => match queues(service, (request, address), door).await {
             Ok((status, body)) => json(status, &body, &headers),
             Err(error) => json(error.status, &postroad_ironmq::msg(&error.msg), &headers),
         },
@@ -202,7 +202,7 @@ async fn answer(
 
 async fn queues(
     service: &Service,
-    request: Request<Incoming>,
+    (request, address): (Request<Incoming>, IpAddr),
     door: &Arc<Door>,
 ) -> Result<(u16, Value), ApiError> {
     let (head, body) = request.into_parts();
@@ -211,7 +211,11 @@ async fn queues(
     }
     let query = head.uri.query().unwrap_or_default();
     let token = token_of(&head.headers, query);
-    let Some(principal) = service.tokens.principal_of(token, door, &service.handle.logins).await else {
+    let Some(principal) = service.tokens.principal_of((token, address), door, &service.handle.logins).await
+    else {
+        if let Some(left) = locked_for(token, address, door) {
+            return Err(ApiError { status: 429, msg: postroad_security::locked(left) });
+        }
         let msg =
             "You must be authorized: send a valid token, as `Authorization: OAuth TOKEN` or ?oauth=TOKEN";
         return Err(ApiError { status: 401, msg: msg.to_owned() });

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,15 +30,21 @@ struct Remembered {
     until: Instant,
 }
 
+/// How long the user of a token is refused for failures before, if it is.
+pub fn locked_for(token: Option<&str>, address: IpAddr, door: &Door) -> Option<Duration> {
+    let user = token?.split_once(':').map_or("", |(user, _)| user);
+    door.locked_for(user, address)
+}
+
 impl Tokens {
     /// The user of this token; `None` if it is not valid.
     pub async fn principal_of(
         &self,
-        token: Option<&str>,
+        (token, address): (Option<&str>, IpAddr),
         door: &Arc<Door>,
         logins: &Arc<Semaphore>,
     ) -> Option<Principal> {
-        let mut visit = Visit::new(door.clone(), None);
+        let mut visit = Visit::new(door.clone(), None).at(address);
         let anonymous = (!door.asks()).then_some(Principal::Anonymous);
         let Some(token) = token.filter(|_| visit.has_users()) else { return anonymous };
         let is_known = |known: &&Remembered| Arc::ptr_eq(&known.door, door) && Instant::now() < known.until;

@@ -1,0 +1,48 @@
+// Who is signed in: asked of the broker once, and told by every request that is refused for want of a login.
+
+import { useSyncExternalStore } from "react";
+
+export interface Caller {
+  user: string | null;
+  csrf: string | null;
+  administers: boolean;
+  is_session: boolean;
+}
+
+/** `asking` until the broker has answered, `out` while a sign-in is needed. */
+export type Session = { state: "asking" | "out" } | ({ state: "in" } & Caller);
+
+/** A user who has done nothing for so long is away: what the console asks for then keeps no session alive. */
+const AWAY_AFTER_MS = 60_000;
+
+let session: Session = { state: "asking" };
+let lastInputMs = performance.now();
+const watchers = new Set<() => void>();
+
+for (const kind of ["pointerdown", "keydown"]) {
+  window.addEventListener(kind, () => (lastInputMs = performance.now()), { passive: true });
+}
+
+function set(next: Session) {
+  session = next;
+  for (const watcher of watchers) watcher();
+}
+
+export const signedIn = (caller: Caller) => set({ state: "in", ...caller });
+export const signedOut = () => session.state !== "out" && set({ state: "out" });
+
+function watch(watcher: () => void) {
+  watchers.add(watcher);
+  return () => watchers.delete(watcher);
+}
+
+export const useSession = (): Session => useSyncExternalStore(watch, () => session);
+
+/** Headers of each request: no prompt of the browser, and what a change needs in a session. */
+export function sessionHeaders(method: string): { [name: string]: string } {
+  return {
+    "x-postroad-console": "1",
+    ...(performance.now() - lastInputMs > AWAY_AFTER_MS ? { "x-postroad-round": "1" } : {}),
+    ...(method !== "GET" && session.state === "in" && session.csrf !== null ? { "x-postroad-csrf": session.csrf } : {}),
+  };
+}
