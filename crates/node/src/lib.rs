@@ -9,6 +9,7 @@
 mod client;
 mod core;
 mod draining;
+mod equip;
 mod gate;
 mod logs;
 mod mailbox;
@@ -25,6 +26,7 @@ pub use client::{
     Held, LocalClient, MailboxTask, Newcomer, Receipt, admit,
 };
 pub use draining::Draining;
+pub use equip::equip;
 pub use logs::{JournalWriter, LogLink, LogRing, Logs};
 pub use mailbox::{Mailbox, Taken};
 pub use outstanding::{Outstanding, Share};

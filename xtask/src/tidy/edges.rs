@@ -35,6 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("journal", &["model"]),
     ("replication", &["model", "journal", "cluster"]),
     ("node", &["model", "selector", "routing", "core", "openwire", "amqp", "journal", "replication"]),
+    ("store", &["model", "routing", "core", "journal", "replication", "cluster", "node"]),
     ("net", &["model"]),
     ("cluster", &["model", "journal"]),
     ("security", &["model"]),

@@ -11,6 +11,7 @@ use postroad_node::{Clients, Draining};
 use postroad_openwire::OpenWireOptions;
 use postroad_routing::{Addressing, Policies};
 use postroad_security::Visit;
+use postroad_store::{Stores, broker_id};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
@@ -23,8 +24,8 @@ use crate::cli::stores;
 use crate::config::{Config, StoreKeys};
 use crate::control;
 use crate::runtime::{
-    ClusterOptions, ClusterView, Following, Led, LinkBoard, Orders, StatsCollector, Stores, TenantKeys,
-    Usher, admin_elsewhere, broker_id, cluster_api,
+    ClusterOptions, ClusterView, Following, Led, LinkBoard, Orders, StatsCollector, TenantKeys, Usher,
+    admin_elsewhere, cluster_api,
 };
 use crate::runtime::{Runtime, RuntimeOptions, Service};
 

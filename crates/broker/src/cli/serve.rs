@@ -16,6 +16,7 @@ use postroad_openwire::network::DialOptions;
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use postroad_routing::{Permissions, Policies};
 use postroad_security::{Door, Visit};
+use postroad_store::broker_id;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -29,7 +30,7 @@ use crate::config::{Bridge, Config, OpenWireConfig, Shares};
 use crate::control;
 use crate::runtime::{
     Diallers, Dials, HttpSocket, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service,
-    SpreadOptions, SqsOptions, StatsCollector, TenantKeys, broker_id, now_ms, read_portable, spread_clients,
+    SpreadOptions, SqsOptions, StatsCollector, TenantKeys, now_ms, read_portable, spread_clients,
     watch_links,
 };
 

@@ -8,10 +8,11 @@ use postroad_core::Settings;
 use postroad_journal::{Journal, Keys, RealDisk, SpillFile};
 use postroad_model::{PartitionId, Placement, Spill};
 use postroad_routing::{Addressing, MAIN_STORE, Policies};
+use postroad_store::{Directories, Stores};
 
 use crate::cli::ways;
 use crate::config::{Config, Shares, StoreKeys};
-use crate::runtime::{self, ClusterOptions, Directories, Following, Stores, TenantKeys};
+use crate::runtime::{self, ClusterOptions, Following, TenantKeys};
 
 /// Open transactions of a partition may hold this much, however little memory there is for each.
 const OPEN_BYTES_MIN: u64 = 1 << 20;

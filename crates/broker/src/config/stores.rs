@@ -11,7 +11,7 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 
-use crate::runtime::FurtherStore;
+use postroad_store::FurtherStore;
 
 /// Four segments of 64 MiB: one that is written, one ahead of it, and two that wait for checkpoints or are compacted.
 const DISK_BYTES_MIN: u64 = 256 << 20;

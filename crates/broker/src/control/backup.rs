@@ -8,9 +8,10 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
 use postroad_journal::{Backup, Disk, RealDisk};
+use postroad_store::{LAYOUT_FILE, Layout};
 
 use super::Answer;
-use crate::runtime::{LAYOUT_FILE, Layout, NamedDoor};
+use crate::runtime::NamedDoor;
 
 /// Makes one of all stores: the main one's in `to`, that of each other one where `stores` says.
 pub(super) fn back_up(

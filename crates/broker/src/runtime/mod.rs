@@ -5,43 +5,31 @@
 //! Between cores and journals messages go through bounded single-producer rings, to workers through channels.
 
 mod body;
-pub mod broker_id;
 mod cluster;
 mod connection;
-mod damaged_store;
 mod dialler;
 mod durations;
 mod figures;
-mod filler;
 mod http;
 mod identified;
 mod journal;
-mod layout;
 mod link_watch;
 mod links;
-mod opening;
 mod orders;
 mod reception;
 mod spreading;
-mod store;
-mod stores;
 mod threads;
 
 pub use cluster::{ClusterOptions, ClusterView, Following, Led, Usher, admin_elsewhere, cluster_api, follow};
-pub use damaged_store::{DamagedStore, Known, Lost, Seeming};
 pub use dialler::{Diallers, Dials};
 pub use figures::StatsCollector;
-pub use filler::Filler;
 pub use http::{ACCESS_KEYS_FILE, HttpSocket, Network, Networks, Origins, PushOptions, SqsOptions, webhooks};
 pub use journal::NamedDoor;
-pub use layout::{LAYOUT_FILE, Layout};
 pub use link_watch::watch_links;
 pub use links::LinkBoard;
 pub use orders::{Order, Orders, Outcome};
 pub use postroad_node::{TenantKeys, read_portable};
 pub use spreading::{SpreadOptions, spread_clients};
-pub use store::{Stopped, StoreError};
-pub use stores::{Directories, FurtherStore, Stores};
 pub use threads::{NewSocket, Runtime, RuntimeOptions, Service};
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -63,19 +51,4 @@ pub fn ticks_ms() -> u64 {
 /// Both clocks, for a core and its partitions.
 pub fn now() -> Now {
     Now { ticks_ms: ticks_ms(), wall_ms: now_ms() }
-}
-
-/// A message as tests of this room and its callers need one: durable, and nothing is special about it.
-#[cfg(test)]
-pub fn test_message() -> postroad_model::Message {
-    use postroad_model::{Encoding, Message, NORMAL_PRIORITY, Protocol};
-
-    Message {
-        encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
-        persistent: true,
-        priority: NORMAL_PRIORITY,
-        expires_at_ms: 0,
-        rare: None,
-        bytes: bytes::Bytes::from_static(b"body"),
-    }
 }

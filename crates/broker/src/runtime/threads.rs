@@ -29,7 +29,6 @@ use crate::runtime::identified::Identified;
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
 use crate::runtime::links::LinkBoard;
 use crate::runtime::orders::Orders;
-use crate::runtime::stores::{NamedStore, Stores};
 use crate::runtime::{now, ticks_ms};
 use postroad_node::Share;
 use postroad_node::TenantKeys;
@@ -37,6 +36,7 @@ use postroad_node::read_portable;
 use postroad_node::{Core, Links, Places, ToCore, owner};
 use postroad_node::{LogLink, LogRing};
 use postroad_node::{Receiver, ThreadWaker, WakingSender, ring};
+use postroad_store::{NamedStore, Stores};
 
 /// New sockets that wait for their core; the listener waits when it is full.
 const NEW_SOCKETS_MAX: usize = 256;

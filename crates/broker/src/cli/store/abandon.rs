@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Args;
 use postroad_journal::RealDisk;
+use postroad_store::{Layout, StoreError, broker_id};
 
 use crate::config::nearest;
-use crate::runtime::{Layout, StoreError, broker_id};
 
 /// Arguments of `abandon`.
 #[derive(Debug, Args)]

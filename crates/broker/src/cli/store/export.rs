@@ -15,13 +15,13 @@ use postroad_journal::{Journal, ReadOnly, RealDisk};
 use postroad_model::{
     Chunks, Command, Compression, Destination, MessageKey, PartitionId, Position, Schedule, Sent,
 };
+use postroad_store::Stopped;
 
 use super::Place;
 use super::export_file::Summing;
 use super::line::{End, Entry, Head, Piece, Scheduled, VERSION};
 use crate::cli::base64;
 use crate::cli::words::counted;
-use crate::runtime::Stopped;
 
 /// The name of standard output.
 const STANDARD_OUTPUT: &str = "-";
@@ -276,15 +276,22 @@ fn read_piece(journal: &mut StoppedJournal, entry: &Entry, position: Position) -
 mod tests {
     use postroad_core::Settings;
     use postroad_journal::{Keys, Payload, Record, Ways};
-    use postroad_model::{Changes, TransactionId};
+    use postroad_model::{Changes, Encoding, Message, NORMAL_PRIORITY, Protocol, TransactionId};
     use postroad_routing::Addressing;
+    use postroad_store::{Directories, Stores};
 
     use super::*;
-    use crate::runtime::{Directories, Stores, test_message};
 
     /// A data directory with one message in a queue, and two, one of them due later, in a prepared transaction.
     fn with_prepared(data: &std::path::Path) {
-        let message = test_message();
+        let message = Message {
+            encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
+            persistent: true,
+            priority: NORMAL_PRIORITY,
+            expires_at_ms: 0,
+            rare: None,
+            bytes: Bytes::from_static(b"body"),
+        };
         let sent = Sent::new(Destination::queue("q"), message);
         let later = Sent { schedule: Some(Box::new(Schedule::once("job".into(), u64::MAX))), ..sent.clone() };
         let changes = Changes { sends: vec![sent.clone(), later], settlements: Vec::new() };

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use clap::Args;
 use postroad_core::{Load, decode_record};
 use postroad_model::{Chunks, Command, Destination, Position, Sent};
+use postroad_store::Filler;
 
 use super::export_file::{ExportFile, Line};
 use super::line::{End, Entry, Piece};
 use crate::cli::words::counted;
 use crate::cli::{base64, stores};
 use crate::config::Config;
-use crate::runtime::Filler;
 
 /// Arguments of `import`.
 #[derive(Debug, Args)]

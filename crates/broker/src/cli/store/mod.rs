@@ -19,9 +19,9 @@ use clap::{Args, Subcommand};
 use postroad_core::Settings;
 use postroad_journal::Keys;
 use postroad_model::{PartitionId, Placement};
+use postroad_store::{Stopped, StoreError};
 
 use crate::config::Config;
-use crate::runtime::{Stopped, StoreError};
 
 /// Commands for data directories.
 #[derive(Debug, Subcommand)]

@@ -7,12 +7,13 @@ use anyhow::{Context, bail};
 use clap::Args;
 use postroad_core::{Holder, LostMessage};
 use postroad_model::PartitionId;
+use postroad_store::{DamagedStore, Known, Lost, Seeming, broker_id};
 use serde_json::{Value, json};
 
 use super::{Place, settings};
 use crate::cli::words::counted;
 use crate::config::Config;
-use crate::runtime::{DamagedStore, Known, Lost, Seeming, broker_id};
+use crate::runtime::now_ms;
 
 /// Arguments of `repair`.
 #[derive(Debug, Args)]
@@ -41,7 +42,7 @@ pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
     let data = &arguments.place.data;
     let keys = arguments.place.keys()?;
     let (stores, of) = (arguments.stores.clone(), arguments.of.clone());
-    let known = Known { partitions: arguments.partitions, stores, of };
+    let known = Known { partitions: arguments.partitions, stores, of, now_ms: now_ms() };
     let found = DamagedStore::look(data, &known, keys, settings(&Config::default())?)
         .with_context(|| format!("cannot read {}", data.display()))?;
     let mut out = std::io::stdout().lock();

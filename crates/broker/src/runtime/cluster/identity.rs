@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use postroad_cluster::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::runtime::layout::new_identity;
+use postroad_store::new_identity;
 
 /// The file in the data directory.
 pub const FILE: &str = "replica.json";

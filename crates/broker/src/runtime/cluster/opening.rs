@@ -22,10 +22,8 @@ use crate::runtime::cluster::seat::Seat;
 use crate::runtime::cluster::view::ClusterView;
 use crate::runtime::cluster::{ClusterOptions, identity};
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
-use crate::runtime::layout::Layout;
-use crate::runtime::opening::Opening;
-use crate::runtime::store::{Restored, equip, restore_all};
-use crate::runtime::stores::{Directories, Found, Stores, find_all};
+use postroad_node::equip;
+use postroad_store::{Directories, Found, Layout, Opening, Restored, Stores, find_all, restore_all};
 
 /// Payload of proposals that are not committed; cores wait with more.
 const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;

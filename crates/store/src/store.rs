@@ -9,21 +9,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_cluster::META_PARTITION;
 use postroad_core::{
-    Firing, LastRecord, Partition, RecordError, Settings, SnapshotError, decode_record, sends_in_record,
+    LastRecord, Partition, RecordError, Settings, SnapshotError, decode_record, sends_in_record,
 };
 use postroad_journal::{
     CommitError, Damage, Disk, Journal, JournalFile, Keys, LostSegment, OpenError, Options, ReadError,
     ReadOnly, RealDisk, Recovered, StoredCheckpoint, TornTail,
 };
-use postroad_model::{
-    DeadLetter, Effect, Message, MessageKey, Origin, PartitionId, PartitionRange, Placement, Position,
-    Protocol, Revived,
-};
-use postroad_node::{change_headers, properties_of};
+use postroad_model::{Effect, MessageKey, PartitionId, PartitionRange, Placement, Position};
+use postroad_node::equip;
 use postroad_routing::Addressing;
 
-use crate::runtime::layout::{LAYOUT_FILE, Layout};
-use crate::runtime::opening::{Opening, Stage};
+use crate::layout::{LAYOUT_FILE, Layout};
+use crate::opening::{Opening, Stage};
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -293,7 +290,7 @@ impl<D: Disk> Store<D> {
     ///
     /// # Errors
     /// [`StoreError`]: damaged, of a newer version, or refused by the system.
-    pub(super) fn recover(
+    pub fn recover(
         disk: D,
         range: PartitionRange,
         keys: Keys,
@@ -332,7 +329,7 @@ impl<D: Disk> Store<D> {
 }
 
 /// A journal, and the partitions as they were at its checkpoint, those left out that are stopped.
-pub(super) struct Restored<D: Disk> {
+pub struct Restored<D: Disk> {
     /// The journal.
     pub journal: Journal<D>,
     /// Its records, without the states of the partitions.
@@ -342,7 +339,7 @@ pub(super) struct Restored<D: Disk> {
 }
 
 /// Opens a journal with the partitions in the range. Again if there are some that cannot go on: it takes no records for these.
-pub(super) fn restore_all<D: Disk>(
+pub fn restore_all<D: Disk>(
     disk: &D,
     range: PartitionRange,
     keys: &Keys,
@@ -389,7 +386,7 @@ pub(super) fn restore_all<D: Disk>(
 }
 
 /// The partition as it was at the checkpoint; little of its state is in memory at a time.
-pub(super) fn restore(checkpoint: &StoredCheckpoint, settings: Settings) -> Result<Partition, StoreError> {
+pub fn restore(checkpoint: &StoredCheckpoint, settings: Settings) -> Result<Partition, StoreError> {
     let restored = checkpoint.state.read_by(|pieces| Partition::restore_pieces(settings, pieces))?;
     restored.map_err(|source| StoreError::Snapshot { partition: checkpoint.partition.0, source })
 }
@@ -419,47 +416,6 @@ fn read_prepared<D: Disk>(
         }
     }
     Ok(())
-}
-
-/// Sets in a partition how the protocols read and write their messages.
-pub(super) fn equip(partition: &mut Partition) {
-    partition.read_properties_by(properties_of);
-    partition.read_origins_by(origin_of);
-    partition.write_due_by(write_due);
-    partition.mark_dead_letters_by(mark_dead_letter);
-    partition.change_headers_by(change_headers);
-    partition.revive_by(revive_dead_letter);
-    partition.count_retained_by(postroad_openwire::count_retained);
-}
-
-fn write_due(message: &Message, firing: &Firing<'_>) -> Message {
-    match message.encoding.protocol {
-        Protocol::OpenWire => postroad_openwire::write_due(message, firing.job, firing.now_ms, firing.number),
-        // When it is due stays in it, for consumers to read (JMS 2.0, section 3.4.13).
-        Protocol::Amqp => message.clone(),
-    }
-}
-
-fn origin_of(message: &Message) -> Option<Origin> {
-    match message.encoding.protocol {
-        Protocol::OpenWire => postroad_openwire::origin_of(&message.bytes, message.encoding.version),
-        // AMQP clients settle messages of the former connection over the next one themselves.
-        Protocol::Amqp => None,
-    }
-}
-
-fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
-    match message.encoding.protocol {
-        Protocol::OpenWire => postroad_openwire::mark_dead_letter(message, past),
-        Protocol::Amqp => postroad_amqp::message::mark_dead_letter(message, past),
-    }
-}
-
-fn revive_dead_letter(message: &Message) -> Revived {
-    match message.encoding.protocol {
-        Protocol::OpenWire => postroad_openwire::revive_dead_letter(message),
-        Protocol::Amqp => postroad_amqp::message::revive_dead_letter(message),
-    }
 }
 
 fn replay(

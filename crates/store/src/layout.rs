@@ -10,7 +10,7 @@ use postroad_journal::Ways;
 use postroad_model::{PartitionId, PartitionRange, Placement};
 use serde::{Deserialize, Serialize};
 
-use crate::runtime::store::StoreError;
+use crate::store::StoreError;
 
 /// The file beside the journal that says how the directory is laid out.
 pub const LAYOUT_FILE: &str = "layout.json";

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use crate::runtime::layout::new_identity;
+use crate::layout::new_identity;
 
 /// The file in the data directory.
 const FILE: &str = "broker-id";

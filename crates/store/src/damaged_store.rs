@@ -12,9 +12,9 @@ use postroad_core::{
 use postroad_journal::{Checkpoint, Keys, LostRecords, Met, Options, ReadError, RealDisk, Repaired, Salvage};
 use postroad_model::{Message, MessageKey, PartitionId, Placement, Position, Sent};
 
-use super::layout::{Belonging, FurtherLayout, LAYOUT_FILE, Layout};
-use super::read_portable;
-use super::store::{StoreError, equip, restore};
+use crate::layout::{Belonging, FurtherLayout, LAYOUT_FILE, Layout};
+use crate::store::{StoreError, restore};
+use postroad_node::{equip, read_portable};
 
 /// Directory for damaged files, with a number from 1.
 const ASIDE: &str = "damaged-";
@@ -41,6 +41,8 @@ pub struct Known {
     pub stores: Vec<PathBuf>,
     /// The data directory that it belongs to, if it is a further store.
     pub of: Option<PathBuf>,
+    /// The present time: a new layout counts starts from it, so that transaction ids differ from earlier ones.
+    pub now_ms: u64,
 }
 
 /// Records that are gone.
@@ -206,8 +208,8 @@ fn layout_of(directory: &Path, seen: u16, known: &Known) -> anyhow::Result<(Layo
         (Err(error @ StoreError::LayoutVersion { .. }), None) => return Err(error.into()),
         (Err(error), _) => error.to_string(),
     };
-    // More starts than it can have seen: they make transaction ids unlike those of earlier runs.
-    let starts = super::now_ms();
+    // More starts than it can have seen.
+    let starts = known.now_ms;
     let layout = match &known.of {
         Some(of) => by_main(of, seen, starts)?,
         None if known.stores.is_empty() => Layout::new(known.partitions.unwrap_or(seen), starts),

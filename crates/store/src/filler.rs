@@ -17,7 +17,7 @@ use postroad_model::{
 use postroad_replication::{Change, LogWriter, Note, ToPartition, ToWriter};
 use postroad_routing::Addressing;
 
-use crate::runtime::stores::Stores;
+use crate::stores::Stores;
 use postroad_node::TenantKeys;
 
 /// Records are made durable in groups of about this many bytes.
@@ -250,8 +250,8 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::runtime::stores::Directories;
-    use crate::runtime::test_message;
+    use crate::stores::Directories;
+    use crate::test_message;
 
     const PARTITION: PartitionId = PartitionId(0);
 

@@ -24,9 +24,9 @@ use postroad_model::{
 };
 use postroad_routing::{Addressing, MAIN_STORE, is_wildcard};
 
-use crate::runtime::layout::{Belonging, FurtherLayout, LAYOUT_FILE, Layout, new_identity, unfinished};
-use crate::runtime::opening::Opening;
-use crate::runtime::store::{JournalFiles, Store, StoreError};
+use crate::layout::{Belonging, FurtherLayout, LAYOUT_FILE, Layout, new_identity, unfinished};
+use crate::opening::Opening;
+use crate::store::{JournalFiles, Store, StoreError};
 
 /// Names that may be in a directory in which a store is made: the lock, an unfinished layout, and
 /// files of a new file system.
@@ -90,10 +90,14 @@ pub struct Stores {
 }
 
 /// A directory that is locked, and will be opened.
-pub(super) struct Found {
+pub struct Found {
+    /// The store's name.
     pub name: String,
+    /// Its directory.
     pub path: PathBuf,
+    /// The locked directory.
     pub disk: RealDisk,
+    /// Its layout, as found or as new.
     pub layout: Layout,
     /// It was listed by the main store, or is that.
     known: bool,
@@ -157,7 +161,11 @@ impl Stores {
         Ok(opened)
     }
 
-    pub(super) fn settle(&mut self, addressing: Addressing) -> Result<(), StoreError> {
+    /// Settles where each address is: in the partition that holds its messages or jobs, otherwise by the rules.
+    ///
+    /// # Errors
+    /// A record of a job cannot be read.
+    pub fn settle(&mut self, addressing: Addressing) -> Result<(), StoreError> {
         let mut held = Held::default();
         for (id, partition) in &self.partitions {
             partition.held_addresses().for_each(|address| hold(&mut held, address, *id));
@@ -310,7 +318,7 @@ fn read_everywhere(
 }
 
 /// Locks all directories, and finds the state of each.
-pub(super) fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> {
+pub fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> {
     let Directories { main: directory, partitions, disk_bytes_max, further, choose } = directories;
     let disk = RealDisk::open(directory)?.limited(disk_bytes_max);
     let journal = JournalFiles::in_directory(directory)?;
@@ -505,7 +513,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::runtime::test_message;
+    use crate::test_message;
 
     fn further(home: &TempDir, name: &str) -> FurtherStore {
         let path = home.path().join(name);
