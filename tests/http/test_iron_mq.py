@@ -239,33 +239,6 @@ class FromAmqp(unittest.TestCase):
         finally:
             broker.stop()
 
-    def test_large_messages_stay_for_consumers_of_other_protocols(self):
-        broker = Broker().start()
-        try:
-            connection = BlockingConnection(f"127.0.0.1:{broker.amqp}", timeout=20)
-            sender = connection.create_sender("queue://p1.large")
-            large = b"x" * (2 << 20)
-            sender.send(proton.Message(body=large, durable=True))
-            sender.send(proton.Message(body="small", durable=True))
-            queue = IronMq.client(broker).queue("large")
-            reserved = queue.reserve(max=10, timeout=1, wait=20)["messages"]
-            self.assertEqual([message["body"] for message in reserved], ["small"])
-            receiver = connection.create_receiver("queue://p1.large", credit=1)
-            taken = receiver.receive(timeout=20)
-            while taken.body == "small":
-                receiver.accept()
-                taken = receiver.receive(timeout=20)
-            self.assertEqual(bytes(taken.body), large)
-            receiver.release(delivered=False)
-            receiver.close()
-            deleted = queue.reserve(max=10, timeout=60, wait=5, delete=True)["messages"]
-            self.assertEqual([message["body"] for message in deleted if message["body"] != "small"], [])
-            broker.kill()
-            broker.start()
-            self.assertEqual(queue.size(), 1, "the large message is still there")
-        finally:
-            broker.stop()
-
 
 class PassedOn(unittest.TestCase):
     CONFIG = """

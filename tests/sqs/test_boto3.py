@@ -221,6 +221,18 @@ class Messages(Case):
         self.assertEqual(message["Body"], "from JMS")
         self.assertEqual(message["Attributes"]["ApproximateReceiveCount"], "1")
 
+    def test_large_bodies_are_received_up_to_1_mib(self):
+        url = self.queue("large")
+        broker = f"tcp://127.0.0.1:{self.broker.openwire}"
+        for body in ("ä" * (512 << 10), "x" * ((1 << 20) + 1), "last"):
+            command = [BINARY, "send", "large", "--file", "-", "--url", broker]
+            subprocess.run(command, input=body, text=True, check=True, timeout=60, stdout=subprocess.DEVNULL)
+        messages = self.receive(url, MaxNumberOfMessages=10, VisibilityTimeout=600)
+        self.assertEqual([message["Body"] for message in messages], ["ä" * (512 << 10), "last"])
+        for message in messages:
+            self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        self.assertEqual(self.attribute(url, "ApproximateNumberOfMessagesNotVisible"), "1")
+
 
 class DeadLetters(Case):
     def test_messages_received_too_often_go_to_the_dead_letters_and_back(self):

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{ConnectionId, Destination, EntryTag, Message, QueueId, Ticket};
+use crate::{ConnectionId, Destination, EntryTag, Message, PartitionId, QueueId, Ticket};
 
 /// One delivery to a deadline: unique in its partition for the life of the data directory.
 ///
@@ -285,6 +285,8 @@ pub struct Reserved {
     pub lease: Option<LeaseId>,
     /// How often it was delivered, with this time.
     pub deliveries: u32,
+    /// The partition whose log has the pieces of a large body.
+    pub from: PartitionId,
     /// The message.
     pub message: Message,
 }

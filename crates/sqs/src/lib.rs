@@ -29,7 +29,7 @@ pub use id::{
 };
 pub use message::{NewMessage, Sent, received};
 pub use params::Texts;
-pub use settings::{QueueState, Settings};
+pub use settings::{MESSAGE_BYTES_MAX, QueueState, Settings};
 pub use signature::{Credentials, Signed};
 pub use tasks::{Task, TaskStatus};
 pub use xml::{answer_xml, error_xml};

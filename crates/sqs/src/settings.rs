@@ -18,7 +18,7 @@ const TAG_KEY_CHARS_MAX: usize = 128;
 const TAG_VALUE_CHARS_MAX: usize = 256;
 
 /// Bytes of a message, at most and by default.
-pub(crate) const MESSAGE_BYTES_MAX: u64 = 1 << 20;
+pub const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 
 /// Queues that one dead-letter queue may name in its `RedriveAllowPolicy`.
 const ALLOWED_SOURCES_MAX: usize = 10;

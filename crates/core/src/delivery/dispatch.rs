@@ -180,11 +180,11 @@ impl Partition {
             return Step::Skipped;
         }
         self.selected(consumer, tag);
+        self.lend(&message, effects);
         if self.is_reserving(consumer) {
             let ended = self.feed_reserve(id, tag, consumer, message);
             return if ended { Step::SentLast } else { Step::Sent };
         }
-        self.lend(&message, effects);
         self.hand_over(id, tag, consumer, &message);
         self.counters.delivered += 1;
         let turn = if browsing { GroupTurn::default() } else { self.take_group(id, consumer, &message) };

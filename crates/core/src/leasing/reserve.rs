@@ -21,7 +21,7 @@ use crate::queue::EntryState;
 /// Messages that one reserve takes at most.
 const RESERVED_MAX: u32 = 1000;
 
-/// A reserve takes nothing more once its messages have this number of bytes together.
+/// A reserve takes nothing more once its messages have this number of bytes together. Large bodies count: its reader gathers them.
 const RESERVED_BYTES_MAX: u64 = 4 << 20;
 
 /// Reserves that may wait at one queue: each costs some 500 bytes.
@@ -243,13 +243,13 @@ impl Partition {
         let deliveries =
             self.entry(id, tag).map_or(0, |entry| entry.failed_deliveries + entry.uncounted_deliveries);
         let deliveries = deliveries + u32::from(take == Take::Delete);
-        let bytes = message.bytes.len() as u64;
+        let (bytes, from) = (message.size(), self.settings.id);
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return ended };
         let Some(reserving) = &mut consumer.reserving else { return ended };
         if reserving.taken.is_empty() {
             self.leader.leasing.reserves.fed.push(key);
         }
-        reserving.taken.push(Reserved { queue: id, tag, lease, deliveries, message });
+        reserving.taken.push(Reserved { queue: id, tag, lease, deliveries, from, message });
         reserving.bytes += bytes;
         if RESERVED_BYTES_MAX <= reserving.bytes {
             consumer.credit = 0;

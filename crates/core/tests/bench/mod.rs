@@ -539,7 +539,7 @@ impl Bench {
             }
             LeaseAnswer::Reserved(messages) if messages.is_empty() => self.said.push("nothing".into()),
             LeaseAnswer::Reserved(messages) => {
-                for Reserved { queue, tag, lease, deliveries, message } in messages {
+                for Reserved { queue, tag, lease, deliveries, message, .. } in messages {
                     let body = String::from_utf8(message.bytes.to_vec()).expect("a sound script");
                     self.said.push(format!("{body}#{deliveries}"));
                     self.handles.entry(body).or_default().push(Handle { queue, tag, lease });

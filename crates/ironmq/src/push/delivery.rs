@@ -87,8 +87,8 @@ pub struct Fresh {
     pub id: MessageId,
     /// By which lease.
     pub lease: LeaseId,
-    /// Its body.
-    pub body: Bytes,
+    /// Its body; `None`: it is large, and read from the queue when it is sent.
+    pub body: Option<Bytes>,
     /// Headers for all subscribers.
     pub headers: Vec<(String, String)>,
 }
@@ -123,7 +123,7 @@ impl Pushed {
             last_try_ms: None,
         };
         let deliveries = settings.subscribers.iter().map(delivery).collect();
-        Pushed { id, lease, headers, body: Some(body), deliveries, leased_until_ms: 0 }
+        Pushed { id, lease, headers, body, deliveries, leased_until_ms: 0 }
     }
 
     /// Whether nothing more is to be done for it.

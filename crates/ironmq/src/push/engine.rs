@@ -222,7 +222,7 @@ impl Engine {
             let mut pushed = Pushed::new(fresh, &queue.settings);
             pushed.leased_until_ms = now_ms + LEASE_MS;
             ids.push(pushed.id);
-            queue.bodies += 1;
+            queue.bodies += usize::from(pushed.body.is_some());
             // Its lease was lost, which is not known here yet: it begins again.
             if let Some(former) = queue.held.insert(pushed.id, pushed) {
                 queue.bodies -= usize::from(former.body.is_some());

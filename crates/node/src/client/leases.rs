@@ -1,8 +1,8 @@
 //! Leases, for front ends whose clients have no consumers: post, reserve, delete, and the settings of queues.
 
 use postroad_model::{
-    ConnectionId, Destination, Event, LeaseAnswer, LeaseEvent, Message, Post, Publish, Sent, Ticket,
-    ToSession, TransactionKey,
+    ConnectionId, ConsumerKey, Destination, Event, LeaseAnswer, LeaseEvent, Message, Post, Publish, Reserved,
+    Sent, Ticket, ToSession, TransactionKey,
 };
 
 use crate::client::{Answer, ClientError, LocalClient};
@@ -57,6 +57,15 @@ impl LocalClient {
         }
         let post = |connection, ticket| LeaseEvent::Post(Post { connection, ticket, to, messages });
         self.lease(post).await.map(Some)
+    }
+
+    /// The message of a reserve, complete: the pieces of a large body are read from the log. The caller bounds the bytes that it
+    /// gathers; the pieces stay readable while `reserved` exists, also after the message is deleted.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreadable`], [`ClientError::Ended`].
+    pub async fn whole_of(&self, reserved: &Reserved) -> Result<Message, ClientError> {
+        self.gather(&reserved.message, ConsumerKey::new(self.connection(), 0), reserved.from).await
     }
 
     /// Publishes messages in one transaction.

@@ -38,8 +38,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    Ask, ConnectionId, Delivery, Event, Message, Page, PartitionId, Position, Principal, Publish, Refusal,
-    Sent, Ticket, ToSession,
+    Ask, ConnectionId, ConsumerKey, Delivery, Event, Message, Page, PartitionId, Position, Principal,
+    Publish, Refusal, Sent, Ticket, ToSession,
 };
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, oneshot};
@@ -406,13 +406,23 @@ impl LocalClient {
         if message.size() > bytes_max {
             return Err(ClientError::TooLarge { bytes: message.size(), max: bytes_max });
         }
+        let from = self.joined.state.borrow().router.partition_of(delivery.consumer);
+        self.gather(message, delivery.consumer, from).await
+    }
+
+    /// Reads the pieces of a large body from the log of the partition `from`, and puts the message together.
+    async fn gather(
+        &self,
+        message: &Message,
+        consumer: ConsumerKey,
+        from: PartitionId,
+    ) -> Result<Message, ClientError> {
         let Some(chunks) = message.chunks() else { return Ok(message.clone()) };
         let mut body = Vec::with_capacity(chunks.bytes as usize);
-        let from = self.joined.state.borrow().router.partition_of(delivery.consumer);
         for (position, _) in chunks.iter() {
             let (piece, comes) = oneshot::channel();
             self.joined.state.borrow_mut().pieces.entry((from, position)).or_default().push(piece);
-            self.say(Event::WantChunk { consumer: delivery.consumer, from, position });
+            self.say(Event::WantChunk { consumer, from, position });
             let piece = comes.await.map_err(|_| ClientError::Ended)?;
             body.extend_from_slice(&piece.map_err(|reason| ClientError::Unreadable { reason })?);
         }

@@ -4,12 +4,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use postroad_model::{
-    ConnectionId, Destination, Event, LeaseAnswer, LeaseEvent, Message, Principal, Refusal, Ticket, ToSession,
+    ConnectionId, Destination, Event, LeaseAnswer, LeaseEvent, Message, Principal, Refusal, Reserve,
+    Reserved, Ticket, ToSession,
 };
 use postroad_node::{ClientError, ClientLimits, ClientOptions, LocalClient};
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
+use super::bodies::{Bodies, Room};
 use crate::runtime::connection::CoreHandle;
 
 /// Answers to a request about leases.
@@ -18,26 +20,35 @@ pub type Answered = Result<Vec<LeaseAnswer>, Refusal>;
 /// Requests of one client that wait for their answers: as many long polls as there may be connections, each with some streams.
 const REQUESTS_MAX: usize = 1 << 16;
 
+/// Bytes of headers and properties that a message may have beyond the limit of its body.
+const HEADERS_BYTES: u64 = 64 << 10;
+
 /// Clients of users that are kept while no request of theirs waits.
 const IDLE_USERS_MAX: usize = 256;
 
 /// The clients of one core's HTTP requests: one for the broker itself and, where permissions are configured, one for each user.
 pub struct Fronts {
     handle: CoreHandle,
-    own: Rc<FrontClient>,
-    users: RefCell<FxHashMap<Principal, Rc<FrontClient>>>,
+    own: Rc<LocalClient>,
+    users: RefCell<FxHashMap<Principal, Rc<LocalClient>>>,
+    bodies: Bodies,
     closing: Rc<Notify>,
 }
 
 impl Fronts {
     /// Clients of this core that run until `closing`.
     pub fn new(handle: CoreHandle, closing: Rc<Notify>) -> Rc<Fronts> {
-        let own = FrontClient::new(&handle, Principal::Operator, &closing);
-        Rc::new(Fronts { handle, own, users: RefCell::default(), closing })
+        let own = join(&handle, Principal::Operator, &closing);
+        Rc::new(Fronts { handle, own, users: RefCell::default(), bodies: Bodies::default(), closing })
     }
 
-    /// The client for requests of this principal.
-    pub fn of(&self, principal: Principal) -> Rc<FrontClient> {
+    /// A client for one request of this principal.
+    pub fn of(&self, principal: Principal) -> FrontClient {
+        let (client, bodies) = (self.client_of(principal), self.bodies.clone());
+        FrontClient { client, bodies, room: RefCell::default() }
+    }
+
+    fn client_of(&self, principal: Principal) -> Rc<LocalClient> {
         let places = self.handle.core.borrow().places();
         let permits_all = places.borrow().permissions.permit_all() && !places.borrow().draining.is_on();
         if permits_all || principal == Principal::Operator {
@@ -48,42 +59,117 @@ impl Fronts {
             // Those without requests end.
             users.retain(|_, client| 1 < Rc::strong_count(client));
         }
-        let make = || FrontClient::new(&self.handle, principal.clone(), &self.closing);
+        let make = || join(&self.handle, principal.clone(), &self.closing);
         users.entry(principal.clone()).or_insert_with(make).clone()
     }
 }
 
-/// A client whose errors are refusals.
-pub struct FrontClient(LocalClient);
+/// A client of this core, with a task that takes its answers in until `closing`.
+fn join(handle: &CoreHandle, principal: Principal, closing: &Rc<Notify>) -> Rc<LocalClient> {
+    let limits = ClientLimits { requests_max: REQUESTS_MAX, ..ClientLimits::default() };
+    let options = ClientOptions { name: "http".into(), principal, limits };
+    let (client, mailbox) = LocalClient::join(&handle.of_clients(), options);
+    let closing = closing.clone();
+    tokio::task::spawn_local(async move {
+        tokio::select! {
+            () = closing.notified() => {}
+            () = mailbox.run() => {}
+        }
+    });
+    Rc::new(client)
+}
+
+/// A client whose errors are refusals: for one request, or for tasks of the broker.
+pub struct FrontClient {
+    client: Rc<LocalClient>,
+    bodies: Bodies,
+    /// Memory of the large bodies that the request has been given.
+    room: RefCell<Room>,
+}
 
 impl FrontClient {
-    /// A client of this core, with a task that takes its answers in until `closing`.
-    pub fn new(handle: &CoreHandle, principal: Principal, closing: &Rc<Notify>) -> Rc<FrontClient> {
-        let limits = ClientLimits { requests_max: REQUESTS_MAX, ..ClientLimits::default() };
-        let options = ClientOptions { name: "http".into(), principal, limits };
-        let (client, mailbox) = LocalClient::join(&handle.of_clients(), options);
-        let closing = closing.clone();
-        tokio::task::spawn_local(async move {
-            tokio::select! {
-                () = closing.notified() => {}
-                () = mailbox.run() => {}
-            }
-        });
-        Rc::new(FrontClient(client))
+    /// A client of the broker itself with memory for large bodies of its own.
+    pub fn new(handle: &CoreHandle, closing: &Rc<Notify>) -> Rc<FrontClient> {
+        let client = join(handle, Principal::Operator, closing);
+        Rc::new(FrontClient { client, bodies: Bodies::default(), room: RefCell::default() })
     }
 
-    /// Makes a request about leases, and waits for the answers. Dropped before they have come, a reserve or watch is cancelled.
-    ///
-    /// Large messages are left out: their bodies are read in pieces, which HTTP clients cannot take. Their leases expire, and
-    /// consumers of other protocols get them.
+    /// The same client, for work that outlives this request.
+    pub fn another(&self) -> FrontClient {
+        let (client, bodies) = (self.client.clone(), self.bodies.clone());
+        FrontClient { client, bodies, room: RefCell::default() }
+    }
+
+    /// Makes a request about leases, and waits for the answers. Dropped before they have come, a watch is cancelled.
     pub async fn lease(&self, event: impl FnOnce(ConnectionId, Ticket) -> LeaseEvent) -> Answered {
-        let mut answers = self.0.lease(event).await.map_err(refusal)?;
-        for answer in &mut answers {
-            if let LeaseAnswer::Reserved(reserved) = answer {
-                reserved.retain(|reserved| reserved.message.chunks().is_none());
+        self.client.lease(event).await.map_err(refusal)
+    }
+
+    /// Reserves messages, without their large bodies. Those larger than `bytes_max` are left out: their leases expire, and consumers of
+    /// other protocols get them. Dropped before the answer has come, the reserve is cancelled.
+    pub async fn reserve(
+        &self,
+        reserve: impl FnOnce(ConnectionId, Ticket) -> Reserve,
+        bytes_max: u64,
+    ) -> Result<Vec<Reserved>, Refusal> {
+        let mut queue = None;
+        let event = |connection, ticket| {
+            let reserve = reserve(connection, ticket);
+            queue = Some(reserve.queue.clone());
+            LeaseEvent::Reserve(reserve)
+        };
+        let answers = self.lease(event).await?;
+        let reserved = answers.into_iter().find_map(|answer| match answer {
+            LeaseAnswer::Reserved(reserved) => Some(reserved),
+            _ => None,
+        });
+        let mut reserved = reserved.unwrap_or_default();
+        reserved.retain(|reserved| {
+            let (bytes, fits) =
+                (reserved.message.size(), reserved.message.size() <= bytes_max + HEADERS_BYTES);
+            if !fits && let Some(queue) = &queue {
+                passed_over(&queue.name, bytes, bytes_max);
+            }
+            fits
+        });
+        Ok(reserved)
+    }
+
+    /// Reserves messages, complete: their large bodies are in memory until [`FrontClient::take_room`] is dropped.
+    pub async fn reserve_whole(
+        &self,
+        reserve: impl FnOnce(ConnectionId, Ticket) -> Reserve,
+        bytes_max: u64,
+    ) -> Result<Vec<Reserved>, Refusal> {
+        let mut reserved = self.reserve(reserve, bytes_max).await?;
+        let room = self.complete(&mut reserved).await?;
+        self.room.replace_with(|own| std::mem::take(own).with(room));
+        Ok(reserved)
+    }
+
+    /// Reads large bodies. Messages that cannot be read are left out.
+    pub async fn complete(&self, reserved: &mut Vec<Reserved>) -> Result<Room, Refusal> {
+        let room = self.bodies.room_for(reserved).await?;
+        let mut complete = Vec::with_capacity(reserved.len());
+        for mut one in std::mem::take(reserved) {
+            match self.client.whole_of(&one).await {
+                Ok(message) => {
+                    one.message = message;
+                    complete.push(one);
+                }
+                Err(error @ ClientError::Unreadable { .. }) => {
+                    tracing::warn!(%error, "an HTTP client does not get a large message");
+                }
+                Err(error) => return Err(refusal(error)),
             }
         }
-        Ok(answers)
+        *reserved = complete;
+        Ok(room)
+    }
+
+    /// The memory of the large bodies that were reserved: to be kept as long as they are.
+    pub fn take_room(&self) -> Room {
+        self.room.take()
     }
 
     /// Posts messages, all or none. `None`: routes or composite destinations have passed them on.
@@ -92,12 +178,12 @@ impl FrontClient {
         to: Destination,
         messages: Vec<Message>,
     ) -> Result<Option<Vec<LeaseAnswer>>, Refusal> {
-        self.0.post(to, messages).await.map_err(refusal)
+        self.client.post(to, messages).await.map_err(refusal)
     }
 
     /// Makes a request, and waits until it is carried out.
     pub async fn ask(&self, event: impl FnOnce(ConnectionId, Ticket) -> Event) -> Result<(), Refusal> {
-        self.0.request(event).await.map_err(refusal)?.result
+        self.client.request(event).await.map_err(refusal)?.result
     }
 
     /// Has dead letters redriven; returns how many were moved, and how many stay.
@@ -105,7 +191,7 @@ impl FrontClient {
         &self,
         event: impl FnOnce(ConnectionId, Ticket) -> Event,
     ) -> Result<(u64, u64), Refusal> {
-        let answer = self.0.request(event).await.map_err(refusal)?;
+        let answer = self.client.request(event).await.map_err(refusal)?;
         answer.result?;
         let counts = answer.collected.iter().map(|message| match message {
             ToSession::Redriven { moved, stayed, .. } => (*moved, *stayed),
@@ -113,6 +199,11 @@ impl FrontClient {
         });
         Ok(counts.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1)))
     }
+}
+
+/// A message is larger than its reader takes.
+pub fn passed_over(queue: &str, bytes: u64, bytes_max: u64) {
+    tracing::warn!(queue, bytes, bytes_max, "an HTTP client does not get a message that is too large for it");
 }
 
 fn refusal(error: ClientError) -> Refusal {

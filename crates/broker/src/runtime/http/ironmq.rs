@@ -17,9 +17,9 @@ use postroad_model::{
 };
 use serde_json::Value;
 
-use super::client::{Answered, FrontClient};
+use super::client::{Answered, FrontClient, passed_over};
 use super::push::{PushHub, ToPusher};
-use super::stored::{body_of, stored};
+use super::stored::{BODY_BYTES_MAX, body_of, stored};
 
 /// A lease of a message that is deleted at once: long enough for a slow disk.
 const DELETED_WITHIN_MS: u64 = 60_000;
@@ -308,15 +308,11 @@ async fn reserve(
     wait_ms: u64,
     take: Take,
 ) -> Result<Vec<Value>, ApiError> {
-    let reserved = take_some(client, queue, messages_max, wait_ms, take).await?;
-    Ok(shown(&reserved))
+    let taken = take_some(client, queue, messages_max, wait_ms, take).await?;
+    Ok(taken.into_iter().map(|(_, shown)| shown).collect())
 }
 
-fn shown(reserved: &[Reserved]) -> Vec<Value> {
-    reserved.iter().map(|reserved| message(reserved, &body_of(&reserved.message))).collect()
-}
-
-/// Deletes the messages before they are handed out. They are leased first, so that messages which HTTP clients do not get stay.
+/// Deletes the messages before they are handed out. They are leased and read first: those which HTTP clients do not get stay.
 async fn reserve_and_delete(
     client: &FrontClient,
     queue: Destination,
@@ -324,16 +320,17 @@ async fn reserve_and_delete(
     wait_ms: u64,
 ) -> Result<Vec<Value>, ApiError> {
     let take = Take::Lease { lasts_ms: DELETED_WITHIN_MS };
-    let mut reserved = take_some(client, queue.clone(), messages_max, wait_ms, take).await?;
-    if reserved.is_empty() {
+    let taken = take_some(client, queue.clone(), messages_max, wait_ms, take).await?;
+    if taken.is_empty() {
         return Ok(Vec::new());
     }
-    let entry = |reserved: &mut Reserved| {
-        (MessageId { queue: reserved.queue, tag: reserved.tag }, reserved.lease.take())
-    };
-    let entries = reserved.iter_mut().map(entry).collect();
+    let (entries, shown): (Vec<_>, Vec<Value>) = taken.into_iter().unzip();
     handle(client, queue, entries, HandleAction::Delete { even_expired: true }).await?;
-    Ok(shown(&reserved))
+    let unreserved = |mut shown: Value| {
+        shown.as_object_mut().map(|message| message.remove("reservation_id"));
+        shown
+    };
+    Ok(shown.into_iter().map(unreserved).collect())
 }
 
 async fn take_some(
@@ -342,17 +339,27 @@ async fn take_some(
     messages_max: u32,
     wait_ms: u64,
     take: Take,
-) -> Result<Vec<Reserved>, ApiError> {
-    let selector: Arc<str> = Arc::default();
-    let event = |connection, ticket| {
-        LeaseEvent::Reserve(Reserve { connection, ticket, queue, messages_max, selector, wait_ms, take })
-    };
-    let answers = ask(client, event).await?;
-    let reserved = answers.into_iter().find_map(|answer| match answer {
-        LeaseAnswer::Reserved(messages) => Some(messages),
-        _ => None,
-    });
-    Ok(reserved.unwrap_or_default())
+) -> Result<Vec<(Held, Value)>, ApiError> {
+    let (selector, name): (Arc<str>, _) = (Arc::default(), queue.name.clone());
+    let reserve =
+        |connection, ticket| Reserve { connection, ticket, queue, messages_max, selector, wait_ms, take };
+    let reserved = client.reserve_whole(reserve, BODY_BYTES_MAX).await;
+    let reserved = reserved.map_err(|refusal| ApiError::of_refusal(&refusal))?;
+    Ok(reserved.iter().filter_map(|reserved| shown(&name, reserved)).collect())
+}
+
+/// A message and its lease.
+type Held = (MessageId, Option<LeaseId>);
+
+/// A message as its client gets it; `None` if its body is too large for that.
+fn shown(queue: &str, reserved: &Reserved) -> Option<(Held, Value)> {
+    let body = body_of(&reserved.message);
+    if BODY_BYTES_MAX < body.len() as u64 {
+        passed_over(queue, body.len() as u64, BODY_BYTES_MAX);
+        return None;
+    }
+    let id = MessageId { queue: reserved.queue, tag: reserved.tag };
+    Some(((id, reserved.lease), message(reserved, &body)))
 }
 
 async fn get(client: &FrontClient, queue: Destination, id: MessageId) -> Done {
@@ -368,7 +375,7 @@ async fn get(client: &FrontClient, queue: Destination, id: MessageId) -> Done {
 async fn handle(
     client: &FrontClient,
     queue: Destination,
-    entries: Vec<(MessageId, Option<LeaseId>)>,
+    entries: Vec<Held>,
     action: HandleAction,
 ) -> Result<Vec<LeaseId>, ApiError> {
     let handle = |(id, lease): (MessageId, _)| Handle { queue: id.queue, tag: id.tag, lease };

@@ -4,6 +4,7 @@
 //! SQS's clients are known by their headers; all others are the admin service's. Each core has one client of its own, which all its HTTP connections share: a request is an event with
 //! a ticket, and waits for its answer without holding up others.
 
+mod bodies;
 mod client;
 mod ironmq;
 mod push;

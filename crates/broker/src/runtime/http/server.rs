@@ -20,6 +20,7 @@ use postroad_security::Door;
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 
+use super::bodies::Room;
 use super::client::Fronts;
 use super::ironmq;
 use super::push::PushHub;
@@ -192,8 +193,8 @@ async fn answer(
             response
         }
         false => match queues(service, (request, address), door).await {
-            Ok((status, body)) => json(status, &body, &headers),
-            Err(error) => json(error.status, &postroad_ironmq::msg(&error.msg), &headers),
+            Ok(((status, body), room)) => json(status, &body, &headers, room),
+            Err(error) => json(error.status, &postroad_ironmq::msg(&error.msg), &headers, Room::default()),
         },
     };
     origins.headers(&headers, is_preflight, response.headers_mut());
@@ -204,10 +205,10 @@ async fn queues(
     service: &Service,
     (request, address): (Request<Incoming>, IpAddr),
     door: &Arc<Door>,
-) -> Result<(u16, Value), ApiError> {
+) -> Result<((u16, Value), Room), ApiError> {
     let (head, body) = request.into_parts();
     if head.uri.path() == OPENAPI_PATH {
-        return Ok((200, postroad_ironmq::openapi()));
+        return Ok(((200, postroad_ironmq::openapi()), Room::default()));
     }
     let query = head.uri.query().unwrap_or_default();
     let token = token_of(&head.headers, query);
@@ -238,7 +239,8 @@ async fn queues(
     let method = overriding.unwrap_or(head.method.as_str());
     let call = Call::parse(&postroad_ironmq::Request { method, path: head.uri.path(), query, body: &body })?;
     let client = service.fronts.of(principal);
-    ironmq::carry_out((&client, &service.hub), call, &head.headers, &body).await
+    let done = ironmq::carry_out((&client, &service.hub), call, &head.headers, &body).await?;
+    Ok((done, client.take_room()))
 }
 
 /// The token of a request: in its header, or in its query.
@@ -251,11 +253,11 @@ fn token_of<'r>(headers: &'r HeaderMap, query: &'r str) -> Option<&'r str> {
     token.or_else(|| query.split('&').find_map(|pair| pair.strip_prefix("oauth=")))
 }
 
-fn json(status: u16, body: &Value, request: &HeaderMap) -> Response<Body> {
+fn json(status: u16, body: &Value, request: &HeaderMap, room: Room) -> Response<Body> {
     let text = body.to_string();
     let packed = if reads_gzip(request) { compressed(&text) } else { None };
     let is_packed = packed.is_some();
-    let mut response = Response::new(packed.map_or_else(|| Body::from(text), Body::from));
+    let mut response = Response::new(Body::from(room.answer(packed.unwrap_or_else(|| text.into_bytes()))));
     if is_packed {
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));

@@ -7,6 +7,9 @@ use postroad_model::portable::{Body, Headers, Portable, Text, Value};
 use postroad_model::{Encoding, Message, NORMAL_PRIORITY, Protocol};
 use postroad_node::read_portable;
 
+/// HTTP clients and endpoints get bodies up to this size: as much as a request may have.
+pub const BODY_BYTES_MAX: u64 = 16 << 20;
+
 /// The property in which headers for subscribers are kept, as JSON.
 const PUSH_HEADERS: &str = "IronPushHeaders";
 

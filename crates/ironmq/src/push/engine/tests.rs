@@ -36,7 +36,7 @@ impl Bench {
         let fresh = |number| Fresh {
             id: MessageId { queue: QueueId(1), tag: EntryTag(number) },
             lease: LeaseId(number),
-            body: Bytes::from_static(b"body"),
+            body: Some(Bytes::from_static(b"body")),
             headers: Vec::new(),
         };
         let fresh = (self.posted..).take(count as usize).map(fresh).collect();
@@ -186,7 +186,7 @@ fn an_endpoint_that_hangs_holds_up_no_other_queue() {
     let other: Arc<str> = "other".into();
     bench.engine.configure(&other, settings(PushKind::Multicast, &["http://well"]), 0);
     let id = MessageId { queue: QueueId(2), tag: EntryTag(1) };
-    let fresh = Fresh { id, lease: LeaseId(1), body: Bytes::new(), headers: Vec::new() };
+    let fresh = Fresh { id, lease: LeaseId(1), body: Some(Bytes::new()), headers: Vec::new() };
     bench.poll();
     bench.engine.reserved(&other, vec![fresh], 0, &mut bench.actions);
     assert_eq!(bench.urls(), ["http://well"]);

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use postroad_ironmq::push::{Acknowledged, Action, Answer, Attempt, Engine, Fresh, LEASE_MS, Pushed};
 use postroad_ironmq::{ApiError, Deleted, MessageId, Settings, queue_name};
 use postroad_model::{
-    Destination, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, LeaseId, Principal,
-    QueueOptions, Refusal, Reserve, Reserved, Stale, Take,
+    Destination, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, LeaseId, QueueOptions,
+    Refusal, Reserve, Reserved, Stale, Take,
 };
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -19,9 +19,10 @@ use super::hub::ToPusher;
 use super::sender::{Outgoing, headers};
 use super::{PushOptions, sender};
 use crate::runtime::connection::CoreHandle;
+use crate::runtime::http::bodies::Room;
 use crate::runtime::http::client::FrontClient;
 use crate::runtime::http::ironmq::{post_bodies, wall_ms};
-use crate::runtime::http::stored::{push_headers_of, raw_body_of};
+use crate::runtime::http::stored::{BODY_BYTES_MAX, push_headers_of, raw_body_of};
 
 /// A reserve that finds nothing waits so long before the next one.
 const WAIT_MS: u64 = 30_000;
@@ -61,8 +62,8 @@ pub async fn drive(handle: CoreHandle, pusher: Pusher, closing: Rc<Notify>) {
         }
     };
     // Long polls have a client of their own: nothing else waits for them.
-    let client = FrontClient::new(&handle, Principal::Operator, &closing);
-    let polls = FrontClient::new(&handle, Principal::Operator, &closing);
+    let client = FrontClient::new(&handle, &closing);
+    let polls = FrontClient::new(&handle, &closing);
     // One report for each action that is under way: the engine bounds these.
     let (reports, reported) = mpsc::unbounded_channel();
     let driver = Driver {
@@ -310,16 +311,9 @@ impl Outside {
         take: Take,
     ) -> Result<Vec<Reserved>, Refusal> {
         let (queue, selector) = (Destination::queue(queue), Arc::default());
-        let event = |connection, ticket| {
-            let reserve = Reserve { connection, ticket, queue, messages_max, selector, wait_ms, take };
-            LeaseEvent::Reserve(reserve)
-        };
-        let answers = client.lease(event).await?;
-        let reserved = answers.into_iter().find_map(|answer| match answer {
-            LeaseAnswer::Reserved(messages) => Some(messages),
-            _ => None,
-        });
-        Ok(reserved.unwrap_or_default())
+        let reserve =
+            |connection, ticket| Reserve { connection, ticket, queue, messages_max, selector, wait_ms, take };
+        client.reserve(reserve, BODY_BYTES_MAX).await
     }
 
     async fn reserve(&self, queue: Arc<str>, messages_max: u32) {
@@ -336,19 +330,21 @@ impl Outside {
         self.tell(Report::Reserved { queue, fresh });
     }
 
-    /// The body of a message that waited for a retry.
-    async fn body(&self, queue: &str, id: MessageId) -> Result<Option<Bytes>, Refusal> {
+    /// The body of a message that is large, or waited for a retry. Its memory is free again when the room is dropped.
+    async fn body(&self, queue: &str, id: MessageId) -> Result<Option<(Bytes, Room)>, Refusal> {
         let mut found = self.ask_reserve(&self.client, queue, (1, 0), Take::Get(id.tag)).await?;
-        Ok(found.pop().filter(|found| found.queue == id.queue).map(|found| raw_body_of(&found.message)))
+        found.retain(|found| found.queue == id.queue);
+        let room = self.client.complete(&mut found).await?;
+        Ok(found.pop().map(|found| (raw_body_of(&found.message), room)))
     }
 
     async fn send(&self, mut attempt: Box<Attempt>, named: &Named) {
         let body = match attempt.body.take() {
-            Some(body) => Ok(Some(body)),
+            Some(body) => Ok(Some((body, Room::default()))),
             None => self.body(&attempt.key.queue, attempt.key.id).await,
         };
         let answer = match body {
-            Ok(Some(body)) => self.push(&attempt, named, body).await,
+            Ok(Some((body, _room))) => self.push(&attempt, named, body).await,
             Ok(None) => {
                 let ids = vec![(attempt.key.id, attempt.lease)];
                 self.tell(Report::Lost { queue: attempt.key.queue.clone(), ids });
@@ -453,10 +449,10 @@ impl Outside {
         waits: Option<oneshot::Sender<Result<Acknowledged, ApiError>>>,
     ) {
         let body = match message.body.take() {
-            Some(body) => Some(body),
+            Some(body) => Some((body, Room::default())),
             None => self.body(queue, message.id).await.ok().flatten(),
         };
-        let Some(body) = body else { return };
+        let Some((body, _room)) = body else { return };
         let report = message.report(&String::from_utf8_lossy(&body)).to_string();
         match self.post(&named.project, error_queue, Bytes::from(report)).await {
             Ok(()) => self.delete(queue, (message.id, message.lease), waits).await,
@@ -494,7 +490,8 @@ fn fresh(reserved: &Reserved) -> Option<Fresh> {
     Some(Fresh {
         id: MessageId { queue: reserved.queue, tag: reserved.tag },
         lease: reserved.lease?,
-        body: raw_body_of(&reserved.message),
+        // A large one is read when it is sent.
+        body: reserved.message.chunks().is_none().then(|| raw_body_of(&reserved.message)),
         headers: push_headers_of(&reserved.message),
     })
 }

@@ -10,11 +10,12 @@ use postroad_model::{
 };
 use postroad_node::{read_portable, write_message};
 use postroad_sqs::{
-    Code, Entry, NewMessage, Receipt, Receive, Settings, SqsError, Visibility, batch, is_fifo, list,
-    random_id, received,
+    Code, Entry, MESSAGE_BYTES_MAX, NewMessage, Receipt, Receive, Settings, SqsError, Visibility, batch,
+    is_fifo, list, random_id, received,
 };
 use serde_json::{Value, json};
 
+use super::super::client::passed_over;
 use super::super::stored::as_text;
 use super::{Asked, ask, now_ms, random};
 
@@ -112,16 +113,12 @@ impl Asked<'_> {
         let wait_ms = receive.wait_s.unwrap_or_else(|| settings.wait_s()) * 1000;
         let (name, messages_max, selector) =
             (Destination::queue(queue), receive.messages_max, Arc::default());
-        let event = |connection, ticket| {
+        let reserve = |connection, ticket| {
             let (queue, take) = (name, Take::Lease { lasts_ms });
-            LeaseEvent::Reserve(Reserve { connection, ticket, queue, messages_max, selector, wait_ms, take })
+            Reserve { connection, ticket, queue, messages_max, selector, wait_ms, take }
         };
-        let mut messages = Vec::new();
-        for answer in ask(&self.client, event).await? {
-            if let LeaseAnswer::Reserved(reserved) = answer {
-                messages.extend(reserved);
-            }
-        }
+        let messages = self.client.reserve_whole(reserve, MESSAGE_BYTES_MAX).await;
+        let messages = messages.map_err(|refusal| SqsError::of_refusal(&refusal))?;
         let received_ms = now_ms();
         let shown = messages.iter().filter_map(|message| shown(queue, message, received_ms, receive));
         Ok(list("Messages", shown.collect(), None))
@@ -262,9 +259,9 @@ fn handle_of(receipt: &Receipt) -> Handle {
     Handle { queue: receipt.queue, tag: receipt.tag, lease: Some(receipt.lease) }
 }
 
-/// A message as its receiver gets it; `None` if it cannot be read, which is logged.
+/// A message as its receiver gets it; `None` if it cannot be read or is too large, which is logged.
 fn shown(queue: &str, reserved: &Reserved, received_ms: u64, asked: &Receive) -> Option<Value> {
-    let Reserved { queue: id, tag, lease, deliveries, message } = reserved;
+    let Reserved { queue: id, tag, lease, deliveries, message, .. } = reserved;
     let portable = match read_portable(message) {
         Ok(portable) => Portable { body: as_text(portable.body), ..portable },
         Err(error) => {
@@ -273,7 +270,13 @@ fn shown(queue: &str, reserved: &Reserved, received_ms: u64, asked: &Receive) ->
         }
     };
     let receipt = Receipt { queue: QueueId(id.0), tag: *tag, lease: (*lease)?, received_ms };
-    Some(received(queue, receipt, *deliveries, &portable, asked))
+    let shown = received(queue, receipt, *deliveries, &portable, asked);
+    let body_bytes = shown["Body"].as_str().map_or(0, str::len) as u64;
+    if MESSAGE_BYTES_MAX < body_bytes {
+        passed_over(queue, body_bytes, MESSAGE_BYTES_MAX);
+        return None;
+    }
+    Some(shown)
 }
 
 /// Results of the entries of a batch, by their ids.

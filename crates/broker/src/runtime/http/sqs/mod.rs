@@ -27,6 +27,7 @@ use postroad_sqs::{
 };
 use serde_json::{Value, json};
 
+use super::bodies::Room;
 use super::client::{FrontClient, Fronts};
 use super::push::PushHub;
 
@@ -66,7 +67,7 @@ pub struct Front {
 /// One request: whose it is, and where.
 struct Asked<'f> {
     /// The client of the user.
-    client: Rc<FrontClient>,
+    client: FrontClient,
     /// The user whose access key has signed it.
     user: Option<String>,
     scheme: &'static str,
@@ -125,7 +126,7 @@ impl Front {
         body: &Bytes,
         door: &Arc<Door>,
         options: &SqsOptions,
-    ) -> Result<(String, Value), SqsError> {
+    ) -> Result<(String, Value, Room), SqsError> {
         let mut headers: Vec<(&str, &str)> = texts(&head.headers).collect();
         // HTTP/2 has no header for it.
         let authority = head.uri.authority().filter(|_| !head.headers.contains_key(HOST));
@@ -142,7 +143,7 @@ impl Front {
         let client = self.fronts.of(Principal::of(user_name.as_ref()));
         let asked = Asked { client, user, scheme, host, tasks: &options.tasks, hub: &self.hub };
         let answer = asked.carry_out(call.action).await?;
-        Ok((call.name, answer))
+        Ok((call.name, answer, asked.client.take_room()))
     }
 }
 
@@ -237,17 +238,18 @@ fn texts(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
 
 fn response(
     protocol: Protocol,
-    answered: Result<(String, Value), SqsError>,
+    mut answered: Result<(String, Value, Room), SqsError>,
     request_id: &str,
 ) -> Response<Body> {
+    let room = answered.as_mut().map(|(_, _, room)| std::mem::take(room)).unwrap_or_default();
     let (status, body) = match (protocol, &answered) {
-        (Protocol::Json, Ok((_, Value::Null))) => (200, "{}".to_owned()),
-        (Protocol::Json, Ok((_, answer))) => (200, answer.to_string()),
+        (Protocol::Json, Ok((_, Value::Null, _))) => (200, "{}".to_owned()),
+        (Protocol::Json, Ok((_, answer, _))) => (200, answer.to_string()),
         (Protocol::Json, Err(error)) => (error.code.status(), error.to_json().to_string()),
-        (Protocol::Query, Ok((action, answer))) => (200, answer_xml(action, answer, request_id)),
+        (Protocol::Query, Ok((action, answer, _))) => (200, answer_xml(action, answer, request_id)),
         (Protocol::Query, Err(error)) => (error.code.status(), error_xml(error, request_id)),
     };
-    let mut response = Response::new(Body::from(body));
+    let mut response = Response::new(Body::from(room.answer(body.into_bytes())));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     let content_type = match protocol {

@@ -4,7 +4,6 @@
 //! by all cores. It does not outlive the broker: a task that runs, and is not under way, has failed.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::super::client::FrontClient;
+use super::super::push::PushHub;
 use super::{Asked, ask, describe, now_ms};
 
 /// Messages that are moved in one step.
@@ -80,6 +80,7 @@ impl Asked<'_> {
         destination: Option<String>,
         per_second: Option<u64>,
     ) -> Result<Value, SqsError> {
+        let _changing = self.hub.changing(&source).await;
         let about = self.describe(&source).await.map_err(|error| not_found(error, "source"))?;
         if let Some(destination) = &destination {
             self.describe(destination).await.map_err(|error| not_found(error, "destination"))?;
@@ -118,8 +119,8 @@ impl Asked<'_> {
             self.tasks.end(&handle);
             return Err(error);
         }
-        let (client, tasks) = (self.client.clone(), self.tasks.clone());
-        let mover = Mover { client, tasks, source, handle: handle.clone(), task };
+        let (client, hub, tasks) = (self.client.another(), self.hub.clone(), self.tasks.clone());
+        let mover = Mover { client, hub, tasks, source, handle: handle.clone(), task };
         tokio::task::spawn_local(mover.run());
         Ok(json!({ "TaskHandle": handle }))
     }
@@ -174,7 +175,8 @@ fn not_found(error: SqsError, which: &str) -> SqsError {
 
 /// A task that is carried out.
 struct Mover {
-    client: Rc<FrontClient>,
+    client: FrontClient,
+    hub: PushHub,
     tasks: Tasks,
     source: String,
     handle: String,
@@ -240,6 +242,7 @@ impl Mover {
 
     /// Keeps the end of the task with its queue.
     async fn keep(&self) -> Result<(), SqsError> {
+        let _changing = self.hub.changing(&self.source).await;
         let mut settings = Settings::of(describe(&self.client, &self.source).await?.options.as_ref());
         let kept = settings.tasks.iter_mut().find(|kept| kept.number == self.task.number);
         let Some(kept) = kept else { return Ok(()) };
