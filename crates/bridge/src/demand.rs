@@ -23,6 +23,7 @@ use postroad_openwire::network::{
 use rustc_hash::FxHashMap;
 
 use crate::credit::FarCredit;
+use crate::in_doubt::InDoubt;
 use crate::pattern::matches;
 
 /// Remote consumers and durable subscriptions that one link knows of.
@@ -49,6 +50,7 @@ const STATIC: &str = "static";
 /// See the module.
 pub struct DemandEngine {
     options: LinkOptions,
+    in_doubt: InDoubt,
     link: Option<Link>,
     last_number: u32,
     last_ticket: u64,
@@ -135,9 +137,10 @@ enum Closing {
 
 impl DemandEngine {
     /// An engine that knows no demand yet.
-    pub fn new(options: LinkOptions) -> DemandEngine {
+    pub fn new(options: LinkOptions, in_doubt: InDoubt) -> DemandEngine {
         DemandEngine {
             options,
+            in_doubt,
             link: None,
             last_number: 0,
             last_ticket: 0,
@@ -384,7 +387,10 @@ impl DemandEngine {
             credit_by_default: false,
             priority,
             no_local: false,
-            steals: target.is_durable.then(|| format!("link {client}").into()),
+            steals: match target.is_durable {
+                true => Some(format!("link {client}").into()),
+                false => self.heir_of(target),
+            },
             client: Some(client),
             selector: selector_for(
                 &target.selector,
@@ -424,7 +430,8 @@ impl DemandEngine {
             return;
         };
         // Where all is refused, one message at a time shows when that ends.
-        let mut window = if 0 < subscription.refusals { 1 } else { subscription.window };
+        let mut window =
+            if 0 < subscription.refusals { subscription.window.min(1) } else { subscription.window };
         if let Some(far) = &subscription.far {
             let ahead = if 0 < subscription.refusals { 0 } else { far.ahead() };
             let may_go = subscription.unanswered.saturating_add(far.for_core());
@@ -507,6 +514,7 @@ impl DemandEngine {
 impl Forwarder for DemandEngine {
     fn begin(&mut self, link: Link, events: &mut Vec<Event>) {
         self.link = Some(link);
+        self.recover(events);
         let share = self.options.share;
         for source in self.options.statics.clone().into_iter().filter(|source| share.has(source)) {
             let target = Target { source, selector: Arc::default(), is_durable: false };
@@ -682,7 +690,10 @@ impl Forwarder for DemandEngine {
         self.in_flight.retain(|_, (consumer, _)| consumer.number != number);
         self.resting.values_mut().for_each(|resting| resting.retain(|each| each.consumer.number != number));
         self.count_resting();
-        let Some(wanted) = self.targets.get_mut(&subscription.target) else { return };
+        let Some(wanted) = self.targets.get_mut(&subscription.target).filter(|_| 0 < subscription.window)
+        else {
+            return;
+        };
         wanted.numbers.retain(|other| *other != number);
         // Another link of the same name reads a stolen one; a temporary destination has gone for good.
         if cause != DetachCause::Stolen && !subscription.target.source.temporary {
@@ -692,9 +703,10 @@ impl Forwarder for DemandEngine {
 
     fn close(&mut self, events: &mut Vec<Event>) {
         let Some(link) = self.link.take() else { return };
-        for number in std::mem::take(&mut self.subscriptions).into_keys() {
+        for (number, subscription) in std::mem::take(&mut self.subscriptions) {
             let consumer = ConsumerKey::new(link.connection, number);
-            events.push(Event::Detach { consumer, delivered: Delivered::None, ticket: None });
+            let delivered = self.left_by(&link, &subscription);
+            events.push(Event::Detach { consumer, delivered, ticket: None });
         }
     }
 }
@@ -749,6 +761,7 @@ fn returning(peer: &str, message_ttl: i32) -> String {
     }
 }
 
+mod recovery;
 mod temporary;
 
 #[cfg(test)]

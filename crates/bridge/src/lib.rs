@@ -6,15 +6,17 @@
 
 mod credit;
 mod demand;
+mod in_doubt;
 mod pattern;
 mod urls;
 
 pub use demand::{DemandEngine, PATH as BROKER_PATH};
 pub use urls::urls_of;
 
-use postroad_openwire::network::{Forwarder, LinkOptions};
+use postroad_openwire::network::MakeForwarder;
 
-/// The engine of one OpenWire link.
-pub fn forwarder(options: LinkOptions) -> Box<dyn Forwarder> {
-    Box::new(DemandEngine::new(options))
+/// The engines of all OpenWire links of one broker.
+pub fn forwarders() -> MakeForwarder {
+    let in_doubt = in_doubt::InDoubt::default();
+    MakeForwarder::new(move |options| Box::new(DemandEngine::new(options, in_doubt.clone())))
 }

@@ -32,6 +32,7 @@ use crate::moving::Moves;
 use crate::retained::Retained;
 use crate::settings::Settings;
 use crate::settling::carrying::Carrying;
+use crate::settling::doubt::Doubts;
 use crate::settling::redrive::Redrives;
 use crate::settling::rest::RedeliveryDelays;
 use crate::transaction::{Coordination, OpenBranches, OpenTransaction, Slices, VolatileChanges};
@@ -120,6 +121,8 @@ pub struct Intake {
 pub struct Settling {
     /// When entries are delivered again that failed.
     pub rests: RedeliveryDelays,
+    /// Deliveries of links that were cut.
+    pub doubts: Doubts,
     /// Dead letters that are going back.
     pub redrives: Redrives,
     /// Large bodies on their way to other partitions.

@@ -25,6 +25,7 @@ use crate::pausing;
 use crate::queue::{Entry, EntryState, Lane, LaneNumber, Load, Queue, untag};
 use crate::schedule::WriteDue;
 use crate::settings::Settings;
+use crate::settling::doubt;
 use crate::settling::redrive::Revive;
 use crate::state::State;
 use crate::transaction::{self, Rest};
@@ -418,6 +419,7 @@ impl Partition {
         self.pass_time(effects);
         self.sweep(effects);
         self.wake(effects);
+        doubt::end_overdue(self, effects);
         self.end_leases(effects);
         self.end_waits(effects);
         self.refuse_late(effects);

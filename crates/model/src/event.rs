@@ -516,6 +516,7 @@ pub struct Attach {
     /// Topics: a durable subscription with one reader at a time is taken from its reader of this user, empty without
     /// login; that reader ends. For protocols in which only its own client can name it, so that the reader is the rest of a
     /// connection that the client has lost. It is not taken from readers with `None` here, nor from those of the same connection.
+    /// Queues: deliveries of an earlier reader of this name that are [`Delivered::InDoubt`] go to it first, whatever its credit.
     pub steals: Option<Arc<str>>,
     /// Topics: begin with the messages that the topic keeps for retroactive consumers, if its policy keeps any.
     pub retroactive: bool,
@@ -564,6 +565,11 @@ pub enum Delivered {
     },
     /// None: the application never saw them.
     None,
+    /// Unknown: the peer of a link may have stored them. For so long only a consumer of the same [`Attach::steals`] gets them.
+    InDoubt {
+        /// In milliseconds.
+        kept_ms: u32,
+    },
 }
 
 /// A consumer's verdict.

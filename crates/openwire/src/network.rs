@@ -285,8 +285,27 @@ pub trait Forwarder {
 /// The property of an initiator that has several connections: which this is.
 const SHARE_PROPERTY: &str = "postroadLink";
 
-/// Makes the forwarder of a duplex connection. A plain function: each connection has its own.
-pub type MakeForwarder = fn(LinkOptions) -> Box<dyn Forwarder>;
+/// Makes the forwarder of a connection. Each connection has its own.
+#[derive(Clone)]
+pub struct MakeForwarder(Arc<dyn Fn(LinkOptions) -> Box<dyn Forwarder> + Send + Sync>);
+
+impl MakeForwarder {
+    /// Each connection gets one of these.
+    pub fn new(make: impl Fn(LinkOptions) -> Box<dyn Forwarder> + Send + Sync + 'static) -> MakeForwarder {
+        MakeForwarder(Arc::new(make))
+    }
+
+    /// One for a connection with these options.
+    pub fn make(&self, options: LinkOptions) -> Box<dyn Forwarder> {
+        (self.0)(options)
+    }
+}
+
+impl std::fmt::Debug for MakeForwarder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MakeForwarder")
+    }
+}
 
 impl LinkOptions {
     /// The options of an initiator, as it sends them (`BrokerInfo.networkProperties`): a Java properties text. Unknown keys and values

@@ -10,7 +10,7 @@ fn engine(options: LinkOptions) -> DemandEngine {
 }
 
 fn engine_of(options: LinkOptions, counts_credit: bool) -> DemandEngine {
-    let mut engine = DemandEngine::new(options);
+    let mut engine = DemandEngine::new(options, InDoubt::default());
     let link = Link {
         connection: CONNECTION,
         broker_id: "ID:here".into(),
@@ -370,4 +370,46 @@ impl postroad_selector::Properties for Path {
     fn body(&self) -> Option<std::borrow::Cow<'_, str>> {
         None
     }
+}
+
+#[test]
+fn deliveries_in_doubt_stay_with_the_link_and_are_sent_again_first() {
+    let in_doubt = InDoubt::default();
+    let link = |counts_credit| Link {
+        connection: CONNECTION,
+        broker_id: "ID:here".into(),
+        broker_name: "here".into(),
+        peer_id: "ID:there".into(),
+        peer_name: "there".into(),
+        partitions: 2,
+        counts_credit,
+        figures: Arc::default(),
+    };
+    let cut = |counts_credit, queue: &str| {
+        let mut engine = DemandEngine::new(LinkOptions::default(), in_doubt.clone());
+        let mut events = Vec::new();
+        engine.begin(link(counts_credit), &mut events);
+        assert!(events.is_empty(), "{events:?}");
+        change(&mut engine, consumer("a", Destination::queue(queue), 2));
+        change(&mut engine, consumer("b", Destination::queue("idle"), 2));
+        engine.admit(key(1), EntryTag(1), 0, &mut events).expect("it goes");
+        engine.sent(41, key(1), EntryTag(1));
+        events.clear();
+        engine.close(&mut events);
+        short(&events)
+    };
+    assert_eq!(cut(false, "other"), ["detach None", "detach None"], "this peer recognises nothing");
+    assert_eq!(cut(true, "orders"), ["detach InDoubt { kept_ms: 60000 }", "detach None"]);
+    let mut engine = DemandEngine::new(LinkOptions::default(), in_doubt.clone());
+    let mut events = Vec::new();
+    engine.begin(link(true), &mut events);
+    assert_eq!(short(&events), ["attach queue://orders 0", "drain"]);
+    events.clear();
+    // Whatever the peer's consumers would take.
+    assert_eq!(engine.admit(key(1), EntryTag(1), 0, &mut events), Some(Destination::queue("orders")));
+    engine.sent(42, key(1), EntryTag(1));
+    engine.drained(key(1).number, &mut events);
+    assert!(events.is_empty(), "{events:?}");
+    engine.answered(42, None, 10, &mut events);
+    assert_eq!(short(&events), ["settle EntryTag(1) Accepted", "detach None"]);
 }

@@ -17,6 +17,7 @@ use crate::delivery::selection::{self, Selection};
 use crate::delivery::slow::Pace;
 use crate::leasing::Reserving;
 use crate::queue::Waiting;
+use crate::settling::doubt;
 
 /// An attached reader of one queue.
 pub struct Consumer {
@@ -189,6 +190,9 @@ impl Partition {
         self.leader.connections.entry(key.connection).or_default().consumers.insert(key);
         self.announce_consumer(attach.notice.as_ref(), true, effects);
         self.seat(id, key, &attach);
+        if let Some(name) = attach.steals {
+            doubt::hand_on(self, (id, name), key, effects);
+        }
         self.dispatch(id, effects);
     }
 
@@ -337,7 +341,7 @@ impl Partition {
     ) -> Vec<QueueId> {
         let last_seen = match delivered {
             Delivered::All => u64::MAX,
-            Delivered::None => 0,
+            Delivered::None | Delivered::InDoubt { .. } => 0,
             Delivered::Through { member, tag } => {
                 let reader = self.leader.delivery.consumers.get(&key.with_member(member));
                 reader.map_or(0, |reader| reader.held.order_of(tag))
@@ -352,13 +356,18 @@ impl Partition {
             self.announce_consumer(spread.notice(), false, effects);
         }
         // A message returned by one of them goes to no other of them: nothing is dispatched until all have left.
-        readers.into_iter().filter_map(|reader| self.remove_reader(reader, last_seen, effects)).collect()
+        let kept_ms = match delivered {
+            Delivered::InDoubt { kept_ms } => Some(kept_ms),
+            _ => None,
+        };
+        let removed = |reader| self.remove_reader(reader, (last_seen, kept_ms), effects);
+        readers.into_iter().filter_map(removed).collect()
     }
 
     fn remove_reader(
         &mut self,
         key: ConsumerKey,
-        last_seen: u64,
+        (last_seen, kept_ms): (u64, Option<u32>),
         effects: &mut Vec<Effect>,
     ) -> Option<QueueId> {
         self.leave_line(key);
@@ -380,7 +389,10 @@ impl Partition {
         }
         let (seen, unseen) = consumer.held.split(last_seen);
         self.release(id, key, &seen, true, effects);
-        self.release(id, key, &unseen, false, effects);
+        let in_doubt = consumer.steals.zip(kept_ms);
+        if !in_doubt.is_some_and(|(name, ms)| doubt::keep(self, (id, name), (key, &unseen), ms)) {
+            self.release(id, key, &unseen, false, effects);
+        }
         if consumer.mode == ConsumerMode::Exclusive {
             self.line_up_all(id);
         }

@@ -263,6 +263,7 @@ impl Partition {
             .into_iter()
             .chain(self.state.expiries.next_ms(&self.clock))
             .chain(self.leader.settling.rests.next_ms())
+            .chain(self.leader.settling.doubts.next_ms())
             .chain(self.state.leases.next_ms())
             .chain(self.leader.leasing.reserves.next_ms())
             .chain(self.leader.intake.next_refusal_ms)

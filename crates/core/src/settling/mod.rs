@@ -3,6 +3,7 @@
 //! Start at [`settle`]. Never here: who gets it next.
 
 pub mod carrying;
+pub mod doubt;
 pub mod expiry;
 pub mod last_value;
 pub mod redrive;

@@ -869,7 +869,11 @@ impl Bench {
             "credit" => Event::Credit { consumer, add: plain[1].parse().expect("a sound script") },
             "drain" => Event::Drain { consumer },
             _ => {
-                let delivered = if plain[1] == "all" { Delivered::All } else { Delivered::None };
+                let delivered = match plain[1] {
+                    "all" => Delivered::All,
+                    "in-doubt" => Delivered::InDoubt { kept_ms: 1000 },
+                    _ => Delivered::None,
+                };
                 Event::Detach { consumer, delivered, ticket: None }
             }
         };

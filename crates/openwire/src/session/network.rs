@@ -369,8 +369,8 @@ impl OpenWireSession {
         }
         let credentials = (user.as_deref(), password.as_deref());
         self.introduce_to_peer(&outbound, credentials, link.only_statics, turn);
-        if let Some(make) = self.options.forwarder {
-            self.start_forwarder(make(link), turn);
+        if let Some(make) = self.options.forwarder.clone() {
+            self.start_forwarder(make.make(link), turn);
         }
     }
 
@@ -426,12 +426,13 @@ impl OpenWireSession {
         let Some(peer) = self.network.peer.as_ref().filter(|peer| peer.is_network && peer.is_duplex) else {
             return;
         };
-        let Some(make) = self.options.forwarder.filter(|_| self.network.forwarder.is_none()) else { return };
+        let make = self.options.forwarder.clone().filter(|_| self.network.forwarder.is_none());
+        let Some(make) = make else { return };
         let options = peer.options.clone();
         let only_statics = options.only_statics;
         let client_id = format!("{}_{}_inbound_duplex", peer.name, self.options.broker_name);
         self.introduce_to_peer(&client_id, (None, None), only_statics, turn);
-        self.start_forwarder(make(options), turn);
+        self.start_forwarder(make.make(options), turn);
     }
 
     /// Says to the peer who we are there, and asks it for its demand.

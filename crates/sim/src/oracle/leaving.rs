@@ -33,7 +33,7 @@ impl Oracle {
         }
         let seen = match delivered {
             Delivered::All => reader.held.len(),
-            Delivered::None => 0,
+            Delivered::None | Delivered::InDoubt { .. } => 0,
             Delivered::Through { tag: last, .. } => {
                 reader.held.iter().position(|(tag, _)| *tag == last).map_or(0, |index| index + 1)
             }

@@ -1,0 +1,85 @@
+//! Deliveries in doubt: those that a cut link had not confirmed stay with the link until its peer says that it has them.
+
+use std::sync::Arc;
+
+use postroad_model::{
+    Attach, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind, Event, Share,
+};
+use postroad_openwire::network::{FORWARDER_NUMBER, Link};
+
+use super::{Closing, DemandEngine, Subscription, Target};
+
+/// A link that has not come back after this time may have no peer any more: its deliveries are ready again.
+const KEPT_MS: u32 = 60_000;
+
+/// The name by which the consumers of links to this peer take over deliveries in doubt.
+fn name_of(peer: &str) -> Arc<str> {
+    format!("link to {peer}").into()
+}
+
+/// Whether a peer recognises a message of this source that comes again.
+fn is_recognised(link: &Link, source: &Destination) -> bool {
+    link.counts_credit && source.kind == DestinationKind::Queue && !source.temporary && !source.is_pattern()
+}
+
+impl DemandEngine {
+    /// See [`name_of`]; `None` for what may be delivered to anyone when the link is cut.
+    pub(super) fn heir_of(&self, target: &Target) -> Option<Arc<str>> {
+        let link = self.link.as_ref()?;
+        is_recognised(link, &target.source).then(|| name_of(&link.peer_id))
+    }
+
+    /// Attaches a consumer without credit to each queue with deliveries in doubt: it gets those alone, and ends when the peer has
+    /// answered them.
+    pub(super) fn recover(&mut self, events: &mut Vec<Event>) {
+        let Some(link) = &self.link else { return };
+        let (connection, name) = (link.connection, name_of(&link.peer_id));
+        for source in self.in_doubt.take(&link.peer_id) {
+            let ticket = self.ticket();
+            self.last_number += 1;
+            let number = FORWARDER_NUMBER | self.last_number;
+            let consumer = ConsumerKey::new(connection, number);
+            events.push(Event::Attach(Attach {
+                consumer,
+                source: source.clone(),
+                at: None,
+                mode: ConsumerMode::Shared,
+                credit: 0,
+                credit_by_default: false,
+                priority: self.options.priority,
+                no_local: false,
+                client: None,
+                selector: Arc::default(),
+                subscription: None,
+                share: Share::No,
+                steals: Some(name.clone()),
+                retroactive: false,
+                notice: None,
+                ticket,
+            }));
+            events.push(Event::Drain { consumer });
+            let target = Target { source, selector: Arc::default(), is_durable: false };
+            let subscription = Subscription {
+                target,
+                at: None,
+                window: 0,
+                granted: 0,
+                unanswered: 0,
+                refusals: 0,
+                far: None,
+                closing: Closing::No,
+            };
+            self.subscriptions.insert(number, subscription);
+        }
+    }
+
+    /// The link is cut: whether the peer has messages of this subscription that it did not confirm.
+    pub(super) fn left_by(&self, link: &Link, subscription: &Subscription) -> Delivered {
+        let source = &subscription.target.source;
+        if subscription.unanswered == 0 || !is_recognised(link, source) {
+            return Delivered::None;
+        }
+        self.in_doubt.add(&link.peer_id, source.clone());
+        Delivered::InDoubt { kept_ms: KEPT_MS }
+    }
+}
