@@ -147,6 +147,8 @@ nightly: build
 	    -Dtest=CrashLoopTest -Dcrash.count=$(NIGHTLY_CRASHES) -Dsurefire.failIfNoSpecifiedTests=false test
 	@$(STAGE) kill-loop env CRASH_SECONDS=$(NIGHTLY_CRASH_SECONDS) tests/hostile/run crash
 	@$(STAGE) power-loop env POWER_SECONDS=$(NIGHTLY_CRASH_SECONDS) tests/hostile/run power
+	@$(STAGE) network-by-night mvn -q -B -f tests/network/pom.xml -pl classic6 -am -Dpostroad.bin="$(POSTROAD_BINARY)" \
+	    -Dtest='MovingConsumersTest,FaultyNetworkTest' -Dnetwork.seconds=600 -Dsurefire.failIfNoSpecifiedTests=false test
 	@$(STAGE) hostile-by-night env NIGHTLY=1 tests/hostile/run large backlog flips
 	@$(STAGE) jms-against-activemq bench/with activemq -- mvn -q -B -f tests/jms/pom.xml -pl jakarta,javax -am \
 	    -Dbroker.url={url} test

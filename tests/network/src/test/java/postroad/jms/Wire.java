@@ -13,13 +13,20 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 
-/** The network between two brokers: passes bytes on, late if it is told to, and cuts connections. */
+/**
+ * The network between two brokers: passes bytes on, late and slowly if it is told to; cuts connections, stalls as one does that
+ * loses segments, and leaves connections half open.
+ */
 final class Wire implements AutoCloseable {
     private final ServerSocket listener = new ServerSocket(0, 16, InetAddress.getLoopbackAddress());
     private final Set<Socket> sockets = ConcurrentHashMap.newKeySet();
     private final AtomicInteger cuts = new AtomicInteger();
     private final AtomicLong bytes = new AtomicLong();
     private final long delayNanos;
+    private final long bytesPerSecond;
+    /** Connections that began before this are half open: they stay, and nothing passes. */
+    private volatile long openSinceNanos = System.nanoTime();
+    private volatile long stalledUntilNanos = System.nanoTime();
     private volatile Random random;
     private volatile int bytesMax;
 
@@ -29,11 +36,21 @@ final class Wire implements AutoCloseable {
 
     /** To this port of the loopback interface; each byte takes so long one way. */
     Wire(int to, long delayMillis) throws IOException {
+        this(to, delayMillis, Long.MAX_VALUE);
+    }
+
+    /** As the other one, and each direction of a connection passes so many bytes in a second. */
+    Wire(int to, long delayMillis, long bytesPerSecond) throws IOException {
+        this.bytesPerSecond = bytesPerSecond;
         delayNanos = delayMillis * 1_000_000;
         thread(() -> {
             while (!listener.isClosed()) {
                 Socket from = listener.accept();
-                Socket onward = new Socket(InetAddress.getLoopbackAddress(), to);
+                Socket onward = connected(to);
+                if (onward == null) {
+                    end(from);
+                    continue;
+                }
                 from.setTcpNoDelay(true);
                 onward.setTcpNoDelay(true);
                 sockets.add(from);
@@ -41,10 +58,20 @@ final class Wire implements AutoCloseable {
                 Random cutting = random;
                 long left = cutting == null ? Long.MAX_VALUE : 1 + cutting.nextInt(bytesMax);
                 AtomicLong budget = new AtomicLong(left);
-                pass(from, onward, budget);
-                pass(onward, from, budget);
+                long beganNanos = System.nanoTime();
+                pass(from, onward, budget, beganNanos);
+                pass(onward, from, budget, beganNanos);
             }
         });
+    }
+
+    /** A connection to the port; {@code null} if its broker is down. */
+    private static Socket connected(int to) {
+        try {
+            return new Socket(InetAddress.getLoopbackAddress(), to);
+        } catch (IOException down) {
+            return null;
+        }
     }
 
     int port() {
@@ -64,6 +91,22 @@ final class Wire implements AutoCloseable {
         cutAll();
     }
 
+    /** All connections that are there now. */
+    void cut() {
+        cuts.incrementAndGet();
+        cutAll();
+    }
+
+    /** Nothing passes for so long, and then all that was sent meanwhile. */
+    void stall(long millis) {
+        stalledUntilNanos = System.nanoTime() + millis * 1_000_000;
+    }
+
+    /** What is sent over the connections that are there now is lost, and neither end is told. */
+    void leaveHalfOpen() {
+        openSinceNanos = System.nanoTime();
+    }
+
     int cuts() {
         return cuts.get();
     }
@@ -80,7 +123,7 @@ final class Wire implements AutoCloseable {
 
     private record Piece(byte[] bytes, long dueNanos) {}
 
-    private void pass(Socket from, Socket to, AtomicLong budget) {
+    private void pass(Socket from, Socket to, AtomicLong budget, long beganNanos) {
         ArrayDeque<Piece> underway = new ArrayDeque<>();
         boolean[] ended = new boolean[1];
         thread(() -> {
@@ -119,18 +162,29 @@ final class Wire implements AutoCloseable {
                     if (piece == null) {
                         break;
                     }
-                    long nanos = piece.dueNanos() - System.nanoTime();
-                    if (nanos > 0) {
-                        Thread.sleep(nanos / 1_000_000, (int) (nanos % 1_000_000));
+                    sleepUntil(piece.dueNanos());
+                    sleepUntil(stalledUntilNanos);
+                    if (beganNanos - openSinceNanos < 0) {
+                        continue;
                     }
                     out.write(piece.bytes());
                     bytes.addAndGet(piece.bytes().length);
+                    if (bytesPerSecond != Long.MAX_VALUE) {
+                        sleepUntil(System.nanoTime() + piece.bytes().length * 1_000_000_000L / bytesPerSecond);
+                    }
                 }
             } finally {
                 end(from);
                 end(to);
             }
         });
+    }
+
+    private static void sleepUntil(long dueNanos) throws InterruptedException {
+        long nanos = dueNanos - System.nanoTime();
+        if (nanos > 0) {
+            Thread.sleep(nanos / 1_000_000, (int) (nanos % 1_000_000));
+        }
     }
 
     private interface Work {
