@@ -11,8 +11,9 @@ use crate::entry::{Entry, EntryId, EntryKind, Index, NodeId, Term};
 use crate::message::{Body, Message};
 
 /// The first byte of each message.
-pub const FORMAT_VERSION: u8 = 2;
-/// Bytes of a message: the largest batch, and the entries of one [`Body::Append`] that may be beside it.
+pub const FORMAT_VERSION: u8 = 3;
+/// Bytes of a message: the largest batch, and the entries of one [`Body::Append`] that may be
+/// beside it.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Entries of one [`Body::Append`]: more than the engine puts into one.
 pub const ENTRIES_MAX: usize = 1 << 17;

@@ -29,7 +29,8 @@ const COMMITTED_BYTES_MAX: u64 = 8 << 20;
 const PAYLOAD_BYTES_MAX: usize = 32 << 20;
 /// Turns that may wait for the disk. With more, messages are dropped, as a network may.
 const TURNS_MAX: usize = 1024;
-/// Ticks that a leader waits for its disk before it hands over: about as long as it takes to replace a dead one.
+/// Ticks that a leader waits for its disk before it hands over: about as long as it takes to
+/// replace a dead one.
 const DISK_TICKS_MAX: u64 = 20;
 
 /// Settings of a replica, fixed at the start.
@@ -118,6 +119,28 @@ pub struct SnapshotOffer {
     pub last: EntryId,
 }
 
+/// Why a copy of another node's store must not take the place of this one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyRefused {
+    /// Its author may have been deposed.
+    #[error("the copy was made in term {}, and this node is in term {}", .copy.0, .own.0)]
+    OtherTerm {
+        /// The term of its author.
+        copy: Term,
+        /// The term of this node.
+        own: Term,
+    },
+    /// This replica has later entries, or writes some.
+    #[error("the copy ends with entry {}, and the log of this node with {}", .copy.0, .own.0)]
+    Behind {
+        /// The last entry of the copy.
+        copy: Index,
+        /// The last entry of this node.
+        own: Index,
+    },
+}
+
 struct Waiting {
     turn: Turn,
     /// The tick in which it began.
@@ -147,8 +170,8 @@ pub struct Group<L: EntryLog> {
 }
 
 impl<L: EntryLog> Group<L> {
-    /// A replica over its durable log. `applied` is the last entry that the state has which the caller loaded; later
-    /// entries are handed out again once they are known to be committed.
+    /// A replica over its durable log. `applied` is the last entry that the state has which the
+    /// caller loaded; later entries are handed out again once they are known to be committed.
     ///
     /// # Errors
     /// [`GroupError::Members`], [`GroupError::Inconsistent`].
@@ -185,7 +208,8 @@ impl<L: EntryLog> Group<L> {
         Ok(group)
     }
 
-    /// Time passes. Calls should come at equal distances; one tenth of the time in which a leader is to be replaced.
+    /// Time passes. Calls should come at equal distances; one tenth of the time in which a leader
+    /// is to be replaced.
     pub fn tick(&mut self) {
         self.ticks += 1;
         self.raft.tick();
@@ -208,7 +232,8 @@ impl<L: EntryLog> Group<L> {
         }
     }
 
-    /// A follower that does not take a snapshot must not be left alone: its offer may have been lost.
+    /// A follower that does not take a snapshot must not be left alone: its offer may have been
+    /// lost.
     fn offer_again(&mut self) {
         let offered = |(id, progress): (&u64, &raft::Progress)| {
             (progress.state == ProgressState::Snapshot).then_some(*id)
@@ -238,7 +263,9 @@ impl<L: EntryLog> Group<L> {
         if self.waiting.len() >= TURNS_MAX {
             return Ok(());
         }
-        if let Body::SnapshotOffer { last } = message.body {
+        if let Body::SnapshotOffer { last } = message.body
+            && tail.term_of(last.index) != Some(last.term)
+        {
             self.offer = Some(SnapshotOffer { from: message.from, term: message.term, last });
             return Ok(());
         }
@@ -249,8 +276,9 @@ impl<L: EntryLog> Group<L> {
         Ok(())
     }
 
-    /// Puts a batch behind all earlier ones. It is committed if it comes back by [`Actions::committed`] with the same
-    /// identity; if another entry comes in its place, it is lost. Until then its outcome is unknown.
+    /// Puts a batch behind all earlier ones. It is committed if it comes back by
+    /// [`Actions::committed`] with the same identity; if another entry comes in its place, it is
+    /// lost. Until then its outcome is unknown.
     ///
     /// # Errors
     /// See [`ProposeError`].
@@ -277,8 +305,8 @@ impl<L: EntryLog> Group<L> {
         Ok(EntryId { index, term: Term(self.raft.raft.term) })
     }
 
-    /// Hands leadership to another member, as soon as it has the whole log. Proposals are refused meanwhile, for an
-    /// election timeout at most. Nothing happens unless this node leads.
+    /// Hands leadership to another member, as soon as it has the whole log. Proposals are refused
+    /// meanwhile, for an election timeout at most. Nothing happens unless this node leads.
     pub fn transfer_leadership(&mut self, to: NodeId) {
         if self.raft.raft.state == StateRole::Leader && self.raft.store().members().contains(&to) {
             self.raft.transfer_leader(to.get());
@@ -343,8 +371,8 @@ impl<L: EntryLog> Group<L> {
         self.waiting.push_back(Waiting { turn, since, last, restarts, messages: held });
         self.raft.advance_append_async(ready);
         if actions.restarted.is_some() {
-            // The engine cannot campaign between the two, and asserts that it need not. The messages of this turn wait
-            // for the disk all the same.
+            // The engine cannot campaign between the two, and asserts that it need not. The
+            // messages of this turn wait for the disk all the same.
             self.raft.on_persist_ready(actions.turn.0);
         }
         self.raft.advance_apply();
@@ -362,7 +390,8 @@ impl<L: EntryLog> Group<L> {
         self.raft.on_persist_ready(turn.0);
     }
 
-    /// The snapshot that the leader offers, if this replica still needs it. Its files are fetched by other means;
+    /// The snapshot that the leader offers, if this replica still needs it. Its files are fetched
+    /// by other means;
     /// [`Group::install_snapshot`] is called when they are complete.
     pub fn snapshot_offer(&self) -> Option<SnapshotOffer> {
         let raft = &self.raft.raft;
@@ -373,8 +402,8 @@ impl<L: EntryLog> Group<L> {
         })
     }
 
-    /// The files of this snapshot are here, and the next [`Actions::restarted`] may replace the log by them. `false` if
-    /// the snapshot is not wanted any more: the files are to be removed.
+    /// The files of this snapshot are here, and the next [`Actions::restarted`] may replace the log
+    /// by them. `false` if the snapshot is not wanted any more: the files are to be removed.
     pub fn install_snapshot(&mut self, offer: SnapshotOffer) -> bool {
         if self.snapshot_offer() != Some(offer) {
             return false;
@@ -386,6 +415,31 @@ impl<L: EntryLog> Group<L> {
         let _ = self.raft.step(message);
         self.draw_timeout();
         true
+    }
+
+    /// Whether a copy of the store of another node may take the place of this one's, and ends with
+    /// `last`. It was made while that node led in `term`. The caller restarts the replica from it
+    /// before it takes a further message in, and keeps the vote.
+    ///
+    /// # Errors
+    /// The reason why not: this replica has confirmed, or may confirm, an entry that the copy does
+    /// not have.
+    pub fn admits_copy(&self, term: Term, last: EntryId) -> Result<(), CopyRefused> {
+        let raft = &self.raft.raft;
+        let (own_term, own_last) = (Term(raft.term), Index(raft.raft_log.last_index()));
+        if raft.state != StateRole::Follower || own_term != term {
+            return Err(CopyRefused::OtherTerm { copy: term, own: own_term });
+        }
+        // In one term there is one leader: what it sent in this term is a prefix of its own log,
+        // and so of the copy.
+        let ends_in_term = self.raft.store().term_of(own_last) == Some(term);
+        if !self.waiting.is_empty()
+            || raft.raft_log.committed > last.index.0
+            || ends_in_term && own_last > last.index
+        {
+            return Err(CopyRefused::Behind { copy: last.index, own: own_last });
+        }
+        Ok(())
     }
 
     /// The log.
@@ -412,7 +466,8 @@ impl<L: EntryLog> Group<L> {
         }
     }
 
-    /// The last entry that each other member is known to have stored, as far as this node leads; in the order of nodes.
+    /// The last entry that each other member is known to have stored, as far as this node leads; in
+    /// the order of nodes.
     pub fn stored_by_others(&self) -> Vec<(NodeId, Index)> {
         if self.raft.raft.state != StateRole::Leader {
             return Vec::new();

@@ -1,22 +1,28 @@
-//! The first words of two nodes that connect: who each is, and the proof that it knows the secret of the cluster.
+//! The first words of two nodes that connect: who each is, and the proof that it knows the secret
+//! of the cluster.
 //!
 //! ```text
-//! both at once:  magic 8 │ version u8 │ node u64 │ nonce 16 │ cluster, members, name, identity, endpoints: each length u16 and UTF-8
+//! both at once:  magic 8 │ version u8 │ node u64 │ nonce 16 │ purpose u8 │ joined u8
+//!                │ cluster, members, name, identity, endpoints: each length u16 and UTF-8
 //! then:          HMAC-SHA-256 by the secret over the own hello and the peer's, 32 bytes
+//! then:          verdict u8 │ term u64
 //! ```
-//! Little endian; each in a frame: length u32, content. Later frames have one message each. Nonces make a proof useless for another
-//! connection; node numbers differ, so that no proof can be sent back to its author.
+//! Little endian; each in a frame: length u32, content. Later frames have one message each. Nonces
+//! make a proof useless for another connection; node numbers differ, so that no proof can be sent
+//! back to its author.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use ring::hmac;
 
 use crate::codec::FORMAT_VERSION;
-use crate::entry::NodeId;
+use crate::entry::{NodeId, Term};
 
 /// Bytes of the random part.
 pub const NONCE_BYTES: usize = 16;
 /// Bytes of a proof.
 pub const PROOF_BYTES: usize = 32;
+/// Bytes of a verdict.
+pub const VERDICT_BYTES: usize = 9;
 /// A hello is not longer.
 pub const HELLO_BYTES_MAX: usize = 4096;
 
@@ -78,6 +84,61 @@ pub struct Hello {
     pub endpoints: String,
     /// Random.
     pub nonce: [u8; NONCE_BYTES],
+    /// The use of the connection.
+    pub purpose: Purpose,
+    /// Its store takes part in votes: it was there when the cluster was formed, or was filled by a
+    /// copy since.
+    pub joined: bool,
+}
+
+/// The use of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// Messages of the replica group, both ways.
+    #[default]
+    Messages,
+    /// A copy of the store of the node that accepts, to the node that connects.
+    Copy,
+}
+
+/// The decision of a node about the store of its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The peer has another store than before, which was not filled: it must not vote, and gets a
+    /// copy.
+    pub replaced: bool,
+    /// The latest term that the author of the verdict has seen.
+    pub term: Term,
+}
+
+impl Verdict {
+    /// The bytes of it.
+    pub fn encode(self) -> Bytes {
+        let mut out = BytesMut::with_capacity(VERDICT_BYTES);
+        out.put_u8(u8::from(self.replaced));
+        out.put_u64_le(self.term.0);
+        out.freeze()
+    }
+
+    /// Reads that of a peer.
+    ///
+    /// # Errors
+    /// [`HelloError::Malformed`].
+    pub fn decode(mut bytes: &[u8]) -> Result<Verdict, HelloError> {
+        if bytes.len() != VERDICT_BYTES {
+            return Err(HelloError::Malformed);
+        }
+        let replaced = flag(bytes.get_u8())?;
+        Ok(Verdict { replaced, term: Term(bytes.get_u64_le()) })
+    }
+}
+
+fn flag(byte: u8) -> Result<bool, HelloError> {
+    match byte {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(HelloError::Malformed),
+    }
 }
 
 impl Hello {
@@ -88,6 +149,11 @@ impl Hello {
         out.put_u8(FORMAT_VERSION);
         out.put_u64_le(self.node.get());
         out.put_slice(&self.nonce);
+        out.put_u8(match self.purpose {
+            Purpose::Messages => 0,
+            Purpose::Copy => 1,
+        });
+        out.put_u8(u8::from(self.joined));
         for text in [&self.cluster, &self.members, &self.name, &self.identity, &self.endpoints] {
             let text = &text.as_bytes()[..text.len().min(HELLO_BYTES_MAX / 6)];
             out.put_u16_le(text.len() as u16);
@@ -112,6 +178,12 @@ impl Hello {
         let node = bytes.try_get_u64_le().ok().and_then(NodeId::new).ok_or(HelloError::Malformed)?;
         let mut nonce = [0; NONCE_BYTES];
         bytes.try_copy_to_slice(&mut nonce).map_err(|_| HelloError::Malformed)?;
+        let purpose = match bytes.try_get_u8() {
+            Ok(0) => Purpose::Messages,
+            Ok(1) => Purpose::Copy,
+            _ => return Err(HelloError::Malformed),
+        };
+        let joined = flag(bytes.try_get_u8().map_err(|_| HelloError::Malformed)?)?;
         let mut text = || {
             let length = usize::from(bytes.try_get_u16_le().map_err(|_| HelloError::Malformed)?);
             let text = bytes.get(..length).ok_or(HelloError::Malformed)?.to_vec();
@@ -121,7 +193,7 @@ impl Hello {
         let (cluster, members, name, identity) = (text()?, text()?, text()?, text()?);
         let endpoints = text()?;
         match bytes.is_empty() {
-            true => Ok(Hello { cluster, members, node, name, identity, endpoints, nonce }),
+            true => Ok(Hello { cluster, members, node, name, identity, endpoints, nonce, purpose, joined }),
             false => Err(HelloError::Malformed),
         }
     }
@@ -174,7 +246,20 @@ mod tests {
             identity: format!("identity {node}"),
             endpoints: format!("tcp://h{node}:61616 amqp://h{node}:5672"),
             nonce: [node as u8; NONCE_BYTES],
+            purpose: if node == 2 { Purpose::Copy } else { Purpose::Messages },
+            joined: node == 2,
         }
+    }
+
+    #[test]
+    fn a_verdict_comes_back_as_it_was_and_a_damaged_one_is_refused() {
+        for replaced in [false, true] {
+            let verdict = Verdict { replaced, term: Term(7) };
+            let bytes = verdict.encode();
+            assert_eq!(Verdict::decode(&bytes), Ok(verdict));
+            assert_eq!(Verdict::decode(&bytes[1..]), Err(HelloError::Malformed));
+        }
+        assert_eq!(Verdict::decode(&[2; VERDICT_BYTES]), Err(HelloError::Malformed));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Cluster room: keeps the log of a store identical on several nodes by Raft.
 //!
-//! In: ticks, messages of the other replicas, batches to propose, reports of what the disk has synced.
-//! Out: [`Actions`]: messages to send, a vote and entries to make durable, committed entries to apply.
-//! The consensus algorithm is the `raft` crate; its types and its wire format stay inside `engine`.
-//! Never here: sockets, threads, clocks, the contents of a batch.
-//! Start at [`Group`]. Messages between nodes are described in docs/formats/replication.md.
+//! In: ticks, messages of the other replicas, batches to propose, reports of what the disk has
+//! synced. Out: [`Actions`]: messages to send, a vote and entries to make durable, committed
+//! entries to apply. The consensus algorithm is the `raft` crate; its types and its wire format
+//! stay inside `engine`. Never here: sockets, threads, clocks, the contents of a batch. Start at
+//! [`Group`]. Messages between nodes are described in docs/formats/replication.md.
 
 mod actions;
 mod batch;
@@ -24,9 +24,12 @@ pub use actions::{Actions, Role, Turn};
 pub use batch::{BatchError, decode_batch, encode_batch};
 pub use codec::{CodecError, ENTRIES_MAX, FORMAT_VERSION, MESSAGE_BYTES_MAX, decode, encode};
 pub use entry::{Entry, EntryId, EntryKind, Index, NodeId, Term};
-pub use group::{Config, Group, GroupError, ProposeError, SnapshotOffer, Status};
+pub use group::{Config, CopyRefused, Group, GroupError, ProposeError, SnapshotOffer, Status};
 pub use guard::Refused;
-pub use hello::{HELLO_BYTES_MAX, Hello, HelloError, NONCE_BYTES, PROOF_BYTES, prove, verify};
+pub use hello::{
+    HELLO_BYTES_MAX, Hello, HelloError, NONCE_BYTES, PROOF_BYTES, Purpose, VERDICT_BYTES, Verdict, prove,
+    verify,
+};
 pub use journal_log::{JournalLog, JournalLogError, META_PARTITION};
 pub use log::{EntryLog, LogError};
 pub use message::{Body, Message};

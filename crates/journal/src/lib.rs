@@ -28,7 +28,7 @@ pub use error::{
     OpenError, PrepareError, ReadError, ReopenError, RepairError,
 };
 pub use keys::{KEY_BYTES, Key, KeyId, KeySet, Keys};
-pub use layout::format::{FORMAT_VERSION, JournalFile, SegmentNumber};
+pub use layout::format::{FORMAT_VERSION, JournalFile, SegmentNumber, is_journal_name};
 pub use opening::recovered::{LostSegment, Recovered, Replay, TornTail};
 pub use opening::states::{StoredCheckpoint, StoredState};
 pub use reading::near::{NearRecords, NearRequest};

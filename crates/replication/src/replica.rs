@@ -1,8 +1,9 @@
 //! The replica of a store: its group of nodes, and the commands that they agreed on.
 //!
-//! [`Replica`] stands where a lone store has its journal. A batch is durable once it is committed: synced here and on a majority.
-//! A failure of any kind, a lost leadership among them, ends the replica: its process starts again from the disk.
-//! Never here: sockets, clocks, threads, the meaning of records.
+//! [`Replica`] stands where a lone store has its journal. A batch is durable once it is committed:
+//! synced here and on a majority. A failure of any kind, a lost leadership among them, ends the
+//! replica: its process starts again from the disk. Never here: sockets, clocks, threads, the
+//! meaning of records.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -10,21 +11,24 @@ use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 use postroad_cluster::{
-    Config, EntryLog, Group, GroupError, Index, JournalLog, META_PARTITION, Message, NodeId, ProposeError,
-    Refused, Role, Status, Term, VoteFile, decode_batch, encode_batch,
+    Config, CopyRefused, EntryId, EntryLog, Group, GroupError, Index, JournalLog, META_PARTITION, Message,
+    NodeId, ProposeError, Refused, Role, Status, Term, VoteFile, decode_batch, encode_batch,
 };
 use postroad_journal::{Checkpoint, CheckpointError, CheckpointRequest, Disk, Journal, Record};
 use postroad_model::{PartitionId, Position};
 
-/// Payload of one proposal, unless a single record has more: the disk of a follower should not wait long for the next.
+/// Payload of one proposal, unless a single record has more: the disk of a follower should not wait
+/// long for the next.
 const PROPOSAL_BYTES_MAX: u64 = 4 << 20;
 
-/// Bytes of groups at the end of the log that stay for lagging replicas; one that needs older groups needs a copy of the store.
+/// Bytes of groups at the end of the log that stay for lagging replicas; one that needs older
+/// groups needs a copy of the store.
 const TRAILING_BYTES: u64 = 1 << 30;
 
 const JOURNAL_IS_OPEN: &str = "a journal that failed to reopen ends its replica";
 
-/// Where the groups of a store become durable. A lone journal is used for every record, and so has no further pointer to follow.
+/// Where the groups of a store become durable. A lone journal is used for every record, and so has
+/// no further pointer to follow.
 #[allow(clippy::large_enum_variant, reason = "there is one for each store")]
 pub enum Held<D: Disk> {
     /// In the journal of a store that stands alone.
@@ -86,7 +90,8 @@ pub struct Replica<D: Disk> {
     trailing_bytes: u64,
 }
 
-/// Checkpoints know of groups that were written when they began; they may be finished only when these are committed.
+/// Checkpoints know of groups that were written when they began; they may be finished only when
+/// these are committed.
 #[derive(Default)]
 struct Checkpoints {
     /// The entry whose state the meta partition has in the next one.
@@ -121,7 +126,8 @@ pub struct ReplicaStatus {
 }
 
 impl<D: Disk> Replica<D> {
-    /// The replica of an open store, whose partitions have the states of its checkpoint, at these positions.
+    /// The replica of an open store, whose partitions have the states of its checkpoint, at these
+    /// positions.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -159,7 +165,8 @@ impl<D: Disk> Replica<D> {
         Replica { trailing_bytes: bytes, ..self }
     }
 
-    /// The term in which this node leads, once everything before it is committed and was handed out.
+    /// The term in which this node leads, once everything before it is committed and was handed
+    /// out.
     pub fn leads(&self) -> Option<Term> {
         self.leads
     }
@@ -192,6 +199,32 @@ impl<D: Disk> Replica<D> {
     /// The last committed record of a partition.
     pub(crate) fn last_committed(&self, partition: PartitionId) -> Option<Position> {
         self.committed.get(&partition).copied()
+    }
+
+    /// The term in which this node leads for certain: it was not deposed as far as is known, and
+    /// has not failed.
+    pub fn leads_now(&self) -> Option<Term> {
+        let status = self.group.status();
+        let leads = self.failure.is_none() && status.role == Role::Leader;
+        self.leads.filter(|term| leads && *term == status.term)
+    }
+
+    /// The last entry that is stored here.
+    pub fn stored_last(&self) -> EntryId {
+        let log = self.group.log();
+        let index = log.last();
+        if index == log.floor().index {
+            return log.floor();
+        }
+        EntryId { index, term: log.term(index).unwrap_or_default() }
+    }
+
+    /// See [`Group::admits_copy`].
+    ///
+    /// # Errors
+    /// See [`CopyRefused`].
+    pub fn admits_copy(&self, term: Term, last: EntryId) -> Result<(), CopyRefused> {
+        self.group.admits_copy(term, last)
     }
 
     /// See [`Group::tick`].
@@ -235,7 +268,8 @@ impl<D: Disk> Replica<D> {
         Vec::new()
     }
 
-    /// Carries out all that the group wants: sends, votes, writes and syncs. Returns the batches committed now, in order.
+    /// Carries out all that the group wants: sends, votes, writes and syncs. Returns the batches
+    /// committed now, in order.
     pub(crate) fn drive(&mut self) -> Vec<Committed> {
         let mut committed = Vec::new();
         while self.failure.is_none() {
@@ -307,7 +341,8 @@ impl<D: Disk> Replica<D> {
         Ok(())
     }
 
-    /// A checkpoint that waits knows of entries that go. One that is being written does not, but must be finished first.
+    /// A checkpoint that waits knows of entries that go. One that is being written does not, but
+    /// must be finished first.
     fn drop_checkpoint(&mut self) -> Result<(), String> {
         let waits = mem::take(&mut self.checkpoints.waiting).is_some();
         let Some(journal) = self.group.log_mut().journal_mut() else { return Ok(()) };
@@ -345,7 +380,8 @@ impl<D: Disk> Replica<D> {
         waiting.map(|(_, request)| request)
     }
 
-    /// A checkpoint was written. Entries that the states of two checkpoints include are not needed here any more.
+    /// A checkpoint was written. Entries that the states of two checkpoints include are not needed
+    /// here any more.
     pub(crate) fn checkpoint_written(&mut self) {
         let Checkpoints { writing, written, .. } = &mut self.checkpoints;
         written.push_back(*writing);

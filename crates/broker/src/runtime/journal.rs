@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use postroad_admin::JournalFigures;
-use postroad_cluster::Term;
+use postroad_cluster::{EntryId, Term};
 use postroad_core::Partition;
 use postroad_journal::{Backup, Log2Histogram, Pace, RealDisk};
 use postroad_model::PartitionId;
@@ -150,6 +150,27 @@ impl JournalDoor {
         let mut writing = self.writing.lock().ok()?;
         let Writing { writer, seat, .. } = &mut *writing;
         seat.as_mut()?.take_partitions(writer)
+    }
+
+    /// The term in which this node leads. Waits for the journal's turn.
+    pub fn leads(&self) -> Option<Term> {
+        self.writing.lock().ok()?.writer.replica()?.leads_now()
+    }
+
+    /// Begins a copy of the store for another node, in an empty directory on the same device. Returns the term in which this
+    /// one leads, and the last entry; `None` if it does not lead.
+    ///
+    /// # Errors
+    /// The disk refuses, or the journal's thread is gone.
+    pub fn copy(&self, to: &RealDisk) -> anyhow::Result<Option<(Backup, Term, EntryId)>> {
+        let Ok(mut writing) = self.writing.lock() else { bail!(THREAD_GONE) };
+        let Some(replica) = writing.writer.replica() else { return Ok(None) };
+        let (Some(term), last) = (replica.leads_now(), replica.stored_last()) else { return Ok(None) };
+        let backup = writing.writer.back_up(to)?;
+        drop(writing);
+        // Time is kept by its thread.
+        self.waker.wake();
+        Ok(Some((backup, term, last)))
     }
 
     /// Has the journal serve these rings.

@@ -369,6 +369,11 @@ impl JournalFile {
     }
 }
 
+/// Whether a file of this name belongs to a journal: those of [`JournalFile`], indexes and sorted copies.
+pub fn is_journal_name(name: &str) -> bool {
+    JournalFile::of(name).is_some() || index_of(name).is_some() || sorted_of(name).is_some()
+}
+
 fn numbered(name: &str, suffix: &str) -> Option<u64> {
     digits(name.strip_suffix(suffix)?)
 }

@@ -1,7 +1,8 @@
-//! Which store a node has: a disk that was replaced must not vote under the old name, as it may have
-//! confirmed entries that it lost.
+//! Which store a node has: a disk that was replaced must not vote under the old name, as it may
+//! have confirmed entries that it lost.
 //!
-//! Each store has a random identity. Every node remembers that of each other one, durably, and refuses another.
+//! Each store has a random identity. Every node remembers that of each other one, durably. It
+//! accepts another once that store was filled by a copy, and never again the one before.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +18,7 @@ use postroad_store::new_identity;
 /// The file in the data directory.
 pub const FILE: &str = "replica.json";
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The content of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +33,23 @@ struct Text {
     identity: String,
     /// The stores of the others, by node.
     peers: BTreeMap<u64, String>,
+    /// Stores that others had before, the latest last.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    former: BTreeMap<u64, Vec<String>>,
+    /// Whether this node votes: see `joining`.
+    joined: bool,
+}
+
+/// Former stores of one node that are remembered.
+const FORMER_MAX: usize = 64;
+
+/// What a node knows of the store of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Met {
+    /// It is the one that is known, or the first, or was filled in place of it.
+    Accepted,
+    /// It is another, and was not filled.
+    Replaced,
 }
 
 /// See the head of this file.
@@ -52,7 +70,8 @@ impl Identities {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let identity = new_identity().context("the system provides no random bytes")?;
                 let (cluster, peers) = (cluster.to_owned(), BTreeMap::new());
-                let text = Text { version: VERSION, cluster, node: node.get(), identity, peers };
+                let (version, node, former) = (VERSION, node.get(), BTreeMap::new());
+                let text = Text { version, cluster, node, identity, peers, former, joined: false };
                 write(&file, &text).with_context(|| format!("cannot write {}", file.display()))?;
                 text
             }
@@ -66,23 +85,48 @@ impl Identities {
         self.text.lock().map_or_else(|_| String::new(), |text| text.identity.clone())
     }
 
-    /// Takes note of a peer's store, durably; refuses another than before.
+    /// Whether this node votes.
+    pub fn joined(&self) -> bool {
+        self.text.lock().is_ok_and(|text| text.joined)
+    }
+
+    /// This node votes from now on.
     ///
     /// # Errors
-    /// It is another, or cannot be written down.
-    pub fn meet(&self, node: NodeId, identity: &str) -> anyhow::Result<()> {
-        let Ok(mut text) = self.text.lock() else { bail!("the identities are missing") };
-        match text.peers.get(&node.get()) {
-            Some(known) if known == identity => return Ok(()),
-            Some(known) => bail!(
-                "node {} comes with the store {identity}, and had {known} before: its disk was replaced, and entries \
-                 that it confirmed may be lost. It takes no part; docs/features/cluster.md says how to let it in",
-                node.get()
-            ),
-            None => {}
+    /// It cannot be written down.
+    pub fn join(&self) -> anyhow::Result<()> {
+        self.change(|text| text.joined = true)
+    }
+
+    /// Takes note of a peer's store, durably. `joined` says that it votes.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn meet(&self, node: NodeId, identity: &str, joined: bool) -> anyhow::Result<Met> {
+        let Ok(text) = self.text.lock() else { bail!("the identities are missing") };
+        let known = text.peers.get(&node.get()).cloned();
+        let is_former =
+            text.former.get(&node.get()).is_some_and(|former| former.iter().any(|it| it == identity));
+        drop(text);
+        match known {
+            Some(known) if known == identity => return Ok(Met::Accepted),
+            Some(_) if is_former || !joined => return Ok(Met::Replaced),
+            _ => {}
         }
+        self.change(|text| {
+            if let Some(before) = text.peers.insert(node.get(), identity.to_owned()) {
+                let former = text.former.entry(node.get()).or_default();
+                former.push(before);
+                former.drain(..former.len().saturating_sub(FORMER_MAX));
+            }
+        })?;
+        Ok(Met::Accepted)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Text)) -> anyhow::Result<()> {
+        let Ok(mut text) = self.text.lock() else { bail!("the identities are missing") };
         let mut with = text.clone();
-        with.peers.insert(node.get(), identity.to_owned());
+        change(&mut with);
         write(&self.file, &with).with_context(|| format!("cannot write {}", self.file.display()))?;
         *text = with;
         Ok(())
@@ -122,17 +166,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_was_replaced_is_refused_and_an_unknown_one_is_remembered() {
+    fn a_store_that_was_replaced_is_refused_until_it_was_filled_and_the_former_one_from_then_on() {
         let home = tempfile::tempdir().unwrap();
         let node = |number| NodeId::new(number).unwrap();
         let identities = Identities::open(home.path(), "c", node(1)).unwrap();
         let own = identities.own();
-        identities.meet(node(2), "two").unwrap();
-        identities.meet(node(3), "three").unwrap();
-        for again in [identities, Identities::open(home.path(), "c", node(1)).unwrap()] {
-            again.meet(node(2), "two").unwrap();
-            let error = again.meet(node(2), "other").unwrap_err().to_string();
-            assert!(error.contains("its disk was replaced"), "{error}");
+        for (number, identity, joined, want) in [
+            (2, "two", false, Met::Accepted),
+            (3, "three", true, Met::Accepted),
+            (2, "other", false, Met::Replaced),
+            (2, "two", true, Met::Accepted),
+            (2, "other", true, Met::Accepted),
+            (2, "two", true, Met::Replaced),
+            (2, "other", true, Met::Accepted),
+        ] {
+            for identities in [&identities, &Identities::open(home.path(), "c", node(1)).unwrap()] {
+                assert_eq!(identities.meet(node(number), identity, joined).unwrap(), want, "{identity}");
+            }
+            // As a restart would.
+            let again = Identities::open(home.path(), "c", node(1)).unwrap();
+            identities.text.lock().unwrap().clone_from(&again.text.lock().unwrap());
             assert_eq!(again.own(), own);
         }
         for (cluster, number) in [("d", 1), ("c", 2)] {
@@ -142,5 +195,17 @@ mod tests {
                 "{error:#}"
             );
         }
+    }
+
+    #[test]
+    fn former_stores_are_remembered_up_to_a_bound() {
+        let home = tempfile::tempdir().unwrap();
+        let two = NodeId::new(2).unwrap();
+        let identities = Identities::open(home.path(), "c", NodeId::new(1).unwrap()).unwrap();
+        for number in 0..FORMER_MAX + 2 {
+            assert_eq!(identities.meet(two, &number.to_string(), true).unwrap(), Met::Accepted);
+        }
+        assert_eq!(identities.text.lock().unwrap().former[&2].len(), FORMER_MAX);
+        assert_eq!(identities.meet(two, "1", true).unwrap(), Met::Replaced);
     }
 }

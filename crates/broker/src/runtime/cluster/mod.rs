@@ -2,18 +2,24 @@
 //!
 //! `peers` moves messages between nodes, `seat` lets the journal's thread take part in the group,
 //! `opening` opens a replica's directory, `identity` distinguishes stores, `usher` sends clients of
-//! a follower to the leader, and `restart` begins again from the disk once a replica has ended.
+//! a follower to the leader, and `restart` begins again from the disk once a replica has ended. A
+//! node whose disk was replaced does not vote (`joining`) before it was filled by a copy of the
+//! leader's store (`copy`, `copies`).
 //!
 //! Never here: how nodes agree (crates/cluster), clients of the broker.
 
 mod commits;
+mod copies;
+mod copy;
 mod identity;
+mod joining;
 mod opening;
 mod peers;
 mod restart;
 mod seat;
 mod usher;
 mod view;
+mod wire;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -35,7 +41,8 @@ pub struct ClusterOptions {
     pub node: String,
     /// Where this node listens for the others; one of the seeds.
     pub listen: String,
-    /// The address that it binds, if it is another than others reach it by; empty: that of `listen`.
+    /// The address that it binds, if it is another than others reach it by; empty: that of
+    /// `listen`.
     pub bind: String,
     /// The addresses of all members: the first is node 1.
     pub seeds: Vec<String>,

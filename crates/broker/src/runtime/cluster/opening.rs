@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use postroad_cluster::{Config, JournalLog, VoteError, VoteFile};
+use postroad_cluster::{Config, JournalLog, NodeId, VoteError, VoteFile};
 use postroad_core::{Partition, Settings};
 use postroad_journal::{Journal, Keys, Options, RealDisk};
 use postroad_model::{PartitionId, PartitionRange, Placement};
@@ -16,8 +16,11 @@ use postroad_replication::{LogWriter, Replica};
 use postroad_routing::Addressing;
 use tokio::sync::{Notify, watch};
 
+use crate::runtime::cluster::copies::{self, Copies};
+use crate::runtime::cluster::copy::{self, Outgoing};
 use crate::runtime::cluster::identity::Identities;
-use crate::runtime::cluster::peers;
+use crate::runtime::cluster::joining::Membership;
+use crate::runtime::cluster::peers::{self, Started};
 use crate::runtime::cluster::seat::Seat;
 use crate::runtime::cluster::view::ClusterView;
 use crate::runtime::cluster::{ClusterOptions, identity};
@@ -63,7 +66,8 @@ pub struct Led {
     pub stop: Arc<AtomicBool>,
 }
 
-/// Opens or makes the replica of the store in a data directory, and has it take part. `tune` prepares its journal.
+/// Opens or makes the replica of the store in a data directory, and has it take part. `tune`
+/// prepares its journal.
 ///
 /// # Errors
 /// The directory is no replica, or of another node; or a port or thread is not to be had.
@@ -77,6 +81,11 @@ pub fn follow(
 ) -> anyhow::Result<Following> {
     let opening = Opening::begin();
     let number = cluster.number()?;
+    let data = directories.main;
+    if data.is_dir() {
+        copy::install(data, &cluster.cluster, number)
+            .context("cannot install a copy of the leader's store")?;
+    }
     let Found { name, path, disk, mut layout, .. } = find_all(directories)?.remove(0);
     let (placement, range, starts) = (layout.placement(), layout.range(), layout.starts + 1);
     let vote = open_vote(&disk, &path, &layout)?;
@@ -93,7 +102,7 @@ pub fn follow(
         partitions.entry(id).or_insert_with(|| Partition::new(settings(id)));
     }
     partitions.values_mut().for_each(equip);
-    let mut log = JournalLog::over(disk.clone(), (Options::default(), keys), journal, &recovered)
+    let mut log = JournalLog::over(disk.clone(), (Options::default(), keys.clone()), journal, &recovered)
         .with_context(|| format!("the store {} does not belong to a cluster", path.display()))?;
     if let Some(journal) = log.journal_mut() {
         for (id, partition) in &partitions {
@@ -107,26 +116,37 @@ pub fn follow(
     layout.starts = starts;
     layout.write(&path)?;
     let waker = Arc::new(ThreadWaker::default());
-    let (peers, send, incoming) = peers::start(cluster, identities, waker.clone())?;
-    let config = Config {
-        node: number,
-        members: cluster.members(),
-        seed: number.get(),
-        uncommitted_bytes_max: UNCOMMITTED_BYTES_MAX,
-        cache_bytes_max: CACHE_BYTES_MAX,
-    };
+    let others = cluster.members().into_iter().filter(|node| *node != number).collect();
+    let membership = Arc::new(Membership::new(identities, others, vote.vote().term));
+    let Started { shared, send, messages } =
+        peers::start(cluster, membership.clone(), Outgoing::new(data), waker.clone())?;
+    let copies = Arc::new(Copies::default());
+    let arrivals = copies::start(shared.clone(), membership.clone(), copies.clone(), (data, keys))?;
+    let config = group_config(cluster, number);
     let applied = partitions.iter().filter_map(|(id, partition)| Some((*id, partition.applied()?)));
     let replica = Replica::open(&config, log, vote, applied, send).context("the replica cannot join")?;
     let writer = LogWriter::new(replica, range.iter());
     let (status, shown) = watch::channel(None);
     let leads = Arc::new(Notify::new());
-    let seat = Seat::new(incoming, partitions, status, leads.clone());
+    let filling = (copies.clone(), arrivals);
+    let seat = Seat::new(messages, membership.clone(), filling, (partitions, status, leads.clone()));
     let stop = Arc::new(AtomicBool::new(false));
     let links = JournalLinks { from_cores: Vec::new(), to_cores: Vec::new(), stop: stop.clone() };
     let (thread, door) = journal::start(None, disk, (writer, Some(seat)), links, sync_within, &waker)?;
-    let view = ClusterView::new(cluster, number, peers, shown);
+    shared.outgoing().open(door.clone());
+    let view = ClusterView::new(cluster, number, shared.peers().clone(), (membership, copies), shown);
     let door = NamedDoor { store: name.into(), path, door };
     Ok(Following { view, door, leads, range, placement, thread, waker, stop })
+}
+
+fn group_config(cluster: &ClusterOptions, number: NodeId) -> Config {
+    Config {
+        node: number,
+        members: cluster.members(),
+        seed: number.get(),
+        uncommitted_bytes_max: UNCOMMITTED_BYTES_MAX,
+        cache_bytes_max: CACHE_BYTES_MAX,
+    }
 }
 
 /// The vote of a replica; a new one if the store is new.

@@ -1,10 +1,11 @@
 //! Connections between nodes: one for each pair, which the node with the lower number opens.
 //!
-//! Each peer has a thread that writes; its queue is bounded, and messages that find no room or no connection are dropped, which
-//! Raft permits. Each connection has a thread that reads. Messages that come go to the journal's thread.
+//! Each peer has a thread that writes; its queue is bounded, and messages that find no room or no
+//! connection are dropped, which Raft permits. Each connection has a thread that reads. Messages
+//! that come go to the journal's thread.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::io;
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -14,15 +15,17 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use postroad_cluster::{
-    HELLO_BYTES_MAX, Hello, MESSAGE_BYTES_MAX, Message, NONCE_BYTES, NodeId, PROOF_BYTES, decode, encode,
-    prove, verify,
+    HELLO_BYTES_MAX, Hello, MESSAGE_BYTES_MAX, Message, NONCE_BYTES, NodeId, PROOF_BYTES, Purpose,
+    VERDICT_BYTES, Verdict, decode, encode, prove, verify,
 };
 use postroad_model::Endpoint;
 use postroad_node::{ThreadWaker, Wake};
 use postroad_replication::Outlet;
 
 use crate::runtime::cluster::ClusterOptions;
-use crate::runtime::cluster::identity::Identities;
+use crate::runtime::cluster::copy::Outgoing;
+use crate::runtime::cluster::joining::Membership;
+use crate::runtime::cluster::wire::Wire;
 
 /// Messages that wait for one peer's connection.
 const OUTGOING_MAX: usize = 4096;
@@ -36,7 +39,8 @@ const STRANGERS_MAX: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A peer that is silent for this time is given up: its machine is gone, or the network.
 const SILENCE_MAX: Duration = if cfg!(test) { Duration::from_secs(3) } else { Duration::from_secs(20) };
-/// An empty frame is sent after this time without a message: followers have nothing to say to each other.
+/// An empty frame is sent after this time without a message: followers have nothing to say to each
+/// other.
 const KEEP_ALIVE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(2) };
 /// From one attempt to connect to the next.
 const REDIAL: Duration = Duration::from_millis(200);
@@ -46,7 +50,7 @@ const REDIAL_REFUSED: Duration = Duration::from_secs(5);
 /// Input of the thread that writes to a peer.
 enum Post {
     Message(Bytes),
-    Socket(TcpStream),
+    Wire(Arc<Wire>),
 }
 
 /// Another node, as far as it is known.
@@ -81,24 +85,72 @@ impl Peer {
 pub type Peers = Arc<Vec<Arc<Peer>>>;
 
 /// Shared by all threads of this room.
-struct Shared {
+pub struct Shared {
     hello: Hello,
     secret: Vec<u8>,
-    identities: Identities,
+    membership: Arc<Membership>,
+    outgoing: Outgoing,
     peers: Peers,
     incoming: SyncSender<Message>,
     waker: Arc<ThreadWaker>,
 }
 
-/// Listens, and connects. Returns the other nodes, the way to them, and their messages, for which `waker` is woken.
+impl Shared {
+    /// The other nodes.
+    pub fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// Copies for others.
+    pub fn outgoing(&self) -> &Outgoing {
+        &self.outgoing
+    }
+
+    /// Wakes the journal's thread.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// Connects to a node.
+    ///
+    /// # Errors
+    /// It is not reached, or one of the two refuses the other.
+    pub fn connect(&self, peer: &Peer, purpose: Purpose) -> anyhow::Result<(Wire, Introduced)> {
+        let wire = Wire::plain(dial(&peer.address)?, PATIENCE)?;
+        let introduced = introduce(self, &wire, purpose, Some(peer.node))?;
+        Ok((wire, introduced))
+    }
+}
+
+/// The other end of a connection.
+pub struct Introduced {
+    hello: Hello,
+    /// Its verdict about this node.
+    theirs: Verdict,
+    /// The verdict of this node.
+    ours: Verdict,
+}
+
+/// What [`start`] returns.
+pub struct Started {
+    /// All that the threads share.
+    pub shared: Arc<Shared>,
+    /// The way to the other nodes.
+    pub send: Outlet,
+    /// Their messages.
+    pub messages: Receiver<Message>,
+}
+
+/// Listens, and connects. The waker is woken for each message that comes.
 ///
 /// # Errors
 /// The address cannot be listened on, or the system starts no thread.
 pub fn start(
     options: &ClusterOptions,
-    identities: Identities,
+    membership: Arc<Membership>,
+    outgoing: Outgoing,
     waker: Arc<ThreadWaker>,
-) -> anyhow::Result<(Peers, Outlet, Receiver<Message>)> {
+) -> anyhow::Result<Started> {
     let (own, address) = (options.number()?, options.listen_address()?);
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen for other nodes on {address}"))?;
@@ -126,12 +178,15 @@ pub fn start(
         members: options.seeds.join(","),
         node: own,
         name: options.node.clone(),
-        identity: identities.own(),
+        identity: membership.identity(),
         endpoints: options.endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(" "),
         nonce: [0; NONCE_BYTES],
+        purpose: Purpose::Messages,
+        joined: false,
     };
-    let secret = options.secret.clone();
-    let shared = Arc::new(Shared { hello, secret, identities, peers: peers.clone(), incoming, waker });
+    let (secret, sent_by) = (options.secret.clone(), membership.clone());
+    let shared = Shared { hello, secret, membership, outgoing, peers: peers.clone(), incoming, waker };
+    let shared = Arc::new(shared);
     for (peer, posts) in peers.iter().zip(queues) {
         let (writes, number) = (peer.clone(), peer.node.get());
         named(format!("peer-{number}-out"), move || write_all(&writes, &posts))?;
@@ -140,9 +195,13 @@ pub fn start(
             named(format!("peer-{number}"), move || keep_dialled(&shared, &peer))?;
         }
     }
-    named("peers".to_owned(), move || accept(&listener, &shared))?;
-    let sends = peers.clone();
-    Ok((peers, Box::new(move |message| send(&sends, &message)), messages))
+    let accepts = shared.clone();
+    named("peers".to_owned(), move || accept(&listener, &accepts))?;
+    let send = Box::new(move |message| {
+        sent_by.sends(&message);
+        send(&peers, &message);
+    });
+    Ok(Started { shared, send, messages })
 }
 
 fn named(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -169,7 +228,7 @@ fn send(peers: &Peers, message: &Message) {
 
 /// Writes queued messages to the latest connection of a peer.
 fn write_all(peer: &Peer, posts: &Receiver<Post>) {
-    let mut socket: Option<TcpStream> = None;
+    let mut wire: Option<Arc<Wire>> = None;
     loop {
         let post = match posts.recv_timeout(KEEP_ALIVE) {
             Ok(post) => post,
@@ -177,46 +236,26 @@ fn write_all(peer: &Peer, posts: &Receiver<Post>) {
             Err(RecvTimeoutError::Disconnected) => return,
         };
         match post {
-            Post::Socket(new) => {
-                if let Some(old) = socket.replace(new) {
-                    let _ = old.shutdown(Shutdown::Both);
+            Post::Wire(new) => {
+                if let Some(old) = wire.replace(new) {
+                    old.shut_down();
                 }
                 peer.sockets.fetch_add(1, Ordering::AcqRel);
                 peer.connected.store(true, Ordering::Release);
             }
             Post::Message(bytes) => {
                 peer.queued_bytes.fetch_sub(bytes.len() as u64, Ordering::AcqRel);
-                let Some(open) = &mut socket else { continue };
+                let Some(open) = &wire else { continue };
                 peer.sent_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                if let Err(error) = write_frame(open, &bytes) {
+                if let Err(error) = open.write_frame(&bytes) {
                     tracing::debug!(node = peer.node.get(), %error, "cannot reach a node");
-                    let _ = open.shutdown(Shutdown::Both);
+                    open.shut_down();
                     peer.connected.store(false, Ordering::Release);
-                    socket = None;
+                    wire = None;
                 }
             }
         }
     }
-}
-
-fn write_frame(mut socket: &TcpStream, bytes: &[u8]) -> io::Result<()> {
-    socket.write_all(&(bytes.len() as u32).to_le_bytes())?;
-    socket.write_all(bytes)
-}
-
-/// The next frame.
-fn read_frame(mut socket: &TcpStream, bytes_max: usize) -> io::Result<Vec<u8>> {
-    let mut length = [0; 4];
-    socket.read_exact(&mut length)?;
-    let length = u32::from_le_bytes(length) as usize;
-    if bytes_max < length {
-        let reason = format!("a frame of {length} bytes; the maximum is {bytes_max}");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
-    }
-    let mut bytes = Vec::new();
-    // No more memory than came.
-    socket.take(length as u64).read_to_end(&mut bytes)?;
-    if bytes.len() < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
 }
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
@@ -236,11 +275,17 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let (shared, count) = (shared.clone(), strangers.clone());
         let started = named("peer-in".to_owned(), move || {
-            let met = meet(&shared, socket, None);
+            let met = Wire::plain(socket, PATIENCE).map_err(anyhow::Error::from).and_then(|wire| {
+                let introduced = introduce(&shared, &wire, Purpose::Messages, None)?;
+                Ok((wire, introduced))
+            });
             count.fetch_sub(1, Ordering::AcqRel);
-            match met {
-                Ok((peer, socket)) => read_all(&shared, &peer, &socket),
-                Err(error) => tracing::warn!(%from, error = format!("{error:#}"), "refused a node"),
+            let served = met.and_then(|(wire, introduced)| match introduced.hello.purpose {
+                Purpose::Messages => talk(&shared, wire, &introduced),
+                Purpose::Copy => shared.outgoing.serve(&wire, &introduced.hello.name),
+            });
+            if let Err(error) = served {
+                tracing::warn!(%from, error = format!("{error:#}"), "refused a node");
             }
         });
         if started.is_err() {
@@ -252,28 +297,19 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 /// Connects to a peer, again and again.
 fn keep_dialled(shared: &Shared, peer: &Peer) {
     loop {
-        let pause = match dial(&peer.address) {
-            Err(error) => {
-                tracing::debug!(node = peer.node.get(), %error, "cannot reach a node");
+        let talked = shared
+            .connect(peer, Purpose::Messages)
+            .and_then(|(wire, introduced)| talk(shared, wire, &introduced));
+        let pause = match talked {
+            Ok(()) => REDIAL,
+            Err(error) if error.downcast_ref::<io::Error>().is_some() => {
+                tracing::debug!(node = peer.node.get(), error = format!("{error:#}"), "cannot reach a node");
                 REDIAL
             }
-            Ok(socket) => match meet(shared, socket, Some(peer.node)) {
-                Ok((peer, socket)) => {
-                    read_all(shared, &peer, &socket);
-                    REDIAL
-                }
-                Err(error) => {
-                    let closed = error.downcast_ref::<io::Error>().is_some();
-                    let (node, error) = (peer.node.get(), format!("{error:#}"));
-                    if closed {
-                        tracing::debug!(node, error, "a node closed the connection");
-                        REDIAL
-                    } else {
-                        tracing::warn!(node, error, "refused a node");
-                        REDIAL_REFUSED
-                    }
-                }
-            },
+            Err(error) => {
+                tracing::warn!(node = peer.node.get(), error = format!("{error:#}"), "refused a node");
+                REDIAL_REFUSED
+            }
         };
         thread::sleep(pause);
     }
@@ -290,43 +326,69 @@ fn dial(address: &str) -> io::Result<TcpStream> {
     Err(failure)
 }
 
-/// Finds out who is at the other end, and has it written to from now on.
-fn meet(
+/// Finds out who is at the other end, and whether each may vote.
+fn introduce(
     shared: &Shared,
-    socket: TcpStream,
+    wire: &Wire,
+    purpose: Purpose,
     expected: Option<NodeId>,
-) -> anyhow::Result<(Arc<Peer>, TcpStream)> {
-    socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
-    let mut hello = shared.hello.clone();
+) -> anyhow::Result<Introduced> {
+    let mut hello = Hello { purpose, joined: shared.membership.joined(), ..shared.hello.clone() };
     rustix::rand::getrandom(&mut hello.nonce, rustix::rand::GetRandomFlags::empty())?;
     let own = hello.encode();
-    write_frame(&socket, &own)?;
-    let theirs = read_frame(&socket, HELLO_BYTES_MAX)?;
-    let peer = Hello::decode(&theirs)?;
+    wire.write_frame(&own)?;
+    let bytes = wire.read_frame(HELLO_BYTES_MAX)?;
+    let peer = Hello::decode(&bytes)?;
     hello.check(&peer, expected)?;
-    write_frame(&socket, &prove(&shared.secret, &own, &theirs))?;
-    verify(&shared.secret, &own, &theirs, &read_frame(&socket, PROOF_BYTES)?)?;
-    shared.identities.meet(peer.node, &peer.identity)?;
-    socket.set_read_timeout(Some(SILENCE_MAX))?;
+    wire.write_frame(&prove(&shared.secret, &own, &bytes))?;
+    verify(&shared.secret, &own, &bytes, &wire.read_frame(PROOF_BYTES)?)?;
+    let ours = shared.membership.judge(&peer)?;
+    wire.write_frame(&ours.encode())?;
+    let theirs = Verdict::decode(&wire.read_frame(VERDICT_BYTES)?)?;
+    shared.membership.judged(peer.node, theirs)?;
+    Ok(Introduced { hello: peer, theirs, ours })
+}
+
+/// Exchanges messages with a peer until the connection ends.
+///
+/// # Errors
+/// One of the two has a store that was replaced.
+fn talk(shared: &Shared, wire: Wire, introduced: &Introduced) -> anyhow::Result<()> {
+    let Introduced { hello: peer, theirs, ours } = introduced;
+    let name = &peer.name;
+    if ours.replaced {
+        bail!(
+            "{name} comes with another store: its disk was replaced. It takes part once a copy has filled it"
+        );
+    }
+    if theirs.replaced && shared.membership.joined() {
+        bail!(
+            "{name} knows a later store of this node, which may have entries that this one lacks: stop this node, \
+             remove its data directory and start it again"
+        );
+    }
+    if theirs.replaced {
+        bail!("{name} knows another store of this node: this one takes part once a copy has filled it");
+    }
     let Some(known) = shared.peers.iter().find(|known| known.node == peer.node) else {
         bail!("node {} is not a member", peer.node.get());
     };
+    wire.expect_within(SILENCE_MAX)?;
     let _ = known.name.set(peer.name.clone());
     if let Ok(mut endpoints) = known.endpoints.lock() {
         *endpoints = peer.endpoints.split_whitespace().filter_map(Endpoint::parse).collect();
     }
     tracing::info!(node = peer.name, number = peer.node.get(), "connected to a node");
-    let writes = socket.try_clone()?;
-    known.queue.send(Post::Socket(writes)).context("the writing thread is gone")?;
-    Ok((known.clone(), socket))
+    let wire = Arc::new(wire);
+    known.queue.send(Post::Wire(wire.clone())).context("the writing thread is gone")?;
+    read_all(shared, known, &wire);
+    Ok(())
 }
 
 /// Reads messages until the connection ends.
-fn read_all(shared: &Shared, peer: &Peer, socket: &TcpStream) {
+fn read_all(shared: &Shared, peer: &Peer, wire: &Wire) {
     let reason = loop {
-        let frame = match read_frame(socket, MESSAGE_BYTES_MAX) {
+        let frame = match wire.read_frame(MESSAGE_BYTES_MAX) {
             Ok(frame) if frame.is_empty() => continue,
             Ok(frame) => frame,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -345,7 +407,7 @@ fn read_all(shared: &Shared, peer: &Peer, socket: &TcpStream) {
         }
     };
     tracing::info!(node = peer.node.get(), reason, "a connection to a node has ended");
-    let _ = socket.shutdown(Shutdown::Both);
+    wire.shut_down();
 }
 
 /// The address of a socket in tests.
@@ -357,6 +419,7 @@ fn free_address() -> std::net::SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::cluster::identity::Identities;
     use postroad_cluster::{Body, Index, Term};
     use std::time::Instant;
 
@@ -378,9 +441,14 @@ mod tests {
             endpoints: vec![Endpoint { scheme: "tcp".to_owned(), host: format!("h{number}"), port: 61616 }],
             ..ClusterOptions::default()
         };
-        let identities = Identities::open(home.path(), "c", options.number().unwrap()).unwrap();
-        let (peers, send, messages) = start(&options, identities, Arc::default()).unwrap();
-        Node { peers, send, messages, _home: home }
+        let number = options.number().unwrap();
+        let identities = Identities::open(home.path(), "c", number).unwrap();
+        let others = options.members().into_iter().filter(|node| *node != number).collect();
+        let membership = Arc::new(Membership::new(identities, others, Term(0)));
+        let outgoing = Outgoing::new(home.path());
+        let Started { shared, send, messages } =
+            start(&options, membership, outgoing, Arc::default()).unwrap();
+        Node { peers: shared.peers.clone(), send, messages, _home: home }
     }
 
     fn is_connected(node: &Node, other: u64) -> bool {

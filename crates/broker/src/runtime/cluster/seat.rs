@@ -1,7 +1,9 @@
-//! The part that the journal's thread takes in the group of replicas: time, messages, and the partitions while it follows.
+//! The part that the journal's thread takes in the group of replicas: time, messages, and the
+//! partitions while it follows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,9 @@ use postroad_replication::{LogWriter, ToPartition, ToWriter};
 use tokio::sync::{Notify, watch};
 
 use crate::runtime::cluster::commits::CommitTimes;
+use crate::runtime::cluster::copies::{Arrived, Copies};
+use crate::runtime::cluster::copy::Fetched;
+use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::restart::restart;
 use crate::runtime::cluster::view::Shown;
 
@@ -25,6 +30,10 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 /// See the head of this file.
 pub struct Seat {
     incoming: Receiver<Message>,
+    membership: Arc<Membership>,
+    copies: Arc<Copies>,
+    /// Complete copies of the leader's store.
+    arrivals: Receiver<Arrived>,
     tick_at: Instant,
     /// Those that follow; `None` once this node leads and its cores have them.
     partitions: Option<BTreeMap<PartitionId, Partition>>,
@@ -42,12 +51,19 @@ pub struct Seat {
 impl Seat {
     pub(super) fn new(
         incoming: Receiver<Message>,
-        partitions: BTreeMap<PartitionId, Partition>,
-        status: watch::Sender<Option<Shown>>,
-        leads: Arc<Notify>,
+        membership: Arc<Membership>,
+        (copies, arrivals): (Arc<Copies>, Receiver<Arrived>),
+        (partitions, status, leads): (
+            BTreeMap<PartitionId, Partition>,
+            watch::Sender<Option<Shown>>,
+            Arc<Notify>,
+        ),
     ) -> Seat {
         Seat {
             incoming,
+            membership,
+            copies,
+            arrivals,
             tick_at: Instant::now(),
             partitions: Some(partitions),
             status,
@@ -75,9 +91,14 @@ impl Seat {
         self.partitions.is_some()
     }
 
-    /// Takes messages in, and carries out all that follows. Does not return if the replica has ended.
+    /// Takes messages in, and carries out all that follows. Does not return if the replica has
+    /// ended.
     pub fn turn(&mut self, writer: &mut LogWriter<RealDisk>) {
+        let joined = self.membership.joined();
         while let Ok(message) = self.incoming.try_recv() {
+            if !joined {
+                continue;
+            }
             let from = message.from.get();
             if let Err(error) = writer.receive(message)
                 && self.told_at.is_none_or(|at| TELL_EVERY < at.elapsed())
@@ -91,14 +112,34 @@ impl Seat {
         if ticks {
             // A process that was stopped has not missed the time of others: one tick, however late.
             self.tick_at = now + TICK;
-            writer.tick();
+            if joined {
+                writer.tick();
+            }
         }
         writer.drive();
+        self.membership.saw(writer.replica().map_or(Term(0), |replica| replica.group_status().term));
+        self.take_copy(writer);
         if let Some(replica) = writer.replica() {
             self.commits.look(&replica.group_status(), Instant::now());
         }
         self.apply(writer);
         self.look(writer, ticks);
+    }
+
+    /// Restarts from a copy of the leader's store, if it may take the place of this one.
+    fn take_copy(&self, writer: &LogWriter<RealDisk>) {
+        let (Ok(arrived), Some(replica)) = (self.arrivals.try_recv(), writer.replica()) else { return };
+        let Fetched { term, last, .. } = arrived.copy;
+        // The group of a store that has not joined has promised nothing.
+        let admitted = match arrived.fills_empty_store() {
+            true if self.membership.joined() => Err("this node has joined meanwhile".to_owned()),
+            true => Ok(()),
+            false => replica.admits_copy(term, last).map_err(|error| error.to_string()),
+        };
+        match admitted.and_then(|()| arrived.accept().map_err(|error| format!("{error:#}"))) {
+            Ok(()) => restart("a copy of the leader's store is complete"),
+            Err(reason) => arrived.refuse(reason),
+        }
     }
 
     /// Applies committed records of another leader.
@@ -138,6 +179,7 @@ impl Seat {
         }
         if ticks {
             let replica = replica.status();
+            self.copies.lags.store(replica.needs_copy, Ordering::Release);
             let leader = match replica.group.role {
                 Role::Follower { leader } => leader,
                 Role::Candidate | Role::Leader => None,
@@ -171,7 +213,8 @@ impl Seat {
         None
     }
 
-    /// This node leads: its partitions are for its cores from now on. `None` if it does not, or they are there already.
+    /// This node leads: its partitions are for its cores from now on. `None` if it does not, or
+    /// they are there already.
     pub fn take_partitions(
         &mut self,
         writer: &mut LogWriter<RealDisk>,

@@ -15,6 +15,9 @@ use tokio::sync::watch;
 
 use crate::runtime::cluster::ClusterOptions;
 use crate::runtime::cluster::commits::CommitLatency;
+use crate::runtime::cluster::copies::Copies;
+use crate::runtime::cluster::copy::Progress;
+use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::peers::{Peer, Peers};
 use crate::runtime::durations::Durations;
 
@@ -26,6 +29,8 @@ pub struct ClusterView {
     number: NodeId,
     listen: Arc<str>,
     peers: Peers,
+    membership: Arc<Membership>,
+    copies: Arc<Copies>,
     status: watch::Receiver<Option<Shown>>,
 }
 
@@ -47,6 +52,7 @@ impl ClusterView {
         options: &ClusterOptions,
         number: NodeId,
         peers: Peers,
+        (membership, copies): (Arc<Membership>, Arc<Copies>),
         status: watch::Receiver<Option<Shown>>,
     ) -> ClusterView {
         ClusterView {
@@ -55,6 +61,8 @@ impl ClusterView {
             number,
             listen: options.listen.as_str().into(),
             peers,
+            membership,
+            copies,
             status,
         }
     }
@@ -62,6 +70,9 @@ impl ClusterView {
     /// Why this node serves no clients, and which one does.
     pub fn reason(&self) -> String {
         let node = &self.node;
+        if !self.membership.joined() {
+            return self.outside();
+        }
         match self.role() {
             Some(Role::Leader) => format!("{node} takes over, and serves clients in a moment"),
             Some(Role::Follower { leader: Some(leader) }) => {
@@ -77,7 +88,30 @@ impl ClusterView {
         }
     }
 
-    /// Where clients that come to this node by URLs of a scheme are served. Call it while this node follows.
+    /// Why this node takes no part.
+    fn outside(&self) -> String {
+        let (node, missing) = (&self.node, self.membership.missing());
+        if missing.is_empty() {
+            return format!("{node} has an empty store in place of its former one: {}", self.filling());
+        }
+        let missing: Vec<String> = missing.into_iter().map(|node| self.name(node)).collect();
+        let missing = missing.join(", ");
+        format!(
+            "{node} has an empty store and takes part once it has met all other nodes; it has not met {missing}"
+        )
+    }
+
+    /// How far the copy has come that fills this node's store.
+    fn filling(&self) -> String {
+        let Progress { received, bytes } = &self.copies.progress;
+        match (received.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed)) {
+            (_, 0) => "needs a copy of the store".to_owned(),
+            (received, bytes) => format!("receives a copy of the store: {received} of {bytes} bytes"),
+        }
+    }
+
+    /// Where clients that come to this node by URLs of a scheme are served. Call it while this node
+    /// follows.
     pub fn elsewhere(&self, scheme: &str) -> Elsewhere {
         let leader = match self.role() {
             Some(Role::Follower { leader }) => leader,
@@ -167,10 +201,11 @@ impl ClusterView {
         };
         let mut rows = vec![json!({
             "node": &*self.node, "number": self.number.get(), "address": &*self.listen, "role": role,
-            "state": match (serves, replica.needs_copy) {
-                (true, _) => "serves clients",
-                (false, true) => "needs a copy of the store",
-                (false, false) => "takes part",
+            "state": match (serves, replica.needs_copy, self.membership.joined()) {
+                (true, ..) => "serves clients".to_owned(),
+                (_, _, false) => self.outside(),
+                (_, true, _) => self.filling(),
+                _ => "takes part".to_owned(),
             },
             "term": group.term.0, "stored": group.durable.0, "lag": group.last.0 - group.durable.0.min(group.last.0),
         })];

@@ -8,6 +8,7 @@ import java.net.http.HttpResponse;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
@@ -24,6 +25,7 @@ final class Node {
     private final int amqp;
     private final String listen;
     private final List<String> seeds;
+    private final List<Path> wiped = new ArrayList<>();
     private Process process;
 
     Node(int number, Path directory, int[] ports, List<String> seeds, boolean isBehindProxy) throws IOException {
@@ -131,14 +133,15 @@ final class Node {
     }
 
     /** The disk of a node that does not run is replaced by an empty one. */
-    void takeDisk() throws IOException {
-        Files.move(directory.resolve("data"), directory.resolve("taken"));
+    void wipe() throws IOException {
+        Files.move(directory.resolve("data"), directory.resolve("wiped-" + wiped.size()));
+        wiped.add(directory.resolve("wiped-" + wiped.size()));
     }
 
-    /** The first disk is back. */
+    /** The disk that was replaced last is back. */
     void returnDisk() throws IOException {
-        Files.move(directory.resolve("data"), directory.resolve("wiped-" + System.nanoTime()));
-        Files.move(directory.resolve("taken"), directory.resolve("data"));
+        Files.move(directory.resolve("data"), directory.resolve("later"));
+        Files.move(wiped.get(wiped.size() - 1), directory.resolve("data"));
     }
 
     boolean hasLogged(String text) throws IOException {

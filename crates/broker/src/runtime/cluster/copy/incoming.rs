@@ -1,0 +1,191 @@
+//! The copy that this node receives. What came before a lost connection stays, and is not sent
+//! again.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use postroad_cluster::{EntryId, EntryLog, JournalLog, Term};
+use postroad_journal::{Journal, JournalFile, Keys, Options, RealDisk};
+
+use super::{Answer, CHUNK_BYTES, CHUNK_HEAD_BYTES, MANIFEST_BYTES_MAX, Manifest, Request, VERSION};
+use super::{decode_chunk, malformed};
+use crate::runtime::cluster::wire::Wire;
+
+/// The directory of it, in the data directory.
+pub(super) const DIRECTORY: &str = "incoming";
+/// Which copy it is.
+const MANIFEST: &str = "manifest.json";
+
+/// The author makes the copy, or rests, for so long at most.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How far a copy has come.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes that are here.
+    pub received: AtomicU64,
+    /// Bytes of all files; 0 while there is no copy.
+    pub bytes: AtomicU64,
+}
+
+/// A complete copy, verified.
+#[derive(Debug)]
+pub struct Fetched {
+    /// The term in which its author led.
+    pub term: Term,
+    /// The end of its log.
+    pub last: EntryId,
+    pub(super) manifest: Manifest,
+}
+
+/// See the head of this file.
+pub struct Fetcher {
+    directory: PathBuf,
+    keys: Keys,
+}
+
+impl Fetcher {
+    /// Into a data directory, of a store with these keys.
+    pub fn new(data: &Path, keys: Keys) -> Fetcher {
+        Fetcher { directory: data.join(DIRECTORY), keys }
+    }
+
+    /// Removes the files of a copy that is not needed any more.
+    pub fn discard(&self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+
+    /// Fetches a copy, or the rest of it, and verifies it.
+    ///
+    /// # Errors
+    /// The connection has ended, the author refuses, or the copy is damaged or cannot be read with
+    /// the keys of this node.
+    pub fn fetch(&self, wire: &Wire, progress: &Progress) -> anyhow::Result<Fetched> {
+        wire.expect_within(PATIENCE)?;
+        let before = self.manifest();
+        let have = before.as_ref().map_or_else(BTreeMap::new, |manifest| self.have(manifest));
+        let copy = before.map_or_else(String::new, |manifest| manifest.copy);
+        let request = Request { version: VERSION, copy: copy.clone(), have: have.clone() };
+        wire.write_frame(&serde_json::to_vec(&request)?)?;
+        let answer: Answer = serde_json::from_slice(&wire.read_frame(MANIFEST_BYTES_MAX)?)?;
+        let manifest = match answer {
+            Answer::Manifest(manifest) => manifest,
+            Answer::Refused(reason) => bail!(reason),
+        };
+        check(&manifest)?;
+        let mut have = have;
+        if manifest.copy != copy {
+            self.discard();
+            std::fs::create_dir(&self.directory)?;
+            write_synced(&self.directory.join(MANIFEST), &serde_json::to_vec(&manifest)?)?;
+            have.clear();
+        }
+        progress.bytes.store(manifest.bytes(), Ordering::Relaxed);
+        progress.received.store(have.values().sum(), Ordering::Relaxed);
+        let resumed = have.values().sum::<u64>();
+        tracing::info!(bytes = manifest.bytes(), resumed, "receiving a copy of the leader's store");
+        for (number, (name, bytes)) in (0..).zip(&manifest.files) {
+            let from = have.get(name).copied().unwrap_or(0);
+            self.receive(wire, (number, name), from, *bytes, progress)
+                .with_context(|| format!("of {name}"))?;
+        }
+        File::open(&self.directory)?.sync_all()?;
+        let last = self.verify(&manifest).inspect_err(|_| self.discard());
+        let last = last.context("the copy cannot be used")?;
+        Ok(Fetched { term: Term(manifest.term), last, manifest })
+    }
+
+    fn manifest(&self) -> Option<Manifest> {
+        let text = std::fs::read(self.directory.join(MANIFEST)).ok()?;
+        let manifest: Manifest = serde_json::from_slice(&text).ok()?;
+        check(&manifest).ok().map(|()| manifest)
+    }
+
+    /// How much of each file is here, and durable.
+    fn have(&self, manifest: &Manifest) -> BTreeMap<String, u64> {
+        let length = |name: &String, bytes: u64| {
+            let file = File::open(self.directory.join(name)).ok()?;
+            file.sync_all().ok()?;
+            let length = file.metadata().ok()?.len();
+            Some((name.clone(), length.min(bytes)))
+        };
+        manifest.files.iter().filter_map(|(name, bytes)| length(name, *bytes)).collect()
+    }
+
+    fn receive(
+        &self,
+        wire: &Wire,
+        (number, name): (u32, &str),
+        from: u64,
+        end: u64,
+        progress: &Progress,
+    ) -> anyhow::Result<()> {
+        let file = self.directory.join(name);
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(file)?;
+        file.set_len(from)?;
+        let mut at = from;
+        while at < end {
+            let frame = wire.read_frame(CHUNK_HEAD_BYTES + CHUNK_BYTES)?;
+            let (of, offset, bytes) = decode_chunk(&frame)?;
+            if (of, offset) != (number, at) || end - at < bytes.len() as u64 {
+                bail!(malformed("a chunk is out of order"));
+            }
+            file.write_all_at(bytes, at)?;
+            at += bytes.len() as u64;
+            progress.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        }
+        Ok(file.sync_all()?)
+    }
+
+    /// Reads everything, as far as the keys of this node allow; returns the end of its log.
+    fn verify(&self, manifest: &Manifest) -> anyhow::Result<EntryId> {
+        let disk = RealDisk::open(&self.directory)?;
+        let (options, keys) = (Options::default(), self.keys.clone());
+        let (journal, recovered) = Journal::open_with(disk.clone(), options, keys.clone(), &mut |_, _| ())?;
+        let lost = recovered.lost.first().map(|lost| &lost.damage);
+        if let Some(damage) = recovered.damaged.first().or(lost) {
+            bail!("{damage}");
+        }
+        let numbers: Vec<_> = journal.segments().map(|segment| segment.number).collect();
+        for number in numbers {
+            let Some(walk) = journal.walk(number)? else { continue };
+            if let Some(damage) = walk.run(&mut (), &mut |_| ())?.first() {
+                bail!("{damage}");
+            }
+        }
+        let log = JournalLog::over(disk, (options, keys), journal, &recovered)?;
+        let index = log.last();
+        let term = if index == log.floor().index { Some(log.floor().term) } else { log.term(index) };
+        let last = EntryId { index, term: term.context("the log has no term")? };
+        // Damage at the end looks like a write that was never finished.
+        if (last.index.0, last.term.0) != manifest.last {
+            bail!("the log ends with entry {}; expected {}", last.index.0, manifest.last.0);
+        }
+        Ok(last)
+    }
+}
+
+/// Names become paths.
+fn check(manifest: &Manifest) -> anyhow::Result<()> {
+    if manifest.version != VERSION {
+        bail!("version {} of copies is not supported; this node has {VERSION}", manifest.version);
+    }
+    if let Some((name, _)) = manifest.files.iter().find(|(name, _)| JournalFile::of(name).is_none()) {
+        bail!(malformed(&format!("{name:?} is not a file of a journal")));
+    }
+    Ok(())
+}
+
+pub(super) fn write_synced(file: &Path, content: &[u8]) -> io::Result<()> {
+    let fresh = file.with_extension("new");
+    std::fs::write(&fresh, content)?;
+    File::open(&fresh)?.sync_all()?;
+    std::fs::rename(&fresh, file)?;
+    File::open(file.parent().unwrap_or(Path::new(".")))?.sync_all()
+}

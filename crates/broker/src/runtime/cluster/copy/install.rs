@@ -1,0 +1,104 @@
+//! A verified copy takes the place of the store, at the start of the process. Each step may be
+//! followed by a crash, and is repeated:
+//!
+//! ```text
+//!  ready.json ─▶ files of the old journal are removed ─▶ installing.json ─▶ files move, layout, vote, membership ─▶ the marker goes
+//! ```
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use postroad_cluster::{NodeId, Term, Vote, VoteFile};
+use postroad_journal::{RealDisk, is_journal_name};
+use serde::{Deserialize, Serialize};
+
+use super::incoming::{DIRECTORY, write_synced};
+use super::{Fetched, VERSION};
+use crate::runtime::cluster::identity::Identities;
+use postroad_store::Layout;
+
+const READY: &str = "ready.json";
+const INSTALLING: &str = "installing.json";
+
+/// What remains to be done.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Marker {
+    version: u32,
+    term: u64,
+    /// The vote of this node is lost: it votes for no other node in this term or an earlier one.
+    new_vote: bool,
+    layout: Layout,
+    files: Vec<String>,
+}
+
+/// The next start installs this copy. With `new_vote` the node has lost its vote, and has one in
+/// the term of the copy from then on.
+///
+/// # Errors
+/// The disk refuses: nothing has changed.
+pub fn announce(data: &Path, copy: &Fetched, new_vote: bool) -> anyhow::Result<()> {
+    let manifest = &copy.manifest;
+    let files = manifest.files.iter().map(|(name, _)| name.clone()).collect();
+    let layout = manifest.layout.clone();
+    let marker = Marker { version: VERSION, term: manifest.term, new_vote, layout, files };
+    write_synced(&data.join(DIRECTORY).join(READY), &serde_json::to_vec_pretty(&marker)?)?;
+    Ok(())
+}
+
+/// Installs the copy that was announced, if there is one.
+///
+/// # Errors
+/// The disk refuses, or a file is missing. The next start tries again.
+pub fn install(data: &Path, cluster: &str, node: NodeId) -> anyhow::Result<()> {
+    let incoming = data.join(DIRECTORY);
+    let (ready, installing) = (incoming.join(READY), incoming.join(INSTALLING));
+    if !ready.exists() && !installing.exists() {
+        return Ok(());
+    }
+    let disk = RealDisk::open(data)?;
+    if ready.exists() {
+        for entry in fs::read_dir(data)? {
+            let entry = entry?;
+            if entry.file_name().to_str().is_some_and(is_journal_name) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        sync(data)?;
+        fs::rename(&ready, &installing)?;
+        sync(&incoming)?;
+    }
+    let marker = fs::read(&installing)?;
+    let marker: Marker = serde_json::from_slice(&marker).with_context(|| installing.display().to_string())?;
+    if marker.version != VERSION {
+        bail!("{}: version {} is not supported", installing.display(), marker.version);
+    }
+    for name in &marker.files {
+        let (from, to) = (incoming.join(name), data.join(name));
+        if from.exists() {
+            fs::rename(&from, &to)?;
+        } else if !to.exists() {
+            bail!("{} is missing: remove {} and start again for another copy", to.display(), data.display());
+        }
+    }
+    sync(data)?;
+    marker.layout.write(data)?;
+    if marker.new_vote {
+        let vote = data.join("vote");
+        if vote.exists() {
+            fs::remove_file(vote)?;
+        }
+        VoteFile::create(&disk)?.write(Vote { term: Term(marker.term), voted_for: Some(node) })?;
+    }
+    Identities::open(data, cluster, node)?.join()?;
+    fs::remove_file(&installing)?;
+    sync(&incoming)?;
+    fs::remove_dir_all(&incoming)?;
+    tracing::info!(files = marker.files.len(), "the store was filled by a copy of the leader's");
+    Ok(())
+}
+
+fn sync(directory: &Path) -> std::io::Result<()> {
+    File::open(directory)?.sync_all()
+}

@@ -1,0 +1,187 @@
+//! The copy that this node sends, while it leads: one at a time. It stays for a while after a lost
+//! connection, to be resumed.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use postroad_cluster::Term;
+use postroad_journal::{JournalFile, RealDisk};
+
+use super::{Answer, CHUNK_BYTES, MANIFEST_BYTES_MAX, Manifest, Request, VERSION, encode_chunk};
+use crate::runtime::cluster::wire::Wire;
+use crate::runtime::journal::JournalDoor;
+use postroad_store::Layout;
+use postroad_store::new_identity;
+
+/// The directory of it, in the data directory.
+const DIRECTORY: &str = "outgoing";
+
+/// A copy whose connection was lost may be resumed for so long.
+const KEPT: Duration = Duration::from_secs(600);
+
+/// After each chunk the sender rests as long as it took, up to this: the disk has other work.
+const REST_MAX: Duration = Duration::from_millis(50);
+
+/// A receiver that writes to its disk may not read for so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// See the head of this file.
+pub struct Outgoing {
+    data: PathBuf,
+    door: OnceLock<JournalDoor>,
+    held: Mutex<Option<Held>>,
+}
+
+struct Held {
+    manifest: Manifest,
+    used_at: Instant,
+}
+
+impl Outgoing {
+    /// Of a data directory. What an earlier process left is removed.
+    pub fn new(data: &Path) -> Outgoing {
+        remove(&data.join(DIRECTORY));
+        Outgoing { data: data.to_owned(), door: OnceLock::new(), held: Mutex::default() }
+    }
+
+    /// Copies are made from this journal.
+    pub fn open(&self, door: JournalDoor) {
+        let _ = self.door.set(door);
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.data.join(DIRECTORY)
+    }
+
+    /// Removes a copy that was not resumed.
+    pub fn tidy(&self) {
+        if let Ok(mut held) = self.held.try_lock()
+            && held.take_if(|held| KEPT < held.used_at.elapsed()).is_some()
+        {
+            remove(&self.directory());
+        }
+    }
+
+    /// Answers a node that asks for a copy.
+    ///
+    /// # Errors
+    /// The connection has ended, or a file cannot be read.
+    pub fn serve(&self, wire: &Wire, to: &str) -> anyhow::Result<()> {
+        wire.write_within(PATIENCE)?;
+        let request = wire.read_frame(MANIFEST_BYTES_MAX)?;
+        let request: Request = serde_json::from_slice(&request).context("malformed request for a copy")?;
+        let mut held = match self.held.try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::WouldBlock) => return refuse(wire, "it sends a copy to another node"),
+            Err(TryLockError::Poisoned(_)) => {
+                return refuse(wire, "an earlier copy failed; restart this node");
+            }
+        };
+        let manifest = match self.manifest(&mut held, &request) {
+            Ok(Some(manifest)) => manifest,
+            Ok(None) => return refuse(wire, "it does not lead"),
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "cannot make a copy of the store");
+                return refuse(wire, &format!("it cannot make a copy: {error:#}"));
+            }
+        };
+        wire.write_frame(&serde_json::to_vec(&Answer::Manifest(manifest.clone()))?)?;
+        tracing::info!(
+            to,
+            bytes = manifest.bytes(),
+            files = manifest.files.len(),
+            "sending a copy of the store"
+        );
+        let have = if request.copy == manifest.copy { request.have } else { BTreeMap::new() };
+        for (number, (name, bytes)) in (0..).zip(&manifest.files) {
+            let from = have.get(name).copied().unwrap_or(0);
+            self.send(wire, (number, name), from, *bytes).with_context(|| format!("of {name}"))?;
+        }
+        // The receiver says so once it has checked everything; otherwise it may come again.
+        wire.expect_within(KEPT)?;
+        wire.read_frame(0)?;
+        tracing::info!(to, "a copy of the store was sent");
+        *held = None;
+        remove(&self.directory());
+        Ok(())
+    }
+
+    /// The copy that the request is about, or a new one; `None` if this node does not lead.
+    fn manifest(&self, held: &mut Option<Held>, request: &Request) -> anyhow::Result<Option<Manifest>> {
+        let Some(door) = self.door.get() else { return Ok(None) };
+        let Some(term) = door.leads() else { return Ok(None) };
+        if request.version != VERSION {
+            bail!("version {} of copies is not supported; this node has {VERSION}", request.version);
+        }
+        if let Some(held) = held
+            && held.manifest.copy == request.copy
+            && held.manifest.term == term.0
+        {
+            held.used_at = Instant::now();
+            return Ok(Some(held.manifest.clone()));
+        }
+        *held = None;
+        let Some(manifest) = self.make(door)? else { return Ok(None) };
+        *held = Some(Held { manifest: manifest.clone(), used_at: Instant::now() });
+        Ok(Some(manifest))
+    }
+
+    fn make(&self, door: &JournalDoor) -> anyhow::Result<Option<Manifest>> {
+        let directory = self.directory();
+        remove(&directory);
+        std::fs::create_dir(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        let disk = RealDisk::open(&directory)?;
+        let Some((backup, Term(term), last)) = door.copy(&disk)? else { return Ok(None) };
+        let last = (last.index.0, last.term.0);
+        if let Some(missing) = backup.missing.first() {
+            bail!("{} is missing", missing.display());
+        }
+        backup.finish(&disk).with_context(|| format!("cannot write {}", directory.display()))?;
+        let layout = Layout::find(&self.data)?.context("the layout is missing")?;
+        let layout = layout.copied(&mut BTreeMap::new())?;
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(&directory)? {
+            let entry = entry?;
+            let name = entry.file_name().to_str().map(str::to_owned);
+            files.extend(
+                name.filter(|name| JournalFile::of(name).is_some()).zip(Some(entry.metadata()?.len())),
+            );
+        }
+        files.sort();
+        Ok(Some(Manifest { version: VERSION, copy: new_identity()?, term, last, layout, files }))
+    }
+
+    fn send(&self, wire: &Wire, (number, name): (u32, &str), from: u64, end: u64) -> anyhow::Result<()> {
+        let file = File::open(self.directory().join(name))?;
+        let (mut buffer, mut offset) = (vec![0; CHUNK_BYTES], from);
+        while offset < end {
+            let began = Instant::now();
+            let length = CHUNK_BYTES.min((end - offset) as usize);
+            file.read_exact_at(&mut buffer[..length], offset)?;
+            wire.write_frame(&encode_chunk(number, offset, &buffer[..length]))?;
+            offset += length as u64;
+            thread::sleep(began.elapsed().min(REST_MAX));
+        }
+        Ok(())
+    }
+}
+
+fn refuse(wire: &Wire, reason: &str) -> anyhow::Result<()> {
+    Ok(wire.write_frame(&serde_json::to_vec(&Answer::Refused(reason.to_owned()))?)?)
+}
+
+fn remove(directory: &Path) {
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(directory = %directory.display(), %error, "cannot remove a copy");
+        }
+        _ => {}
+    }
+}

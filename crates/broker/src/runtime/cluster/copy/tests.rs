@@ -1,0 +1,160 @@
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use postroad_cluster::{
+    Entry, EntryId, EntryKind, EntryLog, Index, JournalLog, NodeId, Term, VoteFile, encode_batch,
+};
+use postroad_journal::{JournalFile, Keys, Options, Payload, RealDisk, Record};
+use postroad_model::{PartitionId, Position};
+
+use super::*;
+use crate::runtime::cluster::identity::Identities;
+use crate::runtime::cluster::wire::Wire;
+
+fn wires() -> (Wire, Wire) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let other = listener.accept().unwrap().0;
+    let wire = |socket| Wire::plain(socket, Duration::from_secs(5)).unwrap();
+    (wire(one), wire(other))
+}
+
+#[test]
+fn a_chunk_comes_back_as_it_was_and_a_damaged_one_is_refused() {
+    let chunk = encode_chunk(3, 4096, b"content");
+    assert_eq!(decode_chunk(&chunk).unwrap(), (3, 4096, &b"content"[..]));
+    for place in 0..chunk.len() {
+        let mut damaged = chunk.to_vec();
+        damaged[place] ^= 1;
+        assert!(decode_chunk(&damaged).is_err(), "byte {place}");
+        assert!(decode_chunk(&chunk[..place]).is_err(), "{place} bytes");
+    }
+}
+
+/// The directory of a replica with some entries, and what an author would say of it.
+fn author(home: &Path) -> (Manifest, EntryId) {
+    let disk = RealDisk::open(home).unwrap();
+    let (mut log, _) = JournalLog::open(disk, Options::default()).unwrap();
+    let record = |number: u64| Record {
+        partition: PartitionId(0),
+        position: Position::new(number).unwrap(),
+        payload: Payload::from(Bytes::from(vec![number as u8; 200_000])),
+        reserve: false,
+        key: None,
+    };
+    let entry = |number: u64| Entry {
+        id: EntryId { index: Index(number), term: Term(7) },
+        kind: EntryKind::Batch,
+        payload: encode_batch(&[record(number)]),
+    };
+    let entries: Vec<Entry> = (1..=20).map(entry).collect();
+    log.append(&entries).unwrap();
+    let names =
+        std::fs::read_dir(home).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let length = |name: &String| std::fs::metadata(home.join(name)).unwrap().len();
+    let mut files: Vec<(String, u64)> = names
+        .filter(|name| JournalFile::of(name).is_some())
+        .map(|name| (name.clone(), length(&name)))
+        .collect();
+    files.sort();
+    let layout = Layout::new(1, 3);
+    (
+        Manifest { version: VERSION, copy: "first".to_owned(), term: 7, last: (20, 7), layout, files },
+        entries[19].id,
+    )
+}
+
+/// Answers one request with a manifest and at most `chunks_max` chunks. Returns how much the node had.
+fn send(wire: &Wire, home: &Path, manifest: &Manifest, chunks_max: usize, damages: bool) -> u64 {
+    let request: Request = serde_json::from_slice(&wire.read_frame(MANIFEST_BYTES_MAX).unwrap()).unwrap();
+    wire.write_frame(&serde_json::to_vec(&Answer::Manifest(manifest.clone())).unwrap()).unwrap();
+    let have = if request.copy == manifest.copy { request.have } else { BTreeMap::new() };
+    let mut chunks = 0;
+    for (number, (name, _)) in (0..).zip(&manifest.files).take(chunks_max) {
+        let mut content = std::fs::read(home.join(name)).unwrap();
+        if damages {
+            let middle = 1 << 20;
+            content[middle] ^= 1;
+        }
+        let mut offset = have.get(name).copied().unwrap_or(0) as usize;
+        while offset < content.len() && chunks < chunks_max {
+            let end = content.len().min(offset + CHUNK_BYTES);
+            let _ = wire.write_frame(&encode_chunk(number, offset as u64, &content[offset..end]));
+            (offset, chunks) = (end, chunks + 1);
+        }
+    }
+    have.values().sum()
+}
+
+/// One connection, on which the node fetches.
+fn fetch(
+    fetcher: &Fetcher,
+    (home, manifest): (&Path, &Manifest),
+    (chunks_max, damages): (usize, bool),
+) -> (anyhow::Result<Fetched>, u64) {
+    let (node, leader) = wires();
+    let (home, manifest) = (home.to_owned(), manifest.clone());
+    let sends = std::thread::spawn(move || send(&leader, &home, &manifest, chunks_max, damages));
+    let fetched = fetcher.fetch(&node, &Progress::default());
+    (fetched, sends.join().unwrap())
+}
+
+#[test]
+fn a_copy_is_resumed_after_a_lost_connection_and_installed_at_the_next_start() {
+    let (leader, node) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (manifest, last) = author(leader.path());
+    let fetcher = Fetcher::new(node.path(), Keys::default());
+    let from = (leader.path(), &manifest);
+    let (lost, had) = fetch(&fetcher, from, (2, false));
+    assert!(lost.is_err() && had == 0);
+    let (copy, had) = fetch(&fetcher, from, (usize::MAX, false));
+    assert_eq!(had, 2 * CHUNK_BYTES as u64, "the first two chunks are not sent again");
+    let copy = copy.unwrap();
+    assert_eq!((copy.term, copy.last), (Term(7), last));
+
+    let number = NodeId::new(3).unwrap();
+    std::fs::write(node.path().join("0000000000000009.segment"), "of the former store").unwrap();
+    announce(node.path(), &copy, true).unwrap();
+    install(node.path(), "c", number).unwrap();
+    install(node.path(), "c", number).unwrap();
+    let disk = RealDisk::open(node.path()).unwrap();
+    let vote = VoteFile::open(&disk).unwrap().vote();
+    assert_eq!((vote.term, vote.voted_for), (Term(7), Some(number)));
+    assert!(Identities::open(node.path(), "c", number).unwrap().joined());
+    assert_eq!(Layout::find(node.path()).unwrap(), Some(manifest.layout));
+    let (log, _) = JournalLog::open(disk, Options::default()).unwrap();
+    assert_eq!((log.last(), log.term(last.index)), (last.index, Some(last.term)));
+    assert!(!node.path().join("incoming").exists());
+}
+
+#[test]
+fn a_damaged_copy_is_refused_and_not_kept() {
+    let (leader, node) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (manifest, _) = author(leader.path());
+    let fetcher = Fetcher::new(node.path(), Keys::default());
+    let (copy, _) = fetch(&fetcher, (leader.path(), &manifest), (usize::MAX, true));
+    let error = format!("{:#}", copy.unwrap_err());
+    assert!(error.contains("the copy cannot be used"), "{error}");
+    let (_, had) = fetch(&fetcher, (leader.path(), &manifest), (usize::MAX, false));
+    assert_eq!(had, 0);
+}
+
+#[test]
+fn names_that_are_no_files_of_a_journal_and_other_versions_are_refused() {
+    let (leader, node) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (manifest, _) = author(leader.path());
+    let fetcher = Fetcher::new(node.path(), Keys::default());
+    for (case, wrong, want) in [
+        (
+            "name",
+            Manifest { files: vec![("../vote".to_owned(), 1)], ..manifest.clone() },
+            "is not a file of a journal",
+        ),
+        ("version", Manifest { version: 9, ..manifest }, "version 9 of copies is not supported"),
+    ] {
+        let (copy, _) = fetch(&fetcher, (leader.path(), &wrong), (0, false));
+        let error = format!("{:#}", copy.unwrap_err());
+        assert!(error.contains(want), "case: {case}: {error}");
+    }
+}
