@@ -11,6 +11,7 @@ mod door;
 mod elliptic;
 mod file;
 mod keys;
+pub mod nodes;
 mod prepare;
 mod scram;
 pub mod tls;

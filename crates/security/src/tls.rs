@@ -137,7 +137,7 @@ pub fn load_client(files: &TlsClientFiles) -> Result<Arc<ClientConfig>, TlsError
     })?))
 }
 
-fn private_key(
+pub(crate) fn private_key(
     file: &Path,
     chain: &[CertificateDer<'static>],
     provider: &CryptoProvider,
@@ -149,7 +149,7 @@ fn private_key(
 }
 
 /// The certificates of a file as those of authorities.
-fn roots(file: &Path) -> Result<RootCertStore, TlsError> {
+pub(crate) fn roots(file: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {
         let reason = |error: rustls::Error| error.to_string();
@@ -190,7 +190,7 @@ fn verifier(
     builder.build().map(Some).map_err(|error| unusable(error.to_string()))
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = read(file)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match all {

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use crate::cli::ServeArguments;
 use crate::config::Config;
 use crate::runtime::ClusterOptions;
+use postroad_security::nodes::{NodeTls, NodeTlsFiles};
 
 /// A secret of fewer bytes could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
@@ -30,16 +31,52 @@ pub struct ClusterConfig {
     pub secret_file: PathBuf,
     /// The host by which clients reach this node; empty: that of `listen`.
     pub advertise: String,
+    /// The certificate of this node, for the host of its address, in PEM form; empty: no TLS.
+    pub tls_certificate: PathBuf,
+    /// Its private key.
+    pub tls_key: PathBuf,
+    /// Who signs the certificates of all nodes.
+    pub tls_authorities: PathBuf,
 }
 
 impl Default for ClusterConfig {
     fn default() -> ClusterConfig {
         let (node, listen, bind, seeds, secret_file, advertise) = Default::default();
-        ClusterConfig { name: "postroad".to_owned(), node, listen, bind, seeds, secret_file, advertise }
+        let (tls_certificate, tls_key, tls_authorities) = Default::default();
+        let name = "postroad".to_owned();
+        ClusterConfig {
+            name,
+            node,
+            listen,
+            bind,
+            seeds,
+            secret_file,
+            advertise,
+            tls_certificate,
+            tls_key,
+            tls_authorities,
+        }
     }
 }
 
 impl ClusterConfig {
+    fn tls(&self) -> anyhow::Result<Option<NodeTlsFiles>> {
+        let files = [&self.tls_certificate, &self.tls_key, &self.tls_authorities].map(PathBuf::clone);
+        let is_named = files.each_ref().map(|file| !file.as_os_str().is_empty());
+        let names = ["tls_certificate", "tls_key", "tls_authorities"];
+        let missing = names.iter().zip(is_named).find(|(_, is_named)| !is_named);
+        match missing {
+            _ if !is_named.contains(&true) => Ok(None),
+            Some((missing, _)) => {
+                bail!("cluster.{missing} is missing: a node with TLS needs {}", names.join(", "))
+            }
+            None => {
+                let [certificate, key, authorities] = files;
+                Ok(Some(NodeTlsFiles { certificate, key, authorities }))
+            }
+        }
+    }
+
     /// The command line wins.
     pub fn follow(&mut self, arguments: &ServeArguments) {
         let ServeArguments { node, cluster_listen, cluster_seeds, .. } = arguments;
@@ -59,9 +96,11 @@ impl Config {
     /// The cluster that this broker is a node of; `None` if it stands alone.
     ///
     /// # Errors
-    /// The file of the secret cannot be read, or is too short.
+    /// The file of the secret cannot be read, or is too short; or files of TLS are not named.
     pub fn cluster(&self) -> anyhow::Result<Option<ClusterOptions>> {
-        let ClusterConfig { name, node, listen, bind, seeds, secret_file, advertise } = self.cluster.clone();
+        let tls = self.cluster.tls()?;
+        let ClusterConfig { name, node, listen, bind, seeds, secret_file, advertise, .. } =
+            self.cluster.clone();
         if node.is_empty() {
             return Ok(None);
         }
@@ -84,8 +123,8 @@ impl Config {
                 "cluster.advertise is {advertise:?}; a host name or an IP address is wanted, without a port"
             );
         }
-        let endpoints = Vec::new();
-        Ok(Some(ClusterOptions { cluster: name, node, listen, bind, seeds, secret, advertise, endpoints }))
+        let (cluster, endpoints) = (name, Vec::new());
+        Ok(Some(ClusterOptions { cluster, node, listen, bind, seeds, secret, tls, advertise, endpoints }))
     }
 
     /// Options that a replicated store does not support yet are refused.
@@ -93,6 +132,7 @@ impl Config {
         let Some(cluster) = self.cluster()? else { return Ok(()) };
         cluster.number().context("configuration")?;
         cluster.listen_address().context("configuration")?;
+        cluster.tls.as_ref().map(NodeTls::load).transpose().context("configuration: cluster.tls")?;
         for (key, used) in [
             ("[[store]]", !self.store.further.is_empty()),
             ("[[encryption.tenant_key]]", self.encryption.has_tenant_keys()),
@@ -126,6 +166,23 @@ mod tests {
                 "a URL in place of a host",
                 format!("{node}advertise = \"tcp://n1\""),
                 Err("cluster.advertise is \"tcp://n1\"; a host name"),
+            ),
+            (
+                "TLS without authorities",
+                format!("{node}tls_certificate = \"c.pem\"\ntls_key = \"k.pem\""),
+                Err("cluster.tls_authorities is missing"),
+            ),
+            (
+                "a certificate that is not there",
+                format!(
+                    "{node}tls_certificate = \"/nonexistent\"\ntls_key = \"k.pem\"\ntls_authorities = \"a.pem\""
+                ),
+                Err("cannot read /nonexistent"),
+            ),
+            (
+                "another machine without TLS",
+                node.replace("127.0.0.1", "0.0.0.0"),
+                Err("set tls_certificate, tls_key and tls_authorities in [cluster]"),
             ),
             (
                 "a secret that is not there",

@@ -26,6 +26,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use anyhow::{Context, bail};
 use postroad_cluster::NodeId;
 use postroad_model::Endpoint;
+use postroad_security::nodes::NodeTlsFiles;
 
 pub use opening::{Following, Led, follow};
 pub use seat::Seat;
@@ -48,6 +49,8 @@ pub struct ClusterOptions {
     pub seeds: Vec<String>,
     /// Known to all nodes and to no one else.
     pub secret: Vec<u8>,
+    /// TLS between the nodes.
+    pub tls: Option<NodeTlsFiles>,
     /// The host by which clients reach this node; empty: that of `listen`.
     pub advertise: String,
     /// Where clients of this node connect.
@@ -85,7 +88,7 @@ impl ClusterOptions {
         NodeId::new(place as u64 + 1).context("no node number")
     }
 
-    /// The address to listen on. Off the loopback interface a secret is required.
+    /// The address to listen on. Off the loopback interface TLS is required.
     ///
     /// # Errors
     /// It cannot be resolved, or there is no secret.
@@ -94,9 +97,10 @@ impl ClusterOptions {
             if self.bind.is_empty() { ("listen", &self.listen) } else { ("bind", &self.bind) };
         let mut addresses = address.to_socket_addrs().with_context(|| format!("cluster.{key} {address}"))?;
         let resolved = addresses.next().with_context(|| format!("cluster.{key} {address} has no address"))?;
-        if !resolved.ip().is_loopback() && self.secret.is_empty() {
+        if !resolved.ip().is_loopback() && self.tls.is_none() {
             bail!(
-                "cluster.{key} {address} can be reached from other machines: name a file with a secret of all nodes by cluster.secret_file"
+                "cluster.{key} {address} can be reached from other machines: connections of nodes need TLS; \
+                 set tls_certificate, tls_key and tls_authorities in [cluster], or use a loopback address"
             );
         }
         Ok(resolved)
@@ -149,12 +153,15 @@ mod tests {
     }
 
     #[test]
-    fn off_the_loopback_interface_a_secret_is_required() {
-        for (listen, secret, want) in
-            [("127.0.0.1:1", "", true), ("0.0.0.0:1", "", false), ("0.0.0.0:1", "secret", true)]
-        {
-            assert_eq!(options(listen, &[], secret).listen_address().is_ok(), want, "{listen} {secret:?}");
-            let bound = ClusterOptions { bind: listen.to_owned(), ..options("127.0.0.1:2", &[], secret) };
+    fn off_the_loopback_interface_tls_is_required() {
+        for (listen, secret, tls, want) in [
+            ("127.0.0.1:1", "", None, true),
+            ("0.0.0.0:1", "secret", None, false),
+            ("0.0.0.0:1", "", Some(NodeTlsFiles::default()), true),
+        ] {
+            let options = |listen: &str| ClusterOptions { tls: tls.clone(), ..options(listen, &[], secret) };
+            assert_eq!(options(listen).listen_address().is_ok(), want, "{listen} {secret:?}");
+            let bound = ClusterOptions { bind: listen.to_owned(), ..options("127.0.0.1:2") };
             let want = want.then(|| listen.parse().unwrap());
             assert_eq!(bound.listen_address().ok(), want, "bind {listen} {secret:?}");
         }

@@ -21,6 +21,7 @@ use postroad_cluster::{
 use postroad_model::Endpoint;
 use postroad_node::{ThreadWaker, Wake};
 use postroad_replication::Outlet;
+use postroad_security::nodes::NodeTls;
 
 use crate::runtime::cluster::ClusterOptions;
 use crate::runtime::cluster::copy::Outgoing;
@@ -88,6 +89,7 @@ pub type Peers = Arc<Vec<Arc<Peer>>>;
 pub struct Shared {
     hello: Hello,
     secret: Vec<u8>,
+    tls: Option<NodeTls>,
     membership: Arc<Membership>,
     outgoing: Outgoing,
     peers: Peers,
@@ -116,7 +118,9 @@ impl Shared {
     /// # Errors
     /// It is not reached, or one of the two refuses the other.
     pub fn connect(&self, peer: &Peer, purpose: Purpose) -> anyhow::Result<(Wire, Introduced)> {
-        let wire = Wire::plain(dial(&peer.address)?, PATIENCE)?;
+        let host = peer.address.rsplit_once(':').map_or(&*peer.address, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let wire = Wire::dialled(dial(&peer.address)?, PATIENCE, (self.tls.as_ref(), host))?;
         let introduced = introduce(self, &wire, purpose, Some(peer.node))?;
         Ok((wire, introduced))
     }
@@ -184,8 +188,9 @@ pub fn start(
         purpose: Purpose::Messages,
         joined: false,
     };
+    let tls = options.tls.as_ref().map(NodeTls::load).transpose().context("cluster.tls")?;
     let (secret, sent_by) = (options.secret.clone(), membership.clone());
-    let shared = Shared { hello, secret, membership, outgoing, peers: peers.clone(), incoming, waker };
+    let shared = Shared { hello, secret, tls, membership, outgoing, peers: peers.clone(), incoming, waker };
     let shared = Arc::new(shared);
     for (peer, posts) in peers.iter().zip(queues) {
         let (writes, number) = (peer.clone(), peer.node.get());
@@ -275,7 +280,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let (shared, count) = (shared.clone(), strangers.clone());
         let started = named("peer-in".to_owned(), move || {
-            let met = Wire::plain(socket, PATIENCE).map_err(anyhow::Error::from).and_then(|wire| {
+            let accepted = Wire::accepted(socket, PATIENCE, shared.tls.as_ref());
+            let met = accepted.map_err(anyhow::Error::from).and_then(|wire| {
                 let introduced = introduce(&shared, &wire, Purpose::Messages, None)?;
                 Ok((wire, introduced))
             });
@@ -302,7 +308,7 @@ fn keep_dialled(shared: &Shared, peer: &Peer) {
             .and_then(|(wire, introduced)| talk(shared, wire, &introduced));
         let pause = match talked {
             Ok(()) => REDIAL,
-            Err(error) if error.downcast_ref::<io::Error>().is_some() => {
+            Err(error) if is_away(&error) => {
                 tracing::debug!(node = peer.node.get(), error = format!("{error:#}"), "cannot reach a node");
                 REDIAL
             }
@@ -313,6 +319,12 @@ fn keep_dialled(shared: &Shared, peer: &Peer) {
         };
         thread::sleep(pause);
     }
+}
+
+/// Whether the connection has just ended. Bytes that make no sense, and certificates, are refusals.
+fn is_away(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    kind.is_some_and(|kind| !matches!(kind, io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied))
 }
 
 fn dial(address: &str) -> io::Result<TcpStream> {

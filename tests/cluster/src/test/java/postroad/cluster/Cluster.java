@@ -7,6 +7,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.IntFunction;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
 
@@ -22,15 +23,20 @@ final class Cluster implements AutoCloseable {
     final Links links;
 
     Cluster(String name, Supplier<Throwable> failure) throws IOException {
-        this(name, failure, null);
+        this(name, failure, null, node -> "");
+    }
+
+    /** A cluster whose nodes have this configuration, by their numbers, besides that of all. */
+    Cluster(String name, IntFunction<String> configurations) throws IOException {
+        this(name, () -> null, null, configurations);
     }
 
     /** A cluster whose links can be cut. */
     static Cluster withLinks(String name, Supplier<Throwable> failure) throws IOException {
-        return new Cluster(name, failure, new Links());
+        return new Cluster(name, failure, new Links(), node -> "");
     }
 
-    private Cluster(String name, Supplier<Throwable> failure, Links links) throws IOException {
+    private Cluster(String name, Supplier<Throwable> failure, Links links, IntFunction<String> configurations) throws IOException {
         this.failure = failure;
         this.links = links;
         Path directory = Files.createTempDirectory(Files.createDirectories(Path.of("target", "nodes").toAbsolutePath()), name + "-");
@@ -53,6 +59,7 @@ final class Cluster implements AutoCloseable {
                 links.serve(node + 1, ports[node][2], ports[node][5]);
             }
             nodes.add(new Node(node + 1, directory, ports[node], seeds, links != null));
+            nodes.get(node).configure(configurations.apply(node + 1));
             nodes.get(node).start();
         }
     }

@@ -23,6 +23,7 @@ final class Node {
     private final int clients;
     private final int http;
     private final int amqp;
+    private final String configuration;
     private final String listen;
     private final List<String> seeds;
     private final List<Path> wiped = new ArrayList<>();
@@ -42,7 +43,13 @@ final class Node {
         if (isBehindProxy) {
             configuration += "[cluster]\nbind = \"127.0.0.1:" + ports[5] + "\"\n";
         }
-        Files.writeString(this.directory.resolve("postroad.toml"), configuration);
+        this.configuration = configuration;
+        configure("");
+    }
+
+    /** From the next start on it has this configuration as well. */
+    void configure(String more) throws IOException {
+        Files.writeString(directory.resolve("postroad.toml"), configuration + more);
     }
 
     String url() {
