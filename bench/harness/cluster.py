@@ -8,12 +8,11 @@ import urllib.error
 import urllib.request
 
 from . import load, report
-from .brokers import POLL_SECONDS, START_SECONDS_MAX, Postroad
+from .brokers import POLL_SECONDS, START_SECONDS_MAX, Postroad, PostroadAmqp
 from .load import CLASSES, HERE, IDLE_SECONDS
 from .process import Process, memory_megabytes
 
 NODES = (1, 2, 3)
-NAME = "cluster"
 FAILOVER = "time from kill -9 of the leader to the next confirmed send, ms"
 
 
@@ -75,6 +74,12 @@ class PostroadCluster(Postroad):
         except OSError:
             return ""
 
+    def declare(self, name):
+        """Queues are there when they are used."""
+
+    def declare_for(self, workload):
+        """The same."""
+
     def url_of(self, node):
         return f"tcp://127.0.0.1:{61616 + self.offset(node)}"
 
@@ -96,10 +101,27 @@ class PostroadCluster(Postroad):
         shutil.rmtree(self.data, ignore_errors=True)
 
 
+class PostroadAmqpCluster(PostroadCluster):
+    """The same for clients of AMQP 1.0."""
+
+    name = "postroad-amqp-cluster"
+    protocol = PostroadAmqp.protocol
+    scheme = PostroadAmqp.scheme
+
+    def url_of(self, node):
+        return f"amqp://127.0.0.1:{5672 + self.offset(node)}"
+
+    @property
+    def failover_url(self):
+        nodes = ",".join(map(self.url_of, NODES))
+        return f"failover:({nodes})?failover.reconnectDelay=10&failover.maxReconnectDelay=100"
+
+
 def measure(cluster, workload, settings):
     """One run of the load generator against an empty cluster: processor time and memory are those of all nodes."""
     cluster.start()
     try:
+        cluster.declare_for(workload)
         time.sleep(IDLE_SECONDS)
         pids = cluster.pids()
         idle = sum(map(memory_megabytes, pids))
@@ -115,12 +137,13 @@ def measure(cluster, workload, settings):
 
 
 def outage(cluster):
-    """Milliseconds without a confirmed send around kill -9 of the leader."""
+    """Milliseconds without a confirmed send around kill -9 of the leader, to a client with `failover:`."""
     cluster.start()
     try:
+        cluster.declare("bench.outage")
         command = [
             "java", "-cp", os.pathsep.join([CLASSES, os.path.join(HERE, "target", "lib", "*")]), "postroad.bench.Outage",
-            cluster.failover_url, "bench.outage",
+            cluster.failover_url, f"{cluster.queue_prefix}bench.outage",
         ]  # fmt: skip
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
             try:
@@ -138,11 +161,13 @@ def outage(cluster):
 
 
 def failover_table(outages):
-    """One row: the least, the median and the longest of all rounds."""
-    ranked = sorted(outages)
-    values = (ranked[0], ranked[len(ranked) // 2], ranked[-1])
-    cells = " | ".join(f"{value:,.0f}" for value in values)
-    return f"| {NAME} of {len(NODES)} | least | median | longest |\n|---|---|---|---|\n| {FAILOVER} | {cells} |"
+    """One row for each cluster: the least, the median and the longest of all rounds. `outages` are by its name."""
+    lines = [f"| {FAILOVER} | least | median | longest |", "|---|---|---|---|"]
+    for name, millis in outages.items():
+        ranked = sorted(millis)
+        values = (ranked[0], ranked[len(ranked) // 2], ranked[-1])
+        lines.append(f"| {name}, {len(NODES)} nodes | " + " | ".join(f"{value:,.0f}" for value in values) + " |")
+    return "\n".join(lines)
 
 
 def table(results, names, workload):

@@ -3,13 +3,20 @@
 import os
 import unittest
 
-from harness import cluster
+from harness import cluster, rabbit
 
 
 class Cluster(unittest.TestCase):
     def test_failovers_are_ranked(self):
-        row = cluster.failover_table([900.4, 700.0, 1234.5]).splitlines()[-1]
-        self.assertTrue(row.endswith("| 700 | 900 | 1,234 |"), row)
+        rows = cluster.failover_table({"one": [900.4, 700.0, 1234.5], "other": [5.0]}).splitlines()
+        self.assertEqual(["| one, 3 nodes | 700 | 900 | 1,234 |", "| other, 3 nodes | 5 | 5 | 5 |"], rows[2:])
+
+    def test_rabbits_have_their_own_ports_and_one_secret(self):
+        rabbits = rabbit.RabbitCluster("cache", "scratch")
+        environments = [rabbits.environment_of(node) for node in rabbit.NODES]
+        for variable in ("RABBITMQ_NODENAME", "RABBITMQ_MNESIA_BASE", "RABBITMQ_DIST_PORT", "RABBITMQ_CONFIG_FILE"):
+            self.assertEqual(3, len({environment[variable] for environment in environments}), variable)
+        self.assertEqual(1, len({environment["HOME"] for environment in environments}))
 
     def test_nodes_share_nothing_but_their_seeds(self):
         nodes = cluster.PostroadCluster("cache", "scratch")

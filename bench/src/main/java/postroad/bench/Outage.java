@@ -1,6 +1,7 @@
 package postroad.bench;
 
 import jakarta.jms.Connection;
+import jakarta.jms.ConnectionFactory;
 import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageProducer;
@@ -10,6 +11,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.qpid.jms.JmsConnectionFactory;
 
 /**
  * How long no send is confirmed while a broker fails: one producer of durable messages, which reconnects by itself.
@@ -63,8 +65,12 @@ public final class Outage {
     }
   }
 
+  private static ConnectionFactory factory(String url) {
+    return url.contains("amqp://") ? new JmsConnectionFactory(url) : new ActiveMQConnectionFactory(url);
+  }
+
   private static void send(String url, String queue) {
-    try (Connection connection = new ActiveMQConnectionFactory(url).createConnection()) {
+    try (Connection connection = factory(url).createConnection()) {
       connection.start();
       Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
       MessageProducer producer = session.createProducer(session.createQueue(queue));
