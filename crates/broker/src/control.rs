@@ -118,7 +118,7 @@ impl Listed {
 
 /// A queue that is on the move.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OnTheMove {
+pub struct QueueMove {
     /// The queue.
     pub queue: String,
     /// The store where it lives now.
@@ -142,17 +142,17 @@ pub struct OnTheMove {
     pub is_stuck: bool,
 }
 
-impl OnTheMove {
-    fn new((moving, to): (Moving, String)) -> OnTheMove {
+impl QueueMove {
+    fn new((moving, to): (Moving, String)) -> QueueMove {
         let Moving { queue, moved, left, held, transactions, uploads, refused, .. } = moving;
         let is_stuck = matches!(refused, Some(Refusal::Unreadable { .. }));
         let (refused, queue) = (refused.map(|refusal| refusal.to_string()), queue.name.to_string());
-        OnTheMove { queue, to, moved, left, held, transactions, uploads, refused, is_stuck }
+        QueueMove { queue, to, moved, left, held, transactions, uploads, refused, is_stuck }
     }
 
     /// The remedy for the rest of a stuck one.
     pub fn stuck(&self) -> String {
-        let OnTheMove { queue, to, left, .. } = self;
+        let QueueMove { queue, to, left, .. } = self;
         format!(
             "queue://{queue} is now in {to}, except {left} unreadable messages, which stay in the old store: \
              stop the broker and run `postroad store repair` to list and remove them"
@@ -201,7 +201,7 @@ pub enum Answer {
         to: String,
     },
     /// The queues that are on the move.
-    Moves(Vec<OnTheMove>),
+    Moves(Vec<QueueMove>),
     /// Nothing was done, or not all; why.
     Error(String),
 }
@@ -369,10 +369,10 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
             }
             // Holders of in-flight messages do not delay the answer: two would wait for one another.
             let Outcome { moves, .. } = give(orders, Order::ListMoves).await?;
-            let moving = moves.into_iter().find(|(moving, _)| moving.queue == queue).map(OnTheMove::new);
+            let moving = moves.into_iter().find(|(moving, _)| moving.queue == queue).map(QueueMove::new);
             match moving {
                 Some(moving) if moving.is_stuck => bail!(moving.stuck()),
-                Some(_) => return Err(Refusal::OnTheMove(queue).into()),
+                Some(_) => return Err(Refusal::QueueMoving(queue).into()),
                 None => {}
             }
             give(orders, Order::Move { queue: queue.clone(), store: to.clone() }).await?;
@@ -381,7 +381,7 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
         }
         Request::Moves => {
             let Outcome { moves, .. } = give(orders, Order::ListMoves).await?;
-            let mut moves: Vec<OnTheMove> = moves.into_iter().map(OnTheMove::new).collect();
+            let mut moves: Vec<QueueMove> = moves.into_iter().map(QueueMove::new).collect();
             for moving in moves.iter_mut().filter(|moving| moving.refused.is_none()) {
                 let target = known_store(&journals, &moving.to)?.clone();
                 moving.refused = broken(target).await?;

@@ -33,14 +33,14 @@ pub struct Connection {
     pub producers: BTreeMap<(Arc<str>, Destination), Arc<ProducerNotice>>,
     /// Consumers that the broker has force-detached, the latest of them: later acknowledgements by
     /// their client are refused.
-    pub ousted: BTreeSet<ConsumerKey>,
+    pub force_detached: BTreeSet<ConsumerKey>,
     /// Possible resends of its client that wait until the proposals ahead of them have completed.
     pub resends: u32,
     /// One such resend has waited: all proposals made before the connection came have completed.
     pub resent: bool,
     /// Number of proposals made when it last sent a message through the log because of one of
     /// several addresses: see `follows_the_log`.
-    pub follows: u64,
+    pub barrier_proposal: u64,
     /// Number of proposals made when it last sent a message through the log.
     pub sends: u64,
     /// Consumers whose queues have left for another partition, and that do not know yet; each with its credit.
@@ -50,16 +50,16 @@ pub struct Connection {
 }
 
 /// Far more consumers than end while a word of their client is on its way.
-const OUSTED_MAX: usize = 1024;
+const FORCE_DETACHED_MAX: usize = 1024;
 
 impl Connection {
     /// The broker has ended this consumer.
-    pub fn note_ousted(&mut self, consumer: ConsumerKey) {
-        if self.ousted.len() == OUSTED_MAX {
+    pub fn note_force_detached(&mut self, consumer: ConsumerKey) {
+        if self.force_detached.len() == FORCE_DETACHED_MAX {
             // Their numbers rise.
-            self.ousted.pop_first();
+            self.force_detached.pop_first();
         }
-        self.ousted.insert(consumer);
+        self.force_detached.insert(consumer);
     }
 }
 

@@ -68,7 +68,7 @@ pub struct Leader {
     /// Messages that topics keep for later subscribers.
     pub retained: Retained,
     /// How durable messages make way for volatile ones.
-    pub memory: MakingWay,
+    pub memory: ShrinkState,
 }
 
 /// Consumers, and the bodies and browsers that they wait for.
@@ -177,12 +177,12 @@ pub struct Volatile {
     pub unbound: BTreeSet<Destination>,
 }
 
-/// How durable messages make way for those that are only in memory.
-pub struct MakingWay {
-    /// Bytes that durable messages could take when they last made way.
-    pub way_bytes: u64,
-    /// When they go on making way.
-    pub way_due_ms: Option<u64>,
+/// How durable messages shrink to their budget, for messages that are only in memory.
+pub struct ShrinkState {
+    /// Budget of durable messages when they last shrank.
+    pub shrink_bytes: u64,
+    /// When shrinking continues.
+    pub shrink_due_ms: Option<u64>,
 }
 
 impl Leader {
@@ -203,7 +203,7 @@ impl Leader {
             log: Proposals::default(),
             volatile: Volatile::default(),
             retained: Retained::default(),
-            memory: MakingWay { way_bytes: settings.resident_bytes_max, way_due_ms: None },
+            memory: ShrinkState { shrink_bytes: settings.resident_bytes_max, shrink_due_ms: None },
         }
     }
 }

@@ -46,7 +46,6 @@ pub use intake::audit::OriginOf;
 pub use intake::blocked::BlockedOn;
 pub use intake::routes::ChangeHeaders;
 pub use log::ahead::UnwrittenPages;
-pub use log::kin::kin_of_record;
 pub use log::mend::{Doubts, Holder, LostMessage, Mended, Mending};
 pub use log::read_back::{
     LastRecord, Sends, chunk_in_record, jobs_in_record, message_in_record, read_back, sends_in_record,
@@ -55,6 +54,7 @@ pub use log::read_back::{
 pub use log::record::{RecordError, decode_record, encode_record};
 pub use log::shorten::shorten_record;
 pub use log::snapshot::{HeldEntry, SnapshotError};
+pub use log::sort_key::sort_key_of_record;
 pub use moving::places_of_leaving;
 pub use partition::{CountRetained, Counters, MarkDead, Memory, Partition};
 pub use pausing::paused_queues;

@@ -78,7 +78,7 @@ pub fn pause(
     let refusal = match partition.own_queue(&queue) {
         None => Refusal::NoSuchQueue(queue),
         Some(id) if id.is_volatile() => Refusal::NotPausable(queue),
-        Some(_) if partition.is_moving(&queue) => Refusal::OnTheMove(queue),
+        Some(_) if partition.is_moving(&queue) => Refusal::QueueMoving(queue),
         Some(id) => {
             let is_settled = partition.leader.log.pending.is_empty();
             if is_settled && partition.state.paused.contains(id) == paused {

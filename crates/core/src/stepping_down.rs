@@ -256,7 +256,7 @@ impl Completion {
             | Completion::Expecting { .. }
             | Completion::AuditGoes { .. }
             | Completion::Remembers { .. }
-            | Completion::CameRound { .. }
+            | Completion::MoveBarrier { .. }
             | Completion::LeftFor { .. }
             | Completion::Nothing => None,
         }

@@ -5,7 +5,7 @@ mod bench;
 use bench::{Bench, settings};
 use postroad_core::Settings;
 use postroad_routing::{
-    AtLimit, DestinationPattern, Evicted, Limit, Pending, Policies, Policy, Slow, Tenant, WhenSlow,
+    AtLimit, DestinationPattern, Evicted, Limit, Pending, Policies, Policy, Slow, SlowAction, Tenant,
 };
 
 fn limited(pattern: &str, limit: Limit) -> Policies {
@@ -449,29 +449,29 @@ fn a_consumer_that_says_nothing_for_too_long_is_slow() {
     let begun = "ok 1.1<m ok 1.1<n ok ok ok";
     let lost = "no: the message was requeued, because the consumer did not settle it in time, and delivered to another consumer";
     for (case, then, script, want) in [
-        ("not yet", WhenSlow::Detach, "time 999\ntime 1009", ""),
-        ("told once", WhenSlow::Tell, "time 1010\ntime 1210\ntime 9000", " [1.1 slow]"),
+        ("not yet", SlowAction::Detach, "time 999\ntime 1009", ""),
+        ("told once", SlowAction::Advise, "time 1010\ntime 1210\ntime 9000", " [1.1 slow]"),
         (
             "told again after it spoke",
-            WhenSlow::Tell,
+            SlowAction::Advise,
             "time 1010\naccept 1.1 m\ntime 2010",
             " [1.1 slow] ok [1.1 slow]",
         ),
         (
             "who speaks is not",
-            WhenSlow::Detach,
+            SlowAction::Detach,
             "time 900\naccept 1.1 m\ntime 1800\naccept 1.1 n\ntime 9000",
             " ok ok",
         ),
         (
             "detached",
-            WhenSlow::Detach,
+            SlowAction::Detach,
             "time 500\ncredit 2.1 9\ntime 1010",
             " 2.1<o [1.1 slow] 1.1 detached [1.1 gone] 2.1<m!1 2.1<n!1",
         ),
         (
             "what it says once it is detached comes too late",
-            WhenSlow::Detach,
+            SlowAction::Detach,
             "time 1010\naccept 1.1 m\nreject 1.1 m\nrelease 1.1 n\naccept 1.1 n tx=1\ncommit 1 1\ncredit 2.1 9",
             &format!(
                 " [1.1 slow] 1.1 detached [1.1 gone] {lost} {lost} ok {lost} {lost} 2.1<m!1 2.1<n!1 2.1<o"
@@ -479,86 +479,86 @@ fn a_consumer_that_says_nothing_for_too_long_is_slow() {
         ),
         (
             "taken back, in order, and given to others",
-            WhenSlow::TakeBack,
+            SlowAction::Requeue,
             "time 1010\ncredit 2.1 9\naccept 2.1 m n o",
             " [1.1 slow] 2.1<m!1 2.1<n!1 2.1<o ok",
         ),
-        ("not given to itself", WhenSlow::TakeBack, "credit 1.1 5\ntime 1010", " 1.1<o [1.1 slow]"),
+        ("not given to itself", SlowAction::Requeue, "credit 1.1 5\ntime 1010", " 1.1<o [1.1 slow]"),
         (
             "nobody else has had it: an acknowledgement counts, and there is credit again",
-            WhenSlow::TakeBack,
+            SlowAction::Requeue,
             "credit 1.1 2\ntime 1010\naccept 1.1 m",
             " 1.1<o [1.1 slow] ok 1.1<n!1",
         ),
         (
             "what it gives back is ahead of the rest",
-            WhenSlow::TakeBack,
+            SlowAction::Requeue,
             "credit 1.1 2\ntime 1010\nrelease 1.1 m",
             " 1.1<o [1.1 slow] ok 1.1<m!1",
         ),
         (
             "somebody else has it",
-            WhenSlow::TakeBack,
+            SlowAction::Requeue,
             "time 1010\ncredit 2.1 1\naccept 1.1 m n",
             " [1.1 slow] 2.1<m!1 no: the message was requeued, because the consumer did not settle it in time, and delivered to another consumer",
         ),
         (
             "what it gives back it need not have any more",
-            WhenSlow::TakeBack,
+            SlowAction::Requeue,
             "time 1010\ncredit 2.1 1\nrelease 1.1 m n\ncredit 2.1 9",
             " [1.1 slow] 2.1<m!1 ok 2.1<n!1 2.1<o",
         ),
         (
             "credit that it has drained does not come back when it speaks",
-            WhenSlow::TakeBack,
+            SlowAction::Requeue,
             "credit 1.1 2\ntime 1010\ndrain 1.1\naccept 1.1 m\ncredit 1.1 1",
             " 1.1<o [1.1 slow] 1.1 drained ok 1.1<n!1",
         ),
         (
             "however often it says so",
-            WhenSlow::TakeBack,
+            SlowAction::Requeue,
             "time 1010\ncredit 2.1 1\naccept 1.1 m n\naccept 1.1 m\naccept 1.1 n\ncredit 2.1 9",
             &format!(" [1.1 slow] 2.1<m!1 {lost} {lost} ok 2.1<o"),
         ),
         (
             "what came to it twice it may give back once, for the first time, and then accept: another has it by then",
-            WhenSlow::TakeBack,
+            SlowAction::Requeue,
             "time 1010\naccept 1.1 n\ncredit 1.1 1\nfail 1.1 m\ncredit 2.1 1\naccept 1.1 m\naccept 2.1 m",
             &format!(" [1.1 slow] ok 1.1<m!1 ok 2.1<m!2 {lost} ok"),
         ),
         (
             "or nobody has",
-            WhenSlow::TakeBack,
+            SlowAction::Requeue,
             "time 1010\naccept 1.1 n\ncredit 1.1 1\nfail 1.1 m\naccept 1.1 m\ncredit 2.1 9",
             " [1.1 slow] ok 1.1<m!1 ok ok 2.1<o",
         ),
         (
             "or it accepts twice",
-            WhenSlow::TakeBack,
+            SlowAction::Requeue,
             "time 1010\naccept 1.1 n\ncredit 1.1 1\naccept 1.1 m\naccept 1.1 m\ncredit 2.1 9",
             " [1.1 slow] ok 1.1<m!1 ok ok 2.1<o",
         ),
         (
             "in a transaction",
-            WhenSlow::TakeBack,
+            SlowAction::Requeue,
             "time 1010\ncredit 2.1 1\naccept 1.1 m tx=1\ncommit 1 1",
             " [1.1 slow] 2.1<m!1 no: the message was requeued, because the consumer did not settle it in time, and delivered to another consumer no: the message was requeued, because the consumer did not settle it in time, and delivered to another consumer",
         ),
         (
             "what a transaction will settle stays",
-            WhenSlow::TakeBack,
+            SlowAction::Requeue,
             "accept 1.1 m tx=1\ntime 1010\ncredit 2.1 9\ncommit 1 1",
             " ok [1.1 slow] 2.1<n!1 2.1<o ok",
         ),
         (
             "who has spoken about everything in a transaction is not slow, and goes on",
-            WhenSlow::TakeBack,
+            SlowAction::Requeue,
             "accept 1.1 m n tx=1\ntime 1010\ntime 2500\ncommit 1 1\ncredit 1.1 1",
             " ok ok 1.1<o",
         ),
         (
             "it need not ask for more",
-            WhenSlow::TakeBack,
+            SlowAction::Requeue,
             "credit 1.1 3\naccept 1.1 m n o tx=1\ntime 1010\ncommit 1 1\nsend 2 a p\ntime 3000\ntime 4100",
             " 1.1<o ok ok 1.1<p ok [1.1 slow]",
         ),
@@ -802,7 +802,7 @@ fn what_was_taken_back_and_is_on_the_disk_is_not_lost_by_a_verdict() {
         ("accept 1.1 m?k=4", "ok", ""),
     ] {
         let mut bench = Bench::new(Settings { resident_bytes_max: 0, ..settings(1) });
-        let slow = Slow { after_ms: Some(1000), then: WhenSlow::TakeBack };
+        let slow = Slow { after_ms: Some(1000), then: SlowAction::Requeue };
         bench.follow(Policies::new(Policy {
             slow,
             ..Policies::with_dead_letters_in("dead").fallback().clone()

@@ -52,7 +52,7 @@ impl ApiError {
             | Refusal::TooManyLeases { .. }
             | Refusal::TooManyWaiting { .. }
             | Refusal::Draining
-            | Refusal::OnTheMove(_) => 503,
+            | Refusal::QueueMoving(_) => 503,
             _ => 400,
         };
         ApiError { status, msg: refusal.to_string() }

@@ -112,7 +112,7 @@ pub enum Refusal {
     Draining,
     /// The queue is moving between stores.
     #[error("{0} is moving to another store; try again once it is there")]
-    OnTheMove(Destination),
+    QueueMoving(Destination),
     /// No more links are remembered.
     #[error("the maximum of {max} recoverable links is attached")]
     TooManyLinks {

@@ -29,7 +29,7 @@ pub use permission::{Actions, Grantee, Grants, Permission, Permissions};
 pub use policy::{
     Advised, AtLimit, DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Evicted,
     Factor, Gathering, LeaseLimit, Limit, Pending, Policies, Policy, Prefetch, Recovery, Redelivery,
-    Returning, Slow, TimeToLive, WhenSlow,
+    Returning, Slow, SlowAction, TimeToLive,
 };
 pub use route::{
     Changed, Cycle, Distribution, HOPS_MAX, HeaderChange, HeaderRule, RECIPIENTS_MAX, Recipients, Route,

@@ -181,19 +181,19 @@ pub struct Slow {
     /// One that says nothing for so long is slow; `None` if none is.
     pub after_ms: Option<u64>,
     /// The action.
-    pub then: WhenSlow,
+    pub then: SlowAction,
 }
 
 /// The action on a slow consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhenSlow {
+pub enum SlowAction {
     /// Subscribers of advisories are notified.
     #[default]
-    Tell,
+    Advise,
     /// It is detached.
     Detach,
     /// Its messages are requeued.
-    TakeBack,
+    Requeue,
 }
 
 /// How much a queue may hold, and the action at the limit.

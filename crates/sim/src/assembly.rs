@@ -428,7 +428,7 @@ impl Assembly {
         partitions: BTreeMap<PartitionId, Partition>,
         places: &Places,
     ) -> Assembly {
-        journal.sort_by(postroad_core::kin_of_record, SORTED_BYTES);
+        journal.sort_by(postroad_core::sort_key_of_record, SORTED_BYTES);
         journal.shorten_by(postroad_core::shorten_record);
         let writer = LogWriter::new(journal, partitions.keys().copied());
         let core = |(id, partition): (PartitionId, Partition)| {

@@ -6,7 +6,7 @@ use postroad_core::Settings;
 use postroad_model::{Compression, DestinationKind, Durability, PartitionId, Placement};
 use postroad_routing::{
     Addressing, AtLimit, DeadLetterQueue, DestinationPattern, Factor, Limit, Pattern, Policies, Policy,
-    Redelivery, Slow, VirtualTopic, WhenSlow,
+    Redelivery, Slow, SlowAction, VirtualTopic,
 };
 
 use crate::random::Random;
@@ -72,7 +72,7 @@ pub fn limit(random: &mut Random) -> Limit {
 
 /// The action on a consumer that settles nothing for some time.
 pub fn slow(random: &mut Random) -> Slow {
-    let then = if random.one_in(3) { WhenSlow::Detach } else { WhenSlow::TakeBack };
+    let then = if random.one_in(3) { SlowAction::Detach } else { SlowAction::Requeue };
     Slow { after_ms: Some(20 + random.below(400)), then }
 }
 

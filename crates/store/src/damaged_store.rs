@@ -50,11 +50,11 @@ pub struct Lost {
     /// Which.
     pub records: LostRecords,
     /// The record that the bytes at its place describe, parts of which are wrong.
-    pub seems: Option<Seeming>,
+    pub apparent: Option<ApparentRecord>,
 }
 
 /// A damaged record as its bytes describe it, if these bytes are not the damaged ones.
-pub struct Seeming {
+pub struct ApparentRecord {
     /// The kind of record.
     pub kind: String,
     /// The messages in it: where to, and their ids.
@@ -325,19 +325,19 @@ fn replay(
             if let Some(partition) = mending.get_mut(&records.partition) {
                 partition.lose(records.last);
             }
-            let seems = records.damaged_payload.as_ref().and_then(seems);
-            lost.push(Lost { records, seems });
+            let apparent = records.damaged_payload.as_ref().and_then(apparent);
+            lost.push(Lost { records, apparent });
         }
     }
     Ok(())
 }
 
-fn seems(payload: &Bytes) -> Option<Seeming> {
+fn apparent(payload: &Bytes) -> Option<ApparentRecord> {
     let command = decode_record(payload).ok()?;
     let kind: String = format!("{command:?}").chars().take_while(|letter| letter.is_alphanumeric()).collect();
     let sends = sends_in_record(payload).unwrap_or_default();
     let told = |sent: Sent| (sent.to.to_string(), id_of(&sent.message));
-    Some(Seeming { kind, messages: sends.into_sent().into_iter().map(told).collect() })
+    Some(ApparentRecord { kind, messages: sends.into_sent().into_iter().map(told).collect() })
 }
 
 fn id_of(message: &Message) -> Option<String> {

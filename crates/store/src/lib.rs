@@ -14,7 +14,7 @@ mod damaged_store;
 mod filler;
 mod opening;
 
-pub use damaged_store::{DamagedStore, Known, Lost, Seeming};
+pub use damaged_store::{ApparentRecord, DamagedStore, Known, Lost};
 pub use filler::{FillError, Filler};
 pub use layout::{LAYOUT_FILE, Layout, new_identity};
 pub use opening::{Opening, Stage};

@@ -37,7 +37,7 @@ pub enum Exchange {
     /// The client's, to choose a mechanism.
     Offered,
     /// The broker's turn, to check the client's message.
-    LookedInto,
+    Checking,
     /// The client's, to answer a challenge.
     Challenged,
 }
@@ -45,7 +45,7 @@ pub enum Exchange {
 impl Layer {
     /// Whether the client's message is being checked, and it has to wait.
     pub fn is_waiting(&self) -> bool {
-        matches!(self, Layer::Sasl(Exchange::LookedInto))
+        matches!(self, Layer::Sasl(Exchange::Checking))
     }
 
     /// Whether a header comes next.
@@ -116,7 +116,7 @@ impl AmqpSession {
             }
             (frame, _) => return Err(Parting::Fault(format!("SASL: {} was not expected", frame.name()))),
         });
-        self.layer = Layer::Sasl(Exchange::LookedInto);
+        self.layer = Layer::Sasl(Exchange::Checking);
         Ok(())
     }
 

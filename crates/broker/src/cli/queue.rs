@@ -10,7 +10,7 @@ use postroad_openwire::codec::Destination;
 
 use crate::cli::control::ask;
 use crate::cli::names::{destination_text, parse_queue};
-use crate::control::{Answer, OnTheMove, Request};
+use crate::control::{Answer, QueueMove, Request};
 
 /// Who waits looks so often.
 const LOOK: Duration = Duration::from_millis(100);
@@ -96,11 +96,11 @@ fn begin(arguments: &MoveArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn find(data: &Path, queue: &str) -> anyhow::Result<Option<OnTheMove>> {
+fn find(data: &Path, queue: &str) -> anyhow::Result<Option<QueueMove>> {
     Ok(moves(data)?.into_iter().find(|moving| moving.queue == queue))
 }
 
-fn moves(data: &Path) -> anyhow::Result<Vec<OnTheMove>> {
+fn moves(data: &Path) -> anyhow::Result<Vec<QueueMove>> {
     match ask(data, &Request::Moves)? {
         Answer::Moves(moves) => Ok(moves),
         other => bail!("unexpected answer from the broker: {other:?}"),
@@ -108,8 +108,8 @@ fn moves(data: &Path) -> anyhow::Result<Vec<OnTheMove>> {
 }
 
 /// Its progress, and the reason of a wait.
-fn told(moving: &OnTheMove) -> String {
-    let OnTheMove { queue, to, moved, left, held, transactions, uploads, refused, is_stuck: _ } = moving;
+fn told(moving: &QueueMove) -> String {
+    let QueueMove { queue, to, moved, left, held, transactions, uploads, refused, is_stuck: _ } = moving;
     let mut text = format!("queue://{queue} to {to}: {moved} moved, {left} left");
     if 0 < *held {
         text += &format!(", {held} of them in flight");

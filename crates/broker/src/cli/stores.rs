@@ -55,7 +55,7 @@ fn directories(config: &Config) -> Directories<'_> {
 
 fn tune(journal: &mut Journal<RealDisk>, shares: &Shares, journals: u64) {
     journal.bound_indexes(shares.indexes / journals);
-    journal.sort_by(postroad_core::kin_of_record, shares.sorting / journals);
+    journal.sort_by(postroad_core::sort_key_of_record, shares.sorting / journals);
     journal.shorten_by(postroad_core::shorten_record);
 }
 

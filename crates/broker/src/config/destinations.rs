@@ -7,7 +7,7 @@ use postroad_model::{Compression, Destination, Durability};
 use postroad_routing::{
     Addressing, Advised, AtLimit, Composite, DeadLetterQueue, DeadLetters, DestinationPattern, Evicted,
     Factor, Gathering, Homes, LeaseLimit, Limit, MirroredQueues, Pattern, Pending, Policies, Policy,
-    Prefetch, Recovery, Redelivery, Returning, Slow, Target, TimeToLive, VirtualTopic, WhenSlow,
+    Prefetch, Recovery, Redelivery, Returning, Slow, SlowAction, Target, TimeToLive, VirtualTopic,
 };
 use postroad_selector::Selector;
 use serde::Deserialize;
@@ -112,22 +112,22 @@ pub enum AdvisoryConfig {
     FastProducer,
 }
 
-/// Action on a slow consumer: see [`WhenSlow`].
+/// Action on a slow consumer: see [`SlowAction`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "each is a variant of `WhenSlow`")]
+#[allow(missing_docs, reason = "each is a variant of `SlowAction`")]
 pub enum SlowConsumerAction {
     Advise,
     Detach,
     Requeue,
 }
 
-impl From<SlowConsumerAction> for WhenSlow {
-    fn from(config: SlowConsumerAction) -> WhenSlow {
+impl From<SlowConsumerAction> for SlowAction {
+    fn from(config: SlowConsumerAction) -> SlowAction {
         match config {
-            SlowConsumerAction::Advise => WhenSlow::Tell,
-            SlowConsumerAction::Detach => WhenSlow::Detach,
-            SlowConsumerAction::Requeue => WhenSlow::TakeBack,
+            SlowConsumerAction::Advise => SlowAction::Advise,
+            SlowConsumerAction::Detach => SlowAction::Detach,
+            SlowConsumerAction::Requeue => SlowAction::Requeue,
         }
     }
 }
@@ -346,7 +346,7 @@ impl PolicyConfig {
             },
             slow: Slow {
                 after_ms: self.slow_after_ms.filter(|ms| *ms > 0),
-                then: self.slow_consumer_action.map_or(WhenSlow::Tell, WhenSlow::from),
+                then: self.slow_consumer_action.map_or(SlowAction::Advise, SlowAction::from),
             },
             advisories: self.advised(),
             prefetch: self.prefetch(),

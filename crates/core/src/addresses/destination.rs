@@ -92,7 +92,7 @@ impl Partition {
             return self.reply(connection, ticket, Err(Refusal::NotOwner(destination)), effects);
         }
         if self.is_moving(&destination) {
-            return self.reply(connection, ticket, Err(Refusal::OnTheMove(destination)), effects);
+            return self.reply(connection, ticket, Err(Refusal::QueueMoving(destination)), effects);
         }
         // Queues that a topic feeds are destinations of their own.
         let bound = address.bound.iter().filter_map(|id| self.state.queues.get(&id));

@@ -327,7 +327,7 @@ impl Partition {
     ) -> Vec<QueueId> {
         effects.push(Effect::Detached { consumer: key.whole(), cause });
         if let Some(connection) = self.leader.connections.get_mut(&key.connection) {
-            connection.note_ousted(key.whole());
+            connection.note_force_detached(key.whole());
         }
         self.remove_consumer(key.whole(), Delivered::All, effects)
     }

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{ConsumerKey, ConsumerMode, DetachCause, Effect, EntryTag, Notice, Outcome, QueueId};
-use postroad_routing::{Slow, WhenSlow};
+use postroad_routing::{Slow, SlowAction};
 
 use crate::Partition;
 use crate::queue::EntryState;
@@ -172,7 +172,7 @@ impl Partition {
         self.leader.delivery.next_look_ms = watched.then_some(now_ms + LOOK_MS);
     }
 
-    fn is_too_slow(&mut self, key: ConsumerKey, then: WhenSlow, effects: &mut Vec<Effect>) {
+    fn is_too_slow(&mut self, key: ConsumerKey, then: SlowAction, effects: &mut Vec<Effect>) {
         let unsettled = self.unsettled_of(key);
         let now_ms = self.now_ms;
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
@@ -190,13 +190,13 @@ impl Partition {
         }
         self.counters.slow_consumers += 1;
         match then {
-            WhenSlow::Tell => {}
-            WhenSlow::Detach => {
+            SlowAction::Advise => {}
+            SlowAction::Detach => {
                 let touched = self.oust(key, DetachCause::Slow, effects);
                 self.dispatch_all(touched, effects);
             }
-            WhenSlow::TakeBack if key.member == 0 => self.take_back(id, key, unsettled, effects),
-            WhenSlow::TakeBack => {}
+            SlowAction::Requeue if key.member == 0 => self.take_back(id, key, unsettled, effects),
+            SlowAction::Requeue => {}
         }
     }
 

@@ -209,7 +209,7 @@ impl Partition {
         let connection = ConnectionId::internal(from);
         if !self.leader.intake.uploads.open.contains_key(&(connection, upload)) && !self.passes_on(&address) {
             // It was asked for, or has waited for others, while the queue was here; its message would be the only one that is.
-            let result = Err(Refusal::OnTheMove(address));
+            let result = Err(Refusal::QueueMoving(address));
             return self.tell(from, Peer::PieceTaken { upload, result }, effects);
         }
         let to = [address].into();

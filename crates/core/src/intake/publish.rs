@@ -94,7 +94,8 @@ impl Partition {
     /// because of one of several addresses.
     pub(crate) fn follows_the_log(&self, publish: &Publish, admitted: &Result<Admitted, Refusal>) -> bool {
         let connection = self.leader.connections.get(&publish.connection);
-        let follows = self.leader.log.barrier.max(connection.map_or(0, |connection| connection.follows));
+        let follows =
+            self.leader.log.barrier.max(connection.map_or(0, |connection| connection.barrier_proposal));
         publish.sent.message.persistent
             && matches!(admitted, Ok(Admitted::Volatile))
             && self.proposals_ended() < follows
@@ -144,7 +145,7 @@ impl Partition {
                 let known = self.leader.connections.entry(connection).or_default();
                 known.sends = self.leader.log.made;
                 if goes_both_ways {
-                    known.follows = self.leader.log.made;
+                    known.barrier_proposal = self.leader.log.made;
                 }
             }
             Ok(Admitted::Volatile) => {

@@ -107,7 +107,7 @@ impl Partition {
         selection::parse(&reserve.selector)?;
         let id = self.own_queue(queue).ok_or_else(|| Refusal::NoSuchQueue(queue.clone()))?;
         if self.is_moving(queue) {
-            return Err(Refusal::OnTheMove(queue.clone()));
+            return Err(Refusal::QueueMoving(queue.clone()));
         }
         let waiting = self.state.queues.get(&id).map_or(0, |queue| queue.requests.reserves);
         if WAITING_MAX <= waiting {

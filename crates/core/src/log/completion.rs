@@ -176,7 +176,7 @@ pub enum Completion {
         from: PartitionId,
     },
     /// A barrier for a moving queue: all proposals made before it have completed.
-    CameRound {
+    MoveBarrier {
         /// Which.
         queue: Destination,
     },
@@ -279,7 +279,7 @@ impl Partition {
             Completion::Expecting { queue, from } => self.tell(from, Peer::Expecting { queue }, effects),
             Completion::AuditGoes { queue } => crate::moving::send_audit(self, queue, effects),
             Completion::Remembers { queue, from } => self.tell(from, Peer::Remembers { queue }, effects),
-            Completion::CameRound { queue } => self.came_round(&queue, effects),
+            Completion::MoveBarrier { queue } => self.pass_move_barrier(&queue, effects),
             Completion::LeftFor { queue, to } => self.tell(to, Peer::Arrived { queue }, effects),
             Completion::Bound { .. } | Completion::Fired { .. } | Completion::Nothing => {}
         }
@@ -382,7 +382,7 @@ impl Partition {
                 self.reply(handling.connection, handling.ticket, no(), effects);
             }
             Completion::Posted(posting) => self.post_failed(&posting, refusal, effects),
-            Completion::CameRound { queue } | Completion::LeftFor { queue, .. } => self.move_failed(&queue),
+            Completion::MoveBarrier { queue } | Completion::LeftFor { queue, .. } => self.move_failed(&queue),
             // Asked for again when the log recovers, or after a while.
             Completion::AuditGoes { .. } | Completion::Remembers { .. } => {}
             Completion::Ended { .. } | Completion::Expecting { .. } | Completion::Nothing => {}

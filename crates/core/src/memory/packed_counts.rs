@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 /// Records to a chunk: messages that several queues got come in rows, so a chunk is full more often than not.
 const CHUNK: u64 = 64;
 
-/// PackedCounts that a message may have: beyond, it stays open in the other queues.
+/// Count that a message may have: beyond, it stays open in the other queues.
 pub const PACKED_COUNT_MAX: u8 = u8::MAX - 1;
 
 /// Saturated, as snapshots of earlier builds may have it: such a message stays for as long as the process runs, even when

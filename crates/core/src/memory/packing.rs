@@ -30,8 +30,8 @@ const KEPT_FREE: u64 = 4;
 /// This fraction of the share of durable messages stays theirs, whatever else is in memory.
 const OWN_SHARE: u64 = 4;
 
-/// They make way once their share has fallen by this fraction: the excess goes at once.
-const WAY_SHARE: u64 = 16;
+/// They shrink once their share has fallen by this fraction: the excess goes at once.
+const SHRINK_SHARE: u64 = 16;
 
 /// The interval of looking for the excess: its reader may take it meanwhile.
 const STAY_MS: u64 = 100;
@@ -125,7 +125,7 @@ impl Partition {
         2 * self.settings.page_entries.max(lane.page_entries())
     }
 
-    /// PackedCounts full pages of the lane while messages take more memory than they may, but for those that were just `opened`, which
+    /// Packs full pages of the lane while messages take more memory than they may, but for those that were just `opened`, which
     /// are about to be used.
     pub(crate) fn pack_what_is_idle(&mut self, id: QueueId, number: LaneNumber, opened: Range<u64>) {
         if number.is_volatile() || id.is_volatile() || !self.is_short_of_memory() {
@@ -168,7 +168,7 @@ impl Partition {
         !queues.is_empty() && queues.iter().all(is_deep)
     }
 
-    /// PackedCounts whatever is idle, if memory is short: after a start.
+    /// Packs idle pages, if memory is short: after a start.
     pub(crate) fn pack_all(&mut self) {
         for (id, number) in self.lanes_with_full_pages() {
             let lane = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(number));
@@ -193,33 +193,33 @@ impl Partition {
 
     /// The excess is released: unused pages, some at a time, and bodies, those that came last before the others.
     pub(crate) fn shrink_to_budget(&mut self) {
-        if self.must_make_way() {
-            self.leader.memory.way_due_ms.get_or_insert(self.now_ms);
-            self.leader.memory.way_bytes = self.durable_bytes_max();
+        if self.must_shrink() {
+            self.leader.memory.shrink_due_ms.get_or_insert(self.now_ms);
+            self.leader.memory.shrink_bytes = self.durable_bytes_max();
         }
-        self.leader.memory.way_bytes = self.leader.memory.way_bytes.max(self.durable_bytes_max());
-        if self.leader.memory.way_due_ms.is_none_or(|due_ms| self.now_ms < due_ms) {
+        self.leader.memory.shrink_bytes = self.leader.memory.shrink_bytes.max(self.durable_bytes_max());
+        if self.leader.memory.shrink_due_ms.is_none_or(|due_ms| self.now_ms < due_ms) {
             return;
         }
         let before = self.counters.packed_pages;
         self.pack_some();
         self.state.bodies.leave(self.durable_bytes_max());
         let goes_on = self.is_short_of_memory() && before < self.counters.packed_pages;
-        self.leader.memory.way_due_ms = goes_on.then_some(self.now_ms + STAY_MS);
+        self.leader.memory.shrink_due_ms = goes_on.then_some(self.now_ms + STAY_MS);
     }
 
-    /// Whether durable messages may take less than when they last made way.
-    fn must_make_way(&self) -> bool {
-        let step = self.settings.resident_bytes_max / WAY_SHARE;
-        self.durable_bytes_max() < self.leader.memory.way_bytes.saturating_sub(step)
+    /// Whether the budget of durable messages is lower than when they last shrank.
+    fn must_shrink(&self) -> bool {
+        let step = self.settings.resident_bytes_max / SHRINK_SHARE;
+        self.durable_bytes_max() < self.leader.memory.shrink_bytes.saturating_sub(step)
     }
 
-    /// When they next make way, if they do.
-    pub(crate) fn makes_way_ms(&self) -> Option<u64> {
-        self.leader.memory.way_due_ms.or_else(|| self.must_make_way().then_some(self.now_ms + STAY_MS))
+    /// When they shrink next, if they do.
+    pub(crate) fn shrinks_ms(&self) -> Option<u64> {
+        self.leader.memory.shrink_due_ms.or_else(|| self.must_shrink().then_some(self.now_ms + STAY_MS))
     }
 
-    /// PackedCounts unused pages of each lane, as many as one attempt looks at, while memory is short.
+    /// Packs unused pages of each lane, as many as one attempt looks at, while memory is short.
     fn pack_some(&mut self) {
         if self.is_short_of_memory() {
             for (id, number) in self.lanes_with_full_pages() {
@@ -263,7 +263,7 @@ impl Partition {
     /// neither.
     pub fn overstayed(&self) -> Option<String> {
         let (loose_bytes, are_counted) = self.state.bodies.loose_bytes();
-        let may_take = self.durable_bytes_max() + self.settings.resident_bytes_max / WAY_SHARE;
+        let may_take = self.durable_bytes_max() + self.settings.resident_bytes_max / SHRINK_SHARE;
         let bytes_max = may_take + self.ahead_bytes_kept();
         let is_over = bytes_max < loose_bytes;
         (is_over || !are_counted).then(|| {

@@ -58,7 +58,7 @@ impl Partition {
     fn check_movable(&self, queue: &Destination, to: PartitionId) -> Result<(), Refusal> {
         let no = |reason: &str| Err(Refusal::NotMovable { queue: queue.clone(), reason: reason.to_owned() });
         if self.is_moving(queue) || self.is_about_to_leave(queue) {
-            return Err(Refusal::OnTheMove(queue.clone()));
+            return Err(Refusal::QueueMoving(queue.clone()));
         }
         if queue.kind != DestinationKind::Queue || queue.temporary || is_wildcard(&queue.name) {
             return no("it is a temporary queue or a pattern");
@@ -372,12 +372,12 @@ impl Partition {
     fn go_round(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
         let Some(to) = self.leader.moves.leaving.get(queue).map(|leaving| leaving.to) else { return };
         let command = Command::Leave { queue: queue.clone(), to };
-        let completion = Completion::CameRound { queue: queue.clone() };
+        let completion = Completion::MoveBarrier { queue: queue.clone() };
         self.propose(command, Urgency::Waiting, completion, effects);
     }
 
     /// All that was on its way to the log when it was asked to come round is here.
-    pub(crate) fn came_round(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
+    pub(crate) fn pass_move_barrier(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
         let Some(id) = self.own_queue(queue) else { return };
         let Some(leaving) = self.leader.moves.leaving.get(queue) else { return };
         let Stage::Settling { rounds } = leaving.stage else { return };

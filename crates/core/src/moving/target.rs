@@ -51,7 +51,7 @@ impl Partition {
         let (key, ticket) = (attach.consumer, attach.ticket);
         let found = self.check_new(key).map(|()| self.own_queue(&attach.source));
         let Ok(Some(queue)) = found else {
-            let refusal = postroad_model::Refusal::OnTheMove(attach.source);
+            let refusal = postroad_model::Refusal::QueueMoving(attach.source);
             return self.reply(key.connection, ticket, Err(refusal), effects);
         };
         self.leader.connections.entry(key.connection).or_default().consumers.insert(key);

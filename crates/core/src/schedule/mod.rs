@@ -278,7 +278,7 @@ impl Partition {
             .chain(self.leader.moves.next_ms())
             .chain(self.leader.settling.carrying.next_ms())
             .chain(self.leaves_ahead_ms())
-            .chain(self.makes_way_ms())
+            .chain(self.shrinks_ms())
             .chain(self.leader.claims.next_ms())
             .min()
     }

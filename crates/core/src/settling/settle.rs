@@ -46,7 +46,7 @@ impl Partition {
             || matches!(outcome, Outcome::Rejected | Outcome::Expired | Outcome::Retried);
         let has_lost_some = match queue {
             Some(_) => !self.has_spoken(consumer, &tags, needs_body),
-            None => self.was_ousted(consumer),
+            None => self.was_force_detached(consumer),
         };
         // A release needs no entry that is still held.
         if has_lost_some && !matches!(outcome, Outcome::Released { .. } | Outcome::Retried) {
@@ -95,9 +95,9 @@ impl Partition {
 
     /// Whether the broker force-detached this consumer and requeued its messages: its late
     /// acknowledgements must be refused.
-    fn was_ousted(&self, consumer: ConsumerKey) -> bool {
+    fn was_force_detached(&self, consumer: ConsumerKey) -> bool {
         let connection = self.leader.connections.get(&consumer.connection);
-        connection.is_some_and(|connection| connection.ousted.contains(&consumer.whole()))
+        connection.is_some_and(|connection| connection.force_detached.contains(&consumer.whole()))
     }
 
     /// Those of `tags` that the consumer really holds, outside any transaction.

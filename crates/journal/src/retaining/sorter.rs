@@ -67,7 +67,7 @@ pub struct SortRequest<F> {
     pub(crate) file: Arc<F>,
     pub(crate) keep: BTreeMap<PartitionId, LiveSet>,
     pub(crate) keys: Keys,
-    pub(crate) kin: SortKey,
+    pub(crate) sort_key: SortKey,
     /// The most that is held in memory of payloads.
     pub(crate) held_bytes_max: usize,
     pub(crate) is_late: bool,
@@ -94,7 +94,7 @@ impl Sorting {
 
 /// A record that is to be sorted.
 struct Row {
-    kin: u32,
+    sort_key: u32,
     header: RecordHeader,
     /// Of its payload, in the segment or among those that are held.
     offset: u64,
@@ -128,13 +128,13 @@ impl Chunk {
     }
 
     fn sort(&mut self) {
-        self.rows.sort_unstable_by_key(|row| (row.kin, row.header.partition, row.header.position));
+        self.rows.sort_unstable_by_key(|row| (row.sort_key, row.header.partition, row.header.position));
     }
 
     /// The records of each address, once it is sorted.
     fn stretches(&self) -> impl Iterator<Item = (u32, &[Row])> {
-        let of_one = self.rows.chunk_by(|one, next| one.kin == next.kin);
-        of_one.filter_map(|rows| Some((rows.first()?.kin, rows)))
+        let of_one = self.rows.chunk_by(|one, next| one.sort_key == next.sort_key);
+        of_one.filter_map(|rows| Some((rows.first()?.sort_key, rows)))
     }
 
     fn clear(&mut self) {
@@ -192,7 +192,7 @@ impl<F: DiskFile> SortRequest<F> {
         }
         let (mut addresses, mut records, mut bytes) = (BTreeSet::new(), 0, 0);
         self.scan(&mut |row, _| {
-            addresses.insert(row.kin);
+            addresses.insert(row.sort_key);
             records += 1;
             bytes += u64::from(row.header.payload_bytes);
             Ok(bytes < SAMPLE_BYTES)
@@ -226,10 +226,10 @@ impl<F: DiskFile> SortRequest<F> {
                     continue;
                 }
                 let payload = window.payload(entry)?.map_err(|_| io::ErrorKind::InvalidData)?;
-                let (kin, offset) = ((self.kin)(payload), entry.payload_offset);
+                let (sort_key, offset) = ((self.sort_key)(payload), entry.payload_offset);
                 let stored = window.bytes(offset, entry.header.payload_bytes as usize)?;
                 let stored = stored.ok_or(io::ErrorKind::InvalidData)?;
-                if !each(Row { kin, header: entry.header, offset }, stored)? {
+                if !each(Row { sort_key, header: entry.header, offset }, stored)? {
                     return Ok(());
                 }
             }
@@ -333,7 +333,7 @@ impl<F: DiskFile> Output<F> {
         }
         let (whole, mut bundles) =
             (request.segment.end.saturating_sub(part.start), Bundles::new(request.segment.header.salt));
-        for (kin, rows) in first.stretches() {
+        for (sort_key, rows) in first.stretches() {
             let measured = pieces(rows, MEASURED_BYTES).next().unwrap_or_default();
             request.bundle(measured, first.held.as_deref(), &mut bundles)?;
             let share = |bytes: u64, of: u64, to: u64| bytes.saturating_mul(of) / to.max(1);
@@ -341,7 +341,7 @@ impl<F: DiskFile> Output<F> {
             let bytes = share(bundled, whole, part.end - part.start);
             let (at, rest) = (self.offset, Vec::new());
             let end = (at + bytes / 8 * STRETCH_EIGHTHS).next_multiple_of(SECTOR_BYTES);
-            self.stretches.insert(kin, Stretch { at, end, rest });
+            self.stretches.insert(sort_key, Stretch { at, end, rest });
             self.offset = end;
         }
         self.file.allocate(self.offset)
@@ -356,10 +356,10 @@ impl<F: DiskFile> Output<F> {
         pace: &mut dyn Pace,
     ) -> io::Result<()> {
         let (mut bundles, mut done) = (Bundles::new(request.segment.header.salt), 0);
-        for (kin, rows) in chunk.stretches() {
+        for (sort_key, rows) in chunk.stretches() {
             for rows in pieces(rows, STEP_BYTES) {
                 request.bundle(rows, chunk.held.as_deref(), &mut bundles)?;
-                self.put(kin, &bundles)?;
+                self.put(sort_key, &bundles)?;
                 done += rows_bytes(rows);
                 if STEP_BYTES <= done {
                     done = 0;
@@ -372,9 +372,9 @@ impl<F: DiskFile> Output<F> {
     }
 
     /// Writes whole sectors of these bundles of one address, and keeps the rest.
-    fn put(&mut self, kin: u32, bundles: &Bundles) -> io::Result<()> {
+    fn put(&mut self, sort_key: u32, bundles: &Bundles) -> io::Result<()> {
         let length = bundles.bytes().len() as u64;
-        let stretch = self.stretches.get_mut(&kin);
+        let stretch = self.stretches.get_mut(&sort_key);
         let stretch = stretch.filter(|to| to.rest.len() as u64 + length <= to.end - to.at);
         let begin = match stretch {
             Some(Stretch { at, rest, .. }) => {

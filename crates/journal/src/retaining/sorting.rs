@@ -34,7 +34,7 @@ const WAITING_MAX: usize = 4;
 /// segment.
 #[derive(Debug)]
 pub(crate) struct Sorted<F> {
-    kin: Option<SortKey>,
+    sort_key: Option<SortKey>,
     held_bytes_max: usize,
     /// Segments that have a copy, as far as is known; half a one, if the process ended in the middle of it.
     ready: BTreeMap<SegmentNumber, u64>,
@@ -50,7 +50,7 @@ impl<F> Sorted<F> {
     /// After a start: these copies were found.
     pub(crate) fn new(ready: BTreeMap<SegmentNumber, u64>) -> Sorted<F> {
         let (judged, handles) = (BTreeMap::new(), Handles::new());
-        Sorted { kin: None, held_bytes_max: 0, ready, judged, busy: false, rests: false, handles }
+        Sorted { sort_key: None, held_bytes_max: 0, ready, judged, busy: false, rests: false, handles }
     }
 
     /// A segment was left or compacted.
@@ -67,17 +67,17 @@ impl<F> Sorted<F> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Enables copies of deep backlogs of many addresses in their order, by the result of `kin` for a payload. This much of payloads is held in memory
+    /// Enables copies of deep backlogs of many addresses in their order, by the result of `sort_key` for a payload. This much of payloads is held in memory
     /// meanwhile: the more, the fewer writes.
-    pub fn sort_by(&mut self, kin: SortKey, held_bytes_max: u64) {
-        self.sorted.kin = Some(kin);
+    pub fn sort_by(&mut self, sort_key: SortKey, held_bytes_max: u64) {
+        self.sorted.sort_key = Some(sort_key);
         self.sorted.held_bytes_max = usize::try_from(held_bytes_max).unwrap_or(usize::MAX);
     }
 
     /// The order for the next sorted copy, if one is of use and none is under way. Ask after every commit.
     pub fn wants_sorting(&mut self) -> Option<SortRequest<D::File>> {
         let idle = !self.sorted.busy && !self.sorted.rests && !self.failed && self.space() == Space::Ample;
-        let kin = self.sorted.kin.filter(|_| idle)?;
+        let sort_key = self.sorted.sort_key.filter(|_| idle)?;
         for _ in 0..LOOKED_AT_MAX {
             let (segment, is_late) = {
                 let mut unsorted = self.unsorted();
@@ -104,7 +104,7 @@ impl<D: Disk> Journal<D> {
                 file: Arc::new(file),
                 keep,
                 keys: self.keys.clone(),
-                kin,
+                sort_key,
                 held_bytes_max: self.sorted.held_bytes_max,
                 is_late,
                 segment_bytes: self.options.segment_bytes,

@@ -246,7 +246,7 @@ fn a_directory_with_indexes_and_a_compacted_segment_opens() {
 }
 
 /// Records come in turns for eight addresses.
-fn kin(payload: &[u8]) -> u32 {
+fn sort_key(payload: &[u8]) -> u32 {
     u32::from(payload.first().copied().unwrap_or(0) % 8)
 }
 
@@ -256,7 +256,7 @@ fn kin(payload: &[u8]) -> u32 {
 fn make_sorted_fixture() {
     let disk = SimulatedDisk::new(5);
     let (mut journal, _) = open(&disk);
-    journal.sort_by(kin, 8 << 10);
+    journal.sort_by(sort_key, 8 << 10);
     for number in 1..=48 {
         journal.commit(&[record(0, number, 700), record(5, number, 20)]).unwrap();
         assert!(journal.retain(PARTITION, position(number), 1, 700));

@@ -237,7 +237,7 @@ fn keys(rotations: Option<u8>) -> Keys {
 }
 
 /// As if payloads of different length were for different addresses.
-fn kin(payload: &[u8]) -> u32 {
+fn sort_key(payload: &[u8]) -> u32 {
     payload.len() as u32 % 8
 }
 
@@ -248,7 +248,7 @@ impl Run {
         let rotations = (seed % 3 == 2).then_some((seed % 4) as u8);
         let (mut journal, _) =
             Journal::open_with(disk.clone(), OPTIONS, keys(rotations), &mut |_, _| ()).unwrap();
-        journal.sort_by(kin, HELD_BYTES);
+        journal.sort_by(sort_key, HELD_BYTES);
         Run {
             random: Random(seed ^ 0x5eed),
             disk,
@@ -762,7 +762,7 @@ impl Run {
         self.journal = journal;
         // Some are held, and most are not.
         self.journal.bound_indexes(1 << 10);
-        self.journal.sort_by(kin, HELD_BYTES);
+        self.journal.sort_by(sort_key, HELD_BYTES);
         assert_eq!(recovered.damaged, vec![]);
         for record in recovered.records() {
             let record = record.unwrap();

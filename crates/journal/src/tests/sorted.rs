@@ -15,7 +15,7 @@ const BYTES: usize = 700;
 const HELD_BYTES: u64 = 8 << 10;
 
 /// Records come in turns for eight addresses: see [`payload`].
-fn kin(payload: &[u8]) -> u32 {
+fn sort_key(payload: &[u8]) -> u32 {
     u32::from(payload.first().copied().unwrap_or(0) % 8)
 }
 
@@ -64,7 +64,7 @@ fn numbers(journal: &Journal<SimulatedDisk>) -> Vec<SegmentNumber> {
 /// Reads the records of one address one after the other, and checks them.
 fn read_all(journal: &mut Journal<SimulatedDisk>, case: &str) {
     for address in 0..8 {
-        let of_address = (1..=RECORDS).filter(|number| kin(&payload(0, *number, 1)) == address);
+        let of_address = (1..=RECORDS).filter(|number| sort_key(&payload(0, *number, 1)) == address);
         let wanted: Vec<(PartitionId, Position)> =
             of_address.map(|number| (PARTITION, position(number))).collect();
         let (_, mut got) = read_near(journal, &wanted);
@@ -76,7 +76,7 @@ fn read_all(journal: &mut Journal<SimulatedDisk>, case: &str) {
 
 #[test]
 fn a_backlog_of_many_addresses_gets_copies_and_is_read_from_them() {
-    let (disk, mut journal) = sorted(kin);
+    let (disk, mut journal) = sorted(sort_key);
     let all = numbers(&journal);
     let old = &all[..all.len() - 1];
     assert!(3 <= old.len());
@@ -96,7 +96,7 @@ fn a_backlog_of_many_addresses_gets_copies_and_is_read_from_them() {
 fn copies_are_late_while_five_segments_or_more_want_one() {
     let disk = SimulatedDisk::new(5);
     let (mut journal, _) = open(&disk);
-    journal.sort_by(kin, HELD_BYTES);
+    journal.sort_by(sort_key, HELD_BYTES);
     fill(&mut journal, &disk, 1..=3 * RECORDS);
     let left = numbers(&journal).len() - 1;
     let mut late = Vec::new();
@@ -114,7 +114,7 @@ fn whichever_records_of_a_row_are_wanted_they_are_read_from_the_copy() {
     let bytes = |number: u64| 1 + number as usize * 613 % 2_000;
     let disk = SimulatedDisk::new(5);
     let (mut journal, _) = open(&disk);
-    journal.sort_by(kin, HELD_BYTES);
+    journal.sort_by(sort_key, HELD_BYTES);
     for number in 1..=RECORDS {
         journal.commit(&[record(0, number, bytes(number)), record(1, number, 20)]).unwrap();
         assert!(journal.retain(PARTITION, position(number), 1, bytes(number) as u64));
@@ -188,11 +188,11 @@ fn of_very_many_addresses_each_has_its_row() {
 fn each_address_has_one_row_of_a_segment_sorted_in_several_chunks() {
     for held_bytes in [4 << 10, 1 << 20] {
         let disk = SimulatedDisk::new(5);
-        let mut journal = sorted_small(&disk, kin, held_bytes);
+        let mut journal = sorted_small(&disk, sort_key, held_bytes);
         let (mut rows, mut records) = (0, 0);
         for address in 0..8 {
             let (mut end, mut segment) = (0, None);
-            for number in (1..=8 * IN_GROUP).filter(|number| kin(&payload(0, *number, 1)) == address) {
+            for number in (1..=8 * IN_GROUP).filter(|number| sort_key(&payload(0, *number, 1)) == address) {
                 let Some(copy) = journal.sorted_copy(PARTITION, position(number)) else { continue };
                 let bundle = copy.place(PARTITION, position(number)).expect("every record is live").bundle;
                 let is_other = segment.replace(copy.segment.number) != Some(copy.segment.number);
@@ -209,8 +209,8 @@ fn each_address_has_one_row_of_a_segment_sorted_in_several_chunks() {
 
 #[test]
 fn nothing_is_copied_that_lies_in_order_or_is_mostly_gone() {
-    let few: fn(&[u8]) -> u32 = |payload| kin(payload) % 3;
-    for (case, by, live) in [("few addresses", few, true), ("mostly gone", kin, false)] {
+    let few: fn(&[u8]) -> u32 = |payload| sort_key(payload) % 3;
+    for (case, by, live) in [("few addresses", few, true), ("mostly gone", sort_key, false)] {
         let disk = SimulatedDisk::new(5);
         let (mut journal, _) = open(&disk);
         journal.sort_by(by, HELD_BYTES);
@@ -225,7 +225,7 @@ fn nothing_is_copied_that_lies_in_order_or_is_mostly_gone() {
 
 #[test]
 fn whatever_becomes_of_a_copy_every_record_is_read() {
-    let (source, mut journal) = sorted(kin);
+    let (source, mut journal) = sorted(sort_key);
     checkpoint(&mut journal);
     let names = source.list().unwrap();
     let name = names.into_iter().filter(|name| sorted_of(name).is_some()).min().unwrap();
@@ -244,7 +244,7 @@ fn whatever_becomes_of_a_copy_every_record_is_read() {
 
 #[test]
 fn a_copy_goes_with_its_segment() {
-    let (disk, mut journal) = sorted(kin);
+    let (disk, mut journal) = sorted(sort_key);
     let before = copies(&disk);
     checkpoint(&mut journal);
     for number in 1..=RECORDS {
@@ -258,7 +258,7 @@ fn a_copy_goes_with_its_segment() {
 
 #[test]
 fn a_start_keeps_copies_of_segments_that_are_there_and_removes_others() {
-    let (disk, mut journal) = sorted(kin);
+    let (disk, mut journal) = sorted(sort_key);
     checkpoint(&mut journal);
     let before = copies(&disk);
     let any = disk.list().unwrap().into_iter().find(|name| sorted_of(name).is_some()).unwrap();
@@ -269,7 +269,7 @@ fn a_start_keeps_copies_of_segments_that_are_there_and_removes_others() {
     let (mut journal, _) = open(&disk);
     journal.wants_removal().expect("copies of nothing").run(&disk);
     assert_eq!(copies(&disk), before);
-    journal.sort_by(kin, HELD_BYTES);
+    journal.sort_by(sort_key, HELD_BYTES);
     assert!(journal.wants_sorting().is_none(), "what is live is not known yet");
     assert_eq!(journal.recount(PARTITION, (1..=RECORDS).map(|number| row(position(number), 700))), 0);
     sort(&mut journal, &disk);
@@ -279,7 +279,7 @@ fn a_start_keeps_copies_of_segments_that_are_there_and_removes_others() {
 
 #[test]
 fn a_disk_without_room_gets_no_copies_and_loses_the_newest_that_it_has() {
-    let (disk, mut journal) = sorted(kin);
+    let (disk, mut journal) = sorted(sort_key);
     let before = copies(&disk);
     let used = |disk: &SimulatedDisk| -> u64 {
         let names = disk.list().unwrap();
@@ -331,7 +331,7 @@ fn a_disk_without_room_gets_no_copies_and_loses_the_newest_that_it_has() {
 fn a_copy_that_cannot_be_written_leaves_nothing() {
     let disk = SimulatedDisk::new(5);
     let (mut journal, _) = open(&disk);
-    journal.sort_by(kin, HELD_BYTES);
+    journal.sort_by(sort_key, HELD_BYTES);
     fill(&mut journal, &disk, 1..=RECORDS);
     let request = journal.wants_sorting().expect("an order");
     disk.fail(Operation::Write, 0, Fault::Broken);
@@ -344,7 +344,7 @@ fn a_copy_that_cannot_be_written_leaves_nothing() {
 
 #[test]
 fn a_copy_that_the_end_of_the_process_left_unfinished_is_made_anew() {
-    let (disk, mut journal) = sorted(kin);
+    let (disk, mut journal) = sorted(sort_key);
     checkpoint(&mut journal);
     let names = disk.list().unwrap().into_iter().filter(|name| sorted_of(name).is_some());
     let whole: Vec<_> = names.map(|name| (disk.contents(&name).unwrap(), name)).collect();
@@ -353,7 +353,9 @@ fn a_copy_that_the_end_of_the_process_left_unfinished_is_made_anew() {
     // The header is written last.
     let half = [&[0; 512], &bytes[512..bytes.len() / 2]].concat();
     unfinished.set_contents(name, half);
-    for (case, by, want) in [("of use", kin as fn(&[u8]) -> u32, Some(bytes)), ("of no use", |_| 0, None)] {
+    for (case, by, want) in
+        [("of use", sort_key as fn(&[u8]) -> u32, Some(bytes)), ("of no use", |_| 0, None)]
+    {
         let disk = unfinished.copy();
         let (mut journal, _) = open(&disk);
         journal.sort_by(by, HELD_BYTES);

@@ -69,7 +69,7 @@ impl OpenWireSession {
     }
 
     /// The consumers of one partition.
-    pub(super) fn consumers_told(&mut self, ticket: Ticket, page: &Page) {
+    pub(super) fn add_consumers(&mut self, ticket: Ticket, page: &Page) {
         let own = self.id;
         let Some(counting) = self.network.asks.0.get_mut(&ticket) else { return };
         let counts = |row: &&ConsumerRow| {
@@ -108,7 +108,7 @@ impl OpenWireSession {
     }
 
     /// The peer has answered.
-    pub(super) fn credit_told(
+    pub(super) fn credit_answered(
         &mut self,
         answer: &IntegerResponse,
         turn: &mut Turn<'_>,

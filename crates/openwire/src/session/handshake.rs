@@ -64,7 +64,7 @@ impl Introduction {
 
 /// A client whose credentials are being checked: they, and the continuation after its login.
 #[derive(Default)]
-pub struct LookedInto {
+pub struct LoginState {
     login: Option<Login>,
     /// Who waits for the claim of its client id, and the command that waits for an answer.
     claim: Option<(Ticket, Option<i32>)>,
@@ -72,7 +72,7 @@ pub struct LookedInto {
     is_movable: bool,
 }
 
-impl LookedInto {
+impl LoginState {
     /// The credentials, once.
     pub fn fetch(&mut self) -> Option<Login> {
         self.login.take()

@@ -101,7 +101,7 @@ pub struct OpenWireSession {
     /// The wire formats are negotiated.
     negotiated: bool,
     introduction: Introduction,
-    login: handshake::LookedInto,
+    login: handshake::LoginState,
     /// The headers of messages that have no other ones than who sent them; `None` for the anonymous user.
     user_headers: Option<Arc<RareHeaders>>,
     /// Its client had lost another connection, and may resend its messages of that.
@@ -142,7 +142,7 @@ impl OpenWireSession {
             format: WireFormat::initial(),
             negotiated: false,
             introduction: Introduction::default(),
-            login: handshake::LookedInto::default(),
+            login: handshake::LoginState::default(),
             user_headers: None,
             reconnected: false,
             jms_package: exception::JAVAX,
@@ -361,7 +361,7 @@ impl Session for OpenWireSession {
             ToSession::Unsettled { .. } => {}
             // Operators alone ask for it.
             ToSession::Redriven { .. } | ToSession::Moves { .. } | ToSession::Lease { .. } => {}
-            ToSession::Page { ticket, page } => self.consumers_told(ticket, &page),
+            ToSession::Page { ticket, page } => self.add_consumers(ticket, &page),
             // The runtime's own.
             ToSession::Moved { .. } | ToSession::Left { .. } => {}
             ToSession::Evicted => return Err(Parting::Fault("its client has reconnected".to_owned())),

@@ -552,7 +552,7 @@ impl OpenWireSession {
                 }
             }
             Command::Message(message) if is_for_link(&message) => self.take_advisory(&message, turn)?,
-            Command::IntegerResponse(answer) => self.credit_told(&answer, turn)?,
+            Command::IntegerResponse(answer) => self.credit_answered(&answer, turn)?,
             Command::BrokerSubscriptionInfo(info) => self.take_subscriptions(&info, turn)?,
             Command::ConnectionError(error) => {
                 let reason = reason_of(error.exception.as_deref());

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{ConsumerKey, Delivered, Destination, EntryTag, Outcome, Settle, TransactionKey};
-use postroad_routing::{Slow, WhenSlow};
+use postroad_routing::{Slow, SlowAction};
 
 use super::{AT_ONCE, Ask, Checked, Fate, Hold, MessageCopy, Number, Oracle, Place, Spot};
 
@@ -26,7 +26,7 @@ pub(super) struct Taking {
 impl Taking {
     /// Whether anything may be taken back from a consumer that stays.
     pub fn is_possible(&self) -> bool {
-        let slow = self.slow.as_ref().is_some_and(|(_, slow)| slow.then == WhenSlow::TakeBack);
+        let slow = self.slow.as_ref().is_some_and(|(_, slow)| slow.then == SlowAction::Requeue);
         slow || self.transaction_ms_max.is_some()
     }
 
@@ -65,7 +65,7 @@ impl Oracle {
     }
 
     /// Whether a consumer may have been found slow since it spoke.
-    fn may_be_slow(&self, key: ConsumerKey, then: WhenSlow) -> bool {
+    fn may_be_slow(&self, key: ConsumerKey, then: SlowAction) -> bool {
         let Some((slow, spoke_ms)) = self.slow_policy(key) else { return false };
         slow.then == then && slow.after_ms.is_some_and(|after_ms| spoke_ms + after_ms <= self.now_ms)
     }
@@ -81,13 +81,13 @@ impl Oracle {
                 Hold::Free => false,
             })
         };
-        self.may_be_slow(key, WhenSlow::TakeBack)
+        self.may_be_slow(key, SlowAction::Requeue)
             || self.readers.get(&key).is_some_and(|reader| reader.held.iter().any(is_taken))
     }
 
     /// A consumer settles. Its messages may have been taken back by now, or not.
     pub(super) fn spoken(&mut self, key: ConsumerKey) {
-        let taken = self.may_be_slow(key, WhenSlow::TakeBack);
+        let taken = self.may_be_slow(key, SlowAction::Requeue);
         let now_ms = self.now_ms;
         let Some(reader) = self.readers.get_mut(&key) else { return };
         reader.spoke_ms = now_ms;
@@ -128,7 +128,7 @@ impl Oracle {
         let Some(copy) = self.copies.get(spot) else { return false };
         let taken = match copy.hold {
             Hold::Free => false,
-            Hold::Held(by) => copy.perhaps_taken || self.may_be_slow(by, WhenSlow::TakeBack),
+            Hold::Held(by) => copy.perhaps_taken || self.may_be_slow(by, SlowAction::Requeue),
             Hold::InTransaction(number, _) => {
                 let operation = &self.operations[number];
                 let taken = operation.fate == Fate::Open && (operation.doomed || self.is_overdue(number));
@@ -163,7 +163,7 @@ impl Oracle {
     fn surely_has_another(&self, spot: &Spot, than: ConsumerKey) -> bool {
         self.copies.get(spot).is_some_and(|copy| match copy.hold {
             Hold::Free => false,
-            Hold::Held(by) => by != than && !copy.perhaps_taken && !self.may_be_slow(by, WhenSlow::TakeBack),
+            Hold::Held(by) => by != than && !copy.perhaps_taken && !self.may_be_slow(by, SlowAction::Requeue),
             Hold::InTransaction(number, by) => {
                 let operation = &self.operations[number];
                 by != than && operation.fate == Fate::Open && !operation.doomed && !self.is_overdue(number)
@@ -204,7 +204,7 @@ impl Oracle {
         let Some(copy) = self.copies.get(spot).filter(|copy| copy.hold == Hold::Held(settle.consumer)) else {
             return false;
         };
-        let perhaps_taken = copy.perhaps_taken || self.may_be_slow(settle.consumer, WhenSlow::TakeBack);
+        let perhaps_taken = copy.perhaps_taken || self.may_be_slow(settle.consumer, SlowAction::Requeue);
         let expires = self.letters.get(&spot.1).is_some_and(|letter| letter.sent.message.expires_at_ms != 0);
         let may_be_refused = !matches!(settle.outcome, Outcome::Released { .. } | Outcome::Retried);
         let needs_body = settle.transaction.is_some() || settle.outcome != Outcome::Accepted;
@@ -319,7 +319,7 @@ impl Oracle {
         let reader = self.readers.get(&key);
         let stays_behind = self.taking.is_possible()
             && reader.is_some_and(|reader| self.has_perhaps_moved(&Place::Queue(reader.source.clone())));
-        if !stays_behind && !self.may_be_slow(key, WhenSlow::Detach) {
+        if !stays_behind && !self.may_be_slow(key, SlowAction::Detach) {
             return Err(format!("{key:?} was detached for being slow, which it is not"));
         }
         let held = self.readers.get(&key).map(|reader| reader.held.clone()).unwrap_or_default();

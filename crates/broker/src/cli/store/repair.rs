@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use postroad_core::{Holder, LostMessage};
 use postroad_model::PartitionId;
-use postroad_store::{DamagedStore, Known, Lost, Seeming, broker_id};
+use postroad_store::{ApparentRecord, DamagedStore, Known, Lost, broker_id};
 use serde_json::{Value, json};
 
 use super::{Place, settings};
@@ -140,7 +140,7 @@ fn lost_records(lost: &Lost) -> Told {
         false => format!("partition {partition}: the records at positions {first} to {last} are lost"),
     };
     let mut object = json!({"kind": "lost records", "partition": partition, "first": first, "last": last});
-    if let Some(Seeming { kind, messages }) = &lost.seems {
+    if let Some(ApparentRecord { kind, messages }) = &lost.apparent {
         text.push_str(&format!("; its damaged bytes read as {kind}"));
         for (to, id) in messages {
             text.push_str(&format!(", message {} to {to}", id.as_deref().unwrap_or("without id")));

@@ -1,4 +1,4 @@
-//! Kin: records that are read together.
+//! Sort keys: records with the same key are read together.
 
 use std::hash::Hasher;
 
@@ -9,7 +9,7 @@ use super::read_back::sends_in_record;
 use super::record::{VERSION, kind};
 
 /// The common number of records that are read together: the address of their first message, as a rule.
-pub fn kin_of_record(record: &[u8]) -> u32 {
+pub fn sort_key_of_record(record: &[u8]) -> u32 {
     // Nearly all that wait long: the rest of such a record need not be looked at.
     let name = match record {
         [kind::ENQUEUE, VERSION, _, rest @ ..] => rest
@@ -46,23 +46,23 @@ mod tests {
 
     #[test]
     fn records_are_kin_by_the_address_of_their_first_message() {
-        let kin = |command: Command| {
+        let sort_key = |command: Command| {
             let record = encode_record(&command, Compression::None).concat();
-            // Whatever is left of it has some kin.
-            let _ = (0..record.len()).map(|end| kin_of_record(&record[..end])).max();
-            kin_of_record(&record)
+            // Whatever is left of it has some sort_key.
+            let _ = (0..record.len()).map(|end| sort_key_of_record(&record[..end])).max();
+            sort_key_of_record(&record)
         };
         let also = Sent { also: vec![Destination::queue("b")], ..to("a") };
         let transact = |sends| Command::Transact(Changes { sends, ..Changes::default() });
         let [a, b, nothing] =
-            [Command::Enqueue(to("a")), Command::Enqueue(to("b")), transact(vec![])].map(kin);
+            [Command::Enqueue(to("a")), Command::Enqueue(to("b")), transact(vec![])].map(sort_key);
         for (case, command, want) in [
             ("the same address", Command::Enqueue(to("a")), a),
             ("more addresses", Command::Enqueue(also), a),
             ("a transaction", transact(vec![to("b"), to("a")]), b),
             ("no message", Command::Declare { queue: Destination::queue("a") }, nothing),
         ] {
-            assert_eq!(kin(command), want, "case: {case}");
+            assert_eq!(sort_key(command), want, "case: {case}");
         }
         assert!(a != b && a != nothing && b != nothing);
     }
