@@ -10,7 +10,8 @@
 
 use crate::{Destination, DestinationKind};
 
-/// Destinations in one list: for a consumer each costs as much as a consumer, for a message as much as an entry.
+/// Destinations in one list: for a consumer each costs as much as a consumer, for a message as much
+/// as an entry.
 pub const LIST_MAX: usize = 1024;
 
 /// The prefixes of names, with the kind that each says and whether it is temporary.

@@ -1,7 +1,8 @@
 //! Questions about a running broker: lists, page by page.
 //!
-//! Each partition answers with its own rows behind a cursor, in the order of their keys. Pages of several partitions are
-//! merged by [`Page::merge`]: rows of the same key are one, as a queue that moves and a connection are in several.
+//! Each partition answers with its own rows behind a cursor, in the order of their keys. Pages of
+//! several partitions are merged by [`Page::merge`]: rows of the same key are one, as a queue that
+//! moves and a connection are in several.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,7 +103,8 @@ pub enum Question {
 /// The place of a row in the order, and a cursor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RowKey {
-    /// The value of the figure that rows are ordered by, subtracted from the highest if high ones come first.
+    /// The value of the figure that rows are ordered by, subtracted from the highest if high ones
+    /// come first.
     pub rank: u64,
     /// A name.
     pub name: Arc<str>,
@@ -192,7 +194,8 @@ pub enum Verdict {
     Selector {
         /// The selector.
         selector: Arc<str>,
-        /// Properties of the conditions that fail, with their values; `None` where the message has none.
+        /// Properties of the conditions that fail, with their values; `None` where the message has
+        /// none.
         facts: Vec<(String, Option<String>)>,
     },
     /// Its selector is not judged, as the message is on the disk.
@@ -215,7 +218,8 @@ pub struct QueueRow {
     pub messages: u64,
     /// Bytes of their bodies.
     pub bytes: u64,
-    /// How many of the messages a consumer has, or rest until their redelivery, or are being removed.
+    /// How many of the messages a consumer has, or rest until their redelivery, or are being
+    /// removed.
     pub in_flight: u64,
     /// Consumers attached.
     pub consumers: u64,
@@ -233,7 +237,8 @@ pub struct QueueRow {
     pub dropped: u64,
     /// Messages that moved to another store with the queue.
     pub moved: u64,
-    /// Messages that came and did not leave, less those that are there: 0 unless the broker lost or miscounted one.
+    /// Messages that came and did not leave, less those that are there: 0 unless the broker lost or
+    /// miscounted one.
     pub difference: i64,
     /// It is on the move between stores, and delivers nothing until it is there.
     pub is_moving: bool,
@@ -350,7 +355,8 @@ impl QueueRow {
         self.messages += more.messages;
         self.bytes += more.bytes;
         self.in_flight += more.in_flight;
-        // Those of a queue whose name is a pattern are attached in every partition, those of another in one.
+        // Those of a queue whose name is a pattern are attached in every partition, those of
+        // another in one.
         self.consumers = match self.destination.is_pattern() {
             true => self.consumers.max(more.consumers),
             false => self.consumers + more.consumers,
@@ -380,7 +386,8 @@ pub struct Page {
     pub rows: Vec<Row>,
     /// Where the next page begins, if there is one.
     pub next: Option<RowKey>,
-    /// Rows of the whole list; about, if it has several pages and something is in several partitions.
+    /// Rows of the whole list; about, if it has several pages and something is in several
+    /// partitions.
     pub total: u64,
 }
 
@@ -414,8 +421,9 @@ impl Page {
         Page { rows: first.into_values().collect(), next, total }
     }
 
-    /// One page of those of all partitions, which were asked the same. In an order by a figure each part of a queue in
-    /// several partitions has its own place, so that the queue may be on a later page again.
+    /// One page of those of all partitions, which were asked the same. In an order by a figure each
+    /// part of a queue in several partitions has its own place, so that the queue may be on a later
+    /// page again.
     pub fn merge(pages: Vec<Page>, ask: &Ask) -> Page {
         // A connection is known in many partitions, all else in one, but for queues on the move.
         let totals = pages.iter().map(|page| page.total);

@@ -56,7 +56,8 @@ pub struct LinkFigures {
     pub queues: LinkQueues,
 }
 
-/// The queues that consumers at the peer of a link read. Written when demand changes, never on a message's way.
+/// The queues that consumers at the peer of a link read. Written when demand changes, never on a
+/// message's way.
 #[derive(Debug, Default)]
 pub struct LinkQueues(Mutex<QueuesOfLink>);
 

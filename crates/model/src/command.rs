@@ -22,14 +22,16 @@ pub enum Command {
         /// A lasting queue.
         queue: Destination,
     },
-    /// From now on the topic's messages are kept for this subscription; one of the same name is replaced.
+    /// From now on the topic's messages are kept for this subscription; one of the same name is
+    /// replaced.
     Subscribe(Subscription),
     /// The subscription and all it holds are gone.
     Unsubscribe {
         /// Its name.
         name: Arc<str>,
     },
-    /// The topic feeds the queue from now on, in place of how it fed it before; the queue is made if it is not there.
+    /// The topic feeds the queue from now on, in place of how it fed it before; the queue is made
+    /// if it is not there.
     Bind(Binding),
     /// The topic feeds the queue no more.
     Unbind {
@@ -40,7 +42,8 @@ pub enum Command {
     },
     /// One message for every durable queue bound to the address; a queue is made on first use.
     Enqueue(Sent),
-    /// A piece of a large body, ahead of the message that will name it; see [`crate::Chunks`]. Nothing follows from it.
+    /// A piece of a large body, ahead of the message that will name it; see [`crate::Chunks`].
+    /// Nothing follows from it.
     Chunk(Bytes),
     /// Entries left their queues for good.
     Settle(Vec<Settlement>),
@@ -51,7 +54,8 @@ pub enum Command {
         /// The entries.
         tags: Vec<EntryTag>,
     },
-    /// These entries are leased, each by the lease of its place behind `before_first`, and count as delivered once more.
+    /// These entries are leased, each by the lease of its place behind `before_first`, and count as
+    /// delivered once more.
     Lease {
         /// The queue.
         queue: QueueId,
@@ -80,13 +84,14 @@ pub enum Command {
     },
     /// Everything of a transaction that touched this partition alone.
     Transact(Changes),
-    /// The rest of a compacted record with messages: those still needed, by their ordinals. It is never proposed, and
-    /// a start never meets one: it is read for its contents.
+    /// The rest of a compacted record with messages: those still needed, by their ordinals. It is
+    /// never proposed, and a start never meets one: it is read for its contents.
     Left {
         /// In order.
         sends: Vec<(u32, Sent)>,
     },
-    /// A job is due: its message is there now, as the log has it here. A job that goes on is due again.
+    /// A job is due: its message is there now, as the log has it here. A job that goes on is due
+    /// again.
     Fire {
         /// Which firing of which job.
         due: Due,
@@ -126,7 +131,8 @@ pub enum Command {
         /// Who prepared it.
         participants: Vec<PartitionId>,
     },
-    /// Every participant has prepared this branch: any session may decide its end, in this run or a later one.
+    /// Every participant has prepared this branch: any session may decide its end, in this run or a
+    /// later one.
     Promise {
         /// The transaction, as its participants call it.
         id: TransactionId,
@@ -159,16 +165,17 @@ pub enum Command {
         /// `false`: it is resumed.
         paused: bool,
     },
-    /// The queue leaves for another partition, step by step: from now on it delivers nothing here, and its entries follow. It
-    /// is gone with the `Delete` behind its last entry. Said again it changes nothing.
+    /// The queue leaves for another partition, step by step: from now on it delivers nothing here,
+    /// and its entries follow. It is gone with the `Delete` behind its last entry. Said again it
+    /// changes nothing.
     Leave {
         /// A lasting queue.
         queue: Destination,
         /// Where it lives from now on.
         to: PartitionId,
     },
-    /// Another partition, a queue of which comes here, has had these messages of producers: those that are sent again are known
-    /// here too.
+    /// Another partition, a queue of which comes here, has had these messages of producers: those
+    /// that are sent again are known here too.
     Remember {
         /// Windows of the duplicate detection, as the core writes them.
         known: Bytes,
@@ -215,9 +222,11 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The broker's name for this user's subscription of that name. A client without login is the user without a name.
+    /// The broker's name for this user's subscription of that name. A client without login is the
+    /// user without a name.
     ///
-    /// Client and user have their lengths ahead, so that no two subscriptions look alike: `3:cts:orders`, and `3@ann:3:cts:orders`.
+    /// Client and user have their lengths ahead, so that no two subscriptions look alike:
+    /// `3:cts:orders`, and `3@ann:3:cts:orders`.
     pub fn name_of(user: &str, client: &str, name: &str) -> Arc<str> {
         match user.len() {
             0 => format!("{}:{client}:{name}", client.len()).into(),
@@ -233,7 +242,8 @@ pub struct Binding {
     pub topic: Destination,
     /// The queue.
     pub queue: Destination,
-    /// The queue takes messages that match one of them; an empty one matches everything, none at all match nothing.
+    /// The queue takes messages that match one of them; an empty one matches everything, none at
+    /// all match nothing.
     pub selectors: Vec<Arc<str>>,
 }
 
@@ -242,14 +252,15 @@ pub struct Binding {
 pub struct Sent {
     /// The address.
     pub to: Destination,
-    /// Further addresses of the same partition that get it too: one record, one body, all or nothing.
+    /// Further addresses of the same partition that get it too: one record, one body, all or
+    /// nothing.
     pub also: Vec<Destination>,
     /// The message.
     pub message: Message,
     /// It is seen when it is due, and not before.
     pub schedule: Option<Box<Schedule>>,
-    /// It comes from where its queue lived before, and was delivered there so often without success. It is older than whatever was sent
-    /// to the queue here.
+    /// It comes from where its queue lived before, and was delivered there so often without
+    /// success. It is older than whatever was sent to the queue here.
     pub moved: Option<u32>,
 }
 

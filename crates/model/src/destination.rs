@@ -77,7 +77,8 @@ impl PartitionRange {
         (self.first.0..self.end()).contains(&id.0)
     }
 
-    /// The one of them that owns the address of this name: FNV-1a with a finaliser, because the data directory depends on it for ever.
+    /// The one of them that owns the address of this name: FNV-1a with a finaliser, because the
+    /// data directory depends on it for ever.
     pub fn partition_of(self, name: &str) -> PartitionId {
         self.owner_of(name.bytes())
     }
@@ -90,7 +91,8 @@ impl PartitionRange {
     }
 }
 
-/// Which partition owns which address that is not placed by name: a hash of the name, the same on every machine and in every run.
+/// Which partition owns which address that is not placed by name: a hash of the name, the same on
+/// every machine and in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// How many partitions this broker has, in all its stores; at least one.
@@ -125,7 +127,8 @@ impl Placement {
     }
 }
 
-/// The finaliser of MurmurHash3 (fmix64): names that differ in their last character only differ in all bits afterwards.
+/// The finaliser of MurmurHash3 (fmix64): names that differ in their last character only differ in
+/// all bits afterwards.
 fn mix(mut hash: u64) -> u64 {
     hash ^= hash >> 33;
     hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);

@@ -23,7 +23,8 @@ pub enum Effect {
         durability: Durability,
         /// How bodies in its record are written.
         compression: Compression,
-        /// Where the message of a [`Command::Chunk`] is sent: who owns that owns the piece. Other commands say themselves.
+        /// Where the message of a [`Command::Chunk`] is sent: who owns that owns the piece. Other
+        /// commands say themselves.
         addresses: Option<Arc<[Destination]>>,
     },
     /// Answer a session.
@@ -42,7 +43,8 @@ pub enum Effect {
         /// The consumer.
         consumer: ConsumerKey,
     },
-    /// A policy gives the consumer, which is being attached, another credit than its client asked for.
+    /// A policy gives the consumer, which is being attached, another credit than its client asked
+    /// for.
     Prefetch {
         /// The consumer.
         consumer: ConsumerKey,
@@ -65,7 +67,8 @@ pub enum Effect {
     Ended {
         /// The share.
         transaction: TransactionKey,
-        /// Whether its changes are durable; otherwise its consumers hold the messages again that they settled in it.
+        /// Whether its changes are durable; otherwise its consumers hold the messages again that
+        /// they settled in it.
         committed: bool,
     },
     /// Branches that wait for a word of their managers; the reply to the same ticket follows.
@@ -83,7 +86,8 @@ pub enum Effect {
         connection: ConnectionId,
         /// Which question.
         ticket: Ticket,
-        /// The deliveries by their tags, in the order in which they came; with the reason if they were refused.
+        /// The deliveries by their tags, in the order in which they came; with the reason if they
+        /// were refused.
         deliveries: Vec<(Bytes, Option<Refusal>)>,
     },
     /// The answer to a [`crate::LeaseEvent`]; the reply to the same ticket follows.
@@ -124,15 +128,16 @@ pub enum Effect {
         /// The rows of this partition.
         page: Box<Page>,
     },
-    /// The queue has moved: tell all senders, each of which answers by [`crate::Event::Placed`] after its last send
-    /// here.
+    /// The queue has moved: tell all senders, each of which answers by [`crate::Event::Placed`]
+    /// after its last send here.
     Place {
         /// The queue.
         queue: Destination,
         /// Where it lives.
         to: PartitionId,
     },
-    /// The queue that this consumer reads has left, and nothing that it was sent here is open: it is to follow, and then to leave.
+    /// The queue that this consumer reads has left, and nothing that it was sent here is open: it
+    /// is to follow, and then to leave.
     Moved {
         /// The consumer.
         consumer: ConsumerKey,
@@ -161,8 +166,8 @@ pub enum Effect {
         /// The record.
         position: Position,
     },
-    /// Read a piece of a large body, and hand it to another partition as [`Peer::Piece`]; if it cannot be read, answer with
-    /// [`crate::Event::PieceUnread`].
+    /// Read a piece of a large body, and hand it to another partition as [`Peer::Piece`]; if it
+    /// cannot be read, answer with [`crate::Event::PieceUnread`].
     CarryChunk {
         /// The record.
         position: Position,
@@ -234,7 +239,8 @@ pub struct Delivery {
     pub queue: (PartitionId, QueueId),
     /// How often it was delivered before without success.
     pub failed_deliveries: u32,
-    /// A consumer gave up on it, and the broker delivers it again by its policy, whatever the consumers' own say.
+    /// A consumer gave up on it, and the broker delivers it again by its policy, whatever the
+    /// consumers' own say.
     pub by_policy: bool,
     /// It is the first message of its group that this consumer gets (`JMSXGroupFirstForConsumer`).
     pub first_of_group: bool,

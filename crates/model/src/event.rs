@@ -15,7 +15,8 @@ use crate::{
 pub enum Event {
     /// A message to send.
     Publish(Publish),
-    /// The next piece of a large message that is still on its way in. The reply leaves once it is in the log.
+    /// The next piece of a large message that is still on its way in. The reply leaves once it is
+    /// in the log.
     Chunk {
         /// Who sends.
         connection: ConnectionId,
@@ -23,7 +24,8 @@ pub enum Event {
         upload: u64,
         /// Where the message is sent, the same for each of its pieces.
         to: Arc<[Destination]>,
-        /// As many bytes of the body as the first piece had, or fewer if it ends with them; [`crate::CHUNK_BYTES`] as a rule.
+        /// As many bytes of the body as the first piece had, or fewer if it ends with them;
+        /// [`crate::CHUNK_BYTES`] as a rule.
         bytes: Bytes,
         /// Who waits.
         ticket: Ticket,
@@ -35,16 +37,19 @@ pub enum Event {
         /// Which.
         upload: u64,
     },
-    /// Read a piece of a large message that was delivered: answered by [`crate::Effect::ReadChunk`].
+    /// Read a piece of a large message that was delivered: answered by
+    /// [`crate::Effect::ReadChunk`].
     WantChunk {
         /// Who was sent it.
         consumer: ConsumerKey,
-        /// The partition that delivered it: its consumer may have followed the queue to another one meanwhile.
+        /// The partition that delivered it: its consumer may have followed the queue to another one
+        /// meanwhile.
         from: PartitionId,
         /// The record.
         position: Position,
     },
-    /// A piece that was to go to another partition cannot be read: see [`crate::Effect::CarryChunk`].
+    /// A piece that was to go to another partition cannot be read: see
+    /// [`crate::Effect::CarryChunk`].
     PieceUnread {
         /// Which body.
         upload: u64,
@@ -69,16 +74,16 @@ pub enum Event {
         /// How many more.
         add: u32,
     },
-    /// Withdraw the consumer's remaining credit after the delivery of the messages that are ready: answered by
-    /// [`crate::Effect::Drained`].
+    /// Withdraw the consumer's remaining credit after the delivery of the messages that are ready:
+    /// answered by [`crate::Effect::Drained`].
     Drain {
         /// The consumer.
         consumer: ConsumerKey,
     },
     /// The consumer's verdict on entries that it holds.
     Settle(Settle),
-    /// Nothing more comes for this transaction: it is about to be committed over several partitions, and their word to
-    /// each other may be faster than the client's to them.
+    /// Nothing more comes for this transaction: it is about to be committed over several
+    /// partitions, and their word to each other may be faster than the client's to them.
     Seal {
         /// The transaction.
         transaction: TransactionKey,
@@ -92,14 +97,16 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// Drop the transaction's changes; its consumers still hold the messages that they settled in it.
+    /// Drop the transaction's changes; its consumers still hold the messages that they settled in
+    /// it.
     Rollback {
         /// The transaction.
         transaction: TransactionKey,
         /// Who waits for it.
         ticket: Option<Ticket>,
     },
-    /// A session has done its share of a branch; more shares may come, of this session or of others.
+    /// A session has done its share of a branch; more shares may come, of this session or of
+    /// others.
     EndBranch {
         /// The branch.
         branch: BranchId,
@@ -139,15 +146,17 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// Which branches of this partition are prepared, or were ended by an operator? Answered by [`crate::Effect::Branches`] and a reply.
+    /// Which branches of this partition are prepared, or were ended by an operator? Answered by
+    /// [`crate::Effect::Branches`] and a reply.
     ListBranches {
         /// Who asks.
         connection: ConnectionId,
         /// Which question.
         ticket: Ticket,
     },
-    /// Send dead letters back to where they were. Answered by [`crate::Effect::Redriven`] and a reply, once all of it is
-    /// durable; a refusal ends it early, and messages returned by then stay returned.
+    /// Send dead letters back to where they were. Answered by [`crate::Effect::Redriven`] and a
+    /// reply, once all of it is durable; a refusal ends it early, and messages returned by then
+    /// stay returned.
     Redrive {
         /// Which, and where to.
         wanted: Box<Redrive>,
@@ -167,8 +176,8 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// Let a queue leave for another partition while it is in use. The reply says that it has begun, durably: the rest is done
-    /// whatever happens, in later runs too.
+    /// Let a queue leave for another partition while it is in use. The reply says that it has
+    /// begun, durably: the rest is done whatever happens, in later runs too.
     Move {
         /// A lasting queue.
         queue: Destination,
@@ -195,25 +204,27 @@ pub enum Event {
         /// Which question.
         ticket: Ticket,
     },
-    /// A browser that has no credit yet begins behind these entries, the last ones of each lane that it has seen before.
+    /// A browser that has no credit yet begins behind these entries, the last ones of each lane
+    /// that it has seen before.
     Seek {
         /// The browser.
         consumer: ConsumerKey,
         /// The entries.
         after: Vec<EntryTag>,
     },
-    /// One of the parts that this process has, each of which sends in an order of its own, has heard of [`crate::Effect::Place`]: all that
-    /// it sent to the queue before has come.
+    /// One of the parts that this process has, each of which sends in an order of its own, has
+    /// heard of [`crate::Effect::Place`]: all that it sent to the queue before has come.
     Placed {
         /// The queue.
         queue: Destination,
         /// How many such parts there are.
         of: u16,
     },
-    /// A consumer whose queue has left reads it in its new place: as [`Event::Attach`], but without a notice, and without credit
-    /// yet.
+    /// A consumer whose queue has left reads it in its new place: as [`Event::Attach`], but without
+    /// a notice, and without credit yet.
     Follow(Attach),
-    /// Nothing more comes here for this consumer, which reads its queue elsewhere now: answered by [`crate::Effect::Left`].
+    /// Nothing more comes here for this consumer, which reads its queue elsewhere now: answered by
+    /// [`crate::Effect::Left`].
     Leave {
         /// The consumer.
         consumer: ConsumerKey,
@@ -224,8 +235,9 @@ pub enum Event {
         destination: Destination,
         /// Who asks.
         connection: ConnectionId,
-        /// Temporary ones: taken, with their messages, from another connection that made them with the same value here. As with
-        /// [`Attach::steals`] this is the rest of a connection that the client has lost.
+        /// Temporary ones: taken, with their messages, from another connection that made them with
+        /// the same value here. As with [`Attach::steals`] this is the rest of a connection that
+        /// the client has lost.
         steals: Option<Arc<str>>,
         /// Who waits for it.
         ticket: Ticket,
@@ -248,14 +260,16 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// Take an exclusive name (a client id) until the connection ends. A former connection of the same holder is evicted, and the answer
-    /// waits until the broker has finished with all that it sent.
+    /// Take an exclusive name (a client id) until the connection ends. A former connection of the
+    /// same holder is evicted, and the answer waits until the broker has finished with all that it
+    /// sent.
     Claim {
         /// The name.
         name: Arc<str>,
         /// The user who asks; empty for the anonymous user.
         user: Arc<str>,
-        /// Who it is for: a claim by the same holder and user takes the name over, as after a reconnect.
+        /// Who it is for: a claim by the same holder and user takes the name over, as after a
+        /// reconnect.
         holder: Arc<str>,
         /// Who asks.
         connection: ConnectionId,
@@ -271,15 +285,16 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// The broker has finished with all that a connection sent, in every partition: its claim on this name ends, and a claim that waits
-    /// for that is granted. Comes behind [`Event::Closed`].
+    /// The broker has finished with all that a connection sent, in every partition: its claim on
+    /// this name ends, and a claim that waits for that is granted. Comes behind [`Event::Closed`].
     Concluded {
         /// The name.
         name: Arc<str>,
         /// Who had it.
         connection: ConnectionId,
     },
-    /// Deliveries of this many bytes have left the connection's outbox: there is room for as many again.
+    /// Deliveries of this many bytes have left the connection's outbox: there is room for as many
+    /// again.
     Written {
         /// The connection.
         connection: ConnectionId,
@@ -357,7 +372,8 @@ pub enum Event {
     Lease(Box<LeaseEvent>),
     /// Something about a link that is remembered.
     Link(LinkEvent),
-    /// Answered once the partition has finished all earlier events: their records are in the log, or have failed.
+    /// Answered once the partition has finished all earlier events: their records are in the log,
+    /// or have failed.
     Echo {
         /// Who asks.
         connection: ConnectionId,
@@ -414,7 +430,8 @@ pub struct Publish {
 }
 
 impl Publish {
-    /// A message in no transaction, sent for the first time, that leaves nothing for later subscribers.
+    /// A message in no transaction, sent for the first time, that leaves nothing for later
+    /// subscribers.
     pub fn plain(connection: ConnectionId, ticket: Ticket, sent: Sent) -> Publish {
         Publish {
             connection,
@@ -436,7 +453,8 @@ impl Publish {
 pub struct Routing {
     /// How long the message itself waits.
     pub hold: Hold,
-    /// Further versions of it. With any, all belong to a transaction, and have the body of the message itself.
+    /// Further versions of it. With any, all belong to a transaction, and have the body of the
+    /// message itself.
     pub further: Vec<RoutedSend>,
 }
 
@@ -492,33 +510,39 @@ pub struct Attach {
     pub consumer: ConsumerKey,
     /// Its source; a pattern is every destination that matches, now or later.
     pub source: Destination,
-    /// For a pattern: which partition's share of the destinations. Anything else lives in one partition; a queue whose
-    /// name looks like a pattern is one queue without it.
+    /// For a pattern: which partition's share of the destinations. Anything else lives in one
+    /// partition; a queue whose name looks like a pattern is one queue without it.
     pub at: Option<PartitionId>,
     /// How it reads.
     pub mode: ConsumerMode,
     /// How many messages it may be sent at first.
     pub credit: u32,
-    /// Its client has left that at the client's own default: a policy may decide it (see [`crate::Effect::Prefetch`]).
+    /// Its client has left that at the client's own default: a policy may decide it (see
+    /// [`crate::Effect::Prefetch`]).
     pub credit_by_default: bool,
     /// Consumers of higher priority are served first.
     pub priority: i8,
-    /// Topics: skip messages of its own connection, or for a durable subscription of its own client.
+    /// Topics: skip messages of its own connection, or for a durable subscription of its own
+    /// client.
     pub no_local: bool,
     /// Who it is, as its messages say; see [`crate::RareHeaders::client`].
     pub client: Option<Arc<str>>,
     /// Only messages that match this selector (JMS 3.1, section 3.8); empty for all.
     pub selector: Arc<str>,
-    /// Topics: read a subscription of this name, made on first use; a durable one unless `share` says otherwise.
+    /// Topics: read a subscription of this name, made on first use; a durable one unless `share`
+    /// says otherwise.
     pub subscription: Option<Arc<str>>,
     /// Whether others may read the subscription at the same time.
     pub share: Share,
-    /// Topics: a durable subscription with one reader at a time is taken from its reader of this user, empty without
-    /// login; that reader ends. For protocols in which only its own client can name it, so that the reader is the rest of a
-    /// connection that the client has lost. It is not taken from readers with `None` here, nor from those of the same connection.
-    /// Queues: deliveries of an earlier reader of this name that are [`Delivered::InDoubt`] go to it first, whatever its credit.
+    /// Topics: a durable subscription with one reader at a time is taken from its reader of this
+    /// user, empty without login; that reader ends. For protocols in which only its own client can
+    /// name it, so that the reader is the rest of a connection that the client has lost. It is not
+    /// taken from readers with `None` here, nor from those of the same connection. Queues:
+    /// deliveries of an earlier reader of this name that are [`Delivered::InDoubt`] go to it first,
+    /// whatever its credit.
     pub steals: Option<Arc<str>>,
-    /// Topics: begin with the messages that the topic keeps for retroactive consumers, if its policy keeps any.
+    /// Topics: begin with the messages that the topic keeps for retroactive consumers, if its
+    /// policy keeps any.
     pub retroactive: bool,
     /// Its advisory, if there is one.
     pub notice: Option<Arc<ConsumerNotice>>,
@@ -526,10 +550,12 @@ pub struct Attach {
     pub ticket: Ticket,
 }
 
-/// Whether several consumers may read one named subscription, in competition (JMS 3.1, section 8.3.4).
+/// Whether several consumers may read one named subscription, in competition (JMS 3.1, section
+/// 8.3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Share {
-    /// One reader at a time. With a name the subscription is durable, without one it ends with its reader.
+    /// One reader at a time. With a name the subscription is durable, without one it ends with its
+    /// reader.
     #[default]
     No,
     /// A durable subscription that stays until it is unsubscribed.
@@ -565,7 +591,8 @@ pub enum Delivered {
     },
     /// None: the application never saw them.
     None,
-    /// Unknown: the peer of a link may have stored them. For so long only a consumer of the same [`Attach::steals`] gets them.
+    /// Unknown: the peer of a link may have stored them. For so long only a consumer of the same
+    /// [`Attach::steals`] gets them.
     InDoubt {
         /// In milliseconds.
         kept_ms: u32,
@@ -688,8 +715,8 @@ pub enum Peer {
         /// Which.
         upload: u64,
     },
-    /// This queue will live with you, and its messages here come before those sent to it there: take messages in, and deliver none
-    /// before `Arrived`.
+    /// This queue will live with you, and its messages here come before those sent to it there:
+    /// take messages in, and deliver none before `Arrived`.
     Expect {
         /// The queue.
         queue: Destination,
@@ -734,7 +761,8 @@ pub enum Peer {
     },
     /// Prepare the open transaction's changes here.
     Prepare {
-        /// The transaction while it was open; several if it is a branch in which several sessions worked.
+        /// The transaction while it was open; several if it is a branch in which several sessions
+        /// worked.
         transactions: Vec<TransactionKey>,
         /// Its id from now on.
         id: TransactionId,

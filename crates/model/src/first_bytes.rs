@@ -13,7 +13,8 @@ const STARTS: [(&[u8], &str); 9] = [
     (b"\x16\x03", "TLS"),
 ];
 
-/// The protocol whose conversations begin with the first of these bytes, if it is one that people mix up.
+/// The protocol whose conversations begin with the first of these bytes, if it is one that people
+/// mix up.
 pub fn protocol_of(first: &[u8]) -> Option<&'static str> {
     STARTS.iter().find(|(start, _)| first.starts_with(start)).map(|(_, name)| *name)
 }

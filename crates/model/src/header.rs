@@ -21,7 +21,8 @@ pub enum HeaderValue {
 }
 
 impl HeaderValue {
-    /// The narrowest of `int` and `long` that holds the number: JMS widens an `int`, and never narrows a `long`.
+    /// The narrowest of `int` and `long` that holds the number: JMS widens an `int`, and never
+    /// narrows a `long`.
     pub fn integer(value: i64) -> HeaderValue {
         i32::try_from(value).map_or(HeaderValue::Long(value), HeaderValue::Int)
     }

@@ -36,7 +36,8 @@ impl Position {
 
     /// The position after this one.
     ///
-    /// At a billion records a second the sequence lasts 584 years; running out is a broken invariant.
+    /// At a billion records a second the sequence lasts 584 years; running out is a broken
+    /// invariant.
     pub fn next(self) -> Position {
         Position(self.0.checked_add(1).expect("positions last 584 years"))
     }
@@ -44,7 +45,8 @@ impl Position {
 
 /// One client connection, unique within one run of the broker.
 ///
-/// The high 16 bits name the core that owns the socket, so that an effect finds its way without a table.
+/// The high 16 bits name the core that owns the socket, so that an effect finds its way without a
+/// table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(u64);
 
@@ -87,7 +89,8 @@ pub struct ConsumerKey {
     pub connection: ConnectionId,
     /// The session's own number for it.
     pub number: u32,
-    /// A consumer of a pattern of queues has a member in each, counted from 1; 0 is the consumer as a whole.
+    /// A consumer of a pattern of queues has a member in each, counted from 1; 0 is the consumer as
+    /// a whole.
     pub member: u32,
 }
 
@@ -128,7 +131,8 @@ pub struct TransactionId {
     pub number: u64,
 }
 
-/// One branch of a distributed transaction, as its transaction manager calls it (XA specification, section 4.2).
+/// One branch of a distributed transaction, as its transaction manager calls it (XA specification,
+/// section 4.2).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BranchId {
     /// How the transaction manager writes its ids.
@@ -261,8 +265,8 @@ pub enum MessageKey {
     Volatile(u64),
 }
 
-/// Messages that are alike, in records that follow one another: each record has as many of them, from the same place on, and all
-/// are of one size.
+/// Messages that are alike, in records that follow one another: each record has as many of them,
+/// from the same place on, and all are of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MessageRow {
     /// The first of the records.

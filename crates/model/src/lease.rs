@@ -1,4 +1,5 @@
-//! Leases: deliveries owned by a deadline instead of a connection (IronMQ reservation, SQS visibility timeout).
+//! Leases: deliveries owned by a deadline instead of a connection (IronMQ reservation, SQS
+//! visibility timeout).
 
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use crate::{ConnectionId, Destination, EntryTag, Message, PartitionId, QueueId, 
 
 /// One delivery to a deadline: unique in its partition for the life of the data directory.
 ///
-/// The upper 24 bits are the run of the broker (its incarnation), the lower 40 count the leases of that run.
+/// The upper 24 bits are the run of the broker (its incarnation), the lower 40 count the leases of
+/// that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
@@ -33,7 +35,8 @@ pub enum LeaseEvent {
     Reserve(Reserve),
     /// Delete, extend or release entries. Answered by [`LeaseAnswer::Handled`].
     Handle(HandleEntries),
-    /// Wait until the length of a queue has reached a bound. Answered by [`LeaseAnswer::Described`].
+    /// Wait until the length of a queue has reached a bound. Answered by
+    /// [`LeaseAnswer::Described`].
     Watch(Watch),
     /// The client no longer waits for its reserve or its watch. Nothing is answered.
     Cancel {
@@ -77,7 +80,8 @@ pub enum LeaseEvent {
         /// Who waits.
         ticket: Ticket,
     },
-    /// Lasting queues of this partition for which options are set: answered by [`LeaseAnswer::Configured`].
+    /// Lasting queues of this partition for which options are set: answered by
+    /// [`LeaseAnswer::Configured`].
     Configured {
         /// Only names after this one; empty for all.
         after: Arc<str>,
@@ -245,7 +249,8 @@ pub enum HandleAction {
         /// Milliseconds.
         lasts_ms: u64,
     },
-    /// A new lease takes the place of its lease, which is stale from now on. Answered by [`LeaseAnswer::Renewed`] too.
+    /// A new lease takes the place of its lease, which is stale from now on. Answered by
+    /// [`LeaseAnswer::Renewed`] too.
     Renew {
         /// Milliseconds that the new lease lasts.
         lasts_ms: u64,
@@ -305,7 +310,8 @@ pub enum LeaseAnswer {
     },
     /// The messages; none if nothing was there.
     Reserved(Vec<Reserved>),
-    /// The new leases of entries that were renewed, in their order; [`LeaseAnswer::Handled`] follows.
+    /// The new leases of entries that were renewed, in their order; [`LeaseAnswer::Handled`]
+    /// follows.
     Renewed(Vec<LeaseId>),
     /// The result for each entry.
     Handled(Vec<Result<(), Stale>>),
@@ -331,7 +337,8 @@ pub struct Duplicate {
 /// Options of one queue that clients set, durable with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueOptions {
-    /// A message is dead after this many deliveries without success; 0: the policy of the queue decides.
+    /// A message is dead after this many deliveries without success; 0: the policy of the queue
+    /// decides.
     pub deliveries_max: u32,
     /// Where dead messages go, in place of where the policy says.
     pub dead_letters: Option<Arc<str>>,

@@ -68,13 +68,16 @@ impl LinkEvent {
 pub struct ResumeLink {
     /// The link.
     pub link: Arc<LinkName>,
-    /// The new holder, by a number that no consumer of the connection has. The previous holder loses it.
+    /// The new holder, by a number that no consumer of the connection has. The previous holder
+    /// loses it.
     pub holder: ConsumerKey,
     /// How long it is remembered without a holder, in milliseconds.
     pub kept_ms: u64,
-    /// The deliveries that the client does not know the end of; of all others it does. `None`: it may be any of them.
+    /// The deliveries that the client does not know the end of; of all others it does. `None`: it
+    /// may be any of them.
     pub in_doubt: Option<Vec<Bytes>>,
-    /// The waiting request: the reply follows the state of the link, once none of its messages is outstanding.
+    /// The waiting request: the reply follows the state of the link, once none of its messages is
+    /// outstanding.
     pub ticket: Ticket,
 }
 

@@ -1,15 +1,16 @@
 //! Liveness: a silent peer counts as dead, and we are never silent longer than the peer accepts.
 //!
-//! While we do not read, because the peer does not or has too much outstanding, data waiting in the socket is the sign of
-//! life: the reader of the socket reports it. All times are milliseconds of one clock of the caller's.
+//! While we do not read, because the peer does not or has too much outstanding, data waiting in the
+//! socket is the sign of life: the reader of the socket reports it. All times are milliseconds of
+//! one clock of the caller's.
 
 use crate::Deadline;
 
 /// A peer that has not finished its handshake by then, in whatever small steps, will not.
 const HANDSHAKE_MS: u64 = 30_000;
 
-/// Nothing is written for the peer's sake more often than this, however little silence it bears: a peer that asks for
-/// a millisecond must not keep a core busy.
+/// Nothing is written for the peer's sake more often than this, however little silence it bears: a
+/// peer that asks for a millisecond must not keep a core busy.
 const WRITE_EVERY_MS_MIN: u64 = 100;
 
 /// The peer's and our own last sign of life.

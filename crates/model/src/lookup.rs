@@ -1,8 +1,8 @@
 //! Maps for keys that clients choose.
 //!
-//! Such a map needs a random seed, or a client can choose keys that all collide. A random seed gives
-//! another iteration order in each run, and a pure room must give the same effects in each run.
-//! [`LookupMap`] therefore cannot be iterated, except in the order of its keys.
+//! Such a map needs a random seed, or a client can choose keys that all collide. A random seed
+//! gives another iteration order in each run, and a pure room must give the same effects in each
+//! run. [`LookupMap`] therefore cannot be iterated, except in the order of its keys.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -73,7 +73,8 @@ impl<K: Eq + Hash, V> LookupMap<K, V> {
         self.map.is_empty()
     }
 
-    /// The wanted keys with their values, by key. Costs a look at every key, and a sort of those wanted.
+    /// The wanted keys with their values, by key. Costs a look at every key, and a sort of those
+    /// wanted.
     pub fn sorted_where(&self, wanted: impl Fn(&K) -> bool) -> Vec<(&K, &V)>
     where
         K: Ord,

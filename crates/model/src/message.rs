@@ -15,7 +15,8 @@ pub struct Encoding {
     pub version: u8,
 }
 
-/// The protocols whose encodings a stored message may have. The numbers are on disk: never reuse one.
+/// The protocols whose encodings a stored message may have. The numbers are on disk: never reuse
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Protocol {
@@ -149,7 +150,8 @@ impl Message {
     }
 }
 
-/// Where a message stands among those of its producer: sent again after a lost connection, it is the same.
+/// Where a message stands among those of its producer: sent again after a lost connection, it is
+/// the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The producer, by a digest of the name that its client gave it.
@@ -173,7 +175,8 @@ pub struct RareHeaders {
     pub chunks: Option<Arc<Chunks>>,
     /// How often it has gone back from the dead letters by itself.
     pub returns: u32,
-    /// The user who sent it, if one has logged in: duplicates are looked for among the messages of the same user.
+    /// The user who sent it, if one has logged in: duplicates are looked for among the messages of
+    /// the same user.
     pub user: Option<UserKey>,
     /// It is not delivered before, in milliseconds since 1970; zero for at once.
     pub visible_at_ms: u64,
@@ -195,8 +198,8 @@ pub struct Deduplication {
     pub until_ms: u64,
 }
 
-/// The body of a large message: records of its partition's log, which hold it in pieces. [`Message::bytes`] is the message
-/// as if its body were empty.
+/// The body of a large message: records of its partition's log, which hold it in pieces.
+/// [`Message::bytes`] is the message as if its body were empty.
 ///
 /// In the core's memory it takes eight bytes for each piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,8 +212,9 @@ pub struct Chunks {
     pub positions: Box<[Position]>,
 }
 
-/// Bytes of each piece of a large body but the last: small enough that a turn of the journal with some of them in it is as
-/// short as others, large enough that their headers and syncs cost little beside them.
+/// Bytes of each piece of a large body but the last: small enough that a turn of the journal with
+/// some of them in it is as short as others, large enough that their headers and syncs cost little
+/// beside them.
 pub const CHUNK_BYTES: usize = 256 << 10;
 
 impl Chunks {
@@ -231,7 +235,8 @@ impl Chunks {
 pub struct Group {
     /// Its name (`JMSXGroupID`).
     pub id: Arc<str>,
-    /// The message's number in the group, from 1 (`JMSXGroupSeq`); a negative one ends the group, 0 says nothing.
+    /// The message's number in the group, from 1 (`JMSXGroupSeq`); a negative one ends the group, 0
+    /// says nothing.
     pub sequence: i32,
 }
 
@@ -256,6 +261,7 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// The property in which JMS clients and their selectors look for the reason (`ActiveMQMessage.DLQ_DELIVERY_FAILURE_CAUSE_PROPERTY`).
+    /// The property in which JMS clients and their selectors look for the reason
+    /// (`ActiveMQMessage.DLQ_DELIVERY_FAILURE_CAUSE_PROPERTY`).
     pub const CAUSE: &str = "dlqDeliveryFailureCause";
 }

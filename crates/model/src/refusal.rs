@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::{Action, Destination};
 
-/// A request that was not carried out. Nothing of it happened; protocols map it to their own errors.
+/// A request that was not carried out. Nothing of it happened; protocols map it to their own
+/// errors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -66,7 +67,8 @@ pub enum Refusal {
         /// The subscription.
         name: Arc<str>,
     },
-    /// A shared and an unshared durable subscription cannot have the same name (JMS 3.1, section 8.3.4).
+    /// A shared and an unshared durable subscription cannot have the same name (JMS 3.1, section
+    /// 8.3.4).
     #[error("the durable subscription {} exists and is {}", shown(name), if *shared { "shared" } else { "not shared" })]
     SubscriptionOfOtherKind {
         /// The subscription.
@@ -260,7 +262,8 @@ pub enum Refusal {
         /// Why.
         reason: String,
     },
-    /// An operator has ended the branch in place of its manager, and this is kept until it is forgotten.
+    /// An operator has ended the branch in place of its manager, and this is kept until it is
+    /// forgotten.
     #[error(
         "an operator has already {} the branch; call forget to remove this record",
         if *committed { "committed" } else { "rolled back" }
@@ -280,8 +283,8 @@ pub enum Refusal {
     NoSuchTransaction,
 }
 
-/// A subscription as its client calls it. The broker's name has the client's id, behind its length, ahead of the client's name: see
-/// [`crate::Subscription::name_of`].
+/// A subscription as its client calls it. The broker's name has the client's id, behind its length,
+/// ahead of the client's name: see [`crate::Subscription::name_of`].
 fn shown(name: &str) -> String {
     let parts = || {
         let name = name.strip_prefix("volatile:").unwrap_or(name);

@@ -4,8 +4,8 @@ use rustc_hash::FxHashMap;
 
 use crate::{Refusal, Ticket};
 
-/// Questions of one conversation that may wait for the core. No more input is taken then until answers have come; sends
-/// alone are held back earlier.
+/// Questions of one conversation that may wait for the core. No more input is taken then until
+/// answers have come; sends alone are held back earlier.
 const WAITING_MAX: usize = 16_384;
 
 /// The pending requests of one connection, each with its continuation: a `T` of its protocol.
@@ -58,7 +58,8 @@ impl<T> Replies<T> {
         self.waiting.len() < WAITING_MAX
     }
 
-    /// One answer has come; after the last one, the continuation, with the first refusal among the answers.
+    /// One answer has come; after the last one, the continuation, with the first refusal among the
+    /// answers.
     pub fn count(&mut self, ticket: Ticket, result: Result<(), Refusal>) -> Option<(T, Option<Refusal>)> {
         let waiting = self.waiting.get_mut(&ticket)?;
         if let Err(refusal) = result {

@@ -9,8 +9,8 @@ use crate::Position;
 pub struct Schedule {
     /// The id of the job, by which it can be removed; its protocol chooses it.
     pub job: Arc<str>,
-    /// Not before this time, in ms since 1970. With a cron expression and no repetitions it is the time from which the
-    /// expression is looked at.
+    /// Not before this time, in ms since 1970. With a cron expression and no repetitions it is the
+    /// time from which the expression is looked at.
     pub due_ms: u64,
     /// When again.
     pub again: Option<Again>,
@@ -30,8 +30,8 @@ pub struct Again {
     pub period_ms: u64,
     /// How many more messages come; `None` for no end.
     pub times: Option<u32>,
-    /// Each time that these five cron fields match, in UTC, all of it begins: one message, or as many as `times` says, the
-    /// first `delay_ms` later.
+    /// Each time that these five cron fields match, in UTC, all of it begins: one message, or as
+    /// many as `times` says, the first `delay_ms` later.
     pub cron: Option<Arc<str>>,
     /// See `cron`; 0 without one.
     pub delay_ms: u64,

@@ -126,10 +126,11 @@ pub enum Parting {
 /// A moment, by two clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Milliseconds since some moment of this run (for a session, since it began), by a clock that is never set: for waits and
-    /// deadlines.
+    /// Milliseconds since some moment of this run (for a session, since it began), by a clock that
+    /// is never set: for waits and deadlines.
     pub ticks_ms: u64,
-    /// Milliseconds since 1970, by a clock that people set: for times of day that come from outside or go there.
+    /// Milliseconds since 1970, by a clock that people set: for times of day that come from outside
+    /// or go there.
     pub wall_ms: u64,
 }
 
@@ -138,7 +139,8 @@ pub type Deadline = Option<u64>;
 
 /// One client conversation: bytes in, events out; answers in, bytes out. No IO, no clock.
 pub trait Session {
-    /// Takes whole frames from the front of `input` and leaves an incomplete one there, as long as `takes_input`.
+    /// Takes whole frames from the front of `input` and leaves an incomplete one there, as long as
+    /// `takes_input`.
     ///
     /// # Errors
     /// [`Parting`]: `output` is still to be sent, then the connection ends.
@@ -162,8 +164,8 @@ pub trait Session {
         output: &mut BytesMut,
     ) -> Result<(), Parting>;
 
-    /// The peer's proof of identity, once. The runtime has it checked and gives the answer to `admit`; until
-    /// then the session takes no input.
+    /// The peer's proof of identity, once. The runtime has it checked and gives the answer to
+    /// `admit`; until then the session takes no input.
     fn login(&mut self) -> Option<Login> {
         None
     }
@@ -190,7 +192,8 @@ pub trait Session {
         None
     }
 
-    /// Something that operators should read in the log, once; only of a session with a [`Session::link`].
+    /// Something that operators should read in the log, once; only of a session with a
+    /// [`Session::link`].
     fn remark(&mut self) -> Option<String> {
         None
     }
@@ -201,30 +204,31 @@ pub trait Session {
     /// As for `receive`.
     fn wake(&mut self, now: Now, events: &mut Vec<Event>, output: &mut BytesMut) -> Result<(), Parting>;
 
-    /// Whether more input can be taken. If not, give the rest of `input` to `receive` again, and read the socket
-    /// again, once it can.
+    /// Whether more input can be taken. If not, give the rest of `input` to `receive` again, and
+    /// read the socket again, once it can.
     fn takes_input(&self) -> bool;
 
     /// A sign of life outside of `receive`: the socket is not read now, and data waits in it.
     fn heard(&mut self, now: Now);
 
-    /// The protocol whose messages can leave in pieces, if any can: as they are in the log, or as its portable room writes them.
-    /// Others the runtime puts together first.
+    /// The protocol whose messages can leave in pieces, if any can: as they are in the log, or as
+    /// its portable room writes them. Others the runtime puts together first.
     fn streams(&self) -> Option<Protocol> {
         None
     }
 
-    /// Whether it still has this consumer: deliveries to others are dropped, as the core has them back.
+    /// Whether it still has this consumer: deliveries to others are dropped, as the core has them
+    /// back.
     fn has_consumer(&self, consumer: ConsumerKey) -> bool;
 
-    /// After `answer` was given a delivery that streams: bytes of its body that are still to be given to `body`; zero, if
-    /// none. Until it is zero nothing else may be answered.
+    /// After `answer` was given a delivery that streams: bytes of its body that are still to be
+    /// given to `body`; zero, if none. Until it is zero nothing else may be answered.
     fn body_missing(&self) -> u64 {
         0
     }
 
-    /// Whether other output may stand between the pieces of a body; otherwise the runtime keeps it until the
-    /// body is out.
+    /// Whether other output may stand between the pieces of a body; otherwise the runtime keeps it
+    /// until the body is out.
     fn interleaves(&self) -> bool {
         false
     }
@@ -237,8 +241,8 @@ pub trait Session {
     /// Takes the next bytes of the body that it is sending.
     fn body(&mut self, _bytes: &Bytes, _now: Now, _events: &mut Vec<Event>, _output: &mut BytesMut) {}
 
-    /// The rest of the body cannot be read: the message becomes a dead letter. The connection ends behind it, for the peer
-    /// waits for that rest.
+    /// The rest of the body cannot be read: the message becomes a dead letter. The connection ends
+    /// behind it, for the peer waits for that rest.
     fn body_lost(&mut self, _reason: &str, _events: &mut Vec<Event>) {}
 
     /// This message cannot be encoded for the consumer: it becomes a dead letter.
@@ -261,7 +265,7 @@ pub trait Session {
     /// The connection is gone: the last events for the core, before [`Event::Closed`].
     fn close(&mut self, events: &mut Vec<Event>);
 
-    /// How many bytes of the frame that `input` begins with are still missing, so that the runtime can make room at
-    /// once; zero if unknown.
+    /// How many bytes of the frame that `input` begins with are still missing, so that the runtime
+    /// can make room at once; zero if unknown.
     fn missing_bytes(&self, input: &BytesMut) -> usize;
 }

@@ -1,4 +1,5 @@
-//! Spilling: data of this run only that has no room in memory lies in a file; and states, parts of which lie there.
+//! Spilling: data of this run only that has no room in memory lies in a file; and states, parts of
+//! which lie there.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -7,7 +8,8 @@ use bytes::Bytes;
 
 /// Where bytes can be put that memory has no room for.
 pub trait Spill: Debug + Send + Sync {
-    /// Puts them there; `None`: there is no room, or they are too few to be worth it, and stay where they are.
+    /// Puts them there; `None`: there is no room, or they are too few to be worth it, and stay
+    /// where they are.
     fn put(&self, bytes: &Bytes) -> Option<Arc<dyn Spilled>>;
 }
 
@@ -16,7 +18,8 @@ pub trait Spilled: Debug + Send + Sync {
     /// How many they are.
     fn byte_length(&self) -> usize;
 
-    /// The bytes. Ends the process if they cannot be read any more: the log has all of it, and the next start finds it there.
+    /// The bytes. Ends the process if they cannot be read any more: the log has all of it, and the
+    /// next start finds it there.
     fn read(&self) -> Bytes;
 }
 
@@ -52,7 +55,8 @@ impl Piece {
     }
 }
 
-/// The state of a partition, as a snapshot of it is written: in pieces, without copies of them or of their list.
+/// The state of a partition, as a snapshot of it is written: in pieces, without copies of them or
+/// of their list.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pieces: Arc<Vec<Piece>>,

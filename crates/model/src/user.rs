@@ -2,8 +2,9 @@
 
 use std::num::NonZeroU64;
 
-/// A user who has logged in, by a digest of the name: eight bytes for each message, however long the name is. The digest is the same in
-/// every build, as it is kept on disk. Names are given by operators, so a client cannot choose one that collides with another.
+/// A user who has logged in, by a digest of the name: eight bytes for each message, however long
+/// the name is. The digest is the same in every build, as it is kept on disk. Names are given by
+/// operators, so a client cannot choose one that collides with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserKey(NonZeroU64);
 

@@ -8,8 +8,8 @@ use super::Text;
 
 /// A message id or a correlation id (AMQP 1.0, sections 3.2.11 to 3.2.14).
 ///
-/// JMS knows text only. The others have a written form there, with which AMQP's JMS clients work too: `ID:`, then a word
-/// for the type, then the value.
+/// JMS knows text only. The others have a written form there, with which AMQP's JMS clients work
+/// too: `ID:`, then a word for the type, then the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Id {
     /// Text.
@@ -53,7 +53,8 @@ impl Id {
         }
     }
 
-    /// The meaning of `JMSMessageID` or `JMSCorrelationID`. Text that claims another type wrongly is text.
+    /// The meaning of `JMSMessageID` or `JMSCorrelationID`. Text that claims another type wrongly
+    /// is text.
     pub fn from_jms(text: &Text) -> Id {
         decoded(text.as_str()).unwrap_or_else(|| Id::Text(text.clone()))
     }

@@ -1,7 +1,7 @@
 //! Large bodies on their way from one protocol into another: piece by piece, never whole in memory.
 //!
-//! The protocol that a message came by reads the pieces into the contents of a [`super::Body`] of text, bytes or an object;
-//! the consumer's writes that out. Neither knows the other.
+//! The protocol that a message came by reads the pieces into the contents of a [`super::Body`] of
+//! text, bytes or an object; the consumer's writes that out. Neither knows the other.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -25,7 +25,8 @@ pub trait Step {
 
 /// A large message whose body can be read piece by piece.
 pub struct LargeReader {
-    /// The message as if its body were short, in its own encoding, complete in memory: the source of the portable form.
+    /// The message as if its body were short, in its own encoding, complete in memory: the source
+    /// of the portable form.
     pub message: Message,
     /// Bytes that the step will give, if that is known before.
     pub bytes: Option<u64>,

@@ -25,8 +25,8 @@ use crate::{Destination, Message, NORMAL_PRIORITY, Protocol};
 /// How the assembly reads a message, whatever its protocol.
 pub type Translate = fn(&Message) -> Result<Portable, TranslationError>;
 
-/// Why a message of one protocol cannot be shown to a client of another one. It says so about the message alone: the
-/// same message cannot be shown to the next client of that protocol either.
+/// Why a message of one protocol cannot be shown to a client of another one. It says so about the
+/// message alone: the same message cannot be shown to the next client of that protocol either.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TranslationError {
     /// Its bytes are malformed for its protocol.
@@ -146,7 +146,8 @@ pub enum Body {
     Value(Value),
 }
 
-/// The bytes of a serialised Java null (Java Object Serialization Specification, section 6.4.2): magic, version, `TC_NULL`.
+/// The bytes of a serialised Java null (Java Object Serialization Specification, section 6.4.2):
+/// magic, version, `TC_NULL`.
 pub const SERIALISED_NULL: &[u8] = &[0xac, 0xed, 0x00, 0x05, 0x70];
 
 /// The MIME type of serialised Java objects.

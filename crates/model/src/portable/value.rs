@@ -7,7 +7,8 @@ use super::{Decimal, Text};
 /// Names and values, in the order in which they came.
 pub type Map = Vec<(Text, Value)>;
 
-/// One value. Readers nest lists and maps [`Value::NESTING_MAX`] deep at most, so that writers may recurse.
+/// One value. Readers nest lists and maps [`Value::NESTING_MAX`] deep at most, so that writers may
+/// recurse.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Value {
     /// No value.
