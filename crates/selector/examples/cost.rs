@@ -1,4 +1,5 @@
-//! Nanoseconds per message, by selectors installed: `cargo run --release -p postroad-selector --example cost`.
+//! Nanoseconds per message, by selectors installed: `cargo run --release -p postroad-selector
+//! --example cost`.
 #![allow(clippy::print_stdout, reason = "a measuring tool")]
 
 use std::{hint::black_box, time::Instant};

@@ -4,7 +4,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("error at character {position}: {reason}")]
 pub struct SelectorError {
-    /// 0-based; counts characters, not bytes. The length of the text where something is missing at its end.
+    /// 0-based; counts characters, not bytes. The length of the text where something is missing at
+    /// its end.
     pub position: usize,
     /// The reason.
     pub reason: Reason,

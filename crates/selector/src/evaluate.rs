@@ -7,8 +7,8 @@ use std::cmp::Ordering;
 use crate::expression::{Arithmetic, Comparison, Double, Expression, Literal, Program, Property};
 use crate::value::{Properties, Value};
 
-/// Properties whose values are kept during one evaluation; a selector with more of them that are named twice is
-/// rare, and is right without.
+/// Properties whose values are kept during one evaluation; a selector with more of them that are
+/// named twice is rare, and is right without.
 pub(crate) const CELLS: usize = 4;
 
 impl Program {
@@ -99,7 +99,8 @@ impl<'p, P: Properties + ?Sized> Evaluation<'p, P> {
         }
     }
 
-    /// `value < low OR value > high`, which is not the negation of the above for values that are not numbers.
+    /// `value < low OR value > high`, which is not the negation of the above for values that are
+    /// not numbers.
     fn not_between(&self, [value, low, high]: &[Expression; 3]) -> Option<bool> {
         let value = self.value(value)?;
         let below = self.bound(Comparison::Less, &value, low);
@@ -189,7 +190,8 @@ fn order(left: &Value<'_>, right: &Value<'_>) -> Option<Ordering> {
     }
 }
 
-/// Both sides with a string read as the type that it meets; `None` where there is nothing to convert.
+/// Both sides with a string read as the type that it meets; `None` where there is nothing to
+/// convert.
 fn converted<'a>(left: &'a Value<'_>, right: &'a Value<'_>) -> Option<(Value<'a>, Value<'a>)> {
     match (left, right) {
         (Value::String(_), Value::String(_)) => None,

@@ -18,8 +18,8 @@ pub struct Fact {
 }
 
 impl Selector {
-    /// The properties of the conditions that are not true for this message; `None` if the selector matches. It is
-    /// empty if the failing condition compares no property.
+    /// The properties of the conditions that are not true for this message; `None` if the selector
+    /// matches. It is empty if the failing condition compares no property.
     pub fn why_not<P: Properties + ?Sized>(&self, properties: &P) -> Option<Vec<Fact>> {
         let program = self.program();
         if program.matches(properties) {
@@ -36,7 +36,8 @@ impl Selector {
 }
 
 impl Program {
-    /// Collects the properties of a condition that is not true: of AND only those of its parts that are not.
+    /// Collects the properties of a condition that is not true: of AND only those of its parts that
+    /// are not.
     fn failing<P: Properties + ?Sized>(
         &self,
         expression: &Expression,

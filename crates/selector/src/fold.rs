@@ -72,7 +72,8 @@ fn is_literal(expression: &Expression) -> bool {
     matches!(expression, Expression::Literal(_))
 }
 
-/// Joins by AND, or by OR where `decides` is true: a part that is `decides` decides all, its opposite nothing.
+/// Joins by AND, or by OR where `decides` is true: a part that is `decides` decides all, its
+/// opposite nothing.
 fn join(parts: Vec<Expression>, decides: bool) -> Expression {
     let mut flat = Vec::with_capacity(parts.len());
     for part in parts {
@@ -95,7 +96,8 @@ fn join(parts: Vec<Expression>, decides: bool) -> Expression {
 }
 
 impl Program {
-    /// Gives the first properties that are named more than once a cell, so that each is looked up once.
+    /// Gives the first properties that are named more than once a cell, so that each is looked up
+    /// once.
     pub(crate) fn new(mut root: Expression, converts: bool) -> Program {
         let mut names: Vec<Box<str>> = Vec::new();
         root.each_property(&mut |property: &mut Property| {

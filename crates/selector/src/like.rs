@@ -15,8 +15,8 @@ enum Element {
 }
 
 impl Pattern {
-    /// `escape` takes the meaning from a wildcard or another escape behind it; elsewhere it is a character like
-    /// any other, as it is for ActiveMQ.
+    /// `escape` takes the meaning from a wildcard or another escape behind it; elsewhere it is a
+    /// character like any other, as it is for ActiveMQ.
     pub(crate) fn new(text: &str, escape: Option<char>) -> Pattern {
         let mut elements = Vec::new();
         let mut characters = text.chars().peekable();

@@ -18,12 +18,12 @@ use crate::like::Pattern;
 use crate::token::{self, Keyword, Placed, Token};
 use crate::xpath::XPath;
 
-/// Levels of a condition, parentheses and signs included: more than people write by hand. A debug build needs some
-/// 12 KiB of stack for each, so that all of them fit the 2 MiB of a thread.
+/// Levels of a condition, parentheses and signs included: more than people write by hand. A debug
+/// build needs some 12 KiB of stack for each, so that all of them fit the 2 MiB of a thread.
 pub(crate) const NESTING_MAX: usize = 100;
 
-/// A selector costs its length for every message; the longest ones known, lists of keys behind IN, have a
-/// tenth of this.
+/// A selector costs its length for every message; the longest ones known, lists of keys behind IN,
+/// have a tenth of this.
 pub(crate) const TEXT_BYTES_MAX: usize = 1 << 20;
 
 const XPATH: &str = "XPATH";

@@ -9,8 +9,8 @@ use crate::value::Properties;
 
 /// A condition over the headers and properties of a message (JMS 3.1, section 3.8), parsed once.
 ///
-/// Cheap to clone. Two are equal when they mean the same as written: blanks, case of keywords, comments and
-/// constants that were worked out make no difference.
+/// Cheap to clone. Two are equal when they mean the same as written: blanks, case of keywords,
+/// comments and constants that were worked out make no difference.
 #[derive(Clone)]
 pub struct Selector {
     text: Arc<str>,
@@ -18,14 +18,16 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Reads a selector. The prefix `convert_string_expressions:` of ActiveMQ makes strings equal to the numbers
-    /// and booleans that they spell, for protocols whose headers are all strings;
+    /// Reads a selector. The prefix `convert_string_expressions:` of ActiveMQ makes strings equal
+    /// to the numbers and booleans that they spell, for protocols whose headers are all strings;
     /// `no_convert_string_expressions:` says that they are not, as without a prefix.
     ///
-    /// An empty text is refused: that it stands for no selector at all (JMS 3.8.1) is the caller's to know.
+    /// An empty text is refused: that it stands for no selector at all (JMS 3.8.1) is the caller's
+    /// to know.
     ///
     /// # Errors
-    /// [`SelectorError`]: the text is no selector, or one that is not supported; nothing else went wrong.
+    /// [`SelectorError`]: the text is no selector, or one that is not supported; nothing else went
+    /// wrong.
     pub fn parse(text: &str) -> Result<Selector, SelectorError> {
         let program = parse::parse(text)?;
         Ok(Selector { text: text.into(), program: Arc::new(program) })

@@ -69,7 +69,8 @@ pub(crate) fn tokens(text: &str, start: usize) -> Result<Vec<Placed<'_>>, Select
         let last = matches!(token, Token::End | Token::Unknown);
         tokens.push(Placed { token, start: at, end });
         if last {
-            // Nothing behind an unknown character is looked at: the parser stops there at the latest.
+            // Nothing behind an unknown character is looked at: the parser stops there at the
+            // latest.
             tokens.push(Placed { token: Token::End, start: text.len(), end: text.len() });
             return Ok(tokens);
         }
@@ -85,8 +86,9 @@ pub(crate) fn found(text: &str, placed: &Placed<'_>) -> Found {
     Found::new(&text[placed.start..placed.end])
 }
 
-/// Blanks (JMS 3.8.1.1) and comments. `--` begins a comment only where a line ends behind it: without one,
-/// ActiveMQ reads two minus signs. That it is known where the last line ends keeps `-----…` linear.
+/// Blanks (JMS 3.8.1.1) and comments. `--` begins a comment only where a line ends behind it:
+/// without one, ActiveMQ reads two minus signs. That it is known where the last line ends keeps
+/// `-----…` linear.
 fn skip_blank(text: &str, mut at: usize, last_line_end: usize) -> Result<usize, SelectorError> {
     loop {
         let rest = &text[at..];

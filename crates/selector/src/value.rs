@@ -58,14 +58,14 @@ pub trait Properties {
     /// The value under this name, which is compared with case; `None` where the message has none.
     ///
     /// Header names are asked for like any other: `JMSDeliveryMode` (a string, `PERSISTENT` or
-    /// `NON_PERSISTENT`: JMS 3.8.1.3), `JMSPriority`, `JMSMessageID`, `JMSTimestamp`, `JMSCorrelationID`,
-    /// `JMSType`, and those that ActiveMQ adds: `JMSDestination`, `JMSReplyTo`, `JMSExpiration`,
-    /// `JMSRedelivered`, `JMSXDeliveryCount`, `JMSXGroupID`, `JMSXGroupSeq`, `JMSXUserID`,
-    /// `JMSXProducerTXID`, `JMSActiveMQBrokerInTime`, `JMSActiveMQBrokerOutTime`.
+    /// `NON_PERSISTENT`: JMS 3.8.1.3), `JMSPriority`, `JMSMessageID`, `JMSTimestamp`,
+    /// `JMSCorrelationID`, `JMSType`, and those that ActiveMQ adds: `JMSDestination`, `JMSReplyTo`,
+    /// `JMSExpiration`, `JMSRedelivered`, `JMSXDeliveryCount`, `JMSXGroupID`, `JMSXGroupSeq`,
+    /// `JMSXUserID`, `JMSXProducerTXID`, `JMSActiveMQBrokerInTime`, `JMSActiveMQBrokerOutTime`.
     fn property(&self, name: &str) -> Option<Value<'_>>;
 
-    /// The text of a text message, or of a bytes message whose bytes are UTF-8; `None` for any other. Asked for by XPATH
-    /// alone.
+    /// The text of a text message, or of a bytes message whose bytes are UTF-8; `None` for any
+    /// other. Asked for by XPATH alone.
     fn body(&self) -> Option<Cow<'_, str>> {
         None
     }
@@ -79,7 +79,8 @@ pub struct AtDelivery<'m> {
 }
 
 impl<'m> AtDelivery<'m> {
-    /// The message after this number of failed deliveries, added to those that its producer's side has counted.
+    /// The message after this number of failed deliveries, added to those that its producer's side
+    /// has counted.
     pub fn new(message: Box<dyn Properties + 'm>, failed_deliveries: u32, now_ms: u64) -> AtDelivery<'m> {
         AtDelivery { message, failed_deliveries, now_ms }
     }

@@ -1,5 +1,5 @@
-//! Random selectors over random messages, against a second evaluator that was written from the specification
-//! alone: an own tree, no folding, truths as numbers.
+//! Random selectors over random messages, against a second evaluator that was written from the
+//! specification alone: an own tree, no folding, truths as numbers.
 
 use std::collections::BTreeMap;
 

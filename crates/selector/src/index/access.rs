@@ -44,8 +44,9 @@ struct Candidate {
 /// Below 2^53 a long and its double are one to one, and a look-up by the double is exact.
 const EXACT_LONG_MAX: u64 = (1 << 53) - 1;
 
-/// Costs of false candidates, beside the other entries of the probe: messages whose value lies in an interval
-/// with two ends or begins with a prefix, in one with a single end, and those that are true, or have none.
+/// Costs of false candidates, beside the other entries of the probe: messages whose value lies in
+/// an interval with two ends or begins with a prefix, in one with a single end, and those that are
+/// true, or have none.
 const COST_EQUAL: usize = 1;
 const COST_PREFIX: usize = 4;
 const COST_WITHIN: usize = 16;
@@ -153,7 +154,8 @@ fn lookup(
         _ => return None,
     };
     let probes = probes.into_iter().map(|probe| (name.into(), probe)).collect();
-    // One value is equal to one member; but one that is converted may be found as string and as number.
+    // One value is equal to one member; but one that is converted may be found as string and as
+    // number.
     Some((Access { probes, repeats: converts }, exact && !converts))
 }
 

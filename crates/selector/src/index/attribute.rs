@@ -73,8 +73,8 @@ impl Attribute {
         postings.map_or(0, Postings::len)
     }
 
-    /// Calls `visit` with every entry that a message with this value may match by one of its probes; with an
-    /// entry of several probes maybe more than once.
+    /// Calls `visit` with every entry that a message with this value may match by one of its
+    /// probes; with an entry of several probes maybe more than once.
     pub(super) fn find(&self, value: Option<&Value<'_>>, converts: bool, visit: &mut impl FnMut(EntryId)) {
         match value {
             None => self.missing.each(visit),
@@ -104,7 +104,8 @@ impl Attribute {
         if let Some(postings) = self.strings.get(text) {
             postings.each(visit);
         }
-        // Downwards from the text: a key that is no prefix of it shows how far any prefix can still reach.
+        // Downwards from the text: a key that is no prefix of it shows how far any prefix can still
+        // reach.
         let mut reach = text;
         let mut bound = Bound::Included(text);
         while let Some((prefix, postings)) =

@@ -1,15 +1,15 @@
 //! Intervals of numbers, and for one number those that contain it.
 //!
-//! Numbers are taken as 64-bit keys in the order of doubles. An interval is kept at the place where its two ends
-//! part, seen as a walk down the bits of a key:
+//! Numbers are taken as 64-bit keys in the order of doubles. An interval is kept at the place where
+//! its two ends part, seen as a walk down the bits of a key:
 //!
 //! ```text
 //! low  = 0110 1…        node: depth 4, path 0110
 //! high = 0110 0… → 1…   centre: path 0110 followed by 1000…
 //! ```
 //!
-//! A number passes at most 65 such nodes on its own walk, and at each one only the lower or only the upper ends
-//! matter, sorted: every interval that is looked at contains the number.
+//! A number passes at most 65 such nodes on its own walk, and at each one only the lower or only
+//! the upper ends matter, sorted: every interval that is looked at contains the number.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

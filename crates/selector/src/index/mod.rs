@@ -20,13 +20,14 @@ pub(crate) type SeededMap<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher
 
 /// Selectors under keys, and the question which keys a message selects.
 ///
-/// Each selector is found by one of its conjuncts, the one that fewest others share: an equality, IN, a range,
-/// a LIKE with a prefix, IS NULL, or an OR of such. A message costs one look-up for each property name used
-/// that way, and an evaluation for each selector that is found; it does not cost those that are not found. A
-/// selector without such a conjunct is evaluated for every message. Equal selectors are kept and evaluated once.
+/// Each selector is found by one of its conjuncts, the one that fewest others share: an equality,
+/// IN, a range, a LIKE with a prefix, IS NULL, or an OR of such. A message costs one look-up for
+/// each property name used that way, and an evaluation for each selector that is found; it does not
+/// cost those that are not found. A selector without such a conjunct is evaluated for every
+/// message. Equal selectors are kept and evaluated once.
 ///
-/// Memory: a few hundred bytes and the program for each distinct selector, and its key. Keys come out in an
-/// order that depends on nothing but the calls before.
+/// Memory: a few hundred bytes and the program for each distinct selector, and its key. Keys come
+/// out in an order that depends on nothing but the calls before.
 #[derive(Clone, Debug)]
 pub struct SelectorIndex<K> {
     /// By [`EntryId`]; a free place is `None`.
@@ -127,7 +128,8 @@ impl<K: Clone + Eq + Hash> SelectorIndex<K> {
         self.entries.iter().flatten().flat_map(|entry| entry.keys.iter().map(|(key, _)| key))
     }
 
-    /// Distinct selectors that are evaluated for every message, since no conjunct of theirs can be looked up.
+    /// Distinct selectors that are evaluated for every message, since no conjunct of theirs can be
+    /// looked up.
     pub fn scanned(&self) -> usize {
         self.scanned.len()
     }

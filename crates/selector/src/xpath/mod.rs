@@ -1,7 +1,8 @@
 //! XPATH: a condition over the XML in a message's body, as ActiveMQ has it (XPath 1.0).
 //!
-//! The `xpath-eval` library evaluates, `roxmltree` reads the XML; [`tree`] connects them and counts the cost,
-//! because the sender of a body does not know the paths, nor the author of a path the bodies.
+//! The `xpath-eval` library evaluates, `roxmltree` reads the XML; [`tree`] connects them and counts
+//! the cost, because the sender of a body does not know the paths, nor the author of a path the
+//! bodies.
 
 mod tree;
 
@@ -17,14 +18,16 @@ use tree::{Budget, TreeNode};
 /// Bytes of one path.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// Brackets, parentheses and minus signs of one path: each may be a level of nesting, for which the library takes stack.
+/// Brackets, parentheses and minus signs of one path: each may be a level of nesting, for which the
+/// library takes stack.
 const LEVELS_MAX: usize = 16;
 
 /// Nodes of a body that is looked at; one with more is as one that is no XML.
 const NODES_MAX: u32 = 100_000;
 
-/// Nodes that one evaluation may come by. Paths such as `//a[//b[//c]]` come by the product of all nodes; one that takes
-/// more does not match. This number takes some 20 ms, in which no other message of the partition moves.
+/// Nodes that one evaluation may come by. Paths such as `//a[//b[//c]]` come by the product of all
+/// nodes; one that takes more does not match. This number takes some 20 ms, in which no other
+/// message of the partition moves.
 const VISITS_MAX: u32 = 500_000;
 
 /// One path, parsed.
@@ -49,8 +52,9 @@ impl XPath {
         Ok(XPath { text: text.into(), path: Arc::new(path) })
     }
 
-    /// Whether the path is true of the body. A body that is no XML, has a document type, or is too large has nothing that
-    /// could be selected; a path with unknown parts (a variable, a function) is not true.
+    /// Whether the path is true of the body. A body that is no XML, has a document type, or is too
+    /// large has nothing that could be selected; a path with unknown parts (a variable, a function)
+    /// is not true.
     pub(crate) fn matches(&self, body: Option<&str>) -> bool {
         let options = ParsingOptions { nodes_limit: NODES_MAX, ..ParsingOptions::default() };
         let document = body.and_then(|body| Document::parse_with_options(body, options).ok());

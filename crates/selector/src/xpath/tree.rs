@@ -1,7 +1,8 @@
-//! XML as `roxmltree` read it, in the shape in which `xpath-eval` walks it, with a count of the steps.
+//! XML as `roxmltree` read it, in the shape in which `xpath-eval` walks it, with a count of the
+//! steps.
 //!
-//! Nodes are as in the XPath 1.0 data model (section 5), but for namespace nodes, which are left out: nothing selects by
-//! them. Comments are not seen, as in ActiveMQ.
+//! Nodes are as in the XPath 1.0 data model (section 5), but for namespace nodes, which are left
+//! out: nothing selects by them. Comments are not seen, as in ActiveMQ.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
