@@ -91,8 +91,9 @@ impl Addressing {
         !self.composites.is_empty() || self.mirrored.is_some()
     }
 
-    /// Where a message really goes that is sent to these addresses, each once: a composite destination stands for its
-    /// targets, which may be composite themselves, and a mirrored queue for itself and its topic.
+    /// Where a message really goes that is sent to these addresses, each once: a composite
+    /// destination stands for its targets, which may be composite themselves, and a mirrored queue
+    /// for itself and its topic.
     pub fn targets_of<'a>(
         &self,
         sent_to: impl Iterator<Item = &'a Destination>,
@@ -132,8 +133,8 @@ impl Addressing {
         targets
     }
 
-    /// The partition that owns the address: a queue that a topic feeds lives with its topic, so that whatever is sent
-    /// there is one record, however many queues take it.
+    /// The partition that owns the address: a queue that a topic feeds lives with its topic, so
+    /// that whatever is sent there is one record, however many queues take it.
     pub fn partition_of(&self, placement: Placement, destination: &Destination) -> PartitionId {
         if placement.partitions <= 1 {
             return PartitionId(0);

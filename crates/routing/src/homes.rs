@@ -1,6 +1,7 @@
 //! Homes: which addresses live in a store of their own, as policies and tenants say it.
 //!
-//! Never here: existing destinations elsewhere, which stay there (see [`crate::Addressing::settle`]), directories.
+//! Never here: existing destinations elsewhere, which stay there (see
+//! [`crate::Addressing::settle`]), directories.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use postroad_model::{DestinationKind, PartitionId, PartitionRange, Placement};
 use crate::pattern_map::PatternMap;
 use crate::policy::{DestinationPattern, place};
 
-/// The name of the store in the data directory. It has all destinations that are not placed elsewhere.
+/// The name of the store in the data directory. It has all destinations that are not placed
+/// elsewhere.
 pub const MAIN_STORE: &str = "main";
 
 /// See the head of this file.
@@ -25,8 +27,8 @@ pub struct Homes {
 }
 
 impl Homes {
-    /// A policy's store for the destinations of its pattern, if it names one. Of two for the same pattern
-    /// the last counts, as with everything in policies.
+    /// A policy's store for the destinations of its pattern, if it names one. Of two for the same
+    /// pattern the last counts, as with everything in policies.
     pub fn set_policy(&mut self, pattern: &DestinationPattern, store: Option<&str>) {
         let map = &mut self.policies[place(pattern.kind, pattern.temporary)];
         *map.get_or_insert_with(&pattern.name, || None) = store.map(Arc::from);

@@ -1,6 +1,8 @@
-//! Routing room: names with wildcards, and the operators' policies for the destinations that they match.
+//! Routing room: names with wildcards, and the operators' policies for the destinations that they
+//! match.
 //!
-//! In: patterns such as `orders.*.>` and the names of destinations. Out: the values of the patterns that match a name
+//! In: patterns such as `orders.*.>` and the names of destinations. Out: the values of the patterns
+//! that match a name
 //! ([`PatternMap`]), and the [`Policy`] of a destination ([`Policies`]).
 //! Never here: messages' bodies, queues, files and their syntax, IO, clocks.
 //! Start at [`Pattern`].

@@ -1,4 +1,5 @@
-//! A tree of names, by word: values of names, and those that a pattern matches, in order and from any place on.
+//! A tree of names, by word: values of names, and those that a pattern matches, in order and from
+//! any place on.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Included, Unbounded};
@@ -75,7 +76,8 @@ impl<T> NameMap<T> {
         Some(removed)
     }
 
-    /// The first value behind the name `after` whose name the pattern matches, in the order of the words.
+    /// The first value behind the name `after` whose name the pattern matches, in the order of the
+    /// words.
     pub fn next(&self, pattern: &Pattern, after: Option<&str>) -> Option<&T> {
         let wanted: Vec<Word<'_>> = pattern.words().collect();
         let after: Option<Vec<&str>> = after.map(|after| words(after).collect());
@@ -94,8 +96,8 @@ impl<T> Node<T> {
         removed
     }
 
-    /// As [`NameMap::next`], within this branch. `after` are the words of the last name seen, if that is in the
-    /// branch: this node then has been seen.
+    /// As [`NameMap::next`], within this branch. `after` are the words of the last name seen, if
+    /// that is in the branch: this node then has been seen.
     fn next<'a>(
         &'a self,
         wanted: &[Word<'_>],

@@ -10,8 +10,8 @@ const OWN_TOPICS: &str = "ActiveMQ.Advisory.";
 const ANY_WORD: &str = "*";
 const ANY_REST: &str = ">";
 
-/// Words of one pattern: far beyond any scheme of names, and few enough for a tree of patterns to be walked and freed
-/// by recursion.
+/// Words of one pattern: far beyond any scheme of names, and few enough for a tree of patterns to
+/// be walked and freed by recursion.
 const WORDS_MAX: usize = 128;
 
 /// Why a text is no pattern.
@@ -28,9 +28,10 @@ pub enum PatternError {
     },
 }
 
-/// A name with wildcards, or without. It reads as in ActiveMQ (`DestinationFilter`): words stand between dots, `*` is
-/// any one word, and `>` as the last word is all that may follow, nothing included: `a.>` matches `a`. Elsewhere `>` is
-/// a word like others, and so is a `*` that is a part of a word.
+/// A name with wildcards, or without. It reads as in ActiveMQ (`DestinationFilter`): words stand
+/// between dots, `*` is any one word, and `>` as the last word is all that may follow, nothing
+/// included: `a.>` matches `a`. Elsewhere `>` is a word like others, and so is a `*` that is a part
+/// of a word.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern {
     text: Box<str>,
@@ -90,8 +91,9 @@ impl Pattern {
         names.next().is_none()
     }
 
-    /// Whether a subscription to the pattern gets messages of this topic: the broker's own topics are for patterns that spell
-    /// its first word, as MQTT has it for names that begin with `$` (MQTT-4.7.2-1).
+    /// Whether a subscription to the pattern gets messages of this topic: the broker's own topics
+    /// are for patterns that spell its first word, as MQTT has it for names that begin with `$`
+    /// (MQTT-4.7.2-1).
     pub fn reaches(&self, topic: &str) -> bool {
         self.matches(topic) && (!is_own_topic(topic) || matches!(self.words().next(), Some(Word::Literal(_))))
     }
@@ -110,8 +112,9 @@ impl Pattern {
         others.next().is_none()
     }
 
-    /// Which of two patterns for one name says more about it: `Less` is the narrower one. Where neither covers the
-    /// other it is the text that decides, as for ActiveMQ (`DestinationMap.chooseValue`).
+    /// Which of two patterns for one name says more about it: `Less` is the narrower one. Where
+    /// neither covers the other it is the text that decides, as for ActiveMQ
+    /// (`DestinationMap.chooseValue`).
     pub(crate) fn by_narrowness(&self, other: &Pattern) -> Ordering {
         match (self.covers(other), other.covers(self)) {
             (true, false) => Ordering::Greater,

@@ -6,8 +6,8 @@ use crate::pattern::{Pattern, Word, words_of_name};
 
 /// Values by pattern.
 ///
-/// A look-up visits only nodes that match the name so far: one node for each word where no wildcards are, and never one
-/// twice.
+/// A look-up visits only nodes that match the name so far: one node for each word where no
+/// wildcards are, and never one twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternMap<T> {
     root: Node<T>,
@@ -87,7 +87,8 @@ impl<T> PatternMap<T> {
         Some(removed)
     }
 
-    /// Calls `visit` with each pattern that matches the name, in no particular order but always the same.
+    /// Calls `visit` with each pattern that matches the name, in no particular order but always the
+    /// same.
     pub fn each_match<'a>(&'a self, name: &str, visit: &mut impl FnMut(&'a Pattern, &'a T)) {
         if self.is_empty() {
             return;
@@ -96,7 +97,8 @@ impl<T> PatternMap<T> {
         self.root.each_match(&words, visit);
     }
 
-    /// The narrowest pattern that matches the name: an exact name, otherwise one that no other covers.
+    /// The narrowest pattern that matches the name: an exact name, otherwise one that no other
+    /// covers.
     pub fn narrowest(&self, name: &str) -> Option<(&Pattern, &T)> {
         let mut found: Vec<(&Pattern, &T)> = Vec::new();
         self.each_match(name, &mut |pattern, value| found.push((pattern, value)));

@@ -55,7 +55,8 @@ pub struct Permission {
     pub actions: Actions,
 }
 
-/// All permissions. Without any, every action is permitted; with at least one, only the granted actions are.
+/// All permissions. Without any, every action is permitted; with at least one, only the granted
+/// actions are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
     permissions: Vec<Permission>,
@@ -70,8 +71,8 @@ pub struct Grants {
     granted: Option<Vec<(DestinationPattern, Actions)>>,
 }
 
-/// Topics with the advisories about temporary destinations. OpenWire clients subscribe to them on their own
-/// (`ActiveMQConnection.watchTopicAdvisories`) and give up the connection if they cannot.
+/// Topics with the advisories about temporary destinations. OpenWire clients subscribe to them on
+/// their own (`ActiveMQConnection.watchTopicAdvisories`) and give up the connection if they cannot.
 const ADVISORIES_FOR_ALL: [&str; 2] = ["ActiveMQ.Advisory.TempQueue", "ActiveMQ.Advisory.TempTopic"];
 
 impl Permissions {
@@ -120,8 +121,9 @@ impl Grants {
         self.granted.is_none()
     }
 
-    /// Whether the action on the destination is permitted. A pattern is permitted if one permission covers every name that it
-    /// stands for. The core checks the owner of a temporary destination; it needs no permission.
+    /// Whether the action on the destination is permitted. A pattern is permitted if one permission
+    /// covers every name that it stands for. The core checks the owner of a temporary destination;
+    /// it needs no permission.
     pub fn permit(&self, action: Action, destination: &Destination) -> bool {
         let Some(granted) = &self.granted else { return true };
         if destination.temporary {
@@ -143,7 +145,8 @@ impl Grants {
         })
     }
 
-    /// Whether the action is permitted on every destination, as commands about the whole broker need.
+    /// Whether the action is permitted on every destination, as commands about the whole broker
+    /// need.
     pub fn permit_everywhere(&self, action: Action) -> bool {
         [Destination::queue(">"), Destination::topic(">")]
             .iter()

@@ -24,18 +24,19 @@ pub struct DestinationPattern {
     pub name: Pattern,
 }
 
-/// The settings of a destination. Everything has a default; the policy of the narrowest pattern that matches
-/// counts alone, as in ActiveMQ.
+/// The settings of a destination. Everything has a default; the policy of the narrowest pattern
+/// that matches counts alone, as in ActiveMQ.
 ///
-/// To add a decision: a field here, its default in `Default`, its key in the broker's configuration and in
-/// `docs/postroad.toml`; the core asks with [`Policies::of`].
+/// To add a decision: a field here, its default in `Default`, its key in the broker's configuration
+/// and in `docs/postroad.toml`; the core asks with [`Policies::of`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// What to do with messages that can never be processed.
     pub dead_letters: DeadLetters,
     /// When dead letters go back by themselves.
     pub returning: Returning,
-    /// How often the broker redelivers a message after a consumer gave up on it, before it becomes a dead letter.
+    /// How often the broker redelivers a message after a consumer gave up on it, before it becomes
+    /// a dead letter.
     pub redelivery: Redelivery,
     /// The failures that its persistent messages and their acknowledgements survive.
     pub durability: Durability,
@@ -55,7 +56,8 @@ pub struct Policy {
     pub gathering: Gathering,
     /// How long a consumer may settle none of its messages.
     pub slow: Slow,
-    /// Of the messages with the same value of this property, a queue, or each subscription of a topic, keeps the last.
+    /// Of the messages with the same value of this property, a queue, or each subscription of a
+    /// topic, keeps the last.
     pub last_value: Option<Arc<str>>,
     /// Advisories of each of its messages, or of their senders.
     pub advisories: Advised,
@@ -76,8 +78,8 @@ impl Default for LeaseLimit {
     }
 }
 
-/// How many messages consumers are sent ahead whose clients leave that at their own default, as in ActiveMQ's policies; `None` decides
-/// nothing.
+/// How many messages consumers are sent ahead whose clients leave that at their own default, as in
+/// ActiveMQ's policies; `None` decides nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefetch {
     /// Those of a queue, and volatile subscribers of a topic.
@@ -88,7 +90,8 @@ pub struct Prefetch {
     pub browsers: Option<NonZeroU32>,
 }
 
-/// Advisories of ordinary messages, and of producers that are too fast: each costs a message of its own.
+/// Advisories of ordinary messages, and of producers that are too fast: each costs a message of its
+/// own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Advised {
     /// A message was taken in.
@@ -101,7 +104,8 @@ pub struct Advised {
     pub fast_producer: bool,
 }
 
-/// How long messages live, whatever their producers say (ActiveMQ's time-stamping plug-in). 0 decides nothing.
+/// How long messages live, whatever their producers say (ActiveMQ's time-stamping plug-in). 0
+/// decides nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeToLive {
     /// Of messages whose producers set no end.
@@ -146,8 +150,8 @@ impl Recovery {
     }
 }
 
-/// For whom the first consumers of a queue wait before any of them is served, as with ActiveMQ's `consumersBeforeDispatchStarts` and
-/// `timeBeforeDispatchStarts`. With both 0 there is no wait.
+/// For whom the first consumers of a queue wait before any of them is served, as with ActiveMQ's
+/// `consumersBeforeDispatchStarts` and `timeBeforeDispatchStarts`. With both 0 there is no wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gathering {
     /// Until this number is attached; 0 for as long as they may wait.
@@ -267,13 +271,15 @@ impl Limit {
     }
 }
 
-/// How many messages may wait for each volatile subscriber of a topic, beyond its prefetch: more are dropped, and durable
-/// subscriptions of the topic keep theirs. As ActiveMQ's pending message limit and eviction strategies.
+/// How many messages may wait for each volatile subscriber of a topic, beyond its prefetch: more
+/// are dropped, and durable subscriptions of the topic keep theirs. As ActiveMQ's pending message
+/// limit and eviction strategies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     /// The maximum; `None` for any number.
     pub messages_max: Option<u64>,
-    /// Percent of the subscriber's prefetch; `None` for any number. If both are there the smaller counts.
+    /// Percent of the subscriber's prefetch; `None` for any number. If both are there the smaller
+    /// counts.
     pub prefetch_percent_max: Option<u32>,
     /// Which leave.
     pub evicted: Evicted,
@@ -290,7 +296,8 @@ pub enum Evicted {
 }
 
 impl Pending {
-    /// The limit of a subscriber with this prefetch; `None` without a setting. One message at least may wait.
+    /// The limit of a subscriber with this prefetch; `None` without a setting. One message at least
+    /// may wait.
     pub fn limit(&self, prefetch: u32) -> Option<Limit> {
         let percent = self.prefetch_percent_max.filter(|_| prefetch > 0);
         let by_prefetch = percent.map(|percent| u64::from(percent) * u64::from(prefetch) / 100);
@@ -306,7 +313,8 @@ impl Pending {
 /// Deliveries that the broker adds to those of the clients' own policies, each after a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Redelivery {
-    /// A message that failed so often before is given up when it fails once more; zero adds no delivery.
+    /// A message that failed so often before is given up when it fails once more; zero adds no
+    /// delivery.
     pub count_max: u32,
     /// How long a message rests after its first delivery without success.
     pub delay_ms: u64,
@@ -332,7 +340,8 @@ impl Default for Redelivery {
 }
 
 impl Redelivery {
-    /// How long a message rests that failed `failed` times before it failed again; `None` if it is given up.
+    /// How long a message rests that failed `failed` times before it failed again; `None` if it is
+    /// given up.
     pub fn rest_ms(&self, failed: u32) -> Option<u64> {
         if self.count_max <= failed {
             return None;
@@ -409,7 +418,8 @@ pub struct DeadLetters {
 pub enum DeadLetterQueue {
     /// All into the queue of this name.
     Shared(Arc<str>),
-    /// Those of each destination into a queue of its own: its name with something ahead and something behind.
+    /// Those of each destination into a queue of its own: its name with something ahead and
+    /// something behind.
     Individual {
         /// Ahead of the destination's name.
         prefix: Arc<str>,
@@ -421,7 +431,8 @@ pub enum DeadLetterQueue {
 }
 
 impl DeadLetterQueue {
-    /// The queue of this name; a `*` in it stands for the name of each destination, and an empty name for none.
+    /// The queue of this name; a `*` in it stands for the name of each destination, and an empty
+    /// name for none.
     pub fn named(name: &str) -> DeadLetterQueue {
         match name.split_once('*') {
             _ if name.is_empty() => DeadLetterQueue::Nowhere,
@@ -444,7 +455,8 @@ impl Default for DeadLetters {
 }
 
 impl DeadLetters {
-    /// The queue for dead letters from this destination; `None` if they end. Where they are by queue already they stay.
+    /// The queue for dead letters from this destination; `None` if they end. Where they are by
+    /// queue already they stay.
     pub fn queue_of(&self, origin: &Destination) -> Option<Destination> {
         match &self.queue {
             DeadLetterQueue::Nowhere => None,
@@ -479,7 +491,8 @@ pub struct Policies {
     pub permissions: Arc<Permissions>,
 }
 
-/// Settings of any policy beyond the usual: mostly none, and then nothing need be looked up for each message.
+/// Settings of any policy beyond the usual: mostly none, and then nothing need be looked up for
+/// each message.
 #[derive(Clone, Copy, Debug, Default)]
 struct Asked {
     /// Less than the most durability.
@@ -568,7 +581,8 @@ impl Policies {
         tenant.map_or(self.limit, |name| of_tenant(name).unwrap_or_default())
     }
 
-    /// When a message for these addresses ends: at the latest that one of them allows, for it is one message.
+    /// When a message for these addresses ends: at the latest that one of them allows, for it is
+    /// one message.
     pub fn end_ms<'a>(
         &self,
         targets: impl Iterator<Item = &'a Destination>,

@@ -16,7 +16,8 @@ pub struct Tenant {
     pub limit: Limit,
 }
 
-/// All tenants, and their patterns: a destination belongs to the tenant with the narrowest pattern that matches it, or to none.
+/// All tenants, and their patterns: a destination belongs to the tenant with the narrowest pattern
+/// that matches it, or to none.
 #[derive(Clone, Debug, Default)]
 pub struct Tenants {
     tenants: Vec<Arc<Tenant>>,

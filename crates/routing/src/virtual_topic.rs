@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::pattern::Pattern;
 
-/// A rule by which topics feed queues: the topic `VirtualTopic.a` feeds every queue `Consumer.*.VirtualTopic.a`.
+/// A rule by which topics feed queues: the topic `VirtualTopic.a` feeds every queue
+/// `Consumer.*.VirtualTopic.a`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtualTopic {
     /// Which topics.

@@ -1,4 +1,5 @@
-//! Counters of one route. They are shared by all cores and by each later version of the route of this name.
+//! Counters of one route. They are shared by all cores and by each later version of the route of
+//! this name.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -52,7 +53,8 @@ impl RouteCounters {
         self.cut.fetch_add(1, Relaxed);
     }
 
-    /// One more copy for this target; for a recipient that the message named if there is none of this number.
+    /// One more copy for this target; for a recipient that the message named if there is none of
+    /// this number.
     pub(super) fn note_target(&self, target: Option<u32>) {
         let place = target.map_or(self.targets.len() - 1, |target| target as usize);
         if let Some(count) = self.targets.get(place) {

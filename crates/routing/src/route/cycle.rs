@@ -12,11 +12,11 @@ use crate::route::rule::Route;
 #[error("routes form a cycle: {}", .0.join(" -> "))]
 pub struct Cycle(pub Vec<String>);
 
-/// Finds a cycle among routes, through composite destinations too, whatever selectors say. `takers_of` are the routes that take the
-/// messages of an address.
+/// Finds a cycle among routes, through composite destinations too, whatever selectors say.
+/// `takers_of` are the routes that take the messages of an address.
 ///
-/// A route whose own pattern matches its target is none: it does not take a message that it has sent there itself. One that names
-/// its target alone is.
+/// A route whose own pattern matches its target is none: it does not take a message that it has
+/// sent there itself. One that names its target alone is.
 pub(super) fn find_cycle(
     routes: &[&Route],
     takers_of: impl Fn(&Destination) -> Vec<usize>,

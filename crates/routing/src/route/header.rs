@@ -132,7 +132,8 @@ pub fn header_value(value: &Value<'_>) -> Option<HeaderValue> {
     })
 }
 
-/// The changes made so far, and those that these rules add. All values are read before any is changed.
+/// The changes made so far, and those that these rules add. All values are read before any is
+/// changed.
 pub fn changed_by(rules: &[HeaderRule], so_far: &HeaderChanges, message: &dyn Properties) -> HeaderChanges {
     let seen = Changed { message, changes: so_far };
     let mut changes = so_far.clone();

@@ -1,9 +1,9 @@
 //! Routes: rules that move or copy the messages of some addresses to others, with changed headers.
 //!
-//! In: [`Route`]s, and for each message its addresses and headers. Out: [`Routed`], where it goes instead. The rules
-//! are found by address and selector: a message costs the targets that match, not those that exist.
-//! Never here: the encoding of messages, queues, clocks; delays and throttles are carried out by the core.
-//! Start at [`Routes::plan`].
+//! In: [`Route`]s, and for each message its addresses and headers. Out: [`Routed`], where it goes
+//! instead. The rules are found by address and selector: a message costs the targets that match,
+//! not those that exist. Never here: the encoding of messages, queues, clocks; delays and throttles
+//! are carried out by the core. Start at [`Routes::plan`].
 
 mod counters;
 mod cycle;
@@ -128,7 +128,8 @@ impl Routes {
         self.all.iter().map(|route| (&route.rule, &route.counters))
     }
 
-    /// Goes on with the counters of earlier routes of the same names, as far as these have the same targets.
+    /// Goes on with the counters of earlier routes of the same names, as far as these have the same
+    /// targets.
     pub fn count_on_from(&mut self, earlier: &Routes) {
         let known: BTreeMap<&str, &Compiled> =
             earlier.all.iter().map(|route| (route.rule.name.as_ref(), route)).collect();

@@ -14,14 +14,15 @@ use crate::route::header::{Changed, changed_by};
 use crate::route::rule::{Distribution, Recipients, Route, RouteTarget};
 use crate::route::{Compiled, Routes};
 
-/// Routes that one message passes one after the other. Cycles are refused at load, but for those that messages make by their
-/// recipient lists.
+/// Routes that one message passes one after the other. Cycles are refused at load, but for those
+/// that messages make by their recipient lists.
 pub const HOPS_MAX: usize = 16;
 
 /// Addresses that one message may name.
 pub const RECIPIENTS_MAX: usize = 1_000;
 
-/// Steps that a plan takes at most, over all routes: a bound for the message's record. A message that would take more passes no route.
+/// Steps that a plan takes at most, over all routes: a bound for the message's record. A message
+/// that would take more passes no route.
 const STEPS_MAX: usize = 16_384;
 
 /// Where a message goes.
@@ -67,8 +68,8 @@ struct Planner<'a> {
 }
 
 impl Routes {
-    /// Where a message goes that is sent to these addresses: composite destinations stand for their targets, and each route that takes
-    /// it sends it on, until no further route does.
+    /// Where a message goes that is sent to these addresses: composite destinations stand for their
+    /// targets, and each route that takes it sends it on, until no further route does.
     pub fn plan<'a>(
         &self,
         addressing: &Addressing,

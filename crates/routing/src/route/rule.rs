@@ -33,7 +33,8 @@ pub struct Route {
     pub delay_ms: u64,
     /// How many messages in which time; more of them wait at their targets.
     pub throttle: Option<Throttle>,
-    /// Where a message goes whose recipient list or header changes cannot be carried out; without one it stays at its address.
+    /// Where a message goes whose recipient list or header changes cannot be carried out; without
+    /// one it stays at its address.
     pub dead_letter: Option<Destination>,
 }
 
