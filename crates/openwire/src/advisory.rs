@@ -1,4 +1,5 @@
-//! Advisories: notices in the form that ActiveMQ's clients and tools listen for (`AdvisorySupport`, `AdvisoryBroker`).
+//! Advisories: notices in the form that ActiveMQ's clients and tools listen for (`AdvisorySupport`,
+//! `AdvisoryBroker`).
 //!
 //! | notice | topic, behind `ActiveMQ.Advisory.` | carries |
 //! |---|---|---|
@@ -92,8 +93,8 @@ struct Content {
 }
 
 impl Advisories {
-    /// Advisories of the broker of this name. No two that are at work at the same time may have the same `number`.
-    /// Messages of other protocols are read by `translate`.
+    /// Advisories of the broker of this name. No two that are at work at the same time may have the
+    /// same `number`. Messages of other protocols are read by `translate`.
     pub fn new(
         (broker_name, broker_id): (&str, &str),
         broker_url: &str,
@@ -272,7 +273,8 @@ fn message_properties(
     properties
 }
 
-/// An advisory that a topic keeps, with how many it keeps now: that many consumers or producers there are.
+/// An advisory that a topic keeps, with how many it keeps now: that many consumers or producers
+/// there are.
 pub fn count_retained(message: &model::Message, count: u64) -> model::Message {
     let counted = with_count(message, count);
     counted.map_or_else(|| message.clone(), |bytes| model::Message { bytes, ..message.clone() })

@@ -1,10 +1,11 @@
 //! Networks of brokers: the state of the two ends of a network connection, and the seam to the
 //! demand engine.
 //!
-//! A network connection is an OpenWire connection on which the peer has presented itself as a broker
-//! (`BrokerInfo.networkConnection`). Messages that come over it are sends like others. If it is duplex, messages
-//! also leave by it: the peer's consumers are read from its consumer advisories, a [`Forwarder`] subscribes here in
-//! their place, and the session sends on what that subscription is delivered.
+//! A network connection is an OpenWire connection on which the peer has presented itself as a
+//! broker (`BrokerInfo.networkConnection`). Messages that come over it are sends like others. If it
+//! is duplex, messages also leave by it: the peer's consumers are read from its consumer
+//! advisories, a [`Forwarder`] subscribes here in their place, and the session sends on what that
+//! subscription is delivered.
 //!
 //! Never here: sockets, retries, other protocols.
 
@@ -20,7 +21,8 @@ use crate::codec::{
 };
 use crate::session::destinations_of;
 
-/// Marks the tickets of a [`Forwarder`], which the session passes to it. The router has the two bits above.
+/// Marks the tickets of a [`Forwarder`], which the session passes to it. The router has the two
+/// bits above.
 pub const FORWARDER_TICKET: u64 = 1 << 61;
 
 /// Marks the consumer numbers of a [`Forwarder`]; a session counts its client's consumers from one.
@@ -41,8 +43,8 @@ pub struct Link {
     pub peer_name: Arc<str>,
     /// Partitions of this broker: a consumer of a pattern reads from each.
     pub partitions: u16,
-    /// The peer is a Postroad: it says how many messages its consumers would take at once, and a message may return to
-    /// it.
+    /// The peer is a Postroad: it says how many messages its consumers would take at once, and a
+    /// message may return to it.
     pub counts_credit: bool,
     /// Its figures for operators.
     pub figures: Arc<LinkFigures>,
@@ -58,9 +60,11 @@ pub struct LinkOptions {
     pub message_ttl: i32,
     /// Brokers over which a consumer is known (`consumerTTL`); negative for any number.
     pub consumer_ttl: i32,
-    /// Priority of the link's subscriptions beside that of local consumers (`consumerPriorityBase`).
+    /// Priority of the link's subscriptions beside that of local consumers
+    /// (`consumerPriorityBase`).
     pub priority: i8,
-    /// Whether subscriptions for brokers further away have a lower priority (`decreaseNetworkConsumerPriority`).
+    /// Whether subscriptions for brokers further away have a lower priority
+    /// (`decreaseNetworkConsumerPriority`).
     pub decreases_priority: bool,
     /// Whether temporary destinations of the peer exist here too (`bridgeTempDestinations`).
     pub temporaries: bool,
@@ -76,8 +80,8 @@ pub struct LinkOptions {
     pub share: LinkShare,
 }
 
-/// One of several connections of a link. Each destination has one connection, which both ends know by its name: neither
-/// demand nor traffic is multiplied, and the order of a destination is kept.
+/// One of several connections of a link. Each destination has one connection, which both ends know
+/// by its name: neither demand nor traffic is multiplied, and the order of a destination is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkShare {
     /// Which connection, from 0.
@@ -96,7 +100,8 @@ impl LinkShare {
     /// Connections of one link.
     pub const MAX: u16 = 16;
 
-    /// Whether messages of the destination go over this connection. A release that changes this changes the protocol.
+    /// Whether messages of the destination go over this connection. A release that changes this
+    /// changes the protocol.
     pub fn has(self, destination: &Destination) -> bool {
         if self.of <= 1 {
             return true;
@@ -221,7 +226,8 @@ pub trait Forwarder {
     /// Whether it has this consumer of the connection.
     fn has_consumer(&self, number: u32) -> bool;
 
-    /// Where a message that was delivered to this consumer comes from, if it is to be sent; otherwise it is given back.
+    /// Where a message that was delivered to this consumer comes from, if it is to be sent;
+    /// otherwise it is given back.
     fn admit(
         &mut self,
         consumer: ConsumerKey,
@@ -230,7 +236,8 @@ pub trait Forwarder {
         events: &mut Vec<Event>,
     ) -> Option<Destination>;
 
-    /// The next question to the peer that is due: how many messages its consumers would take at once.
+    /// The next question to the peer that is due: how many messages its consumers would take at
+    /// once.
     fn question(&mut self, now_ms: u64) -> Option<CreditQuestion>;
 
     /// The question was sent to the peer as the command of this number.
@@ -245,8 +252,9 @@ pub trait Forwarder {
     /// A delivery can never be sent to the peer: it becomes a dead letter.
     fn unsendable(&mut self, consumer: ConsumerKey, tag: EntryTag, reason: &str, events: &mut Vec<Event>);
 
-    /// The peer has answered a command. Answers to other commands than those of `sent` are passed over. A message that it
-    /// refuses is given back, counted as failed, after a pause: see [`Forwarder::deadline`].
+    /// The peer has answered a command. Answers to other commands than those of `sent` are passed
+    /// over. A message that it refuses is given back, counted as failed, after a pause: see
+    /// [`Forwarder::deadline`].
     fn answered(&mut self, request: i32, refused: Option<&str>, now_ms: u64, events: &mut Vec<Event>);
 
     /// Whether the peer has still to answer this command.
@@ -308,8 +316,8 @@ impl std::fmt::Debug for MakeForwarder {
 }
 
 impl LinkOptions {
-    /// The options of an initiator, as it sends them (`BrokerInfo.networkProperties`): a Java properties text. Unknown keys and values
-    /// that cannot be read are passed over.
+    /// The options of an initiator, as it sends them (`BrokerInfo.networkProperties`): a Java
+    /// properties text. Unknown keys and values that cannot be read are passed over.
     pub fn from_properties(text: &str) -> LinkOptions {
         let mut options = LinkOptions::default();
         for (key, value) in text.lines().filter_map(property) {
@@ -318,7 +326,8 @@ impl LinkOptions {
         options
     }
 
-    /// As an initiator of this name sends them. Classic makes its side of a duplex link only if they say so, too.
+    /// As an initiator of this name sends them. Classic makes its side of a duplex link only if
+    /// they say so, too.
     pub fn to_properties(&self, name: &str, duplex: bool) -> String {
         let list = |list: &[Destination]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let mut properties = vec![
@@ -348,7 +357,8 @@ impl LinkOptions {
         properties.into_iter().map(line).collect()
     }
 
-    /// The initiator's name for its connector, in the text that [`LinkOptions::from_properties`] reads.
+    /// The initiator's name for its connector, in the text that [`LinkOptions::from_properties`]
+    /// reads.
     pub fn name_in(text: &str) -> Option<String> {
         let (_, value) = text.lines().filter_map(property).find(|(key, _)| key == "name")?;
         Some(value.trim().to_owned()).filter(|name| !name.is_empty())

@@ -1,4 +1,5 @@
-//! Clients are spread: `failover:` clients of one broker know the others of its network, and some move when they have fewer clients.
+//! Clients are spread: `failover:` clients of one broker know the others of its network, and some
+//! move when they have fewer clients.
 //!
 //! ```text
 //!   links, counts of peers ──▶ ClientSpread ──▶ each session, when its client says something or is due a sign of life

@@ -1,4 +1,5 @@
-//! Conversations with a session: commands in, replies and events out, those of broken clients included.
+//! Conversations with a session: commands in, replies and events out, those of broken clients
+//! included.
 #![allow(clippy::unwrap_used, reason = "all of this file is test code")]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! OpenWire messages as every protocol understands them, and back: each row of docs/protocols/fidelity.md that names
-//! OpenWire.
+//! OpenWire messages as every protocol understands them, and back: each row of
+//! docs/protocols/fidelity.md that names OpenWire.
 #![allow(clippy::unwrap_used, reason = "all of this file is test code")]
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -270,7 +270,8 @@ fn messages_of_the_reference_library_are_read_plain_and_deflated() {
         Some((_, value)) => value.clone(),
         None => Value::from("x".repeat(10_000).as_str()),
     });
-    // The serialisation of a java.lang.String, and the reset that the client writes behind every object.
+    // The serialisation of a java.lang.String, and the reset that the client writes behind every
+    // object.
     let serialised = Bytes::from_static(b"\xac\xed\0\x05t\0\x0aserialised\x79");
     let messages = reference_messages();
     assert_eq!(messages.len(), 26, "13 messages, twice");

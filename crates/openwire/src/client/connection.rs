@@ -42,9 +42,10 @@ pub struct ClientOptions {
 
 /// The client's side of one connection.
 ///
-/// Pass bytes of the broker to [`OpenWireClient::receive`], and send those of [`OpenWireClient::output`] to it;
-/// [`OpenWireClient::next_event`] returns events. [`OpenWireClient::wake`] takes the time: call it before a
-/// request after a pause, and several times in the agreed inactivity.
+/// Pass bytes of the broker to [`OpenWireClient::receive`], and send those of
+/// [`OpenWireClient::output`] to it; [`OpenWireClient::next_event`] returns events.
+/// [`OpenWireClient::wake`] takes the time: call it before a request after a pause, and several
+/// times in the agreed inactivity.
 #[derive(Debug)]
 pub struct OpenWireClient {
     options: ClientOptions,
@@ -147,7 +148,8 @@ impl OpenWireClient {
     /// safe; without it only a failure is reported, by [`ClientEvent::Failed`].
     ///
     /// # Errors
-    /// As [`WireFormat::encode`]: the message is larger than agreed, for one. The connection can go on.
+    /// As [`WireFormat::encode`]: the message is larger than agreed, for one. The connection can go
+    /// on.
     pub fn send(
         &mut self,
         mut message: Message,
@@ -194,8 +196,8 @@ impl OpenWireClient {
         Ok((self.write(info.into())?, consumer))
     }
 
-    /// Gives the verdict on `count` deliveries of one consumer, from the first to the last; with `confirmed` the broker
-    /// answers when it is safe.
+    /// Gives the verdict on `count` deliveries of one consumer, from the first to the last; with
+    /// `confirmed` the broker answers when it is safe.
     ///
     /// # Errors
     /// As [`WireFormat::encode`].
@@ -245,7 +247,8 @@ impl OpenWireClient {
         }
     }
 
-    /// Begins a transaction: messages that carry its id, and acknowledgements in it, count once it is committed.
+    /// Begins a transaction: messages that carry its id, and acknowledgements in it, count once it
+    /// is committed.
     ///
     /// # Errors
     /// As [`WireFormat::encode`].
@@ -282,8 +285,8 @@ impl OpenWireClient {
         self.write(info.into())
     }
 
-    /// Ends a consumer. `last_seen` is the number of the last delivery that was put to use ([`Incoming::sequence`]);
-    /// the application did not see later ones.
+    /// Ends a consumer. `last_seen` is the number of the last delivery that was put to use
+    /// ([`Incoming::sequence`]); the application did not see later ones.
     ///
     /// # Errors
     /// As [`WireFormat::encode`].
@@ -296,8 +299,8 @@ impl OpenWireClient {
         self.remove(consumer, last_seen.unwrap_or(RemoveInfo::LAST_DELIVERED_UNSET))
     }
 
-    /// Ends the connection; the broker answers when all that was sent before is done. [`OpenWireClient::shut_down`]
-    /// comes after that.
+    /// Ends the connection; the broker answers when all that was sent before is done.
+    /// [`OpenWireClient::shut_down`] comes after that.
     ///
     /// # Errors
     /// As [`WireFormat::encode`].

@@ -1,6 +1,8 @@
-//! Client room: the other side of an OpenWire conversation. Requests and bytes in, bytes and events out.
+//! Client room: the other side of an OpenWire conversation. Requests and bytes in, bytes and events
+//! out.
 //!
-//! As much of a client as the command line needs: one session, one producer, consumers and browsers, local transactions.
+//! As much of a client as the command line needs: one session, one producer, consumers and
+//! browsers, local transactions.
 //! Start at [`OpenWireClient`].
 //! Never here: sockets, clocks, threads, a broker's reaction to commands.
 

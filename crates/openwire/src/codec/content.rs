@@ -1,4 +1,5 @@
-//! Where the content stands in a message, for bodies that are not in memory: cut out, left open, and put back.
+//! Where the content stands in a message, for bodies that are not in memory: cut out, left open,
+//! and put back.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -10,7 +11,8 @@ use super::{
     scan::Scanner,
 };
 
-/// Where the content stands, presence flag first, in a message in its stored form, of which the rest may be missing.
+/// Where the content stands, presence flag first, in a message in its stored form, of which the
+/// rest may be missing.
 ///
 /// # Errors
 /// The bytes end before that ([`WireError::is_truncated`]), or are no message.
@@ -68,11 +70,13 @@ fn content_end(stored: &[u8], at: usize, version: u8) -> Result<usize, WireError
     Ok(scanner.offset)
 }
 
-/// Makes room for content of `content_bytes` in the dispatch that `out` ends with, from `start` on: `out` ends where the
-/// content begins then, and the bytes behind it are returned. The format is loose, uncached, and has sizes before frames.
+/// Makes room for content of `content_bytes` in the dispatch that `out` ends with, from `start` on:
+/// `out` ends where the content begins then, and the bytes behind it are returned. The format is
+/// loose, uncached, and has sizes before frames.
 ///
 /// # Errors
-/// [`WireError::FrameTooLarge`]: with its content it is larger than the peer takes. `out` ends at `start` then.
+/// [`WireError::FrameTooLarge`]: with its content it is larger than the peer takes. `out` ends at
+/// `start` then.
 pub fn open_content(
     format: &WireFormat,
     out: &mut BytesMut,

@@ -55,7 +55,8 @@ impl FrameReader {
     }
 }
 
-/// The size of the frame that `input` begins with, judged before its bytes are there; `None` until the size itself is.
+/// The size of the frame that `input` begins with, judged before its bytes are there; `None` until
+/// the size itself is.
 ///
 /// # Errors
 /// As [`take_frame`].
@@ -71,7 +72,8 @@ pub fn announced_bytes(input: &[u8], max_frame_bytes: u64) -> Result<Option<usiz
     Ok(Some(got_bytes as usize))
 }
 
-/// Takes the frame at the front of `input`, without its size and without copying; `None` until all of it is there.
+/// Takes the frame at the front of `input`, without its size and without copying; `None` until all
+/// of it is there.
 ///
 /// # Errors
 /// The size is negative or above the limit: close the connection, for

@@ -223,8 +223,8 @@ fn message_kind(type_id: u8, offset: usize, version: u8) -> Result<MessageKind, 
 /// The stored form of `message`: type id and fields, loose, uncached, without
 /// stack traces, in `format.version`.
 ///
-/// `original_frame` is the frame that `format` decoded to `message`. If it has
-/// that form already it is returned itself, without copying, unless it is small: then it is copied, for it shares its
+/// `original_frame` is the frame that `format` decoded to `message`. If it has that form already it
+/// is returned itself, without copying, unless it is small: then it is copied, for it shares its
 /// buffer with frames that may be gone long before it.
 ///
 /// # Errors
@@ -243,12 +243,13 @@ pub fn stored_form(
     to_stored(message, format.version)
 }
 
-/// Frames from this size on stay in the buffer that they were read into. Half of one read: such a frame
-/// keeps little more alive than itself.
+/// Frames from this size on stay in the buffer that they were read into. Half of one read: such a
+/// frame keeps little more alive than itself.
 const SHARED_FRAME_BYTES_MIN: usize = 8 << 10;
 
-/// Writes into the frame of a message when the broker received it, if the frame is in the stored form; anything else is left alone.
-/// The time stands ahead of another one and, in newer versions, a flag: the end of all but blob messages.
+/// Writes into the frame of a message when the broker received it, if the frame is in the stored
+/// form; anything else is left alone. The time stands ahead of another one and, in newer versions,
+/// a flag: the end of all but blob messages.
 pub fn stamp_arrival(frame: &mut [u8], version: u8, now_ms: u64) {
     let kind = frame.first().and_then(|type_id| MessageKind::from_type_id(*type_id));
     if kind.is_none_or(|kind| kind == MessageKind::Blob) || version < IN_TIME_SINCE {
@@ -297,8 +298,8 @@ pub struct DispatchHeader<'a> {
     pub command_id: i32,
     /// Who gets the message.
     pub consumer_id: &'a ConsumerId,
-    /// Where the message was taken from: it shows this as its destination, and as its original one where it was sent.
-    /// `None` if that is where it was sent.
+    /// Where the message was taken from: it shows this as its destination, and as its original one
+    /// where it was sent. `None` if that is where it was sent.
     pub destination: Option<&'a Destination>,
     /// Deliveries before this one.
     pub redelivery_counter: i32,
@@ -324,7 +325,8 @@ pub struct Patch {
     pub group_first_for_consumer: Option<bool>,
 }
 
-/// The usual maximum that a dispatch adds to the stored message: consumer, destination, and patched fields.
+/// The usual maximum that a dispatch adds to the stored message: consumer, destination, and patched
+/// fields.
 const DISPATCH_BYTES: usize = 256;
 
 /// Appends a `MessageDispatch` frame of a stored message to `out`; returns the message's id.
@@ -543,7 +545,8 @@ pub fn peek_message_id(stored: &Bytes, version: u8) -> Result<Option<MessageId>,
     Reader::at(stored, scanner.offset, Layout::stored(version)).object()
 }
 
-/// The producer of a stored message, if the name of its connection begins with `prefix`; read without looking further otherwise.
+/// The producer of a stored message, if the name of its connection begins with `prefix`; read
+/// without looking further otherwise.
 pub fn peek_producer_named(stored: &Bytes, version: u8, prefix: &[u8]) -> Option<ProducerId> {
     // The object is there, its type, the text is there, its length.
     const NAME_AT: usize = TYPE_AND_BASE_BYTES + 1 + 1 + 1 + 2;
@@ -553,7 +556,8 @@ pub fn peek_producer_named(stored: &Bytes, version: u8, prefix: &[u8]) -> Option
     Reader::at(stored, TYPE_AND_BASE_BYTES, Layout::stored(version)).object().ok()?
 }
 
-/// The properties of a stored message, a primitive map, read without looking at the bytes behind them.
+/// The properties of a stored message, a primitive map, read without looking at the bytes behind
+/// them.
 ///
 /// # Errors
 /// As [`peek_headers`].
@@ -565,5 +569,6 @@ pub fn peek_properties(stored: &Bytes, version: u8) -> Result<Option<Bytes>, Wir
     Reader::at(stored, span.start, Layout::stored(version)).bytes()
 }
 
-/// The type id, the command id and the flag that asks for a response stand ahead of a message's own fields.
+/// The type id, the command id and the flag that asks for a response stand ahead of a message's own
+/// fields.
 pub(super) const TYPE_AND_BASE_BYTES: usize = 1 + 4 + 1;

@@ -32,8 +32,8 @@ pub struct WireFormatOptions {
 }
 
 impl WireFormatOptions {
-    /// The agreed inactivity: the shorter of both values. Each side writes every third of that time, as
-    /// ActiveMQ's inactivity monitor does.
+    /// The agreed inactivity: the shorter of both values. Each side writes every third of that
+    /// time, as ActiveMQ's inactivity monitor does.
     pub fn silences(&self, theirs: &WireFormatOptions) -> Silences {
         let max_ms = u64::try_from(self.max_inactivity_ms.min(theirs.max_inactivity_ms)).ok();
         let peer_ms_max = max_ms.filter(|max| *max > 0);

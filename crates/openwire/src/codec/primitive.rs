@@ -48,8 +48,8 @@ impl PrimitiveMap {
     /// Reads a whole map; nothing may follow it. A null map is an empty one.
     ///
     /// # Errors
-    /// The bytes are no primitive map, or hold more than [`PRIMITIVE_VALUES_MAX`] values; offsets count from the start of
-    /// `bytes`.
+    /// The bytes are no primitive map, or hold more than [`PRIMITIVE_VALUES_MAX`] values; offsets
+    /// count from the start of `bytes`.
     pub fn decode(bytes: &Bytes) -> Result<PrimitiveMap, WireError> {
         let mut input = Input::new(bytes, 0);
         let map = input.map()?;
@@ -188,7 +188,8 @@ impl<'m> FoundProperty<'m> {
 /// One property, found without decoding the others; their names are compared as bytes.
 ///
 /// # Errors
-/// As [`PrimitiveMap::decode`], for the entries that are skipped or read on the way to the end of the map.
+/// As [`PrimitiveMap::decode`], for the entries that are skipped or read on the way to the end of
+/// the map.
 pub fn find_property<'m>(marshalled: &'m Bytes, name: &str) -> Result<Option<FoundProperty<'m>>, WireError> {
     let name = WireString::in_place(name);
     let mut input = Input::new(marshalled, 0);

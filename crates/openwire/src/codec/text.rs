@@ -39,7 +39,8 @@ impl WireString {
         }
     }
 
-    /// The bytes of a text on the wire; the text's own, unless it has characters that modified UTF-8 writes differently.
+    /// The bytes of a text on the wire; the text's own, unless it has characters that modified
+    /// UTF-8 writes differently.
     pub(super) fn in_place(text: &str) -> Cow<'_, [u8]> {
         match is_plain(text.as_bytes()) {
             true => Cow::Borrowed(text.as_bytes()),

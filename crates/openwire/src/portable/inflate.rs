@@ -10,7 +10,8 @@ pub const INFLATED_BYTES_MAX: usize = 100 << 20;
 
 /// The body as it was before its producer deflated it.
 ///
-/// A bytes message says how long it was, in 4 bytes ahead (`ActiveMQBytesMessage.doCompress`); no other kind does.
+/// A bytes message says how long it was, in 4 bytes ahead (`ActiveMQBytesMessage.doCompress`); no
+/// other kind does.
 ///
 /// # Errors
 /// The fault of the body.
@@ -32,7 +33,8 @@ fn inflate_to(bytes_max: usize, kind: MessageKind, content: &Bytes) -> Result<By
         Some(announced) if announced > bytes.len() => {
             Err(format!("a deflated body holds {} bytes, and says {announced}", bytes.len()))
         }
-        // Its buffer is deflated as a whole, used or not: bytes behind the length are not part of the body.
+        // Its buffer is deflated as a whole, used or not: bytes behind the length are not part of
+        // the body.
         Some(announced) => Ok(Bytes::from(bytes).slice(..announced)),
         None => Ok(bytes.into()),
     }

@@ -1,5 +1,5 @@
-//! Bodies in pieces: those of text messages are rewritten on their way, for Java's modified UTF-8 is OpenWire's alone; bytes and
-//! objects stay as they are.
+//! Bodies in pieces: those of text messages are rewritten on their way, for Java's modified UTF-8
+//! is OpenWire's alone; bytes and objects stay as they are.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::portable::{AsItIs, Body, LargeReader, LargeWriter, Step, TranslationError};
@@ -7,7 +7,8 @@ use postroad_model::{Message, Protocol};
 
 use crate::codec::{MessageKind, WireString, from_stored, with_content};
 
-/// A large message whose body can be read in pieces; `None` for one that has to be there whole: deflated, a map, a stream.
+/// A large message whose body can be read in pieces; `None` for one that has to be there whole:
+/// deflated, a map, a stream.
 ///
 /// # Errors
 /// [`TranslationError::Unreadable`]: it is no message.
@@ -125,7 +126,8 @@ impl FromText {
     }
 }
 
-/// The length of modified UTF-8 that can be rewritten without later bytes: no sequence or surrogate pair is cut.
+/// The length of modified UTF-8 that can be rewritten without later bytes: no sequence or surrogate
+/// pair is cut.
 fn whole_characters(bytes: &[u8]) -> usize {
     let starts = |byte: &&u8| **byte & 0xC0 != 0x80;
     let behind = bytes.iter().rev().take(2).take_while(|byte| !starts(byte)).count();

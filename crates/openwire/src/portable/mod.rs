@@ -1,7 +1,10 @@
-//! Portable room: OpenWire messages as every protocol understands them, and messages of other protocols as OpenWire.
+//! Portable room: OpenWire messages as every protocol understands them, and messages of other
+//! protocols as OpenWire.
 //!
-//! [`read_portable`] takes a stored message apart; [`write_portable`] builds the message command that an ActiveMQ client
-//! expects. [`read_large`] and [`write_large`] do the same to bodies that come in pieces. Kept, changed and dropped fields are in
+//! [`read_portable`] takes a stored message apart; [`write_portable`] builds the message command
+//! that an ActiveMQ client
+//! expects. [`read_large`] and [`write_large`] do the same to bodies that come in pieces. Kept,
+//! changed and dropped fields are in
 //! the table of docs/protocols/fidelity.md.
 //! Never here: sessions, other protocols' encodings.
 
@@ -17,7 +20,8 @@ pub use read::read_portable;
 pub(crate) use write::to_wire_destination;
 pub use write::{TranslatedId, write_portable};
 
-/// Properties in which ActiveMQ's clients keep fields without an OpenWire header (`AmqpMessageSupport`).
+/// Properties in which ActiveMQ's clients keep fields without an OpenWire header
+/// (`AmqpMessageSupport`).
 mod names {
     /// All of them begin so.
     pub const PREFIX: &str = "JMS_AMQP_";

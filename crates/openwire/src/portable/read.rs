@@ -13,11 +13,12 @@ use crate::codec::{
 };
 use crate::session::{SCHEDULE_PREFIX, to_model_destination};
 
-/// A stored OpenWire message as every protocol understands it. Its parts are slices of the stored bytes, but for a body
-/// that was deflated.
+/// A stored OpenWire message as every protocol understands it. Its parts are slices of the stored
+/// bytes, but for a body that was deflated.
 ///
 /// # Errors
-/// [`TranslationError::Unreadable`]: its producer wrote something else than the message's kind says.
+/// [`TranslationError::Unreadable`]: its producer wrote something else than the message's kind
+/// says.
 pub fn read_portable(message: &Message) -> Result<Portable, TranslationError> {
     let unreadable = |reason| TranslationError::Unreadable { protocol: Protocol::OpenWire, reason };
     let stored = from_stored(&message.bytes, message.encoding.version);

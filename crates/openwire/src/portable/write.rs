@@ -15,9 +15,10 @@ use crate::codec::{
 
 /// The source of a message's OpenWire id, which has no room for ids of other protocols.
 ///
-/// ActiveMQ's clients tell duplicates by it and drop them: it must be the same each time that the same message is sent to
-/// them, and never be another message's. The entry's tag is unique among the entries of its queue in one run of the broker;
-/// the bytes tell messages of different runs apart.
+/// ActiveMQ's clients tell duplicates by it and drop them: it must be the same each time that the
+/// same message is sent to them, and never be another message's. The entry's tag is unique among
+/// the entries of its queue in one run of the broker; the bytes tell messages of different runs
+/// apart.
 #[derive(Clone, Copy, Debug)]
 pub struct TranslatedId<'a> {
     /// The message's place in its queue.
@@ -44,7 +45,8 @@ impl TranslatedId<'_> {
     }
 }
 
-/// The stored form of a portable message in this version of OpenWire. `at` is the destination for one that names none.
+/// The stored form of a portable message in this version of OpenWire. `at` is the destination for
+/// one that names none.
 ///
 /// # Errors
 /// [`TranslationError::Unwritable`]: a text or the body is too long for OpenWire.
@@ -142,7 +144,8 @@ fn body(body: &Body) -> Result<(MessageKind, Option<Bytes>), WireError> {
     })
 }
 
-/// Java's stream messages hold simple values only, its maps hold any: there each value is named by its number.
+/// Java's stream messages hold simple values only, its maps hold any: there each value is named by
+/// its number.
 fn numbered(values: &[Value]) -> Result<(MessageKind, Option<Bytes>), WireError> {
     let named = values.iter().enumerate().map(|(number, value)| (number.to_string().into(), value.clone()));
     Ok((MessageKind::Map, Some(marshalled(&named.collect())?)))

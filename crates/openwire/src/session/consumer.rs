@@ -63,7 +63,8 @@ struct Pull {
     ends_ms: Option<u64>,
     /// The drain that ends it.
     drain: Option<u64>,
-    /// An earlier pull is still being ended, which takes all credit back: this one gets its credit after that.
+    /// An earlier pull is still being ended, which takes all credit back: this one gets its credit
+    /// after that.
     waits: bool,
     /// It takes a message that is ready now, or none.
     at_once: bool,
@@ -76,8 +77,8 @@ impl Pull {
     }
 }
 
-/// The consumers of a connection. Deliveries name them by the core's numbers, which are found without a secret hash; a client's
-/// own ids are its choice, and long.
+/// The consumers of a connection. Deliveries name them by the core's numbers, which are found
+/// without a secret hash; a client's own ids are its choice, and long.
 #[derive(Default)]
 pub struct Consumers {
     last: u32,
@@ -272,8 +273,9 @@ impl OpenWireSession {
         Subscription::name_of(self.owner(), client, name)
     }
 
-    /// Whose durable subscriptions and temporary destinations a client may take that has lost its last connection: the claim of its id has
-    /// ended that, but another core may not know yet that it is gone.
+    /// Whose durable subscriptions and temporary destinations a client may take that has lost its
+    /// last connection: the claim of its id has ended that, but another core may not know yet that
+    /// it is gone.
     pub(super) fn heir(&self) -> Option<Arc<str>> {
         let client = self.introduction.client()?;
         let (user, connection) = (&client.owner, client.connection_id.to_str());
@@ -331,8 +333,8 @@ impl OpenWireSession {
         Ok(Done::Now)
     }
 
-    /// A policy has decided how much one part of a consumer gets ahead. A client that gets nothing ahead must know it, to ask for each
-    /// message.
+    /// A policy has decided how much one part of a consumer gets ahead. A client that gets nothing
+    /// ahead must know it, to ask for each message.
     pub(super) fn prefetch_decided(&mut self, number: u32, messages: u32, turn: &mut Turn<'_>) {
         let Some(consumer) =
             self.consumers.by_number(number).filter(|consumer| consumer.prefetch != messages)
@@ -345,7 +347,8 @@ impl OpenWireSession {
         self.send(ConsumerControl { consumer_id, prefetch, ..ConsumerControl::default() }.into(), turn);
     }
 
-    /// A client without prefetch wants one message (timeout in ms: 0 waits for ever, negative not at all).
+    /// A client without prefetch wants one message (timeout in ms: 0 waits for ever, negative not
+    /// at all).
     pub(super) fn pull(&mut self, pull: &MessagePull, turn: &mut Turn<'_>) -> Result<Done, Exception> {
         let id = pull.consumer_id.as_ref();
         let Some(consumer) = id.and_then(|id| self.consumers.get_mut(id)) else {
@@ -403,7 +406,8 @@ impl OpenWireSession {
         }
     }
 
-    /// Nothing more comes for now: a pull or a browse has ended, which a dispatch without a message says.
+    /// Nothing more comes for now: a pull or a browse has ended, which a dispatch without a message
+    /// says.
     pub(super) fn drained(&mut self, number: u32, turn: &mut Turn<'_>) {
         let Some(consumer) = self.consumers.by_number(number) else { return };
         let (id, before) = (consumer.id.clone(), consumer.drained());
@@ -425,8 +429,9 @@ impl OpenWireSession {
             }
         }
         if consumer.browses && consumer.prefetch == 0 && consumer.pull.is_none() {
-            // The client asks once more, and is answered then. An end that it has not asked for could pass its question: the answer
-            // to that would end its next browse, which has the same id (ActiveMQQueueBrowser).
+            // The client asks once more, and is answered then. An end that it has not asked for
+            // could pass its question: the answer to that would end its next browse, which has the
+            // same id (ActiveMQQueueBrowser).
             return;
         }
         self.consumers.pulls -= u32::from(consumer.satisfied());
@@ -551,8 +556,8 @@ fn is_in(id: &ProducerId, session: &SessionId) -> bool {
 
 /// The last message that the application has seen, by the client's last delivery to it.
 ///
-/// Deliveries are numbered over the connection, and each consumer's come in order, so everything up to that number was
-/// seen (`RemoveInfo.lastDeliveredSequenceId`).
+/// Deliveries are numbered over the connection, and each consumer's come in order, so everything up
+/// to that number was seen (`RemoveInfo.lastDeliveredSequenceId`).
 fn delivered<'a>(seen: i64, held: impl Iterator<Item = &'a Held>, part: ConsumerNumber) -> Delivered {
     match u64::try_from(seen) {
         Ok(seen) => {
@@ -564,8 +569,9 @@ fn delivered<'a>(seen: i64, held: impl Iterator<Item = &'a Held>, part: Consumer
     }
 }
 
-/// Whether the application has said nothing about how much it wants ahead, as far as one can see: ActiveMQ's clients send their defaults
-/// then (`ActiveMQPrefetchPolicy` of activemq-client, and `PolicyEntry.configurePrefetch` of activemq-broker).
+/// Whether the application has said nothing about how much it wants ahead, as far as one can see:
+/// ActiveMQ's clients send their defaults then (`ActiveMQPrefetchPolicy` of activemq-client, and
+/// `PolicyEntry.configurePrefetch` of activemq-broker).
 fn is_default_prefetch(info: &ConsumerInfo) -> bool {
     let of_topic =
         info.destination.as_ref().is_some_and(|at| names::to_model(at).kind == DestinationKind::Topic);

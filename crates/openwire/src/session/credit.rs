@@ -1,4 +1,5 @@
-//! Credit: a Postroad at the other end of a link asks how many messages of a queue consumers here would take at once.
+//! Credit: a Postroad at the other end of a link asks how many messages of a queue consumers here
+//! would take at once.
 //!
 //! ```text
 //!   peer: ControlCommand "postroad credit queue://NAME\nSELECTOR" ──▶ IntegerResponse

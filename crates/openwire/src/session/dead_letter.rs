@@ -1,4 +1,5 @@
-//! Dead letters: an OpenWire message that keeps where it came from and why it ended there, and the way back.
+//! Dead letters: an OpenWire message that keeps where it came from and why it ended there, and the
+//! way back.
 
 use bytes::{Bytes, BytesMut};
 use postroad_model::{DeadLetter, Message, Revived};
@@ -6,19 +7,20 @@ use postroad_model::{DeadLetter, Message, Revived};
 use super::names::to_model;
 use crate::codec::{Destination, Primitive, PrimitiveMap, WireError, from_stored, to_stored};
 
-/// The message with its past in it: the original destination, and the cause as a property. One that cannot be read or
-/// encoded again stays as it was sent.
+/// The message with its past in it: the original destination, and the cause as a property. One that
+/// cannot be read or encoded again stays as it was sent.
 pub fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
     let rewritten = rewrite(message, past);
     rewritten.map_or_else(|| message.clone(), |bytes| Message { bytes, ..message.clone() })
 }
 
-/// The property by which clients know that the broker redelivers a message after a consumer gave up on it
-/// (`RedeliveryPolicy` of the client's, `RedeliveryPlugin` of ActiveMQ's broker).
+/// The property by which clients know that the broker redelivers a message after a consumer gave up
+/// on it (`RedeliveryPolicy` of the client's, `RedeliveryPlugin` of ActiveMQ's broker).
 const REDELIVERY_DELAY: &str = "redeliveryDelay";
 
-/// A stored message that the broker delivers again by its own policy: without the mark, a client whose own policy allows fewer
-/// deliveries would refuse it unseen. One that cannot be read stays as it is.
+/// A stored message that the broker delivers again by its own policy: without the mark, a client
+/// whose own policy allows fewer deliveries would refuse it unseen. One that cannot be read stays
+/// as it is.
 pub fn redelivered_by_policy(stored: &Bytes, version: u8) -> Bytes {
     let marked = || {
         let mut message = from_stored(stored, version).ok()?;
@@ -59,8 +61,8 @@ fn rewrite(message: &Message, past: &DeadLetter) -> Option<bytes::Bytes> {
     to_stored(&dead, version).ok()
 }
 
-/// A stored dead letter as it was before, for the queue where it was: without its cause, and without an end. One that cannot be
-/// read was nowhere.
+/// A stored dead letter as it was before, for the queue where it was: without its cause, and
+/// without an end. One that cannot be read was nowhere.
 pub fn revive_dead_letter(message: &Message) -> Revived {
     let version = message.encoding.version;
     let revived = || {
@@ -73,7 +75,8 @@ pub fn revive_dead_letter(message: &Message) -> Revived {
     revived().unwrap_or_else(|| Revived { origin: None, message: message.clone() })
 }
 
-/// Where a dead letter was: its cause ends with it, as this broker writes it; other brokers leave where it was sent at first.
+/// Where a dead letter was: its cause ends with it, as this broker writes it; other brokers leave
+/// where it was sent at first.
 pub fn origin_of_dead_letter(message: &crate::codec::Message) -> Option<Destination> {
     let properties = properties_of(message).ok()?;
     let cause = properties.0.iter().find_map(|(name, value)| match value {

@@ -1,8 +1,10 @@
-//! Deliveries out and verdicts back: the message of a client's acknowledgement, and the credit that it returns.
+//! Deliveries out and verdicts back: the message of a client's acknowledgement, and the credit that
+//! it returns.
 //!
-//! Deliveries are numbered over the connection. The number travels as the message id's broker sequence, which clients
-//! send back in every acknowledgement, so finding a message is a binary search. A client that has reconnected may still
-//! acknowledge deliveries of another connection: then the message id itself is looked up.
+//! Deliveries are numbered over the connection. The number travels as the message id's broker
+//! sequence, which clients send back in every acknowledgement, so finding a message is a binary
+//! search. A client that has reconnected may still acknowledge deliveries of another connection:
+//! then the message id itself is looked up.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -94,8 +96,8 @@ impl Window {
         }
     }
 
-    /// Indexes of the first and behind the last delivery that an acknowledgement covers; `None` if its last one is not
-    /// held.
+    /// Indexes of the first and behind the last delivery that an acknowledgement covers; `None` if
+    /// its last one is not held.
     fn range(&self, ack: &MessageAck) -> Option<(usize, usize)> {
         let last = self.find(ack.last_message_id.as_ref()?)?;
         let first = match (ack.ack_type, &ack.first_message_id) {
@@ -120,7 +122,8 @@ impl Window {
             .or_else(|| self.held.iter().position(is_meant))
     }
 
-    /// The client has the deliveries before index `end`: returns credit for those that had not given any yet.
+    /// The client has the deliveries before index `end`: returns credit for those that had not
+    /// given any yet.
     fn arrived(&mut self, end: usize) -> Vec<Share> {
         let first = self.held.partition_point(|held| held.sequence <= self.arrived_through);
         if end <= first {
@@ -181,7 +184,8 @@ impl OpenWireSession {
     /// Sends a message to the client.
     ///
     /// # Errors
-    /// [`Parting::Fault`]: the client has agreed to frames too small for it, and would never get it.
+    /// [`Parting::Fault`]: the client has agreed to frames too small for it, and would never get
+    /// it.
     pub(super) fn deliver(&mut self, delivery: Delivery, turn: &mut Turn<'_>) -> Result<(), Parting> {
         let Delivery { consumer: key, source, tag, failed_deliveries, by_policy, .. } = delivery;
         let (first_of_group, message) = (delivery.first_of_group, delivery.message);
@@ -214,7 +218,8 @@ impl OpenWireSession {
         let patch = Patch {
             broker_sequence_id: Some(sequence as i64),
             broker_out_time_ms: Some(turn.now.wall_ms as i64),
-            // A policy may have made it another than the producer's; a translated message says it already.
+            // A policy may have made it another than the producer's; a translated message says it
+            // already.
             expiration_ms: i64::try_from(message.expires_at_ms).ok().filter(|_| is_own),
             group_first_for_consumer: message.group().map(|_| first_of_group),
             ..Patch::default()
@@ -247,8 +252,8 @@ impl OpenWireSession {
         Ok(())
     }
 
-    /// A message that only this client cannot receive goes back, untouched; one that no client can receive, such as one
-    /// that came by a protocol with larger frames, would come again and again.
+    /// A message that only this client cannot receive goes back, untouched; one that no client can
+    /// receive, such as one that came by a protocol with larger frames, would come again and again.
     fn undeliverable(
         &mut self,
         (consumer, tag, is_own): (ConsumerKey, EntryTag, bool),
@@ -265,7 +270,8 @@ impl OpenWireSession {
             self.reject(consumer, tag, &error.to_string(), turn);
             return Ok(());
         }
-        // It leaves the queue too: a returned message would come again at once, and count as delivered.
+        // It leaves the queue too: a returned message would come again at once, and count as
+        // delivered.
         let sent =
             self.consumers.by_number(consumer.number).and_then(|known| known.window.last(consumer.number));
         let delivered = sent.map_or(Delivered::None, Held::through);
@@ -275,7 +281,8 @@ impl OpenWireSession {
         Err(Parting::Fault(text))
     }
 
-    /// This message cannot be encoded in OpenWire: it becomes a dead letter, and the consumer gets another one for it.
+    /// This message cannot be encoded in OpenWire: it becomes a dead letter, and the consumer gets
+    /// another one for it.
     pub(super) fn reject(&mut self, consumer: ConsumerKey, tag: EntryTag, reason: &str, turn: &mut Turn<'_>) {
         turn.events.push(Event::Settle(Settle::rejected(consumer, tag, reason)));
         if self.consumers.by_number(consumer.number).is_some_and(|known| known.wants_another()) {
@@ -311,7 +318,8 @@ impl OpenWireSession {
                 self.grant(&shares, turn);
                 return Ok(Done::Now);
             }
-            // The client delivers them to the application again by itself; the count rises when it gives them back.
+            // The client delivers them to the application again by itself; the count rises when it
+            // gives them back.
             MessageAck::REDELIVERED => return Ok(Done::Now),
             MessageAck::POISON => (Outcome::Rejected, consumer.window.settle(range, |_| Keep::Gone)),
             MessageAck::STANDARD | MessageAck::INDIVIDUAL | MessageAck::UNMATCHED | MessageAck::EXPIRED => {
@@ -325,8 +333,8 @@ impl OpenWireSession {
         Ok(self.settle(outcome, shares, key, ack, turn))
     }
 
-    /// The broker may have closed the consumer, and its messages are delivered again: to commit the rest would do half
-    /// of it.
+    /// The broker may have closed the consumer, and its messages are delivered again: to commit the
+    /// rest would do half of it.
     fn doom_by(&mut self, ack: &MessageAck) -> Result<(), Exception> {
         if let Some(id) = &ack.transaction_id
             && !matches!(ack.ack_type, MessageAck::DELIVERED | MessageAck::REDELIVERED)
@@ -363,7 +371,8 @@ impl OpenWireSession {
         ticket.map_or(Done::Now, Done::Later)
     }
 
-    /// Settled messages make room for more; with prefetch 0 the client asks for each message instead.
+    /// Settled messages make room for more; with prefetch 0 the client asks for each message
+    /// instead.
     fn grant(&mut self, shares: &[Share], turn: &mut Turn<'_>) {
         for share in shares.iter().filter(|share| share.credit > 0) {
             let pulls = self.consumers.by_number(share.part.0).is_none_or(|consumer| consumer.prefetch == 0);
@@ -391,7 +400,8 @@ impl OpenWireSession {
     }
 }
 
-/// The message in its stored form, and the version of that; a message of another protocol is translated.
+/// The message in its stored form, and the version of that; a message of another protocol is
+/// translated.
 pub fn in_openwire(
     message: &Message,
     tag: EntryTag,

@@ -1,7 +1,7 @@
 //! Downloads: large messages whose body goes out as it is read from the log.
 //!
-//! The dispatch is written up to the body; the runtime brings that piece by piece, and nothing else is written until the
-//! end of the frame: OpenWire has no way to say two things at once.
+//! The dispatch is written up to the body; the runtime brings that piece by piece, and nothing else
+//! is written until the end of the frame: OpenWire has no way to say two things at once.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{ConsumerKey, EntryTag, Event, Settle};

@@ -1,7 +1,7 @@
 //! Exceptions: the broker's refusals, in classes that JMS clients map.
 //!
-//! A client builds the exception by its class name; one that it does not have becomes a plain `JMSException`
-//! (ActiveMQ's `BaseDataStreamMarshaller.createThrowable`).
+//! A client builds the exception by its class name; one that it does not have becomes a plain
+//! `JMSException` (ActiveMQ's `BaseDataStreamMarshaller.createThrowable`).
 
 use postroad_model::Refusal;
 
@@ -14,8 +14,9 @@ pub const JAVAX: &str = "javax.jms.";
 /// Where clients from 6.0 on look for them.
 pub const JAKARTA: &str = "jakarta.jms.";
 
-/// Longest text of an exception: a text on the wire has at most 65535 bytes, and up to 6 for each of its characters. Names and
-/// selectors of the client's own in it may be longer, and the client would wait for the answer for ever.
+/// Longest text of an exception: a text on the wire has at most 65535 bytes, and up to 6 for each
+/// of its characters. Names and selectors of the client's own in it may be longer, and the client
+/// would wait for the answer for ever.
 const TEXT_CHARACTERS_MAX: usize = 10_000;
 
 /// An exception before it is known where its class lies.
@@ -122,8 +123,8 @@ impl From<&Refusal> for Exception {
 }
 
 impl OpenWireSession {
-    /// Says no to a command: in its response, or, if the client waits for none, as an error of the connection that its
-    /// exception listener hears of. The connection lives on.
+    /// Says no to a command: in its response, or, if the client waits for none, as an error of the
+    /// connection that its exception listener hears of. The connection lives on.
     pub(super) fn refuse(&mut self, respond: Option<i32>, exception: &Exception, turn: &mut Turn<'_>) {
         let Some(correlation_id) = respond else { return self.send_connection_error(exception, turn) };
         let exception = Some(exception.throwable(self.jms_package).into());

@@ -18,8 +18,9 @@ use crate::codec::{
 /// Where the magic bytes stand in the first frame: behind its size and type.
 const MAGIC_AT: usize = 5;
 
-/// Before it is known who the client is no frame is larger: a `WireFormatInfo` has a few hundred bytes, and a `ConnectionInfo` little
-/// more than names and a password. A larger frame would take memory, or room in the log, for a client without login.
+/// Before it is known who the client is no frame is larger: a `WireFormatInfo` has a few hundred
+/// bytes, and a `ConnectionInfo` little more than names and a password. A larger frame would take
+/// memory, or room in the log, for a client without login.
 pub const FIRST_FRAME_BYTES_MAX: u64 = 64 << 10;
 
 /// Who is at the other end.
@@ -79,8 +80,8 @@ impl LoginState {
     }
 }
 
-/// The commands that a client may send before its introduction: those without an effect. A client whose introduction was
-/// refused still removes its connection.
+/// The commands that a client may send before its introduction: those without an effect. A client
+/// whose introduction was refused still removes its connection.
 fn needs_no_introduction(command: &Command) -> bool {
     matches!(
         command,
@@ -175,7 +176,8 @@ impl OpenWireSession {
         };
         let name: Arc<str> = client_id.to_str().into();
         if let Some(client) = self.introduction.client() {
-            // Clients that were interrupted may introduce themselves again; another identity needs another connection.
+            // Clients that were interrupted may introduce themselves again; another identity needs
+            // another connection.
             return match client.connection_id == connection_id && client.client_id == name {
                 true => Ok(Done::Now),
                 false => Err(Exception::jms("a second ConnectionInfo that differs from the first")),
@@ -207,7 +209,8 @@ impl OpenWireSession {
         turn.events.push(Event::Claim { name, user, holder, connection: self.id, ticket });
     }
 
-    /// The user who has logged in, who owns the client's destinations; empty for the anonymous user.
+    /// The user who has logged in, who owns the client's destinations; empty for the anonymous
+    /// user.
     pub(super) fn owner(&self) -> &str {
         self.introduction.client().map_or("", |client| &client.owner)
     }
@@ -294,9 +297,9 @@ impl OpenWireSession {
     }
 }
 
-/// Sends a client to the broker that serves it. One that reconnects by itself gets no response: an error would be final for its
-/// application. It adds the address to its own list, and prefers any other to the one that closed the connection
-/// (ActiveMQ's `FailoverTransport.updateURIs`).
+/// Sends a client to the broker that serves it. One that reconnects by itself gets no response: an
+/// error would be final for its application. It adds the address to its own list, and prefers any
+/// other to the one that closed the connection (ActiveMQ's `FailoverTransport.updateURIs`).
 pub fn send_on(
     session: &mut OpenWireSession,
     respond: Option<i32>,

@@ -65,7 +65,8 @@ pub use schedule::write_due;
 pub struct OpenWireOptions {
     /// Largest frame that a client may send, in bytes.
     pub max_frame_bytes: u64,
-    /// From this size on the body of a message is passed on while it comes, and never in memory as a whole.
+    /// From this size on the body of a message is passed on while it comes, and never in memory as
+    /// a whole.
     pub large_message_bytes: u64,
     /// Offer the tight encoding: smaller frames, more work on both sides.
     pub tight_encoding: bool,
@@ -102,7 +103,8 @@ pub struct OpenWireSession {
     negotiated: bool,
     introduction: Introduction,
     login: handshake::LoginState,
-    /// The headers of messages that have no other ones than who sent them; `None` for the anonymous user.
+    /// The headers of messages that have no other ones than who sent them; `None` for the anonymous
+    /// user.
     user_headers: Option<Arc<RareHeaders>>,
     /// Its client had lost another connection, and may resend its messages of that.
     reconnected: bool,
@@ -269,8 +271,8 @@ impl OpenWireSession {
         Ok(())
     }
 
-    /// Writes a command of the broker's own. None has texts or lists that are too long for the wire; one that is larger than the
-    /// frames which the client has agreed to is dropped.
+    /// Writes a command of the broker's own. None has texts or lists that are too long for the
+    /// wire; one that is larger than the frames which the client has agreed to is dropped.
     fn send(&mut self, mut command: Command, turn: &mut Turn<'_>) {
         self.next_command_id = self.next_command_id.wrapping_add(1);
         command.set_command_id(self.next_command_id);
@@ -327,7 +329,8 @@ impl Session for OpenWireSession {
     ) -> Result<(), Parting> {
         let mut turn = Turn { events, output, now };
         match message {
-            // An error would be final for the application; without an answer a failover client sends again.
+            // An error would be final for the application; without an answer a failover client
+            // sends again.
             ToSession::Reply {
                 result: Err(refusal @ (Refusal::NotLeader | Refusal::OutcomeUnknown)),
                 ..
@@ -433,7 +436,8 @@ impl Session for OpenWireSession {
     }
 
     fn streams(&self) -> Option<Protocol> {
-        // Forwarding changes a message in other places than a dispatch does: the runtime puts it together first.
+        // Forwarding changes a message in other places than a dispatch does: the runtime puts it
+        // together first.
         (self.can_stream() && !self.network.forwards()).then_some(Protocol::OpenWire)
     }
 

@@ -58,7 +58,8 @@ pub fn check(destination: &Destination) -> Result<(), Exception> {
     Ok(())
 }
 
-/// The destinations of a list such as `a,topic://b`; each part is of the whole's kind unless it says otherwise.
+/// The destinations of a list such as `a,topic://b`; each part is of the whole's kind unless it
+/// says otherwise.
 pub fn parts(wire: &codec::Destination) -> Vec<codec::Destination> {
     let (kind, temporary) = kind_of(wire);
     let of_wire = |Destination { kind, temporary, name }: Destination| match (kind, temporary) {
@@ -75,7 +76,8 @@ pub fn model_parts(wire: &codec::Destination) -> Vec<Destination> {
     parts(wire).iter().map(to_model).collect()
 }
 
-/// The destinations of a list in an option of a network connection, such as `queue://a,topic://b`; queues if it does not say.
+/// The destinations of a list in an option of a network connection, such as `queue://a,topic://b`;
+/// queues if it does not say.
 pub fn destinations_of(list: &str) -> Vec<Destination> {
     let list = list.trim().trim_start_matches('[').trim_end_matches(']');
     model_parts(&codec::Destination::Queue(list.into()))

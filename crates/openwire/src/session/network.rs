@@ -4,8 +4,8 @@
 //!   acceptor:   BrokerInfo(network) ──▶ ConnectionInfo, let in ──▶ linked
 //!   initiator:  greeting ──▶ the peer's BrokerInfo ──▶ ours, ConnectionInfo ──▶ linked
 //! ```
-//! Linked and duplex, or linked by our own initiative: the peer's consumer advisories become demand, and deliveries of the
-//! [`Forwarder`] leave as messages whose responses settle them.
+//! Linked and duplex, or linked by our own initiative: the peer's consumer advisories become
+//! demand, and deliveries of the [`Forwarder`] leave as messages whose responses settle them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,7 +47,8 @@ const ADVISORY_ACK_EVERY: i32 = 250;
 /// A peer has so long to answer our introduction.
 const LINKED_WITHIN_MS: u64 = 30_000;
 
-/// Age of an unanswered message at which the peer is asked for a sign of life, and the interval of these.
+/// Age of an unanswered message at which the peer is asked for a sign of life, and the interval of
+/// these.
 const PROBE_AFTER_MS: u64 = 1000;
 
 /// Name of a link whose initiator sends none (default of `NetworkConnector.name`).
@@ -73,7 +74,8 @@ pub struct Network {
     unacknowledged: (i32, Option<MessageId>),
     /// Set if this broker has opened the connection.
     dial: Option<Box<Dialling>>,
-    /// Commands that carried messages to the peer, with the times at which they left, as far as the first is unanswered.
+    /// Commands that carried messages to the peer, with the times at which they left, as far as the
+    /// first is unanswered.
     unanswered: VecDeque<(i32, u64)>,
     /// When the peer is to be asked for a sign of life; `None` while it owes no answer.
     probe_ms: Deadline,
@@ -129,14 +131,16 @@ impl Network {
         self.dial.as_ref().map(|dial| dial.linked)
     }
 
-    /// The peer's side of a duplex link has introduced itself. ActiveMQ up to 5.19 and 6.2 then answers no introduction.
+    /// The peer's side of a duplex link has introduced itself. ActiveMQ up to 5.19 and 6.2 then
+    /// answers no introduction.
     fn is_met(&mut self) {
         if let Some(dial) = self.dial.as_mut().filter(|dial| dial.options.duplex) {
             dial.linked = true;
         }
     }
 
-    /// When something is to be said or to be heard while a link is being opened, or the forwarder is to be woken.
+    /// When something is to be said or to be heard while a link is being opened, or the forwarder
+    /// is to be woken.
     pub fn deadline(&self) -> Deadline {
         match self.dial.as_ref().filter(|dial| !dial.linked) {
             Some(dial) => Some(if dial.greeted { LINKED_WITHIN_MS } else { 0 }),
@@ -226,8 +230,9 @@ impl Network {
         self.forwarder.as_mut().and_then(|forwarder| forwarder.remark())
     }
 
-    /// Whether the message, if it comes again, is found among those that came before. A forwarded message keeps its id and
-    /// may legally come by another way, too: only one of a named entry is looked up.
+    /// Whether the message, if it comes again, is found among those that came before. A forwarded
+    /// message keeps its id and may legally come by another way, too: only one of a named entry is
+    /// looked up.
     pub fn may_know(&self, message: &Message) -> bool {
         !(self.is_link() || self.dials()) || message.producer_id.as_ref().is_some_and(is_link_producer)
     }
@@ -446,7 +451,8 @@ impl OpenWireSession {
         let (core, number) = (self.id.core(), self.next_command_id);
         let is_known = self.network.peer_is_postroad && self.network.dials();
         let connection_id = match is_known {
-            // The peer ends an earlier connection of this link, and is done with it, before it takes anything by the new one.
+            // The peer ends an earlier connection of this link, and is done with it, before it
+            // takes anything by the new one.
             true => format!("{} link {client_id}", self.options.broker_id),
             false => format!("{}-{core}-{}-{number}", self.options.broker_id, turn.now.wall_ms),
         };
@@ -673,7 +679,8 @@ impl OpenWireSession {
         Ok(())
     }
 
-    /// The message as the peer gets it: its path has this broker, its producer is the link's, its id is unchanged.
+    /// The message as the peer gets it: its path has this broker, its producer is the link's, its
+    /// id is unchanged.
     fn forwarded(
         &self,
         (stored, version): (&Bytes, u8),

@@ -1,7 +1,7 @@
 //! Who sent a message, as the audit of duplicates wants to know it.
 //!
-//! A Postroad that forwards an entry of a queue names queue and entry in the producer id, which otherwise nothing reads
-//! in a forwarded message: see [`link_producer`].
+//! A Postroad that forwards an entry of a queue names queue and entry in the producer id, which
+//! otherwise nothing reads in a forwarded message: see [`link_producer`].
 
 use bytes::Bytes;
 use postroad_model::{EntryTag, Origin, PartitionId, QueueId};
@@ -14,8 +14,8 @@ const LINK_PREFIX: &str = "postroad-link:";
 /// Of a tag: the lane of the queue is above these bits, the place in the lane below.
 const SEQUENCE_BITS: u32 = EntryTag::SEQUENCE_BITS;
 
-/// The producer id of an entry that is forwarded: its queue, and its number there. `None` for an entry in memory, whose
-/// number means something else after a restart.
+/// The producer id of an entry that is forwarded: its queue, and its number there. `None` for an
+/// entry in memory, whose number means something else after a restart.
 pub fn link_producer(
     broker_id: &str,
     (partition, queue): (PartitionId, QueueId),
@@ -41,8 +41,8 @@ fn link_origin(stored: &Bytes, version: u8) -> Option<Origin> {
     Some(Origin { producer: digest(&ProducerId { value: 0, ..id }), sequence, from_link: true })
 }
 
-/// The producer and the number that it gave the message (`MessageId.producerId`, `producerSequenceId`); `None` if the
-/// message cannot be read or names no producer.
+/// The producer and the number that it gave the message (`MessageId.producerId`,
+/// `producerSequenceId`); `None` if the message cannot be read or names no producer.
 pub fn origin_of(stored: &Bytes, version: u8) -> Option<Origin> {
     if let Some(origin) = link_origin(stored, version) {
         return Some(origin);
@@ -52,8 +52,8 @@ pub fn origin_of(stored: &Bytes, version: u8) -> Option<Origin> {
     Some(Origin { producer: digest(&id.producer_id?), sequence, from_link: false })
 }
 
-/// 128 bits that stand for a producer, in every build alike, for they are kept: two producers that share them would cost
-/// a message, so there are more of them than chance can match.
+/// 128 bits that stand for a producer, in every build alike, for they are kept: two producers that
+/// share them would cost a message, so there are more of them than chance can match.
 fn digest(producer: &ProducerId) -> u128 {
     let name = producer.connection_id.as_ref().map_or(&b""[..], |name| name.as_bytes());
     let numbers = [producer.session_id as u64, producer.value as u64, name.len() as u64];

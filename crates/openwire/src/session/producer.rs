@@ -15,8 +15,8 @@ use super::{Done, OpenWireSession, Turn, names};
 use crate::advisory::is_advisory;
 use crate::codec::{self, ProducerId, ProducerInfo, stored_form};
 
-/// The number that `org.apache.activemq.command.Message.getSize` adds to properties and body; a producer
-/// counts its window by that.
+/// The number that `org.apache.activemq.command.Message.getSize` adds to properties and body; a
+/// producer counts its window by that.
 const MESSAGE_SIZE_MIN: usize = 1024;
 
 /// Producers on one connection: pools have hundreds.
@@ -177,8 +177,9 @@ impl OpenWireSession {
         }
     }
 
-    /// The part of its producer's window that a message takes. Clients do not count messages for whose answers they wait
-    /// (`ActiveMQSession.send` of activemq-client): to give room back for them would make the window larger and larger.
+    /// The part of its producer's window that a message takes. Clients do not count messages for
+    /// whose answers they wait (`ActiveMQSession.send` of activemq-client): to give room back for
+    /// them would make the window larger and larger.
     fn window_of(&self, message: &codec::Message) -> Option<(ProducerId, i32)> {
         if self.producers.windows == 0 || message.response_required {
             return None;

@@ -1,4 +1,5 @@
-//! The values of a message for selectors: headers by their JMS names, then the producer's properties.
+//! The values of a message for selectors: headers by their JMS names, then the producer's
+//! properties.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -13,7 +14,8 @@ use crate::codec::{
 };
 use crate::portable::inflate;
 
-/// A stored message, as a selector sees it. Read on demand: headers all at once, of the properties only those that are asked for.
+/// A stored message, as a selector sees it. Read on demand: headers all at once, of the properties
+/// only those that are asked for.
 pub struct StoredProperties<'m> {
     stored: &'m Bytes,
     version: u8,

@@ -113,7 +113,8 @@ impl OpenWireSession {
         }
     }
 
-    /// A producer hears that the window which its message took is free again, whatever became of the message.
+    /// A producer hears that the window which its message took is free again, whatever became of
+    /// the message.
     pub(super) fn open_window(&mut self, window: Option<(ProducerId, i32)>, turn: &mut Turn<'_>) {
         if let Some((producer_id, size)) = window {
             let ack = ProducerAck { producer_id: Some(producer_id), size, ..ProducerAck::default() };

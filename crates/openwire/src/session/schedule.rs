@@ -1,4 +1,5 @@
-//! Messages that are due later, as ActiveMQ's clients ask for them: by properties (`ScheduledMessage`).
+//! Messages that are due later, as ActiveMQ's clients ask for them: by properties
+//! (`ScheduledMessage`).
 
 use std::sync::Arc;
 
@@ -35,8 +36,8 @@ const END: &str = "ACTION_END_TIME";
 /// Who sends the messages of jobs that send several.
 const PRODUCER: &str = "ID:postroad-schedule";
 
-/// When the message is due, if its properties say so. A delay counts from now; without one a period does, as in
-/// ActiveMQ (`JobSchedulerImpl.doSchedule`).
+/// When the message is due, if its properties say so. A delay counts from now; without one a period
+/// does, as in ActiveMQ (`JobSchedulerImpl.doSchedule`).
 ///
 /// # Errors
 /// A property is no number, or the period is negative.
@@ -84,7 +85,8 @@ pub fn is_management(message: &codec::Message) -> bool {
 }
 
 impl OpenWireSession {
-    /// As ActiveMQ's `SchedulerBroker.send`: jobs are ended, or copies of them are sent to where the answer is wanted.
+    /// As ActiveMQ's `SchedulerBroker.send`: jobs are ended, or copies of them are sent to where
+    /// the answer is wanted.
     pub(super) fn manage_jobs(
         &mut self,
         message: &codec::Message,
@@ -151,9 +153,9 @@ fn number(properties: &PrimitiveMap, name: &str) -> Result<Option<i64>, Exceptio
     value.map(Some).ok_or_else(no_number)
 }
 
-/// The message of a job as its consumers get it: it names its job, says no more that it is to be scheduled, and lives as
-/// long from now on as it was meant to from its sending on. `number` gives it an id of its own. One that cannot be read
-/// or encoded again stays as it was sent.
+/// The message of a job as its consumers get it: it names its job, says no more that it is to be
+/// scheduled, and lives as long from now on as it was meant to from its sending on. `number` gives
+/// it an id of its own. One that cannot be read or encoded again stays as it was sent.
 pub fn write_due(message: &Message, job: &str, now_ms: u64, number: Option<u64>) -> Message {
     rewrite(message, job, now_ms, number).unwrap_or_else(|| message.clone())
 }

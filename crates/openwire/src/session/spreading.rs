@@ -18,7 +18,8 @@ const MOVED_PAUSE_MS: u64 = 10_000;
 /// Prefix of a broker's report.
 const REPORT: &str = "postroad clients ";
 
-/// A client of a session, as far as it can move; or a broker, to which the number of clients is reported.
+/// A client of a session, as far as it can move; or a broker, to which the number of clients is
+/// reported.
 #[derive(Debug)]
 pub struct Spreading {
     spread: Arc<ClientSpread>,
@@ -63,7 +64,8 @@ impl Spreading {
         Some(ControlCommand { command, ..ControlCommand::default() }.into())
     }
 
-    /// The list, if it has changed; or a request to connect again, if the client is to move and `may_move`.
+    /// The list, if it has changed; or a request to connect again, if the client is to move and
+    /// `may_move`.
     fn control(&mut self, may_move: bool, now_ms: u64) -> Vec<Command> {
         if !self.is_failover || self.counted.is_none() {
             return Vec::new();

@@ -9,7 +9,8 @@ use super::replies::{self, Then};
 use super::{Done, OpenWireSession, Turn, names};
 use crate::codec::DestinationInfo;
 
-/// Temporary destinations of one connection: clients that make one for each request delete it with the reply.
+/// Temporary destinations of one connection: clients that make one for each request delete it with
+/// the reply.
 const TEMPORARIES_MAX: usize = 16_384;
 
 /// The temporary destinations of a connection.

@@ -1,8 +1,9 @@
-//! Transactions: the local ones of a connection, and its shares of branches, which belong to no connection once they
-//! are prepared.
+//! Transactions: the local ones of a connection, and its shares of branches, which belong to no
+//! connection once they are prepared.
 //!
-//! The work of a client in a branch between one start and one end is a share. It is numbered like a local transaction,
-//! and handed over at its end to the coordinator of the branch; resuming or joining the branch begins another share.
+//! The work of a client in a branch between one start and one end is a share. It is numbered like a
+//! local transaction, and handed over at its end to the coordinator of the branch; resuming or
+//! joining the branch begins another share.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,8 @@ use crate::codec::{
     TransactionInfo, XaTransactionId,
 };
 
-/// Open transactions of one connection: a session has one at a time, and pools have hundreds of sessions.
+/// Open transactions of one connection: a session has one at a time, and pools have hundreds of
+/// sessions.
 const OPEN_MAX: usize = 16_384;
 
 /// Branches in one answer: an array on the wire has no more elements.
@@ -273,7 +275,8 @@ impl OpenWireSession {
     /// All partitions have said which branches are in doubt.
     pub(super) fn recovered(&mut self, ticket: Ticket, respond: Option<i32>, turn: &mut Turn<'_>) {
         let branches = self.transactions.listed.remove(&ticket).unwrap_or_default();
-        // The others are listed once these have ended: an answer that cannot be written would be waited for in vain.
+        // The others are listed once these have ended: an answer that cannot be written would be
+        // waited for in vain.
         let data = branches.iter().take(LISTED_MAX).map(on_the_wire).collect();
         let correlation_id = respond.unwrap_or(0);
         let response = DataArrayResponse { correlation_id, data: Some(data), ..DataArrayResponse::default() };

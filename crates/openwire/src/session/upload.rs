@@ -1,11 +1,13 @@
-//! Uploads: large messages whose body is passed on while it arrives, so that it is never in memory as a whole.
+//! Uploads: large messages whose body is passed on while it arrives, so that it is never in memory
+//! as a whole.
 //!
 //! ```text
 //!   size │ type … content: 1, length │ ..... content ..... │ properties …
 //!        └── head, kept ─────────────┘└─ Event::Chunk each ─┘└── tail ──┘
 //! ```
-//! Head and tail make a frame with an empty body. It is taken as any other message once all pieces are in the log: their
-//! replies have come, and nothing that the client sent later can have overtaken them.
+//! Head and tail make a frame with an empty body. It is taken as any other message once all pieces
+//! are in the log: their replies have come, and nothing that the client sent later can have
+//! overtaken them.
 
 use std::sync::Arc;
 
@@ -16,11 +18,12 @@ use super::replies::Then;
 use super::{OpenWireSession, Turn, names};
 use crate::codec::{SIZE_BYTES, announced_bytes, content_at, destination_of};
 
-/// Pieces that wait for the log. No more are read then: with the buffer of the next ones, a connection has some 2 MiB of a
-/// message in memory.
+/// Pieces that wait for the log. No more are read then: with the buffer of the next ones, a
+/// connection has some 2 MiB of a message in memory.
 const PIECES_MAX: u32 = 4;
 
-/// The bytes before and behind the body are kept in memory: a message with more of them is taken whole.
+/// The bytes before and behind the body are kept in memory: a message with more of them is taken
+/// whole.
 const ENDS_BYTES_MAX: usize = 1 << 20;
 
 /// As [`ENDS_BYTES_MAX`], of the bytes before the body alone.
@@ -69,7 +72,8 @@ impl Upload {
 }
 
 impl OpenWireSession {
-    /// Takes the available part of a large message; `false` if the next frame is to be taken whole, or more has to come first.
+    /// Takes the available part of a large message; `false` if the next frame is to be taken whole,
+    /// or more has to come first.
     pub(super) fn take_large(&mut self, input: &mut BytesMut, turn: &mut Turn<'_>) -> Result<bool, Parting> {
         let Some(upload) = &mut self.uploads.current else { return Ok(self.begin_upload(input)) };
         if 0 < upload.left {
@@ -117,8 +121,9 @@ impl OpenWireSession {
         true
     }
 
-    /// Of the frame that `input` begins with: where the body's length stands, the bytes of the body, and those of the frame;
-    /// `None` if it is to be taken whole, or if that is not known yet.
+    /// Of the frame that `input` begins with: where the body's length stands, the bytes of the
+    /// body, and those of the frame; `None` if it is to be taken whole, or if that is not known
+    /// yet.
     fn find_body(&mut self, input: &BytesMut) -> Option<(usize, usize, usize)> {
         let format = &self.format;
         let is_plain = !format.tight_encoding && !format.has_cache() && !format.size_prefix_disabled;
@@ -183,7 +188,8 @@ impl Uploads {
     }
 }
 
-/// Where the message of this head is sent; nowhere if it does not say so, for which it is refused once it is there.
+/// Where the message of this head is sent; nowhere if it does not say so, for which it is refused
+/// once it is there.
 fn targets_of(head: &[u8], version: u8) -> Arc<[Destination]> {
     let named = destination_of(&Bytes::copy_from_slice(head), version).ok().flatten();
     let mut targets = named.map(|named| names::targets(&named)).unwrap_or_default();
