@@ -98,7 +98,8 @@ proptest! {
     }
 }
 
-/// With the pairs of every map in order, and arrays as lists: the two codecs choose other constructors for elements.
+/// With the pairs of every map in order, and arrays as lists: the two codecs choose other
+/// constructors for elements.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Map(ValueMap(pairs)) => {

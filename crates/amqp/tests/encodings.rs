@@ -1,4 +1,5 @@
-//! Every encoding of part 1, section 1.6, read to its value, and malformed ones refused with their position.
+//! Every encoding of part 1, section 1.6, read to its value, and malformed ones refused with their
+//! position.
 
 use bytes::{Bytes, BytesMut};
 use postroad_amqp::codec::{

@@ -1,4 +1,5 @@
-//! AMQP messages as every protocol understands them, and back: each row of docs/protocols/fidelity.md that names AMQP.
+//! AMQP messages as every protocol understands them, and back: each row of
+//! docs/protocols/fidelity.md that names AMQP.
 #![allow(clippy::unwrap_used, reason = "all of this file is test code")]
 
 use bytes::{BufMut, Bytes, BytesMut};

@@ -1,4 +1,5 @@
-//! The values of a message for selectors: headers by their JMS names, and the application's properties.
+//! The values of a message for selectors: headers by their JMS names, and the application's
+//! properties.
 
 use bytes::{Bytes, BytesMut};
 use postroad_amqp::codec::{Field, Header, Properties, Timestamp, Value, ValueMap};

@@ -1539,7 +1539,8 @@ fn tag(number: u32) -> Bytes {
 }
 
 impl Bench {
-    /// Attaches such a link, of which the core knows these deliveries; the request to the core, and the answer.
+    /// Attaches such a link, of which the core knows these deliveries; the request to the core, and
+    /// the answer.
     fn resumes(&mut self, attach: Attach, known: &[(u32, Option<Refusal>)]) -> (ResumeLink, Attach) {
         self.send(attach);
         let events = self.events();
@@ -1625,7 +1626,8 @@ fn deliveries_are_resumed_and_settled_without_being_sent_again() {
         assert_eq!(condition(&two.error), Some("amqp:resource-limit-exceeded"));
         assert!(!answer.incomplete_unsettled);
 
-        // The second is settled by the client at once, the third is unknown and passed over; payloads are.
+        // The second is settled by the client at once, the third is unknown and passed over;
+        // payloads are.
         let resumed = |number, settled| Transfer {
             handle: 1,
             resume: true,
@@ -1763,7 +1765,8 @@ fn a_link_that_cannot_be_remembered_or_is_stolen_says_so() {
     let frames = bench.frames();
     assert!(matches!(frames[..], [Performative::Attach(_), Performative::Flow(_)]), "{frames:?}");
 
-    // Attached again before the answer, it is detached, and the answer to the earlier attach is dropped.
+    // Attached again before the answer, it is detached, and the answer to the earlier attach is
+    // dropped.
     let mut bench = Bench::begun();
     bench.send(attach());
     bench.send(Attach { handle: 2, ..attach() });
@@ -2189,7 +2192,8 @@ fn a_pattern_is_read_in_each_partition_with_one_credit() {
         bench.events()[..],
         [Event::Credit { add: 1, .. }, Event::Credit { .. }, Event::Credit { .. }]
     ));
-    // The first gets it; sends of the second meanwhile go back. A member of a pattern settles its deliveries.
+    // The first gets it; sends of the second meanwhile go back. A member of a pattern settles its
+    // deliveries.
     let member = consumers[1].0.with_member(7);
     bench.deliver_to(member, 1, Protocol::Amqp);
     bench.deliver_to(consumers[0].0, 2, Protocol::Amqp);

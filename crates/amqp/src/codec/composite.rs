@@ -1,7 +1,8 @@
 //! From table to code: the expansion of a row of `table.rs`.
 //!
-//! A row is `CODE "symbolic descriptor" Name { field: kind, … }`. It becomes a struct with one public field per column, and
-//! reads and writes as a described list (part 1, section 1.4). A list may end early: missing columns are null.
+//! A row is `CODE "symbolic descriptor" Name { field: kind, … }`. It becomes a struct with one
+//! public field per column, and reads and writes as a described list (part 1, section 1.4). A list
+//! may end early: missing columns are null.
 //!
 //! | kind | Rust type | null on the wire |
 //! |---|---|---|
@@ -284,8 +285,8 @@ macro_rules! composites {
     )* };
 }
 
-/// A place for one of several composites. `.. Other` keeps a value of another type; without it that is
-/// an error.
+/// A place for one of several composites. `.. Other` keeps a value of another type; without it that
+/// is an error.
 macro_rules! unions {
     ($( $(#[$meta:meta])* $Name:ident { $( $Variant:ident, )* $(.. $Other:ident)? } )*) => { $(
         $(#[$meta])*

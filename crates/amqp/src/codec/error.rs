@@ -3,8 +3,8 @@
 /// The fault of a peer's bytes.
 ///
 /// Always the peer's fault: a session answers with the error condition `amqp:decode-error` or
-/// `amqp:connection:framing-error`. `offset` counts bytes from the start of the input: a frame with its header, or
-/// a message.
+/// `amqp:connection:framing-error`. `offset` counts bytes from the start of the input: a frame with
+/// its header, or a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {

@@ -85,7 +85,8 @@ pub struct Frame {
     pub body: Bytes,
 }
 
-/// Bytes of the frame that `input` begins with, size field included; `None` until the size is there.
+/// Bytes of the frame that `input` begins with, size field included; `None` until the size is
+/// there.
 ///
 /// # Errors
 /// The size is smaller than a header, or larger than `max_bytes`.

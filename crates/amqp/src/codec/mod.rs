@@ -1,6 +1,8 @@
-//! Codec room: the type system (part 1 of the standard), frames (part 2) and one table of all composite types.
+//! Codec room: the type system (part 1 of the standard), frames (part 2) and one table of all
+//! composite types.
 //!
-//! Text and binary data are slices of the bytes they came in. Everything that a peer can make large has a bound: depth of
+//! Text and binary data are slices of the bytes they came in. Everything that a peer can make large
+//! has a bound: depth of
 //! nesting, values in one decoding, size of a frame.
 //! Never here: the meaning of a frame for a session.
 

@@ -1,10 +1,12 @@
-//! Reading values: every encoding of part 1, section 1.6, and walking over values without decoding them.
+//! Reading values: every encoding of part 1, section 1.6, and walking over values without decoding
+//! them.
 
 use bytes::Bytes;
 
 use super::{Array, Described, Symbol, Text, Value, ValueMap, WireError};
 
-/// Values inside each other: messages have three or four levels, filters and types of types a few more.
+/// Values inside each other: messages have three or four levels, filters and types of types a few
+/// more.
 pub const DEPTH_MAX: u32 = 32;
 
 /// Values that one decoding makes: an element of one byte on the wire takes forty in memory.
@@ -113,8 +115,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Goes to the contents of binary data or text, which may be incomplete: whether it is text, and its length. `None` for any
-    /// other value, ahead of which it stays.
+    /// Goes to the contents of binary data or text, which may be incomplete: whether it is text,
+    /// and its length. `None` for any other value, ahead of which it stays.
     ///
     /// # Errors
     /// [`WireError::Truncated`]: not even the length is there.
@@ -159,7 +161,8 @@ impl<'a> Reader<'a> {
         Ok(Compound { count, start: self.offset, end })
     }
 
-    /// Goes one level down, where nothing may lie beyond `end`; returns the end of the level above, for `leave`.
+    /// Goes one level down, where nothing may lie beyond `end`; returns the end of the level above,
+    /// for `leave`.
     pub(super) fn enter(&mut self, end: usize) -> Result<usize, WireError> {
         if self.depth == DEPTH_MAX {
             return Err(WireError::TooDeep { max: DEPTH_MAX, offset: self.offset });
@@ -336,7 +339,8 @@ impl<'a> Reader<'a> {
             }
             let offset = self.offset;
             let descriptor = self.value()?;
-            // Each element gets a copy: other descriptors than these two are reserved, and may be large.
+            // Each element gets a copy: other descriptors than these two are reserved, and may be
+            // large.
             if !matches!(descriptor, Value::Symbol(_) | Value::Ulong(_)) {
                 let got = "a descriptor that is neither symbol nor ulong".to_owned();
                 return Err(WireError::BadValue { got, wanted: "descriptor of an array", offset });
@@ -364,7 +368,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A descriptor may be of any type, even a described one; that is walked over as deep as values may be nested.
+    /// A descriptor may be of any type, even a described one; that is walked over as deep as values
+    /// may be nested.
     fn skip_descriptor(&mut self) -> Result<(), WireError> {
         let outer = self.enter(self.end)?;
         self.skip()?;
@@ -395,7 +400,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Walks over `count` elements of an array, at its constructor. Elements without bytes cost no time.
+    /// Walks over `count` elements of an array, at its constructor. Elements without bytes cost no
+    /// time.
     fn skip_elements(&mut self, count: u32) -> Result<(), WireError> {
         let code = loop {
             let code = self.byte()?;

@@ -1,11 +1,13 @@
-//! Symbols, as slices of the bytes they came in. Strings (part 1, section 1.6.20) are [`Text`], as in all protocols.
+//! Symbols, as slices of the bytes they came in. Strings (part 1, section 1.6.20) are [`Text`], as
+//! in all protocols.
 
 use std::fmt;
 
 use bytes::Bytes;
 use postroad_model::portable::Text;
 
-/// A symbol of the standard (part 1, section 1.6.21): a name from a constrained domain. Invariant: ASCII.
+/// A symbol of the standard (part 1, section 1.6.21): a name from a constrained domain. Invariant:
+/// ASCII.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Symbol(Bytes);
 
@@ -15,7 +17,8 @@ impl Symbol {
         bytes.is_ascii().then_some(Symbol(bytes))
     }
 
-    /// A symbol known at compile time, without copying. `text` is ASCII; other characters make it empty.
+    /// A symbol known at compile time, without copying. `text` is ASCII; other characters make it
+    /// empty.
     pub const fn from_static(text: &'static str) -> Symbol {
         if text.is_ascii() { Symbol(Bytes::from_static(text.as_bytes())) } else { Symbol(Bytes::new()) }
     }

@@ -1,5 +1,5 @@
-//! The table of composite types: performatives, SASL frames, message sections, terminus types, delivery states,
-//! transactions. Numbers in brackets are sections of the standard.
+//! The table of composite types: performatives, SASL frames, message sections, terminus types,
+//! delivery states, transactions. Numbers in brackets are sections of the standard.
 
 use bytes::{Bytes, BytesMut};
 

@@ -96,7 +96,8 @@ impl ValueMap {
     }
 }
 
-/// Values of one type, decoded on demand: a peer's array of a thousand million nothings costs nothing.
+/// Values of one type, decoded on demand: a peer's array of a thousand million nothings costs
+/// nothing.
 ///
 /// Invariant: `body` is a constructor and `count` well-formed elements of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,8 @@ const SMALL_HEADER_BYTES: usize = 3;
 /// In its large form.
 const LARGE_HEADER_BYTES: usize = 9;
 
-/// Appends data with a length: `small` is the constructor for a length of one byte, `small + 0x10` that for four.
+/// Appends data with a length: `small` is the constructor for a length of one byte, `small + 0x10`
+/// that for four.
 pub(super) fn put_variable(small: u8, bytes: &[u8], out: &mut BytesMut) {
     match u8::try_from(bytes.len()) {
         Ok(length) => {
@@ -25,8 +26,8 @@ pub(super) fn put_variable(small: u8, bytes: &[u8], out: &mut BytesMut) {
     out.put_slice(bytes);
 }
 
-/// Appends a list or map: `small` is the constructor of its small form. `elements` appends the elements and returns
-/// their number.
+/// Appends a list or map: `small` is the constructor of its small form. `elements` appends the
+/// elements and returns their number.
 pub(super) fn put_compound(small: u8, out: &mut BytesMut, elements: impl FnOnce(&mut BytesMut) -> u32) {
     let start = out.len();
     out.put_bytes(0, SMALL_HEADER_BYTES);

@@ -1,4 +1,5 @@
-//! Message annotations (3.2.3): for all who carry a message, so the one section that the broker may write in.
+//! Message annotations (3.2.3): for all who carry a message, so the one section that the broker may
+//! write in.
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,8 +9,8 @@ use crate::codec::{Value, WireError};
 /// Typical bytes of an addition, to reserve once.
 const ADDED_BYTES: usize = 256;
 
-/// The message with other annotations: each of `changes` takes the place of those of its name, or takes them away if it
-/// has no value. Every other section stays as it was sent.
+/// The message with other annotations: each of `changes` takes the place of those of its name, or
+/// takes them away if it has no value. Every other section stays as it was sent.
 ///
 /// # Errors
 /// The message, or its annotations, cannot be read.

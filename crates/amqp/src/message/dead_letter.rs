@@ -14,8 +14,9 @@ pub const ORIGIN: &str = "x-opt-original-address";
 /// Annotation with the cause.
 pub const REASON: &str = "x-opt-dead-letter-reason";
 
-/// The message with its past in its annotations; the bare message stays as it was sent, but for its absolute end: clients look
-/// at that themselves, and would refuse a letter that died of it. One that cannot be read stays whole as it was sent.
+/// The message with its past in its annotations; the bare message stays as it was sent, but for its
+/// absolute end: clients look at that themselves, and would refuse a letter that died of it. One
+/// that cannot be read stays whole as it was sent.
 pub fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
     let reason = past.reason.as_deref().unwrap_or("rejected by the consumer");
     let changes = [(ORIGIN, Some(past.origin.to_string().as_str().into())), (REASON, Some(reason.into()))];
@@ -25,8 +26,8 @@ pub fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
     }
 }
 
-/// A dead letter as it was before, and where: to the byte, but for an absolute end that it lost. One that cannot be read, or
-/// does not say where, was nowhere.
+/// A dead letter as it was before, and where: to the byte, but for an absolute end that it lost.
+/// One that cannot be read, or does not say where, was nowhere.
 pub fn revive_dead_letter(message: &Message) -> Revived {
     let revived = || {
         let sections = Sections::scan(&message.bytes).ok()?;

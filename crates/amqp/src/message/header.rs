@@ -9,8 +9,8 @@ use crate::message::sections::Section;
 /// Typical bytes of a header, to reserve once.
 const HEADER_BYTES: usize = 24;
 
-/// The header of a delivery, encoded, and everything that follows the producer's own in `bytes`, but for its delivery
-/// annotations: they were for us (3.2.2).
+/// The header of a delivery, encoded, and everything that follows the producer's own in `bytes`,
+/// but for its delivery annotations: they were for us (3.2.2).
 ///
 /// Delivery count and time to live change on the way (3.2.1), and an expiry that the broker set or
 /// removed shows in the latter; `first-acquirer` is not claimed, for the message may have been with

@@ -1,8 +1,10 @@
-//! Message room: the sections of a message (part 3, section 3.2), found in its bytes without decoding or copying them.
+//! Message room: the sections of a message (part 3, section 3.2), found in its bytes without
+//! decoding or copying them.
 //!
-//! A stored message is the bytes as they were sent, all sections. [`Sections::scan`] says where each begins and ends; the
-//! rest reads one of them on demand. The bare message (properties to body) is rewritten by header changes of routes alone.
-//! Never here: queues, links, other encodings of messages.
+//! A stored message is the bytes as they were sent, all sections. [`Sections::scan`] says where
+//! each begins and ends; the rest reads one of them on demand. The bare message (properties to
+//! body) is rewritten by header changes of routes alone. Never here: queues, links, other encodings
+//! of messages.
 
 mod annotations;
 mod dead_letter;

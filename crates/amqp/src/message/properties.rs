@@ -1,6 +1,8 @@
-//! The values of a message for selectors: headers by their JMS names, then the application's properties.
+//! The values of a message for selectors: headers by their JMS names, then the application's
+//! properties.
 //!
-//! Names map as in the client `qpid-jms` (`AmqpJmsMessageFacade`): `JMSType` is the subject, `JMSXGroupID` the group id.
+//! Names map as in the client `qpid-jms` (`AmqpJmsMessageFacade`): `JMSType` is the subject,
+//! `JMSXGroupID` the group id.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -26,8 +28,8 @@ pub struct StoredProperties<'a> {
 }
 
 impl<'a> StoredProperties<'a> {
-    /// The properties of a stored message. An unreadable one has none. `expires_at_ms` is the broker's result of its
-    /// time to live.
+    /// The properties of a stored message. An unreadable one has none. `expires_at_ms` is the
+    /// broker's result of its time to live.
     pub fn of(message: &'a Bytes, expires_at_ms: u64) -> StoredProperties<'a> {
         StoredProperties {
             message,
@@ -64,7 +66,8 @@ impl<'a> StoredProperties<'a> {
         }
     }
 
-    /// An address with its kind ahead, as ActiveMQ names destinations, whatever the sender wrote of it.
+    /// An address with its kind ahead, as ActiveMQ names destinations, whatever the sender wrote of
+    /// it.
     fn qualified(&self, address: &Option<Text>, kind: &str) -> Option<SelectorValue<'_>> {
         let notes = self.sections.as_ref()?.message_annotations(self.message).ok()?;
         let kind = match notes.get(kind) {
@@ -90,7 +93,8 @@ impl<'a> StoredProperties<'a> {
                 Some(SelectorValue::Long(created_ms))
             }
             "JMSXGroupSeq" => {
-                // A JMS property is an int; the field is unsigned, and `qpid-jms` writes the same bits.
+                // A JMS property is an int; the field is unsigned, and `qpid-jms` writes the same
+                // bits.
                 Some(SelectorValue::Long((self.properties()?.group_sequence? as i32).into()))
             }
             "JMSMessageID" => {

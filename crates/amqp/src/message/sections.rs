@@ -114,8 +114,8 @@ pub struct Body {
     pub count: u32,
 }
 
-/// Where the sections of a message lie. Spans are of the value behind the descriptor, but for the body's and the
-/// header's, which have theirs.
+/// Where the sections of a message lie. Spans are of the value behind the descriptor, but for the
+/// body's and the header's, which have theirs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sections {
     /// The header with its descriptor.
@@ -264,7 +264,8 @@ impl Sections {
     }
 }
 
-/// Where the body of a message begins, of which the rest need not be there; `None` if it is not known yet, or there is none.
+/// Where the body of a message begins, of which the rest need not be there; `None` if it is not
+/// known yet, or there is none.
 pub fn body_start(message: &Bytes) -> Option<usize> {
     let mut reader = Reader::new(message);
     while !reader.is_empty() {

@@ -1,4 +1,5 @@
-//! Decimal numbers (1.6.13 to 1.6.15): IEEE 754-2008, section 3.5.2, with the significand as a binary integer.
+//! Decimal numbers (1.6.13 to 1.6.15): IEEE 754-2008, section 3.5.2, with the significand as a
+//! binary integer.
 
 use postroad_model::portable::{Decimal, Value};
 
@@ -32,7 +33,8 @@ impl Width {
         if lead == 0b11110 {
             return Value::Double(if negative { f64::NEG_INFINITY } else { f64::INFINITY });
         }
-        // Two set bits behind the sign: the exponent begins behind them, and the digits have three bits more, 100.
+        // Two set bits behind the sign: the exponent begins behind them, and the digits have three
+        // bits more, 100.
         let long = lead >> 3 == 0b11;
         let digit_bits = self.bits - 1 - self.exponent_bits - if long { 2 } else { 0 };
         let implied = if long { 0b100 << digit_bits } else { 0 };

@@ -1,4 +1,5 @@
-//! Bodies in pieces: bytes or text of one or several sections. Section headers are removed, their contents are passed on.
+//! Bodies in pieces: bytes or text of one or several sections. Section headers are removed, their
+//! contents are passed on.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::portable::{AsItIs, LargeReader, LargeWriter, Portable, Step, TranslationError};
@@ -7,11 +8,12 @@ use postroad_model::{Message, Protocol};
 use crate::codec::{Reader, WireError};
 use crate::message::Section;
 
-/// A large message whose body can be read in pieces, the first of which is `front`; `None` for one that has to be there whole:
-/// lists, maps, and other values.
+/// A large message whose body can be read in pieces, the first of which is `front`; `None` for one
+/// that has to be there whole: lists, maps, and other values.
 ///
-/// Bytes that are said to be text are read as text. If they turn out to be none they are bytes after all, as in a small message:
-/// `as_bytes` reads them so, and is `None` for bodies that can only be text.
+/// Bytes that are said to be text are read as text. If they turn out to be none they are bytes
+/// after all, as in a small message: `as_bytes` reads them so, and is `None` for bodies that can
+/// only be text.
 pub fn read_large(message: &Message, front: &Bytes, as_bytes: bool) -> Option<LargeReader> {
     let Ok(Begin::Value { section, is_text, header_bytes, length }) = begin(front) else { return None };
     if as_bytes && is_text {
@@ -69,7 +71,8 @@ fn front(section: Section, constructor: u8, bytes: u64) -> Result<Bytes, Transla
     Ok(front.freeze())
 }
 
-/// A short body, with the first bytes `held`; or one that is not text, if it must not be taken for text.
+/// A short body, with the first bytes `held`; or one that is not text, if it must not be taken for
+/// text.
 fn stub(section: Section, (is_text, as_bytes): (bool, bool), held: &[u8]) -> Vec<u8> {
     // A character may be cut where the sample ends.
     let sample = match std::str::from_utf8(held) {

@@ -1,7 +1,11 @@
-//! Portable room: AMQP messages as every protocol understands them, and messages of other protocols as AMQP.
+//! Portable room: AMQP messages as every protocol understands them, and messages of other protocols
+//! as AMQP.
 //!
-//! [`read_portable`] takes the sections of a stored message apart; [`write_portable`] builds those that a client expects;
-//! [`read_large`] and [`write_large`] do the same to bodies that come in pieces. All follow the mapping between AMQP and JMS that `qpid-jms` and ActiveMQ keep to. Kept, changed and dropped fields are in
+//! [`read_portable`] takes the sections of a stored message apart; [`write_portable`] builds those
+//! that a client expects;
+//! [`read_large`] and [`write_large`] do the same to bodies that come in pieces. All follow the
+//! mapping between AMQP and JMS that `qpid-jms` and ActiveMQ keep to. Kept, changed and dropped
+//! fields are in
 //! the table of docs/protocols/fidelity.md.
 //! Never here: links, other protocols' encodings.
 
@@ -23,8 +27,8 @@ pub use value::read_id;
 use write::write_ahead;
 pub use write::write_portable;
 
-/// The sections of a message, whatever protocol it came by, without the body if that comes in pieces. `translate` reads those of other
-/// protocols.
+/// The sections of a message, whatever protocol it came by, without the body if that comes in
+/// pieces. `translate` reads those of other protocols.
 ///
 /// # Errors
 /// As `translate`: this message cannot be encoded in AMQP.
@@ -48,7 +52,8 @@ pub(crate) mod annotations {
     pub const TO_WORDS: &str = "x-opt-to-type";
     /// The predecessor of `x-opt-jms-reply-to`.
     pub const REPLY_TO_WORDS: &str = "x-opt-reply-type";
-    /// Properties that are lists or maps, which application properties may not be (3.2.5): one map of them.
+    /// Properties that are lists or maps, which application properties may not be (3.2.5): one map
+    /// of them.
     pub const NESTED_PROPERTIES: &str = "x-opt-jms-nested-properties";
 }
 

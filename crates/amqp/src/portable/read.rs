@@ -13,11 +13,12 @@ use crate::codec::{self, Properties, Symbol, Timestamp, ValueMap, WireError};
 use crate::message::{BodyKind, ORIGIN, REASON, Sections};
 use crate::session::address::{Kind, destination, kind_of_annotation};
 
-/// A stored AMQP message as every protocol understands it. Its parts are slices of the stored bytes, but for a body of
-/// several sections.
+/// A stored AMQP message as every protocol understands it. Its parts are slices of the stored
+/// bytes, but for a body of several sections.
 ///
 /// # Errors
-/// [`TranslationError::Unreadable`]: it breaks the standard, or has more than 65,536 values in one section.
+/// [`TranslationError::Unreadable`]: it breaks the standard, or has more than 65,536 values in one
+/// section.
 pub fn read_portable(message: &Message) -> Result<Portable, TranslationError> {
     sections(message)
         .map_err(|error| TranslationError::Unreadable { protocol: Protocol::Amqp, reason: error.to_string() })
@@ -64,8 +65,8 @@ fn headers(message: &Message, properties: &Properties, notes: &ValueMap) -> Head
         reply_to_group_id: properties.reply_to_group_id.clone(),
         user_id: properties.user_id.clone(),
         timestamp_ms: time(&properties.creation_time),
-        // JMS clients show the sender's own time, if it set one, unless a policy expires the message earlier; a time to
-        // live counts from its arrival here.
+        // JMS clients show the sender's own time, if it set one, unless a policy expires the
+        // message earlier; a time to live counts from its arrival here.
         expires_at_ms: (time(&properties.absolute_expiry_time).into_iter())
             .chain(Some(message.expires_at_ms as i64))
             .filter(|ms| 0 < *ms)
@@ -169,7 +170,8 @@ fn nothing(wanted: Option<i8>, headers: &mut Headers) -> Body {
     }
 }
 
-/// Raw bytes, unless they are said to be something that every protocol knows (`AmqpCodec.createWithoutAnnotation`).
+/// Raw bytes, unless they are said to be something that every protocol knows
+/// (`AmqpCodec.createWithoutAnnotation`).
 fn data(bytes: Bytes, wanted: Option<i8>, headers: &mut Headers) -> Body {
     if is_of(headers, SERIALISED_OBJECT_TYPE) && wanted.is_none_or(|wanted| wanted == kinds::OBJECT) {
         return object(bytes, headers);
@@ -196,7 +198,8 @@ fn is_of(headers: &Headers, mime: &str) -> bool {
     headers.content_type.as_ref().is_some_and(|known| *known == *mime)
 }
 
-/// Whether the MIME type is one of text, in an encoding that is UTF-8 or part of it (as `qpid-jms`, `ContentTypeSupport`).
+/// Whether the MIME type is one of text, in an encoding that is UTF-8 or part of it (as `qpid-jms`,
+/// `ContentTypeSupport`).
 fn is_text(headers: &Headers) -> bool {
     let Some(content_type) = &headers.content_type else { return false };
     let lower = content_type.as_str().to_ascii_lowercase();

@@ -5,7 +5,8 @@ use postroad_model::portable::{self, Id, Map, Value as Portable, uuid_text};
 use super::decimal::{DECIMAL_32, DECIMAL_64, DECIMAL_128};
 use crate::codec::{Array, Symbol, Value, ValueMap, WireError};
 
-/// Values that the arrays of one message may expand to: an element may take no byte on the wire, and forty in memory.
+/// Values that the arrays of one message may expand to: an element may take no byte on the wire,
+/// and forty in memory.
 pub const ARRAY_VALUES_MAX: u32 = 1 << 16;
 
 /// Reads the values of one message, within bounds that hold for all of them.
@@ -76,7 +77,8 @@ impl ValueReader {
         self.list(array.elements()?)
     }
 
-    /// An array's elements were walked over and not counted as deep: arrays inside each other are counted here.
+    /// An array's elements were walked over and not counted as deep: arrays inside each other are
+    /// counted here.
     fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, WireError>) -> Result<T, WireError> {
         if self.depth == Portable::NESTING_MAX {
             return Err(WireError::TooDeep { max: Portable::NESTING_MAX.into(), offset: 0 });
@@ -106,7 +108,8 @@ fn key_text(key: Portable) -> portable::Text {
     }
 }
 
-/// A message id or correlation id; `None` if it is of a type that ids may not have (3.2.11 to 3.2.14).
+/// A message id or correlation id; `None` if it is of a type that ids may not have (3.2.11 to
+/// 3.2.14).
 pub fn read_id(id: &Value) -> Option<Id> {
     match id {
         Value::String(text) => Some(Id::Text(text.clone())),

@@ -1,6 +1,7 @@
 //! Addresses: from a client's text to a destination of the broker, and the names of dynamic nodes.
 //!
-//! Names are read as `postroad_model::address` has it: with options, in lists, with the kind ahead. Besides:
+//! Names are read as `postroad_model::address` has it: with options, in lists, with the kind ahead.
+//! Besides:
 //!
 //! | written | means |
 //! |---|---|
@@ -31,7 +32,8 @@ pub fn kind_of(capabilities: &[Symbol]) -> Kind {
     named.map_or((DestinationKind::Queue, false), |(_, kind, temporary)| (*kind, *temporary))
 }
 
-/// The kind that a message's own annotation gives its address: `x-opt-jms-dest` of the client `qpid-jms`.
+/// The kind that a message's own annotation gives its address: `x-opt-jms-dest` of the client
+/// `qpid-jms`.
 pub fn kind_of_annotation(number: i64) -> Option<Kind> {
     match number {
         0 => Some((DestinationKind::Queue, false)),
@@ -71,8 +73,8 @@ fn nameless() -> Error {
     super::fault::error("amqp:invalid-field", "the address has no name")
 }
 
-/// The address of a destination in a message. Clients without kinds reply to it as it stands: a queue is the default for
-/// sends, anything else has its kind before it.
+/// The address of a destination in a message. Clients without kinds reply to it as it stands: a
+/// queue is the default for sends, anything else has its kind before it.
 pub fn plain_address(destination: &Destination) -> String {
     match (destination.kind, destination.temporary) {
         (DestinationKind::Queue, false) => destination.name.to_string(),

@@ -1,4 +1,5 @@
-//! Channels, the standard's sessions (2.5): windows of transfers in both directions, and the links in them.
+//! Channels, the standard's sessions (2.5): windows of transfers in both directions, and the links
+//! in them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -47,7 +48,8 @@ pub struct Channel {
     pub pending: VecDeque<Pending>,
     /// By the client's handles.
     pub links: BTreeMap<u32, Link>,
-    /// Links that were detached, and that the client may come back to while the channel lasts, and some time after.
+    /// Links that were detached, and that the client may come back to while the channel lasts, and
+    /// some time after.
     pub left: Vec<Arc<LinkName>>,
     /// Handles of ours that are taken.
     handles: BTreeSet<u32>,
@@ -193,7 +195,8 @@ impl AmqpSession {
 
     pub(super) fn flow(&mut self, channel: u16, flow: &Flow, turn: &mut Turn<'_>) -> Result<(), Fault> {
         let Some(known) = self.channels.get_mut(&channel) else { return Ok(()) };
-        // The client counts from its state when it wrote this; later deliveries are on their way (2.5.6).
+        // The client counts from its state when it wrote this; later deliveries are on their way
+        // (2.5.6).
         let seen = flow.next_incoming_id.unwrap_or(0);
         let on_their_way = known.next_outgoing_id.wrapping_sub(seen);
         known.remote_window = flow.incoming_window.saturating_sub(on_their_way);
@@ -243,8 +246,9 @@ impl AmqpSession {
         self.ended(at, turn);
     }
 
-    /// The client closes: every channel ends with the connection, and its unsettled deliveries go back uncounted,
-    /// as at the end of one. When a client is lost, it is unknown what it has seen: there the core counts.
+    /// The client closes: every channel ends with the connection, and its unsettled deliveries go
+    /// back uncounted, as at the end of one. When a client is lost, it is unknown what it has seen:
+    /// there the core counts.
     pub(super) fn dismantle_all(&mut self, turn: &mut Turn<'_>) {
         for known in std::mem::take(&mut self.channels).into_values() {
             // Transactions first: messages settled in them are no longer their consumers'.

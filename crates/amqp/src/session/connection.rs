@@ -13,14 +13,15 @@ use crate::codec::{Close, Open, Symbol, Value, ValueMap};
 /// The least that both sides can take (2.8.19).
 const FRAME_BYTES_MAX_MIN: u32 = 512;
 
-/// A client that bears less silence, in milliseconds, is refused: empty frames are sent for its sake twice in that time, and not
-/// more often than each 100 ms.
+/// A client that bears less silence, in milliseconds, is refused: empty frames are sent for its
+/// sake twice in that time, and not more often than each 100 ms.
 const IDLE_MS_MIN: u32 = 200;
 
 /// The capabilities of this broker.
 const CAPABILITIES: [&str; 4] = ["ANONYMOUS-RELAY", "SHARED-SUBS", DELAYED_DELIVERY, SOLE_CONNECTION];
 
-/// A client that wants its container id for itself asks for this (as `qpid-jms` does for JMS client ids).
+/// A client that wants its container id for itself asks for this (as `qpid-jms` does for JMS client
+/// ids).
 const SOLE_CONNECTION: &str = "sole-connection-for-container";
 
 /// Property of an open: a close follows at once, as clients of `qpid-jms` expect.
@@ -62,7 +63,8 @@ impl Peer {
         matches!(self.stage, Stage::Claiming | Stage::Closing)
     }
 
-    /// Bytes of the largest frame that it takes: the least one, as long as it has not said so (2.4.1).
+    /// Bytes of the largest frame that it takes: the least one, as long as it has not said so
+    /// (2.4.1).
     pub fn frame_bytes_max(&self) -> usize {
         self.max_frame_bytes.max(FRAME_BYTES_MAX_MIN) as usize
     }
@@ -117,7 +119,8 @@ impl AmqpSession {
         Ok(())
     }
 
-    /// The user who has logged in, who owns the client's destinations; empty for the anonymous user.
+    /// The user who has logged in, who owns the client's destinations; empty for the anonymous
+    /// user.
     pub(super) fn owner(&self) -> &str {
         self.peer.user.as_deref().filter(|_| self.options.has_users).unwrap_or_default()
     }
@@ -138,7 +141,8 @@ impl AmqpSession {
         turn.events.push(Event::Introduce { connection: self.id, client: Arc::new(client) });
     }
 
-    /// We accept the inactivity of the options, and write at least twice within that of the peer (2.4.5).
+    /// We accept the inactivity of the options, and write at least twice within that of the peer
+    /// (2.4.5).
     fn silences(&self, idle_time_out_ms: Option<u32>) -> Silences {
         Silences {
             peer_ms_max: Some(self.options.max_inactivity_ms).filter(|max| *max > 0),
@@ -174,8 +178,9 @@ impl AmqpSession {
     pub(super) fn send_open(&mut self, mut properties: ValueMap, turn: &mut Turn<'_>) {
         properties.push("product", "Postroad");
         properties.push("version", env!("CARGO_PKG_VERSION"));
-        // JMS clients remove it from names they show, and put it before names they write: a client without JMS can reply to a topic
-        // as it stands in a message, and to a queue, which needs nothing ahead.
+        // JMS clients remove it from names they show, and put it before names they write: a client
+        // without JMS can reply to a topic as it stands in a message, and to a queue, which needs
+        // nothing ahead.
         properties.push("topic-prefix", "topic://");
         self.peer.answered = true;
         let open = Open {

@@ -1,4 +1,5 @@
-//! Messages that are due later: two annotations, which `qpid-jms` (`JMS_DELIVERY_TIME`) and Artemis share.
+//! Messages that are due later: two annotations, which `qpid-jms` (`JMS_DELIVERY_TIME`) and Artemis
+//! share.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use crate::codec::{Error, Properties, Value, ValueMap};
 use crate::message::annotate;
 use crate::portable::read_id;
 
-/// Who offers this takes messages that are due later, for the connection and for each link that leads to it.
+/// Who offers this takes messages that are due later, for the connection and for each link that
+/// leads to it.
 pub const DELAYED_DELIVERY: &str = "DELAYED_DELIVERY";
 
 /// When a message is due, in ms since 1970.
@@ -22,8 +24,8 @@ const DELAY: &str = "x-opt-delivery-delay";
 
 /// When the message is due, if its annotations ask for a moment that is still to come.
 ///
-/// A delay is put into `message` as the resulting time: each receiver reads the same, and forwarding it
-/// does not delay it again.
+/// A delay is put into `message` as the resulting time: each receiver reads the same, and
+/// forwarding it does not delay it again.
 ///
 /// # Errors
 /// An annotation is no number.

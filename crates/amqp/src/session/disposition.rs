@@ -1,4 +1,5 @@
-//! Verdicts: the client's outcomes of deliveries (2.7.6, 3.4), and the outcomes of its own messages.
+//! Verdicts: the client's outcomes of deliveries (2.7.6, 3.4), and the outcomes of its own
+//! messages.
 
 use std::sync::Arc;
 
@@ -69,7 +70,8 @@ impl Meaning {
                 let reason = error.as_ref().map(|error| reason(error).into());
                 Some(Meaning { outcome: Outcome::Rejected, reason })
             }
-            // It must not come to this link again, and no queue can promise that to one of its consumers.
+            // It must not come to this link again, and no queue can promise that to one of its
+            // consumers.
             DeliveryState::Modified(Modified { undeliverable_here: true, .. }) => {
                 let reason = Some("the consumer cannot process it (undeliverable-here)".into());
                 Some(Meaning { outcome: Outcome::Rejected, reason })

@@ -1,5 +1,5 @@
-//! Faults of the peer, and refusals of the core, with the part of the connection that they end (2.8.15 to
-//! 2.8.18).
+//! Faults of the peer, and refusals of the core, with the part of the connection that they end
+//! (2.8.15 to 2.8.18).
 
 use postroad_model::{Parting, Refusal};
 

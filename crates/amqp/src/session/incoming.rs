@@ -22,15 +22,15 @@ use crate::codec::{
 };
 use crate::message::{MESSAGE_FORMAT, Sections, without_end};
 
-/// Messages of one link that may be on their way to us, or wait for their verdicts: where a queue is at its limit, a link gets no
-/// more credit, and the others of its connection go on.
+/// Messages of one link that may be on their way to us, or wait for their verdicts: where a queue
+/// is at its limit, a link gets no more credit, and the others of its connection go on.
 const LINK_CREDIT: u32 = 1000;
 
 /// Bytes of the client's name for a message (2.8.7).
 pub const TAG_BYTES_MAX: usize = 32;
 
-/// Messages from this size on stay in the buffer that they were read into. Half of one read: such a message
-/// keeps little more alive than itself.
+/// Messages from this size on stay in the buffer that they were read into. Half of one read: such a
+/// message keeps little more alive than itself.
 const SHARED_MESSAGE_BYTES_MIN: usize = 8 << 10;
 
 /// Our end of a link by which the client sends.
@@ -147,8 +147,8 @@ impl Incoming {
         self.partial.as_mut()?.upload.take()
     }
 
-    /// The client sets the delivery count: it may skip some, which takes the credit for them (2.6.7). A client that
-    /// counts back has no more credit for that.
+    /// The client sets the delivery count: it may skip some, which takes the credit for them
+    /// (2.6.7). A client that counts back has no more credit for that.
     pub fn take_count(&mut self, delivery_count: u32) {
         let limit = self.delivery_count.wrapping_add(self.credit);
         let left = limit.wrapping_sub(delivery_count);
@@ -168,7 +168,8 @@ impl Incoming {
         is_begun || self.kept.as_ref().is_none_or(|kept| !kept.is_incomplete)
     }
 
-    /// Whether the client settles a delivery after us: the link's mode, or the delivery's own (2.7.5).
+    /// Whether the client settles a delivery after us: the link's mode, or the delivery's own
+    /// (2.7.5).
     fn settles_second(&self, transfer: &Transfer) -> Result<bool, Broken> {
         match transfer.rcv_settle_mode {
             None => Ok(self.second),
@@ -503,8 +504,8 @@ impl AmqpSession {
     }
 }
 
-/// Refuses a message that is too large, and unfinished ones that are so together: those that have begun on many links at once must
-/// not take more than the largest one may.
+/// Refuses a message that is too large, and unfinished ones that are so together: those that have
+/// begun on many links at once must not take more than the largest one may.
 fn check_bytes(at: LinkAt, message_bytes: u64, unfinished_bytes: u64, max_bytes: u64) -> Result<(), Fault> {
     if message_bytes > max_bytes {
         let text = format!("the message has more than {max_bytes} bytes");
@@ -584,8 +585,9 @@ pub fn targets_of_head(to: &To, head: &Bytes) -> Vec<Destination> {
     }
 }
 
-/// A time to live counts from now (3.2.1); without one the message's own absolute time holds (3.2.4). JMS clients write 1970 for
-/// no end, and a time before it if the time to live overflows the calendar: no end either.
+/// A time to live counts from now (3.2.1); without one the message's own absolute time holds
+/// (3.2.4). JMS clients write 1970 for no end, and a time before it if the time to live overflows
+/// the calendar: no end either.
 fn expires_at_ms(ttl_ms: Option<u32>, properties: &Properties, now: Now) -> u64 {
     match (ttl_ms.filter(|ttl| *ttl > 0), properties.absolute_expiry_time) {
         (Some(ttl), _) => now.wall_ms + u64::from(ttl),
@@ -594,7 +596,8 @@ fn expires_at_ms(ttl_ms: Option<u32>, properties: &Properties, now: Now) -> u64 
     }
 }
 
-/// The group of a message, and the client that sent it to a topic: a subscription may skip its own client's messages.
+/// The group of a message, and the client that sent it to a topic: a subscription may skip its own
+/// client's messages.
 fn rare_headers(properties: &Properties, client: Option<&Arc<str>>) -> Option<Arc<RareHeaders>> {
     let id = properties.group_id.as_ref().filter(|id| !id.is_empty());
     let sequence = properties.group_sequence.unwrap_or(0) as i32;

@@ -9,7 +9,8 @@ use crate::codec::{
     SaslFrame, SaslMechanisms, SaslOutcome, Symbol, begin_frame, end_frame,
 };
 
-/// Before AMQP itself begins no frame is larger: the standard has 512 bytes, but tokens and names may be long.
+/// Before AMQP itself begins no frame is larger: the standard has 512 bytes, but tokens and names
+/// may be long.
 pub const FIRST_FRAME_BYTES_MAX: u32 = 64 << 10;
 
 /// The layer of the next bytes.

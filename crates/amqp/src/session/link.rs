@@ -1,4 +1,5 @@
-//! Links: attach and detach (2.6, 2.7.3, 2.7.7). A link is named by the handle that the client gave it.
+//! Links: attach and detach (2.6, 2.7.3, 2.7.7). A link is named by the handle that the client gave
+//! it.
 //!
 //! ```text
 //!   attach ─▶ Attaching ──the core says yes──▶ Attached ──detach──▶ Leaving ──the core let go──▶ gone
@@ -270,7 +271,8 @@ impl AmqpSession {
         self.send(outgoing, Detach { handle: link.handle, closed, error }, turn);
     }
 
-    /// Takes a link apart: the events for the core. With a ticket it answers as many times as returned.
+    /// Takes a link apart: the events for the core. With a ticket it answers as many times as
+    /// returned.
     pub(super) fn dismantle(&mut self, link: Link, ticket: Option<Ticket>, turn: &mut Turn<'_>) -> u32 {
         let key = name_key(&link.name, link.client);
         if self.names.get(&key).is_some_and(|at| at.number == link.number) {
@@ -331,7 +333,8 @@ impl AmqpSession {
             let text = "messages are not acquired in transactions; settle them in one instead".to_owned();
             return Err(Fault::link(at, "amqp:not-implemented", text));
         }
-        // Of a link that is not attached yet, its attach is the first word; a flow follows it where one is due.
+        // Of a link that is not attached yet, its attach is the first word; a flow follows it where
+        // one is due.
         let is_attached = link.stage == Stage::Attached;
         match &mut link.end {
             LinkEnd::Outgoing(outgoing) => {

@@ -54,7 +54,8 @@ pub struct AmqpOptions {
     pub max_frame_bytes: u32,
     /// Largest message that a client may send, in bytes.
     pub max_message_bytes: u64,
-    /// From this size on the body of a message is passed on while it comes, and never in memory as a whole.
+    /// From this size on the body of a message is passed on while it comes, and never in memory as
+    /// a whole.
     pub large_message_bytes: u64,
     /// A client that is silent for so long is taken for dead, in milliseconds; 0 for never.
     pub max_inactivity_ms: u64,
@@ -203,7 +204,8 @@ impl AmqpSession {
         Ok(())
     }
 
-    /// Writes a frame. One that exceeds the client's frame size is shortened, or not sent: see [`brief`].
+    /// Writes a frame. One that exceeds the client's frame size is shortened, or not sent: see
+    /// [`brief`].
     fn send(&mut self, channel: u16, performative: impl Into<Performative>, turn: &mut Turn<'_>) {
         let performative = performative.into();
         let start = turn.output.len();
@@ -270,8 +272,8 @@ fn write_frame(channel: u16, performative: &Performative, out: &mut BytesMut) ->
     end_frame(start, out)
 }
 
-/// A frame without the text and details of its error: the rest has room in the smallest frame that a peer may ask
-/// for. `None` for an attach, which has names and addresses of the client's own.
+/// A frame without the text and details of its error: the rest has room in the smallest frame that
+/// a peer may ask for. `None` for an attach, which has names and addresses of the client's own.
 fn brief(performative: Performative) -> Option<Performative> {
     let condition_of = |error: Error| Error { description: None, info: None, ..error };
     let brief_error = |error: Option<Error>| error.map(condition_of);
@@ -343,7 +345,8 @@ impl Session for AmqpSession {
         match message {
             // The runtime gives it to `body`, in its turn.
             ToSession::Chunk { .. } => Ok(()),
-            // A rejected delivery would be final for the application; one without an outcome is sent again.
+            // A rejected delivery would be final for the application; one without an outcome is
+            // sent again.
             ToSession::Reply {
                 result: Err(refusal @ (Refusal::NotLeader | Refusal::OutcomeUnknown)),
                 ..

@@ -1,10 +1,11 @@
-//! Messages out: credit (2.6.7), windows (2.5.6), and transfers in as many frames as it takes (2.6.14).
+//! Messages out: credit (2.6.7), windows (2.5.6), and transfers in as many frames as it takes
+//! (2.6.14).
 //!
 //! The core gets as much of a link's credit as the channel's window can carry; the unused part of
 //! that is `promised`. Credit that the client takes back is taken back from the core by a drain.
 //!
-//! A link that reads a pattern reads a [`Part`] of it in each partition, and each part is promised the link's credit: deliveries
-//! beyond it go back.
+//! A link that reads a pattern reads a [`Part`] of it in each partition, and each part is promised
+//! the link's credit: deliveries beyond it go back.
 
 use std::sync::Arc;
 
@@ -19,10 +20,12 @@ use crate::codec::{DeliveryState, Field, Flow, FrameKind, Performative, Transfer
 use crate::message::{MESSAGE_FORMAT, delivery_header};
 use crate::portable::in_amqp;
 
-/// Credit that the core gets ahead: enough to keep a link busy, little enough that its deliveries fit in memory.
+/// Credit that the core gets ahead: enough to keep a link busy, little enough that its deliveries
+/// fit in memory.
 const PROMISED_MAX: u32 = 2048;
 
-/// Deliveries of one channel that may wait for the client's verdict; it gets no more until it has spoken.
+/// Deliveries of one channel that may wait for the client's verdict; it gets no more until it has
+/// spoken.
 pub const UNSETTLED_MAX: usize = 1 << 16;
 
 /// The state of one partition for a link.
@@ -61,7 +64,8 @@ pub struct Outgoing {
     pub max_message_bytes: u64,
     /// The client has asked how far the link has come, ahead of our attach.
     pub owes_flow: bool,
-    /// The client's map of unsettled deliveries is incomplete: nothing new may be sent before it attaches again (2.7.3).
+    /// The client's map of unsettled deliveries is incomplete: nothing new may be sent before it
+    /// attaches again (2.7.3).
     pub is_held: bool,
 }
 

@@ -1,8 +1,10 @@
-//! Link recovery (2.6.13): links by which a client sends, and which it may come back to after it has lost its connection.
+//! Link recovery (2.6.13): links by which a client sends, and which it may come back to after it
+//! has lost its connection.
 //!
-//! The core remembers the outcomes of its deliveries, by their tags, as long as the target's expiry policy and timeout say.
-//! An attach is answered with those that the client may not know; then the client resumes these deliveries, to settle them,
-//! and sends the missing ones again. Links by which it receives are not recovered: their deliveries are repeated.
+//! The core remembers the outcomes of its deliveries, by their tags, as long as the target's expiry
+//! policy and timeout say. An attach is answered with those that the client may not know; then the
+//! client resumes these deliveries, to settle them, and sends the missing ones again. Links by
+//! which it receives are not recovered: their deliveries are repeated.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,11 +26,12 @@ use crate::codec::{
     TargetTerminus, TerminusDurability, TerminusExpiry, Value, ValueMap,
 };
 
-/// The longest that a link is remembered without a connection, in seconds: a client that comes back at all has done so by
-/// then.
+/// The longest that a link is remembered without a connection, in seconds: a client that comes back
+/// at all has done so by then.
 const KEPT_S_MAX: u32 = 3600;
 
-/// Links with longer names, of their container and address too, are not remembered: it would take the memory of others.
+/// Links with longer names, of their container and address too, are not remembered: it would take
+/// the memory of others.
 const NAME_BYTES_MAX: usize = 1024;
 
 /// Of every frame, ahead of its body (2.3.1).
@@ -40,7 +43,8 @@ pub struct Kept {
     /// The core's name of it.
     pub link: Arc<LinkName>,
     policy: TerminusExpiry,
-    /// Deliveries of earlier connections that the client may resume, and why they were refused if they were.
+    /// Deliveries of earlier connections that the client may resume, and why they were refused if
+    /// they were.
     resumable: BTreeMap<Bytes, Option<Error>>,
     /// Not all of them fit into our attach: nothing new may come before the link is attached again.
     pub is_incomplete: bool,
@@ -55,8 +59,9 @@ impl Kept {
     }
 }
 
-/// How long a target lasts here, which its answer says whatever was wished for (3.5.4): as wished, but for no more than
-/// [`KEPT_S_MAX`] seconds, and not over a restart. A target without a lifetime beyond its connection lasts no longer than its link.
+/// How long a target lasts here, which its answer says whatever was wished for (3.5.4): as wished,
+/// but for no more than [`KEPT_S_MAX`] seconds, and not over a restart. A target without a lifetime
+/// beyond its connection lasts no longer than its link.
 fn kept(target: &Target) -> Option<(TerminusExpiry, u32)> {
     match (target.expiry_policy, target.timeout) {
         (TerminusExpiry::Never, _) => Some((TerminusExpiry::ConnectionClose, KEPT_S_MAX)),
@@ -102,7 +107,8 @@ fn answer_kept(answer: &mut Attach, kept: Option<(TerminusExpiry, u32)>) {
 }
 
 impl AmqpSession {
-    /// Whether the client's wish for recovery is met: the state of the link then, and the request to the core.
+    /// Whether the client's wish for recovery is met: the state of the link then, and the request
+    /// to the core.
     pub(super) fn keep_link(
         &self,
         at: LinkAt,
@@ -159,7 +165,8 @@ impl AmqpSession {
         self.link_at(at)?.end.incoming()?.kept.as_deref_mut()
     }
 
-    /// The core does not remember the link: it is attached as one that ends with its connection. Given back if it is none.
+    /// The core does not remember the link: it is attached as one that ends with its connection.
+    /// Given back if it is none.
     pub(super) fn attached_unkept(&mut self, attaching: Attaching, turn: &mut Turn<'_>) -> Option<Attaching> {
         let Attaching { at, mut answer } = attaching;
         let incoming = self.link_at(at).and_then(|link| link.end.incoming());
@@ -172,8 +179,9 @@ impl AmqpSession {
         None
     }
 
-    /// The client resumes a delivery, which is settled by that, or will be (2.6.13). One that we do not know is passed over
-    /// (2.7.5). If it names an outcome of its own, that holds, and is echoed (3.4.7).
+    /// The client resumes a delivery, which is settled by that, or will be (2.6.13). One that we do
+    /// not know is passed over (2.7.5). If it names an outcome of its own, that holds, and is
+    /// echoed (3.4.7).
     pub(super) fn resumed(&mut self, receipt: &Receipt, own: Option<DeliveryState>, turn: &mut Turn<'_>) {
         let Some(tag) = receipt.tag.clone() else { return };
         let Some(kept) = self.kept_at(receipt.at) else { return };
@@ -189,8 +197,8 @@ impl AmqpSession {
         self.await_settlement(receipt);
     }
 
-    /// The core's tag of a message, if its link is recovered. Messages that are settled already, or in a transaction, are
-    /// not in doubt.
+    /// The core's tag of a message, if its link is recovered. Messages that are settled already, or
+    /// in a transaction, are not in doubt.
     pub(super) fn delivery_of(&mut self, receipt: &Receipt) -> Option<Box<LinkDelivery>> {
         let tag = receipt.tag.clone().filter(|_| !receipt.settled && receipt.transaction.is_none())?;
         let link = self.kept_at(receipt.at)?.link.clone();
@@ -241,7 +249,8 @@ impl AmqpSession {
         }
     }
 
-    /// A link is gone: whether its client may come back to it, and from when on its time runs, is as its expiry policy says.
+    /// A link is gone: whether its client may come back to it, and from when on its time runs, is
+    /// as its expiry policy says.
     pub(super) fn leave_link(&mut self, at: LinkAt, kept: &Kept, closed: bool, turn: &mut Turn<'_>) {
         self.consumers.remove(&at.number);
         let (link, connection) = (kept.link.clone(), self.id);

@@ -1,4 +1,5 @@
-//! Sequence numbers of 32 bits on the wire (2.8.10), counted in 64 bits here, where they never come round.
+//! Sequence numbers of 32 bits on the wire (2.8.10), counted in 64 bits here, where they never come
+//! round.
 
 /// Counts up from zero. On the wire its lower half stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,8 +11,8 @@ impl Sequence {
         self.0 as u32
     }
 
-    /// The number that the peer means: of those with this lower half the nearest to `self`, the next one to be used.
-    /// `None` if it would lie ahead of the first.
+    /// The number that the peer means: of those with this lower half the nearest to `self`, the
+    /// next one to be used. `None` if it would lie ahead of the first.
     pub fn nearest(self, wire: u32) -> Option<Sequence> {
         let behind = i64::from(wire.wrapping_sub(self.wire()) as i32);
         self.0.checked_add_signed(behind).map(Sequence)

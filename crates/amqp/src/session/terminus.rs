@@ -38,8 +38,9 @@ const SHARED: &str = "shared";
 /// Capability of a source that is a subscription for all containers.
 const GLOBAL: &str = "global";
 
-/// The suffix in the name of a link distinguishes several readers of one subscription, as in the client `qpid-jms`
-/// (`AmqpSubscriptionTracker`): `news`, `news|2`, `news|volatile1`, `news|global`.
+/// The suffix in the name of a link distinguishes several readers of one subscription, as in the
+/// client `qpid-jms` (`AmqpSubscriptionTracker`): `news`, `news|2`, `news|volatile1`,
+/// `news|global`.
 const SUFFIX: char = '|';
 
 /// The first reader's suffix in a subscription for all containers.
@@ -75,8 +76,8 @@ impl Filters {
     }
 }
 
-/// How long a source lasts here, which its answer says whatever was wished for (3.5.3): a durable subscription until it is ended,
-/// anything else no longer than its link.
+/// How long a source lasts here, which its answer says whatever was wished for (3.5.3): a durable
+/// subscription until it is ended, anything else no longer than its link.
 fn kept(source: &Source, subscription: bool) -> (TerminusDurability, TerminusExpiry) {
     match subscription {
         true => (source.durable, TerminusExpiry::Never),
@@ -84,8 +85,9 @@ fn kept(source: &Source, subscription: bool) -> (TerminusDurability, TerminusExp
     }
 }
 
-/// How a source gives its messages away (3.3.2), which an answer says where there is a choice: of a queue they are taken unless
-/// the client wants copies. Of a topic everybody has copies of its own, and nothing is to be chosen.
+/// How a source gives its messages away (3.3.2), which an answer says where there is a choice: of a
+/// queue they are taken unless the client wants copies. Of a topic everybody has copies of its own,
+/// and nothing is to be chosen.
 fn mode_of(source: &Source, from: &Destination) -> Option<DistributionMode> {
     match from.kind {
         DestinationKind::Queue => Some(source.distribution_mode.unwrap_or(DistributionMode::Move)),
@@ -103,8 +105,8 @@ fn met(wished: &[Symbol]) -> Vec<Symbol> {
     wished.iter().filter(is_met).cloned().collect()
 }
 
-/// The properties of a dynamic node: it ends when the link is closed, or with its connection (3.5.10), regardless of
-/// the request.
+/// The properties of a dynamic node: it ends when the link is closed, or with its connection
+/// (3.5.10), regardless of the request.
 fn made_properties() -> ValueMap {
     let ends = Described { descriptor: Value::Ulong(DELETE_ON_CLOSE), value: Value::List(Vec::new()) };
     let mut properties = ValueMap::default();
@@ -273,7 +275,8 @@ impl AmqpSession {
         }
     }
 
-    /// A destination that is made for a link: its name is like no other's, in this run of the broker or another.
+    /// A destination that is made for a link: its name is like no other's, in this run of the
+    /// broker or another.
     fn new_node(&mut self, capabilities: &[Symbol], turn: &Turn<'_>) -> Destination {
         self.temporaries += 1;
         let (kind, _) = address::kind_of(capabilities);
@@ -322,7 +325,8 @@ impl AmqpSession {
             turn.events.push(Event::Declare { destination, connection: self.id, steals: None, ticket });
         }
         let mode = if browses { ConsumerMode::Browse } else { ConsumerMode::Shared };
-        // Its name is the container's and the link's: who reads it now is this link, left over (2.6.1).
+        // Its name is the container's and the link's: who reads it now is this link, left over
+        // (2.6.1).
         let steals = subscription.is_some() && share == Share::No;
         let steals = steals.then(|| self.peer.user.clone().unwrap_or_default());
         let part = model::Attach {
@@ -389,7 +393,8 @@ impl AmqpSession {
         }
     }
 
-    /// Where the core has consumers of a source: one of each destination, but for a pattern, which is read in each partition.
+    /// Where the core has consumers of a source: one of each destination, but for a pattern, which
+    /// is read in each partition.
     fn places_of(&self, sources: &[Destination]) -> Vec<(Destination, Option<PartitionId>)> {
         let of_source = |source: &Destination| {
             let everywhere = (0..self.options.partitions).map(|partition| Some(PartitionId(partition)));
@@ -400,7 +405,8 @@ impl AmqpSession {
         sources.iter().flat_map(of_source).collect()
     }
 
-    /// Where a source leads, to one destination or each of a list, and the node that is made for it.
+    /// Where a source leads, to one destination or each of a list, and the node that is made for
+    /// it.
     fn source(
         &mut self,
         source: &Source,
@@ -437,8 +443,8 @@ impl AmqpSession {
         (Some(self.subscription(name, can(GLOBAL), share)), share)
     }
 
-    /// The broker's name of a subscription. One for all containers has none of its own, and a non-durable one never takes the
-    /// name of a durable one.
+    /// The broker's name of a subscription. One for all containers has none of its own, and a
+    /// non-durable one never takes the name of a durable one.
     fn subscription(&self, name: &str, global: bool, share: Share) -> Arc<str> {
         let container = if global { "" } else { &self.peer.container };
         let kind = if share == Share::Volatile { "volatile:" } else { "" };
@@ -446,8 +452,8 @@ impl AmqpSession {
         if kind.is_empty() { name } else { format!("{kind}{name}").into() }
     }
 
-    /// A receiver without a source asks for the durable subscription of the link's name, as the client `qpid-jms` does to
-    /// end one: closing the link ends it.
+    /// A receiver without a source asks for the durable subscription of the link's name, as the
+    /// client `qpid-jms` does to end one: closing the link ends it.
     fn find_subscription(&mut self, at: LinkAt, attach: &Attach, turn: &mut Turn<'_>) -> Result<(), Error> {
         // A client without an id of its own ends a subscription of all containers.
         let global = attach.name.as_str().ends_with(GLOBAL_SUFFIX);

@@ -1,6 +1,7 @@
 //! Transactions: the coordinator (part 4).
 //!
-//! The core applies accepted deliveries of a transaction at its commit. Other outcomes wait here for it.
+//! The core applies accepted deliveries of a transaction at its commit. Other outcomes wait here
+//! for it.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,8 @@ use crate::codec::{
 };
 use crate::message::{BodyKind, Sections};
 
-/// Open transactions of one connection: a session has one at a time, and pools have hundreds of sessions.
+/// Open transactions of one connection: a session has one at a time, and pools have hundreds of
+/// sessions.
 const OPEN_MAX: usize = 16_384;
 
 /// Open transactions, by number.
@@ -192,8 +194,9 @@ impl AmqpSession {
         }
     }
 
-    /// Deliveries that the client had settled have their source's default outcome (4.4.4.2): without one they go back to their queue,
-    /// counted as delivered. Unsettled ones stay with the client.
+    /// Deliveries that the client had settled have their source's default outcome (4.4.4.2):
+    /// without one they go back to their queue, counted as delivered. Unsettled ones stay with the
+    /// client.
     fn rolled_back(&mut self, open: Open, turn: &mut Turn<'_>) {
         let mut shares = Vec::new();
         for (consumer, tag) in open.settled {
@@ -241,7 +244,8 @@ impl AmqpSession {
         deciding.any(|number| number != transaction)
     }
 
-    /// A delivery was to be settled in two transactions: the later one's coordinator ends, with its transactions (4.4.2).
+    /// A delivery was to be settled in two transactions: the later one's coordinator ends, with its
+    /// transactions (4.4.2).
     pub(super) fn end_coordinator(&mut self, transaction: u64, turn: &mut Turn<'_>) {
         let Some(number) = self.transactions.open.get(&transaction).map(|open| open.link) else { return };
         let at = self.channels.iter().find_map(|(channel, known)| {

@@ -1,7 +1,7 @@
 //! Uploads: the bodies of large messages, passed on while they come.
 //!
-//! The bytes before the body are kept, and are the message once all pieces are in the log. No input is taken between the
-//! last transfer and then, so that no later input of the client overtakes it.
+//! The bytes before the body are kept, and are the message once all pieces are in the log. No input
+//! is taken between the last transfer and then, so that no later input of the client overtakes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ impl Uploads {
         self.ended.is_none() && self.waiting < PIECES_MAX
     }
 
-    /// Begins one with the available part of a message by a link that leads `to` somewhere, if the start of its body is known: `bytes`
-    /// begin with that then.
+    /// Begins one with the available part of a message by a link that leads `to` somewhere, if the
+    /// start of its body is known: `bytes` begin with that then.
     pub fn begin(&mut self, to: &To, bytes: &mut BytesMut) -> Option<Upload> {
         let front = Bytes::copy_from_slice(&bytes[..bytes.len().min(HEAD_BYTES_MAX)]);
         let head = bytes.split_to(body_start(&front)?).freeze();
