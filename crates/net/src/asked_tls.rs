@@ -1,4 +1,5 @@
-//! TLS that a peer asks for in the words of its protocol, on a port where it may also speak in the clear.
+//! TLS that a peer asks for in the words of its protocol, on a port where it may also speak in the
+//! clear.
 
 use std::io;
 
@@ -7,7 +8,8 @@ use bytes::{Buf, BytesMut};
 use crate::layer::Layer;
 use crate::tls::{Tls, TlsConfig};
 
-/// Nothing, unless the peer's first bytes are `question`: they are answered with the same, and TLS begins.
+/// Nothing, unless the peer's first bytes are `question`: they are answered with the same, and TLS
+/// begins.
 ///
 /// ```text
 ///   Asked ──question──▶ Tls

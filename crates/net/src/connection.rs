@@ -19,23 +19,26 @@ const PEER_CHECK: Duration = Duration::from_millis(500);
 /// The size of a read unless a larger frame is on its way: many small frames, little idle memory.
 const READ_BYTES: usize = 16 << 10;
 
-/// Buffers that a thread keeps for the next connection with something to read: as many as it mostly has in use...
+/// Buffers that a thread keeps for the next connection with something to read: as many as it mostly
+/// has in use...
 const SPARES_MAX: usize = 4;
 
 /// ... and none that has grown beyond this.
 const SPARE_BYTES_MAX: usize = 2 * READ_BYTES;
 
 thread_local! {
-    /// An idle connection has no buffer, and asking the allocator for one for each read costs more than the read's frame.
+    /// An idle connection has no buffer, and asking the allocator for one for each read costs more
+    /// than the read's frame.
     static SPARES: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The buffer for a large frame grows by this, or by as much as has arrived: bytes that a peer announces and does
-/// not send costs little.
+/// The buffer for a large frame grows by this, or by as much as has arrived: bytes that a peer
+/// announces and does not send costs little.
 const STEP_BYTES: usize = 1 << 20;
 
-/// A peer is not read while this much sealed output waits for it: layers answer by themselves, for example the pings
-/// of WebSockets, and a peer that never reads its answers must not fill the memory.
+/// A peer is not read while this much sealed output waits for it: layers answer by themselves, for
+/// example the pings of WebSockets, and a peer that never reads its answers must not fill the
+/// memory.
 const LEAVING_BYTES_MAX: usize = 256 << 10;
 
 /// Limit of the bytes that a peer may still send after the last frame before it is cut off.
@@ -49,8 +52,8 @@ pub struct Connection {
     layers: Option<Layers>,
     /// Read, and not yet taken by the session.
     pub input: BytesMut,
-    /// `input` lies in a buffer made for a large frame. Small reads do not go into its rest: that would keep all
-    /// of it alive.
+    /// `input` lies in a buffer made for a large frame. Small reads do not go into its rest: that
+    /// would keep all of it alive.
     input_is_large: bool,
     /// To be written.
     pub output: BytesMut,
@@ -68,8 +71,8 @@ pub enum Moved {
 }
 
 impl Connection {
-    /// Takes over an accepted socket, with its `layers`, the outermost first. Call within the runtime
-    /// that is to serve it.
+    /// Takes over an accepted socket, with its `layers`, the outermost first. Call within the
+    /// runtime that is to serve it.
     ///
     /// # Errors
     /// The system's error.
@@ -79,11 +82,12 @@ impl Connection {
         Ok(Connection { stream, layers, input, input_is_large: false, output })
     }
 
-    /// Waits until the layers are ready: `input` may then have bytes from behind their handshakes. The caller bounds the
-    /// time.
+    /// Waits until the layers are ready: `input` may then have bytes from behind their handshakes.
+    /// The caller bounds the time.
     ///
     /// # Errors
-    /// The system's error, or the peer's fault; the notification of the peer was written, if the socket took it.
+    /// The system's error, or the peer's fault; the notification of the peer was written, if the
+    /// socket took it.
     pub async fn ready(&mut self) -> io::Result<Moved> {
         // The side that opened the connection speaks first.
         self.write()?;
@@ -124,12 +128,12 @@ impl Connection {
         self.layers.as_ref().is_none_or(|layers| layers.leaving_bytes() < LEAVING_BYTES_MAX)
     }
 
-    /// Reads into `input` (if `reads`, and there is room for the answers of layers), or waits for input; or until `output` can be written, if
-    /// it is not empty. While nothing is read, it still notices that the peer has closed. Nothing is lost if it is dropped
-    /// before it is done.
+    /// Reads into `input` (if `reads`, and there is room for the answers of layers), or waits for
+    /// input; or until `output` can be written, if it is not empty. While nothing is read, it still
+    /// notices that the peer has closed. Nothing is lost if it is dropped before it is done.
     ///
-    /// `missing_bytes` of the frame that `input` begins with are still to come: a large frame gets a buffer of its own, in
-    /// steps.
+    /// `missing_bytes` of the frame that `input` begins with are still to come: a large frame gets
+    /// a buffer of its own, in steps.
     ///
     /// # Errors
     /// The system's error.
@@ -169,8 +173,8 @@ impl Connection {
         }
     }
 
-    /// A buffer is made only once there is something to read. A read that leaves room in it has read all there is: the next
-    /// one waits for more without asking the system.
+    /// A buffer is made only once there is something to read. A read that leaves room in it has
+    /// read all there is: the next one waits for more without asking the system.
     fn poll_read(&mut self, missing_bytes: usize, context: &mut Context<'_>) -> Poll<io::Result<Moved>> {
         if self.layers.as_ref().is_some_and(Layers::have_ended) {
             return Poll::Ready(Ok(Moved::Closed));
@@ -212,8 +216,8 @@ impl Connection {
         self.input.reserve(room);
     }
 
-    /// All input is parsed: the buffer is for the next reader, unless parts of it are still in use and the
-    /// rest is too small to read into.
+    /// All input is parsed: the buffer is for the next reader, unless parts of it are still in use
+    /// and the rest is too small to read into.
     fn lend_input(&mut self) {
         let mut buffer = std::mem::take(&mut self.input);
         let is_large = std::mem::take(&mut self.input_is_large);
@@ -227,8 +231,9 @@ impl Connection {
         });
     }
 
-    /// Closes the connection so that the peer can read the last output: closing a socket with unread input would
-    /// reset it. Returns when the peer has closed too, or has sent too much; the caller bounds the time.
+    /// Closes the connection so that the peer can read the last output: closing a socket with
+    /// unread input would reset it. Returns when the peer has closed too, or has sent too much; the
+    /// caller bounds the time.
     ///
     /// # Errors
     /// The system's error.

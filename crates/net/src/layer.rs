@@ -15,8 +15,8 @@ pub trait Layer: std::fmt::Debug {
     /// The peer broke the layer's protocol. `seal` still returns the notification of the peer.
     fn open(&mut self, outside: &mut BytesMut, inside: &mut BytesMut) -> io::Result<()>;
 
-    /// Takes from the front of `inside` and appends the sealed bytes to `outside`, after the layer's own output,
-    /// until `outside` holds about `outside_bytes_max`.
+    /// Takes from the front of `inside` and appends the sealed bytes to `outside`, after the
+    /// layer's own output, until `outside` holds about `outside_bytes_max`.
     ///
     /// # Errors
     /// It cannot be sealed.
@@ -104,7 +104,8 @@ impl Layers {
         Ok(())
     }
 
-    /// Seals `output`, layer by layer, for the socket. Takes no more of it than the socket takes soon.
+    /// Seals `output`, layer by layer, for the socket. Takes no more of it than the socket takes
+    /// soon.
     ///
     /// # Errors
     /// As [`Layer::seal`].
@@ -123,7 +124,8 @@ impl Layers {
         self.0.iter().all(|stage| stage.layer.is_ready())
     }
 
-    /// Those that do something, once all are ready; `None` if there are none. Nothing is on its way in the others.
+    /// Those that do something, once all are ready; `None` if there are none. Nothing is on its way
+    /// in the others.
     pub fn that_do_something(self) -> Option<Layers> {
         let stages: Vec<Stage> = self.0.into_iter().filter(|stage| !stage.layer.is_nothing()).collect();
         (!stages.is_empty()).then_some(Layers(stages))

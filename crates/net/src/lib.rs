@@ -1,6 +1,8 @@
-//! Net room: the sockets of clients. The control socket and the sockets of our own tools are elsewhere.
+//! Net room: the sockets of clients. The control socket and the sockets of our own tools are
+//! elsewhere.
 //!
-//! A [`Listener`] accepts, a [`Connection`] moves bytes between a socket and two buffers, through [`Layer`]s:
+//! A [`Listener`] accepts, a [`Connection`] moves bytes between a socket and two buffers, through
+//! [`Layer`]s:
 //! [`Tls`], [`AskedTls`] and [`WebSocket`].
 //! Never here: the meaning of bytes, the choice of a core, threads, disks.
 

@@ -20,8 +20,8 @@ const PROTOCOL_HEADER: &str = "Sec-WebSocket-Protocol";
 /// Output is cut into messages of this size: readers take a message whole.
 const MESSAGE_BYTES: usize = 32 << 10;
 
-/// The maximum of a message from a peer without login: twice the largest frame that a login needs, as some
-/// gather frames in a message.
+/// The maximum of a message from a peer without login: twice the largest frame that a login needs,
+/// as some gather frames in a message.
 const FIRST_MESSAGE_BYTES_MAX: usize = 128 << 10;
 
 /// The size of tungstenite's reads; each connection has a buffer of it.
@@ -78,8 +78,8 @@ impl Write for Pipe {
 }
 
 impl WebSocket {
-    /// Before its handshake. The peer must ask for the subprotocol `speaks`; no message of it may be larger than
-    /// `max_message_bytes`, nor than 128 KiB before it is let in.
+    /// Before its handshake. The peer must ask for the subprotocol `speaks`; no message of it may
+    /// be larger than `max_message_bytes`, nor than 128 KiB before it is let in.
     #[expect(clippy::result_large_err, reason = "the signature is tungstenite's")]
     pub fn new(speaks: &'static str, max_message_bytes: usize) -> WebSocket {
         let first_bytes_max = max_message_bytes.min(FIRST_MESSAGE_BYTES_MAX);
