@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p postroad-journal --example commit_rate [directory] [groups]`
 //!
-//! The first rows use the journal; the others write and sync the same bytes into one file of zeros, to see whether
-//! another way of asking the kernel would be faster.
+//! The first rows use the journal; the others write and sync the same bytes into one file of zeros,
+//! to see whether another way of asking the kernel would be faster.
 #![allow(clippy::print_stdout)]
 
 use bytes::Bytes;

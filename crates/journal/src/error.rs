@@ -34,7 +34,8 @@ pub enum OpenError {
         /// The version in it.
         found: u32,
     },
-    /// Something in this file is encrypted with a key that was not given. Nothing on the disk was changed.
+    /// Something in this file is encrypted with a key that was not given. Nothing on the disk was
+    /// changed.
     #[error("{}: encrypted with key {key}, and {}", file.display(), told(given))]
     KeyUnknown {
         /// The file.
@@ -90,7 +91,8 @@ pub enum DamageKind {
     /// The header of a segment that holds records is no header of it.
     #[error("no valid segment header")]
     SegmentHeader,
-    /// A group's header or record table fails its checksum, or does not continue the group before it.
+    /// A group's header or record table fails its checksum, or does not continue the group before
+    /// it.
     #[error("no valid group, though later ones exist")]
     Group,
     /// A record's payload fails its checksum.
@@ -99,8 +101,8 @@ pub enum DamageKind {
         /// Which record.
         position: Position,
     },
-    /// A record's checksum holds, but its tag does not fit its place and the key that it names: it was
-    /// altered.
+    /// A record's checksum holds, but its tag does not fit its place and the key that it names: it
+    /// was altered.
     #[error("the record at position {} was altered after its encryption", position.get())]
     Forged {
         /// Which record.
@@ -138,7 +140,8 @@ impl DamageKind {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// The write failed. The group's fate is open until [`crate::Journal::reopen`] succeeds: then it is void.
+    /// The write failed. The group's fate is open until [`crate::Journal::reopen`] succeeds: then
+    /// it is void.
     #[error("{}: write at byte {offset} failed: {source}", file.display())]
     WriteFailed {
         /// The segment.
@@ -148,7 +151,8 @@ pub enum CommitError {
         /// The system's error.
         source: io::Error,
     },
-    /// The sync failed. The group's fate is open until [`crate::Journal::reopen`] succeeds: then it is void.
+    /// The sync failed. The group's fate is open until [`crate::Journal::reopen`] succeeds: then it
+    /// is void.
     #[error("{}: sync of the group at byte {offset} failed: {source}", file.display())]
     SyncFailed {
         /// The segment.
@@ -158,10 +162,12 @@ pub enum CommitError {
         /// The system's error.
         source: io::Error,
     },
-    /// An earlier group failed and [`crate::Journal::reopen`] has not succeeded since. Nothing was written.
+    /// An earlier group failed and [`crate::Journal::reopen`] has not succeeded since. Nothing was
+    /// written.
     #[error("the journal must be reopened after a failed write or sync")]
     NeedsReopen,
-    /// The disk is full: no further segment can be made. Nothing was written; try again once there is space.
+    /// The disk is full: no further segment can be made. Nothing was written; try again once there
+    /// is space.
     #[error(
         "no space for a group of {group_bytes} bytes, on the disk or within the disk_bytes_max of the store"
     )]
@@ -281,7 +287,8 @@ pub enum CheckpointError {
     /// A partition that has records or an earlier checkpoint is left out.
     #[error("partition {} is missing from the checkpoint", .0.0)]
     PartitionMissing(PartitionId),
-    /// A partition is given twice, or is stopped, or its position is not durable, or older than its last checkpoint.
+    /// A partition is given twice, or is stopped, or its position is not durable, or older than its
+    /// last checkpoint.
     #[error("partition {}: no checkpoint possible at position {}", partition.0, position.map_or(0, Position::get))]
     BadPosition {
         /// Whose position.
@@ -328,7 +335,8 @@ pub enum BackupError {
     /// It is unknown which data is durable: the journal has to be reopened first.
     #[error(transparent)]
     NotSynced(#[from] CommitError),
-    /// The directory is on another file system than the journal, so nothing there can be a further name of its files.
+    /// The directory is on another file system than the journal, so nothing there can be a further
+    /// name of its files.
     #[error("{} must be on the same file system as {}", to.display(), file.display())]
     OtherDevice {
         /// The first file that should have had a name there.

@@ -119,8 +119,8 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// The journal's own keys, and those of tenants. Data under a former key of a set gets its current one when it
-    /// is written again, and the journal's own if the set has none.
+    /// The journal's own keys, and those of tenants. Data under a former key of a set gets its
+    /// current one when it is written again, and the journal's own if the set has none.
     pub fn new(own: KeySet, tenants: impl IntoIterator<Item = KeySet>) -> Keys {
         let current = own.current.as_ref().map(Key::id);
         let mut keys = BTreeMap::new();
@@ -133,14 +133,14 @@ impl Keys {
         Keys(Arc::new(Known { current, keys, can_do_without: false, requires: false }))
     }
 
-    /// For reading a journal without its keys: encrypted data stays as it is, and only its checksums are
-    /// verified. Payloads and states are of no use then.
+    /// For reading a journal without its keys: encrypted data stays as it is, and only its
+    /// checksums are verified. Payloads and states are of no use then.
     pub fn done_without() -> Keys {
         Keys(Arc::new(Known { can_do_without: true, ..Known::default() }))
     }
 
-    /// The same keys, for a journal in which everything must be encrypted: who can write to its disk can make a record that is not, and
-    /// has no key for one that is.
+    /// The same keys, for a journal in which everything must be encrypted: who can write to its
+    /// disk can make a record that is not, and has no key for one that is.
     pub fn requiring_encryption(self) -> Keys {
         Keys(Arc::new(Known { requires: true, ..Arc::unwrap_or_clone(self.0) }))
     }

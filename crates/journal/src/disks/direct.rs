@@ -1,14 +1,15 @@
 //! Writing and reading past the page cache, where the file system allows it.
 //!
-//! A group that goes to the disk by way of the page cache is copied there, marked, looked for and sent by the sync; one that goes
-//! straight is sent by the write. It also leaves no pages behind for the system to write back or to throw others out for.
-//! The price is alignment: unaligned bytes are first copied into a buffer here. Long single reads
-//! come without a page of the system's for each 4 KiB, which is found, charged, filled, copied from and given back.
+//! A group that goes to the disk by way of the page cache is copied there, marked, looked for and
+//! sent by the sync; one that goes straight is sent by the write. It also leaves no pages behind
+//! for the system to write back or to throw others out for. The price is alignment: unaligned bytes
+//! are first copied into a buffer here. Long single reads come without a page of the system's for
+//! each 4 KiB, which is found, charged, filled, copied from and given back.
 //!
 //! Reasons and measurements: docs/decisions/0011-past-the-page-cache.md.
 //!
-//! Never here: syncs (a direct write may still be in the device's own cache, unless it was asked to be durable), the meaning
-//! of the bytes.
+//! Never here: syncs (a direct write may still be in the device's own cache, unless it was asked to
+//! be durable), the meaning of the bytes.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -18,8 +19,8 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// Offsets and lengths are multiples of this: the journal's sector. A device with larger sectors refuses, and is written
-/// by way of the page cache then.
+/// Offsets and lengths are multiples of this: the journal's sector. A device with larger sectors
+/// refuses, and is written by way of the page cache then.
 const ALIGN_BYTES: u64 = crate::layout::format::SECTOR_BYTES;
 
 /// Where buffers begin: the largest sector that devices have.
@@ -38,8 +39,9 @@ thread_local! {
 pub(crate) struct DirectWay(OnceLock<Option<OwnedFd>>);
 
 impl DirectWay {
-    /// Writes as much of `pieces` at `offset` as one call takes, as [`crate::DiskFile::write_at`] does. `None`: this file, or
-    /// this write, has to go by way of the page cache. `durable`: see [`crate::DiskFile::write_durable_at`].
+    /// Writes as much of `pieces` at `offset` as one call takes, as [`crate::DiskFile::write_at`]
+    /// does. `None`: this file, or this write, has to go by way of the page cache. `durable`: see
+    /// [`crate::DiskFile::write_durable_at`].
     pub(crate) fn write(
         &self,
         file: &OwnedFd,
@@ -96,7 +98,8 @@ impl DirectWay {
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(Errno::INTR) => {}
-                // Larger sectors, a file system that accepts the flag and not the reads, or part of a sector at the end of the file.
+                // Larger sectors, a file system that accepts the flag and not the reads, or part of
+                // a sector at the end of the file.
                 Err(Errno::INVAL | Errno::OPNOTSUPP) if filled == 0 => return None,
                 Err(Errno::INVAL) => break,
                 Err(error) => return Some(Err(error.into())),
@@ -125,13 +128,15 @@ fn open_past_the_cache(file: &OwnedFd) -> Option<OwnedFd> {
     rustix::fs::open(name, OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// The first aligned place in the memory of a buffer, which must have room for one. Less than the alignment, or, as the contract of
-/// `align_offset` allows, no answer: then the write is refused, and goes by way of the page cache.
+/// The first aligned place in the memory of a buffer, which must have room for one. Less than the
+/// alignment, or, as the contract of `align_offset` allows, no answer: then the write is refused,
+/// and goes by way of the page cache.
 pub(crate) fn aligned_begin(buffer: &[u8]) -> usize {
     buffer.as_ptr().align_offset(BUFFER_ALIGN_BYTES).min(BUFFER_ALIGN_BYTES)
 }
 
-/// Copies the first `length` bytes of `pieces` into `buffer`, from the aligned place on that it returns.
+/// Copies the first `length` bytes of `pieces` into `buffer`, from the aligned place on that it
+/// returns.
 fn gather(pieces: &[IoSlice<'_>], length: usize, buffer: &mut Vec<u8>) -> usize {
     if buffer.len() < length + BUFFER_ALIGN_BYTES {
         *buffer = vec![0; length.next_power_of_two() + BUFFER_ALIGN_BYTES];

@@ -26,7 +26,8 @@ pub trait Disk: Clone + Send + 'static {
     /// Removes a file's name; the file goes with its last open handle.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Gives a file a further name in another directory of the same device; it must not have a file of that name yet.
+    /// Gives a file a further name in another directory of the same device; it must not have a file
+    /// of that name yet.
     fn link(&self, name: &str, other: &Self, new_name: &str) -> io::Result<()>;
 
     /// Bytes that files may still take; `None` if the file system does not say.
@@ -35,7 +36,8 @@ pub trait Disk: Clone + Send + 'static {
     /// Makes all entries made, renamed and removed so far durable.
     fn sync_directory(&self) -> io::Result<()>;
 
-    /// Fails if the directory was moved or replaced: data written now would not be found at the configured path.
+    /// Fails if the directory was moved or replaced: data written now would not be found at the
+    /// configured path.
     fn check_place(&self) -> io::Result<()> {
         Ok(())
     }
@@ -57,18 +59,21 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;
 
-    /// The number of its names: with more than one, a reader by another name must find it unchanged; it has none once it
-    /// was removed.
+    /// The number of its names: with more than one, a reader by another name must find it
+    /// unchanged; it has none once it was removed.
     fn names(&self) -> io::Result<u64>;
 
-    /// Takes space for the first `bytes` bytes and makes the file at least that long; new bytes read as zero.
+    /// Takes space for the first `bytes` bytes and makes the file at least that long; new bytes
+    /// read as zero.
     fn allocate(&self, bytes: u64) -> io::Result<()>;
 
-    /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file or if interrupted.
+    /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file or if
+    /// interrupted.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Reads data that will not be read again soon, past the system's page cache where possible; less only at the end of the file.
-    /// `buffer` grows as it must; the answer is where in it the part lies.
+    /// Reads data that will not be read again soon, past the system's page cache where possible;
+    /// less only at the end of the file. `buffer` grows as it must; the answer is where in it the
+    /// part lies.
     fn read_once(&self, part: Range<u64>, buffer: &mut Vec<u8>) -> io::Result<Range<usize>>
     where
         Self: Sized,
@@ -79,16 +84,19 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Says that this part will be read soon, so that the disk may begin. Nothing depends on it.
     fn will_need(&self, _part: Range<u64>) {}
 
-    /// Writes pieces one after the other at `offset`; returns the bytes written, which may be fewer.
+    /// Writes pieces one after the other at `offset`; returns the bytes written, which may be
+    /// fewer.
     fn write_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize>;
 
-    /// Whether data that must be durable at once is to be written by [`DiskFile::write_durable_at`].
+    /// Whether data that must be durable at once is to be written by
+    /// [`DiskFile::write_durable_at`].
     fn writes_durably(&self) -> bool {
         false
     }
 
-    /// As [`DiskFile::write_at`], and its bytes are durable afterwards; earlier writes are not affected. After an error
-    /// nothing is known of these bytes, as after one of [`DiskFile::sync`].
+    /// As [`DiskFile::write_at`], and its bytes are durable afterwards; earlier writes are not
+    /// affected. After an error nothing is known of these bytes, as after one of
+    /// [`DiskFile::sync`].
     fn write_durable_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<usize> {
         let written = self.write_at(pieces, offset)?;
         self.sync()?;
@@ -138,7 +146,8 @@ fn write_all(
     Ok(())
 }
 
-/// Fills `buffer` from `offset`; returns the bytes read, fewer than asked only at the end of the file.
+/// Fills `buffer` from `offset`; returns the bytes read, fewer than asked only at the end of the
+/// file.
 pub(crate) fn read_full_at<F: DiskFile + ?Sized>(
     file: &F,
     buffer: &mut [u8],
@@ -156,7 +165,8 @@ pub(crate) fn read_full_at<F: DiskFile + ?Sized>(
     Ok(filled)
 }
 
-/// Reads a part of the file to the beginning of `buffer`; less only at the end of the file. Where it lies then.
+/// Reads a part of the file to the beginning of `buffer`; less only at the end of the file. Where
+/// it lies then.
 pub(crate) fn read_part<F: DiskFile>(
     file: &F,
     part: Range<u64>,
@@ -177,7 +187,8 @@ pub(crate) fn overwrite<F: DiskFile, const N: usize>(
     read_full_at(file, &mut before, offset)?;
     let written = write(bytes).and_then(|()| file.sync());
     if written.is_err() {
-        // The new ones may be in the page cache only: the next start must find the data that is on the disk.
+        // The new ones may be in the page cache only: the next start must find the data that is on
+        // the disk.
         let _ = write(&before);
     }
     written

@@ -1,4 +1,5 @@
-//! Disks: the interface that the journal needs, the real disk, and a simulated one that loses and tears unsynced data.
+//! Disks: the interface that the journal needs, the real disk, and a simulated one that loses and
+//! tears unsynced data.
 //!
 //! Start at [`disk`]. Never here: the meaning of bytes.
 

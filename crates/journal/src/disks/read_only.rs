@@ -4,8 +4,8 @@ use crate::disks::disk::{Disk, DiskFile};
 use std::io;
 use std::path::PathBuf;
 
-/// Another disk, on which nothing is written, made, renamed or removed: such calls succeed and do nothing. A journal opened
-/// on it shows the result of a start. Its own commits are lost.
+/// Another disk, on which nothing is written, made, renamed or removed: such calls succeed and do
+/// nothing. A journal opened on it shows the result of a start. Its own commits are lost.
 #[derive(Clone, Debug)]
 pub struct ReadOnly<D>(pub D);
 

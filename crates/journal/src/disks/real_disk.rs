@@ -26,7 +26,8 @@ pub struct RealDisk {
 struct LockedDirectory {
     path: PathBuf,
     directory: OwnedFd,
-    /// Held for its lock only: the kernel releases it when the process ends, in any way. `None`: the directory was never written.
+    /// Held for its lock only: the kernel releases it when the process ends, in any way. `None`:
+    /// the directory was never written.
     _lock: Option<OwnedFd>,
     may_write: bool,
 }
@@ -90,8 +91,9 @@ impl RealDisk {
         }))
     }
 
-    /// As [`RealDisk::open`], for readers only: the directory must exist, and may be one in which nothing can be
-    /// written, as on a file system that is mounted so. Then others may look at the same time, and writes fail.
+    /// As [`RealDisk::open`], for readers only: the directory must exist, and may be one in which
+    /// nothing can be written, as on a file system that is mounted so. Then others may look at the
+    /// same time, and writes fail.
     ///
     /// # Errors
     /// Those of [`RealDisk::open`].
@@ -244,7 +246,8 @@ impl Disk for RealDisk {
 
     fn free_bytes(&self) -> io::Result<Option<u64>> {
         let found = rustix::fs::fstatvfs(&self.locked.directory)?;
-        // A file system without a size of its own (tmpfs without a limit, some network ones) says 0 blocks.
+        // A file system without a size of its own (tmpfs without a limit, some network ones) says 0
+        // blocks.
         let free = (found.f_blocks != 0).then(|| found.f_bavail.saturating_mul(found.f_frsize));
         let Some(bytes_max) = self.bytes_max else { return Ok(free) };
         let left = bytes_max.saturating_sub(self.used_bytes()?);

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A disk in memory, deterministic from a seed. Clones share it.
 ///
-/// It keeps written and synced bytes apart. [`SimulatedDisk::crash`] is a power failure: of unsynced data any subset
-/// of sectors and directory changes survives. [`SimulatedDisk::restart`] is the end of the process: everything written
-/// can still be read. Handles opened before either fail from then on. After a failed sync the bytes it was for
-/// can be read, but later syncs say nothing of them, as on Linux.
+/// It keeps written and synced bytes apart. [`SimulatedDisk::crash`] is a power failure: of
+/// unsynced data any subset of sectors and directory changes survives. [`SimulatedDisk::restart`]
+/// is the end of the process: everything written can still be read. Handles opened before either
+/// fail from then on. After a failed sync the bytes it was for can be read, but later syncs say
+/// nothing of them, as on Linux.
 #[derive(Clone, Debug)]
 pub struct SimulatedDisk(Arc<Mutex<State>>);
 
@@ -67,8 +68,8 @@ pub enum Fault {
     Full,
     /// A read or write of fewer bytes than asked, which is no error. Other operations succeed.
     Short,
-    /// As [`Fault::Broken`], and whatever is asked of the disk afterwards fails without effect, until the process or the machine
-    /// ends: nothing is tidied up behind it.
+    /// As [`Fault::Broken`], and whatever is asked of the disk afterwards fails without effect,
+    /// until the process or the machine ends: nothing is tidied up behind it.
     Dead,
 }
 
@@ -92,7 +93,8 @@ impl Operation {
         Operation::Read,
     ];
 
-    /// A fault that it can meet: the one that only its like meets, if there is one, or any operation's.
+    /// A fault that it can meet: the one that only its like meets, if there is one, or any
+    /// operation's.
     pub fn fault(self, of_its_own: bool) -> Fault {
         match self {
             Operation::Write | Operation::Read if of_its_own => Fault::Short,
@@ -124,7 +126,8 @@ impl SimulatedDisk {
         self.state().clear_plans();
     }
 
-    /// Forgets the [`Operation::Any`] faults that were planned and not met: whatever is tried next is another piece of work.
+    /// Forgets the [`Operation::Any`] faults that were planned and not met: whatever is tried next
+    /// is another piece of work.
     pub fn clear_death(&self) {
         self.state().clear_plans_of(Operation::Any);
     }
@@ -159,7 +162,8 @@ impl SimulatedDisk {
         self.state().restart();
     }
 
-    /// A disk with the same files, all synced, without faults; changes to one do not show in the other.
+    /// A disk with the same files, all synced, without faults; changes to one do not show in the
+    /// other.
     pub fn copy(&self) -> SimulatedDisk {
         SimulatedDisk(Arc::new(Mutex::new(self.state().copy())))
     }

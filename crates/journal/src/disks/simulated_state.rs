@@ -298,7 +298,8 @@ impl State {
             return failed;
         }
         let sectors = std::mem::take(&mut self.file(id, epoch)?.unsynced);
-        // After a failure some of the bytes are durable, and the rest counts as synced all the same.
+        // After a failure some of the bytes are durable, and the rest counts as synced all the
+        // same.
         let kept = sectors.into_iter().filter(|_| failed.is_ok() || self.coin()).collect();
         let file = self.file(id, epoch)?;
         if failed.is_ok() {

@@ -3,8 +3,8 @@
 //! ```text
 //! part of 4 MiB   [ page | page | page …            ]    laid out ahead, so that a full disk is known before anything is written
 //! ```
-//! Parts are filled one after the other and never written twice; one goes once nothing in it is needed. Data is needed
-//! in order, mostly, so that they go in order, too.
+//! Parts are filled one after the other and never written twice; one goes once nothing in it is
+//! needed. Data is needed in order, mostly, so that they go in order, too.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -5,7 +5,8 @@ use crate::layout::format::SECTOR_BYTES;
 use std::io;
 use std::path::PathBuf;
 
-/// Another disk, on which an error while reading costs the sectors that cannot be read, and nothing else.
+/// Another disk, on which an error while reading costs the sectors that cannot be read, and nothing
+/// else.
 #[derive(Clone, Debug)]
 pub(crate) struct Tolerant<D>(pub D);
 

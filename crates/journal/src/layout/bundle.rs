@@ -5,8 +5,8 @@
 //! block  = the records as one LZ4 block, or as they are where that is not shorter
 //! record = record header (24) | payload as it is in the segment
 //! ```
-//! Records of one address are similar: they repeat their destination, their sender and their properties.
-//! Each is verified by its own checksum, so a bundle has none of its own.
+//! Records of one address are similar: they repeat their destination, their sender and their
+//! properties. Each is verified by its own checksum, so a bundle has none of its own.
 
 use crate::layout::format::{PAYLOAD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
 use crate::layout::sorted::Slot;
@@ -17,7 +17,8 @@ use std::ops::Range;
 /// The header of a block.
 const FRONT_BYTES: usize = 16;
 
-/// Bytes of the records of a bundle, at most: reading one of them expands all. With more a block would be hardly shorter.
+/// Bytes of the records of a bundle, at most: reading one of them expands all. With more a block
+/// would be hardly shorter.
 pub(crate) const BUNDLE_RECORDS_BYTES_MAX: usize = 32 << 10;
 
 /// Where a record is in the file: in which bundle, and where among the records of that.
@@ -50,8 +51,8 @@ impl Bundles {
         &self.bytes
     }
 
-    /// Where their records are, if the first of them begins at this offset of the file; `None` for one that is further away than a
-    /// slot can say.
+    /// Where their records are, if the first of them begins at this offset of the file; `None` for
+    /// one that is further away than a slot can say.
     pub(crate) fn records(
         &self,
         offset: u64,
@@ -153,7 +154,8 @@ impl Bundle<'_> {
     }
 }
 
-/// The record at the beginning of these bytes, its payload unverified, and the bytes behind it; `None`: there is none.
+/// The record at the beginning of these bytes, its payload unverified, and the bytes behind it;
+/// `None`: there is none.
 pub(crate) fn split_record(bytes: &[u8]) -> Option<(RecordHeader, &[u8], &[u8])> {
     let (header, rest) = bytes.split_first_chunk()?;
     let header = RecordHeader::decode(header)?;
@@ -248,7 +250,8 @@ mod tests {
         }
     }
 
-    /// Whatever the bytes are, nothing panics, and no record that holds is another than was put there.
+    /// Whatever the bytes are, nothing panics, and no record that holds is another than was put
+    /// there.
     #[test]
     fn damaged_blocks_give_no_wrong_record() {
         let payloads: Vec<Vec<u8>> = (0..40).map(|number| vec![number; 200]).collect();

@@ -21,7 +21,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// Bytes of the front: how many partitions and segments there are, where recovery starts, and where it ended.
+/// Bytes of the front: how many partitions and segments there are, where recovery starts, and where
+/// it ended.
 pub(crate) const FRONT_BYTES: usize = 2 * 4 + 6 * 8;
 
 /// Bytes of each partition behind it.
@@ -69,7 +70,8 @@ pub(crate) struct CheckpointDraft {
     states: Vec<(StateName, Snapshot)>,
 }
 
-/// The parts of a checkpoint file: the list of pieces of a long backlog takes megabytes, and is not copied.
+/// The parts of a checkpoint file: the list of pieces of a long backlog takes megabytes, and is not
+/// copied.
 pub(crate) struct CheckpointBytes {
     header: Bytes,
     body: Bytes,
@@ -233,14 +235,15 @@ pub(crate) fn decode_header(sector: &[u8; SECTOR_BYTES as usize]) -> Result<Body
     Ok(BodyExtent { sequence, bytes, checksum, cipher })
 }
 
-/// How many bytes of the body precede its segments, by the first [`FRONT_BYTES`]; `None` if those are not all there.
+/// How many bytes of the body precede its segments, by the first [`FRONT_BYTES`]; `None` if those
+/// are not all there.
 pub(crate) fn table_bytes(front: &[u8]) -> Option<usize> {
     let partitions = front.get(..FRONT_BYTES)?.try_get_u32_le().ok()?;
     Some(FRONT_BYTES + partitions as usize * PARTITION_BYTES)
 }
 
-/// The part before the segments: the contents, with the size of each state, and the number of segments. `None`
-/// if it makes no sense.
+/// The part before the segments: the contents, with the size of each state, and the number of
+/// segments. `None` if it makes no sense.
 pub(crate) fn decode_table(sequence: u64, table: Bytes) -> Option<(Content<usize>, u32)> {
     let mut rest = table;
     let partition_count = rest.try_get_u32_le().ok()?;
@@ -267,7 +270,8 @@ fn decode_partition(rest: &mut Bytes) -> Option<PartitionEntry<usize>> {
     Some(PartitionEntry { partition, position, last, state })
 }
 
-/// The part between the table and the states: this number of segments, the last of them `current`. `None` if it makes no sense.
+/// The part between the table and the states: this number of segments, the last of them `current`.
+/// `None` if it makes no sense.
 pub(crate) fn decode_segments(bytes: Bytes, count: u32, current: SegmentNumber) -> Option<Vec<Segment>> {
     let mut rest = bytes;
     let mut segments = (0..count).map(|_| decode_segment(&mut rest)).collect::<Option<Vec<Segment>>>()?;

@@ -4,9 +4,10 @@
 //! payload on the disk = nonce (12) | encrypted payload | tag (16)
 //! state on the disk   = steps of 1 MiB, each encrypted | tag (16)
 //! ```
-//! Authenticated data goes into the tag: a record's table entry, its checksum zero, and with it partition and position.
-//! The salt of the file goes into the key. A nonce is never used twice: each writer begins at 64 random bits and counts from there in the
-//! 32 below, so that data left by a crash and the next data at the same place are encrypted differently.
+//! Authenticated data goes into the tag: a record's table entry, its checksum zero, and with it
+//! partition and position. The salt of the file goes into the key. A nonce is never used twice:
+//! each writer begins at 64 random bits and counts from there in the 32 below, so that data left by
+//! a crash and the next data at the same place are encrypted differently.
 
 use crate::disks::disk::Disk;
 use crate::keys::{KeyId, Keys};
@@ -90,8 +91,9 @@ impl Encryptor {
         self.keys.encrypts()
     }
 
-    /// Appends the payload to `out` as it is to be on the disk of a file with this salt. `header` is the record's, with its key and
-    /// its length on the disk; without a key the payload is appended as it is.
+    /// Appends the payload to `out` as it is to be on the disk of a file with this salt. `header`
+    /// is the record's, with its key and its length on the disk; without a key the payload is
+    /// appended as it is.
     pub(crate) fn seal(&mut self, header: &RecordHeader, salt: u64, pieces: &[Bytes], out: &mut Vec<u8>) {
         let key = header.key.map(|id| self.ready.get(&self.keys, id, salt));
         let key = key.map(|key| key.expect("targets are known keys"));
@@ -227,7 +229,8 @@ impl SealedState {
         self.sealed_bytes.saturating_sub(self.sealed_bytes.div_ceil(SEALED_STEP_BYTES) * TAG_BYTES)
     }
 
-    /// The contents of one of its steps, which is on the disk as `stored`; `None` if the tag does not fit.
+    /// The contents of one of its steps, which is on the disk as `stored`; `None` if the tag does
+    /// not fit.
     pub(crate) fn open(&self, step: usize, mut stored: Vec<u8>) -> Option<Vec<u8>> {
         let nonce = Nonce::assume_unique_for_key(take_nonce(&mut (self.first_nonce + step as u128)));
         let bound = Aad::from(self.name.bound(step, self.sealed_bytes));

@@ -14,8 +14,8 @@ use postroad_model::{PartitionId, Position};
 /// The version of segments, checkpoints, indexes and copies; any other is refused.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Groups start on this boundary: the smallest unit a disk writes whole, so that writing a later group never
-/// rewrites a sector that holds synced bytes, and a torn write cannot harm them.
+/// Groups start on this boundary: the smallest unit a disk writes whole, so that writing a later
+/// group never rewrites a sector that holds synced bytes, and a torn write cannot harm them.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
 /// Payloads start on this boundary.
@@ -36,7 +36,8 @@ pub(crate) const COMPACTED_MAGIC: &[u8; 8] = b"PR-CMPCT";
 pub(crate) const INDEX_MAGIC: &[u8; 8] = b"PR-INDEX";
 /// The same of the sorted copy of a segment.
 pub(crate) const SORTED_MAGIC: &[u8; 8] = b"PR-BUNDL";
-/// Numbers and offsets stay far below overflow; a larger one on the disk is damage under a right checksum.
+/// Numbers and offsets stay far below overflow; a larger one on the disk is damage under a right
+/// checksum.
 pub(crate) const NUMBER_MAX: u64 = 1 << 56;
 /// Bytes of a group's length.
 const LENGTH_BYTES: usize = 6;
@@ -146,25 +147,28 @@ pub(crate) fn unseal<'a>(
 pub(crate) struct GroupHeader {
     pub salt: u64,
     pub number: GroupNumber,
-    /// End of the group before. In the first group of a segment this pins the valid end of the segment before:
-    /// data of a failed group behind that end is void.
+    /// End of the group before. In the first group of a segment this pins the valid end of the
+    /// segment before: data of a failed group behind that end is void.
     pub previous: GroupEnd,
     /// Bytes on the disk, header and padding included; a multiple of a sector.
     pub length_bytes: u64,
-    /// This number of sectors directly before the group was not known to be synced when it was written: after a power failure they
-    /// may be gone though it is there. Earlier sectors were promised.
+    /// This number of sectors directly before the group was not known to be synced when it was
+    /// written: after a power failure they may be gone though it is there. Earlier sectors were
+    /// promised.
     pub unsynced_sectors: u16,
     pub record_count: u32,
     pub table_checksum: u32,
 }
 
 impl GroupHeader {
-    /// Everything ahead of this offset was known to be synced when the group at `offset` was written.
+    /// Everything ahead of this offset was known to be synced when the group at `offset` was
+    /// written.
     pub(crate) fn synced_before(&self, offset: u64) -> u64 {
         offset.saturating_sub(u64::from(self.unsynced_sectors) * SECTOR_BYTES)
     }
 
-    /// `offset`: where in its segment the group starts; part of the checksum, so that a copied group is not valid.
+    /// `offset`: where in its segment the group starts; part of the checksum, so that a copied
+    /// group is not valid.
     pub(crate) fn encode(&self, offset: u64) -> [u8; GROUP_HEADER_BYTES] {
         let mut bytes = [0; GROUP_HEADER_BYTES];
         let mut rest = &mut bytes[8..];
@@ -240,7 +244,8 @@ impl RecordHeader {
         self
     }
 
-    /// The header with its checksum zero: the part that checksum and encryption bind to the payload.
+    /// The header with its checksum zero: the part that checksum and encryption bind to the
+    /// payload.
     pub(crate) fn unsealed(&self) -> [u8; RECORD_HEADER_BYTES] {
         RecordHeader { checksum: 0, ..*self }.encode()
     }
@@ -369,7 +374,8 @@ impl JournalFile {
     }
 }
 
-/// Whether a file of this name belongs to a journal: those of [`JournalFile`], indexes and sorted copies.
+/// Whether a file of this name belongs to a journal: those of [`JournalFile`], indexes and sorted
+/// copies.
 pub fn is_journal_name(name: &str) -> bool {
     JournalFile::of(name).is_some() || index_of(name).is_some() || sorted_of(name).is_some()
 }

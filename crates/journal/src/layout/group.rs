@@ -14,7 +14,8 @@ use std::io::IoSlice;
 /// Longest payload: its length has 32 bits on the disk.
 const PAYLOAD_BYTES_MAX: u64 = u32::MAX as u64;
 
-/// Longest group. Far beyond the load of one sync; keeps offsets and a segment of its own size in bounds.
+/// Longest group. Far beyond the load of one sync; keeps offsets and a segment of its own size in
+/// bounds.
 const GROUP_BYTES_MAX: u64 = 8 << 30;
 
 /// Memory that a draft keeps for the next group.
@@ -55,7 +56,8 @@ pub(crate) fn measure(records: &[Record], encryptor: &Encryptor) -> Result<u64, 
 }
 
 impl Draft {
-    /// Makes the group of these records, to be written at `offset`. Its length must be the result of [`measure`].
+    /// Makes the group of these records, to be written at `offset`. Its length must be the result
+    /// of [`measure`].
     pub(crate) fn encode(
         &mut self,
         mut header: GroupHeader,

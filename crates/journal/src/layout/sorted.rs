@@ -1,12 +1,13 @@
-//! Bytes of a sorted copy of a segment: the records that were live when it was made, those of one address behind each other.
+//! Bytes of a sorted copy of a segment: the records that were live when it was made, those of one
+//! address behind each other.
 //!
 //! ```text
 //! copy = sector with header | bundles, gaps between some | zeros to the next sector | a slot (8) for each position of each partition
 //! slot = place of the record's bundle, in units of 8 bytes; 0: not here (4) | bytes of that, in the same units (2)
 //!      | place of the record among those of the bundle (2)
 //! ```
-//! Each record is known by itself to be the one that is wanted, of that life of the segment: so nothing is believed of the rest
-//! but where to look.
+//! Each record is known by itself to be the one that is wanted, of that life of the segment: so
+//! nothing is believed of the rest but where to look.
 
 use crate::layout::bundle::Place;
 use crate::layout::format::{
@@ -110,7 +111,8 @@ pub(crate) fn number_of(slots: &[Slots], partition: PartitionId, position: Posit
 }
 
 impl Slot {
-    /// Of a record among those of a bundle, which are no more than [`crate::layout::bundle::BUNDLE_RECORDS_BYTES_MAX`].
+    /// Of a record among those of a bundle, which are no more than
+    /// [`crate::layout::bundle::BUNDLE_RECORDS_BYTES_MAX`].
     pub(crate) fn new(bundle: &Range<u64>, offset: u16) -> Slot {
         let units = |bytes: u64| bytes / PAYLOAD_ALIGN;
         Slot { place: units(bundle.start) as u32, length: units(bundle.end - bundle.start) as u16, offset }

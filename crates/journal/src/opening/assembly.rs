@@ -109,8 +109,8 @@ impl<D: Disk> Assembly<D> {
         Ok((journal, recovered))
     }
 
-    /// The last segment of the journal; without one a prepared segment, or a new one: a short one, for whose zeros start-up can wait,
-    /// and which lasts until there are those of the next.
+    /// The last segment of the journal; without one a prepared segment, or a new one: a short one,
+    /// for whose zeros start-up can wait, and which lasts until there are those of the next.
     fn current(&mut self) -> Result<Current<D::File>, OpenError> {
         if let Some(tail) = self.verified.parts.last() {
             return Ok(Current { header: tail.header, file: tail.file.clone(), end: tail.end });
@@ -139,8 +139,9 @@ impl<D: Disk> Assembly<D> {
         let number = behind.map(|(number, _)| *number)?;
         let found = self.unused.remove(&number)?;
         let (header, file) = (found.header?, Arc::into_inner(found.file)?);
-        // Its writer may have ended because it could not be synced: then it can be read, and is not on the disk. Without
-        // it later writes to it would not be found; so a file that cannot be synced is created again.
+        // Its writer may have ended because it could not be synced: then it can be read, and is not
+        // on the disk. Without it later writes to it would not be found; so a file that cannot be
+        // synced is created again.
         overwrite(&file, 0, &header.encode()).ok()?;
         Some(PreparedSegment { header, file })
     }
@@ -160,7 +161,8 @@ impl<D: Disk> Assembly<D> {
         .collect()
     }
 
-    /// The states in the checkpoint that are carried on, as their partitions are stopped, and those that are to be used.
+    /// The states in the checkpoint that are carried on, as their partitions are stopped, and those
+    /// that are to be used.
     fn states(&self) -> Result<(Vec<Checkpoint>, Vec<StoredCheckpoint>), OpenError> {
         let is_stopped = |stored: &StoredCheckpoint| self.verified.damaged.contains_key(&stored.partition);
         let (stopped, used): (Vec<_>, _) = self.loaded.states().partition(is_stopped);

@@ -1,5 +1,5 @@
-//! The body of a checkpoint's file. It may be more than memory has room for, so it is read once, block by block, to know that it is
-//! good, and again as its parts are asked for.
+//! The body of a checkpoint's file. It may be more than memory has room for, so it is read once,
+//! block by block, to know that it is good, and again as its parts are asked for.
 
 use crate::disks::disk::{DiskFile, read_full_at};
 use crate::layout::checkpoint_bytes::BodyExtent;
@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// A body whose checksum was right: later reads return the same bytes, or an error. Its file must not be overwritten before.
+/// A body whose checksum was right: later reads return the same bytes, or an error. Its file must
+/// not be overwritten before.
 #[derive(Clone)]
 pub(crate) struct Body {
     file: Arc<dyn DiskFile>,

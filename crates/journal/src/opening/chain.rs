@@ -1,5 +1,5 @@
-//! Which files of a directory form the journal: from the newest segment with a group in it, back along the ends that
-//! each segment's first group pins.
+//! Which files of a directory form the journal: from the newest segment with a group in it, back
+//! along the ends that each segment's first group pins.
 
 use crate::disks::disk::{Disk, DiskFile, overwrite, read_full_at};
 use crate::error::{Damage, DamageKind, OpenError};
@@ -66,8 +66,8 @@ pub(crate) struct Chain<F> {
     pub torn: Option<TornTail>,
 }
 
-/// A group behind the end of the last segment, void because one ahead of it is gone: its header must not be taken for one of
-/// those that will be written there.
+/// A group behind the end of the last segment, void because one ahead of it is gone: its header
+/// must not be taken for one of those that will be written there.
 #[derive(Debug)]
 pub(crate) struct Stale<F> {
     pub file: Arc<F>,
@@ -100,7 +100,8 @@ pub(crate) fn find<D: Disk>(
     Ok(found)
 }
 
-/// Sorts the files into the journal's and the unused. `start` and `end` are those of the checkpoint.
+/// Sorts the files into the journal's and the unused. `start` and `end` are those of the
+/// checkpoint.
 pub(crate) fn link<F: DiskFile>(
     mut found: BTreeMap<SegmentNumber, Found<F>>,
     start: Place,
@@ -140,7 +141,8 @@ pub(crate) fn link<F: DiskFile>(
     Ok(Chain { links, unused: found, torn })
 }
 
-/// The newest segment behind `end` with a group in it; those behind that which were begun are marked, and the first of them reported.
+/// The newest segment behind `end` with a group in it; those behind that which were begun are
+/// marked, and the first of them reported.
 fn find_tail<F: DiskFile>(
     found: &mut BTreeMap<SegmentNumber, Found<F>>,
     end: SegmentNumber,
@@ -188,8 +190,8 @@ impl<F: DiskFile> Found<F> {
         Ok(head.filter(|head| head.header.previous.number < head.header.number))
     }
 
-    /// Makes the groups in it void for ever: else the result of a later power failure could make them valid again,
-    /// with their end of the segment before.
+    /// Makes the groups in it void for ever: else the result of a later power failure could make
+    /// them valid again, with their end of the segment before.
     pub(crate) fn renew(&mut self, salt: u64) -> Result<(), OpenError> {
         let Some(header) = &mut self.header else { return Ok(()) };
         header.salt = salt;
@@ -197,7 +199,8 @@ impl<F: DiskFile> Found<F> {
             .map_err(|source| OpenError::Io { file: self.path.clone(), source })
     }
 
-    /// Refuses a file without a valid header that holds groups newer than the journal's last: they were promised.
+    /// Refuses a file without a valid header that holds groups newer than the journal's last: they
+    /// were promised.
     pub(crate) fn check_headerless(&self, last: GroupNumber) -> Result<(), OpenError> {
         if self.header.is_some() {
             return Ok(());

@@ -26,10 +26,12 @@ pub(crate) struct Loaded {
     pub key: Option<KeyId>,
     /// Newer ones that cannot be read, newest first.
     pub skipped: Vec<PathBuf>,
-    /// The system refuses to read the newest of them that it does: it may be good, and this one too old to be used.
+    /// The system refuses to read the newest of them that it does: it may be good, and this one too
+    /// old to be used.
     pub refused: Option<OpenError>,
     pub last_sequence: u64,
-    /// The one before the newest readable, unread except for the encryption of its states: the next start may need it.
+    /// The one before the newest readable, unread except for the encryption of its states: the next
+    /// start may need it.
     pub before: Option<(u64, Option<KeyId>)>,
     /// Names of those that may be good, as the system refuses to read them.
     pub doubtful: Vec<String>,
@@ -61,8 +63,9 @@ impl Loaded {
 /// Reads checkpoints, newest first, until one is good.
 ///
 /// # Errors
-/// [`OpenError::UnknownVersion`], [`OpenError::KeyUnknown`] and [`OpenError::InTheClear`]: one that cannot be read for another reason is
-/// skipped. [`OpenError::Io`]: there is no good one, and one that the system refuses to read may be: nothing is known to be damaged.
+/// [`OpenError::UnknownVersion`], [`OpenError::KeyUnknown`] and [`OpenError::InTheClear`]: one that
+/// cannot be read for another reason is skipped. [`OpenError::Io`]: there is no good one, and one
+/// that the system refuses to read may be: nothing is known to be damaged.
 pub(crate) fn load<D: Disk>(disk: &D, names: &[String], keys: &Keys) -> Result<Loaded, OpenError> {
     let mut sequences: Vec<u64> = names.iter().filter_map(|name| checkpoint_of(name)).collect();
     sequences.sort_unstable_by(|a, b| b.cmp(a));

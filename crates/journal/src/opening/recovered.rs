@@ -18,11 +18,14 @@ use std::time::Duration;
 /// The contents of a journal: first apply the checkpoints, then [`Recovered::records`].
 #[derive(Debug)]
 pub struct Recovered<F> {
-    /// The last state of each partition that has one, stopped partitions left out. To be read before checkpoints are written.
+    /// The last state of each partition that has one, stopped partitions left out. To be read
+    /// before checkpoints are written.
     pub checkpoints: Vec<StoredCheckpoint>,
-    /// Partitions that are stopped, with the first damage found in each. The journal takes no records for them.
+    /// Partitions that are stopped, with the first damage found in each. The journal takes no
+    /// records for them.
     pub damaged: Vec<Damage>,
-    /// Files before the checkpoint without which records that it knows to be live cannot be read. No partition is stopped for them.
+    /// Files before the checkpoint without which records that it knows to be live cannot be read.
+    /// No partition is stopped for them.
     pub lost: Vec<LostSegment>,
     /// A group at the very end that was not completely written, and so never confirmed: cut off.
     pub torn: Option<TornTail>,
@@ -68,9 +71,9 @@ pub(crate) struct Part<F> {
 }
 
 impl<F: DiskFile> Recovered<F> {
-    /// The records after the checkpoints, in the order in which they were committed, which is the order of positions
-    /// in each partition; none of stopped partitions. Read from the disk as they are asked for, one group in memory
-    /// at a time.
+    /// The records after the checkpoints, in the order in which they were committed, which is the
+    /// order of positions in each partition; none of stopped partitions. Read from the disk as they
+    /// are asked for, one group in memory at a time.
     pub fn records(&self) -> Replay<'_, F> {
         Replay { recovered: self, parts: self.parts.iter(), part: None, ready: VecDeque::new() }
     }

@@ -30,14 +30,15 @@ use std::time::Instant;
 const REWRITE_STEP_BYTES: usize = 1 << 20;
 
 impl<D: Disk> Journal<D> {
-    /// Opens the journal of a directory, or makes a new one in an empty directory. Reads the newest checkpoint and the
-    /// later records, not the backlog; everything it reports is durable by then.
+    /// Opens the journal of a directory, or makes a new one in an empty directory. Reads the newest
+    /// checkpoint and the later records, not the backlog; everything it reports is durable by then.
     ///
     /// # Errors
     /// [`OpenError::Damaged`]: promised records are gone and their partitions are unknown; where
     /// they are known, [`Recovered::damaged`] names them, and the journal serves the other
     /// partitions.
-    /// [`OpenError::UnknownVersion`], [`OpenError::KeyUnknown`], [`OpenError::Io`]: nothing was changed, or nothing that matters.
+    /// [`OpenError::UnknownVersion`], [`OpenError::KeyUnknown`], [`OpenError::Io`]: nothing was
+    /// changed, or nothing that matters.
     pub fn open(disk: D, options: Options) -> Result<(Journal<D>, Recovered<D::File>), OpenError> {
         Journal::open_with(disk, options, Keys::default(), &mut |_, _| ())
     }
@@ -57,8 +58,8 @@ impl<D: Disk> Journal<D> {
         Journal::open_stopping(disk, options, keys, &BTreeMap::new(), watch)
     }
 
-    /// As [`Journal::open_with`], with these partitions stopped in any case: records that they need cannot
-    /// be read.
+    /// As [`Journal::open_with`], with these partitions stopped in any case: records that they need
+    /// cannot be read.
     ///
     /// # Errors
     /// Those of [`Journal::open`].
@@ -126,7 +127,8 @@ pub(crate) type Unused<F> = BTreeMap<SegmentNumber, Found<F>>;
 /// The result of verification; the third are compacted segments that the checkpoint does not need.
 type Verification<F> = (Verified<F>, Unused<F>, Vec<String>);
 
-/// Refuses a journal with records that are encrypted with a key that is not known, before anything is changed.
+/// Refuses a journal with records that are encrypted with a key that is not known, before anything
+/// is changed.
 fn check_keys<D: Disk>(disk: &D, segments: &Segments, keys: &Keys) -> Result<(), OpenError> {
     for segment in segments.iter() {
         let used = segment.keys.iter().filter(|(_, bytes)| **bytes > 0).map(|(key, _)| *key);
@@ -248,8 +250,8 @@ fn sealed<D: Disk>(
 }
 
 impl Sealed {
-    /// Takes a compacted segment in, with the live counts of those whose place it takes; partitions of which something live is not in
-    /// it are stopped.
+    /// Takes a compacted segment in, with the live counts of those whose place it takes; partitions
+    /// of which something live is not in it are stopped.
     fn take_over(&mut self, found: &Compacted, mut segment: Segment, old: &[&Segment]) {
         segment.ranges.values_mut().for_each(|range| range.live = 0);
         for (&partition, range) in old.iter().flat_map(|old| &old.ranges) {
@@ -267,8 +269,8 @@ impl Sealed {
     }
 }
 
-/// A compacted segment whose header or index is damaged, as the checkpoint lists it, if that is so: all that they say is there, and in
-/// the groups.
+/// A compacted segment whose header or index is damaged, as the checkpoint lists it, if that is so:
+/// all that they say is there, and in the groups.
 fn as_listed<D: Disk>(disk: &D, found: &Compacted, old: &[&Segment]) -> Result<Option<Segment>, OpenError> {
     let &[listed] = old else { return Ok(None) };
     let failed = |source| OpenError::Io { file: found.path.clone(), source };
@@ -284,7 +286,8 @@ fn as_listed<D: Disk>(disk: &D, found: &Compacted, old: &[&Segment]) -> Result<O
 }
 
 impl LostSegment {
-    /// The consequence of a lost file with the live records of these segments, all before the checkpoint; `None` if there are none.
+    /// The consequence of a lost file with the live records of these segments, all before the
+    /// checkpoint; `None` if there are none.
     fn among(segments: &[&Segment], file: &Path, kind: DamageKind) -> Option<LostSegment> {
         let messages = segments.iter().map(|segment| segment.live()).sum();
         let damage = Damage { partition: None, file: file.to_owned(), offset: 0, kind };
@@ -292,8 +295,9 @@ impl LostSegment {
     }
 }
 
-/// A file missing by a checkpoint is no damage as long as there may be a newer one, which the system refuses to read at present; nor is
-/// an apparent torn tail, as that one may know that it was promised.
+/// A file missing by a checkpoint is no damage as long as there may be a newer one, which the
+/// system refuses to read at present; nor is an apparent torn tail, as that one may know that it
+/// was promised.
 fn or_refused<F>(
     verified: Result<Verification<F>, OpenError>,
     refused: Option<OpenError>,
@@ -325,7 +329,8 @@ fn clear<D: Disk>(
             // By it recovery knows that a journal without groups has lost none.
             found.renew(disk.salt().map_err(failed)?)?;
         } else {
-            // Its groups are newer than any: used again, and without a new header when the machine ends, it would look like damage.
+            // Its groups are newer than any: used again, and without a new header when the machine
+            // ends, it would look like damage.
             disk.remove(&segment_name(number)).map_err(failed)?;
             numbers.remove(&number);
         }
@@ -334,9 +339,10 @@ fn clear<D: Disk>(
     Ok(())
 }
 
-/// Writes the last groups again and syncs them, from the first that may never have been: after a crash of the process alone,
-/// or a failed sync before it, they may be in the page cache only, and recovery has just read them from there. Their bytes
-/// stay the same, so that a torn write changes nothing.
+/// Writes the last groups again and syncs them, from the first that may never have been: after a
+/// crash of the process alone, or a failed sync before it, they may be in the page cache only, and
+/// recovery has just read them from there. Their bytes stay the same, so that a torn write changes
+/// nothing.
 fn settle_tail<F: DiskFile>(verified: &Verified<F>) -> Result<(), OpenError> {
     match (verified.parts.last(), verified.settled) {
         (Some(tail), Some(start)) if tail.start < tail.end => {

@@ -1,5 +1,5 @@
-//! Compacted segments whose header or index is damaged, and which no checkpoint lists yet: all that either says stands in the other and
-//! in the groups.
+//! Compacted segments whose header or index is damaged, and which no checkpoint lists yet: all that
+//! either says stands in the other and in the groups.
 
 use crate::disks::disk::{Disk, DiskFile, read_full_at};
 use crate::error::OpenError;

@@ -9,8 +9,8 @@ use postroad_model::{PartitionId, Position, Snapshot};
 use std::ops::Range;
 use std::{io, iter};
 
-/// The state of one partition after the record at `position`, on the disk. It is to be read before the journal writes checkpoints:
-/// sooner or later they come in the place of its file.
+/// The state of one partition after the record at `position`, on the disk. It is to be read before
+/// the journal writes checkpoints: sooner or later they come in the place of its file.
 #[derive(Clone, Debug)]
 pub struct StoredCheckpoint {
     /// Whose state.
@@ -56,8 +56,8 @@ impl StoredState {
     /// Hands over its pieces, in order, and reads each as it is asked for.
     ///
     /// # Errors
-    /// [`OpenError::Io`]: the system refuses to read it, or it has changed since the journal was opened. The pieces have ended
-    /// there, so their result is worth nothing.
+    /// [`OpenError::Io`]: the system refuses to read it, or it has changed since the journal was
+    /// opened. The pieces have ended there, so their result is worth nothing.
     pub fn read_by<T>(
         &self,
         take: impl FnOnce(&mut dyn Iterator<Item = Bytes>) -> T,

@@ -31,7 +31,8 @@ pub(crate) struct Verified<F> {
     pub last: GroupEnd,
     /// Groups behind the end that are void.
     pub stale: Vec<Stale<F>>,
-    /// Up to here, in the segment of the last group that was read, everything was synced when that was written.
+    /// Up to here, in the segment of the last group that was read, everything was synced when that
+    /// was written.
     pub settled: Option<u64>,
     /// Groups up to this one are in `segments` already.
     indexed: GroupNumber,
@@ -204,7 +205,8 @@ impl<F: DiskFile> Verified<F> {
             || self.applied.get(&partition).map_or(Position::FIRST, |applied| applied.next());
         let (expected, dense) = match self.seen.get(&partition) {
             Some(seen) => (seen.next(), position == seen.next()),
-            // Reading starts at the oldest group any partition needs: this one's may be older than it needs.
+            // Reading starts at the oldest group any partition needs: this one's may be older than
+            // it needs.
             None => (after_checkpoint(), position <= after_checkpoint()),
         };
         if !dense {

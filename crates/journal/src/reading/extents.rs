@@ -1,20 +1,23 @@
-//! Ranges of one file that are read together: close ones in one read, and all of them announced to the disk,
-//! as it serves many at once in little more than the time of one.
+//! Ranges of one file that are read together: close ones in one read, and all of them announced to
+//! the disk, as it serves many at once in little more than the time of one.
 
 use crate::disks::disk::{DiskFile, read_full_at};
 use std::ops::Range;
 
-/// Ranges that are no further apart are read together: a disk reads the gap in less time than it finds the next one.
+/// Ranges that are no further apart are read together: a disk reads the gap in less time than it
+/// finds the next one.
 pub(crate) const GAP_BYTES: u64 = 16 << 10;
 
 /// The most that is read in one go, unless one stretch alone is longer.
 pub(crate) const READ_BYTES_MAX: u64 = 256 << 10;
 
-/// Bytes of a table are copied from memory once it is there: that takes less than another call, up to this gap.
+/// Bytes of a table are copied from memory once it is there: that takes less than another call, up
+/// to this gap.
 const TABLE_GAP_BYTES: u64 = 2 << 10;
 
-/// Reads stretches of a file, given in the order in which they begin, and hands over each that is there, with its place among
-/// them. Unreadable ones are left out: a separate read reports the fault.
+/// Reads stretches of a file, given in the order in which they begin, and hands over each that is
+/// there, with its place among them. Unreadable ones are left out: a separate read reports the
+/// fault.
 pub(crate) fn read_extents<F: DiskFile>(file: &F, wanted: &[Range<u64>], each: impl FnMut(usize, &[u8])) {
     let reads = merged(wanted, GAP_BYTES);
     if let [_, _, ..] = reads[..] {
@@ -23,7 +26,8 @@ pub(crate) fn read_extents<F: DiskFile>(file: &F, wanted: &[Range<u64>], each: i
     read_merged(file, wanted, reads, each);
 }
 
-/// The same of a table that is so small that all between the first and the last of them may be read into the system's memory.
+/// The same of a table that is so small that all between the first and the last of them may be read
+/// into the system's memory.
 pub(crate) fn read_of_table<F: DiskFile>(file: &F, wanted: &[Range<u64>], each: impl FnMut(usize, &[u8])) {
     if let [first, .., last] = wanted {
         file.will_need(first.start..last.end);

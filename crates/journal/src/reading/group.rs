@@ -21,20 +21,21 @@ pub(crate) struct FoundGroup<F> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// All records of the group that holds this one, in the order in which they were committed, each with the key that it is
-    /// encrypted with.
+    /// All records of the group that holds this one, in the order in which they were committed,
+    /// each with the key that it is encrypted with.
     ///
     /// # Errors
-    /// [`ReadError::NotFound`]: never committed, recycled, or compacted, which takes groups apart. [`ReadError::Damaged`] and
-    /// [`ReadError::Io`]: the group cannot be read, or a part of it.
+    /// [`ReadError::NotFound`]: never committed, recycled, or compacted, which takes groups apart.
+    /// [`ReadError::Damaged`] and [`ReadError::Io`]: the group cannot be read, or a part of it.
     pub fn read_group(&self, partition: PartitionId, position: Position) -> Result<Vec<Record>, ReadError> {
         let FoundGroup { file, path, head, .. } = self.find_group(partition, position)?;
         let mut window = Window::with_keys(&*file, READ_STEP_BYTES, head.end(), &self.keys);
         records_of(&mut window, &head, &path)
     }
 
-    /// The group that holds this record and the later ones, each as [`Journal::read_group`] returns it, to the end of their
-    /// segment or until they have `bytes_max` of payload: one look at the segment for many groups.
+    /// The group that holds this record and the later ones, each as [`Journal::read_group`] returns
+    /// it, to the end of their segment or until they have `bytes_max` of payload: one look at the
+    /// segment for many groups.
     ///
     /// # Errors
     /// Those of [`Journal::read_group`].

@@ -1,9 +1,9 @@
-//! Reads of several records of one segment: their groups are read and verified once for all of them, and neighbouring
-//! payloads are read in one go.
+//! Reads of several records of one segment: their groups are read and verified once for all of
+//! them, and neighbouring payloads are read in one go.
 //!
-//! A group of a busy log has a table of thousands of records, and a backlog is read back in its order: one read for each record
-//! would go through the whole table for each of them. Where other queues' messages lie between, the disk has all payloads of a
-//! request to look for at once.
+//! A group of a busy log has a table of thousands of records, and a backlog is read back in its
+//! order: one read for each record would go through the whole table for each of them. Where other
+//! queues' messages lie between, the disk has all payloads of a request to look for at once.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -27,11 +27,12 @@ use crate::writing::journal::Journal;
 /// Records of one request: as many as the core asks for at once.
 const RECORDS_MAX: usize = 512;
 
-/// After this number of bytes the missing ones are left for another turn: others wait for the same thread.
+/// After this number of bytes the missing ones are left for another turn: others wait for the same
+/// thread.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 20;
 
-/// A planned read of records of one partition in one segment; may run on another thread than the journal's while they are
-/// retained.
+/// A planned read of records of one partition in one segment; may run on another thread than the
+/// journal's while they are retained.
 #[derive(Debug)]
 pub struct NearRequest<F> {
     /// As each of them would be read alone.
@@ -52,11 +53,13 @@ pub struct NearRecords<F> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Plans to read a record: together with those of `last`, the request that was planned before it, if it lies behind them in
-    /// the same segment. Otherwise in a request of its own, which is returned.
+    /// Plans to read a record: together with those of `last`, the request that was planned before
+    /// it, if it lies behind them in the same segment. Otherwise in a request of its own, which is
+    /// returned.
     ///
     /// # Errors
-    /// [`ReadError::NotFound`]: no such record. [`ReadError::Damaged`]: its segment is gone. [`ReadError::Io`]: it cannot be opened.
+    /// [`ReadError::NotFound`]: no such record. [`ReadError::Damaged`]: its segment is gone.
+    /// [`ReadError::Io`]: it cannot be opened.
     pub fn near_request(
         &mut self,
         partition: PartitionId,
@@ -105,7 +108,8 @@ impl<F: DiskFile> NearRequest<F> {
         let Some(last) = self.requests.last() else {
             return NearRecords { records: Vec::new(), rest: None, index };
         };
-        // From the first request to the last the current segment may have grown, and keys have come.
+        // From the first request to the last the current segment may have grown, and keys have
+        // come.
         let (file, end, keys) = (last.file.clone(), last.end, last.keys.clone());
         self.announce_heads();
         let window = Window::with_keys(&*file, READ_STEP_BYTES, end, &keys);
@@ -188,7 +192,8 @@ struct Passage<'f, F> {
 }
 
 impl<F: DiskFile> Passage<'_, F> {
-    /// Where the record is, which lies behind all that were found before; `None` unless all on the way to it is as it should be.
+    /// Where the record is, which lies behind all that were found before; `None` unless all on the
+    /// way to it is as it should be.
     fn find(&mut self, request: &ReadRequest<F>) -> Option<RecordEntry> {
         let known = mem::take(&mut self.group).filter(|(head, _)| request.offset <= head.offset);
         let (mut head, mut passed) = match known {

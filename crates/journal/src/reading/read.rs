@@ -18,7 +18,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Open files of sealed segments. A backlog of terabytes must not use up the descriptors of the process.
+/// Open files of sealed segments. A backlog of terabytes must not use up the descriptors of the
+/// process.
 const HANDLES_MAX: usize = 64;
 
 /// Files kept open for reading, the one opened last at the back.
@@ -87,16 +88,19 @@ impl<D: Disk> Journal<D> {
     /// The payload of one durable record, its checksum verified.
     ///
     /// # Errors
-    /// [`ReadError::NotFound`]: never committed, recycled, or left out as it was dead. [`ReadError::Damaged`]: the disk lost it.
+    /// [`ReadError::NotFound`]: never committed, recycled, or left out as it was dead.
+    /// [`ReadError::Damaged`]: the disk lost it.
     pub fn read(&mut self, partition: PartitionId, position: Position) -> Result<Bytes, ReadError> {
         self.ready_request(partition, position, 1, u64::MAX)?.run_alone()
     }
 
-    /// Durable records of a partition from `from` on, in order: at least one; at most `records_max`, and not beyond
-    /// `bytes_max` of payload; those of one segment only, so there may be more than it returns.
+    /// Durable records of a partition from `from` on, in order: at least one; at most
+    /// `records_max`, and not beyond `bytes_max` of payload; those of one segment only, so there
+    /// may be more than it returns.
     ///
     /// # Errors
-    /// Those of [`Journal::read`], about the first record. A bad later one ends the answer before it.
+    /// Those of [`Journal::read`], about the first record. A bad later one ends the answer before
+    /// it.
     pub fn read_many(
         &mut self,
         partition: PartitionId,
@@ -125,7 +129,8 @@ impl<D: Disk> Journal<D> {
     /// Plans the work of [`Journal::read_many`], to be run elsewhere.
     ///
     /// # Errors
-    /// [`ReadError::NotFound`]: no such record. [`ReadError::Damaged`]: its segment is gone. [`ReadError::Io`]: it cannot be opened.
+    /// [`ReadError::NotFound`]: no such record. [`ReadError::Damaged`]: its segment is gone.
+    /// [`ReadError::Io`]: it cannot be opened.
     pub(crate) fn read_request(
         &mut self,
         partition: PartitionId,
@@ -159,7 +164,8 @@ impl<D: Disk> Journal<D> {
         })
     }
 
-    /// The plan of [`Journal::read_request`] for another record of the partition, if it is in the same segment.
+    /// The plan of [`Journal::read_request`] for another record of the partition, if it is in the
+    /// same segment.
     pub(crate) fn request_beside(
         &mut self,
         known: &ReadRequest<D::File>,
@@ -199,7 +205,8 @@ impl<D: Disk> Journal<D> {
         Ok(file)
     }
 
-    /// Opens the file of a segment of which `partition` misses something. That it is gone does not pass, as a refusal may.
+    /// Opens the file of a segment of which `partition` misses something. That it is gone does not
+    /// pass, as a refusal may.
     pub(crate) fn open_segment(
         &self,
         name: &str,

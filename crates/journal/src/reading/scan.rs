@@ -74,7 +74,8 @@ impl GroupHead {
 }
 
 impl<'f, F: DiskFile> Window<'f, F> {
-    /// Of a file whose payloads, where they are encrypted, are looked at no further than their checksums.
+    /// Of a file whose payloads, where they are encrypted, are looked at no further than their
+    /// checksums.
     pub(crate) fn new(file: &'f F, step: usize, limit: u64) -> Window<'f, F> {
         Window::with_keys(file, step, limit, &Keys::default())
     }
@@ -84,8 +85,8 @@ impl<'f, F: DiskFile> Window<'f, F> {
         Window { file, step, limit, passes: false, start: 0, loaded: 0..0, buffer: Vec::new(), decryptor }
     }
 
-    /// The same, without leaving pages in the system's page cache or using them: for reading a whole
-    /// file.
+    /// The same, without leaving pages in the system's page cache or using them: for reading a
+    /// whole file.
     pub(crate) fn passing(self) -> Window<'f, F> {
         Window { passes: true, ..self }
     }
@@ -182,8 +183,8 @@ impl<'f, F: DiskFile> Window<'f, F> {
         Ok(true)
     }
 
-    /// Offset of the first group header from `offset` on, on any sector, with a number above `after`; of this salt,
-    /// if one is given.
+    /// Offset of the first group header from `offset` on, on any sector, with a number above
+    /// `after`; of this salt, if one is given.
     pub(crate) fn search(
         &mut self,
         salt: Option<u64>,
@@ -194,14 +195,15 @@ impl<'f, F: DiskFile> Window<'f, F> {
         Ok(found.map(|(offset, _)| offset))
     }
 
-    /// Offset, salt and number of the first group header from `offset` on, on any sector, whatever its salt.
+    /// Offset, salt and number of the first group header from `offset` on, on any sector, whatever
+    /// its salt.
     pub(crate) fn next_header(&mut self, offset: u64) -> io::Result<Option<(u64, u64, GroupNumber)>> {
         let found = self.find_header(None, offset, |_, _| true)?;
         Ok(found.map(|(at, header)| (at, header.salt, header.number)))
     }
 
-    /// Whether a group numbered above `after` on any sector behind `offset` proves that whatever began at `offset` had been
-    /// synced: it was written only afterwards.
+    /// Whether a group numbered above `after` on any sector behind `offset` proves that whatever
+    /// began at `offset` had been synced: it was written only afterwards.
     pub(crate) fn was_synced(&mut self, salt: u64, offset: u64, after: GroupNumber) -> io::Result<bool> {
         let proves = |header: &GroupHeader, at| after < header.number && offset < header.synced_before(at);
         Ok(self.find_header(Some(salt), offset + 1, proves)?.is_some())

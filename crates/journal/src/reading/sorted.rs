@@ -1,4 +1,5 @@
-//! Records out of the sorted copy of their segment: neighbours of one address lie behind each other there.
+//! Records out of the sorted copy of their segment: neighbours of one address lie behind each other
+//! there.
 
 use crate::disks::disk::{DiskFile, read_full_at};
 use crate::keys::Keys;
@@ -25,7 +26,8 @@ struct Rows {
     /// New memory for each read costs more than the reading.
     buffer: Vec<u8>,
     records: Vec<u8>,
-    /// The continuation of the last rows, which will be wanted next: its place need not be looked up.
+    /// The continuation of the last rows, which will be wanted next: its place need not be looked
+    /// up.
     next: VecDeque<Next>,
 }
 
@@ -75,8 +77,8 @@ pub(crate) struct SortedCopy<F> {
 }
 
 impl<F: DiskFile> SortedCopy<F> {
-    /// The payloads of these records of a partition, as far as they are there and as they were committed, the first ones of
-    /// them, until they take `bytes_max` together.
+    /// The payloads of these records of a partition, as far as they are there and as they were
+    /// committed, the first ones of them, until they take `bytes_max` together.
     pub(crate) fn read(
         &self,
         partition: PartitionId,
@@ -142,8 +144,8 @@ struct Taking<'c, F> {
 }
 
 impl<F: DiskFile> Taking<'_, F> {
-    /// Those that follow on each other, as most do that are wanted together, row by row: where each of them is need not be looked
-    /// up. Returns those from which on it is so no more.
+    /// Those that follow on each other, as most do that are wanted together, row by row: where each
+    /// of them is need not be looked up. Returns those from which on it is so no more.
     fn read_rows<'p>(&mut self, header: &SortedHeader, positions: &'p [Position]) -> &'p [Position] {
         let (mut rows, mut left) = (ROWS.take(), positions);
         while let Some(&first) = left.first().filter(|_| self.bytes_left > 0) {
@@ -202,8 +204,9 @@ impl<F: DiskFile> Taking<'_, F> {
         }
     }
 
-    /// Takes the requested records of a bundle, from this place among them on. Returns the first that is not in the row, or is not
-    /// wanted any more, with its place: those of the next bundle may go on with the row if there is none.
+    /// Takes the requested records of a bundle, from this place among them on. Returns the first
+    /// that is not in the row, or is not wanted any more, with its place: those of the next bundle
+    /// may go on with the row if there is none.
     fn take_row(
         &mut self,
         records: &[u8],

@@ -49,7 +49,8 @@ pub struct Seen<'w> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// A walk through a segment up to its present end; `None` if the journal has none of this number.
+    /// A walk through a segment up to its present end; `None` if the journal has none of this
+    /// number.
     ///
     /// # Errors
     /// [`ReadError::Damaged`]: its file is gone. [`ReadError::Io`]: it cannot be opened.
@@ -66,8 +67,8 @@ impl<D: Disk> Journal<D> {
         Ok(Some(Walk { file, path, number, salt, end, compacted, keys }))
     }
 
-    /// Whether the segment of a walk is unchanged since the walk was planned: if not, the result may be of
-    /// another life of its file.
+    /// Whether the segment of a walk is unchanged since the walk was planned: if not, the result
+    /// may be of another life of its file.
     pub fn still_has(&self, number: SegmentNumber, salt: u64) -> bool {
         self.segments.get(number).is_some_and(|segment| segment.header.salt == salt)
     }
@@ -97,8 +98,8 @@ impl<F: DiskFile> Walk<F> {
         &self.path
     }
 
-    /// Reads the header and all groups, shows each record to `visit`, and returns all damage. Behind a group that cannot be read it goes on
-    /// at the next one that can.
+    /// Reads the header and all groups, shows each record to `visit`, and returns all damage.
+    /// Behind a group that cannot be read it goes on at the next one that can.
     ///
     /// # Errors
     /// [`ReadError::Io`]: the operating system cannot read the file.

@@ -1,7 +1,8 @@
-//! Rebuilding a group whose header or record table is damaged: each entry of the table has a checksum of its own, over itself
-//! and its payload, so that valid ones are as committed.
+//! Rebuilding a group whose header or record table is damaged: each entry of the table has a
+//! checksum of its own, over itself and its payload, so that valid ones are as committed.
 //!
-//! Never for a place that may hold a former life of the file: the caller knows that a group of this life was here.
+//! Never for a place that may hold a former life of the file: the caller knows that a group of this
+//! life was here.
 
 use crate::disks::disk::DiskFile;
 use crate::layout::format::{
@@ -11,7 +12,8 @@ use crate::layout::format::{
 use crate::reading::scan::{GroupHead, RecordEntry, Window};
 use std::io;
 
-/// Lengths that a table without a header may have, as far as its entries tell: more than one only if payloads look like entries.
+/// Lengths that a table without a header may have, as far as its entries tell: more than one only
+/// if payloads look like entries.
 const LENGTHS_MAX: usize = 16;
 
 /// Limit of the entries of a table without a header: no writer makes a larger group.
@@ -19,7 +21,8 @@ const ENTRIES_MAX: usize = 1 << 20;
 
 type Row = [u8; RECORD_HEADER_BYTES];
 
-/// The valid part of the group at `offset`, which follows the group `last`; `None` if there is none.
+/// The valid part of the group at `offset`, which follows the group `last`; `None` if there is
+/// none.
 pub(crate) fn rebuild<F: DiskFile>(
     window: &mut Window<'_, F>,
     salt: u64,
@@ -34,7 +37,8 @@ pub(crate) fn rebuild<F: DiskFile>(
     Ok(head.filter(|head| !head.records.is_empty()))
 }
 
-/// The group at `offset` of a segment's life, where one is known to have been committed; the valid part of a damaged one.
+/// The group at `offset` of a segment's life, where one is known to have been committed; the valid
+/// part of a damaged one.
 pub(crate) fn whole_or_rebuilt<F: DiskFile>(
     window: &mut Window<'_, F>,
     salt: u64,
@@ -50,8 +54,8 @@ fn padded(header: &RecordHeader) -> u64 {
     u64::from(header.payload_bytes).next_multiple_of(PAYLOAD_ALIGN)
 }
 
-/// The header is sound, the table is not: entries up to the first bad one are found from the front, those behind the last
-/// bad one from the end.
+/// The header is sound, the table is not: entries up to the first bad one are found from the front,
+/// those behind the last bad one from the end.
 fn with_header<F: DiskFile>(
     window: &mut Window<'_, F>,
     header: GroupHeader,
@@ -77,7 +81,8 @@ fn with_header<F: DiskFile>(
     Ok(Some(GroupHead { header, offset, records }))
 }
 
-/// The entries of these rows whose payloads lie one behind the other up to `end`, as many as hold; none begins before `start`.
+/// The entries of these rows whose payloads lie one behind the other up to `end`, as many as hold;
+/// none begins before `start`.
 fn from_the_end<F: DiskFile>(
     window: &mut Window<'_, F>,
     rows: &[Row],
@@ -138,7 +143,8 @@ fn without_header<F: DiskFile>(
     Ok(None)
 }
 
-/// Up to this number of rows of the table of the group at `offset`, as long as they may be entries, or all if the header has the number.
+/// Up to this number of rows of the table of the group at `offset`, as long as they may be entries,
+/// or all if the header has the number.
 fn table<F: DiskFile>(window: &mut Window<'_, F>, offset: u64, rows_max: usize) -> io::Result<Vec<Row>> {
     let mut rows = Vec::new();
     let is_told = rows_max < ENTRIES_MAX;

@@ -43,9 +43,10 @@ pub struct Repaired {
 type Live = BTreeMap<PartitionId, LiveSet>;
 
 impl<D: Disk> Salvage<D> {
-    /// Makes the directory one that opens: with these states, each after the last position that [`Salvage::replay`] showed, and
-    /// the records that are `live` in them, each of which can be read. Damaged files and all former checkpoints get into
-    /// `aside`, an empty directory on the same device, as they are.
+    /// Makes the directory one that opens: with these states, each after the last position that
+    /// [`Salvage::replay`] showed, and the records that are `live` in them, each of which can be
+    /// read. Damaged files and all former checkpoints get into `aside`, an empty directory on the
+    /// same device, as they are.
     ///
     /// # Errors
     /// [`RepairError`]: the damage is still there, and so is all that could be read.

@@ -1,7 +1,9 @@
-//! Salvage: everything that can still be read of a directory, however damaged, and where nothing can.
+//! Salvage: everything that can still be read of a directory, however damaged, and where nothing
+//! can.
 //!
-//! Recovery stops where bytes differ from promised ones. Salvage reads on behind: each segment from its first group to its
-//! last, over unreadable places. It changes nothing; [`Salvage::repair`] does.
+//! Recovery stops where bytes differ from promised ones. Salvage reads on behind: each segment from
+//! its first group to its last, over unreadable places. It changes nothing; [`Salvage::repair`]
+//! does.
 
 use crate::disks::disk::{Disk, DiskFile};
 use crate::disks::tolerant::{Tolerant, TolerantFile};
@@ -53,7 +55,8 @@ pub(crate) struct Salvaged<F> {
     pub path: PathBuf,
     /// Its extent, and the records that can be read.
     pub segment: Segment,
-    /// Where groups start that can be read; only of a file that is damaged, or that is read after the checkpoint.
+    /// Where groups start that can be read; only of a file that is damaged, or that is read after
+    /// the checkpoint.
     pub groups: Vec<u64>,
     /// Those of them whose header or table is damaged.
     pub rebuilt: BTreeMap<u64, GroupHead>,
@@ -91,7 +94,8 @@ pub struct LostRecords {
     pub first: Position,
     /// and the last.
     pub last: Position,
-    /// The rest of the payload in place, if it is one record whose payload alone is damaged: some of it is wrong.
+    /// The rest of the payload in place, if it is one record whose payload alone is damaged: some
+    /// of it is wrong.
     pub damaged_payload: Option<Bytes>,
 }
 
@@ -117,8 +121,9 @@ impl<D: Disk> Salvage<D> {
     /// Reads the whole directory.
     ///
     /// # Errors
-    /// [`OpenError::UnknownVersion`]: a newer Postroad wrote it; that is no damage. [`OpenError::KeyUnknown`]: nor is that.
-    /// [`OpenError::Io`], also of a checkpoint that cannot be opened: it may be good, and with an older one its data would count as lost.
+    /// [`OpenError::UnknownVersion`]: a newer Postroad wrote it; that is no damage.
+    /// [`OpenError::KeyUnknown`]: nor is that. [`OpenError::Io`], also of a checkpoint that cannot
+    /// be opened: it may be good, and with an older one its data would count as lost.
     pub fn look_with(disk: D, keys: Keys) -> Result<Salvage<D>, OpenError> {
         let disk = Tolerant(disk);
         let names = disk.list().map_err(|source| OpenError::Io { file: disk.path(""), source })?;
@@ -152,7 +157,8 @@ impl<D: Disk> Salvage<D> {
         &self.damaged
     }
 
-    /// A group at the very end that was not completely written, and so never confirmed. It is no damage.
+    /// A group at the very end that was not completely written, and so never confirmed. It is no
+    /// damage.
     pub fn torn(&self) -> Option<&TornTail> {
         self.torn.as_ref()
     }
@@ -229,11 +235,12 @@ impl<D: Disk> Salvage<D> {
         Ok(None)
     }
 
-    /// Shows everything behind the checkpoints, in the order in which it was committed, to `visit`: each partition's positions
-    /// rise without gaps, as lost records are shown in their places.
+    /// Shows everything behind the checkpoints, in the order in which it was committed, to `visit`:
+    /// each partition's positions rise without gaps, as lost records are shown in their places.
     ///
     /// # Errors
-    /// [`ReadError::Io`]; or [`ReadError::Damaged`] if data that was read before cannot be read now.
+    /// [`ReadError::Io`]; or [`ReadError::Damaged`] if data that was read before cannot be read
+    /// now.
     pub fn replay<E: From<ReadError>>(&self, visit: &mut dyn FnMut(Met) -> Result<(), E>) -> Result<(), E> {
         let mut last: BTreeMap<PartitionId, Position> = BTreeMap::new();
         let applied = self.content().map_or(&[][..], |content| &content.partitions).iter();
@@ -362,7 +369,8 @@ impl<D: Disk> Salvage<D> {
         self.take_in(&found.name, segment, scan, salt.is_some(), false).map(|_| ())
     }
 
-    /// The log after the checkpoint, from the newest segment back to where the checkpoint says to start.
+    /// The log after the checkpoint, from the newest segment back to where the checkpoint says to
+    /// start.
     fn read_tail(&mut self, compacted: &[Compacted]) -> Result<(), OpenError> {
         let start = self.start().segment;
         let replaced = |number| {
@@ -440,7 +448,8 @@ impl<D: Disk> Salvage<D> {
         Ok(Some(scanned))
     }
 
-    /// Leaves out files without a header of their own that hold nothing but groups of a former life.
+    /// Leaves out files without a header of their own that hold nothing but groups of a former
+    /// life.
     fn drop_former(
         &self,
         found: &mut BTreeMap<SegmentNumber, Found<TolerantFile<D::File>>>,

@@ -26,7 +26,8 @@ pub(crate) struct Scan {
     pub rises: bool,
     /// Whether its end may be torn.
     pub is_newest: bool,
-    /// First positions in newer segments: records here with the same positions were never confirmed.
+    /// First positions in newer segments: records here with the same positions were never
+    /// confirmed.
     pub floors: BTreeMap<PartitionId, Position>,
     pub keys: Keys,
 }
@@ -57,7 +58,8 @@ impl Scan {
         Scan { salt, end: FIRST_GROUP, limit: u64::MAX, rises, is_newest, floors, keys }
     }
 
-    /// Reads everything; notes extent and records in `segment`, and in `readable` those that are intact.
+    /// Reads everything; notes extent and records in `segment`, and in `readable` those that are
+    /// intact.
     pub(crate) fn run<F: DiskFile>(
         self,
         file: &F,
@@ -126,7 +128,8 @@ impl Scan {
         head.end() <= self.limit && !self.is_void(head) && (!self.rises || head.records.iter().all(rises))
     }
 
-    /// Whether a newer segment has the same positions again: then this group failed, and was never confirmed.
+    /// Whether a newer segment has the same positions again: then this group failed, and was never
+    /// confirmed.
     fn is_void(&self, head: &GroupHead) -> bool {
         head.records.iter().any(|entry| {
             self.floors.get(&entry.header.partition).is_some_and(|floor| *floor <= entry.header.position)
@@ -176,7 +179,8 @@ fn note<F: DiskFile>(
     Ok(())
 }
 
-/// The salt of the group with the highest number: that of the file's last life, as each life begins at the front.
+/// The salt of the group with the highest number: that of the file's last life, as each life begins
+/// at the front.
 fn newest_salt<F: DiskFile>(window: &mut Window<'_, F>) -> io::Result<Option<u64>> {
     let (mut newest, mut offset) = (None, FIRST_GROUP);
     while let Some((at, salt, number)) = window.next_header(offset)? {

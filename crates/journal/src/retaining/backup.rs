@@ -1,7 +1,8 @@
 //! A second directory with everything that is durable now, while the journal goes on.
 //!
-//! Complete files get a further name there: that takes no time and no space, and a file with one is never written again.
-//! Only the segment at the end, to which groups are appended, is copied, as far as it was synced.
+//! Complete files get a further name there: that takes no time and no space, and a file with one is
+//! never written again. Only the segment at the end, to which groups are appended, is copied, as
+//! far as it was synced.
 
 use crate::disks::disk::{Disk, DiskFile, read_full_at, write_all_at};
 use crate::error::{BackupError, ReadError};
@@ -37,7 +38,8 @@ struct OpenSegment {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Syncs, and links the files that recovery would need if the machine failed now into the empty directory `to` of the same device.
+    /// Syncs, and links the files that recovery would need if the machine failed now into the empty
+    /// directory `to` of the same device.
     ///
     /// # Errors
     /// [`BackupError`]: the contents of `to` are worth nothing then.

@@ -1,5 +1,6 @@
-//! Which of 4,096 records that follow on each other are live, in little memory: those that are in the minority are listed, as long as
-//! they are few; a queue of a hundred that is consumed leaves a gap at each hundredth record.
+//! Which of 4,096 records that follow on each other are live, in little memory: those that are in
+//! the minority are listed, as long as they are few; a queue of a hundred that is consumed leaves a
+//! gap at each hundredth record.
 
 /// Positions to a block.
 pub(crate) const BLOCK: u64 = 4096;
@@ -141,7 +142,8 @@ mod tests {
     use super::*;
     use crate::tests::simulation::Random;
 
-    /// After any operation a block agrees with a bit for each record, in the form that belongs to that.
+    /// After any operation a block agrees with a bit for each record, in the form that belongs to
+    /// that.
     #[test]
     fn every_form_says_what_bits_say() {
         for seed in 0..40 {

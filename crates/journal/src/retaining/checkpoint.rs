@@ -1,4 +1,5 @@
-//! Checkpoints: the states of all partitions at known positions, so that recovery reads later records only.
+//! Checkpoints: the states of all partitions at known positions, so that recovery reads later
+//! records only.
 
 use crate::disks::disk::{Disk, DiskFile, write_all_at};
 use crate::error::CheckpointError;
@@ -75,36 +76,41 @@ pub(crate) struct Checkpoints {
     pub kept: VecDeque<Kept>,
     /// The highest sequence number ever used.
     pub last_sequence: u64,
-    /// Names of newer ones that the start was refused to read: they may be good, and stay until there are two that surely are.
+    /// Names of newer ones that the start was refused to read: they may be good, and stay until
+    /// there are two that surely are.
     pub doubtful: Vec<String>,
     /// A file that is no longer needed.
     pub slot: Option<String>,
     pub busy: bool,
-    /// The last one failed: none is made only for keys or for space until the caller retries, which may be a while.
+    /// The last one failed: none is made only for keys or for space until the caller retries, which
+    /// may be a while.
     pub failed: bool,
     /// One failed, and is to be tried again.
     pub is_wanted: bool,
     pub committed_bytes: u64,
     /// The size of all states in the last one.
     pub state_bytes: u64,
-    /// States of stopped partitions, from the last checkpoint that has them: carried on as they are.
+    /// States of stopped partitions, from the last checkpoint that has them: carried on as they
+    /// are.
     pub carried: Vec<Checkpoint>,
 }
 
 /// Should the newest turn out to be damaged, the one before is used.
 pub(crate) const KEPT_MAX: usize = 2;
 
-/// However large states are, a checkpoint is due after this multiple of [`Options::checkpoint_bytes`]: a start applies later
-/// records.
+/// However large states are, a checkpoint is due after this multiple of
+/// [`Options::checkpoint_bytes`]: a start applies later records.
 const RARE_MAX: u64 = 4;
 
 /// Name of a checkpoint that is not complete.
 pub(crate) const UNFINISHED: &str = "unfinished-checkpoint";
 
-/// Checkpoint files are allocated in steps of this size, so that writing over an old one seldom needs more space.
+/// Checkpoint files are allocated in steps of this size, so that writing over an old one seldom
+/// needs more space.
 const ALLOCATION_STEP_BYTES: u64 = 64 << 10;
 
-/// Checkpoints are written and synced in steps of this size: the state of a long backlog must not hold up a group's sync.
+/// Checkpoints are written and synced in steps of this size: the state of a long backlog must not
+/// hold up a group's sync.
 const WRITE_STEP_BYTES: usize = 256 << 10;
 
 impl Checkpoints {
@@ -112,8 +118,9 @@ impl Checkpoints {
         self.committed_bytes = self.committed_bytes.saturating_add(bytes);
     }
 
-    /// The older of the checkpoints recovery may use; `None` while there is only one, since with that one damaged
-    /// recovery would start from the very first record, or while its coverage is not known.
+    /// The older of the checkpoints recovery may use; `None` while there is only one, since with
+    /// that one damaged recovery would start from the very first record, or while its coverage is
+    /// not known.
     pub(crate) fn older(&self) -> Option<&Summary> {
         let older = self.kept.front().filter(|_| self.kept.len() == KEPT_MAX)?;
         older.summary.as_ref()
@@ -143,8 +150,8 @@ impl Summary {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Whether a checkpoint should be made now: enough was committed since the last one, or space is low and
-    /// checkpoints bring some back. Never while one is being written.
+    /// Whether a checkpoint should be made now: enough was committed since the last one, or space
+    /// is low and checkpoints bring some back. Never while one is being written.
     pub fn checkpoint_due(&self) -> bool {
         let enough = self.checkpoint_distance() <= self.checkpoints.committed_bytes;
         let idle = !self.checkpoints.busy && !self.failed;
@@ -163,8 +170,9 @@ impl<D: Disk> Journal<D> {
         self.checkpoints.busy
     }
 
-    /// The bytes committed from one checkpoint to the next: a start applies them. Where states are large it is more, so that they are a
-    /// small share of all writes, up to a bound; beyond, as much as a start reads of states.
+    /// The bytes committed from one checkpoint to the next: a start applies them. Where states are
+    /// large it is more, so that they are a small share of all writes, up to a bound; beyond, as
+    /// much as a start reads of states.
     fn checkpoint_distance(&self) -> u64 {
         let Options { checkpoint_bytes, checkpoint_share, .. } = self.options;
         let states = self.checkpoints.state_bytes;
@@ -177,15 +185,15 @@ impl<D: Disk> Journal<D> {
         self.checkpoint_frees() || self.checkpoint_compacts()
     }
 
-    /// Makes a checkpoint due, however little was committed since the last one: that failed, and a start would read all since the
-    /// one before it.
+    /// Makes a checkpoint due, however little was committed since the last one: that failed, and a
+    /// start would read all since the one before it.
     pub fn want_checkpoint(&mut self) {
         self.checkpoints.is_wanted = true;
     }
 
-    /// Whether a segment waits for nothing but checkpoints: nothing in it is live, and a checkpoint of all that is
-    /// durable would cover it. Two of them free it, as both that are kept must. Segments held back by a stopped partition
-    /// stay held back, so they do not count here.
+    /// Whether a segment waits for nothing but checkpoints: nothing in it is live, and a checkpoint
+    /// of all that is durable would cover it. Two of them free it, as both that are kept must.
+    /// Segments held back by a stopped partition stay held back, so they do not count here.
     fn checkpoint_frees(&self) -> bool {
         let carried = self.checkpoints.carried.iter().map(|state| (state.partition, state.position));
         let served = self.positions.iter().filter(|(partition, _)| !self.stopped.contains_key(partition));
@@ -201,10 +209,11 @@ impl<D: Disk> Journal<D> {
         self.segments.iter().any(waits)
     }
 
-    /// Writes a checkpoint of all partitions that have records, and recycles the files that it replaces.
+    /// Writes a checkpoint of all partitions that have records, and recycles the files that it
+    /// replaces.
     ///
-    /// The live counts go into it as they are: each partition's calls of [`Journal::retain`] and [`Journal::release`]
-    /// must be those of exactly the records up to its position.
+    /// The live counts go into it as they are: each partition's calls of [`Journal::retain`] and
+    /// [`Journal::release`] must be those of exactly the records up to its position.
     ///
     /// # Errors
     /// [`CheckpointError`]: the checkpoints before stay valid.
@@ -214,8 +223,8 @@ impl<D: Disk> Journal<D> {
         self.finish_checkpoint(written)
     }
 
-    /// The first half of [`Journal::write_checkpoint`]: fixes the content, writes nothing. Everything must be synced: see
-    /// [`Journal::sync`].
+    /// The first half of [`Journal::write_checkpoint`]: fixes the content, writes nothing.
+    /// Everything must be synced: see [`Journal::sync`].
     ///
     /// # Errors
     /// All of [`CheckpointError`] but `Io`.
@@ -324,7 +333,8 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// The first place from which all records after these positions, and none of a former journal, can be read.
+    /// The first place from which all records after these positions, and none of a former journal,
+    /// can be read.
     fn start_place(&self, positions: &BTreeMap<PartitionId, Position>) -> Place {
         let end = Place { segment: self.last.segment, offset: self.last.offset, group: None };
         let first_after = |(&partition, &last): (&PartitionId, &Position)| {
@@ -344,7 +354,8 @@ impl CheckpointRequest {
     /// Writes and syncs the file, then gives it its name.
     ///
     /// # Errors
-    /// [`CheckpointError::Io`]: the disk is full or broken. Give it to [`Journal::finish_checkpoint`] as well.
+    /// [`CheckpointError::Io`]: the disk is full or broken. Give it to
+    /// [`Journal::finish_checkpoint`] as well.
     pub fn write<D: Disk>(self, disk: &D, pace: &mut dyn Pace) -> Result<WrittenCheckpoint, CheckpointError> {
         let CheckpointRequest { sequence, slot, draft, keys, summary } = self;
         let name = checkpoint_name(sequence);
@@ -356,7 +367,8 @@ impl CheckpointRequest {
     }
 }
 
-/// Writes and syncs a checkpoint of these bytes, over the file `slot` if there is one, and gives it its name then.
+/// Writes and syncs a checkpoint of these bytes, over the file `slot` if there is one, and gives it
+/// its name then.
 pub(crate) fn write_file<D: Disk>(
     disk: &D,
     name: &str,

@@ -4,8 +4,8 @@
 //! file  = header sector | groups, as in a segment | index: the segment's entry as in a checkpoint
 //! name  = <first segment of the run>-<last one>-<checkpoint>.compacted
 //! ```
-//! A file of this name takes the place of all segments of the run, whether their files are still there or not;
-//! but not if it is damaged, and they are.
+//! A file of this name takes the place of all segments of the run, whether their files are still
+//! there or not; but not if it is damaged, and they are.
 
 use crate::disks::disk::Disk;
 use crate::error::OpenError;
@@ -43,9 +43,10 @@ pub(crate) struct Compacted {
     pub segment: Option<Segment>,
 }
 
-/// Reads the index of every compacted segment. Of two whose runs overlap, the longer one was made of the other:
-/// the shorter one is left out. So is one that is damaged while all of `listed`, the checkpoint's segments, that it was to take the
-/// place of are there: no confirmed record needs it. All names that no recovery needs are in the second list.
+/// Reads the index of every compacted segment. Of two whose runs overlap, the longer one was made
+/// of the other: the shorter one is left out. So is one that is damaged while all of `listed`, the
+/// checkpoint's segments, that it was to take the place of are there: no confirmed record needs it.
+/// All names that no recovery needs are in the second list.
 ///
 /// # Errors
 /// [`OpenError::UnknownVersion`]; [`OpenError::Io`] if one cannot be opened or read at all.

@@ -22,19 +22,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Bytes of a record besides its bodies: its place in the table, its headers, padding. An estimate.
 const RECORD_OVERHEAD_BYTES: u64 = 160;
 
-/// Of the payload of a record and which of its messages are needed, a payload with no more than these, and how many it has; `None`: it
-/// stays as it is.
+/// Of the payload of a record and which of its messages are needed, a payload with no more than
+/// these, and how many it has; `None`: it stays as it is.
 pub type Shorten = fn(&[u8], &dyn Fn(u32) -> bool) -> Option<(u32, Vec<u8>)>;
 
 /// A compaction that wins less than this part of a segment is not worth a file.
 const GAIN_SHARE_MIN: u64 = 64;
 
-/// While the disk is short of space a compaction takes no more than this number of segments at a time: each step frees space soon, and
-/// the space stays free should the power fail.
+/// While the disk is short of space a compaction takes no more than this number of segments at a
+/// time: each step frees space soon, and the space stays free should the power fail.
 const SHORT_TAKEN_SEGMENTS: u64 = 4;
 
-/// When this multiple of [`crate::Options::checkpoint_bytes`] was released since the last checkpoint, one is due:
-/// segments wait for checkpoints before they are recycled or compacted, and consumers of large messages write little.
+/// When this multiple of [`crate::Options::checkpoint_bytes`] was released since the last
+/// checkpoint, one is due: segments wait for checkpoints before they are recycled or compacted, and
+/// consumers of large messages write little.
 pub(crate) const RELEASED_SHARE: u64 = 4;
 
 /// Planned, running and left-over compactions.
@@ -65,7 +66,8 @@ struct Setback {
     until: u64,
 }
 
-/// The longest pause is two to this power of checkpoints: at 64 MiB to each, every 4 GiB that are written.
+/// The longest pause is two to this power of checkpoints: at 64 MiB to each, every 4 GiB that are
+/// written.
 const FAILURES_COUNTED_MAX: u32 = 6;
 
 /// Compactions that may begin once both kept checkpoints are `sequence` or newer.
@@ -115,7 +117,8 @@ impl Compactions {
         setback.until = checkpoint + (1 << setback.failures);
     }
 
-    /// Whether something is under way, or will be without a further checkpoint once `oldest` is the older one kept.
+    /// Whether something is under way, or will be without a further checkpoint once `oldest` is the
+    /// older one kept.
     pub(crate) fn goes_on(&self, oldest: Option<u64>) -> bool {
         !self.busy.is_empty() || self.left().is_some_and(|plan| plan.is_ripe(oldest))
     }
@@ -151,7 +154,8 @@ impl<D: Disk> Journal<D> {
         self.compactions.shorten = Some(shorten);
     }
 
-    /// Fixes the segments that may be compacted once the checkpoint of this number is the older one kept.
+    /// Fixes the segments that may be compacted once the checkpoint of this number is the older one
+    /// kept.
     pub(crate) fn plan_compaction(&mut self, sequence: u64, summary: &Summary) {
         self.compactions.looked = true;
         if self.compactions.left().is_some() || !self.compactions.busy.is_empty() {
@@ -222,7 +226,8 @@ impl<D: Disk> Journal<D> {
         2 * segment.needed_bytes() <= self.options.segment_bytes
     }
 
-    /// Whether recovery from this checkpoint and all later ones needs only live records of the segment.
+    /// Whether recovery from this checkpoint and all later ones needs only live records of the
+    /// segment.
     fn may_move(&self, segment: &Segment, checkpoint: u64, summary: &Summary) -> bool {
         let number = segment.header.number;
         let known = |partition: &PartitionId| {
@@ -235,8 +240,8 @@ impl<D: Disk> Journal<D> {
             && self.compactions.setbacks.get(&number).is_none_or(|setback| setback.until <= checkpoint)
     }
 
-    /// The order for the next compaction, if one is due and none is under way. Ask after every checkpoint and every
-    /// compaction.
+    /// The order for the next compaction, if one is due and none is under way. Ask after every
+    /// checkpoint and every compaction.
     pub fn wants_compaction(&mut self) -> Option<CompactionRequest<D::File>> {
         if !self.compactions.busy.is_empty() || self.failed {
             return None;
@@ -328,7 +333,8 @@ impl<D: Disk> Journal<D> {
         RELEASED_SHARE * self.options.checkpoint_bytes <= self.compactions.released_bytes
     }
 
-    /// Whether a checkpoint brings a compaction nearer. After a start it is not known yet whether there is one.
+    /// Whether a checkpoint brings a compaction nearer. After a start it is not known yet whether
+    /// there is one.
     pub(crate) fn checkpoint_compacts(&self) -> bool {
         let current = self.current.header.number;
         let is_candidate = |segment: &Segment| {

@@ -1,4 +1,5 @@
-//! Writing a compacted segment, on whatever thread: live records of a run of segments into one new file.
+//! Writing a compacted segment, on whatever thread: live records of a run of segments into one new
+//! file.
 
 use crate::disks::disk::{Disk, DiskFile, write_all_at};
 use crate::error::{CompactionError, Damage, DamageKind};
@@ -25,7 +26,8 @@ use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Records are written and synced in steps of about this size, so that no sync of a group waits behind more of them.
+/// Records are written and synced in steps of about this size, so that no sync of a group waits
+/// behind more of them.
 const STEP_BYTES: u64 = 512 << 10;
 
 /// This much stays free on the disk, for the checkpoints by which a full one is emptied.
@@ -77,11 +79,12 @@ struct Output<F> {
 }
 
 impl<F: DiskFile> CompactionRequest<F> {
-    /// Reads and writes. `pace` is called after each step of half a megabyte or so, to rest as long as it sees fit; not while the disk is
-    /// short of space.
+    /// Reads and writes. `pace` is called after each step of half a megabyte or so, to rest as long
+    /// as it sees fit; not while the disk is short of space.
     ///
     /// # Errors
-    /// [`CompactionError`]: the segments stay as they are. Give it to [`crate::Journal::finish_compaction`] as well.
+    /// [`CompactionError`]: the segments stay as they are. Give it to
+    /// [`crate::Journal::finish_compaction`] as well.
     pub fn run<D: Disk<File = F>>(
         self,
         disk: &D,
@@ -89,7 +92,8 @@ impl<F: DiskFile> CompactionRequest<F> {
     ) -> Result<CompactedSegment<F>, CompactionError> {
         let made = if self.hurries { self.make(disk, &mut ()) } else { self.make(disk, pace) };
         if made.is_err() {
-            // It only takes space from others. If it cannot be removed, recovery finds it, incomplete or good.
+            // It only takes space from others. If it cannot be removed, recovery finds it,
+            // incomplete or good.
             let _ = disk.remove(UNFINISHED);
             let _ = disk.remove(&compacted_name(self.run));
         }
@@ -113,7 +117,8 @@ impl<F: DiskFile> CompactionRequest<F> {
         output.write_batch(disk)?;
         output.finish(self.run).map_err(failed)?;
         let name = compacted_name(self.run);
-        // From here on the file may be found by a recovery: whatever fails is more than a want of space.
+        // From here on the file may be found by a recovery: whatever fails is more than a want of
+        // space.
         let named = disk.rename(UNFINISHED, &name).and_then(|()| disk.sync_directory());
         named.map_err(|error| failed(io::Error::other(error)))?;
         let replaced = self.sources.iter().map(|source| source.segment.header.number).collect();
@@ -162,7 +167,8 @@ impl<F: DiskFile> Source<F> {
         }
     }
 
-    /// Copies the records of one partition that are to be kept; reads only the parts of the file that have some.
+    /// Copies the records of one partition that are to be kept; reads only the parts of the file
+    /// that have some.
     fn copy<D: Disk<File = F>>(
         &self,
         disk: &D,
@@ -230,7 +236,8 @@ impl<F: DiskFile> Source<F> {
             let payload = payload.map_err(|kind| self.damaged(partition, entry.payload_offset, kind))?;
             let is_needed = |message| keep.needs(record.position, message);
             let shorter = output.shorten.and_then(|shorten| shorten(payload, &is_needed));
-            // If some of the needed records are missing, the counts are wrong: then everything stays.
+            // If some of the needed records are missing, the counts are wrong: then everything
+            // stays.
             let shorter = shorter.filter(|(messages, _)| *messages == keep.messages(record.position));
             let payload = shorter.map_or_else(|| Bytes::copy_from_slice(payload), |(_, left)| left.into());
             output.batch_bytes += payload.len() as u64;
@@ -260,7 +267,8 @@ impl<F: DiskFile> Output<F> {
         let header = SegmentHeader { number, salt, capacity_bytes: 0 };
         let encryptor = Encryptor::begin(disk, keys)?;
         let file = disk.create(UNFINISHED)?;
-        // Else a power failure might undo this file's name and not the later rename: then the data of an earlier attempt would be renamed.
+        // Else a power failure might undo this file's name and not the later rename: then the data
+        // of an earlier attempt would be renamed.
         disk.sync_directory()?;
         Ok(Output {
             file,

@@ -7,9 +7,9 @@ use postroad_model::{PartitionId, Position};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// A partition gets one index entry for each stride of a segment that it has records in: so much is read in one
-/// go, and 64 MiB segments then have an index of at most 24 KiB for each partition. The segments in this room's tests are small, and
-/// are to have some, too.
+/// A partition gets one index entry for each stride of a segment that it has records in: so much is
+/// read in one go, and 64 MiB segments then have an index of at most 24 KiB for each partition. The
+/// segments in this room's tests are small, and are to have some, too.
 pub(crate) const INDEX_STRIDE_BYTES: u64 = if cfg!(test) { 2 << 10 } else { 64 << 10 };
 
 /// Read at a time where a record is looked for.
@@ -21,7 +21,8 @@ const OVERHEAD_BYTES: u64 = 256;
 /// The default limit of all cached ones: some 160 segments of one partition.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// Indexes that are held at most, however small: one is looked for among them for each record that is read.
+/// Indexes that are held at most, however small: one is looked for among them for each record that
+/// is read.
 const HELD_MAX: usize = 256;
 
 /// Where a group starts that holds records of the partition, from `first` on.
@@ -37,7 +38,8 @@ pub(crate) struct IndexEntry {
 pub(crate) struct SegmentIndex(BTreeMap<PartitionId, Vec<IndexEntry>>);
 
 impl SegmentIndex {
-    /// Notes a record that comes behind all others; one that is close behind the last entry needs none.
+    /// Notes a record that comes behind all others; one that is close behind the last entry needs
+    /// none.
     pub(crate) fn add(&mut self, partition: PartitionId, entry: IndexEntry) {
         let entries = self.0.entry(partition).or_default();
         if entries.last().is_none_or(|last| last.offset + INDEX_STRIDE_BYTES <= entry.offset) {
@@ -68,7 +70,8 @@ impl SegmentIndex {
     }
 }
 
-/// The indexes that are in memory beside that of the segment being filled: those that were needed last, and those that wait to be written.
+/// The indexes that are in memory beside that of the segment being filled: those that were needed
+/// last, and those that wait to be written.
 #[derive(Debug)]
 pub(crate) struct Indexes {
     /// The one that was needed last at the back.
@@ -78,7 +81,8 @@ pub(crate) struct Indexes {
     /// Segments whose index is to be written once they are left for good, oldest first.
     pub waiting: VecDeque<SegmentNumber>,
     pub busy: bool,
-    /// The last attempt to write one failed: there is no other before a segment is left or a checkpoint begins.
+    /// The last attempt to write one failed: there is no other before a segment is left or a
+    /// checkpoint begins.
     pub failed: bool,
 }
 

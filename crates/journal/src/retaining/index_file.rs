@@ -1,11 +1,12 @@
-//! The indexes of complete segments on the disk: behind the groups of a compacted segment, in a file beside any other.
+//! The indexes of complete segments on the disk: behind the groups of a compacted segment, in a
+//! file beside any other.
 //!
 //! ```text
 //! compacted  = header sector | groups | the segment's entry as in a checkpoint, with its whole index
 //! beside     = header sector | that entry
 //! ```
-//! An index file can be made from its segment: it is not synced, and one that is missing, damaged or
-//! of another version is created again by its next user.
+//! An index file can be made from its segment: it is not synced, and one that is missing, damaged
+//! or of another version is created again by its next user.
 
 use crate::disks::disk::{Disk, DiskFile, read_full_at, write_all_at};
 use crate::error::IndexError;
@@ -167,7 +168,8 @@ pub(crate) fn decode_entry(entry: Vec<u8>, known: (u64, SegmentNumber, u64)) -> 
     })
 }
 
-/// A complete segment whose index is looked for on the disk; may be on another thread than the journal's.
+/// A complete segment whose index is looked for on the disk; may be on another thread than the
+/// journal's.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
     header: SegmentHeader,
@@ -198,7 +200,8 @@ impl Lookup {
         FoundIndex { number: self.header.number, salt: self.header.salt, index }
     }
 
-    /// The contents on the disk; `None` if they are missing, incomplete, or not of this life of the segment.
+    /// The contents on the disk; `None` if they are missing, incomplete, or not of this life of the
+    /// segment.
     fn stored<D: Disk>(&self, disk: &D) -> Option<Arc<SegmentIndex>> {
         let form = self.form();
         let found = read(disk, &form.name(), form).ok()??;
@@ -206,7 +209,8 @@ impl Lookup {
         found.index.filter(|_| is_it)
     }
 
-    /// Reads the segment for it, and keeps it beside that if it is whole. `None`: the segment cannot be read.
+    /// Reads the segment for it, and keeps it beside that if it is whole. `None`: the segment
+    /// cannot be read.
     fn make<D: Disk>(&self, disk: &D, file: &D::File) -> Option<Arc<SegmentIndex>> {
         let mut segment = Segment::new(self.header);
         let mut window = Window::new(file, SCAN_STEP_BYTES, self.end);
@@ -236,7 +240,8 @@ impl Lookup {
     }
 }
 
-/// Writes the index beside a segment. Not synced: its checksums detect the result of a power failure.
+/// Writes the index beside a segment. Not synced: its checksums detect the result of a power
+/// failure.
 fn write<D: Disk>(disk: &D, segment: &Segment) -> io::Result<()> {
     let name = index_name(segment.header.number);
     let (sector, entry) = encode(Form::Beside(segment.header.number), segment);
@@ -281,7 +286,8 @@ impl IndexRequest {
 }
 
 impl<D: Disk> Journal<D> {
-    /// The order to write the index of a segment that was left, if there is one and none is under way. Ask after every commit.
+    /// The order to write the index of a segment that was left, if there is one and none is under
+    /// way. Ask after every commit.
     pub fn wants_index(&mut self) -> Option<IndexRequest> {
         if self.indexes.busy || self.indexes.failed {
             return None;
@@ -302,7 +308,8 @@ impl<D: Disk> Journal<D> {
         None
     }
 
-    /// Takes the answer to [`Journal::wants_index`], good or bad: an index that could not be written stays in memory.
+    /// Takes the answer to [`Journal::wants_index`], good or bad: an index that could not be
+    /// written stays in memory.
     ///
     /// # Errors
     /// The one given.
@@ -325,7 +332,8 @@ impl<D: Disk> Journal<D> {
         self.segments.drop_index(number);
     }
 
-    /// Bounds the memory for indexes of complete segments; the default is 4 MiB. Others are read when they are needed.
+    /// Bounds the memory for indexes of complete segments; the default is 4 MiB. Others are read
+    /// when they are needed.
     pub fn bound_indexes(&mut self, bytes_max: u64) {
         self.indexes.bound(bytes_max);
     }
@@ -340,7 +348,8 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// The file of the index beside a segment, if it exists and is damaged: nothing is lost, it is created again.
+    /// The file of the index beside a segment, if it exists and is damaged: nothing is lost, it is
+    /// created again.
     pub fn damaged_index(&self, number: SegmentNumber) -> Option<PathBuf> {
         let segment = self.segments.get(number).filter(|segment| segment.compacted.is_none())?;
         let lookup = Lookup::new(segment);

@@ -1,5 +1,5 @@
-//! Which records of a partition are live, in little memory: by blocks, which exist only where some are live and some are not; where
-//! all are, nothing but the ends.
+//! Which records of a partition are live, in little memory: by blocks, which exist only where some
+//! are live and some are not; where all are, nothing but the ends.
 
 use crate::retaining::block::{BLOCK, Bits, Block, SOLID, WORD};
 use postroad_model::Position;
@@ -12,7 +12,8 @@ use std::ops::Range;
 pub(crate) struct LiveSet {
     /// Those of which some records are live, and not all.
     blocks: BTreeMap<u64, Block>,
-    /// Runs of blocks of which all are: the first one, and the one behind the last. No run follows another at once.
+    /// Runs of blocks of which all are: the first one, and the one behind the last. No run follows
+    /// another at once.
     solid: BTreeMap<u64, u64>,
     /// Of a record that is in neither of these two its first message is needed, once.
     several: BTreeMap<Position, Several>,
@@ -271,7 +272,8 @@ pub(crate) struct Filling {
     blocks: FxHashMap<u64, Option<Box<Bits>>>,
     /// The one that was added to last, which is not among them meanwhile.
     current: Option<(u64, Box<Bits>)>,
-    /// The messages of the last record, as long as they come in order: a transaction's has hundreds.
+    /// The messages of the last record, as long as they come in order: a transaction's has
+    /// hundreds.
     last: Option<(Position, Range<u32>)>,
     /// Those ahead of them, if they are not all from the first of them on.
     ahead: Vec<u64>,

@@ -15,7 +15,8 @@ pub(crate) struct Segments {
     /// For each partition, the segment in which a run of positions begins.
     places: BTreeMap<PartitionId, BTreeMap<Position, SegmentNumber>>,
     live: BTreeMap<PartitionId, LiveSet>,
-    /// Partitions whose live messages are known by number from the checkpoint, but not yet one by one.
+    /// Partitions whose live messages are known by number from the checkpoint, but not yet one by
+    /// one.
     uncounted: BTreeSet<PartitionId>,
     /// See [`Journal::keep_from`].
     kept_from: Option<(PartitionId, Position)>,
@@ -141,12 +142,14 @@ impl Segments {
         true
     }
 
-    /// Counts these messages; returns how many of them are in records that do not exist. Messages in order cost little.
+    /// Counts these messages; returns how many of them are in records that do not exist. Messages
+    /// in order cost little.
     fn retain_all(&mut self, partition: PartitionId, live: impl IntoIterator<Item = MessageRow>) -> u64 {
         let mut set = self.live.remove(&partition).unwrap_or_default().filling();
         let mut unknown = 0;
         let mut run = Run { first: Position::FIRST, last: None, messages: 0, bytes: 0 };
-        // From within: the input is a chain of many parts, which would be walked again for each row.
+        // From within: the input is a chain of many parts, which would be walked again for each
+        // row.
         live.into_iter().for_each(|mut row| {
             while 0 < row.records {
                 if !run.covers(row.first) {
@@ -183,7 +186,8 @@ impl Segments {
         }
     }
 
-    /// The number of messages in the segment that are still live; `None` if the record has none to release.
+    /// The number of messages in the segment that are still live; `None` if the record has none to
+    /// release.
     fn release(
         &mut self,
         partition: PartitionId,
@@ -228,15 +232,17 @@ impl Run {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Counts the first `messages` of a record as live: it outlives all checkpoints until they are released. `bytes` is
-    /// their total size, by which the journal judges how much of a segment is still needed.
-    /// Returns false, and counts nothing, if the journal has no such record. A message that no longer counts must not count again: its record may be
-    /// compacted away at any time.
+    /// Counts the first `messages` of a record as live: it outlives all checkpoints until they are
+    /// released. `bytes` is their total size, by which the journal judges how much of a segment is
+    /// still needed. Returns false, and counts nothing, if the journal has no such record. A
+    /// message that no longer counts must not count again: its record may be compacted away at any
+    /// time.
     pub fn retain(&mut self, partition: PartitionId, position: Position, messages: u32, bytes: u64) -> bool {
         self.segments.retain(partition, position, messages, bytes)
     }
 
-    /// Takes this message of a record back from [`Journal::retain`]. Returns false if there is none to take back.
+    /// Takes this message of a record back from [`Journal::retain`]. Returns false if there is none
+    /// to take back.
     pub fn release(&mut self, partition: PartitionId, position: Position, ordinal: u32, bytes: u64) -> bool {
         let left = self.segments.release(partition, position, ordinal, bytes);
         if left.is_some() {
@@ -248,7 +254,8 @@ impl<D: Disk> Journal<D> {
         left.is_some()
     }
 
-    /// Replaces all of a partition's counts: exactly these messages are live. Returns how many of them are in records that the journal does not have. Of a stopped partition it is unknown
+    /// Replaces all of a partition's counts: exactly these messages are live. Returns how many of
+    /// them are in records that the journal does not have. Of a stopped partition it is unknown
     /// which are live: its counts stay as the last checkpoint has them.
     pub fn recount(&mut self, partition: PartitionId, live: impl IntoIterator<Item = MessageRow>) -> u64 {
         if self.stopped.contains_key(&partition) {
@@ -266,14 +273,15 @@ impl<D: Disk> Journal<D> {
         unknown
     }
 
-    /// Keeps all segments whole that have this record of a partition or a later one: they are neither recycled nor compacted.
-    /// Other replicas of the store may still need their groups.
+    /// Keeps all segments whole that have this record of a partition or a later one: they are
+    /// neither recycled nor compacted. Other replicas of the store may still need their groups.
     pub fn keep_from(&mut self, partition: PartitionId, first: Position) {
         self.segments.kept_from = Some((partition, first));
     }
 
-    /// The first record of a partition from which on [`Journal::read_group`] finds all, looking back over `bytes_max` of groups
-    /// and the segment in which they begin. `None` if the partition has no record.
+    /// The first record of a partition from which on [`Journal::read_group`] finds all, looking
+    /// back over `bytes_max` of groups and the segment in which they begin. `None` if the partition
+    /// has no record.
     pub fn first_whole(&self, partition: PartitionId, bytes_max: u64) -> Option<Position> {
         let (mut first, mut bytes) = (None, 0);
         for segment in self.segments.iter().rev() {
@@ -309,8 +317,9 @@ impl<D: Disk> Journal<D> {
         self.compactions.obsolete.extend(self.sorted.forget(number));
     }
 
-    /// Takes dead segments out of service. A segment is dead if nothing in it is live, now and in the older of the two
-    /// checkpoints kept, and that checkpoint covers all its records: then recovery needs it from neither.
+    /// Takes dead segments out of service. A segment is dead if nothing in it is live, now and in
+    /// the older of the two checkpoints kept, and that checkpoint covers all its records: then
+    /// recovery needs it from neither.
     pub(crate) fn recycle_dead(&mut self) {
         let Some(older) = self.checkpoints.older() else { return };
         let current = self.current.header.number;

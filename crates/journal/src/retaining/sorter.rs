@@ -1,4 +1,5 @@
-//! Writing the sorted copy of a segment, on whatever thread: its live records, those of one address behind each other.
+//! Writing the sorted copy of a segment, on whatever thread: its live records, those of one address
+//! behind each other.
 //!
 //! Never here: when; that is in [`crate::retaining::sorting`].
 
@@ -20,37 +21,43 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Records with the same number are read together: their address, as a rule. Supplied by a user who knows the meaning of payloads.
+/// Records with the same number are read together: their address, as a rule. Supplied by a user who
+/// knows the meaning of payloads.
 pub type SortKey = fn(&[u8]) -> u32;
 
 /// Bytes of a segment that show how many addresses it has side by side, and how large its records
 /// are.
 const SAMPLE_BYTES: u64 = 1 << 20;
 
-/// Larger records are read where they are: a disk reads its pages of 4 KiB whole, half of one on either side in the mean, and of this
-/// size on that is less than the cost of reading and writing the copy.
+/// Larger records are read where they are: a disk reads its pages of 4 KiB whole, half of one on
+/// either side in the mean, and of this size on that is less than the cost of reading and writing
+/// the copy.
 const PAYLOAD_BYTES_MEAN_MAX: u64 = 2 << 10;
 
 /// With fewer, a reader of one address reads not much else besides.
 const ADDRESSES_MIN: usize = 4;
 
-/// Records that are sorted at a time: 40 bytes of memory for each. A thousand addresses have 65 there, 28 KB of small messages.
+/// Records that are sorted at a time: 40 bytes of memory for each. A thousand addresses have 65
+/// there, 28 KB of small messages.
 const SORTED_MAX: usize = 1 << 16;
 
-/// Up to this number of addresses, payloads are held in memory until they are written: they need not be found one by one.
+/// Up to this number of addresses, payloads are held in memory until they are written: they need
+/// not be found one by one.
 const HELD_ADDRESSES_MAX: usize = 128;
 
-/// Up to this number of addresses get a range of the copy each, so that later chunks follow on earlier ones: 40 bytes of
-/// memory for each. Of more of them a chunk has a few records each.
+/// Up to this number of addresses get a range of the copy each, so that later chunks follow on
+/// earlier ones: 40 bytes of memory for each. Of more of them a chunk has a few records each.
 const STRETCHES_MAX: usize = 4096;
 
 /// Bytes of each address that show how much shorter its bundles are than its records.
 const MEASURED_BYTES: u64 = 8 << 10;
 
-/// A range has room for this many eighths of its address's records if the rest of the segment is like its beginning.
+/// A range has room for this many eighths of its address's records if the rest of the segment is
+/// like its beginning.
 const STRETCH_EIGHTHS: u64 = 9;
 
-/// Slots of a copy, each of 8 bytes of memory while it is made: a segment of 64 MiB has as many records of 128 bytes.
+/// Slots of a copy, each of 8 bytes of memory while it is made: a segment of 64 MiB has as many
+/// records of 128 bytes.
 const SLOTS_MAX: u64 = 1 << 19;
 
 /// Read or written between two rests.
@@ -80,8 +87,8 @@ pub struct SortRequest<F> {
 pub struct Sorting {
     pub(crate) number: SegmentNumber,
     pub(crate) salt: u64,
-    /// Whether there is a copy now: not where it would be of no use. Or why there is none: there is no room for it, or something
-    /// cannot be read or written.
+    /// Whether there is a copy now: not where it would be of no use. Or why there is none: there is
+    /// no room for it, or something cannot be read or written.
     pub(crate) made: io::Result<bool>,
 }
 
@@ -149,7 +156,8 @@ impl<F: DiskFile> SortRequest<F> {
         self.is_late
     }
 
-    /// Reads and writes, if that is worth it. Nothing is synced: checksums detect the result of a power failure.
+    /// Reads and writes, if that is worth it. Nothing is synced: checksums detect the result of a
+    /// power failure.
     pub fn run<D: Disk<File = F>>(self, disk: &D, pace: &mut dyn Pace) -> Sorting {
         let (number, salt) = (self.segment.header.number, self.segment.header.salt);
         if self.is_there(disk) {
@@ -171,15 +179,16 @@ impl<F: DiskFile> SortRequest<F> {
         sorted_name(self.segment.header.number, self.segment.header.salt)
     }
 
-    /// Whether an earlier start of the broker has made the copy, to its end: the header is written last.
+    /// Whether an earlier start of the broker has made the copy, to its end: the header is written
+    /// last.
     fn is_there<D: Disk<File = F>>(&self, disk: &D) -> bool {
         let Ok(file) = disk.open(&self.name()) else { return false };
         let copy = SortedCopy { file: Arc::new(file), segment: self.segment.header, end: self.segment.end };
         copy.header().is_some()
     }
 
-    /// How many addresses the segment has side by side, if they are many and its records small; an error if there is no room for a
-    /// copy.
+    /// How many addresses the segment has side by side, if they are many and its records small; an
+    /// error if there is no room for a copy.
     fn worth<D: Disk<File = F>>(&self, disk: &D) -> io::Result<Option<usize>> {
         let capacity_bytes = self.segment.header.capacity_bytes.max(self.segment.end);
         let wanted = capacity_bytes.saturating_add(self.segment_bytes.saturating_mul(FREE_SEGMENTS_MIN));
@@ -274,7 +283,8 @@ impl<F: DiskFile> SortRequest<F> {
         Ok(())
     }
 
-    /// The payload of one of the rows of a chunk as it is stored: out of the segment, by way of `buffer`, unless it is held.
+    /// The payload of one of the rows of a chunk as it is stored: out of the segment, by way of
+    /// `buffer`, unless it is held.
     fn payload<'c>(
         &self,
         row: &Row,
@@ -310,7 +320,8 @@ struct Output<F> {
     buffer: Vec<u8>,
     offset: u64,
     stretches: BTreeMap<u32, Stretch>,
-    /// Unwritten records of ranges, one after the other: had each its own, it would be as long as the longest ever was.
+    /// Unwritten records of ranges, one after the other: had each its own, it would be as long as
+    /// the longest ever was.
     joined: Vec<u8>,
     slots: Vec<Slots>,
     /// Those of all partitions behind each other.
@@ -326,7 +337,8 @@ impl<F: DiskFile> Output<F> {
         Output { file, buffer, offset: SECTOR_BYTES, stretches, joined, slots, filled }
     }
 
-    /// Gives each address a range, by its share of the first chunk, which is all of this part of the segment.
+    /// Gives each address a range, by its share of the first chunk, which is all of this part of
+    /// the segment.
     fn lay_out(&mut self, request: &SortRequest<F>, first: &Chunk, part: Range<u64>) -> io::Result<()> {
         if STRETCHES_MAX < first.stretches().count() {
             return Ok(());
@@ -347,8 +359,8 @@ impl<F: DiskFile> Output<F> {
         self.file.allocate(self.offset)
     }
 
-    /// Writes these records in the order of their addresses, each where its address has room, or else behind them all; none of them is
-    /// left.
+    /// Writes these records in the order of their addresses, each where its address has room, or
+    /// else behind them all; none of them is left.
     fn put_sorted(
         &mut self,
         request: &SortRequest<F>,

@@ -5,8 +5,8 @@
 //!  order ──▶ another thread looks whether many addresses lie side by side, and writes the copy ──▶ readers look there first
 //!  the segment goes, or the disk is short of space and this is one of the newest ──▶ the copy goes
 //! ```
-//! A copy says nothing that its segment does not. It is not synced, a backup goes without it, and where it is missing or broken the
-//! segment is read.
+//! A copy says nothing that its segment does not. It is not synced, a backup goes without it, and
+//! where it is missing or broken the segment is read.
 
 use crate::disks::disk::{Disk, DiskFile, is_full};
 use crate::layout::format::{SegmentNumber, sorted_name};
@@ -21,22 +21,25 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// Of a segment at least this part of its records is live when it gets a copy: of fewer it would soon be of no use.
+/// Of a segment at least this part of its records is live when it gets a copy: of fewer it would
+/// soon be of no use.
 const LIVE_SHARE_MIN: u64 = 4;
 
-/// Segments that are examined in one go, at most: after a start there are thousands, and clients must not wait for that.
+/// Segments that are examined in one go, at most: after a start there are thousands, and clients
+/// must not wait for that.
 const LOOKED_AT_MAX: usize = 16;
 
 /// With this number of segments waiting, copies are late: a backlog grows faster than they come.
 const WAITING_MAX: usize = 4;
 
-/// The existing copies, and the segments still to be examined. Segments are those of a number and a salt: another life is another
-/// segment.
+/// The existing copies, and the segments still to be examined. Segments are those of a number and a
+/// salt: another life is another segment.
 #[derive(Debug)]
 pub(crate) struct Sorted<F> {
     sort_key: Option<SortKey>,
     held_bytes_max: usize,
-    /// Segments that have a copy, as far as is known; half a one, if the process ended in the middle of it.
+    /// Segments that have a copy, as far as is known; half a one, if the process ended in the
+    /// middle of it.
     ready: BTreeMap<SegmentNumber, u64>,
     /// Segments that were looked at.
     judged: BTreeMap<SegmentNumber, u64>,
@@ -67,14 +70,16 @@ impl<F> Sorted<F> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Enables copies of deep backlogs of many addresses in their order, by the result of `sort_key` for a payload. This much of payloads is held in memory
-    /// meanwhile: the more, the fewer writes.
+    /// Enables copies of deep backlogs of many addresses in their order, by the result of
+    /// `sort_key` for a payload. This much of payloads is held in memory meanwhile: the more, the
+    /// fewer writes.
     pub fn sort_by(&mut self, sort_key: SortKey, held_bytes_max: u64) {
         self.sorted.sort_key = Some(sort_key);
         self.sorted.held_bytes_max = usize::try_from(held_bytes_max).unwrap_or(usize::MAX);
     }
 
-    /// The order for the next sorted copy, if one is of use and none is under way. Ask after every commit.
+    /// The order for the next sorted copy, if one is of use and none is under way. Ask after every
+    /// commit.
     pub fn wants_sorting(&mut self) -> Option<SortRequest<D::File>> {
         let idle = !self.sorted.busy && !self.sorted.rests && !self.failed && self.space() == Space::Ample;
         let sort_key = self.sorted.sort_key.filter(|_| idle)?;
@@ -89,7 +94,8 @@ impl<D: Disk> Journal<D> {
             };
             let (number, salt) = (segment.header.number, segment.header.salt);
             self.sorted.judged.insert(number, salt);
-            // One that was found at the start is looked at, too: the process may have ended in the middle of it.
+            // One that was found at the start is looked at, too: the process may have ended in the
+            // middle of it.
             let records: u64 = segment.ranges.values().map(|range| range.records).sum();
             if LIVE_SHARE_MIN * segment.live() < records {
                 continue;
@@ -128,11 +134,12 @@ impl<D: Disk> Journal<D> {
         })
     }
 
-    /// Takes the answer to [`Journal::wants_sorting`]. A segment without room gets another turn when a segment was left or compacted; one that
-    /// cannot be read or written now does not.
+    /// Takes the answer to [`Journal::wants_sorting`]. A segment without room gets another turn
+    /// when a segment was left or compacted; one that cannot be read or written now does not.
     ///
     /// # Errors
-    /// Why there is no copy, though one would be of use and there is room: the segment is read as it is.
+    /// Why there is no copy, though one would be of use and there is room: the segment is read as
+    /// it is.
     pub fn finish_sorting(&mut self, answer: Sorting) -> io::Result<()> {
         self.sorted.busy = false;
         let Sorting { number, salt, made } = answer;
@@ -181,8 +188,8 @@ impl<D: Disk> Journal<D> {
         Some(SortedCopy { file, segment, end })
     }
 
-    /// On a disk that is short of space copies are removed, before anything is refused: those of the newest segments,
-    /// which are read last.
+    /// On a disk that is short of space copies are removed, before anything is refused: those of
+    /// the newest segments, which are read last.
     pub(crate) fn drop_copies_for_room(&mut self) {
         let mut missing_bytes = std::mem::take(&mut self.room.missing_bytes);
         while missing_bytes > 0

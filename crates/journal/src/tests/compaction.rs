@@ -21,7 +21,8 @@ fn state(number: u64) -> Checkpoint {
     }
 }
 
-/// Commits records of 1000 bytes, of which nearly all are released at once, and does everything the journal wants.
+/// Commits records of 1000 bytes, of which nearly all are released at once, and does everything the
+/// journal wants.
 pub(super) fn pass_through(
     journal: &mut Journal<SimulatedDisk>,
     disk: &SimulatedDisk,

@@ -15,7 +15,8 @@ use std::path::PathBuf;
 const FIRST: &str = "0000000000000001.segment";
 const SECOND: &str = "0000000000000002.segment";
 
-/// Three groups of 2 sectors each in one segment: partition 0, 1, 0. The groups start at 512, 1536 and 2560.
+/// Three groups of 2 sectors each in one segment: partition 0, 1, 0. The groups start at 512, 1536
+/// and 2560.
 fn three_groups() -> SimulatedDisk {
     let disk = SimulatedDisk::new(7);
     let (mut journal, _) = open(&disk);
@@ -31,7 +32,8 @@ pub(super) fn flip(disk: &SimulatedDisk, name: &str, offset: usize) {
     disk.set_contents(name, bytes);
 }
 
-/// Copies of the disk, in each of which one of these bytes of the file is flipped; and one without the file.
+/// Copies of the disk, in each of which one of these bytes of the file is flipped; and one without
+/// the file.
 pub(super) fn flipped_or_gone(
     source: &SimulatedDisk,
     name: &str,
@@ -261,7 +263,8 @@ fn nothing_is_cut_off_by_an_old_checkpoint_while_the_system_does_not_read_a_newe
     let disk = with_checkpoints(&[]).copy();
     let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
     write_the_next(&mut journal);
-    // By the newest checkpoint the last group need not be whole; by the one before it looks as if it had been torn.
+    // By the newest checkpoint the last group need not be whole; by the one before it looks as if
+    // it had been torn.
     let tail = crate::layout::format::segment_name(journal.last.segment);
     let payload = journal.last.offset - 600;
     drop(journal);
@@ -290,7 +293,8 @@ fn a_checkpoint_that_is_still_not_read_takes_the_place_of_no_other() {
     let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
     write_the_next(&mut journal);
     drop(journal);
-    // It was to be removed, and the process has ended before. The next start reads the newest, and is refused this one again.
+    // It was to be removed, and the process has ended before. The next start reads the newest, and
+    // is refused this one again.
     disk.fail(Operation::Open, 1, Fault::Broken);
     drop(Journal::open(disk.clone(), OPTIONS).unwrap());
     for there in ["0000000000000002.checkpoint", REFUSED, "0000000000000004.checkpoint"] {
@@ -636,7 +640,8 @@ fn groups_that_failed_are_no_damage_in_a_file_that_was_about_to_be_used_again() 
         for number in 1..=15 {
             journal.commit(&[record(0, number, 900)]).unwrap();
         }
-        // The first group of the next segment, and the empty one of the segment in which the journal would go on.
+        // The first group of the next segment, and the empty one of the segment in which the
+        // journal would go on.
         disk.fail(Operation::Sync, 0, Fault::Broken);
         assert!(matches!(journal.commit(&[record(0, 16, 900)]), Err(CommitError::SyncFailed { .. })));
         disk.fail(Operation::Sync, 1, Fault::Broken);
@@ -735,11 +740,13 @@ fn a_torn_first_group_of_a_segment_never_comes_back_with_the_rest_of_another_in_
     let torn = || Journal::open(disk.clone(), OPTIONS).unwrap().1.torn;
     assert_eq!(torn(), Some(TornTail { file: PathBuf::from(SECOND), offset: 512 }));
     assert_eq!(torn(), None, "what was cut off once is not found again");
-    // Another record 15 goes where the first segment has room still, and one like the first begins the second segment.
+    // Another record 15 goes where the first segment has room still, and one like the first begins
+    // the second segment.
     let (mut journal, _) = open(&disk);
     journal.commit(&[record(0, 15, 900)]).unwrap();
     journal.commit(&[alike(16, 2)]).unwrap();
-    // Of that a power cut takes the first sector, so that the one of before is there, and leaves the others.
+    // Of that a power cut takes the first sector, so that the one of before is there, and leaves
+    // the others.
     let mut after = disk.contents(SECOND).unwrap();
     assert!(after[512..1024] != bytes[512..1024], "the same place");
     after[512..1024].copy_from_slice(&bytes[512..1024]);

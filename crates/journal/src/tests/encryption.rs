@@ -1,4 +1,5 @@
-//! Encryption: the data on the disk, the keys of a directory, and the change from one key to another.
+//! Encryption: the data on the disk, the keys of a directory, and the change from one key to
+//! another.
 
 use super::in_memory;
 use super::service::{OPTIONS, position, record, row, serve, stored};

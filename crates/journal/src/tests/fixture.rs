@@ -1,5 +1,6 @@
-//! Kept directories under `fixtures/journal`: whatever becomes of the code, these open like this. After a deliberate change of the
-//! format, `cargo test -p postroad-journal --lib make_ -- --ignored` writes them again.
+//! Kept directories under `fixtures/journal`: whatever becomes of the code, these open like this.
+//! After a deliberate change of the format, `cargo test -p postroad-journal --lib make_ --
+//! --ignored` writes them again.
 
 use super::compaction::{PARTITION, kept, pass_through};
 use super::encryption::key;
@@ -43,8 +44,8 @@ fn state(partition: u16, number: u64) -> Checkpoint {
 const CHANGED_SEGMENT: &str = "0000000000000003.segment";
 const CHECKPOINT: &str = "0000000000000002.checkpoint";
 
-/// A plain directory; the same with a bit flipped in three places; and with three groups at the end that were never synced, of
-/// which a power cut took the second.
+/// A plain directory; the same with a bit flipped in three places; and with three groups at the end
+/// that were never synced, of which a power cut took the second.
 #[test]
 #[ignore = "writes fixtures/journal"]
 fn make_fixtures() {
@@ -89,7 +90,8 @@ fn a_directory_opens_without_the_tail_that_a_power_cut_took() {
     assert_eq!(recovered.torn.as_ref().map(|torn| torn.offset), Some(cut));
     let last = recovered.records().map(|record| record.unwrap()).last().unwrap();
     assert_eq!(last, stored(0, 25, 1000));
-    // The third group is intact behind the lost one, and must not come back behind another of the same size in its place.
+    // The third group is intact behind the lost one, and must not come back behind another of the
+    // same size in its place.
     journal.commit(&[record(0, 26, 1000)]).unwrap();
     let (_, recovered) = Journal::open(disk, OPTIONS).unwrap();
     assert_eq!(recovered.torn, None);

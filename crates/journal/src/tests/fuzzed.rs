@@ -1,4 +1,5 @@
-//! The fuzz target's edits with their checksums put right, from a seed: random bytes behind valid checksums.
+//! The fuzz target's edits with their checksums put right, from a seed: random bytes behind valid
+//! checksums.
 
 use super::in_memory;
 use super::service::{OPTIONS, open, record};

@@ -1,4 +1,5 @@
-//! Indexes of complete segments: on the disk, in little memory, and created again when the disk has none.
+//! Indexes of complete segments: on the disk, in little memory, and created again when the disk has
+//! none.
 
 use super::damage::flipped_or_gone;
 use super::service::{OPTIONS, open, payload, position, record, serve};
@@ -78,7 +79,8 @@ fn neither_memory_nor_a_checkpoint_grows_with_the_indexes_of_complete_segments()
     fill(&mut journal, &disk, RECORDS + 1..=10 * RECORDS);
     let (many, many_memory, many_bytes) = sizes(&mut journal);
     assert!(5 * few < many && indexes(&disk) == complete(&journal));
-    // A segment takes its own entry, for each partition its range with its start, and the bytes of one key.
+    // A segment takes its own entry, for each partition its range with its start, and the bytes of
+    // one key.
     let per_segment = 5 * 8 + 2 * (4 + 4 + 3 * 8 + 3 * 8) + (4 + 4 + 8);
     let current = 2 * (OPTIONS.segment_bytes / INDEX_STRIDE_BYTES) * 24;
     let want = few_bytes + (many - few) * per_segment;

@@ -78,7 +78,8 @@ impl Model {
         group.push(Record { partition, position, payload, reserve: false, key: None });
     }
 
-    /// Adds a settle of the `nth` live record; false if there is none that the group does not settle already.
+    /// Adds a settle of the `nth` live record; false if there is none that the group does not
+    /// settle already.
     pub(super) fn settle(&self, group: &mut Vec<Record>, partition: PartitionId, nth: u64) -> bool {
         let Some(state) = self.states.get(&partition) else { return false };
         let mine = settled(group, partition);
@@ -116,7 +117,8 @@ impl Model {
         self.lagging.clear();
     }
 
-    /// After a power failure: goes back to the recovered state, if that is all but the last of the unsynced groups.
+    /// After a power failure: goes back to the recovered state, if that is all but the last of the
+    /// unsynced groups.
     fn lose_tail(&mut self, recovered: &BTreeMap<PartitionId, State>) -> bool {
         let mut states = std::mem::take(&mut self.synced);
         for group in std::mem::take(&mut self.lagging) {
@@ -143,8 +145,9 @@ impl Model {
         self.states.iter().filter_map(checkpoint).collect()
     }
 
-    /// Checks the recovered state: everything acknowledged, and of the failed group all or nothing. A power failure may have taken
-    /// the last of the unsynced groups. Returns the states, and whether it has.
+    /// Checks the recovered state: everything acknowledged, and of the failed group all or nothing.
+    /// A power failure may have taken the last of the unsynced groups. Returns the states, and
+    /// whether it has.
     pub(super) fn recover(
         &mut self,
         power_cut: bool,

@@ -152,7 +152,8 @@ fn nobody_writes_to_a_file_that_a_backup_has() {
         assert_eq!((recovered.damaged, recovered.torn), (vec![], None), "round {round}");
         let last = before + round * 40;
         assert_eq!(journal.last_position(PartitionId(0)), Some(position(last)), "round {round}");
-        // The backup goes its own way, and the journal that it was made of is none the worse for that.
+        // The backup goes its own way, and the journal that it was made of is none the worse for
+        // that.
         for number in last + 1..=last + 40 {
             journal.commit(&[record(0, number, 9000)]).unwrap();
         }

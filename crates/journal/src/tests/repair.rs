@@ -1,4 +1,5 @@
-//! Repair: data that survives each kind of damage, the report on the rest, and that the directory opens afterwards.
+//! Repair: data that survives each kind of damage, the report on the rest, and that the directory
+//! opens afterwards.
 
 use super::damage::flip;
 use super::in_memory;
@@ -25,8 +26,10 @@ fn state(partition: u16, number: u64) -> Checkpoint {
     Checkpoint { partition: PartitionId(partition), position: position(number), state }
 }
 
-/// 42 groups of a record of 1000 bytes for partition 0 and one of 20 for partition 5, ten to a segment; checkpoints at 20 and
-/// 30. The groups of a segment start at 512 and take 1536 bytes each; a broker that was stopped has sealed it.
+/// 42 groups of a record of 1000 bytes for partition 0 and one of 20 for partition 5, ten to a
+/// segment; checkpoints at 20 and
+/// 30. The groups of a segment start at 512 and take 1536 bytes each; a broker that was stopped has
+///     sealed it.
 fn directory() -> SimulatedDisk {
     let disk = SimulatedDisk::new(5);
     let (mut journal, _) = open(&disk);
@@ -104,7 +107,8 @@ fn repair(disk: &SimulatedDisk) -> (SimulatedDisk, Vec<String>) {
     (aside, repaired.aside)
 }
 
-/// It opens without a word, has all that is live, takes more, and does so a second time and without its newest checkpoint.
+/// It opens without a word, has all that is live, takes more, and does so a second time and without
+/// its newest checkpoint.
 fn assert_opens(disk: &SimulatedDisk, live: &[(PartitionId, Position)]) {
     let newest = disk.list().unwrap().into_iter().filter(|name| name.ends_with(".checkpoint")).max().unwrap();
     for lose_newest in [false, true] {
@@ -428,7 +432,8 @@ fn a_damaged_table_costs_the_records_whose_entries_are_damaged() {
 fn what_the_disk_refuses_to_read_costs_that_and_nothing_else() {
     for nth in (0..60).step_by(4) {
         let disk = directory();
-        // A whole stretch cannot be read, and then two of its sectors when they are tried one by one.
+        // A whole stretch cannot be read, and then two of its sectors when they are tried one by
+        // one.
         disk.fail(Operation::Read, nth, Fault::Broken);
         disk.fail(Operation::Read, nth + 3, Fault::Broken);
         disk.fail(Operation::Read, nth + 4, Fault::Broken);

@@ -1,4 +1,5 @@
-//! The journal in service, on the simulated disk: commit, read, checkpoint, recycle, full and broken disks.
+//! The journal in service, on the simulated disk: commit, read, checkpoint, recycle, full and
+//! broken disks.
 
 use super::in_memory;
 use crate::{
@@ -257,8 +258,8 @@ fn while_space_is_low_checkpoints_are_due_as_long_as_they_free_a_segment() {
 #[test]
 fn checkpoints_are_so_much_rarer_as_states_are_larger() {
     let options = Options { checkpoint_share: 4, ..OPTIONS };
-    // Records of 1 KiB with their headers; a checkpoint is due after 24 of them, or 4 KiB for each KiB of states, but 96 of them unless
-    // the states are larger than that.
+    // Records of 1 KiB with their headers; a checkpoint is due after 24 of them, or 4 KiB for each
+    // KiB of states, but 96 of them unless the states are larger than that.
     let cases = [(100, 24), (6 << 10, 24), (8 << 10, 32), (10 << 10, 40), (30 << 10, 96), (99 << 10, 99)];
     for (state_bytes, want) in cases {
         let disk = SimulatedDisk::new(1);
@@ -349,7 +350,8 @@ fn reads_many_up_to_its_limits() {
 /// A record, or why it cannot be had.
 type Answer = (Position, Result<Bytes, String>);
 
-/// Reads these as their requests come together: how many requests those are, and each record or why it cannot be had.
+/// Reads these as their requests come together: how many requests those are, and each record or why
+/// it cannot be had.
 pub(super) fn read_near(
     journal: &mut Journal<SimulatedDisk>,
     wanted: &[(PartitionId, Position)],
@@ -566,7 +568,8 @@ fn the_next_segment_is_zeroed_no_further_ahead_than_needed() {
     let request = journal.wants_segment().expect("an order");
     let mut turns = Turns { journal: &mut journal, waits: 0, steps: 0 };
     let made = request.prepare(&disk, &mut turns);
-    // Eight steps of 256 KiB. The first segment has half of a regular one's size, so that the sixth step is the first to wait.
+    // Eight steps of 256 KiB. The first segment has half of a regular one's size, so that the sixth
+    // step is the first to wait.
     assert_eq!((turns.steps, turns.waits, made.is_ok()), (8, 5, true));
     journal.provide(made);
     let waits = |filled: usize| {

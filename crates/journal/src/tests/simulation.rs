@@ -226,7 +226,8 @@ struct Run {
 /// Of partition 2 everything has a tenant's key.
 const TENANT: PartitionId = PartitionId(2);
 
-/// The keys after this number of changes: each change brings others, every fourth none at all. All former ones stay known.
+/// The keys after this number of changes: each change brings others, every fourth none at all. All
+/// former ones stay known.
 fn keys(rotations: Option<u8>) -> Keys {
     let Some(count) = rotations else { return Keys::default() };
     let set = |first: u8| KeySet {
@@ -446,8 +447,8 @@ impl Run {
         }
     }
 
-    /// An index beside a segment is removed, or one of its bytes changes: the next user creates it again. Or a sorted copy is: the next
-    /// reader goes on to the segment.
+    /// An index beside a segment is removed, or one of its bytes changes: the next user creates it
+    /// again. Or a sorted copy is: the next reader goes on to the segment.
     fn spoil_an_index(&mut self) {
         let names = self.disk.names().into_iter();
         let indexes: Vec<String> =
@@ -535,7 +536,8 @@ impl Run {
         self.disk.fail(Operation::Any, self.random.below(most), Fault::Dead);
     }
 
-    /// Ends the process or the machine within a piece of work, so that nothing is tidied up behind it.
+    /// Ends the process or the machine within a piece of work, so that nothing is tidied up behind
+    /// it.
     fn stop_in_a_job(&mut self) {
         let mut phase = Phase::ALL[self.random.below(Phase::ALL.len() as u64 - 1) as usize];
         if self.rotations.is_some() && self.random.one_in(3) {
@@ -669,7 +671,8 @@ impl Run {
         self.journal.take_stock();
     }
 
-    /// Groups that are not applied come behind the committed ones, and are cut off again; the disk may die in it.
+    /// Groups that are not applied come behind the committed ones, and are cut off again; the disk
+    /// may die in it.
     fn go_astray(&mut self) {
         self.stop(false);
         self.disk.clear_faults();
@@ -727,7 +730,8 @@ impl Run {
         }
     }
 
-    /// Opens the journal, whatever comes in between; the second says whether the machine ended meanwhile.
+    /// Opens the journal, whatever comes in between; the second says whether the machine ended
+    /// meanwhile.
     fn open(&mut self) -> (Recovered<<SimulatedDisk as Disk>::File>, bool) {
         if self.random.one_in(3) {
             self.plan_death();

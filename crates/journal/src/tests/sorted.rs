@@ -300,7 +300,8 @@ fn a_disk_without_room_gets_no_copies_and_loses_the_newest_that_it_has() {
     sort(&mut journal, &disk);
     let all = numbers(&journal);
     assert_eq!(copies(&disk), all[..all.len() - 1], "with room there is one of each");
-    // Room for less than eight is left, and nothing was refused yet: the size of the last two and a byte of the one before are missing.
+    // Room for less than eight is left, and nothing was refused yet: the size of the last two and a
+    // byte of the one before are missing.
     let [.., third, second, first] = copy_bytes(&disk)[..] else { panic!("three and more") };
     assert!(0 < third && first + second < OPTIONS.segment_bytes * 8);
     disk.set_capacity(Some(used(&disk) + OPTIONS.segment_bytes * 8 - first - second - 1));

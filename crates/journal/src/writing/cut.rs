@@ -8,14 +8,17 @@ use postroad_model::{PartitionId, Position};
 use std::sync::Arc;
 
 impl<D: Disk> Journal<D> {
-    /// Makes void all groups behind the one that holds this record, and ends the journal: whatever comes of it, it is to be
-    /// opened again. Recovery then finds either all groups or those that stay; after `Ok` the latter.
+    /// Makes void all groups behind the one that holds this record, and ends the journal: whatever
+    /// comes of it, it is to be opened again. Recovery then finds either all groups or those that
+    /// stay; after `Ok` the latter.
     ///
-    /// Nothing in the groups that go may have been retained, released, or be in a checkpoint: none of it was applied.
+    /// Nothing in the groups that go may have been retained, released, or be in a checkpoint: none
+    /// of it was applied.
     ///
     /// # Errors
-    /// [`CutError::Checkpointed`], [`CutError::Unreadable`]: nothing was changed. [`CutError::Commit`],
-    /// [`CutError::NoSegment`]: to be tried again once the journal was opened again.
+    /// [`CutError::Checkpointed`], [`CutError::Unreadable`]: nothing was changed.
+    /// [`CutError::Commit`], [`CutError::NoSegment`]: to be tried again once the journal was opened
+    /// again.
     pub fn cut_behind(mut self, partition: PartitionId, position: Position) -> Result<(), CutError> {
         self.sync()?;
         let end = self.find_group(partition, position)?.end;

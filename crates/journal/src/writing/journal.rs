@@ -30,10 +30,12 @@ use std::time::Instant;
 pub struct Options {
     /// Size of a segment; rounded up to sectors, at least [`Options::SEGMENT_BYTES_MIN`].
     pub segment_bytes: u64,
-    /// A checkpoint is due when this much was committed since the last: bounds the data that a start must read.
+    /// A checkpoint is due when this much was committed since the last: bounds the data that a
+    /// start must read.
     pub checkpoint_bytes: u64,
-    /// And not before this multiple of the states' size in the last one, which grow with the backlog, or four times as much was
-    /// committed: bounds the data that checkpoints add to all writes.
+    /// And not before this multiple of the states' size in the last one, which grow with the
+    /// backlog, or four times as much was committed: bounds the data that checkpoints add to all
+    /// writes.
     pub checkpoint_share: u64,
     /// Dead segments kept for reuse; further ones are removed.
     pub dead_segments_max: usize,
@@ -79,15 +81,16 @@ pub struct Journal<D: Disk> {
     pub(crate) failed: bool,
     /// The last group that [`Journal::seal`] wrote.
     pub(crate) sealed: GroupNumber,
-    /// How far the current segment is filled, for the writer of the next one; see [`Journal::tell_filled`].
+    /// How far the current segment is filled, for the writer of the next one; see
+    /// [`Journal::tell_filled`].
     pub(crate) filled: Arc<AtomicU64>,
     /// The group being written.
     pub(crate) draft: Draft,
     pub(crate) keys: Keys,
     pub(crate) encryptor: Encryptor,
     pub(crate) rekeying: Rekeying,
-    /// The groups at the end of the current segment that were written and not synced, byte by byte: should the sync fail, they
-    /// are written again by another handle.
+    /// The groups at the end of the current segment that were written and not synced, byte by byte:
+    /// should the sync fail, they are written again by another handle.
     pub(crate) unsynced: Vec<u8>,
     /// Durations of syncs; for metrics only.
     pub(crate) sync_micros: Log2Histogram,
@@ -102,29 +105,32 @@ pub(crate) struct Current<F> {
     pub end: u64,
 }
 
-/// Groups of at most this size are written and not synced: a group's distance to the synced part has 16 bits, in sectors,
-/// and the data that a failed sync would lose is kept in memory.
+/// Groups of at most this size are written and not synced: a group's distance to the synced part
+/// has 16 bits, in sectors, and the data that a failed sync would lose is kept in memory.
 const UNSYNCED_BYTES_MAX: u64 = 16 << 20;
 
 /// Memory that is kept for them while there are none.
 const UNSYNCED_BYTES_KEPT: usize = 256 << 10;
 
 impl<D: Disk> Journal<D> {
-    /// Writes `records` as one group, with one write and one sync. `Ok` means durable; an empty group is.
+    /// Writes `records` as one group, with one write and one sync. `Ok` means durable; an empty
+    /// group is.
     ///
-    /// Makes a segment on the spot if none was provided in time; that takes longer, but never fails for it.
+    /// Makes a segment on the spot if none was provided in time; that takes longer, but never fails
+    /// for it.
     ///
     /// # Errors
-    /// After [`CommitError::WriteFailed`] or [`CommitError::SyncFailed`] the journal takes no group until
-    /// [`Journal::reopen`] succeeds; the fate of this one is open until then, and it is void afterwards. After any
-    /// other error nothing was written and the journal goes on.
+    /// After [`CommitError::WriteFailed`] or [`CommitError::SyncFailed`] the journal takes no group
+    /// until [`Journal::reopen`] succeeds; the fate of this one is open until then, and it is void
+    /// afterwards. After any other error nothing was written and the journal goes on.
     pub fn commit(&mut self, records: &[Record]) -> Result<(), CommitError> {
         self.put(records, true)
     }
 
-    /// As [`Journal::commit`], without the sync: `Ok` means that the operating system has the group, and that it outlives the
-    /// process. It outlives the machine once [`Journal::sync`] or a later commit has succeeded; until then a power cut may take
-    /// it, together with all later writes. Syncs by itself when there is too much to be kept in memory.
+    /// As [`Journal::commit`], without the sync: `Ok` means that the operating system has the
+    /// group, and that it outlives the process. It outlives the machine once [`Journal::sync`] or a
+    /// later commit has succeeded; until then a power cut may take it, together with all later
+    /// writes. Syncs by itself when there is too much to be kept in memory.
     ///
     /// # Errors
     /// Those of [`Journal::commit`].
@@ -142,8 +148,8 @@ impl<D: Disk> Journal<D> {
     /// Syncs the appended groups.
     ///
     /// # Errors
-    /// As [`Journal::commit`]: the journal takes no group until [`Journal::reopen`] succeeds, which writes the appended
-    /// groups again.
+    /// As [`Journal::commit`]: the journal takes no group until [`Journal::reopen`] succeeds, which
+    /// writes the appended groups again.
     pub fn sync(&mut self) -> Result<(), CommitError> {
         if self.failed {
             return Err(CommitError::NeedsReopen);
@@ -156,8 +162,8 @@ impl<D: Disk> Journal<D> {
         !self.unsynced.is_empty()
     }
 
-    /// How many microseconds each sync of groups took since the start, whatever came of it. A write that is durable by itself counts
-    /// as one.
+    /// How many microseconds each sync of groups took since the start, whatever came of it. A write
+    /// that is durable by itself counts as one.
     pub fn sync_micros(&self) -> &Log2Histogram {
         &self.sync_micros
     }
@@ -184,8 +190,9 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Writes an empty group behind the last one, if that has records. Damage to a group is distinguished from a torn one by
-    /// the data after it: so that a journal at rest has none that could be taken for the other.
+    /// Writes an empty group behind the last one, if that has records. Damage to a group is
+    /// distinguished from a torn one by the data after it: so that a journal at rest has none that
+    /// could be taken for the other.
     ///
     /// # Errors
     /// As [`Journal::commit`]; committed records stay durable.
@@ -204,8 +211,8 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Whether the last group has records, and there is room for an empty one behind it; or whether the segment is to be left
-    /// for the keys in it.
+    /// Whether the last group has records, and there is room for an empty one behind it; or whether
+    /// the segment is to be left for the keys in it.
     pub fn wants_seal(&self) -> bool {
         let sealed = self.last == GroupEnd::default() || self.sealed == self.last.number;
         !sealed && (self.must_leave() || self.fits(SECTOR_BYTES, true))
@@ -231,7 +238,8 @@ impl<D: Disk> Journal<D> {
         self.failed
     }
 
-    /// Fails if new writes would be out of sight: the directory or the segment was removed or replaced.
+    /// Fails if new writes would be out of sight: the directory or the segment was removed or
+    /// replaced.
     ///
     /// # Errors
     /// [`ReopenError::Io`]: the missing file or directory.
@@ -244,9 +252,10 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Leaves the segment in which a write or sync failed, at its last good group, and goes on in a new one whose
-    /// first group pins that end: data of the failed group on the disk is void from here on. Groups appended before it
-    /// are written again before that, and synced. Without a failure it does nothing.
+    /// Leaves the segment in which a write or sync failed, at its last good group, and goes on in a
+    /// new one whose first group pins that end: data of the failed group on the disk is void from
+    /// here on. Groups appended before it are written again before that, and synced. Without a
+    /// failure it does nothing.
     ///
     /// # Errors
     /// [`ReopenError`]: the disk is full or still broken; call again later.
@@ -268,7 +277,8 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Writes the appended unsynced groups to the same place, by a handle without a failure, and syncs them.
+    /// Writes the appended unsynced groups to the same place, by a handle without a failure, and
+    /// syncs them.
     fn write_again(&mut self) -> Result<(), ReopenError> {
         if self.unsynced.is_empty() {
             return Ok(());
@@ -301,7 +311,8 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Writes one group at the end of the current segment, and syncs it if it is to be. A failure poisons the journal.
+    /// Writes one group at the end of the current segment, and syncs it if it is to be. A failure
+    /// poisons the journal.
     pub(super) fn write_group(
         &mut self,
         records: &[Record],
@@ -323,7 +334,8 @@ impl<D: Disk> Journal<D> {
         self.draft.encode(header, records, offset, &mut self.encryptor);
         let mut pieces = self.draft.pieces(records, bytes);
         let file = &*self.current.file;
-        // A write that is durable says nothing of those before it, which a sync makes durable as well.
+        // A write that is durable says nothing of those before it, which a sync makes durable as
+        // well.
         let at_once = sync && self.unsynced.is_empty() && file.writes_durably();
         let began = Instant::now();
         let written = match at_once {
@@ -382,8 +394,9 @@ impl<D: Disk> Journal<D> {
             self.indexes.failed = false;
             self.sorted.wake();
         } else {
-            // Not one durable group in it: nothing on the disk refers to it. One that failed may be there, newer than all that
-            // a recovery finds: in a file that is about to be used again, and has no header yet, that would look like damage.
+            // Not one durable group in it: nothing on the disk refers to it. One that failed may be
+            // there, newer than all that a recovery finds: in a file that is about to be used
+            // again, and has no header yet, that would look like damage.
             self.discard(segment_name(left.header.number), left.header.capacity_bytes, false);
         }
     }

@@ -19,7 +19,8 @@ impl Log2Histogram {
         self.sum = self.sum.saturating_add(value);
     }
 
-    /// Bucket n counts values up to 2ⁿ, and above 2ⁿ⁻¹; those that are empty to the end are left out.
+    /// Bucket n counts values up to 2ⁿ, and above 2ⁿ⁻¹; those that are empty to the end are left
+    /// out.
     pub fn counts(&self) -> &[u64] {
         let used = self.counts.iter().rposition(|count| 0 < *count).map_or(0, |last| last + 1);
         &self.counts[..used]

@@ -5,7 +5,8 @@ pub trait Pace {
     /// After each step of a few hundred kilobytes, written and synced: may rest.
     fn step(&mut self);
 
-    /// More is ready than is needed soon: waits a while, or says `false` to be done with it at once.
+    /// More is ready than is needed soon: waits a while, or says `false` to be done with it at
+    /// once.
     fn ahead(&mut self) -> bool;
 }
 

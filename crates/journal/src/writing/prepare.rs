@@ -8,27 +8,32 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Zeros are written and synced in steps of this size, so that a commit's sync never queues behind more of them.
+/// Zeros are written and synced in steps of this size, so that a commit's sync never queues behind
+/// more of them.
 const ZERO_STEP_BYTES: u64 = 256 << 10;
 
-/// Zeros keep this part of a segment ahead of the groups in the one before: enough to be ready in time when groups come
-/// faster, and so little that a backlog growing at the disk's speed sees a steady load and no burst.
+/// Zeros keep this part of a segment ahead of the groups in the one before: enough to be ready in
+/// time when groups come faster, and so little that a backlog growing at the disk's speed sees a
+/// steady load and no burst.
 const ZERO_LEAD_SHARE: u64 = 4;
 
-/// A new segment leaves this part of its size on the disk, for the checkpoints by which a full disk is emptied...
+/// A new segment leaves this part of its size on the disk, for the checkpoints by which a full disk
+/// is emptied...
 const CHECKPOINT_SHARE: u64 = 16;
 
 /// ... but no more than this, however large a segment some message needs.
 const CHECKPOINT_BYTES_MAX: u64 = 4 << 20;
 
-/// How a new file gets zeros. Space that is only allocated costs each sync of a write there a change of the file's map.
+/// How a new file gets zeros. Space that is only allocated costs each sync of a write there a
+/// change of the file's map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Zeros {
     /// It is needed at once: allocated, and no more.
     None,
     /// Before anything else is written.
     First,
-    /// While groups are written elsewhere: in steps, not much earlier than it is needed, or when there are no writes.
+    /// While groups are written elsewhere: in steps, not much earlier than it is needed, or when
+    /// there are no writes.
     Beside,
 }
 
@@ -53,11 +58,13 @@ pub struct PreparedSegment<F> {
 }
 
 impl SegmentRequest {
-    /// Makes the segment; may run on another thread than the journal's. Takes as long as writing and syncing
-    /// a whole segment, unless a dead file is used again; and as long as `pace` waits while it is well ahead of the groups.
+    /// Makes the segment; may run on another thread than the journal's. Takes as long as writing
+    /// and syncing a whole segment, unless a dead file is used again; and as long as `pace` waits
+    /// while it is well ahead of the groups.
     ///
     /// # Errors
-    /// [`PrepareError`]: the disk is full or broken. Give it to [`crate::Journal::provide`] as well.
+    /// [`PrepareError`]: the disk is full or broken. Give it to [`crate::Journal::provide`] as
+    /// well.
     pub fn prepare<D: Disk>(
         self,
         disk: &D,
@@ -65,7 +72,8 @@ impl SegmentRequest {
     ) -> Result<PreparedSegment<D::File>, PrepareError> {
         let name = segment_name(self.number);
         self.make(disk, &name, pace).map_err(|source| {
-            // A half-made file only takes space from others. If it cannot be removed, recovery finds it.
+            // A half-made file only takes space from others. If it cannot be removed, recovery
+            // finds it.
             let _ = disk.remove(&name);
             PrepareError { file: disk.path(&name), source, number: self.number }
         })
@@ -99,8 +107,8 @@ impl SegmentRequest {
         Ok(PreparedSegment { header, file })
     }
 
-    /// Gives up before any space is taken: an attempt to allocate missing space takes all free space for a moment,
-    /// from a checkpoint that would make space.
+    /// Gives up before any space is taken: an attempt to allocate missing space takes all free
+    /// space for a moment, from a checkpoint that would make space.
     fn check_space<D: Disk>(&self, disk: &D, file: &D::File) -> io::Result<()> {
         let missing = self.capacity_bytes.saturating_sub(file.length()?);
         if missing == 0 {
@@ -143,7 +151,8 @@ impl SegmentRequest {
         Ok(())
     }
 
-    /// Until the groups come near; or until a wait ends without groups, so that no group has to queue behind zeros.
+    /// Until the groups come near; or until a wait ends without groups, so that no group has to
+    /// queue behind zeros.
     fn wait(&self, offset: u64, pace: &mut dyn Pace) {
         let filled = || self.filled.load(Ordering::Relaxed);
         let mut seen = filled();

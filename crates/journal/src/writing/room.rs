@@ -1,4 +1,5 @@
-//! Space ahead: the spare segment, the dead ones that wait for reuse, and the reserve of a full disk.
+//! Space ahead: the spare segment, the dead ones that wait for reuse, and the reserve of a full
+//! disk.
 
 use crate::disks::disk::{Disk, is_full};
 use crate::error::{CommitError, PrepareError};
@@ -9,12 +10,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// This part of a segment is kept back while there is no spare segment: only groups of records that free something
-/// ([`crate::Record::reserve`]) may use it. With 64 MiB segments it holds eight thousand settles even if each is
-/// synced alone.
+/// This part of a segment is kept back while there is no spare segment: only groups of records that
+/// free something ([`crate::Record::reserve`]) may use it. With 64 MiB segments it holds eight
+/// thousand settles even if each is synced alone.
 pub const RESERVE_SHARE: u64 = 16;
 
-/// With space for fewer further segments than this the disk is short of space: freeing space goes before speed.
+/// With space for fewer further segments than this the disk is short of space: freeing space goes
+/// before speed.
 const SHORT_SEGMENTS: u64 = 8;
 
 /// As if the segment before were full to its last byte, however large it is.
@@ -39,8 +41,9 @@ pub(crate) struct Room<F> {
     pub outstanding: Option<SegmentNumber>,
     /// The highest number ever given to a segment.
     pub last_number: SegmentNumber,
-    /// The last attempt to make a segment failed for want of space. For another reason it says nothing of space:
-    /// commits go on while the current segment lasts, try for themselves then, and name the reason.
+    /// The last attempt to make a segment failed for want of space. For another reason it says
+    /// nothing of space: commits go on while the current segment lasts, try for themselves then,
+    /// and name the reason.
     pub refused: bool,
     /// Fewer than [`SHORT_SEGMENTS`] fit on the disk; see [`Journal::take_stock`].
     pub short: bool,
@@ -64,8 +67,9 @@ impl<F> Room<F> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// The order for the next segment, if there is no spare one and none is ordered yet. Ask after every commit, and
-    /// after a failed preparation again after a pause (a second, say) or a checkpoint.
+    /// The order for the next segment, if there is no spare one and none is ordered yet. Ask after
+    /// every commit, and after a failed preparation again after a pause (a second, say) or a
+    /// checkpoint.
     pub fn wants_segment(&mut self) -> Option<SegmentRequest> {
         if self.room.spare.is_some() || self.room.outstanding.is_some() {
             return None;
@@ -91,8 +95,9 @@ impl<D: Disk> Journal<D> {
         self.take_stock();
     }
 
-    /// Looks how much space the disk has left. If it is short, a checkpoint that brings some back is due at once, and compaction
-    /// goes on without rest; and the newest sorted copies make room. Call it at the start, once the messages that are live are known.
+    /// Looks how much space the disk has left. If it is short, a checkpoint that brings some back
+    /// is due at once, and compaction goes on without rest; and the newest sorted copies make room.
+    /// Call it at the start, once the messages that are live are known.
     pub fn take_stock(&mut self) {
         let free = match self.space() {
             // Whatever the file system says: it may keep quotas, or have no size of its own.
@@ -106,7 +111,8 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Whether a segment that [`Journal::wants_segment`] ordered is still being made: a write without space may find it there.
+    /// Whether a segment that [`Journal::wants_segment`] ordered is still being made: a write
+    /// without space may find it there.
     pub fn awaits_segment(&self) -> bool {
         self.room.outstanding.is_some()
     }
@@ -116,7 +122,8 @@ impl<D: Disk> Journal<D> {
         if self.room.refused && self.room.spare.is_none() { Space::Low } else { Space::Ample }
     }
 
-    /// Makes sure that a group of this size fits behind [`Journal`]'s current end, in a further segment if need be.
+    /// Makes sure that a group of this size fits behind [`Journal`]'s current end, in a further
+    /// segment if need be.
     pub(crate) fn make_room(&mut self, group_bytes: u64, reserve: bool) -> Result<(), CommitError> {
         if self.fits(group_bytes, reserve) {
             return Ok(());
@@ -132,7 +139,8 @@ impl<D: Disk> Journal<D> {
                 return Ok(());
             }
         }
-        // The first group of the next segment pins the end of this one: that must be durable by then.
+        // The first group of the next segment pins the end of this one: that must be durable by
+        // then.
         self.sync()?;
         let next = self.take_segment(needed.max(self.options.segment_bytes));
         self.enter(next.map_err(|error| no_segment(error, group_bytes))?);
@@ -157,7 +165,8 @@ impl<D: Disk> Journal<D> {
         if capacity_bytes <= self.options.segment_bytes
             && let Some(spare) = self.room.spare.take()
         {
-            // A refusal before it was made, or besides it, does not concern the one that follows it.
+            // A refusal before it was made, or besides it, does not concern the one that follows
+            // it.
             self.room.refused = false;
             return Ok(spare);
         }
@@ -179,7 +188,8 @@ impl<D: Disk> Journal<D> {
         self.room.last_number = number;
         let regular = capacity_bytes == self.options.segment_bytes;
         let recycle = if regular { self.room.dead.pop_front() } else { None };
-        // While sends are refused for want of this segment nothing fills the one before: waiting for that would not end.
+        // While sends are refused for want of this segment nothing fills the one before: waiting
+        // for that would not end.
         let filled = if self.room.refused { Arc::new(AtomicU64::new(FILLED)) } else { self.filled.clone() };
         SegmentRequest { number, capacity_bytes, recycle, zeros, filled }
     }
@@ -193,10 +203,11 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Keeps a file without live records for reuse, or removes it: one in which something is to be read that would be
-    /// encrypted now, or a group that failed, is not `reusable`. The first segment's stays as it is until a group is
-    /// durable, in whichever segment: recovery knows by it that a journal without groups has lost none. The next start
-    /// finds it dead. There may be groups that failed in it, so it is not used again.
+    /// Keeps a file without live records for reuse, or removes it: one in which something is to be
+    /// read that would be encrypted now, or a group that failed, is not `reusable`. The first
+    /// segment's stays as it is until a group is durable, in whichever segment: recovery knows by
+    /// it that a journal without groups has lost none. The next start finds it dead. There may be
+    /// groups that failed in it, so it is not used again.
     pub(crate) fn discard(&mut self, name: String, capacity_bytes: u64, reusable: bool) {
         let is_first = name == segment_name(SegmentNumber::FIRST);
         if self.last == GroupEnd::default() && is_first {
@@ -216,7 +227,8 @@ fn no_segment(error: PrepareError, group_bytes: u64) -> CommitError {
     if is_full(&error.source) { CommitError::NoSpace { group_bytes } } else { CommitError::NoSegment(error) }
 }
 
-/// The first segment of a journal is this part of a regular one, twice the reserve until there is another...
+/// The first segment of a journal is this part of a regular one, twice the reserve until there is
+/// another...
 const FIRST_SHARE: u64 = RESERVE_SHARE / 2;
 
 /// ... but not shorter than this, or than a regular one.

@@ -21,7 +21,8 @@ pub(crate) struct Segment {
     pub keys: BTreeMap<Option<KeyId>, u64>,
     /// The segments whose place it has taken; `None` if it was never compacted.
     pub compacted: Option<Run>,
-    /// Complete, while groups are appended and until it is on the disk; `None` from then on: see [`crate::retaining::index_file`].
+    /// Complete, while groups are appended and until it is on the disk; `None` from then on: see
+    /// [`crate::retaining::index_file`].
     pub index: Option<Arc<SegmentIndex>>,
 }
 
@@ -61,7 +62,8 @@ impl Segment {
         Segment { header, end: FIRST_GROUP, ranges, keys, compacted: None, index }
     }
 
-    /// Notes one record of the group that starts at `offset`. Returns true if it is the partition's first in here.
+    /// Notes one record of the group that starts at `offset`. Returns true if it is the partition's
+    /// first in here.
     pub(crate) fn add(
         &mut self,
         partition: PartitionId,
@@ -102,7 +104,8 @@ impl Segment {
         Some(found.unwrap_or_else(|| range.begin()))
     }
 
-    /// Whether it is so long that an index says more than where the records of each partition begin.
+    /// Whether it is so long that an index says more than where the records of each partition
+    /// begin.
     pub(crate) fn needs_index(&self) -> bool {
         FIRST_GROUP + INDEX_STRIDE_BYTES < self.end
     }
@@ -116,7 +119,8 @@ impl Segment {
         self
     }
 
-    /// Whether something in it is encrypted with another key than it would be now, or is and would not be, or the reverse.
+    /// Whether something in it is encrypted with another key than it would be now, or is and would
+    /// not be, or the reverse.
     pub(crate) fn is_outdated(&self, keys: &Keys) -> bool {
         self.keys.iter().any(|(&key, &bytes)| 0 < bytes && keys.target(key) != key)
     }
