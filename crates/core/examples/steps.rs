@@ -10,8 +10,8 @@ use bytes::Bytes;
 use postroad_core::{Partition, SLICE_CHANGES, Settings};
 use postroad_model::{
     Attach, Command, ConnectionId, ConsumerKey, ConsumerMode, Destination, Effect, Encoding, EntryTag, Event,
-    Message, NORMAL_PRIORITY, Now, Outcome, PartitionId, Placement, Position, Protocol, Publish, Sent,
-    Settle, Share, Ticket, TransactionKey,
+    Message, NORMAL_PRIORITY, Now, Outcome, PartitionId, Peer, Placement, Position, Protocol, Publish, Sent,
+    Settle, Share, Ticket, TransactionId, TransactionKey,
 };
 
 const MESSAGES: u64 = 100_000;
@@ -137,6 +137,22 @@ fn consume_all(steps: &mut Steps, transaction: Option<TransactionKey>) {
     steps.apply();
 }
 
+/// A share of a transaction over several partitions, with as many sends as acknowledgements.
+fn share(commit: bool) {
+    let key = TransactionKey { connection: CLIENT, number: 1 };
+    let mut steps = started(SLICE_CHANGES);
+    consume_all(&mut steps, Some(key));
+    steps.send_all(Some(key));
+    let id = TransactionId { coordinator: PartitionId(1), incarnation: 1, number: 1 };
+    steps.soft(Event::Peer { from: PartitionId(1), peer: Peer::Prepare { transactions: vec![key], id } });
+    let (decide, carry_out) = (steps.soft(Event::Seal { transaction: key }), steps.rest());
+    println!("share, prepare: decided in {decide:?}, longest step {carry_out:?}");
+    let decided = Event::Peer { from: PartitionId(1), peer: Peer::Decided { id, commit } };
+    let (decide, carry_out) = (steps.soft(decided), steps.rest());
+    let name = if commit { "commit" } else { "abort" };
+    println!("share, {name}: decided in {decide:?}, longest step {carry_out:?}");
+}
+
 fn main() {
     let key = TransactionKey { connection: CLIENT, number: 1 };
     let commit = || Event::Commit { transaction: key, participants: vec![PartitionId(0)], ticket: Ticket(0) };
@@ -151,6 +167,14 @@ fn main() {
         let (decide, carry_out) = (steps.soft(commit()), steps.rest());
         println!("acknowledgements, commit, {name}: decided in {decide:?}, longest step {carry_out:?}");
     }
+    share(true);
+    share(false);
+    let mut steps = started(SLICE_CHANGES);
+    consume_all(&mut steps, Some(key));
+    println!(
+        "acknowledgements, end of connection: {:?}",
+        steps.soft(Event::Closed { connection: CLIENT }).max(steps.rest())
+    );
     let mut steps = started(SLICE_CHANGES);
     steps.send_all(Some(key));
     println!("sends, rollback: {:?}", steps.soft(rollback()).max(steps.rest()));

@@ -9,7 +9,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::transaction::Coordinated;
+use crate::transaction::{Coordinated, end_leaving, give_up};
 
 /// State that this partition keeps for one connection.
 #[derive(Default)]
@@ -137,13 +137,14 @@ impl Partition {
         let mut touched = Vec::new();
         for transaction in transactions {
             if let Some(open) = self.take_open(transaction) {
-                touched.extend(self.give_up(open, effects));
+                touched.extend(give_up(self, open, effects));
             }
         }
         for key in consumers {
             touched.extend(self.remove_consumer(key, Delivered::All, effects));
         }
         self.leader.intake.parked = parked;
+        touched.extend(end_leaving(self, id));
         self.dispatch_all(touched, effects);
         let Some(connection) = self.leader.connections.remove(&id) else { return };
         self.leader.ended.coordinated.close(id, connection.coordinated);

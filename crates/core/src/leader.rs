@@ -35,7 +35,7 @@ use crate::settling::carrying::Carrying;
 use crate::settling::doubt::Doubts;
 use crate::settling::redrive::Redrives;
 use crate::settling::rest::RedeliveryDelays;
-use crate::transaction::{Coordination, OpenBranches, OpenTransaction, Slices, VolatileChanges};
+use crate::transaction::{Closings, Coordination, OpenBranches, OpenTransaction, Slices, VolatileChanges};
 
 /// See the head of this file.
 pub struct Leader {
@@ -136,7 +136,7 @@ pub struct Settling {
 pub struct Transactions {
     /// Open transactions of sessions.
     pub open: HashMap<TransactionKey, OpenTransaction, FxBuildHasher>,
-    /// Bytes that those hold.
+    /// Bytes that those hold, and those that are being closed.
     pub open_bytes: u64,
     /// The number of the next transaction of this partition.
     pub next_transaction: u64,
@@ -148,6 +148,8 @@ pub struct Transactions {
     pub coordinating: BTreeMap<TransactionId, Coordination>,
     /// Volatile changes of prepared transactions.
     pub prepared_volatile: BTreeMap<TransactionId, VolatileChanges>,
+    /// Those that are being closed or undone.
+    pub closings: Closings,
     /// A large one whose record is durable, and the records behind it.
     pub slices: Slices,
 }

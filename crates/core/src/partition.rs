@@ -235,6 +235,16 @@ impl Partition {
         self.leader.transactions.slices.is_busy()
     }
 
+    /// Whether transactions are being closed, which goes on with the next tick.
+    pub fn is_closing(&self) -> bool {
+        self.leader.transactions.closings.is_busy()
+    }
+
+    /// Whether the event would wait for transactions of its connection that are being closed.
+    pub fn holds_back(&self, event: &Event) -> bool {
+        self.leader.transactions.closings.holds_back(event)
+    }
+
     pub(crate) fn apply_next(&mut self, position: Position, command: Command, effects: &mut Vec<Effect>) {
         debug_assert!(
             self.state.applied.is_none_or(|applied| applied.next() == position),
@@ -310,11 +320,19 @@ impl Partition {
         if self.leader.has_stopped {
             return self.refuse_event(event, effects);
         }
-        let Some(event) = self.leader.intake.waiting.behind_its_attach(event) else { return };
-        let Some(event) = self.behind_its_sends(event) else { return };
         let first = effects.len();
-        self.take(event, effects);
+        if let Some(event) = transaction::behind_its_transactions(self, event, effects) {
+            self.take_in_turn(event, effects);
+        }
         end_step(self, first, effects);
+    }
+
+    /// Takes in an event, unless it has to wait behind its consumer's attach or its connection's sends.
+    pub(crate) fn take_in_turn(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        let Some(event) = self.leader.intake.waiting.behind_its_attach(event) else { return };
+        if let Some(event) = self.behind_its_sends(event) {
+            self.take(event, effects);
+        }
     }
 
     pub(crate) fn take(&mut self, event: Event, effects: &mut Vec<Effect>) {
@@ -416,6 +434,7 @@ impl Partition {
     fn tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.take_time(now);
         transaction::go_on(self, effects);
+        transaction::go_on_closing(self, effects);
         self.pass_time(effects);
         self.sweep(effects);
         self.wake(effects);

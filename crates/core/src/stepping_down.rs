@@ -22,6 +22,7 @@ use crate::intake::chunks;
 use crate::leader::Leader;
 use crate::log::completion::Completion;
 use crate::log::snapshot::SnapshotError;
+use crate::transaction::finish_decided;
 
 /// A request that has no answer yet.
 type Waiter = (ConnectionId, Ticket);
@@ -37,6 +38,7 @@ impl Partition {
             return Ok(());
         }
         self.finish_records(effects);
+        finish_decided(self, effects);
         self.answer_unknown(effects);
         self.answer_not_done(effects);
         self.release_volatile_bodies(effects);
@@ -89,6 +91,7 @@ impl Partition {
         waiting.extend(self.leader.settling.carrying.waiters());
         waiting.extend(self.leader.leasing.waiters());
         waiting.extend(self.state.jobs.waiters());
+        waiting.extend(self.leader.transactions.closings.waiters());
         let consumers = &self.leader.delivery.consumers;
         let reserves = consumers
             .iter()
@@ -100,7 +103,8 @@ impl Partition {
             self.refuse_not_led(waiter, effects);
         }
         let open = self.leader.transactions.open.values();
-        let mut asked: Vec<_> = open.filter_map(|open| open.asked_to_prepare()).collect();
+        let asked = open.filter_map(|open| open.asked_to_prepare());
+        let mut asked: Vec<_> = asked.chain(self.leader.transactions.closings.preparing()).collect();
         asked.sort_unstable();
         asked.dedup();
         for id in asked {

@@ -9,9 +9,10 @@ use bench::settings;
 use bytes::Bytes;
 use postroad_core::{Partition, SLICE_CHANGES, Settings};
 use postroad_model::{
-    Changes, Command, ConnectionId, Destination, Effect, Encoding, EntryTag, Event, Message, MessageKey,
-    NORMAL_PRIORITY, Now, PartitionId, Position, Protocol, Publish, QueueId, Sent, SettleCause, Settlement,
-    Ticket, TransactionId, TransactionKey,
+    Attach, Changes, Command, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, Effect,
+    Encoding, EntryTag, Event, Message, MessageKey, NORMAL_PRIORITY, Now, Outcome, PartitionId, Position,
+    Protocol, Publish, QueueId, Sent, Settle, SettleCause, Settlement, Share, Ticket, TransactionId,
+    TransactionKey,
 };
 use postroad_routing::{AtLimit, Limit, Policies, Policy};
 
@@ -37,6 +38,7 @@ struct Steps {
     log: Vec<(Position, Command)>,
     /// Tickets that were answered, and whether with success.
     replies: Vec<(u64, bool)>,
+    delivered: Vec<(ConsumerKey, EntryTag)>,
     now_ms: u64,
 }
 
@@ -53,6 +55,7 @@ impl Steps {
             most_changed: 0,
             log: Vec::new(),
             replies: Vec::new(),
+            delivered: Vec::new(),
             now_ms: 0,
         }
     }
@@ -74,6 +77,7 @@ impl Steps {
                     self.proposed.push_back(command);
                 }
                 Effect::Fetch { keys } => self.wanted.push_back(keys),
+                Effect::Deliver(delivery) => self.delivered.push((delivery.consumer, delivery.tag)),
                 Effect::Reply { ticket, result, .. } => self.replies.push((ticket.0, result.is_ok())),
                 _ => {}
             }
@@ -247,7 +251,14 @@ const TRANSACTION: TransactionKey = TransactionKey { connection: CLIENT, number:
 
 fn roomy() -> Settings {
     let large = 1 << 30;
-    Settings { transaction_bytes_max: large, open_bytes_max: large, ..settings(1) }
+    Settings {
+        transaction_bytes_max: large,
+        open_bytes_max: large,
+        resident_bytes_max: large,
+        messages_bytes_max: large,
+        outbox_bytes_max: large,
+        ..settings(1)
+    }
 }
 
 /// A leader whose client has a large transaction, of which the log has the commit: ticket 1, and behind it a message: ticket 2.
@@ -265,7 +276,10 @@ fn committed() -> Steps {
     steps.step(|partition, effects| partition.soft(commit, effects));
     let publish = Publish::plain(CLIENT, Ticket(2), sent(LARGE, 0));
     steps.step(|partition, effects| partition.soft(Event::Publish(publish), effects));
-    steps.apply_all();
+    while !steps.partition.has_unfinished_records() {
+        steps.now_ms += 1;
+        steps.tick();
+    }
     steps
 }
 
@@ -327,9 +341,13 @@ fn a_large_share_of_a_transaction_ends_in_steps() {
         };
         steps.proposed.push_back(Command::Prepare { id, changes });
         steps.apply_all();
+        assert_eq!(steps.partition.memory().messages, LARGE + SLICE_CHANGES as u64, "commit: {commit}");
+        steps.rest();
+        assert_eq!(steps.partition.memory().messages, 2 * LARGE, "commit: {commit}");
         steps.most_changed = 0;
         steps.proposed.push_back(if commit { Command::Commit { id } } else { Command::Abort { id } });
         steps.apply_all();
+        assert!(steps.partition.has_unfinished_records(), "commit: {commit}");
         steps.rest();
         assert_eq!(steps.held("a"), LARGE, "commit: {commit}");
         let consumed = if commit { LARGE } else { 0 };
@@ -338,4 +356,168 @@ fn a_large_share_of_a_transaction_ends_in_steps() {
         assert!(steps.most_changed <= SLICE_CHANGES as u64, "{}", steps.most_changed);
         assert!(steps.is_as_its_log(roomy()), "commit: {commit}");
     }
+}
+
+/// What one tick may close: see `transaction::closing`.
+const CLOSED_PER_TICK: u64 = 2 * SLICE_CHANGES as u64;
+
+const OTHER: ConnectionId = ConnectionId::new(0, 2);
+
+fn event(steps: &mut Steps, event: Event) {
+    steps.step(|partition, effects| partition.soft(event, effects));
+    steps.apply_all();
+}
+
+fn commit(ticket: u64) -> Event {
+    Event::Commit { transaction: TRANSACTION, participants: vec![PartitionId(0)], ticket: Ticket(ticket) }
+}
+
+/// A leader whose client has sent a large transaction.
+fn sent_in_transaction() -> Steps {
+    let mut steps = Steps::new(roomy());
+    steps.step(|partition, effects| partition.start(effects));
+    for number in 0..LARGE {
+        let publish = Publish::plain(CLIENT, Ticket(0), sent(number, 0));
+        event(&mut steps, Event::Publish(Publish { transaction: Some(TRANSACTION), ..publish }));
+    }
+    steps.replies.clear();
+    steps
+}
+
+/// A leader whose client has acknowledged [`LARGE`] messages in a transaction; one more is behind them.
+fn acknowledged_in_transaction() -> Steps {
+    let mut steps = Steps::new(roomy());
+    steps.step(|partition, effects| partition.start(effects));
+    steps.fill(LARGE, 0);
+    attach(&mut steps, CLIENT);
+    let tags: Vec<EntryTag> = steps.delivered.drain(..).map(|(_, tag)| tag).collect();
+    assert_eq!(tags.len() as u64, LARGE);
+    for tags in tags.chunks(100) {
+        let settle = Settle {
+            consumer: ConsumerKey::new(CLIENT, 1),
+            tags: tags.to_vec(),
+            outcome: Outcome::Accepted,
+            transaction: Some(TRANSACTION),
+            reason: None,
+            ticket: None,
+        };
+        event(&mut steps, Event::Settle(settle));
+    }
+    event(&mut steps, Event::Publish(Publish::plain(OTHER, Ticket(0), sent(LARGE, 0))));
+    steps.replies.clear();
+    steps
+}
+
+fn attach(steps: &mut Steps, connection: ConnectionId) {
+    let attach = Attach {
+        consumer: ConsumerKey::new(connection, 1),
+        source: Destination::queue("a"),
+        at: None,
+        mode: ConsumerMode::Shared,
+        credit: LARGE as u32,
+        credit_by_default: false,
+        priority: 0,
+        no_local: false,
+        client: None,
+        selector: "".into(),
+        subscription: None,
+        share: Share::No,
+        steals: None,
+        retroactive: false,
+        notice: None,
+        ticket: Ticket(0),
+    };
+    event(steps, Event::Attach(attach));
+}
+
+fn ticks_until(steps: &mut Steps, is_done: impl Fn(&Steps) -> bool) -> u64 {
+    let mut ticks = 0;
+    while !is_done(steps) {
+        steps.now_ms += 1;
+        steps.tick();
+        ticks += 1;
+        assert!(ticks < BACKLOG, "it never ends");
+    }
+    ticks
+}
+
+#[test]
+fn a_large_transaction_is_closed_in_steps_and_its_connection_waits() {
+    let mut steps = sent_in_transaction();
+    event(&mut steps, commit(1));
+    event(&mut steps, Event::Publish(Publish::plain(CLIENT, Ticket(2), sent(LARGE, 0))));
+    event(&mut steps, Event::Publish(Publish::plain(OTHER, Ticket(3), sent(LARGE, 0))));
+    assert_eq!((steps.held("a"), &steps.replies[..]), (1, &[(3, true)][..]), "the other one goes on");
+    let ticks = ticks_until(&mut steps, |steps| steps.partition.has_unfinished_records());
+    // Each message is looked at twice.
+    assert_eq!(ticks, (2 * LARGE).div_ceil(CLOSED_PER_TICK));
+    steps.rest();
+    assert_eq!(steps.replies, [(3, true), (1, true), (2, true)]);
+    let Some((_, Command::Enqueue(last))) = steps.log.last() else { panic!("the send is behind the commit") };
+    assert_eq!(last.message.bytes, sent(LARGE, 0).message.bytes);
+    assert!(steps.is_as_its_log(roomy()));
+}
+
+#[test]
+fn a_large_transaction_that_cannot_be_taken_is_undone_in_steps() {
+    let mut steps = sent_in_transaction();
+    event(&mut steps, Event::Space { ample: false });
+    event(&mut steps, commit(1));
+    assert_eq!(steps.replies, []);
+    // The first message is refused, and all are dropped.
+    let ticks = ticks_until(&mut steps, |steps| !steps.replies.is_empty());
+    assert_eq!((ticks, &steps.replies[..]), (LARGE.div_ceil(CLOSED_PER_TICK), &[(1, false)][..]));
+    assert_eq!(steps.partition.miscounted(), None);
+}
+
+#[test]
+fn a_large_rollback_goes_in_steps() {
+    let mut steps = acknowledged_in_transaction();
+    event(&mut steps, Event::Rollback { transaction: TRANSACTION, ticket: Some(Ticket(1)) });
+    let ticks = ticks_until(&mut steps, |steps| !steps.replies.is_empty());
+    assert_eq!((ticks, &steps.replies[..]), (LARGE.div_ceil(CLOSED_PER_TICK), &[(1, true)][..]));
+    assert_eq!(steps.partition.miscounted(), None);
+}
+
+#[test]
+fn messages_of_a_large_transaction_go_to_others_in_order_when_its_connection_ends() {
+    let mut steps = acknowledged_in_transaction();
+    let consumer = ConsumerKey::new(CLIENT, 1);
+    // So its messages have no consumer to go back to.
+    event(&mut steps, Event::Detach { consumer, delivered: Delivered::All, ticket: None });
+    event(&mut steps, Event::Closed { connection: CLIENT });
+    steps.now_ms += 1;
+    steps.tick();
+    attach(&mut steps, OTHER);
+    assert!(steps.delivered.is_empty(), "a later message would overtake those that are not back");
+    let ticks = ticks_until(&mut steps, |steps| !steps.delivered.is_empty());
+    assert_eq!(1 + ticks, LARGE.div_ceil(CLOSED_PER_TICK));
+    let got: Vec<EntryTag> = steps.delivered.iter().map(|(_, tag)| *tag).collect();
+    assert!(got.is_sorted() && got.len() as u64 == LARGE, "{} of them", got.len());
+    assert!(steps.worst <= LARGE as usize + STEP_MAX, "one step did {}", steps.worst);
+}
+
+#[test]
+fn a_leader_that_stops_refuses_what_it_has_not_closed() {
+    let mut steps = sent_in_transaction();
+    event(&mut steps, commit(1));
+    event(&mut steps, Event::Publish(Publish::plain(CLIENT, Ticket(2), sent(LARGE, 0))));
+    steps.now_ms += 1;
+    steps.tick();
+    assert!(steps.is_as_its_log(roomy()));
+    assert_eq!(steps.replies, [(1, false), (2, false)]);
+}
+
+#[test]
+fn with_too_many_events_behind_it_a_transaction_is_closed_at_once() {
+    const BEHIND_MAX: u64 = 16_384;
+    let mut steps = sent_in_transaction();
+    event(&mut steps, commit(1));
+    let consumer = ConsumerKey::new(CLIENT, 9);
+    for _ in 0..BEHIND_MAX {
+        event(&mut steps, Event::Credit { consumer, add: 1 });
+    }
+    assert!(!steps.partition.has_unfinished_records());
+    event(&mut steps, Event::Credit { consumer, add: 1 });
+    assert!(steps.partition.has_unfinished_records());
 }

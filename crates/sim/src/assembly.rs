@@ -145,6 +145,14 @@ impl Core {
         self.partition.address_by(self.places.addressing());
     }
 
+    /// Whether the next event of a line would wait in the partition, which is closing a transaction of its connection.
+    pub fn holds_back(&self, source: Source) -> bool {
+        match self.inbox.get(&source).and_then(VecDeque::front) {
+            Some(Arriving::Event(event)) => self.partition.holds_back(event),
+            _ => false,
+        }
+    }
+
     /// The next item of a line.
     pub fn take(&mut self, source: Source) -> Option<Arriving> {
         self.inbox.get_mut(&source)?.pop_front()

@@ -434,6 +434,10 @@ impl Simulation {
     }
 
     fn work(&mut self, index: usize, source: Source) -> Result<bool, String> {
+        // The oracle takes it for given that an event has its effects at once.
+        if self.assembly.cores[index].holds_back(source) {
+            return Ok(false);
+        }
         let event = match self.assembly.cores[index].take(source) {
             Some(Arriving::Event(event)) => event,
             Some(Arriving::Place { queue, to, from }) => {

@@ -1,6 +1,7 @@
 //! Bindings: topics that feed queues with names of their own (virtual topics). Which do follows from the operator's rules
 //! when a queue is made; then it is in the log, so that a replay needs no rules.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use postroad_model::{
@@ -88,14 +89,17 @@ impl Partition {
     /// Messages are about to go into the log: queues among their addresses that do not exist yet are bound before the record of the
     /// messages makes them. No earlier, for the log may take that record though it has refused earlier proposals.
     pub(crate) fn bind_new_queues(&mut self, sends: &[Sent], effects: &mut Vec<Effect>) {
-        let targets = sends.iter().flat_map(Sent::targets);
-        let mut queues: Vec<&Destination> = targets.filter(|to| to.kind == DestinationKind::Queue).collect();
-        queues.sort_unstable();
-        queues.dedup();
+        let queues: BTreeSet<&Destination> = sends.iter().flat_map(|sent| self.new_queues(sent)).collect();
         queues.into_iter().for_each(|queue| self.bind_new_queue(queue, effects));
     }
 
-    fn bind_new_queue(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
+    /// Queues that the record of this message would make.
+    pub(crate) fn new_queues<'s>(&self, sent: &'s Sent) -> impl Iterator<Item = &'s Destination> {
+        let queues = sent.targets().filter(|to| to.kind == DestinationKind::Queue);
+        queues.filter(|queue| self.state.addresses.get(queue).is_none())
+    }
+
+    pub(crate) fn bind_new_queue(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
         // Few queues are fed by topics; nothing else is looked up for the others.
         if self.settings.addressing.feeds_of(queue).is_empty()
             || self.state.addresses.get(queue).is_some()

@@ -70,7 +70,8 @@ impl Partition {
         let is_paused = self.state.paused.contains(id);
         loop {
             let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
-            if queue.on_the_move || queue.gathers_until_ms.is_some() {
+            let returning = self.leader.transactions.closings.holds_up(id);
+            if queue.on_the_move || queue.gathers_until_ms.is_some() || returning {
                 return;
             }
             let Some(consumer) = queue.waiting.get(place) else { return };

@@ -249,7 +249,7 @@ impl Partition {
             && self.leader.intake.uploads.sent_to(queue) == 0
     }
 
-    /// Open and prepared transactions that send to it.
+    /// Open, closing and prepared transactions that send to it.
     fn transactions_for(&self, queue: &Destination) -> u64 {
         let open = self.leader.transactions.open.values().filter(|open| open.sends_to(queue)).count();
         let is_for = |(_, to): &(MessageKey, Destination)| to == queue;
@@ -262,7 +262,8 @@ impl Partition {
             .values()
             .filter(|changes| changes.sends_to(queue))
             .count();
-        (open + prepared + volatile) as u64
+        let closing = self.leader.transactions.closings.sending_to(queue);
+        (open + closing + prepared + volatile) as u64
     }
 
     /// The oldest messages go, as far as no consumer has one of them.

@@ -83,7 +83,10 @@ impl Partition {
         let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| queue.replay.is_some()) else {
             return false;
         };
-        let is_held_up = queue.fetching || queue.on_the_move || queue.gathers_until_ms.is_some();
+        let is_held_up = queue.fetching
+            || queue.on_the_move
+            || queue.gathers_until_ms.is_some()
+            || self.leader.transactions.closings.holds_up(id);
         let has_some = queue.next_ready().is_some_and(|next| LaneNumber::of_tag(next).is_ahead());
         let Some(first) = queue.waiting.get(0).filter(|_| !is_held_up && !has_some) else { return false };
         let credit = self.leader.delivery.consumers.get(&first).map_or(0, |consumer| consumer.credit);

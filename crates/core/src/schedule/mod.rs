@@ -271,6 +271,7 @@ impl Partition {
             .chain(self.leader.delivery.next_look_ms)
             .chain(self.leader.transactions.next_timeout_ms)
             .chain(self.leader.transactions.slices.next_ms(self.now_ms))
+            .chain(self.leader.transactions.closings.next_ms(self.now_ms))
             .chain(self.leader.intake.uploads.next_look_ms())
             .chain(self.state.endings.next_ms(self.now_ms))
             .chain(self.leader.delivery.browses.next_ms(self.now_ms))

@@ -14,6 +14,7 @@
 //! is decided later: see `branch`.
 
 mod branch;
+mod closing;
 mod coordinator;
 mod held;
 mod open;
@@ -22,6 +23,7 @@ mod slices;
 mod timeout;
 
 pub use branch::{Branches, OpenBranches, Promised};
+pub use closing::{Closings, behind_its_transactions, end_leaving, finish_decided, give_up, go_on_closing};
 pub use coordinator::{Coordinated, Coordination};
 pub use open::{OpenTransaction, VolatileChanges};
 pub use participant::Prepared;

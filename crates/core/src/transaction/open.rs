@@ -14,6 +14,7 @@ use crate::log::completion::Completion;
 use crate::memory::bodies::apart;
 use crate::queue::EntryState;
 use crate::settling::carrying::Body;
+use crate::transaction::closing::{Answers, Close, Kinds, close};
 
 /// Memory of a message of an open transaction, without its body.
 pub(super) const SENT_BYTES: u64 = 320;
@@ -24,19 +25,19 @@ pub(super) const SETTLED_BYTES: u64 = 96;
 /// Work of a transaction in this partition so far.
 #[derive(Default, Debug)]
 pub struct OpenTransaction {
-    sends: Vec<Sent>,
-    settled: Vec<(ConsumerKey, Settlement)>,
+    pub(super) sends: Vec<Sent>,
+    pub(super) settled: Vec<(ConsumerKey, Settlement)>,
     /// Entries that are leaving already: the same consumer settled them outside of the transaction.
-    said_again: Vec<Settlement>,
+    pub(super) said_again: Vec<Settlement>,
     bytes: u64,
     /// Memory that the transaction takes.
     held_bytes: u64,
     /// The client has said everything that belongs to it.
     sealed: bool,
     /// The coordinator's request, which waits for the seal.
-    asked: Option<Asked>,
+    pub(super) asked: Option<Asked>,
     /// Something of it was refused: it can only be rolled back.
-    refused: Option<Refusal>,
+    pub(super) refused: Option<Refusal>,
     /// When it was first heard of here.
     pub(super) begun_ms: u64,
 }
@@ -105,6 +106,16 @@ impl OpenTransaction {
         std::mem::take(&mut self.settled)
     }
 
+    /// Its changes.
+    pub(super) fn len(&self) -> usize {
+        self.sends.len() + self.settled.len() + self.said_again.len()
+    }
+
+    /// How often [`check_open`] looks at it.
+    pub(super) fn checks(&self) -> usize {
+        1 + self.said_again.len() + self.sends.len()
+    }
+
     /// Whether it sends to this queue.
     pub(crate) fn sends_to(&self, queue: &Destination) -> bool {
         self.sends.iter().any(|sent| sent.targets().any(|to| to == queue))
@@ -137,6 +148,14 @@ impl VolatileChanges {
     /// Whether something is sent to this queue.
     pub(crate) fn sends_to(&self, queue: &Destination) -> bool {
         self.sends.iter().any(|(_, sent)| sent.targets().any(|to| to == queue))
+    }
+
+    /// Entries that return if nothing comes of the transaction, and who had settled each. `settlements` are those in the log.
+    pub fn returning(self, settlements: &[Settlement]) -> Vec<(Option<ConsumerKey>, Settlement)> {
+        // Without holders it was the broker itself that moved messages.
+        let all = settlements.iter().copied().chain(self.settlements).map(|end| (None, end));
+        let held = self.holders.iter().map(|(by, end)| (Some(*by), *end));
+        if self.holders.is_empty() { all.collect() } else { held.collect() }
     }
 
     /// Who has sent the message of this key.
@@ -233,8 +252,8 @@ impl Partition {
 
     /// Whether the memory counted for open transactions is right.
     pub(crate) fn has_counted_open(&self) -> bool {
-        self.leader.transactions.open.values().map(|open| open.held_bytes).sum::<u64>()
-            == self.leader.transactions.open_bytes
+        let open = self.leader.transactions.open.values().map(|open| open.held_bytes).sum::<u64>();
+        open + self.leader.transactions.closings.held_bytes() == self.leader.transactions.open_bytes
     }
 
     /// The error for a transaction that was open for too long.
@@ -294,12 +313,6 @@ impl Partition {
         Some(taken)
     }
 
-    /// Undoes all of these.
-    pub(super) fn undo_all(&mut self, keys: &[TransactionKey], effects: &mut Vec<Effect>) {
-        let open: Vec<OpenTransaction> = keys.iter().filter_map(|key| self.take_open(*key)).collect();
-        open.into_iter().for_each(|open| self.undo(open, effects));
-    }
-
     /// Takes and drops all settlements of an open transaction.
     pub(super) fn take_settled_of(&mut self, key: TransactionKey) -> Option<Vec<(ConsumerKey, Settlement)>> {
         let open = self.leader.transactions.open.get_mut(&key)?;
@@ -316,53 +329,9 @@ impl Partition {
         ticket: Option<Ticket>,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(open) = self.take_open(key) {
-            self.undo(open, effects);
-        }
-        self.answer(ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
-    }
-
-    /// Consumers hold again the entries that they had settled; entries without a consumer return to
-    /// their queue.
-    pub(crate) fn undo(&mut self, open: OpenTransaction, effects: &mut Vec<Effect>) {
-        let touched = self.give_up(open, effects);
-        self.dispatch_all(touched, effects);
-    }
-
-    /// As `undo`; the queues that it returns are to be dispatched.
-    pub(crate) fn give_up(&mut self, open: OpenTransaction, effects: &mut Vec<Effect>) -> Vec<QueueId> {
-        let (mut touched, mut orphans) = (Vec::new(), Vec::new());
-        if let Some(Asked::Prepare(transactions, id)) = open.asked {
-            let result = Err(open.refused.unwrap_or(Refusal::NoSuchTransaction));
-            self.tell(id.coordinator, Peer::Prepared { id, result }, effects);
-            let others: Vec<_> = transactions.into_iter().filter_map(|key| self.take_open(key)).collect();
-            // Nothing is delivered before all has come back: else a later message could overtake an earlier one.
-            others.into_iter().for_each(|other| touched.extend(self.give_up(other, effects)));
-        }
-        let mut own = Vec::new();
-        for (consumer, settlement) in open.settled {
-            let Settlement { queue, tag, .. } = settlement;
-            let Some(entry) = self.entry(queue, tag) else { continue };
-            if entry.state != (EntryState::Held { by: consumer, in_transaction: true }) {
-                continue;
-            }
-            if consumer.connection.is_internal() {
-                // The broker itself was about to move it, which is no delivery.
-                entry.state = EntryState::Leaving;
-                own.push(settlement);
-                continue;
-            }
-            entry.state = EntryState::Held { by: consumer, in_transaction: false };
-            if !self.leader.delivery.consumers.contains_key(&consumer) {
-                orphans.push((consumer, queue, tag));
-            }
-        }
-        touched.extend(self.give_back_all(&own));
-        for (consumer, queue, tag) in &orphans {
-            self.release(*queue, *consumer, &[*tag], true, effects);
-        }
-        touched.extend(orphans.into_iter().map(|(_, queue, _)| queue));
-        touched
+        let answer = ticket.map(|ticket| (key.connection, ticket));
+        let answers = Answers { answer, ..Answers::default() };
+        close(self, &[key], (None, Close::Undo(answers)), effects);
     }
 
     pub(crate) fn commit(
@@ -388,108 +357,8 @@ impl Partition {
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
-        let (changes, volatile) = match self.close_all(keys, effects) {
-            Ok(closed) => closed,
-            Err(refusal) => {
-                self.shares_ended(shares, false, effects);
-                return self.answer(answer, Err(refusal), effects);
-            }
-        };
-        let settlements = changes.settlements.clone();
-        let said_again = volatile.said_again.clone();
-        let completion = Completion::Transacted { settlements, volatile, shares, answer };
-        let command = if changes != Changes::default() {
-            self.bind_new_queues(&changes.sends, effects);
-            Command::Transact(changes)
-        } else if said_again.is_empty() {
-            return self.complete(completion, effects);
-        } else {
-            Command::Settle(said_again)
-        };
-        self.propose(command, Urgency::Waiting, completion, effects);
-    }
-
-    /// Makes one set of changes of several open transactions. If one cannot be carried out, all are undone.
-    pub(crate) fn close_all(
-        &mut self,
-        keys: &[TransactionKey],
-        effects: &mut Vec<Effect>,
-    ) -> Result<(Changes, VolatileChanges), Refusal> {
-        let (mut open, mut refused) = (Vec::with_capacity(keys.len()), None);
-        for key in keys {
-            match self.take_open(*key) {
-                Some(found) => {
-                    refused = refused.or_else(|| self.refusal_of(&found));
-                    open.push((key.connection, found));
-                }
-                // Its connection may have ended here before the coordinator's word came: then its share is gone.
-                None => refused = refused.or(Some(Refusal::NoSuchTransaction)),
-            }
-        }
-        if let Some(refusal) = refused {
-            open.into_iter().for_each(|(_, open)| self.undo(open, effects));
-            return Err(refusal);
-        }
-        let (mut changes, mut volatile) = (Changes::default(), VolatileChanges::default());
-        for (connection, open) in open {
-            self.close(connection, open, &mut changes, &mut volatile);
-        }
-        Ok((changes, volatile))
-    }
-
-    fn refusal_of(&mut self, open: &OpenTransaction) -> Option<Refusal> {
-        let mut has_come_back = |end: &Settlement| {
-            self.entry(end.queue, end.tag).is_some_and(|entry| entry.state != EntryState::Leaving)
-        };
-        let taken_back = open.said_again.iter().any(&mut has_come_back).then_some(Refusal::TakenBack);
-        let refused = open.refused.clone().or(taken_back);
-        refused.or_else(|| open.sends.iter().find_map(|sent| self.admit(sent).err()))
-    }
-
-    /// Sorts the work of an open transaction into durable and volatile changes.
-    fn close(
-        &mut self,
-        connection: ConnectionId,
-        open: OpenTransaction,
-        changes: &mut Changes,
-        volatile: &mut VolatileChanges,
-    ) {
-        let both_ways = open.sends.iter().any(|sent| self.goes_both_ways(sent));
-        let needs_queue = [false, true].map(|persistent| {
-            let mut alike = open.sends.iter().filter(|sent| sent.message.persistent == persistent);
-            alike.any(|sent| self.admit(sent) == Ok(Admitted::NeedsQueue))
-        });
-        // Other messages of the same persistence keep their place before one that goes through the
-        // log because of another address or of a new queue.
-        let past_log = |sent: &Sent| {
-            let persistent = sent.message.persistent;
-            let follows = both_ways && persistent || needs_queue[usize::from(persistent)];
-            !(follows && sent.targets().all(|to| !to.temporary))
-        };
-        for sent in open.sends {
-            match self.admit(&sent) {
-                // A queue that does not exist yet is made by the record that holds the message.
-                Ok(Admitted::Volatile) if past_log(&sent) => volatile.sends.push((connection, sent)),
-                _ => {
-                    volatile.senders.push(connection);
-                    changes.sends.push(self.without_idle_client(sent));
-                }
-            }
-        }
-        volatile.said_again.extend(open.said_again);
-        for (consumer, settlement) in open.settled {
-            self.forget_held(consumer, &[settlement.tag]);
-            let durable = !settlement.queue.is_volatile();
-            let Some(entry) = self.entry(settlement.queue, settlement.tag) else { continue };
-            volatile.holders.push((consumer, settlement));
-            match entry.key {
-                MessageKey::Durable { .. } if durable => {
-                    entry.state = EntryState::Leaving;
-                    changes.settlements.push(settlement);
-                }
-                _ => volatile.settlements.push(settlement),
-            }
-        }
+        let answers = Answers { shares, answer, done: None };
+        close(self, keys, (None, Close::Commit(answers)), effects);
     }
 
     /// A closed transaction failed: consumers that are still there hold their settled entries
@@ -510,12 +379,7 @@ impl Partition {
         settlements: &[Settlement],
         volatile: VolatileChanges,
     ) -> Vec<QueueId> {
-        let VolatileChanges { settlements: more, holders, .. } = volatile;
-        // Without holders it was the broker itself that moved messages.
-        let all = settlements.iter().copied().chain(more).map(|end| (None, end));
-        let held = holders.iter().map(|(by, end)| (Some(*by), *end));
-        let ends: Vec<_> = if holders.is_empty() { all.collect() } else { held.collect() };
-        let orphans: Vec<Settlement> = (ends.into_iter())
+        let orphans: Vec<Settlement> = (volatile.returning(settlements).into_iter())
             .filter(|(by, end)| !by.is_some_and(|by| self.hold_again(by, end)))
             .map(|(_, end)| end)
             .collect();
@@ -528,7 +392,7 @@ impl Partition {
         !end.queue.is_volatile() && !matches!(key, Some(MessageKey::Volatile(_)))
     }
 
-    fn hold_again(&mut self, by: ConsumerKey, end: &Settlement) -> bool {
+    pub(super) fn hold_again(&mut self, by: ConsumerKey, end: &Settlement) -> bool {
         let attached =
             self.leader.delivery.consumers.get_mut(&by).filter(|consumer| consumer.queue == end.queue);
         let Some(consumer) = attached else { return false };
@@ -596,5 +460,69 @@ impl Partition {
             self.tell(there, Peer::Enlist { transaction: key, sends, uploads }, effects);
         }
         self.coordinate(key, &participants, answer, effects);
+    }
+}
+
+/// Makes one of the checks of an open transaction, and notes the kind of a message that it looks at.
+pub fn check_open(
+    partition: &mut Partition,
+    open: &OpenTransaction,
+    number: usize,
+    kinds: &mut Kinds,
+) -> Option<Refusal> {
+    let Some(number) = number.checked_sub(1) else { return open.refused.clone() };
+    if let Some(end) = open.said_again.get(number) {
+        let entry = partition.entry(end.queue, end.tag);
+        let has_come_back = entry.is_some_and(|entry| entry.state != EntryState::Leaving);
+        return has_come_back.then_some(Refusal::TakenBack);
+    }
+    let sent = open.sends.get(number - open.said_again.len())?;
+    kinds.both_ways |= partition.goes_both_ways(sent);
+    match partition.admit(sent) {
+        Ok(Admitted::NeedsQueue) => kinds.needs_queue[usize::from(sent.message.persistent)] = true,
+        Ok(Admitted::Durable | Admitted::Volatile) => {}
+        Err(refusal) => return Some(refusal),
+    }
+    None
+}
+
+/// Adds a message to the changes that the log must know, or to those that only memory knows.
+pub fn sort_sent(
+    partition: &Partition,
+    (connection, kinds): (ConnectionId, Kinds),
+    sent: Sent,
+    (changes, volatile): (&mut Changes, &mut VolatileChanges),
+) {
+    // The other persistent messages, or the other non-persistent ones, keep their place ahead of one that goes through the log for the
+    // sake of another address or of a new queue.
+    let persistent = sent.message.persistent;
+    let follows = kinds.both_ways && persistent || kinds.needs_queue[usize::from(persistent)];
+    let past_log = !(follows && sent.targets().all(|to| !to.temporary));
+    match partition.admit(&sent) {
+        // A queue that does not exist yet is made by the record that holds the message.
+        Ok(Admitted::Volatile) if past_log => volatile.sends.push((connection, sent)),
+        _ => {
+            volatile.senders.push(connection);
+            changes.sends.push(partition.without_idle_client(sent));
+        }
+    }
+}
+
+/// As [`sort_sent`], for an entry that is leaving.
+pub fn sort_settled(
+    partition: &mut Partition,
+    (consumer, settlement): (ConsumerKey, Settlement),
+    (changes, volatile): (&mut Changes, &mut VolatileChanges),
+) {
+    partition.forget_held(consumer, &[settlement.tag]);
+    let durable = !settlement.queue.is_volatile();
+    let Some(entry) = partition.entry(settlement.queue, settlement.tag) else { return };
+    volatile.holders.push((consumer, settlement));
+    match entry.key {
+        MessageKey::Durable { .. } if durable => {
+            entry.state = EntryState::Leaving;
+            changes.settlements.push(settlement);
+        }
+        _ => volatile.settlements.push(settlement),
     }
 }

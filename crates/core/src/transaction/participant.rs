@@ -1,21 +1,24 @@
 //! The participant: promises durably, then does as the coordinator decided.
 
 use std::collections::BTreeMap;
+use std::vec::IntoIter;
 
 use postroad_model::{
-    Changes, Command, ConnectionId, Destination, Effect, MessageKey, PartitionId, Peer, Position, Refusal,
-    Schedule, Settlement, TransactionId, TransactionKey, Urgency,
+    Changes, Command, ConnectionId, ConsumerKey, Destination, Effect, MessageKey, PartitionId, Peer,
+    Position, Refusal, Schedule, Sent, Settlement, TransactionId, TransactionKey, Urgency,
 };
 
 use crate::Partition;
 use crate::intake::publish::retained;
 use crate::log::completion::Completion;
 use crate::queue::EntryState;
+use crate::transaction::VolatileChanges;
+use crate::transaction::closing::{Answers, Close, Returning, carry_out_volatile, close};
 use crate::transaction::open::{Asked, OpenTransaction};
-use crate::transaction::slices::{Rest, carry_out};
+use crate::transaction::slices::{Rest, carry_out, next};
 
 /// A share of a transaction that is in the log and waits for the decision.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prepared {
     /// Stored messages and where they will go.
     pub sends: Vec<(MessageKey, Destination)>,
@@ -78,29 +81,14 @@ impl Partition {
         if let Some(key) = transactions.iter().copied().find(|key| self.is_unsealed(*key)) {
             return self.open_transaction(key).ask(Asked::Prepare(transactions, id));
         }
-        let closed = match self.room_to_prepare(&transactions) {
-            Ok(bytes) => self.close_all(&transactions, effects).map(|closed| (closed, bytes)),
-            Err(refusal) => {
-                self.undo_all(&transactions, effects);
-                Err(refusal)
+        let refusal = match self.room_to_prepare(&transactions) {
+            Ok(bytes) => {
+                self.leader.transactions.branches.held_by_prepared.begin(id, bytes);
+                None
             }
+            Err(refusal) => Some(refusal),
         };
-        let ((changes, volatile), bytes) = match closed {
-            Ok(closed) => closed,
-            Err(refusal) => {
-                let result = Err(refusal);
-                return self.tell(id.coordinator, Peer::Prepared { id, result }, effects);
-            }
-        };
-        self.leader.transactions.branches.held_by_prepared.begin(id, bytes);
-        self.leader.transactions.prepared_volatile.insert(id, volatile);
-        if changes == Changes::default() {
-            return self.tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
-        }
-        self.bind_new_queues(&changes.sends, effects);
-        let settlements = changes.settlements.clone();
-        let completion = Completion::Prepared { id, settlements };
-        self.propose(Command::Prepare { id, changes }, Urgency::Waiting, completion, effects);
+        close(self, &transactions, (refusal, Close::Prepare(id)), effects);
     }
 
     /// A branch is undone before any request to prepare it.
@@ -137,30 +125,12 @@ impl Partition {
         if !changes.sends.is_empty() {
             effects.push(retained(position, &changes.sends));
         }
-        let (mut sends, mut scheduled) = (Vec::with_capacity(changes.sends.len()), Vec::new());
-        let mut moved = BTreeMap::new();
-        for (ordinal, sent) in changes.sends.into_iter().enumerate() {
-            let key = MessageKey::Durable { position, ordinal: ordinal as u32 };
-            if let Some(schedule) = sent.schedule {
-                scheduled.push((key, sent.message.bytes.len() as u64, *schedule));
-                self.schedule_chunks(key, &sent.message, effects);
-                continue;
-            }
-            self.retain_chunks(&sent.message, effects);
-            moved.extend(sent.moved.map(|failed| (key, failed)));
-            self.state.bodies.insert(key, sent.message);
-            for to in std::iter::once(sent.to).chain(sent.also) {
-                self.state.bodies.refer(key);
-                self.state.bodies.pin(key);
-                sends.push((key, to));
-            }
-        }
-        for settlement in &changes.settlements {
-            self.set_state(settlement.queue, settlement.tag, EntryState::Leaving);
-        }
-        self.state
-            .prepared
-            .insert(id, Prepared { sends, settlements: changes.settlements, moved, scheduled });
+        let Changes { sends, settlements } = changes;
+        let prepared = Prepared { settlements, ..Prepared::default() };
+        let leaving = prepared.settlements.len();
+        self.state.prepared.insert(id, prepared);
+        let preparing = Preparing { id, position, ordinal: 0, sends: sends.into_iter(), leaving };
+        carry_out(self, Rest::of_prepare(preparing), effects);
     }
 
     /// The coordinator has decided. A repeated decision has no effect.
@@ -172,7 +142,10 @@ impl Partition {
         }
         self.leader.transactions.branches.held_by_prepared.end(id);
         match (self.leader.transactions.prepared_volatile.remove(&id), commit) {
-            (Some(volatile), true) => volatile.carry_out(self, effects),
+            (Some(volatile), true) => {
+                let answers = Answers { done: Some(id), ..Answers::default() };
+                return carry_out_volatile(self, volatile, answers, effects);
+            }
             (Some(volatile), false) => self.put_back(Vec::new(), volatile, effects),
             (None, _) => {}
         }
@@ -190,14 +163,121 @@ impl Partition {
         self.state.branches.end(id);
         self.leader.transactions.branches.held_by_prepared.end(id);
         let Some(prepared) = self.state.prepared.remove(&id) else { return };
-        for (key, _) in prepared.sends {
-            self.drop_reference(key, effects);
-        }
-        for (key, bytes, _) in prepared.scheduled {
-            self.released(key, bytes, effects);
-            self.release_scheduled(key, effects);
-        }
         let volatile = self.leader.transactions.prepared_volatile.remove(&id).unwrap_or_default();
-        self.put_back(prepared.settlements, volatile, effects);
+        let aborting = Aborting {
+            sends: prepared.sends.into_iter(),
+            jobs: prepared.scheduled.into_iter(),
+            back: volatile.returning(&prepared.settlements).into_iter(),
+            returning: Returning::default(),
+        };
+        carry_out(self, Rest::of_abort(aborting), effects);
+    }
+}
+
+/// A share of a transaction whose record is durable, and that is not prepared yet.
+pub struct Preparing {
+    id: TransactionId,
+    position: Position,
+    /// Of the next message in the record.
+    ordinal: u32,
+    sends: IntoIter<Sent>,
+    /// Entries at the end of the list that are not marked yet.
+    leaving: usize,
+}
+
+impl Preparing {
+    /// Changes that are left.
+    pub(super) fn len(&self) -> usize {
+        self.sends.len() + self.leaving
+    }
+
+    pub(super) fn step(&mut self, partition: &mut Partition, budget: &mut usize, effects: &mut Vec<Effect>) {
+        let Some(mut prepared) = partition.state.prepared.remove(&self.id) else { return };
+        for sent in next(&mut self.sends, budget) {
+            let key = MessageKey::Durable { position: self.position, ordinal: self.ordinal };
+            self.ordinal += 1;
+            store(partition, (key, sent), &mut prepared, effects);
+        }
+        let marked = prepared.settlements.len() - self.leaving;
+        let number = self.leaving.min(*budget);
+        *budget -= number;
+        self.leaving -= number;
+        for settlement in &prepared.settlements[marked..marked + number] {
+            partition.set_state(settlement.queue, settlement.tag, EntryState::Leaving);
+        }
+        partition.state.prepared.insert(self.id, prepared);
+    }
+}
+
+/// A prepared share of a transaction that is being aborted.
+pub struct Aborting {
+    sends: IntoIter<(MessageKey, Destination)>,
+    jobs: IntoIter<(MessageKey, u64, Schedule)>,
+    /// Entries that return, and who had settled them.
+    back: IntoIter<(Option<ConsumerKey>, Settlement)>,
+    returning: Returning,
+}
+
+impl Aborting {
+    /// Changes that are left.
+    pub(super) fn len(&self) -> usize {
+        self.sends.len() + self.jobs.len() + self.back.len()
+    }
+
+    pub(super) fn step(&mut self, partition: &mut Partition, budget: &mut usize, effects: &mut Vec<Effect>) {
+        for (key, _) in next(&mut self.sends, budget) {
+            partition.drop_reference(key, effects);
+        }
+        for (key, bytes, _) in next(&mut self.jobs, budget) {
+            partition.released(key, bytes, effects);
+            partition.release_scheduled(key, effects);
+        }
+        for (by, end) in next(&mut self.back, budget) {
+            if !by.is_some_and(|by| partition.hold_again(by, &end)) {
+                self.returning.hold(partition, end.queue);
+                partition.give_back_all(&[end]);
+            }
+        }
+        if self.len() == 0 {
+            let touched = std::mem::take(&mut self.returning).end(partition);
+            partition.dispatch_all(touched, effects);
+        }
+    }
+}
+
+/// A share of a transaction is closed, and goes into the log.
+pub fn propose_to_prepare(
+    partition: &mut Partition,
+    id: TransactionId,
+    (changes, volatile): (Changes, VolatileChanges),
+    effects: &mut Vec<Effect>,
+) {
+    partition.leader.transactions.prepared_volatile.insert(id, volatile);
+    if changes == Changes::default() {
+        return partition.tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
+    }
+    let settlements = changes.settlements.clone();
+    let completion = Completion::Prepared { id, settlements };
+    partition.propose(Command::Prepare { id, changes }, Urgency::Waiting, completion, effects);
+}
+
+/// A message of a prepared transaction: stored, and in no queue yet.
+fn store(
+    partition: &mut Partition,
+    (key, sent): (MessageKey, Sent),
+    prepared: &mut Prepared,
+    effects: &mut Vec<Effect>,
+) {
+    if let Some(schedule) = sent.schedule {
+        prepared.scheduled.push((key, sent.message.bytes.len() as u64, *schedule));
+        return partition.schedule_chunks(key, &sent.message, effects);
+    }
+    partition.retain_chunks(&sent.message, effects);
+    prepared.moved.extend(sent.moved.map(|failed| (key, failed)));
+    partition.state.bodies.insert(key, sent.message);
+    for to in std::iter::once(sent.to).chain(sent.also) {
+        partition.state.bodies.refer(key);
+        partition.state.bodies.pin(key);
+        prepared.sends.push((key, to));
     }
 }

@@ -1,7 +1,7 @@
 //! Slices: a large transaction is carried out over several turns, so that it does not stop its core.
 //!
 //! A commit is one record: it is durable, or it is not. Its effects follow in slices, one with each tick: entries that leave, then
-//! messages that come. Records behind it wait for the last slice, so the order of the log is kept. Then its client has the answer. A
+//! messages that come. So do those of a share that is prepared or aborted. Records behind it wait for the last slice, so the order of the log is kept. Then its client has the answer. A
 //! consumer may have the first of its messages before the last one is in its queue.
 //!
 //! Only a leader does so. A replica, and a start that reads the log, carry each record out at once. So does the leader before a snapshot,
@@ -16,6 +16,7 @@ use postroad_model::{
     Settlement,
 };
 
+use super::participant::{Aborting, Preparing};
 use super::{Prepared, VolatileChanges};
 use crate::Partition;
 use crate::intake::blocked::BlockedOn;
@@ -52,15 +53,26 @@ impl Slices {
     }
 }
 
-/// Changes that are left of a transaction whose record is durable.
+/// Work that is left of a record that is durable.
 pub struct Rest {
+    work: Work,
+    /// See [`crate::log::durability::may_begin_binding`].
+    begins: bool,
+}
+
+enum Work {
+    CarryOut(CarryOut),
+    Prepare(Preparing),
+    Abort(Aborting),
+}
+
+/// Changes that are left of a transaction.
+struct CarryOut {
     ends: IntoIter<Settlement>,
     jobs: IntoIter<(MessageKey, u64, Schedule)>,
     sends: Sends,
     volatile_ends: IntoIter<Settlement>,
     volatile_sends: IntoIter<(ConnectionId, Sent)>,
-    /// See [`crate::log::durability::may_begin_binding`].
-    begins: bool,
 }
 
 /// Messages that come into their queues.
@@ -82,30 +94,62 @@ impl Rest {
             effects.push(crate::intake::publish::retained(position, &changes.sends));
         }
         let sends = Sends::Recorded(position, 0, changes.sends.into_iter());
-        Rest::new(changes.settlements, Vec::new(), sends)
+        Rest::new(Work::CarryOut(CarryOut::new(changes.settlements, Vec::new(), sends)))
     }
 
-    /// A share of a transaction that was prepared.
+    /// A share of a transaction that was prepared, and is committed.
     pub fn of_prepared(prepared: Prepared, mut volatile: VolatileChanges) -> Rest {
         let Prepared { sends, settlements, moved, scheduled } = prepared;
         let volatile_ends = std::mem::take(&mut volatile.settlements);
         let volatile_sends = std::mem::take(&mut volatile.sends);
         let sends = Sends::Prepared { sends: sends.into_iter(), moved, senders: volatile };
-        Rest {
+        Rest::new(Work::CarryOut(CarryOut {
             volatile_ends: volatile_ends.into_iter(),
             volatile_sends: volatile_sends.into_iter(),
-            ..Rest::new(settlements, scheduled, sends)
+            ..CarryOut::new(settlements, scheduled, sends)
+        }))
+    }
+
+    /// A share of a transaction that is being prepared.
+    pub fn of_prepare(preparing: Preparing) -> Rest {
+        Rest::new(Work::Prepare(preparing))
+    }
+
+    /// A share of a transaction that was prepared, and is aborted.
+    pub fn of_abort(aborting: Aborting) -> Rest {
+        Rest::new(Work::Abort(aborting))
+    }
+
+    fn new(work: Work) -> Rest {
+        Rest { work, begins: false }
+    }
+
+    fn len(&self) -> usize {
+        match &self.work {
+            Work::CarryOut(work) => work.len(),
+            Work::Prepare(work) => work.len(),
+            Work::Abort(work) => work.len(),
         }
     }
 
-    fn new(ends: Vec<Settlement>, jobs: Vec<(MessageKey, u64, Schedule)>, sends: Sends) -> Rest {
-        Rest {
+    /// Carries out changes as far as the budget allows.
+    fn step(&mut self, partition: &mut Partition, budget: &mut usize, effects: &mut Vec<Effect>) {
+        match &mut self.work {
+            Work::CarryOut(work) => work.step(partition, budget, effects),
+            Work::Prepare(work) => work.step(partition, budget, effects),
+            Work::Abort(work) => work.step(partition, budget, effects),
+        }
+    }
+}
+
+impl CarryOut {
+    fn new(ends: Vec<Settlement>, jobs: Vec<(MessageKey, u64, Schedule)>, sends: Sends) -> CarryOut {
+        CarryOut {
             ends: ends.into_iter(),
             jobs: jobs.into_iter(),
             sends,
             volatile_ends: Vec::new().into_iter(),
             volatile_sends: Vec::new().into_iter(),
-            begins: false,
         }
     }
 
@@ -173,7 +217,7 @@ impl Sends {
 }
 
 /// The next ones, as far as the budget allows.
-fn next<'i, T>(items: &'i mut IntoIter<T>, budget: &mut usize) -> Take<&'i mut IntoIter<T>> {
+pub fn next<'i, T>(items: &'i mut IntoIter<T>, budget: &mut usize) -> Take<&'i mut IntoIter<T>> {
     let number = items.len().min(*budget);
     *budget -= number;
     items.by_ref().take(number)
@@ -212,7 +256,9 @@ pub fn carry_out(partition: &mut Partition, mut rest: Rest, effects: &mut Vec<Ef
         let mut everything = usize::MAX;
         return rest.step(partition, &mut everything, effects);
     }
-    completion.into_iter().for_each(|completion| rest.take_volatile(completion));
+    if let (Work::CarryOut(work), Some(completion)) = (&mut rest.work, completion) {
+        work.take_volatile(completion);
+    }
     rest.step(partition, &mut slice.max(1), effects);
     partition.leader.transactions.slices.under_way = Some(rest);
 }

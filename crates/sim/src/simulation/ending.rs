@@ -47,7 +47,9 @@ impl Simulation {
                     busy |= self.work(index, source)?;
                 }
                 // A large transaction goes on with each tick.
-                self.now_ms += u64::from(self.assembly.cores[index].partition.has_unfinished_records());
+                let partition = &self.assembly.cores[index].partition;
+                let is_slow = partition.has_unfinished_records() || partition.is_closing();
+                self.now_ms += u64::from(is_slow);
                 busy |= self.pass_time(index)?;
                 while self.assembly.cores[index].has_news() {
                     self.poll(index)?;
