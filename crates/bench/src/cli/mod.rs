@@ -5,6 +5,7 @@ mod depth;
 mod disk;
 mod fanout;
 mod filters;
+mod http;
 mod lower_bound;
 mod schedules;
 mod sync;
@@ -30,6 +31,8 @@ enum Command {
     Filters(Box<filters::FiltersArguments>),
     /// Measure the latency of sends to a virtual topic with few and many durable queues.
     Fanout(fanout::FanoutArguments),
+    /// Measure queues over HTTP: batches of IronMQ and SQS, also against another server of SQS.
+    Http(http::HttpArguments),
     /// Measure the rate and memory of sends to a composite destination without consumers.
     Backlog(backlog::BacklogArguments),
     /// Compare a deep queue with an empty one: rates, memory, and the start after a kill.
@@ -98,6 +101,7 @@ pub fn run() -> anyhow::Result<()> {
     match &Cli::parse().command {
         Command::Filters(arguments) => filters::run(arguments),
         Command::Fanout(arguments) => fanout::run(arguments),
+        Command::Http(arguments) => http::run(arguments),
         Command::Backlog(arguments) => backlog::run(arguments),
         Command::Depth(arguments) => depth::run(arguments),
         Command::Schedules(arguments) => schedules::run(arguments),
