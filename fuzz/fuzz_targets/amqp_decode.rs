@@ -1,5 +1,6 @@
-//! Any bytes through the AMQP codec. Decoded values must encode, decode to the same value again, and encode to the same
-//! bytes from then on; decodable bytes can be walked over. A body says the same in one piece and in many.
+//! Any bytes through the AMQP codec. Decoded values must encode, decode to the same value again,
+//! and encode to the same bytes from then on; decodable bytes can be walked over. A body says the
+//! same in one piece and in many.
 #![no_main]
 
 use bytes::{Bytes, BytesMut};

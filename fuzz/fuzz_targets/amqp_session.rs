@@ -1,6 +1,8 @@
-//! Any client against a session: frames in any order, whole or cut, while the core agrees, refuses and delivers.
+//! Any client against a session: frames in any order, whole or cut, while the core agrees, refuses
+//! and delivers.
 //!
-//! Each step begins with a byte: below 200 a frame of this length follows as it is; from there on the core acts.
+//! Each step begins with a byte: below 200 a frame of this length follows as it is; from there on
+//! the core acts.
 #![no_main]
 
 use std::collections::VecDeque;

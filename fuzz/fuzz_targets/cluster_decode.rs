@@ -1,5 +1,5 @@
-//! Any bytes as a message between replicas, with and without a checksum that fits. Decoded messages must encode to the same
-//! bytes, and its batches decode or are refused.
+//! Any bytes as a message between replicas, with and without a checksum that fits. Decoded messages
+//! must encode to the same bytes, and its batches decode or are refused.
 #![no_main]
 
 use bytes::Bytes;

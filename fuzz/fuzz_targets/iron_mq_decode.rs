@@ -1,5 +1,5 @@
-//! Requests of IronMQ through the decoder. Settings of queues that they make are kept and read again without a difference; an error
-//! has a status of clients and says something.
+//! Requests of IronMQ through the decoder. Settings of queues that they make are kept and read
+//! again without a difference; an error has a status of clients and says something.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,9 @@
-//! Any bytes as a journal's files: opening, reading states and replaying never panics, and opening twice gives the same.
+//! Any bytes as a journal's files: opening, reading states and replaying never panics, and opening
+//! twice gives the same.
 //!
-//! The first byte chooses: raw bytes as a segment, edits of a good journal, or such edits with all checksums put
-//! right again, so that the fuzzer gets behind them; and whether the journal is encrypted.
+//! The first byte chooses: raw bytes as a segment, edits of a good journal, or such edits with all
+//! checksums put right again, so that the fuzzer gets behind them; and whether the journal is
+//! encrypted.
 #![no_main]
 
 use bytes::Bytes;

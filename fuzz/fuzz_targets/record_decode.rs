@@ -1,7 +1,9 @@
-//! Any bytes as a record, or as the compressed body of one: decoding never panics, takes no more memory than the bytes can stand
-//! for, and a decoded record is written and decodes to the same again, compressed or not.
+//! Any bytes as a record, or as the compressed body of one: decoding never panics, takes no more
+//! memory than the bytes can stand for, and a decoded record is written and decodes to the same
+//! again, compressed or not.
 //!
-//! The first byte chooses: raw bytes as a record, or a length (4) and a block or a frame in a record that is otherwise sound.
+//! The first byte chooses: raw bytes as a record, or a length (4) and a block or a frame in a
+//! record that is otherwise sound.
 #![no_main]
 
 use bytes::Bytes;
@@ -9,7 +11,8 @@ use libfuzzer_sys::fuzz_target;
 use postroad_core::{decode_record, encode_record, message_in_record};
 use postroad_model::Compression;
 
-/// Type, version, address, protocol and version of a message, flags (persistent, compressed), priority, expiry.
+/// Type, version, address, protocol and version of a message, flags (persistent, compressed),
+/// priority, expiry.
 const HEAD: [u8; 20] = [3, 2, 0, 1, 0, 0, 0, b'a', 1, 12, 17, 4, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// LZ4: the maximum of bytes that one byte stands for.

@@ -1,7 +1,8 @@
-//! Any bytes as a snapshot: reading never panics, and the length of the pieces makes no difference. A
-//! snapshot that was read and written, and can be read again, is written as the same.
+//! Any bytes as a snapshot: reading never panics, and the length of the pieces makes no difference.
+//! A snapshot that was read and written, and can be read again, is written as the same.
 //!
-//! The first byte chooses: raw bytes, or edits of a kept snapshot; the second how long the pieces are.
+//! The first byte chooses: raw bytes, or edits of a kept snapshot; the second how long the pieces
+//! are.
 #![no_main]
 
 use bytes::Bytes;
@@ -38,8 +39,8 @@ fuzz_target!(|input: &[u8]| {
         (Ok(whole), Ok(in_pieces)) => {
             let written = whole.snapshot();
             assert_eq!(in_pieces.snapshot(), written);
-            // Whether a page's messages may be shared is known better the second time. Edited bytes may
-            // have values that no writer produces, and need not be readable a third time.
+            // Whether a page's messages may be shared is known better the second time. Edited bytes
+            // may have values that no writer produces, and need not be readable a third time.
             if let Ok(second) = Partition::restore(settings(), &written)
                 && let Ok(third) = Partition::restore(settings(), &second.snapshot())
             {

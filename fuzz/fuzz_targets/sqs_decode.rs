@@ -1,5 +1,6 @@
-//! Requests of SQS through the decoder: JSON and forms as actions, and signatures. Settings that an action makes are kept and read
-//! again without a difference; no signature without the secret is right.
+//! Requests of SQS through the decoder: JSON and forms as actions, and signatures. Settings that an
+//! action makes are kept and read again without a difference; no signature without the secret is
+//! right.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,10 @@
-//! Check: the inner loop. Format, lints, tidy, and the unit tests of the crates that a change touches.
+//! Check: the inner loop. Format, lints, tidy, and the unit tests of the crates that a change
+//! touches.
 //!
-//! A crate counts as changed if a file of it differs from the commit where the branch left `origin/main` (or
-//! from `HEAD` where there is no such branch), committed or not. Crates that use a changed one are compiled, but
-//! only the changed crates run their tests: `make test` runs them all.
+//! A crate counts as changed if a file of it differs from the commit where the branch left
+//! `origin/main` (or from `HEAD` where there is no such branch), committed or not. Crates that use
+//! a changed one are compiled, but only the changed crates run their tests: `make test` runs them
+//! all.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,8 +1,9 @@
 //! The project's own chores, called as `cargo xtask CHORE`.
 //!
-//! `tidy` holds the rules of the house, `verify` runs every read-only check, `check` those of the changed crates
-//! with their unit tests, `fix` may write.
-//! Never here: anything the broker needs at run time; anything slow enough to keep people from calling it.
+//! `tidy` holds the rules of the house, `verify` runs every read-only check, `check` those of the
+//! changed crates with their unit tests, `fix` may write.
+//! Never here: anything the broker needs at run time; anything slow enough to keep people from
+//! calling it.
 //! Start at [`main`]; the rules themselves are one file each in `tidy/`.
 
 mod check;

@@ -12,8 +12,8 @@ struct Step {
     arguments: &'static [&'static str],
 }
 
-/// The steps of `verify`. Advisories are left out: their database is fetched from a host of its own,
-/// and a check that needs it would fail wherever that host cannot be reached.
+/// The steps of `verify`. Advisories are left out: their database is fetched from a host of its
+/// own, and a check that needs it would fail wherever that host cannot be reached.
 const VERIFY: &[Step] = &[
     Step { name: "fmt", arguments: &["fmt", "--all", "--check"] },
     Step {

@@ -2,7 +2,8 @@
 //!
 //! In: groups of records, written and synced as one. Out: the same records after any crash, in
 //! order. All IO goes through [`Disk`]; every call is synchronous and runs on the thread that makes
-//! it. Never here: threads, clocks that decide, the meaning of a payload, protocols, async. Start
+//! it.
+//! Never here: threads, clocks that decide, the meaning of a payload, protocols, async. Start
 //! at [`Journal::commit`] in `writing`. Records are found again by `opening` and `reading`, kept
 //! small by `retaining`, and saved from damage by `repairing`. The bytes on the disk are in
 //! `layout`, and described in docs/formats/journal.md.

@@ -3,7 +3,8 @@
 //! Holds ids, destinations, messages, and the three vocabularies of the core: [`Command`]
 //! (durable), [`Event`] (not durable) and [`Effect`] (work to do now); [`portable`], messages in a
 //! form for all protocols; and the parts of every protocol's [`Session`]: [`Replies`],
-//! [`Liveness`]. Never here: IO, async, clocks, locks, protocol details, decisions.
+//! [`Liveness`].
+//! Never here: IO, async, clocks, locks, protocol details, decisions.
 
 pub mod address;
 mod ask;

@@ -121,7 +121,8 @@ fn walk(tree: &Tree, message: &Message) -> Yield {
     }
 }
 
-/// False, unknown and true as 0, 1 and 2: AND is the least, OR the greatest, NOT the distance from 2.
+/// False, unknown and true as 0, 1 and 2: AND is the minimum, OR the maximum, NOT the distance
+/// from 2.
 fn level(tree: &Tree, message: &Message) -> u8 {
     match walk(tree, message) {
         Yield::Bool(true) => 2,

@@ -1,7 +1,7 @@
 //! Calls that may not appear in source, per room.
 //!
-//! Text is searched with comments, strings and tests out of the way. Randomness and the clock reach a pure
-//! room only inside a command, so that every run can be replayed.
+//! Text is searched with comments, strings and tests out of the way. Randomness and the clock reach
+//! a pure room only inside a command, so that every run can be replayed.
 
 use super::edges::PURE_ROOMS;
 use super::{Fault, Repository};

@@ -1,8 +1,9 @@
 //! Documents name things that exist: paths, rooms in the map, commands and make targets.
 //!
-//! Read are README.md, ARCHITECTURE.md and everything under docs/. A path is a text in back-ticks or in a
-//! link and begins with a file or folder of the repository's first level. Text in fences is not read for paths.
-//! An anchor in a link is a heading of its page, and each page is in the table of contents.
+//! Read are README.md, ARCHITECTURE.md and everything under docs/. A path is a text in back-ticks
+//! or in a link and begins with a file or folder of the repository's first level. Text in fences is
+//! not read for paths. An anchor in a link is a heading of its page, and each page is in the table
+//! of contents.
 
 use super::{Fault, Repository};
 
@@ -133,7 +134,8 @@ fn contents_faults(repository: &Repository) -> Vec<Fault> {
         .collect()
 }
 
-/// The map has one row `` | `crates/NAME` | … | `` for every room; that each row exists is held as a path.
+/// The map has one row `` | `crates/NAME` | … | `` for every room; that each row exists is held as
+/// a path.
 fn map_faults(repository: &Repository) -> Vec<Fault> {
     let Some(map) = repository.text(MAP) else {
         return vec![Fault::new(
@@ -189,7 +191,8 @@ fn command_faults(repository: &Repository) -> Vec<Fault> {
     faults
 }
 
-/// The word that follows `program` at the start of a call, whatever folder the program is called from.
+/// The word that follows `program` at the start of a call, whatever folder the program is called
+/// from.
 fn named_after<'a>(call: &'a str, program: &str) -> Option<&'a str> {
     let mut words = call.trim_start_matches("$ ").split_whitespace();
     let called = words.next()?.rsplit('/').next()?;

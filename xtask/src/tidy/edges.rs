@@ -1,7 +1,8 @@
 //! Which room may use which: arrows point down only.
 //!
-//! `[dependencies]` and `[build-dependencies]` must keep to the table. `[dev-dependencies]` are looser: a
-//! room's tests may use any room but the two assemblies, `broker` and `sim`, which would turn the arrows round.
+//! `[dependencies]` and `[build-dependencies]` must keep to the table. `[dev-dependencies]` are
+//! looser: a room's tests may use any room but the two assemblies, `broker` and `sim`, which would
+//! turn the arrows round.
 
 use super::{Fault, Repository};
 
@@ -19,7 +20,8 @@ const ASSEMBLIES: &[&str] = &["broker", "sim"];
 
 const PROTOCOL: &[&str] = &["model", "selector"];
 
-/// Room, and the rooms it may use. A new arrow is an architecture change: its own commit, with the reason.
+/// Room, and the rooms it may use. A new arrow is an architecture change: its own commit, with the
+/// reason.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("selector", &["model"]),

@@ -1,7 +1,7 @@
 //! Tidy: the rules of the house that a program can hold.
 //!
-//! Every rule reads the [`Repository`] and adds [`Fault`]s; none writes. A fault gives the place, the
-//! error and its correction.
+//! Every rule reads the [`Repository`] and adds [`Fault`]s; none writes. A fault gives the place,
+//! the error and its correction.
 
 mod fault;
 mod repository;

@@ -1,7 +1,7 @@
 //! Documents and the binary agree: every metric, command and option that one has, the other has.
 //!
-//! Commands and options are read from the declarations of the command lines, metrics from the strings of the admin
-//! room. Options of `postroad-bench` are left to its `--help`.
+//! Commands and options are read from the declarations of the command lines, metrics from the
+//! strings of the admin room. Options of `postroad-bench` are left to its `--help`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,8 @@ pub fn check(repository: &Repository) -> Vec<Fault> {
     faults
 }
 
-// --- metrics ------------------------------------------------------------------------------------------------
+// --- metrics
+// ------------------------------------------------------------------------------------------------
 
 fn metric_faults(repository: &Repository) -> Vec<Fault> {
     let mut declared: BTreeMap<String, (&str, usize)> = BTreeMap::new();
@@ -77,7 +78,8 @@ fn is_metric(name: &str) -> bool {
         .is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
 }
 
-/// Words of the form `postroad_NAME`, but for names of crates (`postroad_core::…`) and patterns (`postroad_…`).
+/// Words of the form `postroad_NAME`, but for names of crates (`postroad_core::…`) and patterns
+/// (`postroad_…`).
 fn metrics_in(line: &str) -> impl Iterator<Item = &str> {
     line.match_indices("postroad_").filter_map(|(at, _)| {
         let rest = &line[at..];
@@ -88,7 +90,8 @@ fn metrics_in(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-// --- commands -----------------------------------------------------------------------------------------------
+// --- commands
+// -----------------------------------------------------------------------------------------------
 
 /// A binary with sub-commands.
 struct Program {

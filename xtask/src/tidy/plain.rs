@@ -1,7 +1,8 @@
-//! Plain words: comments and documents use the noun and the term of the field (docs/STYLE.md, "Text").
+//! Plain words: comments and documents use the noun and the term of the field (docs/STYLE.md,
+//! "Text").
 //!
-//! Counted by room. "what" may stand 15 times in 10,000 words, the words of [`TOLD`] three times, the other words
-//! nowhere; rooms with older text are in the list of `ratchet`.
+//! Counted by room. "what" may stand 15 times in 10,000 words, the words of [`TOLD`] three times,
+//! the other words nowhere; rooms with older text are in the list of `ratchet`.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +87,7 @@ impl Room {
 }
 
 /// `crates/NAME`, `docs/FOLDER`, or the first folder; `docs` for the documents of the first level.
-fn room_of(path: &str) -> String {
+pub fn room_of(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').collect();
     match parts.as_slice() {
         [folder @ ("crates" | "docs"), name, _, ..] => format!("{folder}/{name}"),

@@ -1,8 +1,10 @@
-//! Documents read well: lines of at most 100 columns, tables of short cells with as many in each row.
+//! Documents and comments read well: lines of at most 100 columns, tables of short cells with as
+//! many in each row.
 //!
-//! Read are all documents, without fences and indented code. Older pages are in the list of
-//! `ratchet`.
+//! Read are all documents, without fences and indented code, and lines of Rust that are comments
+//! alone. Older text is in the list of `ratchet`.
 
+use super::plain::room_of;
 use super::ratchet::Counts;
 use super::{Fault, Repository};
 
@@ -12,16 +14,25 @@ const COLUMNS_MAX: usize = 100;
 const CELL_WORDS_MAX: usize = 15;
 
 pub fn check(repository: &Repository) -> Vec<Fault> {
-    let [columns, cells, rows] = counts(repository);
-    let mut faults = columns.1.check(columns.0, repository);
-    faults.extend(cells.1.check(cells.0, repository));
-    faults.extend(rows.1.check(rows.0, repository));
-    faults
+    counts(repository).into_iter().flat_map(|(rule, counts)| counts.check(rule, repository)).collect()
 }
 
-/// Lines too long, cells too long and rows of another length, by document.
-pub fn counts(repository: &Repository) -> [(&'static str, Counts); 3] {
+/// Lines too long, cells too long and rows of another length, by document; long comments by room.
+pub fn counts(repository: &Repository) -> [(&'static str, Counts); 4] {
     let (mut columns, mut cells, mut rows) = (Counts::default(), Counts::default(), Counts::default());
+    let mut comments = Counts::default();
+    for (path, source) in repository.rust() {
+        for (index, line) in source.original().enumerate() {
+            if is_comment(line) && too_wide(line) {
+                let wrong = format!("a comment of {} columns", line.chars().count());
+                comments.add(
+                    &room_of(path),
+                    0,
+                    Fault::new(path, index + 1, wrong, "wrap comments at 100 columns"),
+                );
+            }
+        }
+    }
     for (path, text) in repository.texts().filter(|(path, _)| is_document(path)) {
         let mut width = None;
         for (line, text) in prose(text) {
@@ -44,7 +55,7 @@ pub fn counts(repository: &Repository) -> [(&'static str, Counts); 3] {
             }
         }
     }
-    [("columns", columns), ("cells", cells), ("rows", rows)]
+    [("columns", columns), ("cells", cells), ("rows", rows), ("comments", comments)]
 }
 
 /// Documents that people read as prose.
@@ -69,6 +80,13 @@ pub fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
         let code = line.starts_with("    ") && !list;
         (!fenced && !code && !trimmed.starts_with("<!--")).then_some((index + 1, line))
     })
+}
+
+/// A line of Rust that is a comment of words: tables and drawings may be wider.
+fn is_comment(line: &str) -> bool {
+    let text = line.trim_start();
+    let words = text.strip_prefix("//").map(|text| text.trim_start_matches(['/', '!']));
+    words.is_some_and(|words| !words.contains(" | ") && !words.starts_with("  ") && words.is_ascii())
 }
 
 /// A line that could be shorter: one long link or path cannot.
@@ -125,6 +143,22 @@ mod tests {
         ] {
             let faults = check(&Repository::of(&[("docs/a.md", text)]));
             assert_eq!(faults.first().map(|fault| fault.wrong.as_str()), want, "case: {name}");
+        }
+    }
+
+    #[test]
+    fn long_comments_are_faults_of_their_room() {
+        let long = "word ".repeat(21);
+        for (name, text, want) in [
+            ("a comment", format!("/// {long}\nfn a() {{}}"), 1),
+            ("of a module", format!("//! {long}"), 1),
+            ("short", "/// A word.".to_owned(), 0),
+            ("a table", format!("//! | {long} |"), 0),
+            ("a drawing", format!("//!   a ──▶ {long}"), 0),
+            ("code", format!("const A: &str = \"{long}\";"), 0),
+        ] {
+            let faults = check(&Repository::of(&[("crates/core/src/a.rs", &text)]));
+            assert_eq!(faults.len(), want, "case: {name}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Limits that older text does not keep yet: a list of allowed counts that may only shrink.
 //!
-//! One line of the list is `RULE PLACE COUNT`. Every rule of prose counts its faults per place and compares.
+//! One line of the list is `RULE PLACE COUNT`. Every rule of prose counts its faults per place and
+//! compares.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +9,8 @@ use super::{Fault, Repository};
 
 /// The list of all rules of prose.
 pub const LIST: &str = "xtask/src/prose.txt";
-/// A count may fall this far below its line before the line must follow, so that two changes of one day do not
-/// meet in it.
+/// A count may fall this far below its line before the line must follow, so that two changes of one
+/// day do not meet in it.
 const SLACK_MIN: usize = 5;
 
 /// Faults of one rule by place: how many, and the first one to show.
@@ -85,8 +86,8 @@ fn lines<'a>(text: &'a str, rule: &str) -> BTreeMap<&'a str, (usize, usize)> {
     lines
 }
 
-/// The list without needless lines: each count at most as it was, comments kept. New lines only where the
-/// list has none of that rule at all, which is how a rule begins.
+/// The list without needless lines: each count at most as it was, comments kept. New lines only
+/// where the list has none of that rule at all, which is how a rule begins.
 pub fn shrunk(text: &str, rules: &[(&str, Counts)]) -> String {
     let mut out: String =
         text.lines().take_while(|line| line.starts_with('#')).map(|line| format!("{line}\n")).collect();

@@ -1,4 +1,5 @@
-//! The repository as the rules see it: its files, their text, and its Rust sources with comments and strings masked.
+//! The repository as the rules see it: its files, their text, and its Rust sources with comments
+//! and strings masked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,7 +25,8 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// Reads the files under `root` that git does not ignore; a file that is not UTF-8 text is passed over.
+    /// Reads the files under `root` that git does not ignore; a file that is not UTF-8 text is
+    /// passed over.
     ///
     /// # Errors
     /// When git cannot list the files, or one of them cannot be read.
@@ -113,7 +115,8 @@ impl Repository {
         self.texts.get(path).map(String::as_str)
     }
 
-    /// The sources that are built into something: those of the rooms and of these chores, no outside tests.
+    /// The sources that are built into something: those of the rooms and of these chores, no
+    /// outside tests.
     pub fn sources(&self) -> impl Iterator<Item = (&str, &RustText)> {
         self.rust.iter().map(|(path, source)| (path.as_str(), source)).filter(|(path, _)| is_source(path))
     }

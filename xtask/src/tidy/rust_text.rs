@@ -1,7 +1,8 @@
-//! Rust text as the rules read it: comments and string contents masked, tests marked, functions measured.
+//! Rust text as the rules read it: comments and string contents masked, tests marked, functions
+//! measured.
 //!
-//! This is a lexer, not a parser: it knows where comments, strings and braces begin and end, which is
-//! all that the rules ask for, and takes milliseconds for the whole repository.
+//! This is a lexer, not a parser: it knows where comments, strings and braces begin and end, which
+//! is all that the rules ask for, and takes milliseconds for the whole repository.
 
 /// One Rust file, ready to be asked about.
 pub struct RustText {
@@ -123,7 +124,8 @@ fn item_end(masked: &str, from: usize) -> usize {
             b'{' => braces += 1,
             b'}' => {
                 braces = braces.saturating_sub(1);
-                // `mod NAME { … }` and `fn … { … }` end here; `use a::{b};` goes on to its semicolon.
+                // `mod NAME { … }` and `fn … { … }` end here; `use a::{b};` goes on to its
+                // semicolon.
                 if depth == 0 && braces == 0 && masked.as_bytes().get(offset + 1) != Some(&b';') {
                     return offset + 1;
                 }

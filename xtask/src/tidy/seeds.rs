@@ -1,8 +1,9 @@
 //! Maps with a random seed may not stand in a pure room.
 //!
-//! The order in which a `HashMap` with the default hasher is iterated differs from run to run, and with it the
-//! order of effects. A pure room takes a `BTreeMap`, a map with a fixed hasher (`FxHashMap`), or, where
-//! clients choose the keys, `postroad_model::LookupMap`, which cannot be iterated in the map's own order.
+//! The order in which a `HashMap` with the default hasher is iterated differs from run to run, and
+//! with it the order of effects. A pure room takes a `BTreeMap`, a map with a fixed hasher
+//! (`FxHashMap`), or, where clients choose the keys, `postroad_model::LookupMap`, which cannot be
+//! iterated in the map's own order.
 
 use super::edges::PURE_ROOMS;
 use super::{Fault, Repository};
@@ -33,8 +34,8 @@ pub fn check(repository: &Repository) -> Vec<Fault> {
     faults
 }
 
-/// Does the line name the type with fewer type arguments than it has with a hasher, or make one with the default
-/// hasher? `rest` are the lines after it, for a type that is written over several.
+/// Does the line name the type with fewer type arguments than it has with a hasher, or make one
+/// with the default hasher? `rest` are the lines after it, for a type that is written over several.
 fn has_random_seed<'a>(
     line: &'a str,
     rest: impl Iterator<Item = &'a str>,

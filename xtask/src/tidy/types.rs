@@ -1,6 +1,8 @@
-//! One type, one idea: no type over 25 fields, 60 methods or 6 files with methods of its own. Tests do not count.
+//! One type, one idea: no type over 25 fields, 60 methods or 6 files with methods of its own. Tests
+//! do not count.
 //!
-//! Methods are those of `impl Type`, not of traits. Larger types are in the list of `ratchet`, by crate and name.
+//! Methods are those of `impl Type`, not of traits. Larger types are in the list of `ratchet`, by
+//! crate and name.
 
 use std::collections::BTreeSet;
 

@@ -3,7 +3,8 @@
 //!
 //! A stored message is the bytes as they were sent, all sections. [`Sections::scan`] says where
 //! each begins and ends; the rest reads one of them on demand. The bare message (properties to
-//! body) is rewritten by header changes of routes alone. Never here: queues, links, other encodings
+//! body) is rewritten by header changes of routes alone.
+//! Never here: queues, links, other encodings
 //! of messages.
 
 mod annotations;

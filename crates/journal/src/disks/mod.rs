@@ -1,7 +1,8 @@
 //! Disks: the interface that the journal needs, the real disk, and a simulated one that loses and
 //! tears unsynced data.
 //!
-//! Start at [`disk`]. Never here: the meaning of bytes.
+//! Start at [`disk`].
+//! Never here: the meaning of bytes.
 
 pub mod direct;
 pub mod disk;

@@ -1,6 +1,7 @@
 //! Layout: the format on the disk, and its encryption.
 //!
-//! Start at [`format`](mod@format). Never here: files.
+//! Start at [`format`](mod@format).
+//! Never here: files.
 
 pub(crate) mod bundle;
 pub mod checkpoint_bytes;

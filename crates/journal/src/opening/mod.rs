@@ -1,6 +1,7 @@
 //! Opening a journal: its files, their durable contents, and the rest of a torn end.
 //!
-//! Start at [`recovery`]. Never here: later writes, repair of damage.
+//! Start at [`recovery`].
+//! Never here: later writes, repair of damage.
 
 pub mod assembly;
 pub mod body;

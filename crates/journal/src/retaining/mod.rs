@@ -1,6 +1,7 @@
 //! Retaining: the needed part of the past, in less space: checkpoints, compaction, backups.
 //!
-//! Start at [`retention`]. Never here: new groups.
+//! Start at [`retention`].
+//! Never here: new groups.
 
 pub mod backup;
 pub mod block;

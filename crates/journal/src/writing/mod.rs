@@ -1,6 +1,7 @@
 //! Writing: groups go to the disk, into segments that were made ready ahead.
 //!
-//! Start at [`journal`]. Never here: the later life of records.
+//! Start at [`journal`].
+//! Never here: the later life of records.
 
 pub mod cut;
 pub mod journal;

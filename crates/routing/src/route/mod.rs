@@ -2,8 +2,10 @@
 //!
 //! In: [`Route`]s, and for each message its addresses and headers. Out: [`Routed`], where it goes
 //! instead. The rules are found by address and selector: a message costs the targets that match,
-//! not those that exist. Never here: the encoding of messages, queues, clocks; delays and throttles
-//! are carried out by the core. Start at [`Routes::plan`].
+//! not those that exist.
+//! Never here: the encoding of messages, queues, clocks; delays and throttles
+//! are carried out by the core.
+//! Start at [`Routes::plan`].
 
 mod counters;
 mod cycle;
