@@ -2,7 +2,7 @@
 //! twice gives the same.
 //!
 //! The first byte chooses: raw bytes as a segment, edits of a good journal, or such edits with all
-//! checksums put right again, so that the fuzzer gets behind them; and whether the journal is
+//! checksums put right again, so that the fuzzer gets after them; and whether the journal is
 //! encrypted.
 #![no_main]
 

@@ -49,7 +49,7 @@ pub struct Plan {
 pub struct DueLater {
     /// When the first one is due, from when it was sent.
     pub first: Duration,
-    /// The others are due within so long behind that, in no order.
+    /// The others are due within so long after that, in no order.
     pub spread: Duration,
 }
 

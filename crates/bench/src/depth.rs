@@ -41,7 +41,7 @@ pub struct Plan {
     pub queues: u32,
     /// Messages that are published and consumed to measure a pace.
     pub probe: u64,
-    /// Times that an empty queue beside the backlog and the deep one are measured in turn, behind the first measure of both.
+    /// Times that an empty queue beside the backlog and the deep one are measured in turn, after the first measure of both.
     pub rounds: u32,
     /// Publishers, each with a connection of its own.
     pub publishers: u32,

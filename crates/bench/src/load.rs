@@ -158,7 +158,7 @@ pub(crate) fn send_one_by_one(
 
 /// Sends messages, each by its number among those of this load, `window` of them ahead of their
 /// confirmations, until it is stopped. `each` gets the time from the send to its confirmation; with
-/// a window above one that includes the wait behind the others.
+/// a window above one that includes the wait after the others.
 pub(crate) fn publish(
     mut link: Link,
     mut message: impl FnMut(u64) -> Result<Message, LinkError>,

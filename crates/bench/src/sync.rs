@@ -40,7 +40,7 @@ pub struct Plan {
     pub directory: PathBuf,
     /// How often all of it is measured.
     pub rounds: u32,
-    /// How long the disk is measured in each, before and behind the senders, and the server that does nothing else.
+    /// How long the disk is measured in each, before and after the senders, and the server that does nothing else.
     pub disk: Duration,
     /// Senders at a time, in turn: each has a connection of its own, and one message under way.
     pub senders: Vec<u32>,
@@ -119,7 +119,7 @@ struct Round {
     disk: [f64; 2],
     /// Seconds to the broker and back.
     trip: f64,
-    /// Seconds that the disk takes for a sync with that pause behind it.
+    /// Seconds that the disk takes for a sync with that pause after it.
     paused: f64,
     /// In the order of the plan.
     paces: Vec<Pace>,

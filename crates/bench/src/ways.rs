@@ -39,7 +39,7 @@ const WORTH: f64 = 0.8;
 pub struct Way {
     /// Past the page cache.
     pub direct: bool,
-    /// Durable by the write itself, instead of by an fdatasync behind it.
+    /// Durable by the write itself, instead of by an fdatasync after it.
     pub one_call: bool,
     /// Into space that was filled with zeros before, instead of only allocated.
     pub zeroed: bool,

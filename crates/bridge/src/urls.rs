@@ -8,7 +8,7 @@ pub fn urls_of<'u>(url: &'u str) -> Vec<&'u str> {
     };
     let Some(list) = of_list(url) else { return vec![url] };
     let list = list.trim_start_matches("//");
-    // Options of the whole list come behind the parenthesis, those of one URL before it.
+    // Options of the whole list come after the parenthesis, those of one URL before it.
     let list = match list.strip_prefix('(') {
         Some(list) => list.rsplit_once(')').map_or(list, |(list, _)| list),
         None => list.split('?').next().unwrap_or_default(),

@@ -276,7 +276,7 @@ impl<L: EntryLog> Group<L> {
         Ok(())
     }
 
-    /// Puts a batch behind all earlier ones. It is committed if it comes back by
+    /// Puts a batch after all earlier ones. It is committed if it comes back by
     /// [`Actions::committed`] with the same identity; if another entry comes in its place, it is
     /// lost. Until then its outcome is unknown.
     ///

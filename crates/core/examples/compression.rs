@@ -9,7 +9,7 @@ use bytes::Bytes;
 use postroad_core::{decode_record, encode_record};
 use postroad_model::{Command, Compression, Destination, Encoding, Message, NORMAL_PRIORITY, Protocol, Sent};
 
-/// Bodies of each kind, so that no two measured one behind the other are alike.
+/// Bodies of each kind, so that no two measured one after the other are alike.
 const BODIES: usize = 64;
 
 /// The best of this many runs, because the machine has other load.

@@ -112,7 +112,7 @@ impl Partition {
         }))
     }
 
-    /// A browser that has not been sent anything begins behind these entries, one of each lane that it has seen before.
+    /// A browser that has not been sent anything begins after these entries, one of each lane that it has seen before.
     fn seek(&mut self, key: ConsumerKey, after: &[postroad_model::EntryTag]) {
         let Some(browse) =
             self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut())

@@ -150,7 +150,7 @@ pub struct Transactions {
     pub prepared_volatile: BTreeMap<TransactionId, VolatileChanges>,
     /// Those that are being closed or undone.
     pub closings: Closings,
-    /// A large one whose record is durable, and the records behind it.
+    /// A large one whose record is durable, and the records after it.
     pub slices: Slices,
 }
 

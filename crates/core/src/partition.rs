@@ -211,7 +211,7 @@ impl Partition {
     }
 
     /// Carries out a durable command. Commands come in log order, without gaps, each once. A leader carries out a large transaction over
-    /// several ticks, and then the commands behind it.
+    /// several ticks, and then the commands after it.
     pub fn apply(&mut self, position: Position, command: Command, effects: &mut Vec<Effect>) {
         if self.leader.transactions.slices.is_busy() {
             return self.leader.transactions.slices.put_behind(position, command);
@@ -327,7 +327,7 @@ impl Partition {
         end_step(self, first, effects);
     }
 
-    /// Takes in an event, unless it has to wait behind its consumer's attach or its connection's sends.
+    /// Takes in an event, unless it has to wait after its consumer's attach or its connection's sends.
     pub(crate) fn take_in_turn(&mut self, event: Event, effects: &mut Vec<Effect>) {
         let Some(event) = self.leader.intake.waiting.behind_its_attach(event) else { return };
         if let Some(event) = self.behind_its_sends(event) {

@@ -944,7 +944,7 @@ fn a_transaction_is_whole_whatever_each_journal_has_lost_that_nobody_waited_for(
             let committed = has(|command| matches!(command, Command::Commit { .. }));
             let forgotten = has(|command| matches!(command, Command::Forget { .. }));
             let sent = has(|command| matches!(command, Command::Enqueue(_)));
-            // The event of a record comes behind its sync.
+            // The event of a record comes after its sync.
             let may_be = sent == 1
                 && (decided == 0 || prepared == 2)
                 && (committed == 0 || decided == 1)

@@ -116,7 +116,7 @@ fn whatever_is_lost_the_rest_of_what_was_there_stays() {
     }
 }
 
-/// Of a transaction compaction has left the messages that stay; which entries the settles behind it name is not certain any more.
+/// Of a transaction compaction has left the messages that stay; which entries the settles after it name is not certain any more.
 #[test]
 fn what_is_left_of_a_record_is_settled_by_no_record_that_meant_others() {
     let script = "send 1 early e1\n attach 2.3 early 9\n send 1 goes g1 tx=1\n send 1 goes g2 tx=1\n send 1 stays s1 tx=1\n \
@@ -291,7 +291,7 @@ fn jobs_on_shelves_are_lost_with_their_messages_alone() {
         ("shelves and messages", &some, &[messages[150], messages[199]]),
     ] {
         let mended = mend(&log, holes);
-        // The kind of a message whose record came behind the last checkpoint is unknown.
+        // The kind of a message whose record came after the last checkpoint is unknown.
         let told: Vec<usize> = mended.lost.iter().map(|lost| lost.position.get() as usize).collect();
         assert!(told.iter().all(|position| lost.contains(position)), "case: {case}: {told:?}");
         let left = (mended.partition.scheduled(), mended.partition.jobs_in_memory());

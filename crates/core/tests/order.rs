@@ -324,7 +324,7 @@ fn who_comes_to_the_line_waits_for_those_that_were_served_longer_ago() {
         bench.run("send 2 a m\nsend 2 a n\nsend 2 a o\nsend 2 a p"),
         "1.3<m ok 1.1<n ok 1.2<o ok 1.4<p ok"
     );
-    // A newcomer comes behind those that were served longer ago, whatever the order in which they come back.
+    // A newcomer comes after those that were served longer ago, whatever the order in which they come back.
     bench.run("attach 1.5 a 1\ncredit 1.4 1\ncredit 1.2 1\ncredit 1.1 1");
     let said = bench.run("send 2 a q\nsend 2 a r\nsend 2 a s\nsend 2 a t");
     assert_eq!(said, "1.1<q ok 1.2<r ok 1.5<s ok 1.4<t ok");

@@ -372,7 +372,7 @@ fn what_is_written_ahead_of_a_snapshot_is_what_it_would_write() {
     for line in words.lines() {
         let mut begun = ahead.partitions[0].unwritten_pages();
         ahead.run(line);
-        // A step begun before a change ends behind it.
+        // A step begun before a change ends after it.
         while ahead.partitions[0].write_pages(&mut begun) {}
         let mut rest = ahead.partitions[0].unwritten_pages();
         while ahead.partitions[0].write_pages(&mut rest) {}

@@ -98,7 +98,7 @@ fn journal(name: &str, directory: &Path, groups: u64, zeroed: bool, keys: &Keys)
         let began = Instant::now();
         journal.provide(request.prepare(&disk, &mut ()));
         println!("{:<44} {:>9.1?} to make", "a zeroed segment of 64 MiB", began.elapsed());
-        // Leaves too little space behind itself for a further group.
+        // Leaves too little space after itself for a further group.
         commit(&mut journal, (Options::default().segment_bytes - 2560) as usize)?;
     }
     let mut times = Vec::new();

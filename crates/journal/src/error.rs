@@ -230,10 +230,10 @@ pub enum CutError {
     Checkpointed {
         /// Whose record.
         partition: PartitionId,
-        /// The record behind whose group was to be cut.
+        /// The record after whose group was to be cut.
         position: Position,
     },
-    /// The group behind which is to be cut cannot be found.
+    /// The group after which is to be cut cannot be found.
     #[error(transparent)]
     Unreadable(#[from] ReadError),
     /// The end could not be synced, or the group that pins it could not be written.

@@ -120,7 +120,7 @@ impl Draft {
                 self.conditions.push(condition);
                 let result = self.steps(&rest, depth + 1, translation);
                 self.conditions.pop();
-                // Camel goes on behind a filter with the headers that the message had there.
+                // Camel goes on after a filter with the headers that the message had there.
                 (self.set, self.removed) = (set, removed);
                 result
             }
@@ -366,7 +366,7 @@ fn constant_number(element: &Element<'_>) -> Option<u64> {
     ["constant", "simple"].contains(&element.name()).then(|| element.text().trim().parse().ok())?
 }
 
-/// The condition that stands first in a filter or branch, and the steps behind it.
+/// The condition that stands first in a filter or branch, and the steps after it.
 fn condition_of(mut inner: Vec<Element<'_>>) -> (Option<String>, Vec<Element<'_>>) {
     if inner.is_empty() {
         return (None, inner);

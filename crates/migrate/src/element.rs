@@ -118,7 +118,7 @@ fn has_placeholder(text: &str) -> bool {
         !name.is_empty() && name.chars().all(|part| part.is_ascii_alphanumeric() || "._-".contains(part))
     };
     let between_percent_signs = text.split('%').skip(1);
-    // Text behind the last sign is between none.
+    // Text after the last sign is between none.
     let names = text.matches('%').count().saturating_sub(1);
     text.contains("${") || text.contains("#{") || between_percent_signs.take(names).any(is_name)
 }

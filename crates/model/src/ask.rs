@@ -392,7 +392,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// The first `rows_max` of these rows behind the cursor.
+    /// The first `rows_max` of these rows after the cursor.
     pub fn first(rows: impl Iterator<Item = Row>, ask: &Ask) -> Page {
         let max = ask.rows_max();
         let mut first: BTreeMap<RowKey, Row> = BTreeMap::new();

@@ -54,7 +54,7 @@ pub enum Command {
         /// The entries.
         tags: Vec<EntryTag>,
     },
-    /// These entries are leased, each by the lease of its place behind `before_first`, and count as
+    /// These entries are leased, each by the lease of its place after `before_first`, and count as
     /// delivered once more.
     Lease {
         /// The queue.
@@ -166,7 +166,7 @@ pub enum Command {
         paused: bool,
     },
     /// The queue leaves for another partition, step by step: from now on it delivers nothing here,
-    /// and its entries follow. It is gone with the `Delete` behind its last entry. Said again it
+    /// and its entries follow. It is gone with the `Delete` after its last entry. Said again it
     /// changes nothing.
     Leave {
         /// A lasting queue.

@@ -67,7 +67,7 @@ impl PartitionRange {
         (self.first.0..self.end()).map(PartitionId)
     }
 
-    /// The number behind the last one.
+    /// The number after the last one.
     pub fn end(self) -> u16 {
         self.first.0.saturating_add(self.count)
     }

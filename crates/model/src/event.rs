@@ -204,7 +204,7 @@ pub enum Event {
         /// Which question.
         ticket: Ticket,
     },
-    /// A browser that has no credit yet begins behind these entries, the last ones of each lane
+    /// A browser that has no credit yet begins after these entries, the last ones of each lane
     /// that it has seen before.
     Seek {
         /// The browser.
@@ -286,7 +286,7 @@ pub enum Event {
         ticket: Ticket,
     },
     /// The broker has finished with all that a connection sent, in every partition: its claim on
-    /// this name ends, and a claim that waits for that is granted. Comes behind [`Event::Closed`].
+    /// this name ends, and a claim that waits for that is granted. Comes after [`Event::Closed`].
     Concluded {
         /// The name.
         name: Arc<str>,

@@ -283,7 +283,7 @@ pub enum Refusal {
     NoSuchTransaction,
 }
 
-/// A subscription as its client calls it. The broker's name has the client's id, behind its length,
+/// A subscription as its client calls it. The broker's name has the client's id, after its length,
 /// ahead of the client's name: see [`crate::Subscription::name_of`].
 fn shown(name: &str) -> String {
     let parts = || {

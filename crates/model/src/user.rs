@@ -14,7 +14,7 @@ impl UserKey {
         if name.is_empty() {
             return None;
         }
-        // FNV-1a, with the finaliser of MurmurHash3 behind it.
+        // FNV-1a, with the finaliser of MurmurHash3 after it.
         let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let mut hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, fold);
         hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);

@@ -82,7 +82,7 @@ impl Connection {
         Ok(Connection { stream, layers, input, input_is_large: false, output })
     }
 
-    /// Waits until the layers are ready: `input` may then have bytes from behind their handshakes.
+    /// Waits until the layers are ready: `input` may then have bytes from after their handshakes.
     /// The caller bounds the time.
     ///
     /// # Errors

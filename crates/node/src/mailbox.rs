@@ -19,7 +19,7 @@ pub enum Taken {
     /// wait: reading from the client depends on them, and so does the rest of the large message.
     ButDeliveries,
     /// Replies alone, wherever they are: it has a large message which its session does not know yet, and output for a consumer
-    /// comes behind that.
+    /// comes after that.
     Replies,
     /// None: it is sending a large message.
     None,
@@ -51,7 +51,7 @@ pub struct Mailbox {
     messages: RefCell<VecDeque<ToSession>>,
     /// Pieces of a large message; they are asked for, a few at a time.
     chunks: RefCell<VecDeque<Piece>>,
-    /// Tickets of replies that have come. They wait behind nothing: reading from the client depends on them, and output before
+    /// Tickets of replies that have come. They never wait: reading from the client depends on them, and output before
     /// a reply may wait for the client's next input.
     answered: RefCell<Vec<Ticket>>,
     /// Its client has a new connection. That does not wait for earlier output, which may never be taken.

@@ -25,7 +25,7 @@ impl Pace {
         Pace { alone, aside_writes: 0 }
     }
 
-    /// A message has gone on to a consumer at once, as it is kept in memory only: those behind it must not wait for a disk.
+    /// A message has gone on to a consumer at once, as it is kept in memory only: those after it must not wait for a disk.
     pub fn passed_the_disk_by(&mut self) {
         self.aside_writes = ASIDE_WRITES;
     }

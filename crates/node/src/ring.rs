@@ -87,7 +87,7 @@ impl<T> Receiver<T> {
 }
 
 impl<T> Sender<T> {
-    /// Puts a message behind all earlier ones.
+    /// Puts a message after all earlier ones.
     pub fn send(&mut self, message: T) {
         self.waiting.push_back(message);
         self.push_waiting();

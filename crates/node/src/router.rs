@@ -223,7 +223,7 @@ impl Router {
             return;
         }
         match self.spreading {
-            // The reply that is waited for may be behind the message whose pieces these are.
+            // The reply that is waited for may be after the message whose pieces these are.
             Some(_) if !matches!(event, Event::WantChunk { .. }) => self.held_up.push_back(event),
             _ => self.send(event, &mut to),
         }

@@ -1,7 +1,7 @@
 //! Advisories: notices in the form that ActiveMQ's clients and tools listen for (`AdvisorySupport`,
 //! `AdvisoryBroker`).
 //!
-//! | notice | topic, behind `ActiveMQ.Advisory.` | carries |
+//! | notice | topic, after `ActiveMQ.Advisory.` | carries |
 //! |---|---|---|
 //! | connection | `Connection` | `ConnectionInfo`, or `RemoveInfo` |
 //! | consumer | `Consumer.Queue.NAME`, `Consumer.Topic.NAME` | `ConsumerInfo`, or `RemoveInfo`; `consumerCount` |
@@ -307,7 +307,7 @@ fn marshalled(properties: &PrimitiveMap) -> Option<Bytes> {
     Some(marshalled.freeze())
 }
 
-/// The name of the topic behind [`PREFIX`].
+/// The name of the topic after [`PREFIX`].
 fn topic_of(notice: &Notice) -> Option<String> {
     let told = |destination: &model::Destination| !is_advisory(&destination.name);
     Some(match notice {

@@ -270,7 +270,7 @@ fn messages_of_the_reference_library_are_read_plain_and_deflated() {
         Some((_, value)) => value.clone(),
         None => Value::from("x".repeat(10_000).as_str()),
     });
-    // The serialisation of a java.lang.String, and the reset that the client writes behind every
+    // The serialisation of a java.lang.String, and the reset that the client writes after every
     // object.
     let serialised = Bytes::from_static(b"\xac\xed\0\x05t\0\x0aserialised\x79");
     let messages = reference_messages();

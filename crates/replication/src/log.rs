@@ -9,7 +9,7 @@ use postroad_model::{Command, Durability, PartitionId, Position, Snapshot, Urgen
 pub struct Proposal {
     /// The command, to apply once it is durable.
     pub command: Command,
-    /// Its record, in pieces to be written one behind the other.
+    /// Its record, in pieces to be written one after the other.
     pub record: Vec<Bytes>,
     /// How soon.
     pub urgency: Urgency,
@@ -61,7 +61,7 @@ pub enum LogEvent {
 
 /// A log of commands for the partitions of one thread.
 pub trait ReplLog {
-    /// Puts a command behind all earlier ones of its partition. Durable only when it is polled as committed.
+    /// Puts a command after all earlier ones of its partition. Durable only when it is polled as committed.
     fn propose(&mut self, partition: PartitionId, proposal: Proposal);
 
     /// Sends the proposals. Call once after each batch of work. Lazy records are kept

@@ -76,7 +76,7 @@ impl<T> NameMap<T> {
         Some(removed)
     }
 
-    /// The first value behind the name `after` whose name the pattern matches, in the order of the
+    /// The first value after the name `after` whose name the pattern matches, in the order of the
     /// words.
     pub fn next(&self, pattern: &Pattern, after: Option<&str>) -> Option<&T> {
         let wanted: Vec<Word<'_>> = pattern.words().collect();

@@ -30,7 +30,7 @@ impl VirtualTopic {
     }
 }
 
-/// The rest of a name behind the prefix, in which `*` stands for anything without a dot.
+/// The rest of a name after the prefix, in which `*` stands for anything without a dot.
 fn behind<'a>(prefix: &str, name: &'a str) -> Option<&'a str> {
     let mut parts = prefix.split('*');
     let mut rest = name.strip_prefix(parts.next()?)?;

@@ -35,10 +35,10 @@ pub enum Reason {
     /// The escape of LIKE is no single character.
     #[error("ESCAPE takes one character, not {count}")]
     EscapeNotOneCharacter {
-        /// Characters in the string behind ESCAPE.
+        /// Characters in the string after ESCAPE.
         count: usize,
     },
-    /// The string behind XPATH is no path (XPath 1.0).
+    /// The string after XPATH is no path (XPath 1.0).
     #[error("the XPATH is wrong at its character {position}: {message}")]
     BadXPath {
         /// 0-based, within the string.
@@ -46,7 +46,7 @@ pub enum Reason {
         /// The path parser's message.
         message: String,
     },
-    /// The string behind XPATH is more than a message should be tested for.
+    /// The string after XPATH is more than a message should be tested for.
     #[error("the XPATH is longer than {bytes_max} bytes, or has more than {levels_max} of `(`, `[` and `-`")]
     XPathTooLarge {
         /// Bytes allowed.

@@ -15,7 +15,7 @@ enum Element {
 }
 
 impl Pattern {
-    /// `escape` takes the meaning from a wildcard or another escape behind it; elsewhere it is a
+    /// `escape` takes the meaning from a wildcard or another escape after it; elsewhere it is a
     /// character like any other, as it is for ActiveMQ.
     pub(crate) fn new(text: &str, escape: Option<char>) -> Pattern {
         let mut elements = Vec::new();

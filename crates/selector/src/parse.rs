@@ -22,7 +22,7 @@ use crate::xpath::XPath;
 /// build needs some 12 KiB of stack for each, so that all of them fit the 2 MiB of a thread.
 pub(crate) const NESTING_MAX: usize = 100;
 
-/// A selector costs its length for every message; the longest ones known, lists of keys behind IN,
+/// A selector costs its length for every message; the longest ones known, lists of keys after IN,
 /// have a tenth of this.
 pub(crate) const TEXT_BYTES_MAX: usize = 1 << 20;
 

@@ -41,7 +41,7 @@ pub(crate) enum Token<'t> {
     /// With quotes taken off.
     String(String),
     Long(i64),
-    /// 2^63: legal behind a minus sign alone.
+    /// 2^63: legal after a minus sign alone.
     LongMinMagnitude,
     Double(f64),
     Symbol(&'static str),
@@ -69,7 +69,7 @@ pub(crate) fn tokens(text: &str, start: usize) -> Result<Vec<Placed<'_>>, Select
         let last = matches!(token, Token::End | Token::Unknown);
         tokens.push(Placed { token, start: at, end });
         if last {
-            // Nothing behind an unknown character is looked at: the parser stops there at the
+            // Nothing after an unknown character is looked at: the parser stops there at the
             // latest.
             tokens.push(Placed { token: Token::End, start: text.len(), end: text.len() });
             return Ok(tokens);
@@ -86,7 +86,7 @@ pub(crate) fn found(text: &str, placed: &Placed<'_>) -> Found {
     Found::new(&text[placed.start..placed.end])
 }
 
-/// Blanks (JMS 3.8.1.1) and comments. `--` begins a comment only where a line ends behind it:
+/// Blanks (JMS 3.8.1.1) and comments. `--` begins a comment only where a line ends after it:
 /// without one, ActiveMQ reads two minus signs. That it is known where the last line ends keeps
 /// `-----…` linear.
 fn skip_blank(text: &str, mut at: usize, last_line_end: usize) -> Result<usize, SelectorError> {

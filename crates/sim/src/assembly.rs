@@ -128,12 +128,12 @@ impl Core {
         self.inbox.iter().filter(|(_, line)| !line.is_empty()).map(|(source, _)| *source).collect()
     }
 
-    /// Puts an event behind the others of its source.
+    /// Puts an event after the others of its source.
     pub fn send(&mut self, source: Source, event: Event) {
         self.inbox.entry(source).or_default().push_back(Arriving::Event(event));
     }
 
-    /// Puts the news of a queue's new place behind other output of that partition.
+    /// Puts the news of a queue's new place after other output of that partition.
     pub fn tell_place(&mut self, (queue, to, from): (Destination, PartitionId, PartitionId)) {
         let line = self.inbox.entry(Source::Partition(from)).or_default();
         line.push_back(Arriving::Place { queue, to, from });

@@ -107,7 +107,7 @@ struct Letter {
     confirmed: Option<u64>,
     /// It has a body in pieces, unless it is sent once more.
     is_large: bool,
-    /// Its client sent it once more, perhaps behind later ones: an earlier refusal had not reached it.
+    /// Its client sent it once more, perhaps after later ones: an earlier refusal had not reached it.
     resent: bool,
 }
 

@@ -85,7 +85,7 @@ type Checked = Result<(), String>;
 
 const SLOTS: usize = 4;
 
-/// Numbers that a client is behind at most if it sends a message again.
+/// Numbers that a client is after at most if it sends a message again.
 const OUTSTANDING_MAX: u64 = 150;
 
 impl Simulation {

@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// Whether or not the journal could go on behind it.
+    /// Whether or not the journal could go on after it.
     #[test]
     fn a_sync_that_fails_is_an_error() {
         for failures in 1..=3 {

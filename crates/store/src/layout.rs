@@ -134,7 +134,7 @@ impl Layout {
         PartitionRange { first: PartitionId(first), count: self.partitions }
     }
 
-    /// The number behind the last partition of all its stores.
+    /// The number after the last partition of all its stores.
     pub fn end(&self) -> u16 {
         self.stores.iter().map(|store| store.range().end()).fold(self.range().end(), u16::max)
     }

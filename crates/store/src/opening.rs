@@ -22,7 +22,7 @@ pub enum Stage {
     Journal,
     /// Reading the partitions of the checkpoint.
     States,
-    /// Applying the records behind it.
+    /// Applying the records after it.
     Records,
     /// Telling the journal which records are needed, by partition.
     Needed,

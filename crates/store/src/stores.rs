@@ -187,7 +187,7 @@ impl Stores {
                 for id in store.range.iter() {
                     let Some(partition) = self.partitions.get(&id) else { continue };
                     let addresses = addresses_of_jobs(&mut store.journal, id, partition);
-                    // A queue may have left a job behind, which sends after it.
+                    // A queue may have left a job after, which sends after it.
                     for address in addresses.iter().filter(|address| !queues.contains(*address)) {
                         hold(&mut held, address, id);
                     }

@@ -114,7 +114,7 @@ fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Offset behind the item that starts at `from`: behind its `;`, or behind its closing brace.
+/// Offset after the item that starts at `from`: after its `;`, or after its closing brace.
 fn item_end(masked: &str, from: usize) -> usize {
     let (mut depth, mut braces) = (0_usize, 0_usize);
     for (offset, byte) in masked.bytes().enumerate().skip(from) {
@@ -204,7 +204,7 @@ fn mask(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Offset behind the comment or literal that starts at `at`; `None` if code stands there.
+/// Offset after the comment or literal that starts at `at`; `None` if code stands there.
 fn literal_end(bytes: &[u8], at: usize, word_before: bool) -> Option<usize> {
     let rest = &bytes[at..];
     if rest.starts_with(b"//") {
@@ -258,7 +258,7 @@ fn string_end(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
-/// `at` is behind the `r`: any number of `#`, then the quote.
+/// `at` is after the `r`: any number of `#`, then the quote.
 fn raw_string_end(bytes: &[u8], at: usize) -> Option<usize> {
     let hashes = bytes[at..].iter().take_while(|byte| **byte == b'#').count();
     if bytes.get(at + hashes) != Some(&b'"') {
@@ -275,7 +275,7 @@ fn raw_string_end(bytes: &[u8], at: usize) -> Option<usize> {
 fn character_end(bytes: &[u8], at: usize) -> Option<usize> {
     match bytes.get(at + 1)? {
         b'\\' => {
-            // The byte behind the backslash may itself be a quote.
+            // The byte after the backslash may itself be a quote.
             let close = bytes[at + 3..].iter().position(|byte| *byte == b'\'')?;
             Some(at + 3 + close + 1)
         }

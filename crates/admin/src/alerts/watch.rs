@@ -40,7 +40,7 @@ pub struct WatchPage {
     pub next: Option<WatchCursor>,
 }
 
-/// A place in the queues of a core: a partition, and the queue there behind which to go on.
+/// A place in the queues of a core: a partition, and the queue there after which to go on.
 pub type WatchCursor = (u16, Option<u64>);
 
 /// Looks at some queues of a core; `None` if there is no such core.

@@ -166,7 +166,7 @@ pub fn connection_text(connection: postroad_model::ConnectionId) -> String {
 }
 
 impl Which {
-    /// The rows of a list that is all there, behind the cursor.
+    /// The rows of a list that is all there, after the cursor.
     pub fn page_of<T>(&self, rows: Vec<T>, key: impl Fn(&T) -> RowKey) -> Result<List<T>, Problem> {
         if let Some(sort) = &self.sort {
             order_of(sort, &[])?;

@@ -53,7 +53,7 @@ pub trait Composite: Field {
     /// Its descriptor as a symbol.
     const NAME: &'static str;
 
-    /// Reads the list behind the descriptor.
+    /// Reads the list after the descriptor.
     ///
     /// # Errors
     /// It is no list, or a field is missing, malformed or unknown.

@@ -385,7 +385,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Bytes behind the constructor `code`, and behind the length if there is one.
+    /// Bytes after the constructor `code`, and after the length if there is one.
     fn body_bytes(&mut self, code: u8) -> Result<usize, WireError> {
         match code {
             0x40..=0x45 => Ok(0),

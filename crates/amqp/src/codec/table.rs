@@ -71,7 +71,7 @@ composites! {
         properties: optional(ValueMap),
     }
 
-    /// Carries a message, or a part of one, behind it in the frame (2.7.5).
+    /// Carries a message, or a part of one, after it in the frame (2.7.5).
     0x14 "amqp:transfer:list" Transfer {
         handle: required(u32),
         delivery_id: optional(u32),

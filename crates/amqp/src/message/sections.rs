@@ -83,7 +83,7 @@ impl Section {
         matches!(self, Section::Data | Section::Sequence | Section::Value)
     }
 
-    /// Whether it may come behind `before`.
+    /// Whether it may come after `before`.
     fn may_follow(self, before: Section) -> bool {
         match self == before {
             true => self.may_repeat(),
@@ -114,7 +114,7 @@ pub struct Body {
     pub count: u32,
 }
 
-/// Where the sections of a message lie. Spans are of the value behind the descriptor, but for the
+/// Where the sections of a message lie. Spans are of the value after the descriptor, but for the
 /// body's and the header's, which have theirs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sections {
@@ -286,7 +286,7 @@ fn map(span: &Option<Range<usize>>, message: &Bytes) -> Result<ValueMap, WireErr
     }
 }
 
-/// The value behind a section's descriptor must be of the section's type.
+/// The value after a section's descriptor must be of the section's type.
 fn check_type(section: Section, reader: &Reader<'_>) -> Result<(), WireError> {
     let code = reader.peek()?;
     let (allowed, wanted): (&[u8], _) = match section {

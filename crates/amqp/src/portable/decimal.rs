@@ -33,7 +33,7 @@ impl Width {
         if lead == 0b11110 {
             return Value::Double(if negative { f64::NEG_INFINITY } else { f64::INFINITY });
         }
-        // Two set bits behind the sign: the exponent begins behind them, and the digits have three
+        // Two set bits after the sign: the exponent begins after them, and the digits have three
         // bits more, 100.
         let long = lead >> 3 == 0b11;
         let digit_bits = self.bits - 1 - self.exponent_bits - if long { 2 } else { 0 };

@@ -160,7 +160,7 @@ impl Step for FromSections {
 }
 
 impl FromSections {
-    /// Takes a section's header from the front of `rest`; returns the bytes behind it.
+    /// Takes a section's header from the front of `rest`; returns the bytes after it.
     fn header<'r>(&mut self, rest: &'r [u8]) -> Result<&'r [u8], String> {
         let before = self.header.len();
         let taken = rest.len().min(HEADER_BYTES_MAX - before);

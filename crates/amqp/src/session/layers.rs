@@ -26,7 +26,7 @@ pub enum Layer {
     Header,
     /// Frames of the SASL layer.
     Sasl(Exchange),
-    /// The header behind the SASL layer.
+    /// The header after the SASL layer.
     AuthenticatedHeader,
     /// Frames of AMQP.
     Frames,

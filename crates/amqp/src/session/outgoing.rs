@@ -85,7 +85,7 @@ pub struct Unsent {
     begun: bool,
     /// The header that belongs to this delivery.
     header: Bytes,
-    /// Everything behind the header that is there.
+    /// Everything after the header that is there.
     rest: Bytes,
     /// Bytes of a large body that are still to come.
     to_come: u64,

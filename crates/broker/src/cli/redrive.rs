@@ -166,7 +166,7 @@ impl Redrive<'_> {
             self.came_back |= self.link.client().has_sent(&incoming.message);
             let to = self.place_of(&incoming).filter(|_| !self.came_back && sent < self.left());
             let Some(to) = to else {
-                // It stays, and makes room for those behind it.
+                // It stays, and makes room for those after it.
                 self.link.client().acknowledge(&incoming, &incoming, 1, Verdict::Seen, false)?;
                 self.stayed += 1;
                 continue;

@@ -219,9 +219,9 @@ struct Task {
     listens: bool,
     /// Bytes that waited in the socket when last it was looked for signs of life.
     unread_bytes: u64,
-    /// The large message that is being sent: later messages of the core wait behind it.
+    /// The large message that is being sent: later messages of the core wait for its end.
     body: Option<Box<Body>>,
-    /// Output of the session that must wait behind that message.
+    /// Output of the session that must wait after that message.
     behind: BytesMut,
     /// Who wants to hear of it, if this broker has opened it to another one.
     link: Option<LinkNews>,
@@ -232,7 +232,7 @@ struct Task {
     bridge: Option<Box<Bridged>>,
 }
 
-/// Where the session writes to: behind a body that nothing may interrupt.
+/// Where the session writes to: after a body that nothing may interrupt.
 fn output<'t>(
     body: &Option<Box<Body>>,
     behind: &'t mut BytesMut,

@@ -29,7 +29,7 @@ const TURN_MAX: Duration = Duration::from_secs(5);
 /// A message that waits so long is stuck.
 const STUCK_AFTER_MS: u64 = 1000;
 
-/// Queues that one turn looks at; with more of them each turn goes on behind the last.
+/// Queues that one turn looks at; with more of them each turn goes on after the last.
 const QUEUES_PER_TURN: usize = 64;
 
 /// Queues of all links that are looked at, in the order of the links' names.
@@ -251,7 +251,7 @@ fn spots_of(links: &BTreeMap<LinkKey, WatchedLink>) -> BTreeSet<Spot> {
     links.iter().flat_map(of_link).take(QUEUES_MAX).collect()
 }
 
-/// Those behind the last one, and from the beginning on.
+/// Those after the last one, and from the beginning on.
 fn next_spots(spots: &BTreeSet<Spot>, last: Option<&Spot>) -> Vec<Spot> {
     let is_behind = |spot: &&Spot| last.is_none_or(|last| last < *spot);
     let (behind, before): (Vec<&Spot>, Vec<&Spot>) = spots.iter().partition(is_behind);

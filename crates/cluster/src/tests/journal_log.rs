@@ -36,7 +36,7 @@ fn record(partition: u16, position: u64, bytes: usize) -> Record {
     }
 }
 
-/// The next entries behind `before`, of a term; partition 3 gets a record in each batch.
+/// The next entries after `before`, of a term; partition 3 gets a record in each batch.
 fn some_entries(before: &[Entry], term: u64, count: u64, random: &mut Random) -> Vec<Entry> {
     let mut position = before.iter().filter(|entry| entry.kind == EntryKind::Batch).count() as u64;
     let entry = |place: u64| {

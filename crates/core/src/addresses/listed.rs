@@ -26,7 +26,7 @@ impl ListedQueues {
         self.by_name.remove(&(queue.source.name.clone(), queue.id));
     }
 
-    /// Queues whose names begin with this and come behind `after`, in order.
+    /// Queues whose names begin with this and come after `after`, in order.
     pub fn with_prefix<'l>(
         &'l self,
         prefix: &'l str,
@@ -45,7 +45,7 @@ impl ListedQueues {
         self.by_name.len()
     }
 
-    /// Queues from this name on, in order, temporary ones too: those of the name itself, and that number behind it. Of each name all,
+    /// Queues from this name on, in order, temporary ones too: those of the name itself, and that number after it. Of each name all,
     /// as several subscriptions may have it.
     pub fn page(&self, from: &str, behind: usize) -> Vec<QueueId> {
         let (mut page, mut last, mut counted) = (Vec::new(), from, 0);

@@ -100,7 +100,7 @@ impl Partition {
         }
     }
 
-    /// The consumer at this place has had its turn: behind its equals, or out of the line if it can take no more.
+    /// The consumer at this place has had its turn: after its equals, or out of the line if it can take no more.
     fn next_turn(&mut self, id: QueueId, place: usize, key: ConsumerKey) {
         let Some(queue) = self.state.queues.get_mut(&id) else { return };
         let line = &mut queue.waiting;
@@ -242,7 +242,7 @@ impl Partition {
         }
     }
 
-    /// Asks for the body that is due, and for those behind it in its lane. Of a message that another queue has too the body may
+    /// Asks for the body that is due, and for those after it in its lane. Of a message that another queue has too the body may
     /// be here, though this queue had its page packed: then nothing waits.
     fn fetch_from(
         &mut self,
@@ -276,7 +276,7 @@ impl Partition {
         Step::Waits
     }
 
-    /// Asks for the body of an entry in an open page, and for those behind it in its lane. Where it is on its way, and half of them are or
+    /// Asks for the body of an entry in an open page, and for those after it in its lane. Where it is on its way, and half of them are or
     /// more are asked for once it is sent or one behind it, it asks for no more yet: requests made together are read together.
     pub(crate) fn fetch_behind(&mut self, waiter: Waiter, from: EntryTag, effects: &mut Vec<Effect>) {
         let (id, browser) = (waiter.queue(), waiter.browser());

@@ -186,7 +186,7 @@ impl Partition {
         sums.all != self.leader.intake.accounts.all
     }
 
-    /// The accounts that have no room for the message, or, behind others that wait, any that it would be in.
+    /// The accounts that have no room for the message, or, after others that wait, any that it would be in.
     pub(crate) fn full_accounts(
         &self,
         sent: &Sent,

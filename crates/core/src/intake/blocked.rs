@@ -72,7 +72,7 @@ impl Partition {
         Some((self.what_holds(to)?, self.leader.intake.parked.count_at(to)))
     }
 
-    /// The reason why this send, behind those `ahead` of it, has to wait; `None` if it need not.
+    /// The reason why this send, after those `ahead` of it, has to wait; `None` if it need not.
     pub(super) fn blocked_on(
         &self,
         publish: &Publish,

@@ -93,7 +93,7 @@ impl Partition {
     /// How long a send has to wait for room in one of these queues, or in an account that one is in; `None` if it need not, `Some(None)` for as long as
     /// it takes.
     ///
-    /// Those behind others that wait at a limit wait too.
+    /// Those after others that wait at a limit wait too.
     pub(crate) fn wait_for_room(
         &self,
         sent: &Sent,
@@ -170,7 +170,7 @@ impl Partition {
         refusal.unwrap_or_else(|| of_queue(Limit::default()))
     }
 
-    /// The send waits behind others for the same address.
+    /// The send waits after others for the same address.
     pub(crate) fn park(&mut self, publish: Publish, until_ms: Option<u64>, effects: &mut Vec<Effect>) {
         if until_ms.is_some_and(|until_ms| until_ms <= self.now_ms) {
             let refusal = self.full(&publish.sent, publish.connection);
@@ -204,7 +204,7 @@ impl Partition {
             let refusal = self.full(&publish.sent, publish.connection);
             self.reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
-        // Others may have waited behind them alone.
+        // Others may have waited after them alone.
         self.unpark(effects);
     }
 

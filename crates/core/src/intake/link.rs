@@ -232,7 +232,7 @@ impl Partition {
                 parked.publish.delivery.as_ref().is_some_and(|delivery| delivery.link == name)
             };
             self.forget_parked(before.connection, by_it, effects);
-            // Others may have waited behind them alone.
+            // Others may have waited after them alone.
             self.unpark(effects);
         }
         tell(self.leader.intake.links.answer(&name), effects);

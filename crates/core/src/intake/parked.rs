@@ -1,7 +1,7 @@
 //! Sends that wait: for memory, for room, for the disk, for a queue, or for earlier sends of their producers.
 //!
 //! Each waits in the line of its address. One to several addresses blocks later sends of its
-//! producer to any of them: an earlier send is never behind a later one, so waits never form a circle.
+//! producer to any of them: an earlier send is never after a later one, so waits never form a circle.
 //! Never here: the reason for which the first of a line waits (`limit`, `lines`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -55,7 +55,7 @@ fn ways_of(publish: &Publish) -> impl Iterator<Item = Way> {
 }
 
 impl ParkedSends {
-    /// Puts one behind all others of its address.
+    /// Puts one after all others of its address.
     pub fn push(&mut self, publish: Publish, until_ms: Option<u64>) {
         let number = self.next_number;
         self.next_number += 1;

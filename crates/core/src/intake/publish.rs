@@ -314,7 +314,7 @@ impl Partition {
         }
     }
 
-    /// A send that leaves this line moves the sends that wait behind it in other lines.
+    /// A send that leaves this line moves the sends that wait after it in other lines.
     fn unpark_line(
         &mut self,
         held_by: BlockedOn,
@@ -326,7 +326,7 @@ impl Partition {
             if let Some((publish, admitted, receivers)) = self.next_parked(&to) {
                 moved.insert(BlockedOn::Own(publish.connection));
                 self.take_in(publish, admitted, &receivers, effects);
-                // Its next one, which may wait for nothing any more, has its turn behind those of the others.
+                // Its next one, which may wait for nothing any more, has its turn after those of the others.
                 if let Some(next) = self.leader.intake.parked.first(&to) {
                     let own = BlockedOn::Own(next.publish.connection);
                     moved.insert(own);
@@ -337,7 +337,7 @@ impl Partition {
             match (self.what_holds(&to), held_by) {
                 // Each waits for something of its own.
                 (Some(still), BlockedOn::Own(_) | BlockedOn::Log) if still == held_by => stay.push(to),
-                // There is no room for the oldest send: later ones wait behind it.
+                // There is no room for the oldest send: later ones wait after it.
                 (Some(still), _) if still == held_by => {
                     return self.leader.intake.lines.put(to, held_by, true);
                 }
@@ -415,7 +415,7 @@ impl Partition {
         }
         let is_part = is_part(&sent.message.bytes);
         let (moved, key) = (sent.moved, self.insert_volatile(sent.message, effects));
-        // Every queue has it before any is served: serving one may expire it there, and let a parked send in behind it.
+        // Every queue has it before any is served: serving one may expire it there, and let a parked send in after it.
         self.state.bodies.refer(key);
         for queue in receivers {
             self.push_entry(*queue, key, moved);

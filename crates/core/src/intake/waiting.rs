@@ -1,9 +1,9 @@
 //! Events that cannot go on before the log has made the needed queue or durable subscription, or has ended the present
 //! that is there. Sends that need a queue wait where other sends do (`parked`), so that none of their producer overtakes them.
 //!
-//! Events about a consumer that waits here wait behind it. The log's answer then goes to each in turn.
+//! Events about a consumer that waits here wait after it. The log's answer then goes to each in turn.
 //!
-//! A reader of a queue right behind sends of its own connection waits until these are there, or wait for something else than the
+//! A reader of a queue right after sends of its own connection waits until these are there, or wait for something else than the
 //! log: so a client never misses its own sends, confirmed or not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,7 +21,7 @@ use crate::intake::publish::Admitted;
 use crate::log::completion::Completion;
 use crate::stepping_down::waiter_of;
 
-/// Consumers and drains that wait for sends at once, far more than look behind their sends while the log writes one group; who comes
+/// Consumers and drains that wait for sends at once, far more than look after their sends while the log writes one group; who comes
 /// then does not wait.
 const FOR_SENDS_MAX: usize = 1024;
 
@@ -48,13 +48,13 @@ impl Waiting {
         self.for_subscriptions.contains_key(name)
     }
 
-    /// Puts an event behind those that wait for the address; `false` if there are none.
+    /// Puts an event after those that wait for the address; `false` if there are none.
     pub fn wait_for_address(&mut self, address: &Destination, event: &Event) -> bool {
         let waiting = self.for_queues.get_mut(address);
         waiting.map(|waiting| waiting.push(event.clone())).is_some()
     }
 
-    /// Puts an event behind those that wait for the subscription; `false` if there are none.
+    /// Puts an event after those that wait for the subscription; `false` if there are none.
     pub fn wait_for_subscription(&mut self, name: &Arc<str>, event: &Event) -> bool {
         let waiting = self.for_subscriptions.get_mut(name);
         waiting.map(|waiting| waiting.push(event.clone())).is_some()
@@ -75,7 +75,7 @@ impl Waiting {
         made.chain(self.for_sends.iter_mut().map(|(_, waiting)| waiting))
     }
 
-    /// Events about a waiting consumer wait behind it; any other is given back.
+    /// Events about a waiting consumer wait after it; any other is given back.
     pub fn behind_its_attach(&mut self, event: Event) -> Option<Event> {
         let Some(consumer) = consumer_of(&event).filter(|_| !matches!(event, Event::Attach(_))) else {
             return Some(event);
@@ -90,7 +90,7 @@ impl Waiting {
         }
     }
 
-    /// Puts an event off until this number of proposals has come back, behind all that wait for as many or fewer.
+    /// Puts an event off until this number of proposals has come back, after all that wait for as many or fewer.
     fn wait_for_sends(&mut self, proposals: u64, event: Event) {
         let last = self.for_sends.back().map_or(0, |(last, _)| *last);
         self.for_sends.push_back((proposals.max(last), vec![event]));
@@ -152,7 +152,7 @@ fn looker(event: &Event) -> Option<ConnectionId> {
 }
 
 impl Partition {
-    /// Puts a reader off until its queue is in the log; later events for that reader wait behind it.
+    /// Puts a reader off until its queue is in the log; later events for that reader wait after it.
     pub(crate) fn declare_first(&mut self, queue: Destination, attach: Attach, effects: &mut Vec<Effect>) {
         self.begin_queue(&queue, Some(&attach), effects);
         self.leader.intake.waiting.for_queues.entry(queue).or_default().push(Event::Attach(attach));
@@ -186,7 +186,7 @@ impl Partition {
             && self.queues_needed(sent).all(|queue| self.leader.intake.waiting.is_for_queue(queue))
     }
 
-    /// The connection's sends that need nothing but queues, and events that wait behind them: they come in even if the connection ends,
+    /// The connection's sends that need nothing but queues, and events that wait after them: they come in even if the connection ends,
     /// as they would if the queues were there.
     pub(crate) fn parked_for_queues(&self, connection: ConnectionId) -> BTreeSet<i64> {
         let mut own: Vec<&Parked> = self
@@ -236,7 +236,7 @@ impl Partition {
         }
     }
 
-    /// Puts a reader off until its durable subscription is in the log; later events for that subscription wait behind it.
+    /// Puts a reader off until its durable subscription is in the log; later events for that subscription wait after it.
     pub(crate) fn subscribe_first(&mut self, name: &Arc<str>, attach: Attach, effects: &mut Vec<Effect>) {
         if let Some(waiting) = self.leader.intake.waiting.for_subscriptions.get_mut(name) {
             return waiting.push(Event::Attach(attach));
@@ -259,7 +259,7 @@ impl Partition {
         self.propose(Command::Unsubscribe { name }, Urgency::Waiting, completion, effects);
     }
 
-    /// Deletes an address. Later attaches to it wait, and attach to the new one behind that.
+    /// Deletes an address. Later attaches to it wait, and attach to the new one after that.
     pub(crate) fn end_address(
         &mut self,
         address: Destination,

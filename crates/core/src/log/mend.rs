@@ -1,4 +1,4 @@
-//! Mending: how a partition goes on behind records that are lost.
+//! Mending: how a partition goes on after records that are lost.
 //!
 //! Records name entries by numbers, which each reader of all records counts alike. Behind a lost record the count may be
 //! another one than that of the broker which wrote the log, and a settlement could name an unsettled entry. So
@@ -42,7 +42,7 @@ pub struct Mended {
 /// Records that could not be applied, as their numbers may name other entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
-    /// How many settlements, by queue; `None` for queues that were made behind the loss.
+    /// How many settlements, by queue; `None` for queues that were made after the loss.
     pub settlements: BTreeMap<Option<Destination>, u64>,
     /// How many failed deliveries were not counted.
     pub deliveries: u64,
@@ -88,7 +88,7 @@ impl Mending {
         mending
     }
 
-    /// The next record that is there comes behind `last`: those between are lost.
+    /// The next record that is there comes after `last`: those between are lost.
     pub fn lose(&mut self, last: Position) {
         let first = self.partition.state.applied.map_or(Position::FIRST, Position::next);
         if last < first {
@@ -99,7 +99,7 @@ impl Mending {
         self.partition.state.applied = Some(last);
     }
 
-    /// Applies the record behind the last one, as far as its meaning is certain.
+    /// Applies the record after the last one, as far as its meaning is certain.
     pub fn apply(&mut self, position: Position, command: Command) {
         if let Command::Left { .. } = command {
             // The lost record may have made unknown entries: from here on they are counted otherwise.
@@ -194,7 +194,7 @@ impl Mending {
         self.partition.take_job(key, bytes, schedule, &mut Vec::new());
     }
 
-    /// Behind the last record, and behind [`Mending::take_shelved`]: ends whatever needs a record that is not there any more.
+    /// Behind the last record, and after [`Mending::take_shelved`]: ends whatever needs a record that is not there any more.
     pub fn end(mut self, is_there: impl Fn(Position) -> bool) -> Mended {
         self.drop_entries(&is_there);
         self.drop_jobs(&is_there);

@@ -177,7 +177,7 @@ mod tests {
         encode_record(&command, Compression::None).concat().into()
     }
 
-    /// Bodies with their ordinals, and single events behind a bar.
+    /// Bodies with their ordinals, and single events after a bar.
     fn told(events: impl Iterator<Item = Event>) -> String {
         let ordinal = |key| match key {
             MessageKey::Durable { ordinal, .. } => ordinal,

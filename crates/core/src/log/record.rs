@@ -63,7 +63,7 @@ pub enum RecordError {
         /// How long it is.
         wanted: usize,
     },
-    /// The record goes on behind its last field.
+    /// The record goes on after its last field.
     #[error("record has {extra} bytes behind its end")]
     TooLong {
         /// How many.
@@ -148,7 +148,7 @@ pub(super) mod kind {
     pub const PAUSE: u8 = 30;
 }
 
-/// The record of a command, as pieces to be written one behind the other; bodies that are not compressed are shared, not copied.
+/// The record of a command, as pieces to be written one after the other; bodies that are not compressed are shared, not copied.
 pub fn encode_record(command: &Command, compression: Compression) -> Vec<Bytes> {
     let mut out = Writer { compression, ..Writer::default() };
     match command {
@@ -377,7 +377,7 @@ impl Writer {
         self.marked_headers(message, bytes, 0)
     }
 
-    /// The headers with one more flag, which says something of the body behind them.
+    /// The headers with one more flag, which says something of the body after them.
     fn marked_headers(&mut self, message: &Message, bytes: u64, mark: u8) -> &mut Writer {
         self.u8(message.encoding.protocol as u8).u8(message.encoding.version);
         let (group, client, last_value) = (message.group(), message.client(), message.last_value());

@@ -48,7 +48,7 @@ impl Partition {
     }
 
     /// Of the packed page that has the first of these sequences, if there is one, opens those pages that have the requested entries: the first,
-    /// and those behind it as long as there are not too many messages, or bytes of bodies. Returns which pages these are.
+    /// and those after it as long as there are not too many messages, or bytes of bodies. Returns which pages these are.
     pub(crate) fn unpack(
         &mut self,
         id: QueueId,
@@ -259,7 +259,7 @@ impl Partition {
         is_over.then_some(self.now_ms + STAY_MS)
     }
 
-    /// The excess of durable bodies that are not in flight behind a tick, or whether they are miscounted: there must be
+    /// The excess of durable bodies that are not in flight after a tick, or whether they are miscounted: there must be
     /// neither.
     pub fn overstayed(&self) -> Option<String> {
         let (loose_bytes, are_counted) = self.state.bodies.loose_bytes();
@@ -276,7 +276,7 @@ impl Partition {
         self.state.bodies.taken() > self.durable_bytes_max()
     }
 
-    /// Pages of the lane at which some reader of the queue is, with those behind them that it soon comes to: bodies are read ahead.
+    /// Pages of the lane at which some reader of the queue is, with those after them that it soon comes to: bodies are read ahead.
     fn pages_in_use(&self, queue: &Queue, number: LaneNumber, lane: &Lane) -> Vec<Range<u64>> {
         let at = |key: &ConsumerKey| {
             // One that is idle goes on where the next entry is that it wants.

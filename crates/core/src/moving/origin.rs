@@ -27,7 +27,7 @@ const LOOK_MS: u64 = 10;
 /// After a refusal it is tried again.
 pub(super) const RETRY_MS: u64 = 1000;
 
-/// How often the log has to come round behind the last message, before nothing can come out of it any more: an event that waits for an answer of
+/// How often the log has to come round after the last message, before nothing can come out of it any more: an event that waits for an answer of
 /// the log may go into it then, once.
 const ROUNDS: u8 = 2;
 

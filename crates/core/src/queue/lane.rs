@@ -9,7 +9,7 @@
 //! *packed*: a [`Page`], a few bytes. Packed entries are ready and wait undisturbed; a user of
 //! one of its entries opens the page first. Packed pages in a row become a *wide* one in the place of all. Which pages are
 //! packed is known to this run alone: no record depends on it. Gone entries take no room in any
-//! place: one entry that is never taken holds up the memory of none behind it.
+//! place: one entry that is never taken holds up the memory of none after it.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -258,7 +258,7 @@ impl Lane {
         is_possible
     }
 
-    /// Restores an entry at its old sequence, behind that at which the lane begins.
+    /// Restores an entry at its old sequence, after that at which the lane begins.
     pub fn restore(&mut self, sequence: u64, entry: Entry) {
         self.next = self.next.max(sequence + 1);
         self.put(sequence, entry);
@@ -343,7 +343,7 @@ impl Lane {
         }
     }
 
-    /// The first sequence behind a packed page's range.
+    /// The first sequence after a packed page's range.
     fn end_of(&self, page: &Page) -> u64 {
         self.page_of(page.ends().1) + self.page_entries()
     }

@@ -168,7 +168,7 @@ impl Page {
         })
     }
 
-    /// The same page with the stamps from `next` on, which is behind them then.
+    /// The same page with the stamps from `next` on, which is after them then.
     pub fn stamped(self, next: &mut u64) -> Page {
         let stamp = *next;
         *next += self.stamps;
@@ -279,7 +279,7 @@ impl Page {
         rows
     }
 
-    /// Stamp and sequence of the first entry that is at `from` or behind it.
+    /// Stamp and sequence of the first entry that is at `from` or after it.
     pub fn first_from(&self, from: u64) -> Option<(u64, u64)> {
         if from <= self.first {
             return Some((self.stamp, self.first));
@@ -398,7 +398,7 @@ fn are_alike(one: &Message, other: &Message) -> bool {
         == (&other.encoding, &other.persistent, &other.priority, &other.rare)
 }
 
-/// The headers behind the columns, which end the page.
+/// The headers after the columns, which end the page.
 fn read_headers(bytes: &Bytes, input: Numbers<'_>, count: u64) -> Result<Vec<Message>, RecordError> {
     let mut text = Reader::new(bytes.slice_ref(input.bytes));
     let headers = (0..count).map(|_| Ok(text.headers()?.0)).collect::<Result<Vec<Message>, RecordError>>()?;

@@ -1,6 +1,6 @@
 //! A view: how far a consumer that does not take everything has looked into a lane.
 //!
-//! Such a consumer judges each entry once on its way through the lane, and each that was given back behind it once
+//! Such a consumer judges each entry once on its way through the lane, and each that was given back after it once
 //! more. So it finds its next entry at any depth without going through the backlog again.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ pub struct View {
     cursor: u64,
     /// The first return that was not judged.
     returns: u64,
-    /// Matching entries that came back behind the cursor.
+    /// Matching entries that came back after the cursor.
     wanted: BTreeSet<u64>,
 }
 
@@ -34,7 +34,7 @@ pub enum Verdict {
 pub enum Look {
     /// Stamp and sequence of the first entry that is wanted.
     Found(u64, u64),
-    /// The entry of this sequence must be read, and its page opened, before anything behind it can be judged.
+    /// The entry of this sequence must be read, and its page opened, before anything after it can be judged.
     Unknown(u64),
     /// Nothing that is there is wanted.
     Nothing,
@@ -79,7 +79,7 @@ impl View {
         self.wanted.remove(&sequence);
     }
 
-    /// No entry ahead of `cursor` matches, except those that came back behind it from this return on.
+    /// No entry ahead of `cursor` matches, except those that came back after it from this return on.
     pub fn go_to(&mut self, cursor: u64, returns: u64) {
         (self.cursor, self.returns) = (self.cursor.max(cursor), self.returns.max(returns));
     }
@@ -94,7 +94,7 @@ impl View {
     pub fn step_back(&mut self, other: Option<&View>) {
         self.cursor = self.cursor.min(other.map_or(0, |other| other.cursor));
         self.returns = 0;
-        // Entries ahead of the cursor again are found there, behind the others.
+        // Entries ahead of the cursor again are found there, after the others.
         self.wanted.split_off(&self.cursor);
     }
 }

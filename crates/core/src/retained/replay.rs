@@ -31,7 +31,7 @@ impl Source {
     }
 }
 
-/// Where the next message is looked for: behind a key of a topic, or from an order on.
+/// Where the next message is looked for: after a key of a topic, or from an order on.
 #[derive(Debug)]
 pub enum Cursor {
     Latest(Option<(Arc<str>, Option<Arc<str>>)>),

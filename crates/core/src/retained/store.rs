@@ -241,7 +241,7 @@ impl Retained {
         self.next
     }
 
-    /// The next message of the replay, which moves on behind it; `None` at its end.
+    /// The next message of the replay, which moves on after it; `None` at its end.
     pub fn next(&self, replay: &mut Replay) -> Option<Shown> {
         loop {
             match &replay.cursor {

@@ -265,7 +265,7 @@ impl Calendar {
     /// As a snapshot has it: see [`Calendar::pages`].
     ///
     /// # Errors
-    /// [`RecordError`]: a page is none, or not behind those before it.
+    /// [`RecordError`]: a page is none, or not after those before it.
     pub fn restore(
         page_jobs: usize,
         pages: impl IntoIterator<Item = WrittenPage>,

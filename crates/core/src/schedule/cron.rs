@@ -1,6 +1,6 @@
 //! Cron expressions: five fields, and the next minute that all of them match, in UTC.
 //!
-//! `minute hour day-of-month month day-of-week`; each is `*` or a list of numbers and ranges, with a step behind `/`
+//! `minute hour day-of-month month day-of-week`; each is `*` or a list of numbers and ranges, with a step after `/`
 //! (POSIX, `crontab`, "INPUT FILES"; steps are the common extension). Sunday is 0 or 7.
 
 /// A parsed expression: for each field the values that it allows, as bits.

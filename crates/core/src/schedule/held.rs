@@ -30,7 +30,7 @@ impl HeldJob {
     /// The schedule by which a copy that is sent now comes when this one would; `stored` is that of its record, with which it began.
     pub fn schedule(&self, stored: &Schedule) -> Schedule {
         let has_cron = self.again.as_ref().is_some_and(|again| again.cron.is_some());
-        // An expression is looked at behind this moment.
+        // An expression is looked at after this moment.
         let due_ms = self.due.at_ms.saturating_sub(u64::from(has_cron));
         Schedule { job: stored.job.clone(), due_ms, again: self.again.clone() }
     }

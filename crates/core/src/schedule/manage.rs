@@ -141,7 +141,7 @@ impl Partition {
         self.search_on(effects);
     }
 
-    /// Has the next shelf read that a request needs; behind the last one memory is searched, so that no job is missed
+    /// Has the next shelf read that a request needs; after the last one memory is searched, so that no job is missed
     /// that has come from a shelf meanwhile.
     pub(crate) fn search_on(&mut self, effects: &mut Vec<Effect>) {
         while self.state.jobs.searches.reading.is_none() && self.state.jobs.shelves.moving() < SOUGHT_MAX {

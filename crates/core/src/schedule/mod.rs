@@ -155,7 +155,7 @@ impl Jobs {
     /// As a snapshot has them: the pages of the calendar, and those that are due more than once.
     ///
     /// # Errors
-    /// [`RecordError`]: a page is none, or not behind those before it.
+    /// [`RecordError`]: a page is none, or not after those before it.
     pub fn restore(
         &mut self,
         pages: Vec<WrittenPage>,

@@ -8,7 +8,7 @@
 //!  the move is a transaction over both, as every move; `Peer::Enlist` says which upload is whose body
 //! ```
 //! Until then the entries are leaving, and a crash leaves them where they were: pieces that no message names are free again.
-//! To each partition a few pieces of one move are on their way at once, whatever waits behind it: one that hangs holds up later ones.
+//! To each partition a few pieces of one move are on their way at once, whatever waits after it: one that hangs holds up later ones.
 //!
 //! | obstacle | then |
 //! |---|---|

@@ -43,7 +43,7 @@ impl Doubts {
         self.due.first().map(|(until_ms, ..)| *until_ms)
     }
 
-    /// Keeps these behind others of the same queue and name; `false` if there are too many.
+    /// Keeps these after others of the same queue and name; `false` if there are too many.
     fn add(&mut self, of: (QueueId, Arc<str>), held: Vec<(ConsumerKey, EntryTag)>, until_ms: u64) -> bool {
         if KEPT_MAX < self.deliveries + held.len() {
             return false;

@@ -103,7 +103,7 @@ impl Partition {
             return;
         }
         let superseded = std::mem::take(&mut last_values.leaving);
-        // Delayed entries leave as well: a queue that moves takes them along, and by their place they may come behind their successors.
+        // Delayed entries leave as well: a queue that moves takes them along, and by their place they may come after their successors.
         let is_free = |tag: &EntryTag| {
             self.entry(id, *tag)
                 .is_some_and(|entry| !entry.state.is_in_hand() && entry.state != EntryState::Leased)

@@ -488,7 +488,7 @@ mod tests {
             (6_399, 9, 0),
             (6_400, 9, 5),
             (6_499, 9, 5),
-            // 7 came within the hundredth behind the first mark, and ripens with later ones.
+            // 7 came within the hundredth after the first mark, and ripens with later ones.
             (12_798, 9, 5),
             (12_799, 9, 9),
             (90_000, 9, 9),

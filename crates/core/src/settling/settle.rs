@@ -268,7 +268,7 @@ impl Partition {
         self.settle_behind(settlements, &[], answer, effects);
     }
 
-    /// As `settle_leaving`, behind verdicts on their way to the log by which the entries of `again` leave. These come back if the log does
+    /// As `settle_leaving`, after verdicts on their way to the log by which the entries of `again` leave. These come back if the log does
     /// not take that: the answer waits for the log, which must not have this without that.
     fn settle_behind(
         &mut self,

@@ -30,7 +30,7 @@ use crate::stepping_down::waiter_of;
 /// One tick closes this many times the changes that it would carry out: they take less time each.
 const SLICE_FACTOR: usize = 2;
 
-/// Events that wait behind transactions, more than clients send while some are closed; with more of them, all are closed at once.
+/// Events that wait after transactions, more than clients send while some are closed; with more of them, all are closed at once.
 const BEHIND_MAX: usize = 16_384;
 
 /// Transactions that are being closed, the first one first.
@@ -196,7 +196,7 @@ impl Closings {
         !self.busy.is_empty() && connection_of(event).is_some_and(|by| self.busy.contains_key(&by))
     }
 
-    /// Puts an event behind the transactions of its connection, if there are any.
+    /// Puts an event after the transactions of its connection, if there are any.
     fn put_behind(&mut self, event: Event) -> Option<Event> {
         if !self.holds_back(&event) {
             return Some(event);
@@ -379,7 +379,7 @@ fn resume_behind(partition: &mut Partition, effects: &mut Vec<Effect>) {
     }
 }
 
-/// Puts an event behind the transactions of its connection that are being closed; any other is given back.
+/// Puts an event after the transactions of its connection that are being closed; any other is given back.
 pub fn behind_its_transactions(
     partition: &mut Partition,
     event: Event,

@@ -1,7 +1,7 @@
 //! Slices: a large transaction is carried out over several turns, so that it does not stop its core.
 //!
 //! A commit is one record: it is durable, or it is not. Its effects follow in slices, one with each tick: entries that leave, then
-//! messages that come. So do those of a share that is prepared or aborted. Records behind it wait for the last slice, so the order of the log is kept. Then its client has the answer. A
+//! messages that come. So do those of a share that is prepared or aborted. Records after it wait for the last slice, so the order of the log is kept. Then its client has the answer. A
 //! consumer may have the first of its messages before the last one is in its queue.
 //!
 //! Only a leader does so. A replica, and a start that reads the log, carry each record out at once. So does the leader before a snapshot,
@@ -263,7 +263,7 @@ pub fn carry_out(partition: &mut Partition, mut rest: Rest, effects: &mut Vec<Ef
     partition.leader.transactions.slices.under_way = Some(rest);
 }
 
-/// Carries out the next slice, and the records behind it as far as that leaves time for them.
+/// Carries out the next slice, and the records after it as far as that leaves time for them.
 pub fn go_on(partition: &mut Partition, effects: &mut Vec<Effect>) {
     let mut budget = partition.settings.slice_changes.max(1);
     while budget > 0 {

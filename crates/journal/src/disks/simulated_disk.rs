@@ -69,7 +69,7 @@ pub enum Fault {
     /// A read or write of fewer bytes than asked, which is no error. Other operations succeed.
     Short,
     /// As [`Fault::Broken`], and whatever is asked of the disk afterwards fails without effect,
-    /// until the process or the machine ends: nothing is tidied up behind it.
+    /// until the process or the machine ends: nothing is tidied up after it.
     Dead,
 }
 

@@ -8,7 +8,7 @@
 pub struct Ways {
     /// Past the page cache, where alignment and the file system allow it.
     pub direct: bool,
-    /// A group that is to be durable is so by its write (`RWF_DSYNC`), not by an fdatasync behind
+    /// A group that is to be durable is so by its write (`RWF_DSYNC`), not by an fdatasync after
     /// it.
     pub one_call: bool,
     /// The space of a new segment is filled with zeros ahead of its use, not only allocated.

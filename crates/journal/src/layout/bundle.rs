@@ -1,4 +1,4 @@
-//! Bytes of a bundle: records that lie behind each other in a sorted copy, compressed together.
+//! Bytes of a bundle: records that lie one after the other in a sorted copy, compressed together.
 //!
 //! ```text
 //! bundle = salt of the segment (8) | bytes of the block (4) | bytes of the records (4) | block | zeros to 8 bytes
@@ -28,7 +28,7 @@ pub(crate) struct Place {
     pub offset: usize,
 }
 
-/// Bundles of one segment behind each other, and which records are in them.
+/// Bundles of one segment one after the other, and which records are in them.
 #[derive(Debug)]
 pub(crate) struct Bundles {
     salt: u64,
@@ -116,7 +116,7 @@ pub(crate) struct Bundle<'b> {
 /// The parts at the beginning of these bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin<'b> {
-    /// A bundle, and the bytes behind it.
+    /// A bundle, and the bytes after it.
     Whole(Bundle<'b>, &'b [u8]),
     /// A bundle of which some is missing, if it is one.
     Cut,
@@ -154,7 +154,7 @@ impl Bundle<'_> {
     }
 }
 
-/// The record at the beginning of these bytes, its payload unverified, and the bytes behind it;
+/// The record at the beginning of these bytes, its payload unverified, and the bytes after it;
 /// `None`: there is none.
 pub(crate) fn split_record(bytes: &[u8]) -> Option<(RecordHeader, &[u8], &[u8])> {
     let (header, rest) = bytes.split_first_chunk()?;

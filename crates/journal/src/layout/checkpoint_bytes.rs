@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// it ended.
 pub(crate) const FRONT_BYTES: usize = 2 * 4 + 6 * 8;
 
-/// Bytes of each partition behind it.
+/// Bytes of each partition after it.
 const PARTITION_BYTES: usize = 4 * 8;
 
 /// The contents of a checkpoint besides the segments.

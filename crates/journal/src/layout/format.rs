@@ -127,7 +127,7 @@ pub(crate) fn seal(magic: &[u8; 8], sector: &mut [u8; SECTOR_BYTES as usize]) {
     (&mut sector[12..16]).put_u32_le(checksum);
 }
 
-/// The header behind the sixteen bytes of [`seal`].
+/// The header after the sixteen bytes of [`seal`].
 pub(crate) fn unseal<'a>(
     magic: &[u8; 8],
     sector: &'a [u8; SECTOR_BYTES as usize],
@@ -148,7 +148,7 @@ pub(crate) struct GroupHeader {
     pub salt: u64,
     pub number: GroupNumber,
     /// End of the group before. In the first group of a segment this pins the valid end of the
-    /// segment before: data of a failed group behind that end is void.
+    /// segment before: data of a failed group after that end is void.
     pub previous: GroupEnd,
     /// Bytes on the disk, header and padding included; a multiple of a sector.
     pub length_bytes: u64,

@@ -1,5 +1,5 @@
 //! Bytes of a sorted copy of a segment: the records that were live when it was made, those of one
-//! address behind each other.
+//! address one after the other.
 //!
 //! ```text
 //! copy = sector with header | bundles, gaps between some | zeros to the next sector | a slot (8) for each position of each partition
@@ -101,7 +101,7 @@ impl SortedHeader {
     }
 }
 
-/// Which of all slots behind each other is that of a record; `None` if it has none.
+/// Which of all slots one after the other is that of a record; `None` if it has none.
 pub(crate) fn number_of(slots: &[Slots], partition: PartitionId, position: Position) -> Option<u64> {
     let before = slots.iter().take_while(|slots| slots.partition != partition);
     let ahead: u64 = before.map(|slots| u64::from(slots.count)).sum();

@@ -129,7 +129,7 @@ impl<D: Disk> Assembly<D> {
         Ok(Current { header: prepared.header, file: Arc::new(prepared.file), end: FIRST_GROUP })
     }
 
-    /// A prepared segment of regular size behind `current`, taken out of the unused ones.
+    /// A prepared segment of regular size after `current`, taken out of the unused ones.
     fn spare(&mut self, current: SegmentNumber) -> Option<PreparedSegment<D::File>> {
         let regular = self.options.segment_bytes;
         let fits = |found: &crate::opening::chain::Found<D::File>| {

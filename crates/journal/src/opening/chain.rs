@@ -62,11 +62,11 @@ impl<F> Link<F> {
 pub(crate) struct Chain<F> {
     pub links: Vec<Link<F>>,
     pub unused: BTreeMap<SegmentNumber, Found<F>>,
-    /// A torn first group in a segment behind the last.
+    /// A torn first group in a segment after the last.
     pub torn: Option<TornTail>,
 }
 
-/// A group behind the end of the last segment, void because one ahead of it is gone: its header
+/// A group after the end of the last segment, void because one ahead of it is gone: its header
 /// must not be taken for one of those that will be written there.
 #[derive(Debug)]
 pub(crate) struct Stale<F> {
@@ -141,7 +141,7 @@ pub(crate) fn link<F: DiskFile>(
     Ok(Chain { links, unused: found, torn })
 }
 
-/// The newest segment behind `end` with a group in it; those behind that which were begun are
+/// The newest segment after `end` with a group in it; those after that which were begun are
 /// marked, and the first of them reported.
 fn find_tail<F: DiskFile>(
     found: &mut BTreeMap<SegmentNumber, Found<F>>,

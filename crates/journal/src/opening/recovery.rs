@@ -195,7 +195,7 @@ fn verify<D: Disk>(
     Ok((verified, chain.unused, dead))
 }
 
-/// The segments before the checkpoint's start, and the checkpoint's knowledge of those behind that.
+/// The segments before the checkpoint's start, and the checkpoint's knowledge of those after that.
 #[derive(Default)]
 struct Sealed {
     segments: Segments,
@@ -311,7 +311,7 @@ fn or_refused<F>(
     refused.filter(|_| is_damaged).map_or(verified, Err)
 }
 
-/// Makes the data behind the end of the journal void, before new groups come there.
+/// Makes the data after the end of the journal void, before new groups come there.
 fn clear<D: Disk>(
     disk: &D,
     verified: &mut Verified<D::File>,

@@ -57,7 +57,7 @@ fn by_groups<F: DiskFile>(file: &F, found: &Compacted) -> io::Result<Option<Segm
     Ok(Some(segment))
 }
 
-/// Whether behind the groups there is the index of just these: then they are all.
+/// Whether after the groups there is the index of just these: then they are all.
 fn is_followed_by_its_index<F: DiskFile>(file: &F, segment: &Segment) -> io::Result<bool> {
     let bytes = file.length()?.saturating_sub(segment.end);
     if INDEX_BYTES_MAX < bytes {

@@ -29,7 +29,7 @@ pub(crate) struct Verified<F> {
     pub records: u64,
     /// End of the last valid group.
     pub last: GroupEnd,
-    /// Groups behind the end that are void.
+    /// Groups after the end that are void.
     pub stale: Vec<Stale<F>>,
     /// Up to here, in the segment of the last group that was read, everything was synced when that
     /// was written.

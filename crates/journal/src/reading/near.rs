@@ -54,7 +54,7 @@ pub struct NearRecords<F> {
 
 impl<D: Disk> Journal<D> {
     /// Plans to read a record: together with those of `last`, the request that was planned before
-    /// it, if it lies behind them in the same segment. Otherwise in a request of its own, which is
+    /// it, if it lies after them in the same segment. Otherwise in a request of its own, which is
     /// returned.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl<F: DiskFile> NearRequest<F> {
     pub fn run<D: Disk<File = F>>(mut self, disk: &D) -> NearRecords<F> {
         let sorted = self.take_sorted();
         if !sorted.is_empty() {
-            // Records that are not in the copy wait behind later requests of others.
+            // Records that are not in the copy wait after later requests of others.
             let records = sorted.into_iter().map(|(position, payload)| (position, Ok(payload)));
             let rest = Some(self).filter(|rest| !rest.requests.is_empty());
             return NearRecords { records: records.collect(), rest, index: None };
@@ -192,7 +192,7 @@ struct Passage<'f, F> {
 }
 
 impl<F: DiskFile> Passage<'_, F> {
-    /// Where the record is, which lies behind all that were found before; `None` unless all on the
+    /// Where the record is, which lies after all that were found before; `None` unless all on the
     /// way to it is as it should be.
     fn find(&mut self, request: &ReadRequest<F>) -> Option<RecordEntry> {
         let known = mem::take(&mut self.group).filter(|(head, _)| request.offset <= head.offset);
@@ -216,7 +216,7 @@ impl<F: DiskFile> Passage<'_, F> {
         if request.end <= offset {
             return None;
         }
-        // A requested record was committed here or behind it.
+        // A requested record was committed here or after it.
         whole_or_rebuilt(&mut self.window, request.salt, offset).ok()?
     }
 }

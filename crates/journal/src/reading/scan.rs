@@ -202,7 +202,7 @@ impl<'f, F: DiskFile> Window<'f, F> {
         Ok(found.map(|(at, header)| (at, header.salt, header.number)))
     }
 
-    /// Whether a group numbered above `after` on any sector behind `offset` proves that whatever
+    /// Whether a group numbered above `after` on any sector after `offset` proves that whatever
     /// began at `offset` had been synced: it was written only afterwards.
     pub(crate) fn was_synced(&mut self, salt: u64, offset: u64, after: GroupNumber) -> io::Result<bool> {
         let proves = |header: &GroupHeader, at| after < header.number && offset < header.synced_before(at);

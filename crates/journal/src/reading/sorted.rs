@@ -1,5 +1,5 @@
-//! Records out of the sorted copy of their segment: neighbours of one address lie behind each other
-//! there.
+//! Records out of the sorted copy of their segment: neighbours of one address lie one after the
+//! other there.
 
 use crate::disks::disk::{DiskFile, read_full_at};
 use crate::keys::Keys;

@@ -55,7 +55,7 @@ fn padded(header: &RecordHeader) -> u64 {
 }
 
 /// The header is sound, the table is not: entries up to the first bad one are found from the front,
-/// those behind the last bad one from the end.
+/// those after the last bad one from the end.
 fn with_header<F: DiskFile>(
     window: &mut Window<'_, F>,
     header: GroupHeader,
@@ -81,7 +81,7 @@ fn with_header<F: DiskFile>(
     Ok(Some(GroupHead { header, offset, records }))
 }
 
-/// The entries of these rows whose payloads lie one behind the other up to `end`, as many as hold;
+/// The entries of these rows whose payloads lie one after the other up to `end`, as many as hold;
 /// none begins before `start`.
 fn from_the_end<F: DiskFile>(
     window: &mut Window<'_, F>,

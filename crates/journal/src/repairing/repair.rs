@@ -118,7 +118,7 @@ impl<D: Disk> Salvage<D> {
         Ok((segments, rescued))
     }
 
-    /// Makes a segment behind all others, with an empty group in it, and returns that group's end.
+    /// Makes a segment after all others, with an empty group in it, and returns that group's end.
     fn begin_segment(&self, options: Options) -> Result<GroupEnd, RepairError> {
         let listed = self.loaded.checkpoint.iter().flat_map(|(_, segments)| segments);
         let known = listed.map(|segment| segment.header.number).chain(self.numbers.iter().copied());

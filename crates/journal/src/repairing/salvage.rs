@@ -68,7 +68,7 @@ pub(crate) struct Salvaged<F> {
 /// The way back through the log after the checkpoint.
 #[derive(Debug, Default)]
 struct TailWalk {
-    /// The end that the segment behind pins; `None` behind the last, or if that cannot be read.
+    /// The end that the next segment pins; `None` for the last, or if that cannot be read.
     pin: Option<GroupEnd>,
     /// End of the newest group.
     last: Option<GroupEnd>,
@@ -235,7 +235,7 @@ impl<D: Disk> Salvage<D> {
         Ok(None)
     }
 
-    /// Shows everything behind the checkpoints, in the order in which it was committed, to `visit`:
+    /// Shows everything after the checkpoints, in the order in which it was committed, to `visit`:
     /// each partition's positions rise without gaps, as lost records are shown in their places.
     ///
     /// # Errors

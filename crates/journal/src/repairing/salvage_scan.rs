@@ -119,7 +119,7 @@ impl Scan {
         Ok(scanned)
     }
 
-    /// Whether the records of a rebuilt group are such as come behind those in the segment.
+    /// Whether the records of a rebuilt group are such as come after those in the segment.
     fn follows(&self, head: &GroupHead, segment: &Segment) -> bool {
         let rises = |entry: &crate::reading::scan::RecordEntry| {
             let range = segment.ranges.get(&entry.header.partition);

@@ -50,7 +50,7 @@ impl<D: Disk> Journal<D> {
         let mut names: Vec<String> = Vec::new();
         for segment in self.segments.iter() {
             let (number, name) = (segment.header.number, segment.file_name());
-            // A start from the backup appends behind the last group.
+            // A start from the backup appends after the last group.
             if number == self.last.segment && segment.compacted.is_none() {
                 open.push(OpenSegment {
                     name,

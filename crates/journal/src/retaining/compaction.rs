@@ -77,7 +77,7 @@ struct Plan {
     batches: VecDeque<Batch>,
 }
 
-/// Segments that lie one behind the other, to become one.
+/// Segments that lie one after the other, to become one.
 #[derive(Debug)]
 struct Batch {
     segments: Vec<SegmentNumber>,

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Records are written and synced in steps of about this size, so that no sync of a group waits
-/// behind more of them.
+/// after more of them.
 const STEP_BYTES: u64 = 512 << 10;
 
 /// This much stays free on the disk, for the checkpoints by which a full one is emptied.
@@ -179,7 +179,7 @@ impl<F: DiskFile> Source<F> {
         pace: &mut dyn Pace,
     ) -> Result<(), CompactionError> {
         let begin = [range.begin()];
-        // Of a damaged one only the part behind the damage may be left.
+        // Of a damaged one only the part after the damage may be left.
         let entries = Some(index.of(partition)).filter(|entries| entries.first() == begin.first());
         let entries = entries.unwrap_or(&begin);
         for (place, entry) in entries.iter().enumerate() {

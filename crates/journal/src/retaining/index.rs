@@ -38,7 +38,7 @@ pub(crate) struct IndexEntry {
 pub(crate) struct SegmentIndex(BTreeMap<PartitionId, Vec<IndexEntry>>);
 
 impl SegmentIndex {
-    /// Notes a record that comes behind all others; one that is close behind the last entry needs
+    /// Notes a record that comes after all others; one that is close after the last entry needs
     /// none.
     pub(crate) fn add(&mut self, partition: PartitionId, entry: IndexEntry) {
         let entries = self.0.entry(partition).or_default();

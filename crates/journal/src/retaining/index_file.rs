@@ -1,4 +1,4 @@
-//! The indexes of complete segments on the disk: behind the groups of a compacted segment, in a
+//! The indexes of complete segments on the disk: after the groups of a compacted segment, in a
 //! file beside any other.
 //!
 //! ```text
@@ -292,7 +292,7 @@ impl<D: Disk> Journal<D> {
         if self.indexes.busy || self.indexes.failed {
             return None;
         }
-        // The data behind it pins its end: no group comes there any more.
+        // The data after it pins its end: no group comes there any more.
         while let Some(&number) = self.indexes.waiting.front().filter(|&&number| number < self.last.segment) {
             match self.segments.get(number).filter(|segment| segment.index.is_some()) {
                 Some(segment) if segment.needs_index() => {

@@ -12,7 +12,7 @@ use std::ops::Range;
 pub(crate) struct LiveSet {
     /// Those of which some records are live, and not all.
     blocks: BTreeMap<u64, Block>,
-    /// Runs of blocks of which all are: the first one, and the one behind the last. No run follows
+    /// Runs of blocks of which all are: the first one, and the one after the last. No run follows
     /// another at once.
     solid: BTreeMap<u64, u64>,
     /// Of a record that is in neither of these two its first message is needed, once.

@@ -1,5 +1,5 @@
 //! Writing the sorted copy of a segment, on whatever thread: its live records, those of one address
-//! behind each other.
+//! one after the other.
 //!
 //! Never here: when; that is in [`crate::retaining::sorting`].
 
@@ -324,7 +324,7 @@ struct Output<F> {
     /// the longest ever was.
     joined: Vec<u8>,
     slots: Vec<Slots>,
-    /// Those of all partitions behind each other.
+    /// Those of all partitions one after the other.
     filled: Vec<Slot>,
 }
 
@@ -360,7 +360,7 @@ impl<F: DiskFile> Output<F> {
     }
 
     /// Writes these records in the order of their addresses, each where its address has room, or
-    /// else behind them all; none of them is left.
+    /// else after them all; none of them is left.
     fn put_sorted(
         &mut self,
         request: &SortRequest<F>,
@@ -441,7 +441,7 @@ impl<F: DiskFile> Output<F> {
     }
 }
 
-/// Writes the whole sectors gathered for this place, and goes on behind them.
+/// Writes the whole sectors gathered for this place, and goes on after them.
 fn write_sectors<F: DiskFile>(file: &F, gathered: &mut Vec<u8>, at: &mut u64) -> io::Result<()> {
     let whole = gathered.len() - gathered.len() % SECTOR_BYTES as usize;
     write_all_at(file, &mut [IoSlice::new(&gathered[..whole])], *at)?;

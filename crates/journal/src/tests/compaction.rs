@@ -428,7 +428,7 @@ fn what_cannot_be_read_stays_where_it_is_and_is_tried_again_ever_more_rarely() {
     }
     let name = "0000000000000001.segment";
     let mut bytes = disk.contents(name).unwrap();
-    // Each group has three sectors, and the payload is behind 88 bytes of header and table.
+    // Each group has three sectors, and the payload is after 88 bytes of header and table.
     bytes[512 + 4 * 1536 + 88 + 100] ^= 1;
     disk.set_contents(name, bytes);
     let done = journal.wants_compaction().expect("an order").run(&disk, &mut ());

@@ -515,7 +515,7 @@ fn flip_every_byte(keys: &Keys) {
     let source = source.copy();
     for name in source.list().unwrap() {
         let bytes = source.contents(&name).unwrap();
-        // All that is written, and the sector behind it; of the zeros that follow some.
+        // All that is written, and the sector after it; of the zeros that follow some.
         let written = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 512).min(bytes.len());
         for offset in (0..written).chain((written..bytes.len()).step_by(97)) {
             let disk = source.copy();

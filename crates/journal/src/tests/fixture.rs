@@ -90,7 +90,7 @@ fn a_directory_opens_without_the_tail_that_a_power_cut_took() {
     assert_eq!(recovered.torn.as_ref().map(|torn| torn.offset), Some(cut));
     let last = recovered.records().map(|record| record.unwrap()).last().unwrap();
     assert_eq!(last, stored(0, 25, 1000));
-    // The third group is intact behind the lost one, and must not come back behind another of the
+    // The third group is intact after the lost one, and must not come back after another of the
     // same size in its place.
     journal.commit(&[record(0, 26, 1000)]).unwrap();
     let (_, recovered) = Journal::open(disk, OPTIONS).unwrap();

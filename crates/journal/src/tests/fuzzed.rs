@@ -1,4 +1,4 @@
-//! The fuzz target's edits with their checksums put right, from a seed: random bytes behind valid
+//! The fuzz target's edits with their checksums put right, from a seed: random bytes after valid
 //! checksums.
 
 use super::in_memory;

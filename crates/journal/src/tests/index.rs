@@ -103,7 +103,7 @@ fn whatever_becomes_of_an_index_every_record_is_found_and_the_index_made_anew() 
         // Indexes read at the start are known; after a checkpoint they are looked up.
         checkpoint(&mut journal);
         let (mut journal, _) = Journal::open(disk.clone(), OPTIONS).unwrap();
-        // The bytes behind the header that no version uses are held by its checksum as well.
+        // The bytes after the header that no version uses are held by its checksum as well.
         assert_eq!(journal.damaged_index(complete[1]).is_some(), offset.is_some(), "case: {case}");
         read_all(&mut journal, &case);
         assert_eq!(disk.contents(&name), source.contents(&name), "case: {case}");

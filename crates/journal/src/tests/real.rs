@@ -57,7 +57,7 @@ fn a_directory_is_read_however_it_was_written() {
         assert_eq!((records, recovered.torn), (want, None), "before {ways:?}");
         for round in 0..12 {
             number += 1;
-            // Some are made durable by those behind them, across segments.
+            // Some are made durable by those after them, across segments.
             match round % 3 {
                 0 => journal.commit(&[record(0, number, 900)]).unwrap(),
                 _ => journal.append(&[record(0, number, 900)]).unwrap(),

@@ -18,7 +18,7 @@ const THIRD: &str = "0000000000000003.segment";
 const FOURTH: &str = "0000000000000004.segment";
 const NEWEST: &str = "0000000000000005.segment";
 
-/// Records that are live at the last checkpoint, which is at 30; behind it all are.
+/// Records that are live at the last checkpoint, which is at 30; after it all are.
 const LIVE: [u64; 3] = [2, 15, 25];
 
 fn state(partition: u16, number: u64) -> Checkpoint {

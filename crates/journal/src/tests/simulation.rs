@@ -536,7 +536,7 @@ impl Run {
         self.disk.fail(Operation::Any, self.random.below(most), Fault::Dead);
     }
 
-    /// Ends the process or the machine within a piece of work, so that nothing is tidied up behind
+    /// Ends the process or the machine within a piece of work, so that nothing is tidied up after
     /// it.
     fn stop_in_a_job(&mut self) {
         let mut phase = Phase::ALL[self.random.below(Phase::ALL.len() as u64 - 1) as usize];
@@ -671,7 +671,7 @@ impl Run {
         self.journal.take_stock();
     }
 
-    /// Groups that are not applied come behind the committed ones, and are cut off again; the disk
+    /// Groups that are not applied come after the committed ones, and are cut off again; the disk
     /// may die in it.
     fn go_astray(&mut self) {
         self.stop(false);

@@ -25,7 +25,7 @@ fn state(partition: u16, number: u64) -> Checkpoint {
     Checkpoint { partition: PartitionId(partition), position: position(number), state }
 }
 
-/// With checkpoints of two partitions behind their first records, and behind their second.
+/// With checkpoints of two partitions after their first records, and after their second.
 fn with_states(keys: &Keys) -> SimulatedDisk {
     let disk = SimulatedDisk::new(1);
     let (mut journal, _) = open(&disk, keys);

@@ -8,7 +8,7 @@ use postroad_model::{PartitionId, Position};
 use std::sync::Arc;
 
 impl<D: Disk> Journal<D> {
-    /// Makes void all groups behind the one that holds this record, and ends the journal: whatever
+    /// Makes void all groups after the one that holds this record, and ends the journal: whatever
     /// comes of it, it is to be opened again. Recovery then finds either all groups or those that
     /// stay; after `Ok` the latter.
     ///

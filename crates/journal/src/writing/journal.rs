@@ -190,7 +190,7 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Writes an empty group behind the last one, if that has records. Damage to a group is
+    /// Writes an empty group after the last one, if that has records. Damage to a group is
     /// distinguished from a torn one by the data after it: so that a journal at rest has none that
     /// could be taken for the other.
     ///
@@ -211,7 +211,7 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Whether the last group has records, and there is room for an empty one behind it; or whether
+    /// Whether the last group has records, and there is room for an empty one after it; or whether
     /// the segment is to be left for the keys in it.
     pub fn wants_seal(&self) -> bool {
         let sealed = self.last == GroupEnd::default() || self.sealed == self.last.number;

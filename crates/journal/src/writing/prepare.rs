@@ -8,7 +8,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Zeros are written and synced in steps of this size, so that a commit's sync never queues behind
+/// Zeros are written and synced in steps of this size, so that a commit's sync never waits for
 /// more of them.
 const ZERO_STEP_BYTES: u64 = 256 << 10;
 
@@ -152,7 +152,7 @@ impl SegmentRequest {
     }
 
     /// Until the groups come near; or until a wait ends without groups, so that no group has to
-    /// queue behind zeros.
+    /// wait for zeros.
     fn wait(&self, offset: u64, pace: &mut dyn Pace) {
         let filled = || self.filled.load(Ordering::Relaxed);
         let mut seen = filled();

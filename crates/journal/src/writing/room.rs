@@ -122,7 +122,7 @@ impl<D: Disk> Journal<D> {
         if self.room.refused && self.room.spare.is_none() { Space::Low } else { Space::Ample }
     }
 
-    /// Makes sure that a group of this size fits behind [`Journal`]'s current end, in a further
+    /// Makes sure that a group of this size fits after [`Journal`]'s current end, in a further
     /// segment if need be.
     pub(crate) fn make_room(&mut self, group_bytes: u64, reserve: bool) -> Result<(), CommitError> {
         if self.fits(group_bytes, reserve) {

@@ -241,7 +241,7 @@ impl Consumer {
         self.inbox.cause.get()
     }
 
-    /// Has a browser without credit begin behind these entries: those that another browser saw last, one of each lane.
+    /// Has a browser without credit begin after these entries: those that another browser saw last, one of each lane.
     pub fn seek(&self, after: &[EntryTag]) {
         let after = after.to_vec();
         self.keys().for_each(|consumer| self.client.say(Event::Seek { consumer, after: after.clone() }));

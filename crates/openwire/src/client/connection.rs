@@ -24,7 +24,7 @@ const GREETING_BYTES_MAX: u64 = 64 << 10;
 /// A dispatch is larger than the message in it by ids and destination.
 const DISPATCH_BYTES_EXTRA: u64 = 64 << 10;
 
-/// Where the magic bytes stand in the first frame: behind its type.
+/// Where the magic bytes stand in the first frame: after its type.
 const MAGIC_AT: usize = 1;
 
 /// Who the client is.

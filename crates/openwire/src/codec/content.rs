@@ -71,7 +71,7 @@ fn content_end(stored: &[u8], at: usize, version: u8) -> Result<usize, WireError
 }
 
 /// Makes room for content of `content_bytes` in the dispatch that `out` ends with, from `start` on:
-/// `out` ends where the content begins then, and the bytes behind it are returned. The format is
+/// `out` ends where the content begins then, and the bytes after it are returned. The format is
 /// loose, uncached, and has sizes before frames.
 ///
 /// # Errors

@@ -82,7 +82,7 @@ const BLOB_SINCE: u8 = 3;
 /// First version in which the broker says when it received a message.
 const IN_TIME_SINCE: u8 = 3;
 
-/// First version with a flag behind that.
+/// First version with a flag after that.
 const GROUP_FIRST_SINCE: u8 = 10;
 
 /// The row of the table, for the two things made of it.
@@ -531,7 +531,7 @@ pub fn peek_headers(stored: &Bytes, version: u8) -> Result<RoutingHeaders, WireE
     })
 }
 
-/// The id of a stored message, read without looking at the bytes behind it.
+/// The id of a stored message, read without looking at the bytes after it.
 ///
 /// # Errors
 /// As [`peek_headers`].
@@ -556,7 +556,7 @@ pub fn peek_producer_named(stored: &Bytes, version: u8, prefix: &[u8]) -> Option
     Reader::at(stored, TYPE_AND_BASE_BYTES, Layout::stored(version)).object().ok()?
 }
 
-/// The properties of a stored message, a primitive map, read without looking at the bytes behind
+/// The properties of a stored message, a primitive map, read without looking at the bytes after
 /// them.
 ///
 /// # Errors

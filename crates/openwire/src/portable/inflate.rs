@@ -33,7 +33,7 @@ fn inflate_to(bytes_max: usize, kind: MessageKind, content: &Bytes) -> Result<By
         Some(announced) if announced > bytes.len() => {
             Err(format!("a deflated body holds {} bytes, and says {announced}", bytes.len()))
         }
-        // Its buffer is deflated as a whole, used or not: bytes behind the length are not part of
+        // Its buffer is deflated as a whole, used or not: bytes after the length are not part of
         // the body.
         Some(announced) => Ok(Bytes::from(bytes).slice(..announced)),
         None => Ok(bytes.into()),

@@ -143,7 +143,7 @@ fn whole_characters(bytes: &[u8]) -> usize {
     }
 }
 
-/// From UTF-8 to the content of a text message, behind the length.
+/// From UTF-8 to the content of a text message, after the length.
 #[derive(Debug, Default)]
 struct ToText {
     got: u64,

@@ -96,7 +96,7 @@ impl Window {
         }
     }
 
-    /// Indexes of the first and behind the last delivery that an acknowledgement covers; `None` if
+    /// Indexes of the first and after the last delivery that an acknowledgement covers; `None` if
     /// its last one is not held.
     fn range(&self, ack: &MessageAck) -> Option<(usize, usize)> {
         let last = self.find(ack.last_message_id.as_ref()?)?;

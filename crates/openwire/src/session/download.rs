@@ -17,7 +17,7 @@ pub struct Download {
     pub tag: EntryTag,
     /// Bytes of the body that are still to come.
     pub left: u64,
-    /// The bytes behind it.
+    /// The bytes after it.
     pub tail: Bytes,
 }
 

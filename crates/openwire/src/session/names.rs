@@ -29,7 +29,7 @@ impl Names {
     }
 }
 
-/// The model's destination of this name. Options behind a `?` are the client's own business.
+/// The model's destination of this name. Options after a `?` are the client's own business.
 pub fn to_model(wire: &codec::Destination) -> Destination {
     let (kind, temporary) = kind_of(wire);
     address::read_one(&wire.name().to_str(), kind, temporary)

@@ -22,7 +22,7 @@ use crate::codec::{SIZE_BYTES, announced_bytes, content_at, destination_of};
 /// connection has some 2 MiB of a message in memory.
 const PIECES_MAX: u32 = 4;
 
-/// The bytes before and behind the body are kept in memory: a message with more of them is taken
+/// The bytes before and after the body are kept in memory: a message with more of them is taken
 /// whole.
 const ENDS_BYTES_MAX: usize = 1 << 20;
 

@@ -12,7 +12,7 @@ pub struct RouteCounters {
     cut: AtomicU64,
     /// Rises with each message that goes to one of several targets in turn.
     turn: AtomicU64,
-    /// By target, those of `otherwise` behind the others, and last those that messages named.
+    /// By target, those of `otherwise` after the others, and last those that messages named.
     targets: Box<[AtomicU64]>,
 }
 

@@ -34,7 +34,7 @@ impl Oracle {
         }
     }
 
-    /// Sends that have no answer because they may have to wait: for memory or room, or behind others that do. Of two connections
+    /// Sends that have no answer because they may have to wait: for memory or room, or after others that do. Of two connections
     /// either may have come first.
     fn may_be_parked(&self) -> BTreeSet<Ticket> {
         let mut waiting: Vec<(Ticket, ConnectionId, &Sent)> = Vec::new();
@@ -50,8 +50,8 @@ impl Oracle {
             next += 1;
             parked.extend(waiting.extract_if(.., |(ticket, connection, sent)| {
                 let is_own = *connection == other && earlier < *ticket;
-                // A send that waits at an address is in the way of those behind it there only. One that had to look in the log for
-                // earlier sends of its client comes there behind later sends that did not.
+                // A send that waits at an address is in the way of those after it there only. One that had to look in the log for
+                // earlier sends of its client comes there after later sends that did not.
                 let differs = before.message.persistent != sent.message.persistent;
                 before.to == sent.to && (is_own || differs || *connection != other)
                     || is_own

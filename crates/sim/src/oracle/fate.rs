@@ -63,7 +63,7 @@ impl Oracle {
         match (after, by) {
             (Some(after), _) => {
                 (copy.ended, copy.hold) = (Some(after), Hold::Free);
-                // A verdict in a transaction, or behind one, holds if it came behind the failure; otherwise the message is delivered
+                // A verdict in a transaction, or after one, holds if it came after the failure; otherwise the message is delivered
                 // again.
                 let in_transaction = |number: Number| self.operations[number].what == "transaction";
                 copy.disputed |= in_transaction(after) || in_transaction(number);

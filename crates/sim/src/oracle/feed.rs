@@ -95,7 +95,7 @@ impl Oracle {
     }
 
     /// A message goes to the log: queues that select take it if one of their consumers does now, because their selectors are in the log
-    /// ahead of it. Until then, while it waited for room or behind other sends, consumers could come and go. Messages that wait for a commit
+    /// ahead of it. Until then, while it waited for room or after other sends, consumers could come and go. Messages that wait for a commit
     /// or their time they may take or not.
     pub(super) fn feed_by_selectors(&mut self, sent: &Sent) {
         let Some(message) = number_of(&sent.message) else { return };

@@ -80,7 +80,7 @@ impl Oracle {
         self.lag.tails.push(tail);
     }
 
-    /// Every queue was emptied: behind a message that a power cut took nothing has come that was confirmed later.
+    /// Every queue was emptied: after a message that a power cut took nothing has come that was confirmed later.
     pub(super) fn check_tails(&self) -> Checked {
         for tail in &self.lag.tails {
             let mut lost = None;

@@ -38,7 +38,7 @@ impl Oracle {
                 reader.held.iter().position(|(tag, _)| *tag == last).map_or(0, |index| index + 1)
             }
         };
-        // One that came back from a transaction may have its place behind others by now.
+        // One that came back from a transaction may have its place after others by now.
         let is_last = |(tag, _): &&(EntryTag, Spot)| matches!(delivered, Delivered::Through { tag: last, .. } if last == *tag);
         let last = reader.held.iter().find(is_last).and_then(|(_, spot)| self.copies.get(spot));
         let is_open = last.is_some_and(|copy| copy.again);
@@ -79,7 +79,7 @@ impl Oracle {
                 }
                 // Of a branch the coordinator may have heard of the end first, and reported it.
                 let told = copy.ended.is_none();
-                // A consumer that left behind that gave it back by its own word, and ahead of it as seen.
+                // A consumer that left after that gave it back by its own word, and ahead of it as seen.
                 let seen = !told || self.readers.contains_key(&consumer);
                 match (asked, here) {
                     (true, _) => copy.count(0, u32::from(here)),

@@ -21,7 +21,7 @@ struct Named {
     exists: bool,
     /// Requests to end it that clients have made.
     asked: u64,
-    /// Those that have come to the broker: a reader behind them begins another, if they end this one.
+    /// Those that have come to the broker: a reader after them begins another, if they end this one.
     told: u64,
     /// A client has asked for its end, with any result.
     may_have_ended: bool,
@@ -42,7 +42,7 @@ impl Names {
         (named.told == named.asked).then_some(named.told)
     }
 
-    /// A reader was let in, behind all of these requests to end it: then it is there, unless others were made since.
+    /// A reader was let in, after all of these requests to end it: then it is there, unless others were made since.
     pub fn exists(&mut self, name: &Arc<str>, ends_before: Option<u64>) {
         if let Some(named) = self.by_name.get_mut(name) {
             named.exists = ends_before == Some(named.asked);

@@ -249,7 +249,7 @@ impl<W: Write> Writing<'_, W> {
 }
 
 /// Writes a large body, a line for each piece, and how many there were; if one cannot be read, nothing is written for it and
-/// those behind it.
+/// those after it.
 fn write_pieces(
     journal: &mut StoppedJournal,
     entry: &Entry,
