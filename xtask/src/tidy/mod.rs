@@ -69,13 +69,18 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
 /// Writes lower counts into the list of older text that breaks the rules.
 ///
 /// # Errors
-/// When the repository cannot be read, or the list not be written.
+/// When the repository cannot be read, the list not be written, or a place is over its limit.
 pub fn shrink(root: &Path) -> anyhow::Result<()> {
     let repository = Repository::read(root)?;
     let prose = plain::counts(&repository).into_iter().chain(prose::counts(&repository));
     let rules: Vec<_> = prose.chain(types::counts(&repository)).collect();
-    let list = ratchet::shrunk(repository.text(ratchet::LIST).unwrap_or_default(), &rules);
-    std::fs::write(root.join(ratchet::LIST), list).with_context(|| format!("cannot write {}", ratchet::LIST))
+    let shrunk = ratchet::shrunk(repository.text(ratchet::LIST).unwrap_or_default(), &rules);
+    std::fs::write(root.join(ratchet::LIST), shrunk.list)
+        .with_context(|| format!("cannot write {}", ratchet::LIST))?;
+    match shrunk.refused.as_slice() {
+        [] => Ok(()),
+        refused => bail!("the list may only shrink; correct these places instead:\n{}", refused.join("\n")),
+    }
 }
 
 fn check(repository: &Repository) -> Vec<(&'static str, Fault)> {

@@ -86,21 +86,33 @@ fn lines<'a>(text: &'a str, rule: &str) -> BTreeMap<&'a str, (usize, usize)> {
     lines
 }
 
-/// The list without needless lines: each count at most as it was, comments kept. New lines only
-/// where the list has none of that rule at all, which is how a rule begins.
-pub fn shrunk(text: &str, rules: &[(&str, Counts)]) -> String {
-    let mut out: String =
+/// The list as it may be from now on.
+pub struct Shrunk {
+    /// Each count at most as it was, without needless lines; comments kept.
+    pub list: String,
+    /// Places that are over their limit, and would need a higher or a new line.
+    pub refused: Vec<String>,
+}
+
+/// Lowers the list to the counts. It is never given a line or a higher count: text in such places
+/// must be corrected.
+pub fn shrunk(text: &str, rules: &[(&str, Counts)]) -> Shrunk {
+    let mut list: String =
         text.lines().take_while(|line| line.starts_with('#')).map(|line| format!("{line}\n")).collect();
+    let mut refused = Vec::new();
     for (rule, counts) in rules {
         let before = lines(text, rule);
         for (place, found) in counts.over() {
             let most = before.get(place).map(|(_, most)| *most);
-            if let Some(most) = most.or(before.is_empty().then_some(found)) {
-                out.push_str(&format!("{rule} {place} {}\n", found.min(most)));
+            if let Some(most) = most {
+                list.push_str(&format!("{rule} {place} {}\n", found.min(most)));
+            }
+            if most.is_none_or(|most| most < found) {
+                refused.push(format!("{rule} {place} {found}, at most {}", most.unwrap_or_default()));
             }
         }
     }
-    out
+    Shrunk { list, refused }
 }
 
 #[cfg(test)]
@@ -134,13 +146,16 @@ mod tests {
 
     #[test]
     fn shrinking_never_allows_more() {
-        for (name, found, list, want) in [
-            ("less", 9, "# why\nrule docs 15\nrule gone 3\n", "# why\nrule docs 9\n"),
-            ("not more", 9, "rule docs 8\n", "rule docs 8\n"),
-            ("a rule that begins", 9, "# why\n", "# why\nrule docs 9\n"),
-            ("no new place", 9, "rule other 3\n", ""),
+        for (name, found, list, want, refused) in [
+            ("less", 9, "# why\nrule docs 15\nrule gone 3\n", "# why\nrule docs 9\n", None),
+            ("not more", 9, "rule docs 8\n", "rule docs 8\n", Some("rule docs 9, at most 8")),
+            ("no first line of a rule", 9, "# why\n", "# why\n", Some("rule docs 9, at most 0")),
+            ("no new place", 9, "rule other 3\n", "", Some("rule docs 9, at most 0")),
+            ("a place that is always allowed", 1, "rule docs 8\n", "", None),
         ] {
-            assert_eq!(shrunk(list, &[("rule", counted(found))]), want, "case: {name}");
+            let shrunk = shrunk(list, &[("rule", counted(found))]);
+            assert_eq!(shrunk.list, want, "case: {name}");
+            assert_eq!(shrunk.refused.first().map(String::as_str), refused, "case: {name}");
         }
     }
 }
