@@ -10,6 +10,7 @@ mod memory;
 mod permissions;
 mod push;
 mod routes;
+mod secrets;
 mod stores;
 mod tenants;
 mod tls;
@@ -550,12 +551,14 @@ impl Config {
         Config::parse(&text).with_context(|| format!("in {}", file.display()))
     }
 
-    /// Whether a text is a configuration that a broker could start with.
+    /// Whether a text is a configuration that a broker could start with, once the passwords of its bridges are there.
     ///
     /// # Errors
     /// The error that the same text in a file would get.
     pub fn check_text(text: &str) -> anyhow::Result<()> {
-        Config::parse(text)?.check()
+        let mut config = Config::parse(text)?;
+        config.bridge.iter_mut().for_each(BridgeConfig::forget_password);
+        config.check()
     }
 
     fn parse(text: &str) -> anyhow::Result<Config> {

@@ -1520,3 +1520,29 @@ fn a_tenants_messages_are_encrypted_with_the_tenants_key() {
         assert_eq!(got, "a body of some length, that is\n");
     }
 }
+
+#[test]
+fn an_import_copies_no_password_and_says_where_to_put_it() {
+    let home = tempfile::tempdir().unwrap();
+    let (xml, toml, secret) = ("activemq.xml", "postroad.toml", "password");
+    let [xml, toml, secret] = [xml, toml, secret].map(|name| home.path().join(name));
+    fs::write(
+        &xml,
+        "<broker brokerName='b'><networkConnectors><networkConnector name='east' uri='static:(tcp://127.0.0.1:1)'
+         userName='link' password='s3cret'/></networkConnectors></broker>",
+    )
+    .unwrap();
+    let import = offline(&["config", "import", text(&xml), "--output", text(&toml)]);
+    let (written, notes) = (fs::read_to_string(&toml).unwrap(), errors(&import));
+    assert!(import.status.success() && !written.contains("s3cret") && !notes.contains("s3cret"), "{notes}");
+    let named = "/etc/postroad/east.password";
+    assert!(notes.contains(&format!("write it into {named}")) && written.contains(named), "{notes}{written}");
+    // A broker reads it there, before it opens anything.
+    let moved = written.replace(named, text(&secret));
+    fs::write(&toml, format!("memory_bytes = 67108864\n{moved}")).unwrap();
+    let data = home.path().join("data");
+    let refused = offline(&["serve", "--config", text(&toml), "--data", text(&data)]);
+    let want = format!("[[bridge]] 1: password_file {}: it cannot be read", secret.display());
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(errors(&refused).contains(&want) && !data.exists(), "{}", errors(&refused));
+}

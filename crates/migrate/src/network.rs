@@ -51,6 +51,9 @@ const RETRY_MS_MAX: i64 = 3_600_000;
 /// The largest prefetch that a `[[bridge]]` can have.
 const PREFETCH_MAX: i64 = 100_000;
 
+/// Where the passwords of links are looked for: the directory of the package's configuration.
+const PASSWORDS: &str = "/etc/postroad/";
+
 /// `<networkConnectors>`.
 pub fn translate(connectors: &Element<'_>, translation: &mut Translation) {
     let mut names = Vec::new();
@@ -118,6 +121,13 @@ fn connect(connector: &Element<'_>, names: &mut Vec<String>, translation: &mut T
     }
     let wanted = connector.value("name", translation).unwrap_or("NC");
     let mut keys = keys_of(connector, translation);
+    if has_password(connector, translation) {
+        let file = format!("{PASSWORDS}{}.password", legal_name(wanted));
+        let why =
+            format!("its password is not copied: write it into {file}, with mode 600, or set password_env");
+        translation.note(connector, &why);
+        keys.push(("password_file", Value::from(&*file)));
+    }
     retries(connector, options, &mut keys, translation);
     for child in connector.children() {
         let key = match child.name() {
@@ -153,11 +163,24 @@ fn connect(connector: &Element<'_>, names: &mut Vec<String>, translation: &mut T
     }
 }
 
-/// The name with legal characters, and a number if another link has it.
-fn free_name(wanted: &str, taken: &[String]) -> String {
+/// Whether the connector has a password for the peer; a placeholder is noted, and is one.
+fn has_password(connector: &Element<'_>, translation: &mut Translation) -> bool {
+    let passwords = ["remotePassword", "password"];
+    for name in passwords {
+        connector.value(name, translation);
+    }
+    passwords.iter().any(|name| connector.has(name))
+}
+
+fn legal_name(wanted: &str) -> String {
     let legal = |sign: char| sign.is_ascii_alphanumeric() || "-_.".contains(sign);
     let name: String = wanted.chars().map(|sign| if legal(sign) { sign } else { '-' }).collect();
-    let name = if name.is_empty() { "NC".to_owned() } else { name };
+    if name.is_empty() { "NC".to_owned() } else { name }
+}
+
+/// The name with legal characters, and a number if another link has it.
+fn free_name(wanted: &str, taken: &[String]) -> String {
+    let name = legal_name(wanted);
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     std::iter::once(name.clone()).chain(numbered).find(|name| !taken.contains(name)).unwrap_or(name)
 }
@@ -174,14 +197,10 @@ fn keys_of(connector: &Element<'_>, translation: &mut Translation) -> Vec<(&'sta
             keys.push((key, Value::from(flag)));
         }
     }
-    for (key, remote, local) in
-        [("user", "remoteUserName", "userName"), ("password", "remotePassword", "password")]
-    {
-        // Those for the own broker are not needed: a link belongs to it.
-        let local = connector.value(local, translation);
-        if let Some(text) = connector.value(remote, translation).or(local) {
-            keys.push((key, Value::from(text)));
-        }
+    // That for the own broker is not needed: a link belongs to it.
+    let local = connector.value("userName", translation);
+    if let Some(user) = connector.value("remoteUserName", translation).or(local) {
+        keys.push(("user", Value::from(user)));
     }
     let all = connector.number("networkTTL", translation);
     for (attribute, key) in [("messageTTL", "message_ttl"), ("consumerTTL", "consumer_ttl")] {
@@ -317,8 +336,8 @@ mod tests {
                   <excludedDestinations><queue physicalName='shop.internal'/></excludedDestinations>
                   <staticallyIncludedDestinations><topic physicalName='audit'/></staticallyIncludedDestinations></networkConnector>",
                 "[[bridge]]\nname = \"to-east\"\nto = [\"tcp://east:61616?wireFormat.x=1\"]\nduplex = true\nonly_static = true\n\
-                 decrease_priority = false\ntemporary = false\nuser = \"link\"\npassword = \"p\"\nmessage_ttl = 3\nconsumer_ttl = 2\n\
-                 prefetch = 50\npriority = -7\nretry_ms = 200\nretry_max_ms = 5000\n\
+                 decrease_priority = false\ntemporary = false\nuser = \"link\"\nmessage_ttl = 3\nconsumer_ttl = 2\n\
+                 prefetch = 50\npriority = -7\npassword_file = \"/etc/postroad/to-east.password\"\nretry_ms = 200\nretry_max_ms = 5000\n\
                  include = [\"queue://shop.>\", \"topic://news\"]\nexclude = [\"queue://shop.internal\"]\nstatic = [\"topic://audit\"]",
             ),
             (
@@ -354,6 +373,29 @@ mod tests {
         ] {
             let (toml, notes) = translated(connector);
             assert_eq!(toml, want, "case: {case}: {notes}");
+        }
+    }
+
+    #[test]
+    fn passwords_are_not_copied() {
+        for (case, attributes, want) in [
+            ("of the connector", "userName='u' password='s3cret'", true),
+            ("of the peer", "remoteUserName='u' remotePassword='s3cret'", true),
+            ("of both", "password='s3cret-a' remotePassword='s3cret-b'", true),
+            ("a placeholder", "password='${link.password}'", true),
+            ("none", "userName='u'", false),
+        ] {
+            let connector =
+                format!("<networkConnector name='e/w' uri='static:(tcp://a:1,tcp://b:2)' {attributes}/>");
+            let (toml, notes) = translated(&connector);
+            assert!(!toml.contains("s3cret") && !notes.contains("s3cret"), "case: {case}: {toml}\n{notes}");
+            let file = "/etc/postroad/e-w.password";
+            assert_eq!(
+                toml.matches(&format!("password_file = \"{file}\"")).count(),
+                2 * usize::from(want),
+                "case: {case}: {toml}"
+            );
+            assert_eq!(notes.contains(&format!("write it into {file}")), want, "case: {case}: {notes}");
         }
     }
 

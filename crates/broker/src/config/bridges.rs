@@ -15,6 +15,8 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
 
+use crate::config::secrets::{text_in_file, text_in_variable};
+
 /// Links that one broker may open: each is a connection and a task.
 const BRIDGES_MAX: usize = 256;
 
@@ -35,6 +37,10 @@ pub struct BridgeConfig {
     user: String,
     /// Its password.
     password: Password,
+    /// A file with the password, in its place.
+    password_file: PathBuf,
+    /// An environment variable with the password, in its place.
+    password_env: String,
     /// For `ssl://`.
     tls: BridgeTlsConfig,
     /// Only these destinations, if any are named.
@@ -160,6 +166,8 @@ impl Default for BridgeConfig {
             duplex: false,
             user: String::new(),
             password: Password::default(),
+            password_file: PathBuf::new(),
+            password_env: String::new(),
             tls: BridgeTlsConfig::default(),
             include: Vec::new(),
             exclude: Vec::new(),
@@ -202,6 +210,33 @@ impl BridgeConfig {
     /// Messages in flight of one subscription; more would only be more to send again.
     pub const PREFETCH_MAX: u32 = 100_000;
 
+    /// Leaves out the places of the password, for checks of the rest.
+    pub fn forget_password(&mut self) {
+        self.password_file = PathBuf::new();
+        self.password_env = String::new();
+    }
+
+    /// The password, wherever it is.
+    fn secret(&self) -> anyhow::Result<Password> {
+        let file = Some(&*self.password_file).filter(|file| !file.as_os_str().is_empty());
+        let variable = Some(&*self.password_env).filter(|name| !name.is_empty());
+        let text = match (!self.password.0.is_empty(), file, variable) {
+            (_, None, None) => return Ok(self.password.clone()),
+            (false, Some(file), None) => {
+                text_in_file(file, "password").with_context(|| format!("password_file {}", file.display()))?
+            }
+            (false, None, Some(name)) => {
+                text_in_variable(name).with_context(|| format!("password_env {name}"))?
+            }
+            _ => bail!("set one of password, password_file and password_env"),
+        };
+        let text = text.trim_end_matches(['\r', '\n']);
+        if text.is_empty() {
+            bail!("password_file or password_env is empty");
+        }
+        Ok(Password(text.to_owned()))
+    }
+
     fn bridge(&self) -> anyhow::Result<Bridge> {
         let legal = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
         if self.name.is_empty() || !self.name.chars().all(legal) {
@@ -229,12 +264,13 @@ impl BridgeConfig {
         if addresses.is_empty() {
             bail!("to names no broker; use to = [\"tcp://HOST:PORT\"]");
         }
+        let password = self.secret()?;
         let some = |text: &str| (!text.is_empty()).then(|| text.into());
         let dial = DialOptions {
             name: self.name.as_str().into(),
             duplex: self.duplex,
             user: some(&self.user),
-            password: some(&self.password.0),
+            password: some(&password.0),
             link: LinkOptions {
                 prefetch: self.prefetch,
                 message_ttl: self.message_ttl,
@@ -251,7 +287,9 @@ impl BridgeConfig {
         };
         let retry = (Duration::from_millis(self.retry_ms), Duration::from_millis(self.retry_max_ms));
         let links = Some(self.links).filter(|links| 0 < *links);
-        Ok(Bridge { addresses, dial, links, retry, config: self.clone() })
+        // With the password itself: if the file has another one at the next reading, the link changes.
+        let config = BridgeConfig { password, ..self.clone() };
+        Ok(Bridge { addresses, dial, links, retry, config })
     }
 }
 
@@ -332,6 +370,57 @@ mod tests {
         ] {
             let error = format!("{:#}", bridges(&configs).unwrap_err());
             assert!(error.contains(want) && error.contains("[[bridge]]"), "{error}");
+        }
+    }
+
+    #[test]
+    fn passwords_come_from_files_and_variables() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str, mode: u32| {
+            let file = directory.path().join(name);
+            std::fs::write(&file, text).unwrap();
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+            BridgeConfig { password_file: file, ..named("n", "tcp://a:1") }
+        };
+        let variable = |name: &str| BridgeConfig { password_env: name.to_owned(), ..named("n", "tcp://a:1") };
+        let home = std::env::var("HOME").unwrap();
+        for (case, config, want) in [
+            ("none", named("n", "tcp://a:1"), Ok(None)),
+            ("a file", file("a", "secret\n", 0o600), Ok(Some("secret"))),
+            ("a variable", variable("HOME"), Ok(Some(&*home))),
+            ("spaces belong to it", file("b", " s \r\n", 0o640), Ok(Some(" s "))),
+            ("for all to read", file("c", "secret", 0o644), Err("other users can access it (mode 644)")),
+            ("empty", file("d", "\n", 0o600), Err("password_file or password_env is empty")),
+            ("too long", file("e", &"x".repeat(1025), 0o600), Err("1025 bytes are not a password")),
+            ("as long as may be", file("f", &"x".repeat(1024), 0o600), Ok(Some(&*"x".repeat(1024)))),
+            (
+                "no file",
+                BridgeConfig { password_file: "/no/such".into(), ..named("n", "tcp://a:1") },
+                Err("password_file /no/such: it cannot be read"),
+            ),
+            (
+                "no variable",
+                variable("POSTROAD_NO_SUCH"),
+                Err("password_env POSTROAD_NO_SUCH: it is not set"),
+            ),
+            (
+                "two of them",
+                BridgeConfig { password: Password("p".into()), ..variable("HOME") },
+                Err("set one of password, password_file and password_env"),
+            ),
+        ] {
+            let got = bridges(&[config]).map_err(|error| format!("{error:#}"));
+            match (got, want) {
+                (Ok(bridges), Ok(want)) => {
+                    assert_eq!(bridges[0].dial.password.as_deref(), want, "case: {case}")
+                }
+                (Err(error), Err(want)) => {
+                    assert!(error.contains(want) && !error.contains("secret"), "case: {case}: {error}");
+                }
+                (got, _) => panic!("case: {case}: {got:?}"),
+            }
         }
     }
 

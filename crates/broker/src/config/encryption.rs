@@ -10,11 +10,7 @@ use postroad_journal::{KEY_BYTES, Key, KeyId, KeySet, Keys};
 use postroad_routing::Tenants;
 use serde::Deserialize;
 
-/// Others than owner and group may read, write or run a file.
-const OTHERS: u32 = 0o007;
-
-/// Longest text of a key; a longer file is a mistake.
-const TEXT_BYTES_MAX: u64 = 1024;
+use crate::config::secrets::{text_in_file, text_in_variable};
 
 /// Keys of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -174,27 +170,12 @@ impl EncryptionConfig {
 /// # Errors
 /// There is none, or others may read it. No error shows any of it.
 pub fn key_in_file(file: &Path) -> anyhow::Result<Key> {
-    use std::os::unix::fs::PermissionsExt;
-    let read = || {
-        let metadata = std::fs::metadata(file).context("it cannot be read")?;
-        let mode = metadata.permissions().mode();
-        if mode & OTHERS != 0 {
-            bail!("other users can access it (mode {:03o}); run chmod 600", mode & 0o777);
-        }
-        if TEXT_BYTES_MAX < metadata.len() {
-            bail!("{} bytes are not a key", metadata.len());
-        }
-        key_of(&std::fs::read_to_string(file).context("it cannot be read")?)
-    };
+    let read = || key_of(&text_in_file(file, "key")?);
     read().with_context(|| format!("key file {}", file.display()))
 }
 
 fn key_in_variable(name: &str) -> anyhow::Result<Key> {
-    let read = || match std::env::var(name) {
-        Ok(text) => key_of(&text),
-        Err(std::env::VarError::NotPresent) => bail!("it is not set"),
-        Err(std::env::VarError::NotUnicode(_)) => bail!("it is not valid UTF-8"),
-    };
+    let read = || key_of(&text_in_variable(name)?);
     read().with_context(|| format!("key in environment variable {name}"))
 }
 
