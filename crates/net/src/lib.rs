@@ -2,8 +2,7 @@
 //! elsewhere.
 //!
 //! A [`Listener`] accepts, a [`Connection`] moves bytes between a socket and two buffers, through
-//! [`Layer`]s:
-//! [`Tls`], [`AskedTls`] and [`WebSocket`].
+//! [`Layer`]s: [`Tls`], [`AskedTls`] and [`WebSocket`].
 //! Never here: the meaning of bytes, the choice of a core, threads, disks.
 
 mod asked_tls;

@@ -1,9 +1,7 @@
-//! OpenWire room: the protocol of ActiveMQ clients and of ActiveMQ's networks
-//! of brokers, sans-IO.
+//! OpenWire room: the protocol of ActiveMQ clients and of ActiveMQ's networks of brokers, sans-IO.
 //!
 //! [`codec`] turns bytes into commands and back; [`OpenWireSession`] is the broker's side of one
-//! conversation;
-//! [`portable`] is for messages that go to or come from other protocols.
+//! conversation; [`portable`] is for messages that go to or come from other protocols.
 //! Never here: sockets, threads, clocks, the state of queues, other protocols.
 
 mod advisory;

@@ -2,8 +2,7 @@
 //! match.
 //!
 //! In: patterns such as `orders.*.>` and the names of destinations. Out: the values of the patterns
-//! that match a name
-//! ([`PatternMap`]), and the [`Policy`] of a destination ([`Policies`]).
+//! that match a name ([`PatternMap`]), and the [`Policy`] of a destination ([`Policies`]).
 //! Never here: messages' bodies, queues, files and their syntax, IO, clocks.
 //! Start at [`Pattern`].
 

@@ -1,11 +1,9 @@
 //! Selector room: parses, evaluates and indexes JMS selectors (JMS 3.1, section 3.8).
 //!
 //! In: the text of a selector, and the headers and properties of a message behind [`Properties`].
-//! Out: whether
-//! the message matches, or which of many installed selectors do ([`SelectorIndex`]).
-//! Never here: messages, codecs, clocks, IO, randomness. Never a panic or an unbounded recursion,
-//! whatever text
-//! or value comes from outside.
+//! Out: whether the message matches, or which of many installed selectors do ([`SelectorIndex`]).
+//! Never here: messages, codecs, clocks, IO, randomness. Never a panic or an unbounded recursion on
+//! any text or value from outside.
 //! Start at [`Selector::parse`]; then `expression.rs`, the form that is evaluated and indexed.
 //!
 //! Grammar and meaning are those of ActiveMQ Classic wherever it departs from JMS on purpose:
