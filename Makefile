@@ -150,6 +150,7 @@ nightly: build
 	@$(STAGE) network-by-night mvn -q -B -f tests/network/pom.xml -pl classic6 -am -Dpostroad.bin="$(POSTROAD_BINARY)" \
 	    -Dtest='MovingConsumersTest,FaultyNetworkTest' -Dnetwork.seconds=600 -Dsurefire.failIfNoSpecifiedTests=false test
 	@$(STAGE) hostile-by-night env NIGHTLY=1 tests/hostile/run large backlog flips
+	@$(STAGE) http-by-night env NIGHTLY=1 KILL_ROUNDS=200 tests/http/run test_lasting test_wire
 	@$(STAGE) jms-against-activemq bench/with activemq -- mvn -q -B -f tests/jms/pom.xml -pl jakarta,javax -am \
 	    -Dbroker.url={url} test
 	@$(STAGE) activemq-suite mvn -q -B -f tests/jms/pom.xml -pl activemq-suite -Dpostroad.bin="$(POSTROAD_BINARY)" \

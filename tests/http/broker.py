@@ -29,6 +29,8 @@ class Broker:
             with open(self.config, "w") as file:
                 file.write(config)
         self.process = None
+        # Variables of the broker's environment beside those of this process.
+        self.environment = {}
         for _ in range(200):
             self.offset = random.randrange(1, 3900)
             if all(is_free(port + self.offset) for port in PORTS):
@@ -43,7 +45,8 @@ class Broker:
         command = [BINARY, "serve", "--data", data, "--port-offset", str(self.offset)]
         if self.config is not None:
             command += ["--config", self.config]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        environment = {**os.environ, **self.environment}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         log.close()
         until = time.monotonic() + 60
         for line in self.process.stdout:

@@ -24,11 +24,11 @@ class Clients(unittest.TestCase):
     def tearDownClass(cls):
         cls.broker.stop()
 
-    def run_client(self, command, word, **environment):
+    def run_client(self, command, word, folder=HERE, **environment):
         receiver = Receiver()
         self.addCleanup(receiver.close)
         environment = {**os.environ, "PORT": str(self.broker.http), "ENDPOINT": receiver.url("/in"), **environment}
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
         self.assertEqual([request.body for request in receiver.wait_for(1)], [word])
 
@@ -39,6 +39,10 @@ class Clients(unittest.TestCase):
     def test_java(self):
         path = os.path.join(INSTALLED, "java", "*")
         self.run_client(["java", "-cp", path, os.path.join(HERE, "clients", "IronMqJava.java")], "pushed to java")
+
+    @unittest.skipUnless(shutil.which("go"), "there is no go")
+    def test_the_requests_of_iron_go3(self):
+        self.run_client(["go", "run", "."], "pushed to go", folder=os.path.join(HERE, "clients", "iron_go3"))
 
 
 class Users(unittest.TestCase):

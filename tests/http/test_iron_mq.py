@@ -290,37 +290,3 @@ to = [{ destination = "queue://p1.to" }]
         queue = self.mq.queue("plain")
         [first] = queue.post("x")["ids"]
         self.assertEqual(queue.get_message_by_id(first)["body"], "x")
-
-
-class Killed(unittest.TestCase):
-    ROUNDS = 5
-
-    def test_a_reservation_outlives_a_kill_and_a_delete_is_final(self):
-        broker = Broker().start()
-        try:
-            queue = IronMq.client(broker).queue("q")
-            queue.post("keep")
-            queue.add_alerts({"type": "fixed", "direction": "asc", "trigger": 3, "queue": "alerts"})
-            [kept] = queue.reserve(timeout=600)["messages"]
-            for number in range(self.ROUNDS):
-                queue.post(f"deleted {number}", f"reserved {number}")
-                deleted, reserved = queue.reserve(max=2, timeout=600)["messages"]
-                self.assertEqual(deleted["body"], f"deleted {number}")
-                queue.delete(deleted["id"], deleted["reservation_id"])
-                broker.kill()
-                broker.start()
-                self.assertEqual(queue.reserve(max=9)["messages"], [], "what is reserved stays so")
-                self.assertEqual(queue.size(), 2, "what was deleted is gone, and nothing else")
-                kept.update(queue.touch(kept["id"], kept["reservation_id"], timeout=600))
-                queue.delete(reserved["id"], reserved["reservation_id"])
-            queue.release(kept["id"], kept["reservation_id"])
-            [again] = queue.reserve()["messages"]
-            self.assertEqual(again["body"], "keep")
-            self.assertEqual(queue.info()["alerts"][0]["trigger"], 3)
-            IronMq.client(broker).create_queue("alerts")
-            alerts = IronMq.client(broker).queue("alerts")
-            alerts.clear()
-            queue.post("two", "three")
-            self.assertEqual(len(alerts.reserve(wait=20)["messages"]), 1, "alerts outlive a kill")
-        finally:
-            broker.stop()

@@ -1,6 +1,7 @@
 """Push queues: set by the unmodified Python client, received by an endpoint of this process."""
 
 import json
+import os
 import ssl
 import subprocess
 import tempfile
@@ -252,6 +253,41 @@ class Push(unittest.TestCase):
             self.assertEqual(answer.status_code, 400, f"{case}: {answer.text}")
             self.assertIn(words, answer.json()["msg"], case)
         self.assertEqual(self.ask("GET", "/x").status_code, 404)
+
+
+class Trusted(unittest.TestCase):
+    def make(self, folder, *options):
+        """A key and a certificate."""
+        name = os.path.join(folder, options[0])
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        files = ["-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={options[0]}"]
+        subprocess.run([*command, *files, *options[1:]], check=True, capture_output=True, timeout=30)
+        return f"{name}.pem", f"{name}.key"
+
+    def test_an_endpoint_with_a_good_certificate_gets_messages_and_one_of_another_name_does_not(self):
+        broker = Broker(CONFIG)
+        self.addCleanup(broker.stop)
+        authority, its_key = self.make(broker.folder, "authority")
+        signed = ["-CA", authority, "-CAkey", its_key, "-addext", "basicConstraints=critical,CA:FALSE"]
+        broker.environment = {"SSL_CERT_FILE": authority}
+        broker.start()
+        mq = iron_mq.IronMQ(host="127.0.0.1", port=broker.http, protocol="http", project_id="p1", token="any")
+        receivers = {}
+        for name, alternative in [("good", "IP:127.0.0.1"), ("other", "DNS:other.example")]:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*self.make(broker.folder, name, *signed, "-addext", f"subjectAltName={alternative}"))
+            receivers[name] = Receiver()
+            self.addCleanup(receivers[name].close)
+            receivers[name].server.socket = context.wrap_socket(receivers[name].server.socket, server_side=True)
+            subscribers = [{"name": "s", "url": receivers[name].url().replace("http:", "https:")}]
+            push = {"subscribers": subscribers, "retries": 0, "error_queue": "errors"}
+            mq.create_queue("errors")
+            mq.create_queue(name, {"type": "unicast", "push": push})
+            mq.queue(name).post("secret")
+        self.assertEqual([request.body for request in receivers["good"].wait_for(1)], ["secret"])
+        [error] = mq.queue("errors").reserve(wait=20)["messages"]
+        self.assertIn("certificate", json.loads(error["body"])["subscribers"][0]["msg"])
+        self.assertEqual(receivers["other"].requests, [])
 
 
 class ByDefault(unittest.TestCase):

@@ -140,6 +140,37 @@ class Wire(unittest.TestCase):
         self.assertIn(b"postroad_", text)
 
 
+class SlowClients(unittest.TestCase):
+    COUNT = 100
+
+    def test_requests_that_do_not_end_delay_no_others_and_are_ended(self):
+        broker = Broker().start()
+        self.addCleanup(broker.stop)
+        head = b"POST /3/projects/p/queues/q/messages HTTP/1.1\r\nHost: h\r\n"
+        starts = {"head": head, "body": head + b'Content-Length: 50\r\n\r\n{"messages":'}
+        slow = {name: [] for name in starts}
+        for name, start in starts.items():
+            for _ in range(self.COUNT):
+                wire = socket.create_connection(("127.0.0.1", broker.http), 90)
+                self.addCleanup(wire.close)
+                wire.sendall(start)
+                slow[name].append(wire)
+        began = time.monotonic()
+        for _ in range(20):
+            connection = http.client.HTTPConnection("127.0.0.1", broker.http, timeout=30)
+            connection.request("POST", "/3/projects/p/queues/q/messages", '{"messages":[{"body":"x"}]}')
+            self.assertEqual(connection.getresponse().status, 201)
+            connection.close()
+        self.assertLess(time.monotonic() - began, 10)
+        if "NIGHTLY" not in os.environ:
+            return
+        for wire in slow["body"]:
+            self.assertIn(b" 408 ", wire.recv(4096), "after 30 s")
+        for wire in slow["head"]:
+            self.assertNotIn(b" 20", wire.recv(4096), "after 60 s")
+        self.assertLess(time.monotonic() - began, 80)
+
+
 class LongPolls(unittest.TestCase):
     COUNT = 1000
     MEMORY_BYTES_MAX = 50 << 20

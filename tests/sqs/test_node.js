@@ -40,5 +40,18 @@ const again = await send("ReceiveMessage", { QueueUrl });
 assert.deepEqual(again.Messages.map((message) => message.Body), ["x"]);
 const empty = await send("ReceiveMessage", { QueueUrl });
 assert.equal(empty.Messages, undefined);
+const rest = again.Messages.map((message) => ({ Id: "x", ReceiptHandle: message.ReceiptHandle }));
+const deleted = await send("DeleteMessageBatch", { QueueUrl, Entries: rest });
+assert.deepEqual(deleted.Successful.map((entry) => entry.Id), ["x"]);
+
+await send("CreateQueue", { QueueName: "node-dead" });
+const RedrivePolicy = JSON.stringify({ deadLetterTargetArn: "arn:aws:sqs:us-east-1:000000000000:node-dead", maxReceiveCount: 1 });
+const mortal = (await send("CreateQueue", { QueueName: "node-mortal", Attributes: { RedrivePolicy } })).QueueUrl;
+await send("SendMessage", { QueueUrl: mortal, MessageBody: "m" });
+const [doomed] = (await send("ReceiveMessage", { QueueUrl: mortal, WaitTimeSeconds: 5 })).Messages;
+await send("ChangeMessageVisibility", { QueueUrl: mortal, ReceiptHandle: doomed.ReceiptHandle, VisibilityTimeout: 0 });
+const dead = (await send("GetQueueUrl", { QueueName: "node-dead" })).QueueUrl;
+const buried = await send("ReceiveMessage", { QueueUrl: dead, WaitTimeSeconds: 20 });
+assert.deepEqual(buried.Messages.map((message) => message.Body), ["m"]);
 await send("DeleteQueue", { QueueUrl });
 await assert.rejects(send("GetQueueUrl", { QueueName: "node" }), sqs.QueueDoesNotExist);

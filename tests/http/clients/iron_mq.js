@@ -2,20 +2,23 @@
 const assert = require('node:assert');
 const { Client } = require('iron_mq');
 
-const mq = new Client({
-  scheme: 'http',
-  host: '127.0.0.1',
-  port: Number(process.env.PORT),
-  project_id: 'node',
-  token: 'any',
-  queue_name: 'node-queue',
-});
+const of = (queue_name) =>
+  new Client({
+    scheme: 'http',
+    host: '127.0.0.1',
+    port: Number(process.env.PORT),
+    project_id: 'node',
+    token: 'any',
+    queue_name,
+  });
+const mq = of('node-queue');
 
 // Each call once: the client calls back a second time with the result of the callback for some.
-const call = (method, ...given) =>
+const call = (method, ...given) => callOf(mq, method, ...given);
+const callOf = (client, method, ...given) =>
   new Promise((resolve, reject) => {
     let first = true;
-    mq[method](...given, (error, body) => {
+    client[method](...given, (error, body) => {
       if (!first) return;
       first = false;
       error ? reject(new Error(`${method}: ${error} ${JSON.stringify(body)}`)) : resolve(body);
@@ -43,6 +46,20 @@ async function main() {
   await call('clear');
   assert.strictEqual((await call('info')).size, 0);
   await call('del_queue');
+
+  const mortal = of('node-mortal');
+  await callOf(mortal, 'create_queue', 'node-mortal', {
+    dead_letter: { queue_name: 'node-dead', max_reservations: 1 },
+    alerts: [{ type: 'fixed', direction: 'asc', trigger: 1, queue: 'node-alerts' }],
+  });
+  await callOf(of('node-alerts'), 'create_queue', 'node-alerts', {});
+  await callOf(mortal, 'post', 'm');
+  const [alert] = await callOf(of('node-alerts'), 'reserve', { n: 5, wait: 20 }).then((got) => [got].flat());
+  assert.strictEqual(JSON.parse(alert.body).source_queue, 'node-mortal');
+  const reserved = await callOf(mortal, 'reserve', { wait: 20 });
+  await callOf(mortal, 'msg_release', reserved.id, reserved.reservation_id, {});
+  assert.strictEqual((await callOf(of('node-dead'), 'reserve', { wait: 20 })).body, 'm');
+  for (const name of ['node-mortal', 'node-dead', 'node-alerts']) await callOf(of(name), 'del_queue');
 
   const subscriber = { name: 'node', url: process.env.ENDPOINT };
   await call('create_queue', 'node-queue', { type: 'multicast', push: { subscribers: [subscriber] } });

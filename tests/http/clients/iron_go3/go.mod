@@ -1,0 +1,3 @@
+module postroad/iron_go3
+
+go 1.24
