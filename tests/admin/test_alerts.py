@@ -61,6 +61,20 @@ class Alerts(unittest.TestCase):
         self.receiver.close()
         self.assertTrue(alive, "the broker died")
 
+    def test_http_clients_that_ask_for_messages_are_consumers(self):
+        iron = {"Authorization": "OAuth t"}
+        reserve = lambda queue: self.operator.request(
+            "POST", f"/3/projects/default/queues/{queue}/reservations", {"n": 1}, iron
+        )
+        for queue in ("orders.polled", "orders.left"):
+            self.operator.send(queue, "m")
+        self.assertEqual(reserve("orders.polled")[0], 200)
+        self.operator.send("orders.polled", "n")
+        lonely = lambda: {alert["subject"] for alert in self.operator.api("GET", "alerts?filter=lonely")["items"]}
+        until("the other fires", lambda: "queue://orders.left" in lonely())
+        # Its alert may have been there before the request.
+        until("no alert", lambda: "queue://orders.polled" not in lonely())
+
     def answer(self, request):
         """The endpoint fails as often as it is told."""
         if self.failures:

@@ -54,6 +54,9 @@ impl QueueCounts {
     }
 }
 
+/// HTTP clients that have asked for messages within this time read the queue.
+const POLLED_MS: u64 = 60_000;
+
 /// One lasting queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueFigures<'p> {
@@ -121,7 +124,7 @@ pub struct WatchedQueue {
     pub subscription: Option<Arc<str>>,
     /// Entries in it, in whatever state.
     pub messages: u64,
-    /// Consumers attached.
+    /// Consumers attached, and one more if HTTP clients have asked for messages within the last minute.
     pub consumers: u64,
     /// Entries that became dead letters, since the start.
     pub dead_lettered: u64,
@@ -134,7 +137,9 @@ pub struct WatchedQueue {
 }
 
 impl WatchedQueue {
-    fn of(queue: &Queue) -> WatchedQueue {
+    fn of(queue: &Queue, now_ms: u64) -> WatchedQueue {
+        let asked = queue.requests.last_reserve_ms;
+        let is_polled = asked.is_some_and(|at_ms| now_ms.saturating_sub(at_ms) < POLLED_MS);
         let messages = queue.len();
         let stamps = queue.lanes.iter().filter_map(|(_, lane)| lane.next_entry(0));
         WatchedQueue {
@@ -142,7 +147,7 @@ impl WatchedQueue {
             destination: queue.source.clone(),
             subscription: queue.subscription.as_ref().map(|subscription| subscription.name.clone()),
             messages,
-            consumers: queue.consumers.len() as u64,
+            consumers: queue.consumers.len() as u64 + u64::from(is_polled),
             dead_lettered: queue.counts.dead_lettered,
             oldest: stamps.map(|(stamp, _)| stamp).min(),
             next: queue.next_stamp,
@@ -164,7 +169,7 @@ pub fn watch(partition: &Partition, after: Option<QueueId>, looked_max: usize, f
         let held = queue.len();
         let is_for_rules = for_rules && (0 < held || 0 < queue.counts.dead_lettered);
         if is_for_rules || queue.counts.difference(held) != 0 {
-            watched.queues.push(WatchedQueue::of(queue));
+            watched.queues.push(WatchedQueue::of(queue, partition.now_ms));
         }
     }
     watched.next = last.filter(|_| ids.next().is_some());

@@ -149,6 +149,11 @@ impl Partition {
             ticket,
         };
         self.leader.connections.entry(connection).or_default().consumers.insert(key);
+        if mode == ConsumerMode::Shared
+            && let Some(queue) = self.state.queues.get_mut(&id)
+        {
+            queue.requests.last_reserve_ms = Some(self.now_ms);
+        }
         let until_ms = self.now_ms.saturating_add(wait_ms);
         let reserving =
             Reserving { ticket, take, until_ms, taken: Vec::new(), bytes: 0, is_overdue: wait_ms == 0 };

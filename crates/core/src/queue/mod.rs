@@ -112,6 +112,8 @@ pub struct Queue {
 pub struct Requests {
     /// How many reserves wait for its messages, or are about to be answered.
     pub reserves: usize,
+    /// When a client without a consumer last asked for messages to take.
+    pub last_reserve_ms: Option<u64>,
     /// A client waits for a change of its length.
     pub is_watched: bool,
 }
