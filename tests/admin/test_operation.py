@@ -1,6 +1,7 @@
 """What operators do to a running broker: pause and resume a queue, drain the broker."""
 
 import json
+import os
 import subprocess
 import time
 import unittest
@@ -111,6 +112,28 @@ class Operation(unittest.TestCase):
         self.operator.send("orders", "four")
         out, _ = receiving.communicate(timeout=30)
         self.assertEqual((out.split(), receiving.returncode), (["one", "four"], 0))
+
+    def test_top_and_watch_show_a_broker_again_and_again(self):
+        for number in range(5):
+            self.operator.send("orders", str(number))
+        data = ["--data", os.path.join(self.broker.folder, "data")]
+        command = [BINARY, "top", *data, "--every", "1", "--count", "1"]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+        [row] = [line.split() for line in shown.stdout.splitlines() if line.startswith("orders ")]
+        self.assertEqual(row[3], "5")
+        self.assertIn("queues 1 ", shown.stdout)
+        watching = subprocess.Popen(
+            [BINARY, "ctl", "queues", "--json", "--watch", "1", *data], stdout=subprocess.PIPE, text=True
+        )
+        self.addCleanup(watching.stdout.close)
+        counts = [json.loads(watching.stdout.readline())["messages"]]
+        self.operator.send("orders", "more")
+        while counts[-1] < 6 and len(counts) < 10:
+            counts.append(json.loads(watching.stdout.readline())["messages"])
+        watching.terminate()
+        watching.wait(30)
+        self.assertEqual((counts[0], counts[-1]), (5, 6))
 
     def test_pushes_stop_while_a_queue_is_paused(self):
         receiver = Receiver()

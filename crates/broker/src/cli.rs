@@ -6,6 +6,7 @@ mod browse;
 mod config;
 mod control;
 mod ctl;
+mod generate;
 mod key;
 mod queue;
 mod receive;
@@ -32,7 +33,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::parse_bytes;
 
@@ -80,6 +81,12 @@ enum Command {
     /// Translate configuration files of other brokers.
     #[command(subcommand)]
     Config(config::Config),
+    /// Show the rates of a running broker and its queues, again and again.
+    Top(ctl::top::TopArguments),
+    /// Print completions for a shell.
+    Completions(generate::CompletionsArguments),
+    /// Write manual pages.
+    Man(generate::ManArguments),
     /// Print the version.
     Version(version::VersionArguments),
 }
@@ -143,6 +150,9 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Key(key) => key::run(&key)?,
         Command::User(user) => user::run(&user)?,
         Command::Config(config) => config::run(&config)?,
+        Command::Top(arguments) => ctl::top::run(&arguments)?,
+        Command::Completions(arguments) => generate::completions(&arguments, Cli::command())?,
+        Command::Man(arguments) => generate::man(&arguments, Cli::command())?,
         Command::Version(arguments) => version::run(&arguments)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -77,11 +77,16 @@ const OF_BROKER: &[&str] = &[
     "/api/v1/cluster",
     "/api/v1/ledger",
     "/api/v1/routes",
+    "/api/v1/transactions",
 ];
+
+/// As those, with all paths below.
+const BELOW_BROKER: &str = "/api/v1/transactions/";
 
 /// Refuses lists of the whole broker to users without `admin` on every destination.
 fn permit(api: &Api, caller: Caller, path: &str) -> Result<Caller, Problem> {
-    if !OF_BROKER.contains(&path) || api.administers(&caller) {
+    let is_of_broker = OF_BROKER.contains(&path) || path.starts_with(BELOW_BROKER);
+    if !is_of_broker || api.administers(&caller) {
         return Ok(caller);
     }
     Err(api.not_administrator(&caller))

@@ -23,6 +23,7 @@ mod routes;
 mod session;
 mod shown;
 mod tokens;
+mod transactions;
 
 pub use shown::structured;
 
@@ -176,6 +177,10 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/bridges", get(bridges::list))
         .route("/api/v1/routes", get(routes::list))
         .route("/api/v1/session", get(session::show).delete(session::sign_out))
+        .route("/api/v1/transactions", get(transactions::list))
+        .route("/api/v1/transactions/{branch}", delete(transactions::forget))
+        .route("/api/v1/transactions/{branch}/commit", post(transactions::commit))
+        .route("/api/v1/transactions/{branch}/rollback", post(transactions::rollback))
         .route("/api/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/api/v1/tokens/{id}", delete(tokens::revoke))
         .route("/api/jolokia/read/{*path}", get(jolokia::read))

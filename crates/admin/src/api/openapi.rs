@@ -58,14 +58,7 @@ pub const OPERATIONS: &[Operation] = &[
         takes: None,
         gives: (201, None),
     },
-    Operation {
-        method: "delete",
-        path: "/api/v1/queues/{queue}",
-        summary: "Delete a queue without consumers, and all that it holds",
-        query: &[],
-        takes: None,
-        gives: (204, None),
-    },
+    change("delete", "/api/v1/queues/{queue}", "Delete a queue without consumers, and all that it holds"),
     read("/api/v1/queues/{queue}/consumers", "Consumers of a queue", PAGE, "Consumers"),
     read(
         "/api/v1/queues/{queue}/messages",
@@ -82,14 +75,7 @@ pub const OPERATIONS: &[Operation] = &[
         gives: (201, Some("Sent")),
     },
     read("/api/v1/queues/{queue}/messages/{id}", "One message, by its JMSMessageID", &[], "Message"),
-    Operation {
-        method: "delete",
-        path: "/api/v1/queues/{queue}/messages/{id}",
-        summary: "Remove a message that no consumer has",
-        query: &[],
-        takes: None,
-        gives: (204, None),
-    },
+    change("delete", "/api/v1/queues/{queue}/messages/{id}", "Remove a message that no consumer has"),
     Operation {
         method: "post",
         path: "/api/v1/queues/{queue}/messages/{id}/move",
@@ -106,22 +92,12 @@ pub const OPERATIONS: &[Operation] = &[
         takes: None,
         gives: (200, Some("Purged")),
     },
-    Operation {
-        method: "post",
-        path: "/api/v1/queues/{queue}/pause",
-        summary: "Pause a queue: consumers stay attached and get nothing, sends go on",
-        query: &[],
-        takes: None,
-        gives: (204, None),
-    },
-    Operation {
-        method: "post",
-        path: "/api/v1/queues/{queue}/resume",
-        summary: "Resume a paused queue",
-        query: &[],
-        takes: None,
-        gives: (204, None),
-    },
+    change(
+        "post",
+        "/api/v1/queues/{queue}/pause",
+        "Pause a queue: consumers stay attached and get nothing, sends go on",
+    ),
+    change("post", "/api/v1/queues/{queue}/resume", "Resume a paused queue"),
     Operation {
         method: "post",
         path: "/api/v1/queues/{queue}/redrive",
@@ -160,6 +136,23 @@ pub const OPERATIONS: &[Operation] = &[
         &["limit", "cursor"],
         "Changes",
     ),
+    read(
+        "/api/v1/transactions",
+        "Branches of XA transactions that are prepared, or that an operator has ended",
+        &["filter", "limit", "cursor"],
+        "Branches",
+    ),
+    change(
+        "post",
+        "/api/v1/transactions/{branch}/commit",
+        "Commit a prepared branch, in place of its manager",
+    ),
+    change("post", "/api/v1/transactions/{branch}/rollback", "Roll a prepared branch back"),
+    change(
+        "delete",
+        "/api/v1/transactions/{branch}",
+        "Forget the outcome of a branch that an operator has ended",
+    ),
     read("/api/v1/connections", "Connections of clients", PAGE, "Connections"),
     read(
         "/api/v1/consumers",
@@ -193,14 +186,7 @@ pub const OPERATIONS: &[Operation] = &[
         takes: Some("WantedToken"),
         gives: (201, Some("MadeToken")),
     },
-    Operation {
-        method: "delete",
-        path: "/api/v1/tokens/{id}",
-        summary: "Revoke a token, at once",
-        query: &[],
-        takes: None,
-        gives: (204, None),
-    },
+    change("delete", "/api/v1/tokens/{id}", "Revoke a token, at once"),
     read("/api/v1/session", "The caller: its user, and the CSRF token of its session", &[], "Session"),
     Operation {
         method: "post",
@@ -210,17 +196,15 @@ pub const OPERATIONS: &[Operation] = &[
         takes: Some("Credentials"),
         gives: (200, Some("Session")),
     },
-    Operation {
-        method: "delete",
-        path: "/api/v1/session",
-        summary: "Sign out: end the session",
-        query: &[],
-        takes: None,
-        gives: (204, None),
-    },
+    change("delete", "/api/v1/session", "Sign out: end the session"),
     read("/api/jolokia/read/{path}", "Attributes of a queue, as ActiveMQ answers them", &[], "Jolokia"),
     read("/api/v1/openapi.json", "This document", &[], "Document"),
 ];
+
+/// Without a body, in either direction.
+const fn change(method: &'static str, path: &'static str, summary: &'static str) -> Operation {
+    Operation { method, path, summary, query: &[], takes: None, gives: (204, None) }
+}
 
 const fn read(
     path: &'static str,
@@ -321,6 +305,7 @@ fn list_of(schema: &str) -> Value {
 /// Pages of lists: their names, and the schemas of their rows.
 const LISTS: &[(&str, &str)] = &[
     ("Alerts", "Alert"),
+    ("Branches", "Branch"),
     ("Changes", "Change"),
     ("Queues", "Queue"),
     ("Connections", "Connection"),
@@ -342,6 +327,7 @@ const OF_IDENTITIES: &[(&str, &str)] = &[
 
 fn schemas() -> Value {
     let mut schemas = objects();
+    schemas["Branch"] = object("branch:string state:string");
     for (name, members) in OF_IDENTITIES {
         schemas[*name] = object(members);
     }

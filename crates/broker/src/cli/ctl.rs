@@ -7,8 +7,11 @@ mod ledger;
 mod routes;
 mod table;
 mod tokens;
+pub mod top;
+mod transactions;
 
 use std::io::Write;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
@@ -39,6 +42,8 @@ pub enum Ctl {
     Alerts(ListArguments),
     /// Show the nodes of a cluster with leader and progress, as known to the asked node.
     Cluster(ClusterArguments),
+    /// List branches of XA transactions that wait for a decision, and end them.
+    Transactions(transactions::TransactionsArguments),
     /// List routes, with the counts of their messages, or test one message.
     Routes(RoutesArguments),
     /// Print the messages of a queue without removing them.
@@ -71,6 +76,10 @@ pub struct ListArguments {
     /// Print one JSON object for each row.
     #[arg(long)]
     json: bool,
+    /// Print the list again and again, with this pause, until Ctrl-C.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
+    watch: Option<u64>,
     /// Maximum number of rows [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max: Option<u64>,
@@ -287,6 +296,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
             let query = [("filter", filter.as_deref())];
             print_rows(list, QUEUES, "/api/v1/queues", &query, with_state)
         }
+        Ctl::Transactions(arguments) => transactions::run(arguments),
         Ctl::Broker(arguments) => broker::run(arguments),
         Ctl::Key(command) => access_keys::run(command),
         Ctl::Token(command) => tokens::run(command),
@@ -435,6 +445,23 @@ fn print_rows(
 }
 
 fn print_pages(
+    list: &ListArguments,
+    columns: &'static [Column],
+    asked: (&str, &[(&str, Option<&str>)]),
+    cursor: Option<String>,
+    of: fn(&Value) -> Value,
+) -> anyhow::Result<()> {
+    let Some(seconds) = list.watch else { return print_once(list, columns, asked, cursor, of) };
+    loop {
+        if !list.json {
+            top::clear(&mut std::io::stdout().lock())?;
+        }
+        print_once(list, columns, asked, cursor.clone(), of)?;
+        std::thread::sleep(Duration::from_secs(seconds));
+    }
+}
+
+fn print_once(
     list: &ListArguments,
     columns: &'static [Column],
     (path, query): (&str, &[(&str, Option<&str>)]),

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-/// Text is cut to this length, but for the last column.
+/// Text is cut to this length, unless its column is whole.
 const TEXT_MAX: usize = 60;
 
 /// A column, and the member of a row's object that is in it.
@@ -12,15 +12,21 @@ pub struct Column {
     title: &'static str,
     member: &'static str,
     is_number: bool,
+    is_whole: bool,
 }
 
 impl Column {
     pub const fn text(title: &'static str, member: &'static str) -> Column {
-        Column { title, member, is_number: false }
+        Column { title, member, is_number: false, is_whole: false }
     }
 
     pub const fn number(title: &'static str, member: &'static str) -> Column {
-        Column { title, member, is_number: true }
+        Column { title, member, is_number: true, is_whole: false }
+    }
+
+    /// Text that is copied into other commands.
+    pub const fn whole(title: &'static str, member: &'static str) -> Column {
+        Column { title, member, is_number: false, is_whole: true }
     }
 
     fn cell(&self, row: &Value) -> String {
@@ -37,6 +43,9 @@ impl Column {
             other => other.to_string(),
         };
         let shown = text.chars().map(|character| if character.is_control() { ' ' } else { character });
+        if self.is_whole {
+            return shown.collect();
+        }
         let cut: String = shown.take(TEXT_MAX + 1).collect();
         match cut.chars().count() > TEXT_MAX {
             true => cut.chars().take(TEXT_MAX - 1).chain(['…']).collect(),

@@ -1,6 +1,7 @@
 package postroad.jms;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import jakarta.jms.JMSException;
@@ -255,7 +256,8 @@ class XaTest extends JmsTest {
             session.getXAResource().prepare(branch);
             String[] listed = broker.command("transactions", "list").strip().split("  ");
             assertEquals("prepared", listed[1]);
-            broker.command("transactions", commit ? "commit" : "rollback", listed[0]);
+            assertTrue(broker.command("ctl", "transactions").contains(listed[0]), "the admin API lists it too");
+            broker.command("ctl", "transactions", commit ? "commit" : "rollback", listed[0]);
             broker.kill();
             broker.start();
             assertEquals(listed[0] + (commit ? "  committed" : "  rolled back"), broker.command("transactions", "list").strip());
