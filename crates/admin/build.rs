@@ -1,4 +1,5 @@
-//! Embeds the web console, if `console/` has been built: each file as it is, and compressed where the build made that.
+//! Embeds the web console, if `console/` has been built: each file as it is, and compressed where
+//! the build made that.
 //!
 //! Without it the crate builds just the same, and serves a page that says how to build the console.
 

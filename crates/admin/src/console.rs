@@ -1,6 +1,8 @@
-//! The web console: static files from the binary, with a strict policy of content and compressed ahead of time.
+//! The web console: static files from the binary, with a strict policy of content and compressed
+//! ahead of time.
 //!
-//! The pages hold no data: everything that they show comes from the admin API, which asks who the caller is.
+//! The pages hold no data: everything that they show comes from the admin API, which asks who the
+//! caller is.
 
 use axum::Router;
 use axum::body::Body;

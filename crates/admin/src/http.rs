@@ -41,7 +41,8 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// Whether an operator drains the broker.
     fn is_draining(&self) -> bool;
 
-    /// How the journals are, that of the main store first, once every core has answered. Costs a core nothing.
+    /// How the journals are, that of the main store first, once every core has answered. Costs a
+    /// core nothing.
     fn readiness(&self) -> impl Future<Output = Vec<JournalFigures>> + Send;
 }
 

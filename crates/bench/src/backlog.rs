@@ -1,4 +1,5 @@
-//! Publishing to a composite destination without consumers: does the broker keep its rate and its memory?
+//! Publishing to a composite destination without consumers: does the broker keep its rate and its
+//! memory?
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +55,8 @@ pub struct DueLater {
 }
 
 impl DueLater {
-    /// How long after its send the message of this number is due, in ms (a multiplicative hash by the golden ratio).
+    /// How long after its send the message of this number is due, in ms (a multiplicative hash by
+    /// the golden ratio).
     fn delay_ms(self, number: u64) -> u64 {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let place = u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) * u128::from(ms(self.spread));
@@ -62,7 +64,8 @@ impl DueLater {
     }
 }
 
-/// The properties by which a message is delivered this number of milliseconds after the broker took it.
+/// The properties by which a message is delivered this number of milliseconds after the broker took
+/// it.
 pub(crate) fn delayed(ms: u64) -> Vec<(String, Primitive)> {
     vec![("AMQ_SCHEDULED_DELAY".to_owned(), Primitive::Long(i64::try_from(ms).unwrap_or(i64::MAX)))]
 }

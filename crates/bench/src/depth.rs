@@ -1,5 +1,6 @@
-//! A queue with a long backlog, compared with the same queue when it was empty and with an empty one: the rates at both ends, the memory
-//! of a waiting message, and the time until a killed broker delivers the first one.
+//! A queue with a long backlog, compared with the same queue when it was empty and with an empty
+//! one: the rates at both ends, the memory of a waiting message, and the time until a killed broker
+//! delivers the first one.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -41,7 +42,8 @@ pub struct Plan {
     pub queues: u32,
     /// Messages that are published and consumed to measure a pace.
     pub probe: u64,
-    /// Times that an empty queue beside the backlog and the deep one are measured in turn, after the first measure of both.
+    /// Times that an empty queue beside the backlog and the deep one are measured in turn, after
+    /// the first measure of both.
     pub rounds: u32,
     /// Publishers, each with a connection of its own.
     pub publishers: u32,
@@ -62,13 +64,15 @@ pub struct Pace {
     pub published_per_second: f64,
     /// Messages per second to one consumer, from the front.
     pub consumed_per_second: f64,
-    /// The server's processor time for each message that was published, in µs: others on the machine change it less than the paces.
+    /// The server's processor time for each message that was published, in µs: others on the
+    /// machine change it less than the paces.
     pub publishing_micros: Option<f64>,
     /// For each that was consumed.
     pub consuming_micros: Option<f64>,
 }
 
-/// Two paces, one right after the other: a disk that slows down from one minute to the next slows both.
+/// Two paces, one right after the other: a disk that slows down from one minute to the next slows
+/// both.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Round {
     /// Of an empty queue, beside the backlog.
@@ -148,11 +152,12 @@ pub enum DepthError {
     },
 }
 
-/// Measures the empty queue, fills it, waits until the broker has no more work with that, measures again, and kills the broker if it
-/// is to be started again. Its messages stay in the queue.
+/// Measures the empty queue, fills it, waits until the broker has no more work with that, measures
+/// again, and kills the broker if it is to be started again. Its messages stay in the queue.
 ///
 /// # Errors
-/// The broker cannot be reached, refuses something, loses messages, or does not start; the measurement was stopped.
+/// The broker cannot be reached, refuses something, loses messages, or does not start; the
+/// measurement was stopped.
 pub fn run(
     plan: &Plan,
     stop: &Arc<AtomicBool>,
@@ -190,7 +195,8 @@ pub fn run(
     })
 }
 
-/// Waits until the broker has nothing to do, which is known of a process on this machine; returns for how long.
+/// Waits until the broker has nothing to do, which is known of a process on this machine; returns
+/// for how long.
 fn rest(plan: &Plan, stop: &AtomicBool) -> Option<f64> {
     let (server, begin) = (plan.server?, Instant::now());
     loop {

@@ -1,7 +1,9 @@
-//! The limits of a disk: writes and reads by block size, the cost of a sync, and the best way to sync.
+//! The limits of a disk: writes and reads by block size, the cost of a sync, and the best way to
+//! sync.
 //!
-//! In: a directory, and how long each measurement may take. Out: a [`DiskReport`] with its verdict in words.
-//! All files are made in the directory and removed again. Start at [`measure_disk`].
+//! In: a directory, and how long each measurement may take. Out: a [`DiskReport`] with its verdict
+//! in words. All files are made in the directory and removed again.
+//! Start at [`measure_disk`].
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -69,7 +71,8 @@ const SYNCED: [&str; 2] = ["write, direct, fdatasync", "write, fdatasync"];
 /// Measures the disk that a directory is on; `budget` is for each of about forty rows.
 ///
 /// # Errors
-/// The directory cannot be written. Features of some file systems only are no error: see [`DiskReport::refused`].
+/// The directory cannot be written. Features of some file systems only are no error: see
+/// [`DiskReport::refused`].
 pub fn measure_disk(directory: &Path, budget: Duration) -> io::Result<DiskReport> {
     let mut bench = Bench::new(directory, budget, FILE_BYTES);
     bench.all()?;
@@ -91,8 +94,9 @@ pub fn memory_kind(directory: &Path) -> Option<&'static str> {
     kinds.into_iter().find_map(|(number, name)| (number == found).then_some(name))
 }
 
-/// Measures only the usual way of a journal to make 4 KiB durable: past the page cache, or through it where that is refused. Behind each
-/// write and its sync it waits for `pause`: the layers below a disk may be slower for a sender that does not continue at once.
+/// Measures only the usual way of a journal to make 4 KiB durable: past the page cache, or through
+/// it where that is refused. Behind each write and its sync it waits for `pause`: the layers below
+/// a disk may be slower for a sender that does not continue at once.
 ///
 /// # Errors
 /// The directory cannot be written.
@@ -105,7 +109,8 @@ pub fn measure_sync(directory: &Path, budget: Duration, pause: Duration) -> io::
     }
 }
 
-/// A file of zeros in the directory, open past the page cache where that can be. It is gone once it is closed.
+/// A file of zeros in the directory, open past the page cache where that can be. It is gone once it
+/// is closed.
 pub(crate) fn zeroed_file(directory: &Path, bytes: u64) -> io::Result<OwnedFd> {
     let usual = Way::default();
     ways::open(directory, usual, bytes)
@@ -215,8 +220,8 @@ pub(crate) fn write_all(file: &OwnedFd, mut block: &[u8], mut offset: u64) -> io
     Ok(())
 }
 
-/// Does it again and again, round the file, until the time is up: at least eight times. A pause is no sleep, from which a machine wakes when it
-/// likes.
+/// Does it again and again, round the file, until the time is up: at least eight times. A pause is
+/// no sleep, from which a machine wakes when it likes.
 fn repeat(
     budget: Duration,
     pause: Duration,

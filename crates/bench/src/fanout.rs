@@ -1,4 +1,5 @@
-//! Publishing to a topic whose messages go into many durable queues: does a send cost more with each of them?
+//! Publishing to a topic whose messages go into many durable queues: does a send cost more with
+//! each of them?
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,7 +24,8 @@ pub struct Plan {
     pub server: Option<ServerTime>,
     /// Numbers of queues, each measured with a topic of its own.
     pub queues: Vec<u32>,
-    /// How often the series of numbers is gone through: in turn, so that a drift of the machine hits all of them.
+    /// How often the series of numbers is gone through: in turn, so that a drift of the machine
+    /// hits all of them.
     pub rounds: u32,
     /// One round of one number of queues.
     pub window: Duration,

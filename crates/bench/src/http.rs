@@ -1,4 +1,5 @@
-//! Queues over HTTP: batches of IronMQ's clients in the shape of the published figures, and batches of SQS's clients.
+//! Queues over HTTP: batches of IronMQ's clients in the shape of the published figures, and batches
+//! of SQS's clients.
 //!
 //! | measurement | clients | requests |
 //! |---|---|---|
@@ -8,8 +9,9 @@
 //! | [`Shape::SqsProducers`] | 12 of one queue | SendMessageBatch of 10 |
 //! | [`Shape::SqsConsumers`] | 12 of that queue | ReceiveMessage of 10, DeleteMessageBatch of 10 |
 //!
-//! Each client has a connection and a thread, and waits for each answer. Consumers go on until the queue is empty, and count: a
-//! message that was confirmed and is not consumed is lost, and the result says so.
+//! Each client has a connection and a thread, and waits for each answer. Consumers go on until the
+//! queue is empty, and count: a message that was confirmed and is not consumed is lost, and the
+//! result says so.
 
 mod iron;
 mod sqs;
@@ -107,7 +109,8 @@ struct Sample {
 /// Measures all shapes, round by round.
 ///
 /// # Errors
-/// [`HttpError`]: a server does not answer, or not as its protocol says; or the measurement was stopped.
+/// [`HttpError`]: a server does not answer, or not as its protocol says; or the measurement was
+/// stopped.
 pub fn run(plan: &HttpLoad, stop: &AtomicBool) -> Result<Vec<HttpRate>, HttpError> {
     let mut rows: Vec<((Shape, bool, usize), Vec<Sample>)> = Vec::new();
     let mut add = |round: u32, key: (Shape, bool, usize), sample: Sample| match rows
@@ -162,7 +165,8 @@ fn merged((shape, is_peer, body_bytes): (Shape, bool, usize), samples: &[Sample]
     }
 }
 
-/// The clients of a measurement: each says how many messages its next request has moved; zero ends it.
+/// The clients of a measurement: each says how many messages its next request has moved; zero ends
+/// it.
 fn measure<C: FnMut(&mut Wire) -> Result<u64, HttpError> + Send>(
     url: &HttpUrl,
     server: Option<ServerTime>,

@@ -175,7 +175,8 @@ impl Link {
         self.client.next_event().map(|event| self.judge(event)).transpose()
     }
 
-    /// Writes due commands, and waits for an event of the broker: until `end`, or for as long as it lives.
+    /// Writes due commands, and waits for an event of the broker: until `end`, or for as long as it
+    /// lives.
     ///
     /// # Errors
     /// The connection broke, or the broker said no to something.
@@ -205,7 +206,8 @@ impl Link {
         self.read(None).map(|_| ())
     }
 
-    /// Waits until the broker has carried out a request; other events before that are given to `each`.
+    /// Waits until the broker has carried out a request; other events before that are given to
+    /// `each`.
     ///
     /// # Errors
     /// The connection broke, or the broker said no.
@@ -223,8 +225,8 @@ impl Link {
         })
     }
 
-    /// Passes the broker's events to `is_last`, until it returns true. A signal to stop does not end it: the broker's answer
-    /// is worth the wait, and a second signal ends the process.
+    /// Passes the broker's events to `is_last`, until it returns true. A signal to stop does not
+    /// end it: the broker's answer is worth the wait, and a second signal ends the process.
     ///
     /// # Errors
     /// The connection broke, or the broker said no.

@@ -135,7 +135,8 @@ pub(crate) fn durable_message(
     Ok(outgoing.to_message()?)
 }
 
-/// Sends one message again and again for so long, each time when it was confirmed before, and notes the microseconds that each took.
+/// Sends one message again and again for so long, each time when it was confirmed before, and notes
+/// the microseconds that each took.
 pub(crate) fn send_one_by_one(
     link: Link,
     message: &Message,
@@ -222,7 +223,8 @@ pub(crate) fn drain(
                     let asked =
                         link.client().acknowledge(begin, &incoming, since, Verdict::Consumed, is_last)?;
                     if is_last {
-                        // The reply to the consumer's removal may overtake it: that one waits for no disk.
+                        // The reply to the consumer's removal may overtake it: that one waits for
+                        // no disk.
                         link.wait_for(asked, |_| ())?;
                     }
                     (first, since) = (None, 0);

@@ -60,7 +60,8 @@ pub struct Row {
 /// Measures without the disk and with it.
 ///
 /// # Errors
-/// The directory cannot be written, a connection fails, or the system does not report a thread's time.
+/// The directory cannot be written, a connection fails, or the system does not report a thread's
+/// time.
 pub fn run(plan: &Plan) -> io::Result<[Row; 2]> {
     Ok([measure(plan, None)?, run_synced(plan)?])
 }

@@ -24,13 +24,14 @@ impl ServerTime {
         self.pid
     }
 
-    /// Whether it runs; one that ended and was not waited for does not. While any of its threads is still ending, it
-    /// has its ports and locks.
+    /// Whether it runs; one that ended and was not waited for does not. While any of its threads is
+    /// still ending, it has its ports and locks.
     pub fn is_alive(self) -> bool {
         fs::read_to_string(format!("/proc/{}/stat", self.pid)).is_ok_and(|stat| runs(&stat))
     }
 
-    /// Time that all its threads have spent so far, user and system; `None` if there is no such process here.
+    /// Time that all its threads have spent so far, user and system; `None` if there is no such
+    /// process here.
     pub fn spent(self) -> Option<Duration> {
         ticks(&fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?)
             .map(|ticks| Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
@@ -43,7 +44,8 @@ impl ServerTime {
     }
 }
 
-/// Time that the calling thread has spent so far, user and system: the first number of `/proc/PID/task/TID/schedstat` (proc(5)).
+/// Time that the calling thread has spent so far, user and system: the first number of
+/// `/proc/PID/task/TID/schedstat` (proc(5)).
 pub(crate) fn own_thread_time() -> io::Result<Duration> {
     let told = fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanos = told.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
@@ -55,7 +57,8 @@ fn resident_kib(status: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Fields 3 and 20 of `/proc/PID/stat` (proc(5)): the first thread of a process may have ended, as `Z`, ahead of others.
+/// Fields 3 and 20 of `/proc/PID/stat` (proc(5)): the first thread of a process may have ended, as
+/// `Z`, ahead of others.
 fn runs(stat: &str) -> bool {
     let Some((_, rest)) = stat.rsplit_once(')') else { return false };
     let mut fields = rest.split_whitespace();
@@ -64,7 +67,8 @@ fn runs(stat: &str) -> bool {
     !ended || threads.is_some_and(|threads| threads > 1)
 }
 
-/// Fields 14 and 15 of `/proc/PID/stat` (proc(5)); the name in field 2 may hold spaces and brackets.
+/// Fields 14 and 15 of `/proc/PID/stat` (proc(5)); the name in field 2 may hold spaces and
+/// brackets.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);

@@ -21,7 +21,8 @@ const LATE_MS_MAX: u64 = 3_600_000;
 /// The first probe is due so long after it was sent, for all to be sent by then.
 const LEAD: Duration = Duration::from_secs(5);
 
-/// Probes that are sent ahead of their confirmations: their delays are counted from when they arrive, so they must not wait.
+/// Probes that are sent ahead of their confirmations: their delays are counted from when they
+/// arrive, so they must not wait.
 const SENT_AT_ONCE: usize = 100;
 
 /// How long after the last one was due a message may still come.
@@ -78,7 +79,8 @@ impl Measurement {
     }
 }
 
-/// Measures how late messages are with nothing else scheduled, schedules the others, and measures again. These stay.
+/// Measures how late messages are with nothing else scheduled, schedules the others, and measures
+/// again. These stay.
 ///
 /// # Errors
 /// The broker cannot be reached, refuses something, or goes away; the measurement was stopped.
@@ -99,7 +101,8 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, each: impl FnMut(&Look)) -> Resu
     })
 }
 
-/// Sends messages that are due one after the other, and takes them as they come. Each says in its body when it is due.
+/// Sends messages that are due one after the other, and takes them as they come. Each says in its
+/// body when it is due.
 fn probe(plan: &Plan, name: &str, stop: &Arc<AtomicBool>) -> Result<Lateness, LinkError> {
     let queue = Destination::Queue(format!("postroad.bench.{}.{name}", plan.waiting.run).into());
     let mut reader = Link::open(&plan.waiting.url, None, None, stop.clone())?;

@@ -1,4 +1,5 @@
-//! SIGTERM and Ctrl-C for commands that wait: the first asks them to end well, the second ends the process.
+//! SIGTERM and Ctrl-C for commands that wait: the first asks them to end well, the second ends the
+//! process.
 
 use std::io;
 use std::sync::Arc;

@@ -1,11 +1,14 @@
-//! Senders that wait for each confirmation, compared with the disk under the broker: how much of its rate of syncs reaches clients?
+//! Senders that wait for each confirmation, compared with the disk under the broker: how much of
+//! its rate of syncs reaches clients?
 //!
 //! One such sender cannot exceed the disk's rate: its share is the rest after the network and the
 //! broker. The round trip is measured by messages that need no disk, so that it can be subtracted.
 //! Many senders share each sync, and their share shows how well.
-//! For comparison: a server that only receives, writes, syncs and answers, as the limit of the machine.
+//! For comparison: a server that only receives, writes, syncs and answers, as the limit of the
+//! machine.
 //!
-//! All of it is measured in turn, several times over, as the rate of a disk changes by the minute: the results are medians.
+//! All of it is measured in turn, several times over, as the rate of a disk changes by the minute:
+//! the results are medians.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,8 +25,8 @@ use crate::disk::measure_sync;
 use crate::load::{Counters, drain, durable_message, publish};
 use crate::{BrokerUrl, Link, LinkError, ServerTime, backlog, lower_bound, median};
 
-/// Bodies of the messages that need no disk, together: they lie in the broker's memory until all are sent, and a small one blocks a sender
-/// of more.
+/// Bodies of the messages that need no disk, together: they lie in the broker's memory until all
+/// are sent, and a small one blocks a sender of more.
 const ROUND_TRIPS_BYTES: u64 = 1 << 20;
 
 /// Bytes that OpenWire adds to a body, about.
@@ -40,7 +43,8 @@ pub struct Plan {
     pub directory: PathBuf,
     /// How often all of it is measured.
     pub rounds: u32,
-    /// How long the disk is measured in each, before and after the senders, and the server that does nothing else.
+    /// How long the disk is measured in each, before and after the senders, and the server that
+    /// does nothing else.
     pub disk: Duration,
     /// Senders at a time, in turn: each has a connection of its own, and one message under way.
     pub senders: Vec<u32>,
@@ -63,10 +67,12 @@ pub struct Row {
     pub megabytes_per_second: f64,
     /// For each sync that the disk alone would have done.
     pub share: f64,
-    /// The same of one sender, as if the round trip took no time: the disk's time for a sync, relative to the time that the sender waits longer
-    /// than it does without a disk, if it does in most rounds. Of several it would say nothing, as they share both.
+    /// The same of one sender, as if the round trip took no time: the disk's time for a sync,
+    /// relative to the time that the sender waits longer than it does without a disk, if it does in
+    /// most rounds. Of several it would say nothing, as they share both.
     pub share_less_round_trip: Option<f64>,
-    /// Likewise, relative to the disk's time for a sync with a pause as long as the round trip of such a sender before it.
+    /// Likewise, relative to the disk's time for a sync with a pause as long as the round trip of
+    /// such a sender before it.
     pub share_of_paused: Option<f64>,
     /// For each message that a server that does nothing else would have taken in from as many.
     pub share_of_lower_bound: f64,
@@ -75,12 +81,14 @@ pub struct Row {
 /// All of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measurement {
-    /// Writes of 4 KiB, each with a sync, in a second: in each round the mean of those before and behind.
+    /// Writes of 4 KiB, each with a sync, in a second: in each round the mean of those before and
+    /// behind.
     pub disk_per_second: f64,
-    /// How far the fastest look at the disk and the slowest differ: from 1 on; much more, and the disk had other work.
+    /// How far the fastest look at the disk and the slowest differ: from 1 on; much more, and the
+    /// disk had other work.
     pub disk_ratio: f64,
-    /// From the send of a non-persistent message to its confirmation: the mean, one at a time, with as much time between them as the disk takes, since a
-    /// machine that has slept wakes later.
+    /// From the send of a non-persistent message to its confirmation: the mean, one at a time, with
+    /// as much time between them as the disk takes, since a machine that has slept wakes later.
     pub round_trip_us: f64,
     /// The time of the disk alone for such a write with its sync, with as long a pause after each.
     pub paused_us: f64,
@@ -133,10 +141,12 @@ struct Pace {
     lower_bound_per_second: f64,
 }
 
-/// Measures the disk, the broker with each number of senders, and the disk again, in rounds; the messages are consumed.
+/// Measures the disk, the broker with each number of senders, and the disk again, in rounds; the
+/// messages are consumed.
 ///
 /// # Errors
-/// The broker cannot be reached, refuses or loses something; the disk cannot be written; the measurement was stopped.
+/// The broker cannot be reached, refuses or loses something; the disk cannot be written; the
+/// measurement was stopped.
 pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Measurement, SyncError> {
     let rounds = (0..plan.rounds.max(1)).map(|number| round(plan, number, stop));
     Ok(compare(plan, &rounds.collect::<Result<Vec<_>, _>>()?))
@@ -161,7 +171,8 @@ fn round(plan: &Plan, number: u32, stop: &Arc<AtomicBool>) -> Result<Round, Sync
     Ok(Round { disk: [before, disk_seconds(plan, Duration::ZERO)?], trip, paused, paces })
 }
 
-/// One sender that waits for each confirmation, and then for `pause`: messages in a second, and seconds that each took.
+/// One sender that waits for each confirmation, and then for `pause`: messages in a second, and
+/// seconds that each took.
 fn one_by_one(
     plan: &Plan,
     persistent: bool,
@@ -305,7 +316,8 @@ mod tests {
             body_bytes: 1000,
             run: String::new(),
         };
-        // The disk takes 2 ms, with pauses 2.25, and the way 1.5 ms: a message takes 4 ms, or no longer than the way, or 6.5 ms.
+        // The disk takes 2 ms, with pauses 2.25, and the way 1.5 ms: a message takes 4 ms, or no
+        // longer than the way, or 6.5 ms.
         let round = |wait: f64, disk: [f64; 2]| Round {
             disk,
             trip: 0.0015,

@@ -1,8 +1,11 @@
-//! The latency of sends while the broker writes checkpoints and compacts its journal, beside the latency while it does neither.
+//! The latency of sends while the broker writes checkpoints and compacts its journal, beside the
+//! latency while it does neither.
 //!
-//! One publisher sends and waits. Beside it others pass messages through a queue that is read at once: that makes the broker write
-//! checkpoints; and leave one in each stretch of the journal: that makes it compact. How often it did is asked of the broker itself, so that nothing
-//! is claimed which did not happen. Other brokers do their own upkeep when they like, and are not asked: their windows go by time alone.
+//! One publisher sends and waits. Beside it others pass messages through a queue that is read at
+//! once: that makes the broker write checkpoints; and leave one in each stretch of the journal:
+//! that makes it compact. How often it did is asked of the broker itself, so that nothing is
+//! claimed which did not happen. Other brokers do their own upkeep when they like, and are not
+//! asked: their windows go by time alone.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,7 +27,8 @@ use crate::{BrokerUrl, Link, LinkError, Waited};
 /// One message of this many bytes stays: less than a segment, so that there is one in each.
 const KEPT_EVERY_BYTES: u64 = 48 << 20;
 
-/// Bytes of each message that passes: large enough that the pace is the disk's and not the protocol's.
+/// Bytes of each message that passes: large enough that the pace is the disk's and not the
+/// protocol's.
 const PASSING_BODY_BYTES: usize = 16 << 10;
 
 /// Messages that pass and are not confirmed yet.
@@ -145,7 +149,8 @@ struct Done {
 /// Measures all three windows. Empties its queues afterwards.
 ///
 /// # Errors
-/// The broker cannot be reached or refuses something; it reports its upkeep, and does none; the measurement was stopped.
+/// The broker cannot be reached or refuses something; it reports its upkeep, and does none; the
+/// measurement was stopped.
 pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Vec<Measurement>, UpkeepError> {
     let tells = done(plan).is_ok();
     let plan = Plan { metrics: plan.metrics.clone().filter(|_| tells), ..plan.clone() };
@@ -213,7 +218,8 @@ fn measure(
     })
 }
 
-/// Waits until the broker does the work to be measured; one without metrics has as long as the window is to begin with it.
+/// Waits until the broker does the work to be measured; one without metrics has as long as the
+/// window is to begin with it.
 fn await_first(plan: &Plan, beside: Beside, stop: &AtomicBool) -> Result<(), UpkeepError> {
     let begin = Instant::now();
     if beside == Beside::Nothing {

@@ -1,7 +1,9 @@
-//! The ways in which a journal can make a small group durable, measured side by side, and the choice among them.
+//! The ways in which a journal can make a small group durable, measured side by side, and the
+//! choice among them.
 //!
-//! In: a directory. Out: a row for each way that its file system knows, and from the rows a [`Choice`] with its reasons. The usual way stays
-//! unless another is clearly better. Start at [`choose`].
+//! In: a directory. Out: a row for each way that its file system knows, and from the rows a
+//! [`Choice`] with its reasons. The usual way stays unless another is clearly better. Start at
+//! [`choose`].
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -30,8 +32,9 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 /// Each write has a place of its own: the second one to a place finds it written already.
 const FILE_BYTES: u64 = (WRITES_MAX * BLOCK_BYTES) as u64;
 
-/// Another way must take no more than this part of the time, in the median and for the quickest tenth, or the choice would be noise: on a
-/// machine with other work medians differ by far, and the quickest ones tell the cost of a way.
+/// Another way must take no more than this part of the time, in the median and for the quickest
+/// tenth, or the choice would be noise: on a machine with other work medians differ by far, and the
+/// quickest ones tell the cost of a way.
 const WORTH: f64 = 0.8;
 
 /// One way to write. The usual one is [`Way::default`].
@@ -157,8 +160,9 @@ pub struct Choice {
     pub reasons: [Reason; 3],
 }
 
-/// Chooses by the rows: begins at the usual way, and changes one setting after the other, the one that gains most first, as long as that takes a fifth
-/// off. Where nothing can be written past the page cache, it begins at the way through it.
+/// Chooses by the rows: begins at the usual way, and changes one setting after the other, the one
+/// that gains most first, as long as that takes a fifth off. Where nothing can be written past the
+/// page cache, it begins at the way through it.
 pub fn choose(rows: &[WayRow]) -> Choice {
     let of = |way: Way| rows.iter().find(|row| row.way == way && WRITES_MIN <= row.writes).copied();
     let usual = Way::default();
@@ -200,8 +204,9 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Measures all ways, each with a file of its own, in turn: other work of the disk concerns all alike. Ways that are refused have no
-/// row. Takes a fraction of a second, on a slow disk two seconds; leaves nothing behind.
+/// Measures all ways, each with a file of its own, in turn: other work of the disk concerns all
+/// alike. Ways that are refused have no row. Takes a fraction of a second, on a slow disk two
+/// seconds; leaves nothing behind.
 ///
 /// # Errors
 /// The directory cannot be written at all.

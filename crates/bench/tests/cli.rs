@@ -1,4 +1,5 @@
-//! The `postroad-bench` binary where it needs no broker: the disk and this machine. `tests/bench` has the rest.
+//! The `postroad-bench` binary where it needs no broker: the disk and this machine. `tests/bench`
+//! has the rest.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 

@@ -1,16 +1,20 @@
-//! Credit of consumers at the peer: how many messages of one queue they would take at once, as far as it is known.
+//! Credit of consumers at the peer: how many messages of one queue they would take at once, as far
+//! as it is known.
 //!
 //! ```text
 //!   a consumer comes ─▶ one message may go ─▶ the peer is asked ─▶ as many may go ─▶ half is gone: it is asked again
 //!                                                 └── none: nothing goes, and it is asked again after a pause
 //! ```
-//! Without credit at the peer the core keeps one more credit for the link: a message that it then delivers shows that
-//! there is a backlog, and goes back at once. Without a backlog the peer is not asked.
+//! Without credit at the peer the core keeps one more credit for the link: a message that it then
+//! delivers shows that there is a backlog, and goes back at once. Without a backlog the peer is not
+//! asked.
 //!
-//! A message that leaves now arrives two round trips after the credit was counted on which it leaves, if the peer is
-//! asked once in a round trip. Consumers that keep up have then taken others, so as many more may go: see [`Pace`].
+//! A message that leaves now arrives two round trips after the credit was counted on which it
+//! leaves, if the peer is asked once in a round trip. Consumers that keep up have then taken
+//! others, so as many more may go: see [`Pace`].
 
-/// Credit that the core holds for a link beyond the messages in flight: all of it may come back if it has become stale.
+/// Credit that the core holds for a link beyond the messages in flight: all of it may come back if
+/// it has become stale.
 const CORE_CREDIT_MAX: u32 = 64;
 
 /// Credit that the peer has not confirmed for so long may be gone.
@@ -121,7 +125,8 @@ impl FarCredit {
     }
 }
 
-/// How fast consumers at the peer take messages, as the credit shows that is left although messages went there.
+/// How fast consumers at the peer take messages, as the credit shows that is left although messages
+/// went there.
 #[derive(Debug, Default)]
 struct Pace {
     /// Messages that left since the last question, and between it and the one before.
@@ -203,8 +208,8 @@ mod tests {
         assert_eq!(credit.due_ms(), Some(10));
     }
 
-    /// Messages that go in a second over a link of this round trip, and the most that waited at the peer, where a
-    /// consumer takes 22 in a millisecond until `stops_ms`.
+    /// Messages that go in a second over a link of this round trip, and the most that waited at the
+    /// peer, where a consumer takes 22 in a millisecond until `stops_ms`.
     fn rate(round_trip_ms: u64, stops_ms: u64) -> (u64, u64) {
         const PREFETCH: u64 = 1000;
         let one_way = round_trip_ms / 2;

@@ -1,7 +1,8 @@
 //! Queues with deliveries in doubt: a link was cut before the peer had confirmed what was sent.
 //!
-//! The core keeps these deliveries for the next consumer of the link (`postroad_model::Delivered::InDoubt`). This list is how the next
-//! connection to that peer knows where to attach one. Shared by all links of the process.
+//! The core keeps these deliveries for the next consumer of the link
+//! (`postroad_model::Delivered::InDoubt`). This list is how the next connection to that peer knows
+//! where to attach one. Shared by all links of the process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

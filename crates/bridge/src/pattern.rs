@@ -2,7 +2,8 @@
 
 use postroad_model::Destination;
 
-/// Whether the destination is one of those that the pattern names: `*` stands for one word, a trailing `>` for any number.
+/// Whether the destination is one of those that the pattern names: `*` stands for one word, a
+/// trailing `>` for any number.
 pub fn matches(pattern: &Destination, destination: &Destination) -> bool {
     if pattern.kind != destination.kind {
         return false;

@@ -1,7 +1,8 @@
-//! The control socket: commands of the same machine to a running broker. See docs/protocols/control.md.
+//! The control socket: commands of the same machine to a running broker. See
+//! docs/protocols/control.md.
 //!
-//! A Unix domain socket in the data directory: who may read that may speak here. HTTP is answered by the admin API; older
-//! commands send one line of JSON, and so is their answer.
+//! A Unix domain socket in the data directory: who may read that may speak here. HTTP is answered
+//! by the admin API; older commands send one line of JSON, and so is their answer.
 //!
 //! Never here: the partitions' work on an order, anything for clients of the broker.
 
@@ -168,7 +169,8 @@ pub enum Answer {
     Backup {
         /// Files of the journals in it.
         files: u64,
-        /// Segments that are gone from the journals, and not in it. Brokers of earlier builds do not say.
+        /// Segments that are gone from the journals, and not in it. Brokers of earlier builds do
+        /// not say.
         #[serde(default)]
         missing: Vec<PathBuf>,
     },
@@ -211,7 +213,8 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Where the socket of a directory is.
 pub struct SocketPath {
-    /// A way to it that fits into an address: through the open directory where the usual one is too long.
+    /// A way to it that fits into an address: through the open directory where the usual one is too
+    /// long.
     pub path: PathBuf,
     /// To be held for as long as the way is used.
     _directory: Option<File>,
@@ -367,7 +370,8 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
             if let Some(reason) = broken(target).await? {
                 bail!("the store {to} is not writable now, and a move cannot be cancelled: {reason}");
             }
-            // Holders of in-flight messages do not delay the answer: two would wait for one another.
+            // Holders of in-flight messages do not delay the answer: two would wait for one
+            // another.
             let Outcome { moves, .. } = give(orders, Order::ListMoves).await?;
             let moving = moves.into_iter().find(|(moving, _)| moving.queue == queue).map(QueueMove::new);
             match moving {

@@ -1,8 +1,8 @@
 //! The `postroad` binary: a message broker and the tools around it.
 //!
-//! Sees all rooms and assembles them. It decides where a store lives, how it is written and when it is given up, and
-//! nothing about messages. `cli` is the command line, `config` the configuration, `runtime` the threads, `control` the
-//! control socket.
+//! Sees all rooms and assembles them. It decides where a store lives, how it is written and when it
+//! is given up, and nothing about messages. `cli` is the command line, `config` the configuration,
+//! `runtime` the threads, `control` the control socket.
 //! Never here: protocol bytes, queue decisions, journal formats.
 
 mod cli;

@@ -536,7 +536,8 @@ fn stopped() -> TempDir {
     left_by(Signal::TERM)
 }
 
-/// The same of one that ended by this signal: behind a kill a start applies its journal, behind an end it has a checkpoint.
+/// The same of one that ended by this signal: behind a kill a start applies its journal, behind an
+/// end it has a checkpoint.
 fn left_by(signal: Signal) -> TempDir {
     let broker = Broker::start();
     for body in ["one", "two", "three"] {
@@ -790,8 +791,9 @@ fn damage_is_named_by_file_and_offset() {
     assert_eq!(fs::read(&segment).unwrap(), bytes, "nothing is changed");
 }
 
-/// The answer to a GET at the HTTP port of the broker: its status, and its body.
-/// The record of the message with this number among those that were sent, as `dump` shows it: its segment, and where in it.
+/// The answer to a GET at the HTTP port of the broker: its status, and its body. The record of the
+/// message with this number among those that were sent, as `dump` shows it: its segment, and where
+/// in it.
 fn sent_record(data: &Path, number: usize) -> (PathBuf, usize) {
     let dump = works(&["store", "dump", text(data), "--json"]);
     let records = dump.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

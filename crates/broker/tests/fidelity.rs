@@ -175,7 +175,8 @@ fn portable(value: BoxedStrategy<Value>) -> impl Strategy<Value = Portable> {
     })
 }
 
-/// The names of a message without order: an annotation keeps lists and maps apart from simple properties.
+/// The names of a message without order: an annotation keeps lists and maps apart from simple
+/// properties.
 fn sorted(mut portable: Portable) -> Portable {
     portable.properties.sort_by(|one, other| one.0.cmp(&other.0));
     portable.annotations.sort_by(|one, other| one.0.cmp(&other.0));

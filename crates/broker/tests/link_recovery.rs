@@ -76,7 +76,8 @@ impl Client {
         self.frame().unwrap().0
     }
 
-    /// Attaches the sender "l" to the queue "q", with these deliveries in doubt; which of them were accepted.
+    /// Attaches the sender "l" to the queue "q", with these deliveries in doubt; which of them were
+    /// accepted.
     fn attach(&mut self, mode: ReceiverSettleMode, in_doubt: &[u8]) -> Vec<u8> {
         let target = Target {
             address: Some("q".into()),

@@ -1,4 +1,5 @@
-//! An AMQP client that is written in Rust, `fe2o3-amqp`, against the binary: send, receive, browse, roll back, recover.
+//! An AMQP client that is written in Rust, `fe2o3-amqp`, against the binary: send, receive, browse,
+//! roll back, recover.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 

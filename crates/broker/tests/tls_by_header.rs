@@ -1,4 +1,5 @@
-//! TLS that is asked for by a protocol header, on the port where AMQP is spoken in the clear too (AMQP 1.0, 5.2).
+//! TLS that is asked for by a protocol header, on the port where AMQP is spoken in the clear too
+//! (AMQP 1.0, 5.2).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -61,7 +62,8 @@ fn whoever_asks_for_tls_at_the_plain_port_gets_it_and_others_need_not() {
     assert_eq!(&answer(&mut asking, TLS), TLS);
     let mut sealed = StreamOwned::new(client(made.cert.der().clone()), asking);
     assert_eq!(&answer(&mut sealed, AMQP), AMQP);
-    // An open of the container "c": the broker's begins with its size, which is more than the header's.
+    // An open of the container "c": the broker's begins with its size, which is more than the
+    // header's.
     sealed.write_all(b"\0\0\0\x11\x02\0\0\0\0\x53\x10\xc0\x04\x01\xa1\x01c").unwrap();
     let mut open = [0; 8];
     sealed.read_exact(&mut open).unwrap();

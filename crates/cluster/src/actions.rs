@@ -23,18 +23,20 @@ pub enum Role {
 }
 
 /// Work for now. Turns are carried out in order: the vote and the entries of a turn reach the disk
-/// after those of the turn before. The caller need not wait for the disk before it takes the next turn.
+/// after those of the turn before. The caller need not wait for the disk before it takes the next
+/// turn.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Actions {
-    /// To be reported by [`crate::Group::persisted`] when the vote and the entries of this turn are synced. To be
-    /// reported at once if there are none and no earlier turn is outstanding.
+    /// To be reported by [`crate::Group::persisted`] when the vote and the entries of this turn are
+    /// synced. To be reported at once if there are none and no earlier turn is outstanding.
     pub turn: Turn,
     /// To be sent now.
     pub messages: Vec<Message>,
     /// To be synced before the entries of this turn.
     pub vote: Option<Vote>,
-    /// The snapshot that ends with this entry replaces log and state, durably: the log starts behind it, empty.
+    /// The snapshot that ends with this entry replaces log and state, durably: the log starts
+    /// behind it, empty.
     pub restarted: Option<EntryId>,
     /// To be written. Entries of the log from the first one's index on are replaced.
     pub append: Vec<Entry>,

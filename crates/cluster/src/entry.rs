@@ -52,8 +52,8 @@ pub struct EntryId {
 /// The purpose of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
-    /// The first entry of each leader, without payload. When it is committed, the leader knows all committed
-    /// entries of earlier terms.
+    /// The first entry of each leader, without payload. When it is committed, the leader knows all
+    /// committed entries of earlier terms.
     Opening,
     /// A batch that was proposed: one journal group.
     Batch,

@@ -20,7 +20,8 @@ pub enum Refused {
     /// An entry without a term, or the place before the first entry with one.
     #[error("no log has an entry {} of term {}", .0.index.0, .0.term.0)]
     NoEntry(EntryId),
-    /// The leader knows that this replica stored entries which it does not have: its disk lost them.
+    /// The leader knows that this replica stored entries which it does not have: its disk lost
+    /// them.
     #[error("entry {} was stored here and is missing; the log ends at {}", .stored.0, .last.0)]
     LostEntries {
         /// The last entry that this replica has stored, by the leader's knowledge.
@@ -86,7 +87,8 @@ pub(crate) fn check(message: &Message, view: &View<'_>) -> Result<(), Refused> {
     }
 }
 
-/// The entries that a message claims some log has. The engine takes term 0 for that of any entry beyond the end.
+/// The entries that a message claims some log has. The engine takes term 0 for that of any entry
+/// beyond the end.
 fn entries_named(body: &Body) -> [Option<EntryId>; 2] {
     match *body {
         Body::VoteRequest { last, commit, .. } => [Some(last), Some(commit)],

@@ -1,7 +1,8 @@
 //! The log of a group in the journal of its store: each entry is one group of the journal.
 //!
-//! Every group begins with a record of [`META_PARTITION`]: its position is the index plus one, its payload the term and the
-//! kind. The first group of a new store has index 0 and stands for the place before the log.
+//! Every group begins with a record of [`META_PARTITION`]: its position is the index plus one, its
+//! payload the term and the kind. The first group of a new store has index 0 and stands for the
+//! place before the log.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ use crate::batch::{BatchError, decode_batch, encode_batch};
 use crate::entry::{Entry, EntryId, EntryKind, Index, Term};
 use crate::log::{EntryLog, LogError};
 
-/// The partition whose records say which entry a group is. No partition of the broker has this number.
+/// The partition whose records say which entry a group is. No partition of the broker has this
+/// number.
 pub const META_PARTITION: PartitionId = PartitionId(u16::MAX);
 
 const OPENING: u8 = 0;
@@ -137,8 +139,8 @@ impl<D: Disk> JournalLog<D> {
     /// Writes entries and syncs them. Entries from the first one's index on are replaced.
     ///
     /// # Errors
-    /// See [`JournalLogError`]. After [`JournalLogError::Commit`] and [`JournalLogError::Cut`] it is unknown how many of the
-    /// entries are stored, and the log must be opened again.
+    /// See [`JournalLogError`]. After [`JournalLogError::Commit`] and [`JournalLogError::Cut`] it
+    /// is unknown how many of the entries are stored, and the log must be opened again.
     pub fn append(&mut self, entries: &[Entry]) -> Result<(), JournalLogError> {
         let Some(first) = entries.first() else { return Ok(()) };
         if first.id.index <= self.floor.index {
@@ -200,8 +202,8 @@ impl<D: Disk> JournalLog<D> {
         self.checkpointed
     }
 
-    /// Raises the floor; the journal may recycle and compact segments below. The last `bytes_min` of groups stay for lagging
-    /// replicas, and all entries after `limit`.
+    /// Raises the floor; the journal may recycle and compact segments below. The last `bytes_min`
+    /// of groups stay for lagging replicas, and all entries after `limit`.
     pub fn raise_floor(&mut self, limit: Index, bytes_min: u64) {
         let journal = self.journal.as_ref();
         let first = journal.and_then(|journal| journal.first_whole(META_PARTITION, bytes_min));

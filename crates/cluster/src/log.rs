@@ -19,8 +19,9 @@ pub enum LogError {
     },
 }
 
-/// The durable entries of a log, for reading. [`crate::Group`] keeps entries that are not synced yet itself, so an
-/// implementation need not have them. Writing is the caller's, by [`crate::Actions::append`].
+/// The durable entries of a log, for reading. [`crate::Group`] keeps entries that are not synced
+/// yet itself, so an implementation need not have them. Writing is the caller's, by
+/// [`crate::Actions::append`].
 pub trait EntryLog {
     /// The entry before the first one that can be read; index 0 and term 0 if nothing was removed.
     fn floor(&self) -> EntryId;
@@ -31,8 +32,8 @@ pub trait EntryLog {
     /// The term of an entry above the floor; `None` if there is no such entry.
     fn term(&self, index: Index) -> Option<Term>;
 
-    /// Entries from `from` through `through`: at least one, and no more than `bytes_max` of payload unless the
-    /// first alone has more.
+    /// Entries from `from` through `through`: at least one, and no more than `bytes_max` of payload
+    /// unless the first alone has more.
     ///
     /// # Errors
     /// See [`LogError`].

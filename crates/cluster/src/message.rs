@@ -75,7 +75,8 @@ pub enum Body {
     },
     /// The leader hands over: campaign at once.
     TimeoutNow,
-    /// The leader does not have the entries any more that the replica needs: a snapshot must be fetched.
+    /// The leader does not have the entries any more that the replica needs: a snapshot must be
+    /// fetched.
     SnapshotOffer {
         /// The last entry in the snapshot.
         last: EntryId,

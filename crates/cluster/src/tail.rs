@@ -1,4 +1,5 @@
-//! The end of the log in memory, before the stored entries: all that is not synced yet, and a cache for followers.
+//! The end of the log in memory, before the stored entries: all that is not synced yet, and a cache
+//! for followers.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -29,7 +30,8 @@ pub(crate) struct Tail<L> {
     members: Vec<NodeId>,
     /// The first entry that could not be read.
     failure: RefCell<Option<LogError>>,
-    /// The end of a snapshot that is replacing the log: until that is done, the log must not be looked at.
+    /// The end of a snapshot that is replacing the log: until that is done, the log must not be
+    /// looked at.
     restarting: Option<EntryId>,
 }
 

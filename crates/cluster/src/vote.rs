@@ -4,8 +4,8 @@
 //! 0..512     slot 0      each slot, little endian:
 //! 512..1024  slot 1      magic 8 │ version u16 │ 6 zero │ sequence u64 │ term u64 │ node u64 │ checksum u32
 //! ```
-//! Writes alternate between the slots, so that a crash in a write leaves the vote before. Each slot has a sector of
-//! its own. The checksum is CRC-32C of the bytes before it.
+//! Writes alternate between the slots, so that a crash in a write leaves the vote before. Each slot
+//! has a sector of its own. The checksum is CRC-32C of the bytes before it.
 
 use std::io;
 
@@ -29,7 +29,8 @@ pub enum VoteError {
     /// The disk failed. After a failed write the file must be opened again before the next one.
     #[error("vote file: {0}")]
     Io(#[from] io::Error),
-    /// Both slots are damaged. A replica that forgot its vote must not vote: it is replaced by a new member.
+    /// Both slots are damaged. A replica that forgot its vote must not vote: it is replaced by a
+    /// new member.
     #[error("vote file: no slot is intact")]
     Damaged,
     /// It was written by a later version.
@@ -103,7 +104,8 @@ impl<F: DiskFile> VoteFile<F> {
     /// Writes and syncs a vote.
     ///
     /// # Errors
-    /// [`VoteError::Io`]: it is unknown which vote is on the disk. [`VoteError::NeedsReopen`] from then on.
+    /// [`VoteError::Io`]: it is unknown which vote is on the disk. [`VoteError::NeedsReopen`] from
+    /// then on.
     pub fn write(&mut self, vote: Vote) -> Result<(), VoteError> {
         if self.failed {
             return Err(VoteError::NeedsReopen);

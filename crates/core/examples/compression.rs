@@ -1,5 +1,5 @@
-//! Gain and cost of each compression of bodies: `cargo run --release -p postroad-core --example compression`. Records are written
-//! and read as the broker does, one thread, no disk.
+//! Gain and cost of each compression of bodies: `cargo run --release -p postroad-core --example
+//! compression`. Records are written and read as the broker does, one thread, no disk.
 #![allow(clippy::print_stdout, reason = "a measuring tool")]
 
 use std::fmt::Write as _;

@@ -1,5 +1,6 @@
-//! Nanoseconds per message that the core takes, by filters installed that do not match: `cargo run --release -p postroad-core
-//! --example filters`. One subscriber gets everything; sockets, protocols and other threads are left out.
+//! Nanoseconds per message that the core takes, by filters installed that do not match: `cargo run
+//! --release -p postroad-core --example filters`. One subscriber gets everything; sockets,
+//! protocols and other threads are left out.
 #![allow(clippy::print_stdout, reason = "a measuring tool")]
 
 use std::time::Instant;

@@ -1,5 +1,6 @@
-//! The longest step of a partition while it carries out a large transaction: `cargo run --release -p postroad-core --example steps`.
-//! Writes one row for each kind of step, of transactions with 100,000 messages of 100 bytes.
+//! The longest step of a partition while it carries out a large transaction: `cargo run --release
+//! -p postroad-core --example steps`. Writes one row for each kind of step, of transactions with
+//! 100,000 messages of 100 bytes.
 #![allow(clippy::print_stdout, reason = "a measuring tool")]
 
 use std::collections::VecDeque;

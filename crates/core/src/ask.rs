@@ -1,6 +1,7 @@
 //! Answers to questions about a running broker: this partition's page of a list.
 //!
-//! A page is made in one step, and so has a bound ([`Ask::ROWS_MAX`]). Counters are read, never counted.
+//! A page is made in one step, and so has a bound ([`Ask::ROWS_MAX`]). Counters are read, never
+//! counted.
 
 use std::sync::Arc;
 
@@ -50,7 +51,8 @@ impl Partition {
         }
         let listed = &self.state.addresses.listed;
         if name_part.is_empty() && ask.order.by.is_none() {
-            // In the order of names a page costs no more than its rows, however many queues there are.
+            // In the order of names a page costs no more than its rows, however many queues there
+            // are.
             let from = ask.after.as_ref().map_or("", |after| &after.name);
             let queues = listed.page(from, ask.rows_max() + 1);
             let rows = queues.iter().filter_map(|id| self.state.queues.get(id)).map(row);
@@ -112,7 +114,8 @@ impl Partition {
         }))
     }
 
-    /// A browser that has not been sent anything begins after these entries, one of each lane that it has seen before.
+    /// A browser that has not been sent anything begins after these entries, one of each lane that
+    /// it has seen before.
     fn seek(&mut self, key: ConsumerKey, after: &[postroad_model::EntryTag]) {
         let Some(browse) =
             self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut())

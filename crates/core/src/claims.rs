@@ -1,8 +1,9 @@
 //! Claims: exclusive names (client ids), each held by one connection.
 //!
-//! A client that reconnects claims its name again with the same holder. The new claim is granted only when the broker has finished with
-//! the former connection: when all its input is applied in every partition, so that a message sent again over the new
-//! connection is found in the audit, and no later send overtakes an earlier one.
+//! A client that reconnects claims its name again with the same holder. The new claim is granted
+//! only when the broker has finished with the former connection: when all its input is applied in
+//! every partition, so that a message sent again over the new connection is found in the audit, and
+//! no later send overtakes an earlier one.
 //!
 //! ```text
 //!   held ──closed──▶ ending ──concluded, or time is up──▶ free, or held by the waiting connection
@@ -18,8 +19,8 @@ use postroad_model::{ConnectionId, Effect, Event, LookupMap, Refusal, Ticket};
 
 use crate::Partition;
 
-/// A name is free so long after its connection was evicted or ended, whatever has become of that: somewhat longer than a connection
-/// waits for the partitions to finish with it.
+/// A name is free so long after its connection was evicted or ended, whatever has become of that:
+/// somewhat longer than a connection waits for the partitions to finish with it.
 pub const CLAIM_WAIT_MS: u64 = 15_000;
 
 /// See the head of this file.
@@ -102,7 +103,8 @@ impl Claims {
         }
     }
 
-    /// The connection gives the name up, and goes on. A waiting claim waits for the connection's end.
+    /// The connection gives the name up, and goes on. A waiting claim waits for the connection's
+    /// end.
     fn disclaim(&mut self, name: &Arc<str>, connection: ConnectionId) {
         let Some(claim) = self.by_name.get_mut(name) else { return };
         if claim.connection == connection {
@@ -126,7 +128,8 @@ impl Claims {
         }
     }
 
-    /// The broker has finished with the connection: the name is free. Returns who waited for it, and has it now.
+    /// The broker has finished with the connection: the name is free. Returns who waited for it,
+    /// and has it now.
     fn free(&mut self, name: &Arc<str>, connection: ConnectionId) -> Option<(ConnectionId, Ticket)> {
         let claim = self.by_name.get_mut(name).filter(|claim| claim.connection == connection)?;
         match claim.waiting.take() {
@@ -193,7 +196,8 @@ impl Partition {
         }
     }
 
-    /// Gives an exclusive name to a connection; another connection of the same holder is evicted first.
+    /// Gives an exclusive name to a connection; another connection of the same holder is evicted
+    /// first.
     fn claim(
         &mut self,
         name: Arc<str>,
@@ -224,7 +228,8 @@ impl Partition {
         }
     }
 
-    /// The connection has closed: its name stays taken until the broker has finished with its input.
+    /// The connection has closed: its name stays taken until the broker has finished with its
+    /// input.
     pub(crate) fn close_claim(&mut self, name: &Arc<str>, connection: ConnectionId) {
         let until_ms = self.now_ms.saturating_add(CLAIM_WAIT_MS);
         self.leader.claims.close(name, connection, until_ms);

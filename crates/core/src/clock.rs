@@ -1,16 +1,18 @@
 //! Clock: the two times of a partition, and how deadlines survive a wall clock that is set.
 //!
-//! Waits (redelivery delays, time-outs, retries) are counted in *ticks*, a monotone clock. Expiry headers and schedules are times of
-//! day. Such a deadline is compared with the wall clock *as it ran when the deadline became known*:
+//! Waits (redelivery delays, time-outs, retries) are counted in *ticks*, a monotone clock. Expiry
+//! headers and schedules are times of day. Such a deadline is compared with the wall clock *as it
+//! ran when the deadline became known*:
 //!
 //! ```text
 //!  wall   12:00 ──────▶ 12:10 │ set back by an hour │ 11:10 ──────▶ 11:20
 //!  era 0  12:00 ──────▶ 12:10 ─────────────────────── 12:10 ──────▶ 12:20   earlier times of day
 //!  era 1                                              11:10 ──────▶ 11:20   later ones
 //! ```
-//! An era is a stretch of time without a jump; it keeps its offset from ticks to the wall clock. So a jump in either direction changes
-//! no remaining time. A step forward that lasts for [`BELIEVED_MS`] is taken for a correction: older eras follow it then.
-//! Eras are known to this run alone: the time of day is durable, and a start compares it with its own wall clock.
+//! An era is a stretch of time without a jump; it keeps its offset from ticks to the wall clock. So
+//! a jump in either direction changes no remaining time. A step forward that lasts for
+//! [`BELIEVED_MS`] is taken for a correction: older eras follow it then. Eras are known to this run
+//! alone: the time of day is durable, and a start compares it with its own wall clock.
 
 use postroad_model::Now;
 
@@ -112,7 +114,8 @@ impl Clock {
         unsigned(signed(wall_ms).saturating_sub(self.offsets_ms[era.0]))
     }
 
-    /// The slowest clock among the eras that are in use: by it a deadline has passed whatever era it is of.
+    /// The slowest clock among the eras that are in use: by it a deadline has passed whatever era
+    /// it is of.
     pub fn slowest_wall_ms(&self) -> u64 {
         self.slowest_wall_ms
     }

@@ -160,7 +160,8 @@ fn is_packed(queue: &Queue, tag: EntryTag) -> bool {
     queue.lanes.get(LaneNumber::of_tag(tag)).is_some_and(|lane| lane.packed(sequence).is_some())
 }
 
-/// The next one to be delivered; without any that is ready, the first that is in the hands of a consumer, or waits.
+/// The next one to be delivered; without any that is ready, the first that is in the hands of a
+/// consumer, or waits.
 fn next_of(queue: &Queue) -> Option<EntryTag> {
     let ready = queue.lanes.next(|_, lane| {
         let (sequence, entry) = lane.ready_from(0)?;

@@ -1,6 +1,7 @@
 //! The volatile half of a partition: the knowledge of the node that serves it now.
 //!
-//! A snapshot writes none of it, and no command of the log depends on it. Each feature has a part of its own.
+//! A snapshot writes none of it, and no command of the log depends on it. Each feature has a part
+//! of its own.
 //!
 //! Never here: data that must survive a restart.
 
@@ -160,7 +161,8 @@ pub struct Proposals {
     pub pending: VecDeque<Completion>,
     /// How many proposals there were in this run.
     pub made: u64,
-    /// Proposals made when a durable binding last ended. Sends that bypass the log wait until these have completed.
+    /// Proposals made when a durable binding last ended. Sends that bypass the log wait until these
+    /// have completed.
     pub barrier: u64,
     /// The disk has room.
     pub space_ample: bool,

@@ -133,8 +133,8 @@ impl Partition {
         }
     }
 
-    /// The creation of a temporary destination is answered after its notice: a client that is asked to reply there may
-    /// refuse to without it.
+    /// The creation of a temporary destination is answered after its notice: a client that is asked
+    /// to reply there may refuse to without it.
     pub(crate) fn announce_first(
         &mut self,
         destination: &Destination,

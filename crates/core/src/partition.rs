@@ -155,35 +155,38 @@ impl Partition {
         }
     }
 
-    /// This replica leads from now on: transaction ids and leases are of this run, unlike those of earlier leaders. To be said
-    /// ahead of [`Partition::start`].
+    /// This replica leads from now on: transaction ids and leases are of this run, unlike those of
+    /// earlier leaders. To be said ahead of [`Partition::start`].
     pub fn begin_run(&mut self, incarnation: u64) {
         self.settings.incarnation = incarnation;
     }
 
-    /// Says how to read the properties of messages, which only their protocols know. To be said before the first
-    /// command; until then messages have none.
+    /// Says how to read the properties of messages, which only their protocols know. To be said
+    /// before the first command; until then messages have none.
     pub fn read_properties_by(&mut self, properties_of: PropertiesOf) {
         self.protocols.properties_of = properties_of;
     }
 
-    /// Says how to read who sent a message, which only its protocol knows. To be said before the first command; until
-    /// then no message is known again.
+    /// Says how to read who sent a message, which only its protocol knows. To be said before the
+    /// first command; until then no message is known again.
     pub fn read_origins_by(&mut self, origin_of: OriginOf) {
         self.protocols.origin_of = origin_of;
     }
 
-    /// Says how to write a message that is due, which only its protocol knows. Until then it is as it was sent.
+    /// Says how to write a message that is due, which only its protocol knows. Until then it is as
+    /// it was sent.
     pub fn write_due_by(&mut self, write_due: WriteDue) {
         self.protocols.write_due = write_due;
     }
 
-    /// Says how to write a dead letter's past into it, which only its protocol knows. Until then it is as it was sent.
+    /// Says how to write a dead letter's past into it, which only its protocol knows. Until then it
+    /// is as it was sent.
     pub fn mark_dead_letters_by(&mut self, mark_dead: MarkDead) {
         self.protocols.mark_dead = mark_dead;
     }
 
-    /// Says how to write into a message that a topic keeps how many it keeps with it. Until then it is as it was sent.
+    /// Says how to write into a message that a topic keeps how many it keeps with it. Until then it
+    /// is as it was sent.
     pub fn count_retained_by(&mut self, count_retained: CountRetained) {
         self.protocols.count_retained = count_retained;
     }
@@ -210,8 +213,8 @@ impl Partition {
         self.settings.addressing = addressing;
     }
 
-    /// Carries out a durable command. Commands come in log order, without gaps, each once. A leader carries out a large transaction over
-    /// several ticks, and then the commands after it.
+    /// Carries out a durable command. Commands come in log order, without gaps, each once. A leader
+    /// carries out a large transaction over several ticks, and then the commands after it.
     pub fn apply(&mut self, position: Position, command: Command, effects: &mut Vec<Effect>) {
         if self.leader.transactions.slices.is_busy() {
             return self.leader.transactions.slices.put_behind(position, command);
@@ -221,7 +224,8 @@ impl Partition {
         end_step(self, first, effects);
     }
 
-    /// Carries out at once the rest of commands that [`Partition::apply`] was given: to be done before a snapshot.
+    /// Carries out at once the rest of commands that [`Partition::apply`] was given: to be done
+    /// before a snapshot.
     pub fn finish_records(&mut self, effects: &mut Vec<Effect>) {
         let first = effects.len();
         while self.leader.transactions.slices.is_busy() {
@@ -327,7 +331,8 @@ impl Partition {
         end_step(self, first, effects);
     }
 
-    /// Takes in an event, unless it has to wait after its consumer's attach or its connection's sends.
+    /// Takes in an event, unless it has to wait after its consumer's attach or its connection's
+    /// sends.
     pub(crate) fn take_in_turn(&mut self, event: Event, effects: &mut Vec<Effect>) {
         let Some(event) = self.leader.intake.waiting.behind_its_attach(event) else { return };
         if let Some(event) = self.behind_its_sends(event) {
@@ -468,8 +473,8 @@ impl Partition {
         }
     }
 
-    /// Begins to lead: settles transactions that a crash or a former leader left in doubt. Called after the last command that former
-    /// leaders have written, or that a restart has replayed.
+    /// Begins to lead: settles transactions that a crash or a former leader left in doubt. Called
+    /// after the last command that former leaders have written, or that a restart has replayed.
     pub fn start(&mut self, effects: &mut Vec<Effect>) {
         self.leader.is_live = true;
         self.leader.has_stopped = false;

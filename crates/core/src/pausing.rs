@@ -1,8 +1,10 @@
-//! Paused queues: consumers stay attached and get nothing, HTTP clients reserve nothing, and sends go on.
+//! Paused queues: consumers stay attached and get nothing, HTTP clients reserve nothing, and sends
+//! go on.
 //!
-//! Operators pause and resume a queue; both are records, so a restart or another leader changes nothing. Browsers and consumers of
-//! operators ([`ConsumerMode::Operator`]) go on: a queue can be looked at, purged and redriven while it is paused. Messages that
-//! consumers hold already stay theirs.
+//! Operators pause and resume a queue; both are records, so a restart or another leader changes
+//! nothing. Browsers and consumers of operators ([`ConsumerMode::Operator`]) go on: a queue can be
+//! looked at, purged and redriven while it is paused. Messages that consumers hold already stay
+//! theirs.
 //!
 //! Never here: the order of deliveries.
 

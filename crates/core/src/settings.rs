@@ -5,8 +5,8 @@ use std::sync::Arc;
 use postroad_model::{PartitionId, Placement, Spill};
 use postroad_routing::{Addressing, Policies};
 
-/// Entries to a page that serve well: a packed page then costs some 150 bytes beside its columns, less than a byte for
-/// an entry, and opening one takes a fraction of a millisecond.
+/// Entries to a page that serve well: a packed page then costs some 150 bytes beside its columns,
+/// less than a byte for an entry, and opening one takes a fraction of a millisecond.
 pub const PAGE_ENTRIES: u64 = 512;
 
 /// Changes of a transaction that one turn carries out: a millisecond or two of work.
@@ -23,10 +23,11 @@ pub struct Settings {
     pub addressing: Arc<Addressing>,
     /// Rises from start to start of the broker; makes transaction ids unique.
     pub incarnation: u64,
-    /// Durable bodies beyond this many bytes stay on disk until they are due; if headers and entries take more with them,
-    /// pages of entries are packed.
+    /// Durable bodies beyond this many bytes stay on disk until they are due; if headers and
+    /// entries take more with them, pages of entries are packed.
     pub resident_bytes_max: u64,
-    /// All messages take no more than this together: durable ones make way for those that have nowhere else to be.
+    /// All messages take no more than this together: durable ones make way for those that have
+    /// nowhere else to be.
     pub messages_bytes_max: u64,
     /// Entries to a page: a power of two, of at most 4096.
     pub page_entries: u64,
@@ -61,8 +62,8 @@ const BYTES_PER_PAGE_ENTRY: u64 = 512 << 10;
 /// As few as pay the cost of a page.
 const PAGE_ENTRIES_MIN: u64 = 64;
 
-/// Memory for messages that allows one more queue to be read by a pattern. Such a member of a consumer takes some 530 bytes: all of them
-/// take a quarter of the memory for messages at most.
+/// Memory for messages that allows one more queue to be read by a pattern. Such a member of a
+/// consumer takes some 530 bytes: all of them take a quarter of the memory for messages at most.
 const BYTES_PER_MEMBER: u64 = 2048;
 
 /// With little memory for messages: half a MiB.

@@ -1,7 +1,8 @@
-//! The replicated half of a partition: the data that a snapshot writes, and indexes that follow from it.
+//! The replicated half of a partition: the data that a snapshot writes, and indexes that follow
+//! from it.
 //!
-//! [`Partition::apply`](crate::Partition::apply) changes it, in log order, and nothing else that lasts. All else that a
-//! partition knows is in its [`Leader`](crate::leader::Leader).
+//! [`Partition::apply`](crate::Partition::apply) changes it, in log order, and nothing else that
+//! lasts. All else that a partition knows is in its [`Leader`](crate::leader::Leader).
 //!
 //! Never here: connections, consumers, and who waits for an answer.
 

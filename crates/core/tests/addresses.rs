@@ -1,4 +1,5 @@
-//! Where a message goes, case by case: virtual topics and messages for several addresses. See `bench` for the words.
+//! Where a message goes, case by case: virtual topics and messages for several addresses. See
+//! `bench` for the words.
 
 mod bench;
 
@@ -570,7 +571,8 @@ fn what_was_sent_to_a_temporary_queue_too_leaves_no_queue_behind() {
     }
 }
 
-/// A client that comes back sends its unsettled deliveries at once; the end of its last connection may be heard of later.
+/// A client that comes back sends its unsettled deliveries at once; the end of its last connection
+/// may be heard of later.
 #[test]
 fn a_temporary_queue_is_taken_from_what_its_client_has_left_behind() {
     for (case, script, want) in [

@@ -11,8 +11,8 @@ use postroad_routing::{
     DeadLetterQueue, DeadLetters, DestinationPattern, Factor, Policies, Policy, Redelivery,
 };
 
-/// Runs each case in a new broker of one partition, and compares all that it said. To each consumer it says the same without
-/// any memory to spare, only perhaps later.
+/// Runs each case in a new broker of one partition, and compares all that it said. To each consumer
+/// it says the same without any memory to spare, only perhaps later.
 fn check(cases: &[(&str, &str, &str)]) {
     check_with_memory(cases);
     for (name, script, want) in cases {
@@ -584,7 +584,8 @@ fn a_dead_letter_that_need_not_be_kept_lies_in_memory_in_another_partition() {
     assert_eq!(bench.held(), "dead:1", "it is neither there nor back in its queue");
 }
 
-/// A broker whose messages are given up when they fail after two failures, with rests of 10 and 20 ms.
+/// A broker whose messages are given up when they fail after two failures, with rests of 10 and 20
+/// ms.
 fn redelivering() -> Bench {
     let fallback = Policies::with_dead_letters_in("dead").fallback().clone();
     let redelivery = Redelivery {
@@ -900,7 +901,8 @@ fn a_transaction_over_two_partitions_is_one() {
 
     let mut bench = Bench::new(settings(2));
     bench.run(script);
-    // Its share of one partition goes with the connection before the coordinator's word comes there.
+    // Its share of one partition goes with the connection before the coordinator's word comes
+    // there.
     let connection = postroad_model::ConnectionId::new(0, 1);
     let closed = postroad_model::Event::Closed { connection };
     bench.partitions[usize::from(elsewhere.0)].soft(closed, &mut Vec::new());

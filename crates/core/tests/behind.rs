@@ -1,4 +1,5 @@
-//! A connection right after its own sends: it finds them, confirmed or not. See `bench` for the words.
+//! A connection right after its own sends: it finds them, confirmed or not. See `bench` for the
+//! words.
 
 mod bench;
 

@@ -16,7 +16,8 @@ fn apart() -> (String, String) {
     (named("a", 0), named("b", 1))
 }
 
-/// Runs each case on one partition and on two, where `a` and `b` lie apart; then compares answers and contents.
+/// Runs each case on one partition and on two, where `a` and `b` lie apart; then compares answers
+/// and contents.
 fn check(cases: &[(&str, &str, &str, &str)]) {
     for (name, script, want, held) in cases {
         for partitions in [1, 2] {

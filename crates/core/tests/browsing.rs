@@ -1,4 +1,5 @@
-//! Browsers beside consumers: consumers come first, and browsing goes in bounded steps. See `bench` for the words.
+//! Browsers beside consumers: consumers come first, and browsing goes in bounded steps. See `bench`
+//! for the words.
 
 mod bench;
 

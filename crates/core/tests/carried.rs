@@ -202,7 +202,8 @@ fn several_move_in_their_order() {
     assert_eq!(bench.run("attach 2.1 dead 9"), all);
 }
 
-/// Its pieces are in the log though the message is not, and count without a pause until they belong to the dead letter.
+/// Its pieces are in the log though the message is not, and count without a pause until they belong
+/// to the dead letter.
 #[test]
 fn a_message_that_is_in_memory_alone_takes_its_body_along() {
     let (sent, taken) = ("piece 1 7 a abc\nsend 1 a m upload=7 volatile until=50", "ok ok");

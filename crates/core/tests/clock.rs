@@ -1,4 +1,5 @@
-//! The wall clock is set while something waits. See `bench` for the words: `time 7 wall=9` is tick 7, at 9 ms since 1970.
+//! The wall clock is set while something waits. See `bench` for the words: `time 7 wall=9` is tick
+//! 7, at 9 ms since 1970.
 
 mod bench;
 
@@ -16,7 +17,8 @@ fn rested() -> Settings {
     Settings { policies, transaction_ms_max: Some(1000), ..settings(1) }
 }
 
-/// Each script begins at tick 100, at noon; its `SET` is one more tick, with the clock set. `+5` is noon and 5 ms, and so on.
+/// Each script begins at tick 100, at noon; its `SET` is one more tick, with the clock set. `+5` is
+/// noon and 5 ms, and so on.
 fn check(cases: &[(&str, &str, &str)]) {
     const NOON_MS: u64 = 100_000_000;
     const HOUR_MS: u64 = 3_600_000;

@@ -1,5 +1,5 @@
-//! Messages that clients send again, case by case. See `bench` for the words: `p7.3` is the third message of producer 7,
-//! `again` says that its client had lost a connection.
+//! Messages that clients send again, case by case. See `bench` for the words: `p7.3` is the third
+//! message of producer 7, `again` says that its client had lost a connection.
 
 mod bench;
 

@@ -1,4 +1,5 @@
-//! Consumers that wait for others before any of them is served, case by case. See `bench` for the words.
+//! Consumers that wait for others before any of them is served, case by case. See `bench` for the
+//! words.
 
 mod bench;
 

@@ -1,4 +1,5 @@
-//! Consumers of a queue that select get all that they want, however they come to it. See `bench` for the words.
+//! Consumers of a queue that select get all that they want, however they come to it. See `bench`
+//! for the words.
 
 mod bench;
 

@@ -1,6 +1,7 @@
-//! Kept records and snapshots: the files under `fixtures/records` hold one record of each type and snapshots, as the
-//! layout of docs/formats/records.md has them. They change only with a deliberate change of the layout: run
-//! `cargo test -p postroad-core --test kept_records -- --ignored` to write them again, and read the difference.
+//! Kept records and snapshots: the files under `fixtures/records` hold one record of each type and
+//! snapshots, as the layout of docs/formats/records.md has them. They change only with a deliberate
+//! change of the layout: run `cargo test -p postroad-core --test kept_records -- --ignored` to
+//! write them again, and read the difference.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -377,7 +378,8 @@ fn partition_with_overruled_branches(messages: u64) -> Partition {
 }
 
 fn holds_the_same_unpacked(snapshot: &Bytes, restored: &Partition) {
-    // With pages of another size for new queues, and memory for all, it holds the same in the pages that it has.
+    // With pages of another size for new queues, and memory for all, it holds the same in the pages
+    // that it has.
     let roomy = Partition::restore(settings(), snapshot).expect("a snapshot");
     let entries = |partition: &Partition| -> Vec<String> {
         partition.durable_entries().map(|entry| format!("{entry:?}")).collect()
@@ -446,7 +448,8 @@ fn partition_with_shelves() -> Partition {
     partition
 }
 
-/// Jobs of [`partition_with_many_jobs`] leave memory by three records; those of the second one come back.
+/// Jobs of [`partition_with_many_jobs`] leave memory by three records; those of the second one come
+/// back.
 fn shelf_records() -> Vec<(&'static str, Command)> {
     let shelves = ["shelve-1", "shelve-2", "shelve-3"]
         .map(|name| (name, decode_record(&read(name)).expect("a record")));
@@ -544,7 +547,8 @@ fn kept_records_are_read_and_written() {
     }
 }
 
-/// The kept snapshots, each with its partition made from records, and the settings to restore it with.
+/// The kept snapshots, each with its partition made from records, and the settings to restore it
+/// with.
 fn snapshots() -> Vec<(&'static str, Settings, Partition)> {
     vec![
         ("snapshot", settings(), partition()),

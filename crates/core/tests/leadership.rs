@@ -1,4 +1,5 @@
-//! The end and the begin of leadership: answers, and the remaining state. See `bench` for the words.
+//! The end and the begin of leadership: answers, and the remaining state. See `bench` for the
+//! words.
 
 mod bench;
 

@@ -19,7 +19,8 @@ fn messages(max: u64, action: AtLimit) -> Limit {
     Limit { messages_max: Some(max), action, ..Limit::default() }
 }
 
-/// Runs each case on one partition; compares answers, contents, now and after a restart, and the number of drops.
+/// Runs each case on one partition; compares answers, contents, now and after a restart, and the
+/// number of drops.
 fn check(policies: &Policies, cases: &[(&str, &str, &str, &str, u64)]) {
     for (name, script, want, held, dropped) in cases {
         let mut bench = Bench::new(settings(1));

@@ -49,7 +49,8 @@ fn entries(mended: &Mended) -> BTreeSet<(Destination, u64)> {
     entries.collect()
 }
 
-/// Two queues, one made late; messages accepted out of order, in a transaction, with a priority, given back and moved.
+/// Two queues, one made late; messages accepted out of order, in a transaction, with a priority,
+/// given back and moved.
 const SCRIPT: &str = "send 1 a m1\n send 1 a m2\n send 1 b n1\n attach 2.1 a 20\n attach 2.2 b 20\n accept 2.1 m1\n \
     send 1 a m3\n send 1 c k1\n send 1 a m4 priority=9\n send 1 a,b o1\n accept 2.1 m3\n send 1 b n2\n accept 2.2 n1\n \
     attach 2.3 c 20\n send 1 c k2\n accept 2.3 k1\n fail 2.1 m4\n send 1 a m5 tx=1\n accept 2.1 m2 tx=1\n commit 1 1\n \
@@ -116,7 +117,8 @@ fn whatever_is_lost_the_rest_of_what_was_there_stays() {
     }
 }
 
-/// Of a transaction compaction has left the messages that stay; which entries the settles after it name is not certain any more.
+/// Of a transaction compaction has left the messages that stay; which entries the settles after it
+/// name is not certain any more.
 #[test]
 fn what_is_left_of_a_record_is_settled_by_no_record_that_meant_others() {
     let script = "send 1 early e1\n attach 2.3 early 9\n send 1 goes g1 tx=1\n send 1 goes g2 tx=1\n send 1 stays s1 tx=1\n \

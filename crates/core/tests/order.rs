@@ -1,5 +1,6 @@
-//! The order of one producer's sends to one address, while their way changes: with a durable queue bound to a topic
-//! its messages go through the log, without anything past it. See `bench` for the words.
+//! The order of one producer's sends to one address, while their way changes: with a durable queue
+//! bound to a topic its messages go through the log, without anything past it. See `bench` for the
+//! words.
 
 mod bench;
 
@@ -302,7 +303,8 @@ fn what_the_log_gives_back_is_served_in_its_order() {
 
 #[test]
 fn a_consumer_that_grants_credit_anew_keeps_its_turn() {
-    // Each message is sent once the one before was accepted; one consumer takes its credit back after each empty look.
+    // Each message is sent once the one before was accepted; one consumer takes its credit back
+    // after each empty look.
     let mut bench = Bench::new(settings(1));
     bench.run("attach 1.1 a 9\nattach 2.1 a 9");
     let mut got = Vec::new();
@@ -324,7 +326,8 @@ fn who_comes_to_the_line_waits_for_those_that_were_served_longer_ago() {
         bench.run("send 2 a m\nsend 2 a n\nsend 2 a o\nsend 2 a p"),
         "1.3<m ok 1.1<n ok 1.2<o ok 1.4<p ok"
     );
-    // A newcomer comes after those that were served longer ago, whatever the order in which they come back.
+    // A newcomer comes after those that were served longer ago, whatever the order in which they
+    // come back.
     bench.run("attach 1.5 a 1\ncredit 1.4 1\ncredit 1.2 1\ncredit 1.1 1");
     let said = bench.run("send 2 a q\nsend 2 a r\nsend 2 a s\nsend 2 a t");
     assert_eq!(said, "1.1<q ok 1.2<r ok 1.5<s ok 1.4<t ok");

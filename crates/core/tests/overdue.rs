@@ -8,7 +8,8 @@ use postroad_core::Settings;
 const LATE: &str = "no: rolled back: the transaction was open for longer than 1000 ms";
 const UNKNOWN: &str = "no: no such branch: it was not begun, or has ended";
 
-/// Runs each case on one partition and on two with a limit of a second; the clock stands at 1 ms first.
+/// Runs each case on one partition and on two with a limit of a second; the clock stands at 1 ms
+/// first.
 fn check(cases: &[(&str, &str, &str, &str)]) {
     for (name, script, want, held) in cases {
         for partitions in [1, 2] {

@@ -1,4 +1,5 @@
-//! Messages between partitions that are faster than a client's own: a coordinator's request waits for earlier events.
+//! Messages between partitions that are faster than a client's own: a coordinator's request waits
+//! for earlier events.
 
 mod bench;
 

@@ -208,7 +208,8 @@ fn what_several_queues_hold_is_packed_in_each_and_gone_with_the_last() {
     }
 }
 
-/// More queues than packed pages can be counted: for the last of them a message is there as for the first.
+/// More queues than packed pages can be counted: for the last of them a message is there as for the
+/// first.
 #[test]
 fn what_hundreds_of_queues_hold_is_gone_with_the_last() {
     const QUEUES: usize = 300;
@@ -241,7 +242,8 @@ fn a_packed_message_whose_body_is_here_for_another_queue_is_judged() {
     assert_eq!(bench.run("attach 1.2 b 9 where=k>5"), "ok 1.2<m6?k=6 1.2<m7?k=7 1.2<m8?k=8");
 }
 
-/// Of a page that cannot be packed a queue that becomes deep leaves the bodies to the disk, that of a message on its way to others too.
+/// Of a page that cannot be packed a queue that becomes deep leaves the bodies to the disk, that of
+/// a message on its way to others too.
 #[test]
 fn a_message_is_judged_at_each_of_its_addresses_by_its_body() {
     for (case, page_entries, before, sends, want) in [
@@ -412,7 +414,8 @@ fn bodies_are_read_ahead_as_far_as_consumers_have_credit_and_again_when_half_are
     assert_eq!(bench.fetched, [64, 32], "nobody waits for those yet");
 }
 
-/// A reader with memory to spare reads further, and each body once; many that read at the same time do not exceed the limit.
+/// A reader with memory to spare reads further, and each body once; many that read at the same time
+/// do not exceed the limit.
 #[test]
 fn readers_go_further_ahead_while_there_is_memory_for_it() {
     let limits = Settings { resident_bytes_max: 1 << 20, page_entries: 512, ..settings(1) };
@@ -458,8 +461,8 @@ fn a_deep_queue_that_nobody_reads_has_bodies_in_memory_in_its_last_page_alone() 
     }
 }
 
-/// Each of many readers gets a message of its queue and goes on or goes away: bodies read ahead for all of them have a bound, and their
-/// leftovers, too.
+/// Each of many readers gets a message of its queue and goes on or goes away: bodies read ahead for
+/// all of them have a bound, and their leftovers, too.
 #[test]
 fn what_is_read_ahead_for_many_readers_has_a_bound() {
     let (readers, body) = (40_u64, "a-message-of-thirty-bytes-or-so");
@@ -531,7 +534,8 @@ fn what_one_queue_has_sent_leaves_memory_though_another_has_it() {
     }
 }
 
-/// The end of a message in one queue keeps its body for consumers that have it in flight from another.
+/// The end of a message in one queue keeps its body for consumers that have it in flight from
+/// another.
 #[test]
 fn a_body_stays_for_whoever_has_the_message_in_hand() {
     let mut settings = settings(1);
@@ -694,7 +698,8 @@ fn keeping(topics: &str, messages_max: u64) -> Arc<Policies> {
     Arc::new(all)
 }
 
-/// Messages in memory alone have no other place: durable messages make way for them, but for their own part, and come again in order.
+/// Messages in memory alone have no other place: durable messages make way for them, but for their
+/// own part, and come again in order.
 #[test]
 fn durable_messages_make_way_for_what_has_nowhere_else_to_be() {
     const ALL: u64 = 64 << 10;
@@ -737,7 +742,8 @@ fn durable_messages_make_way_for_what_has_nowhere_else_to_be() {
     }
 }
 
-/// Others take most of the memory, and time goes by until nothing more is due, or for ten seconds; returns when that was.
+/// Others take most of the memory, and time goes by until nothing more is due, or for ten seconds;
+/// returns when that was.
 fn crowded(bench: &mut Bench) -> u64 {
     let large = "y".repeat(1000);
     bench.run(
@@ -753,7 +759,8 @@ fn crowded(bench: &mut Bench) -> u64 {
     now_ms
 }
 
-/// One queue of many pages makes way as well, some pages at a time, also while nothing else happens.
+/// One queue of many pages makes way as well, some pages at a time, also while nothing else
+/// happens.
 #[test]
 fn a_long_queue_makes_way_until_it_has() {
     const ALL: u64 = 1 << 20;

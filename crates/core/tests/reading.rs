@@ -1,4 +1,5 @@
-//! Bodies on the disk: waiting consumers get them, and unreadable ones delay no other message. See `bench` for the words.
+//! Bodies on the disk: waiting consumers get them, and unreadable ones delay no other message. See
+//! `bench` for the words.
 
 mod bench;
 

@@ -1,4 +1,5 @@
-//! Messages that are due later, case by case. See `bench` for the words: `at=50 every=10 times=2` is due at 50, 60 and 70.
+//! Messages that are due later, case by case. See `bench` for the words: `at=50 every=10 times=2`
+//! is due at 50, 60 and 70.
 
 mod bench;
 

@@ -16,7 +16,8 @@ use postroad_model::{
 };
 use postroad_routing::{AtLimit, Limit, Policies, Policy};
 
-/// Effects of one step, and entries that one record settles or sends: a page of a queue that is gone, after others.
+/// Effects of one step, and entries that one record settles or sends: a page of a queue that is
+/// gone, after others.
 const STEP_MAX: usize = 4096 + 1024;
 
 const BACKLOG: u64 = 20_000;
@@ -261,7 +262,8 @@ fn roomy() -> Settings {
     }
 }
 
-/// A leader whose client has a large transaction, of which the log has the commit: ticket 1, and after it a message: ticket 2.
+/// A leader whose client has a large transaction, of which the log has the commit: ticket 1, and
+/// after it a message: ticket 2.
 fn committed() -> Steps {
     let mut steps = Steps::new(roomy());
     steps.step(|partition, effects| partition.start(effects));
@@ -384,7 +386,8 @@ fn sent_in_transaction() -> Steps {
     steps
 }
 
-/// A leader whose client has acknowledged [`LARGE`] messages in a transaction; one more is after them.
+/// A leader whose client has acknowledged [`LARGE`] messages in a transaction; one more is after
+/// them.
 fn acknowledged_in_transaction() -> Steps {
     let mut steps = Steps::new(roomy());
     steps.step(|partition, effects| partition.start(effects));

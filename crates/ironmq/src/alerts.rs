@@ -1,7 +1,7 @@
 //! Alerts: messages about the size of a queue, which go to another queue of its project.
 //!
-//! The thresholds of an alert divide sizes into regions. An alert fires when the size enters a higher region (ascending) or a lower
-//! one (descending); several regions at once are one message.
+//! The thresholds of an alert divide sizes into regions. An alert fires when the size enters a
+//! higher region (ascending) or a lower one (descending); several regions at once are one message.
 
 use serde_json::{Value, json};
 

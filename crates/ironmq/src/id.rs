@@ -47,7 +47,8 @@ pub(crate) fn lease(text: &str) -> Result<LeaseId, ApiError> {
 /// Characters of a queue's name, at most.
 pub(crate) const NAME_CHARS_MAX: usize = 512;
 
-/// The broker's name of a project's queue: `PROJECT.QUEUE`, and `QUEUE` alone in the project `default`.
+/// The broker's name of a project's queue: `PROJECT.QUEUE`, and `QUEUE` alone in the project
+/// `default`.
 ///
 /// # Errors
 /// The name is too long, or would be a pattern.

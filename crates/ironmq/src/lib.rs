@@ -1,6 +1,7 @@
 //! IronMQ room: the HTTP API of IronMQ v3, without HTTP. See docs/protocols/ironmq.md.
 //!
-//! In: method, path, query and body of a request. Out: an [`Operation`] on a queue; and the broker's answers become JSON.
+//! In: method, path, query and body of a request. Out: an [`Operation`] on a queue; and the
+//! broker's answers become JSON.
 //! Never here: sockets, HTTP framing, clocks, waiting, the state of queues.
 //!
 //! Start at [`Call::parse`].

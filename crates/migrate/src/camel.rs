@@ -1,7 +1,8 @@
-//! Camel routes in XML that become `[[route]]`: from, filter, choice, multicast, setHeader, removeHeader, to, wireTap, recipientList,
-//! delay, throttle.
+//! Camel routes in XML that become `[[route]]`: from, filter, choice, multicast, setHeader,
+//! removeHeader, to, wireTap, recipientList, delay, throttle.
 //!
-//! A route with a step that is not one of these is left out as a whole, with a note for the step: half a route would lose messages.
+//! A route with a step that is not one of these is left out as a whole, with a note for the step:
+//! half a route would lose messages.
 
 use super::element::Element;
 use super::translation::{Table, Translation, Value};
@@ -201,7 +202,8 @@ impl Draft {
                 translation,
             );
         };
-        // Later values are read from the message as it came: one that reads a header set here would see the old value.
+        // Later values are read from the message as it came: one that reads a header set here would
+        // see the old value.
         let reads_changed = self.set.iter().any(|(set, _)| text.contains(&format!("${{{set}}}")));
         if reads_changed {
             return left_out(step, "reads a header that the route has set before", translation);
@@ -438,7 +440,8 @@ fn header_in(simple: &str) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Text with `${header.a}` in it, as a template of Postroad; `None` with anything else of Camel's language.
+/// Text with `${header.a}` in it, as a template of Postroad; `None` with anything else of Camel's
+/// language.
 fn template_of(simple: &str) -> Option<String> {
     let (mut text, mut rest) = (String::new(), simple);
     while let Some(start) = rest.find('$') {

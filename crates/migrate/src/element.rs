@@ -96,7 +96,8 @@ impl<'a> Element<'a> {
         bytes
     }
 
-    /// Attributes that `known` explains are noted with the reason, others as unknown; those that were read are not.
+    /// Attributes that `known` explains are noted with the reason, others as unknown; those that
+    /// were read are not.
     pub fn note_the_rest(&self, known: &[(&str, &str)], translation: &mut Translation) {
         let attributes = self.node.attributes().filter(|attribute| attribute.namespace().is_none());
         for attribute in attributes.filter(|attribute| !self.read.borrow().contains(attribute.name())) {
@@ -112,7 +113,8 @@ impl<'a> Element<'a> {
     }
 }
 
-/// Whether part of the text is put in from elsewhere: `${name}` and `#{name}` by Spring, `%name%` by scripts that install brokers.
+/// Whether part of the text is put in from elsewhere: `${name}` and `#{name}` by Spring, `%name%`
+/// by scripts that install brokers.
 fn has_placeholder(text: &str) -> bool {
     let is_name = |name: &str| {
         !name.is_empty() && name.chars().all(|part| part.is_ascii_alphanumeric() || "._-".contains(part))

@@ -1,7 +1,8 @@
 //! `<networkConnector>` elements that become `[[bridge]]` tables.
 //!
-//! `static:(a,b)` opens a link to each broker; `masterslave:(a,b)` and `failover:(a,b)` open one link, to the first that answers.
-//! Connectors that find their brokers by multicast and the like are left out, with a note.
+//! `static:(a,b)` opens a link to each broker; `masterslave:(a,b)` and `failover:(a,b)` open one
+//! link, to the first that answers. Connectors that find their brokers by multicast and the like
+//! are left out, with a note.
 
 use super::element::Element;
 use super::translation::{Table, Translation, Value};

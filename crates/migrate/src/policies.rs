@@ -1,7 +1,8 @@
 //! Policies: ActiveMQ's policy map and its redelivery policy map, put together by pattern.
 //!
-//! In both brokers the narrowest pattern counts alone. ActiveMQ keeps its maps apart; Postroad has one. So a pattern of either map gets
-//! a policy, with the keys of the narrowest pattern that covers it in the other map.
+//! In both brokers the narrowest pattern counts alone. ActiveMQ keeps its maps apart; Postroad has
+//! one. So a pattern of either map gets a policy, with the keys of the narrowest pattern that
+//! covers it in the other map.
 
 use std::collections::BTreeMap;
 
@@ -384,7 +385,8 @@ fn dead_letters(outer: &Element<'_>, of_topic: bool, keys: &mut Keys, translatio
     );
 }
 
-/// ActiveMQ has one strategy for consumers whose prefetch is full, and one for those that acknowledge nothing.
+/// ActiveMQ has one strategy for consumers whose prefetch is full, and one for those that
+/// acknowledge nothing.
 fn slow_consumers(outer: &Element<'_>, keys: &mut Keys, translation: &mut Translation) {
     let Some(strategy) = outer.children().next() else {
         return translation.note(outer, "contains no strategy");
@@ -519,7 +521,8 @@ fn redelivery(entry: &Element<'_>, translation: &mut Translation) -> Keys {
         translation,
     );
     let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
-    // No maximum is -1 with ActiveMQ; a message that fails four billion times is poison by any measure.
+    // No maximum is -1 with ActiveMQ; a message that fails four billion times is poison by any
+    // measure.
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     let (first, next) = (unsigned(first), unsigned(next));
     let mut keys = vec![("redelivery_count", u64::from(count).into()), ("redelivery_delay_ms", first.into())];

@@ -1,10 +1,12 @@
 //! The text of an XML file, whatever its encoding (XML 1.0, section 4.3.3 and appendix F).
 //!
-//! UTF-8, UTF-16 and the encodings of Western Europe are read: files of others are few, and are refused by name.
+//! UTF-8, UTF-16 and the encodings of Western Europe are read: files of others are few, and are
+//! refused by name.
 
 use crate::MigrateError;
 
-/// The meaning of bytes from 0x80 to 0x9f in windows-1252; in ISO-8859-1 they are control characters. 0 stands for none.
+/// The meaning of bytes from 0x80 to 0x9f in windows-1252; in ISO-8859-1 they are control
+/// characters. 0 stands for none.
 const WINDOWS_1252: [u16; 32] = [
     0x20ac, 0, 0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021, 0x02c6, 0x2030, 0x0160, 0x2039, 0x0152, 0,
     0x017d, 0, 0, 0x2018, 0x2019, 0x201c, 0x201d, 0x2022, 0x2013, 0x2014, 0x02dc, 0x2122, 0x0161, 0x203a,

@@ -87,7 +87,8 @@ impl Places {
         }
     }
 
-    /// The partitions that a message for these addresses may be for, whatever it says, each with where it goes there; at least one.
+    /// The partitions that a message for these addresses may be for, whatever it says, each with
+    /// where it goes there; at least one.
     pub fn possible_homes(&self, addresses: &[Destination]) -> BTreeMap<PartitionId, Arc<[Destination]>> {
         let mut homes: BTreeMap<PartitionId, Vec<Destination>> = BTreeMap::new();
         for target in self.addressing.possible_targets_of(addresses.iter()) {
@@ -156,7 +157,8 @@ pub struct Core {
     now: Now,
     /// The time for which a turn is expected already, in ticks.
     alarm_ms: Option<u64>,
-    /// How long its steps took, in microseconds: one is the handling of an event, a record or a tick by a partition.
+    /// How long its steps took, in microseconds: one is the handling of an event, a record or a
+    /// tick by a partition.
     steps: Log2Histogram,
     /// When the step that is going on began.
     step_began: Instant,
@@ -360,7 +362,8 @@ impl Core {
         self.unsent |= due_ms.is_some_and(|due| self.alarm_ms.is_none_or(|alarm| due < alarm));
     }
 
-    /// When [`Core::turn`] has to be called at the latest, in ticks: until this is asked again it is taken for granted.
+    /// When [`Core::turn`] has to be called at the latest, in ticks: until this is asked again it
+    /// is taken for granted.
     pub fn alarm_ms(&mut self) -> Option<u64> {
         self.alarm_ms = self.due_ms();
         self.alarm_ms

@@ -1,4 +1,5 @@
-//! Draining: the broker takes no more messages of clients, and deliveries go on, until an operator resumes it.
+//! Draining: the broker takes no more messages of clients, and deliveries go on, until an operator
+//! resumes it.
 //!
 //! Known to this process alone: a restart ends it.
 
@@ -22,7 +23,8 @@ impl Draining {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Whether messages of this principal are refused now. Those of the broker itself, such as alerts, are not.
+    /// Whether messages of this principal are refused now. Those of the broker itself, such as
+    /// alerts, are not.
     pub(crate) fn refuses(&self, principal: &Principal) -> bool {
         self.is_on() && !matches!(principal, Principal::Operator)
     }

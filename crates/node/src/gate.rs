@@ -1,6 +1,7 @@
 //! The gate of one connection: which of its events the permissions refuse.
 //!
-//! Every protocol, the HTTP queues and the admin API pass their events through a router, so one check serves all of them.
+//! Every protocol, the HTTP queues and the admin API pass their events through a router, so one
+//! check serves all of them.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use rustc_hash::FxHashMap;
 /// Verdicts that are remembered; beyond that all are forgotten and found again.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Messages that clients send here control scheduled messages (`ScheduledMessage.AMQ_SCHEDULER_MANAGEMENT_DESTINATION`).
+/// Messages that clients send here control scheduled messages
+/// (`ScheduledMessage.AMQ_SCHEDULER_MANAGEMENT_DESTINATION`).
 const SCHEDULER_MANAGEMENT: &str = "ActiveMQ.Scheduler.Management";
 
 /// See the head of this file.
@@ -29,7 +31,8 @@ impl Gate {
         Gate { principal, permissions, grants, remembered: FxHashMap::default() }
     }
 
-    /// The refusal of this event and the ticket that waits for it, unless it is permitted by the permissions now in force.
+    /// The refusal of this event and the ticket that waits for it, unless it is permitted by the
+    /// permissions now in force.
     pub(crate) fn refusal(
         &mut self,
         event: &Event,

@@ -1,7 +1,9 @@
-//! Node room: runs the state machines of one process: cores, the routers of their connections, mailboxes, rings.
+//! Node room: runs the state machines of one process: cores, the routers of their connections,
+//! mailboxes, rings.
 //!
-//! In: events of sessions and clients, through a [`Router`]. Out: messages for sessions, in a [`Mailbox`] each.
-//! The broker runs it over sockets and disks; the simulator can run it without either.
+//! In: events of sessions and clients, through a [`Router`]. Out: messages for sessions, in a
+//! [`Mailbox`] each. The broker runs it over sockets and disks; the simulator can run it without
+//! either.
 //! Never here: sockets, files, threads, clocks (they are passed in as [`Clocks`]), configuration.
 //!
 //! Start at [`Core`]: its partitions, its share of the log, and its ways to the other cores.

@@ -1,5 +1,5 @@
-//! The logs of one core: one for each store, as the records of a store leave in one write and one sync, for which cores
-//! without records of it do not wait.
+//! The logs of one core: one for each store, as the records of a store leave in one write and one
+//! sync, for which cores without records of it do not wait.
 //!
 //! Never here: partitions, the meaning of records.
 
@@ -38,8 +38,8 @@ pub trait JournalWriter {
     /// The journal's thread writes the contents of the rings, beside the caller.
     fn hand_over(&self);
 
-    /// Writes the contents of the rings on the caller's thread, which waits for the disk. `false`, at once, if the journal
-    /// cannot be written here now.
+    /// Writes the contents of the rings on the caller's thread, which waits for the disk. `false`,
+    /// at once, if the journal cannot be written here now.
     fn write_here(&self) -> bool;
 }
 

@@ -15,11 +15,12 @@ use crate::router::is_echo;
 pub enum Taken {
     /// Any.
     All,
-    /// But no deliveries: it is sending a large message, and may say something else between its pieces. Replies pass deliveries that
-    /// wait: reading from the client depends on them, and so does the rest of the large message.
+    /// But no deliveries: it is sending a large message, and may say something else between its
+    /// pieces. Replies pass deliveries that wait: reading from the client depends on them, and so
+    /// does the rest of the large message.
     ButDeliveries,
-    /// Replies alone, wherever they are: it has a large message which its session does not know yet, and output for a consumer
-    /// comes after that.
+    /// Replies alone, wherever they are: it has a large message which its session does not know
+    /// yet, and output for a consumer comes after that.
     Replies,
     /// None: it is sending a large message.
     None,
@@ -51,10 +52,11 @@ pub struct Mailbox {
     messages: RefCell<VecDeque<ToSession>>,
     /// Pieces of a large message; they are asked for, a few at a time.
     chunks: RefCell<VecDeque<Piece>>,
-    /// Tickets of replies that have come. They never wait: reading from the client depends on them, and output before
-    /// a reply may wait for the client's next input.
+    /// Tickets of replies that have come. They never wait: reading from the client depends on them,
+    /// and output before a reply may wait for the client's next input.
     answered: RefCell<Vec<Ticket>>,
-    /// Its client has a new connection. That does not wait for earlier output, which may never be taken.
+    /// Its client has a new connection. That does not wait for earlier output, which may never be
+    /// taken.
     evicted: Cell<bool>,
     /// Of the task that waits for the next message.
     waiting: RefCell<Option<Waker>>,
@@ -98,7 +100,8 @@ impl Mailbox {
         self.chunks.borrow_mut().pop_front()
     }
 
-    /// Waits until one of these messages is there, a piece has come, if any is wanted, or a reply has come. One task may wait.
+    /// Waits until one of these messages is there, a piece has come, if any is wanted, or a reply
+    /// has come. One task may wait.
     pub async fn filled(&self, (messages, pieces): (Taken, bool)) {
         poll_fn(|context| {
             let has = pieces && !self.chunks.borrow().is_empty()
@@ -117,7 +120,8 @@ impl Mailbox {
         .await;
     }
 
-    /// Waits until the connection is to end because its client has another one. The same task may wait for both.
+    /// Waits until the connection is to end because its client has another one. The same task may
+    /// wait for both.
     pub async fn evicted(&self) {
         poll_fn(|context| if self.evicted.get() { Poll::Ready(()) } else { self.wait(context) }).await;
     }

@@ -7,22 +7,23 @@ use postroad_model::Ticket;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
-/// A connection is not read while this many bytes of its input wait for their replies: enough to keep
-/// a group commit busy.
+/// A connection is not read while this many bytes of its input wait for their replies: enough to
+/// keep a group commit busy.
 const BYTES_MAX: u64 = 4 << 20;
 
 /// As [`BYTES_MAX`], in messages.
 const MESSAGES_MAX: usize = 8192;
 
-/// Bytes of each waiting message beside its body: its event and its record, later steps, its places in tables.
+/// Bytes of each waiting message beside its body: its event and its record, later steps, its places
+/// in tables.
 const OVERHEAD_BYTES: u64 = 512;
 
-/// A connection may have this fraction of the rest of its core's share, so that the first few busy ones do not
-/// leave all others with nothing.
+/// A connection may have this fraction of the rest of its core's share, so that the first few busy
+/// ones do not leave all others with nothing.
 const PART: u64 = 4;
 
-/// The limit of all connections of one core. One without outstanding input may always send something:
-/// beyond the share it is read once, and again after the answer.
+/// The limit of all connections of one core. One without outstanding input may always send
+/// something: beyond the share it is read once, and again after the answer.
 pub struct Share {
     bytes_max: u64,
     bytes: Cell<u64>,
@@ -103,7 +104,8 @@ impl Outstanding {
         !self.tickets.is_empty() && self.share.part() <= self.taken()
     }
 
-    /// Waits until the other connections of the core have less outstanding, if the connection waits for that.
+    /// Waits until the other connections of the core have less outstanding, if the connection waits
+    /// for that.
     pub async fn others_have_less(&self) {
         match self.waits_for_others() {
             // Apart, for each connection would have the room for it otherwise.
@@ -123,7 +125,8 @@ impl Drop for Outstanding {
 mod tests {
     use super::*;
 
-    /// The connection sends messages of this size until it is not read any more; returns its outstanding bytes.
+    /// The connection sends messages of this size until it is not read any more; returns its
+    /// outstanding bytes.
     fn fill(outstanding: &mut Outstanding, bytes: u64) -> usize {
         for number in outstanding.tickets.len() as u64.. {
             if !outstanding.has_room() {

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-/// A write that takes so long is no short break for the core: the disk is in trouble, or busy with others.
+/// A write that takes so long is no short break for the core: the disk is in trouble, or busy with
+/// others.
 const LONG: Duration = Duration::from_millis(10);
 
 /// This number of writes is left to the journal's thread before the core tries it itself again.
@@ -25,7 +26,8 @@ impl Pace {
         Pace { alone, aside_writes: 0 }
     }
 
-    /// A message has gone on to a consumer at once, as it is kept in memory only: those after it must not wait for a disk.
+    /// A message has gone on to a consumer at once, as it is kept in memory only: those after it
+    /// must not wait for a disk.
     pub fn passed_the_disk_by(&mut self) {
         self.aside_writes = ASIDE_WRITES;
     }

@@ -14,7 +14,8 @@ const RING_MESSAGES: usize = 1024;
 
 /// Wakes the thread that reads a ring.
 pub trait Wake: Send + Sync {
-    /// May be called at any time, from any thread; a wake-up of an awake thread is kept for its next sleep.
+    /// May be called at any time, from any thread; a wake-up of an awake thread is kept for its
+    /// next sleep.
     fn wake(&self);
 }
 
@@ -68,8 +69,9 @@ pub fn ring<T>(sender: Arc<dyn Wake>) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Receiver<T> {
-    /// The oldest message. After the last one a sender that may have found the ring full is woken, to send on: a ring
-    /// that was full gives at least as many messages as it holds before it is empty.
+    /// The oldest message. After the last one a sender that may have found the ring full is woken,
+    /// to send on: a ring that was full gives at least as many messages as it holds before it is
+    /// empty.
     pub fn pop(&mut self) -> Option<T> {
         match self.ring.pop() {
             Ok(message) => {
@@ -103,7 +105,8 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Tries again the events without room; `true` if the receiver has something new and is to be woken.
+    /// Tries again the events without room; `true` if the receiver has something new and is to be
+    /// woken.
     pub fn flush(&mut self) -> bool {
         self.push_waiting();
         std::mem::take(&mut self.sent) || !self.waiting.is_empty()

@@ -21,22 +21,24 @@ use crate::outstanding::{Outstanding, Share};
 
 use routes::Targets;
 
-/// Messages and pieces of them are answered one by one. For other events of a connection its partition is asked once this much
-/// has been sent, and that much is outstanding until it answers: as much as one read brings, mostly.
+/// Messages and pieces of them are answered one by one. For other events of a connection its
+/// partition is asked once this much has been sent, and that much is outstanding until it answers:
+/// as much as one read brings, mostly.
 const ECHO_BYTES: u64 = 16 << 10;
 
 /// After this number of bytes of deliveries a partition is notified that the outbox has room again.
 const WRITTEN_STEP_BYTES: u64 = 256 << 10;
 
-/// The runtime's state of one connection. Its keys are numbers that the broker gives, so no client can choose some that
-/// collide.
+/// The runtime's state of one connection. Its keys are numbers that the broker gives, so no client
+/// can choose some that collide.
 pub struct Router {
     connection: ConnectionId,
     places: SharedPlaces,
     consumers: FxHashMap<u32, PartitionId>,
     /// Apart, as most connections have none of it.
     movable: Option<Box<Movable>>,
-    /// Consumers that leave, by the ticket of their detaching: deliveries on their way are still accounted for.
+    /// Consumers that leave, by the ticket of their detaching: deliveries on their way are still
+    /// accounted for.
     detaching: FxHashMap<Ticket, Vec<u32>>,
     touched: BTreeSet<PartitionId>,
     /// Exclusive names that it has claimed.
@@ -48,8 +50,8 @@ pub struct Router {
     /// How many echoes are to come.
     echoes: usize,
     written: BTreeMap<PartitionId, u64>,
-    /// The partitions that have the pieces of a large message on its way in, by its number: all that it may be for, each with where
-    /// it may go there.
+    /// The partitions that have the pieces of a large message on its way in, by its number: all
+    /// that it may be for, each with where it may go there.
     uploads: FxHashMap<u64, BTreeMap<PartitionId, Arc<[Destination]>>>,
     /// Questions to all partitions.
     asked: FxHashMap<Ticket, Asked>,
@@ -60,9 +62,11 @@ pub struct Router {
     spread: u64,
     /// How often the router has asked for something itself.
     asked_itself: u64,
-    /// The principal whose permissions count, and where refusals go; without it everything is permitted.
+    /// The principal whose permissions count, and where refusals go; without it everything is
+    /// permitted.
     guarded: Option<(Principal, Rc<Mailbox>)>,
-    /// Made once permissions are configured: most brokers have none, and a connection should cost little.
+    /// Made once permissions are configured: most brokers have none, and a connection should cost
+    /// little.
     guard: Option<Box<Guard>>,
 }
 
@@ -80,7 +84,8 @@ struct Movable {
     attached: FxHashMap<u32, Attach>,
     /// Consumers that follow their queue, by the ticket of that.
     following: FxHashMap<Ticket, ConsumerKey>,
-    /// Partitions that remember links whose queues may move: the new place does not know earlier sends.
+    /// Partitions that remember links whose queues may move: the new place does not know earlier
+    /// sends.
     links: BTreeMap<Arc<LinkName>, PartitionId>,
 }
 
@@ -165,12 +170,14 @@ impl Router {
         self.spreading.is_none() && self.outstanding.has_room()
     }
 
-    /// Waits until the other connections of the core have less outstanding, if nothing is read for their sake.
+    /// Waits until the other connections of the core have less outstanding, if nothing is read for
+    /// their sake.
     pub async fn others_have_less(&self) {
         self.outstanding.others_have_less().await;
     }
 
-    /// From now on events need the permissions of this principal. Refusals go into the connection's mailbox.
+    /// From now on events need the permissions of this principal. Refusals go into the connection's
+    /// mailbox.
     pub fn guard(&mut self, principal: Principal, mailbox: &Rc<Mailbox>) {
         self.guarded = Some((principal, mailbox.clone()));
     }
@@ -345,7 +352,8 @@ impl Router {
         to(partition, event);
     }
 
-    /// The partition that knows who has this exclusive name, which the connection claims or gives up.
+    /// The partition that knows who has this exclusive name, which the connection claims or gives
+    /// up.
     fn place_of_name(&mut self, name: &Arc<str>, is_claimed: bool) -> PartitionId {
         self.claims.retain(|claimed| claimed != name);
         if is_claimed {
@@ -413,8 +421,8 @@ impl Router {
         self.partition_of(consumer)
     }
 
-    /// The consumer's queue has moved, and it is gone at the old place: it is attached at the new one. It gets its credit
-    /// when that is known.
+    /// The consumer's queue has moved, and it is gone at the old place: it is attached at the new
+    /// one. It gets its credit when that is known.
     fn follow(&mut self, consumer: ConsumerKey, to: &mut impl FnMut(PartitionId, Event)) {
         let here = self.partition_of(consumer);
         let ticket = self.own_ticket();
@@ -477,8 +485,8 @@ impl Router {
         }
     }
 
-    /// The partition for sends to this address: where it lives; or where the message's body has come to, whose queue may have moved
-    /// meanwhile, and takes it along.
+    /// The partition for sends to this address: where it lives; or where the message's body has
+    /// come to, whose queue may have moved meanwhile, and takes it along.
     fn home_of(&self, address: &Destination, upload: Option<u64>) -> PartitionId {
         let mut homes = upload.and_then(|upload| self.uploads.get(&upload)).into_iter().flatten();
         let home = homes.find(|(_, targets)| targets.contains(address));
@@ -499,8 +507,8 @@ impl Router {
         }
     }
 
-    /// A message for several partitions reaches all of them or none: in the transaction that it belongs to, or in one of
-    /// its own, and then nothing that the session says later overtakes it.
+    /// A message for several partitions reaches all of them or none: in the transaction that it
+    /// belongs to, or in one of its own, and then nothing that the session says later overtakes it.
     fn spread(&mut self, publish: Publish, to: &mut impl FnMut(PartitionId, Event)) {
         let Publish { connection, ticket, ref sent, transaction, resent, upload, .. } = publish;
         let mut shares: BTreeMap<PartitionId, Vec<Destination>> = BTreeMap::new();
@@ -561,7 +569,8 @@ impl Router {
         to(last, Event::Rollback { transaction, ticket });
     }
 
-    /// The end of the connection, for every partition that knows it. Echoes tell when they are done with it.
+    /// The end of the connection, for every partition that knows it. Echoes tell when they are done
+    /// with it.
     pub fn close(&mut self, mut to: impl FnMut(PartitionId, Event)) {
         for event in std::mem::take(&mut self.held_up) {
             self.pass(event, &mut to);
@@ -572,7 +581,8 @@ impl Router {
         }
     }
 
-    /// All partitions have finished with the connection, or the time for it is up: its exclusive names are free.
+    /// All partitions have finished with the connection, or the time for it is up: its exclusive
+    /// names are free.
     pub fn conclude(&mut self, mut to: impl FnMut(PartitionId, Event)) {
         for name in std::mem::take(&mut self.claims) {
             let partition = self.places.borrow().placement.partition_of(&name);
@@ -589,8 +599,8 @@ impl Router {
         }
     }
 
-    /// Makes one answer of those of all partitions: yes if one says so, otherwise the no that says most. `None` while
-    /// answers are missing.
+    /// Makes one answer of those of all partitions: yes if one says so, otherwise the no that says
+    /// most. `None` while answers are missing.
     pub fn merge(&mut self, message: ToSession) -> Option<ToSession> {
         let (ticket, result) = match message {
             ToSession::Reply { ticket, result } => (ticket, result),
@@ -622,7 +632,8 @@ impl Router {
         Some(ToSession::Reply { ticket, result })
     }
 
-    /// Keeps account of the core's output. A delivery that leaves the mailbox makes room for another.
+    /// Keeps account of the core's output. A delivery that leaves the mailbox makes room for
+    /// another.
     pub fn note(&mut self, message: &ToSession, mut to: impl FnMut(PartitionId, Event)) {
         match message {
             ToSession::Reply { ticket, .. } => {

@@ -1,4 +1,5 @@
-//! The one place where protocols meet: the reader of each protocol's messages, and the writers of large bodies.
+//! The one place where protocols meet: the reader of each protocol's messages, and the writers of
+//! large bodies.
 
 use std::sync::Arc;
 
@@ -33,7 +34,8 @@ pub fn properties_of(message: &Message) -> Box<dyn Properties + '_> {
     }
 }
 
-/// A message made inside the process, in the encoding of AMQP: protocols translate it as one that a client sent.
+/// A message made inside the process, in the encoding of AMQP: protocols translate it as one that a
+/// client sent.
 pub fn write_message(portable: &Portable) -> Message {
     let group = portable
         .headers
@@ -51,7 +53,8 @@ pub fn write_message(portable: &Portable) -> Message {
     }
 }
 
-/// The message with these headers changed, and the same body. One that cannot be read stays as it is.
+/// The message with these headers changed, and the same body. One that cannot be read stays as it
+/// is.
 pub fn change_headers(message: &Message, changes: &HeaderChanges) -> Message {
     let changed = match message.encoding.protocol {
         Protocol::OpenWire => postroad_openwire::change_headers(message, changes).ok(),
@@ -74,7 +77,8 @@ pub fn with_body(message: &Message, body: &[u8]) -> Result<Message, String> {
     Ok(Message { bytes, ..message.clone() }.with_chunks(None))
 }
 
-/// A large body on its way into another protocol: its own protocol reads it, the consumer's writes it.
+/// A large body on its way into another protocol: its own protocol reads it, the consumer's writes
+/// it.
 pub struct Rewriter {
     /// The message as if its body were short.
     message: Message,
@@ -86,8 +90,9 @@ pub struct Rewriter {
 }
 
 impl Rewriter {
-    /// The body of this message, which begins with the piece `first`, for a consumer of the protocol `to`; with `as_bytes` declared
-    /// text is taken as bytes. `None` for one that has to be there whole, or that cannot be bytes.
+    /// The body of this message, which begins with the piece `first`, for a consumer of the
+    /// protocol `to`; with `as_bytes` declared text is taken as bytes. `None` for one that has to
+    /// be there whole, or that cannot be bytes.
     ///
     /// # Errors
     /// [`TranslationError`]: the message cannot be encoded in that protocol.

@@ -82,8 +82,8 @@ pub enum JobDone<F> {
 }
 
 impl<F: postroad_journal::DiskFile> Job<F> {
-    /// The kind of work. One kind must not wait for another: readers wait for bodies, the journal for its next
-    /// segment, a full disk for checkpoints; compaction has no waiting client.
+    /// The kind of work. One kind must not wait for another: readers wait for bodies, the journal
+    /// for its next segment, a full disk for checkpoints; compaction has no waiting client.
     pub fn kind(&self) -> JobKind {
         match self {
             Job::Read { .. } => JobKind::Read,
@@ -99,7 +99,8 @@ impl<F: postroad_journal::DiskFile> Job<F> {
         matches!(self, Job::Sort(request) if request.is_late())
     }
 
-    /// Does the work; one that takes long calls `pace` after each step, to rest as long as it sees fit.
+    /// Does the work; one that takes long calls `pace` after each step, to rest as long as it sees
+    /// fit.
     pub fn run<D: Disk<File = F>>(self, disk: &D, pace: &mut dyn Pace) -> JobDone<F> {
         match self {
             Job::Compaction(request) => JobDone::Compaction(request.run(disk, pace)),

@@ -1,8 +1,9 @@
 //! Replication room: how proposed commands become durable, and come back in order.
 //!
-//! [`ReplLog`] is the seam: the broker proposes, and polls for durable records. [`LocalLog`] is the journal alone:
-//! a handle on each partition's thread, and one [`LogWriter`], which turns all gathered batches into one group, one write
-//! and one sync. Its caller is the journal's thread, or a lone core. In a cluster it has a [`Replica`] in place of the journal alone.
+//! [`ReplLog`] is the seam: the broker proposes, and polls for durable records. [`LocalLog`] is the
+//! journal alone: a handle on each partition's thread, and one [`LogWriter`], which turns all
+//! gathered batches into one group, one write and one sync. Its caller is the journal's thread, or
+//! a lone core. In a cluster it has a [`Replica`] in place of the journal alone.
 //! Never here: the meaning of a record, threads, sockets, clocks.
 
 mod job;

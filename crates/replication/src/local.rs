@@ -36,7 +36,8 @@ struct Partition {
     proposed: VecDeque<(Position, Command)>,
     batch: Vec<Record>,
     batch_waiting: bool,
-    /// Whether the batch has a record that must be synced: one with a waiting client, or one whose time will come.
+    /// Whether the batch has a record that must be synced: one with a waiting client, or one whose
+    /// time will come.
     batch_syncs: bool,
     lazy_syncs: bool,
     /// Since the last flush.

@@ -22,7 +22,8 @@ pub struct Proposal {
 /// Events of the log for a partition's thread.
 #[derive(Debug)]
 pub enum LogEvent {
-    /// As durable as was asked for: to be applied now. Positions of a partition come in order and without gaps.
+    /// As durable as was asked for: to be applied now. Positions of a partition come in order and
+    /// without gaps.
     Committed {
         /// Whose log.
         partition: PartitionId,
@@ -61,7 +62,8 @@ pub enum LogEvent {
 
 /// A log of commands for the partitions of one thread.
 pub trait ReplLog {
-    /// Puts a command after all earlier ones of its partition. Durable only when it is polled as committed.
+    /// Puts a command after all earlier ones of its partition. Durable only when it is polled as
+    /// committed.
     fn propose(&mut self, partition: PartitionId, proposal: Proposal);
 
     /// Sends the proposals. Call once after each batch of work. Lazy records are kept
@@ -85,7 +87,7 @@ pub trait ReplLog {
     /// This message of the record, of `bytes`, is needed no more.
     fn release(&mut self, partition: PartitionId, position: Position, ordinal: u32, bytes: u64);
 
-    /// The answer to [`LogEvent::SnapshotWanted`]: the state after the record at `position`. All retains and
-    /// releases up to that record have been made, and none after it.
+    /// The answer to [`LogEvent::SnapshotWanted`]: the state after the record at `position`. All
+    /// retains and releases up to that record have been made, and none after it.
     fn snapshot(&mut self, partition: PartitionId, position: Position, state: Snapshot);
 }

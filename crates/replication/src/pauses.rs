@@ -1,5 +1,5 @@
-//! Pauses between attempts at a checkpoint that fails: twice as many each time, as the states of a long backlog are much work for
-//! all partitions.
+//! Pauses between attempts at a checkpoint that fails: twice as many each time, as the states of a
+//! long backlog are much work for all partitions.
 
 /// See the head of this file.
 #[derive(Default)]

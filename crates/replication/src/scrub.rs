@@ -17,7 +17,8 @@ pub(crate) struct Scrub {
     last: Option<SegmentNumber>,
     /// Places found, and not reported yet.
     found: VecDeque<String>,
-    /// All of them, by file and offset: a reader of a record and a scrubber may report the same place differently.
+    /// All of them, by file and offset: a reader of a record and a scrubber may report the same
+    /// place differently.
     known: BTreeSet<(PathBuf, u64)>,
 }
 

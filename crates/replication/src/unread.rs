@@ -1,5 +1,6 @@
-//! Records that the system refused to read: out of descriptors, or of memory, or by a device that is reset. That may pass, while
-//! a consumer of a failed read does without the record until the next start. So the reads are repeated after pauses.
+//! Records that the system refused to read: out of descriptors, or of memory, or by a device that
+//! is reset. That may pass, while a consumer of a failed read does without the record until the
+//! next start. So the reads are repeated after pauses.
 
 use std::collections::BTreeMap;
 

@@ -33,7 +33,7 @@ pub enum ToWriter {
         epoch: u64,
         /// Dense, in order.
         records: Vec<Record>,
-        /// Whether they must be synced before they are reported; otherwise it is enough that the system has them.
+        /// Whether they are reported after the sync, or once the system has them.
         sync: bool,
     },
     /// See [`crate::ReplLog::retain`] and [`crate::ReplLog::release`].
@@ -187,7 +187,7 @@ pub struct LogWriter<D: Disk> {
     /// Records that other leaders proposed.
     replicated: VecDeque<Replicated>,
     jobs: VecDeque<Job<D::File>>,
-    /// The records that gather find no space until the segment that is being made is there, if it comes at all.
+    /// The gathered records need the space of the segment that is being made.
     waits: bool,
     /// Records that only free space were refused: their partitions keep them and wait for a word.
     refused: bool,
@@ -330,7 +330,7 @@ impl<D: Disk> LogWriter<D> {
         self.waits
     }
 
-    /// Whether a failed write or sync has stopped the journal; [`LogWriter::reopen`] is to be called after a pause.
+    /// Whether a failure has stopped the journal until [`LogWriter::reopen`], after a pause.
     pub fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
@@ -352,8 +352,8 @@ impl<D: Disk> LogWriter<D> {
         &self.trouble
     }
 
-    /// Whether something was reported that is not synced yet: [`LogWriter::sync`] is to be called within the time that was
-    /// promised.
+    /// Whether something was reported that is not synced yet: [`LogWriter::sync`] is to be called
+    /// within the time that was promised.
     pub fn has_unsynced(&self) -> bool {
         self.journal.has_unsynced()
     }
@@ -399,8 +399,8 @@ impl<D: Disk> LogWriter<D> {
         self.filling = recycle(group);
     }
 
-    /// A segment that is ordered has the space that another one, made on the spot, does not find. One that is tried again and
-    /// again is not waited for.
+    /// A segment that is ordered has the space that another one, made on the spot, does not find.
+    /// One that is tried again and again is not waited for.
     fn may_wait(&self) -> bool {
         self.journal.awaits_segment() && self.trouble.segment.is_none()
     }
@@ -482,7 +482,7 @@ impl<D: Disk> LogWriter<D> {
         }
     }
 
-    /// While the journal is broken: partitions with an undecided record hear of all their failures at once, later.
+    /// While the journal is broken: partitions with undecided records get all failures later.
     fn fail_behind_undecided(&mut self, mut group: Vec<Record>, reason: &str) {
         if let Some((undecided, _)) = &self.undecided {
             group.retain(|record| undecided.iter().all(|other| other.partition != record.partition));
@@ -499,7 +499,7 @@ impl<D: Disk> LogWriter<D> {
         }
     }
 
-    /// Tries to go on after a failed write or sync, or once the directory is where it was. Nothing is retried on the old file.
+    /// Goes on after a failure, or once the directory is back; never with the old file handle.
     pub fn reopen(&mut self) {
         match self.journal.check_place().and_then(|()| self.journal.reopen()) {
             Ok(()) => {
@@ -584,8 +584,8 @@ impl<D: Disk> LogWriter<D> {
         }
     }
 
-    /// The broker ends, and all partitions will say how they are without being asked: a checkpoint of that is made, if a start would have
-    /// something to apply otherwise.
+    /// The broker ends, and all partitions will say how they are without being asked: a checkpoint
+    /// of that is made, if a start would have something to apply otherwise.
     pub fn expect_last_snapshots(&mut self) {
         if self.gathering.is_none() && self.journal.is_ahead_of_checkpoint() {
             self.expect_snapshots();
@@ -667,8 +667,8 @@ impl<D: Disk> LogWriter<D> {
         self.jobs.pop_front()
     }
 
-    /// Orders that the next sealed segment is read for damage, unless one is being read. Call it now and then: all of them
-    /// are read in turn.
+    /// Orders that the next sealed segment is read for damage, unless one is being read. Call it
+    /// now and then: all of them are read in turn.
     pub fn scrub(&mut self) {
         let walk = self.scrub.next_walk(&self.journal);
         self.jobs.extend(walk.map(Job::Scrub));
@@ -699,8 +699,8 @@ impl<D: Disk> LogWriter<D> {
         self.journal.begin_backup(to)
     }
 
-    /// The journal comes to rest: see [`Journal::seal`]. Returns why it could not be sealed; nothing is lost by that, and
-    /// [`LogWriter::is_broken`] may be true.
+    /// The journal comes to rest: see [`Journal::seal`]. Returns why it could not be sealed;
+    /// nothing is lost by that, and [`LogWriter::is_broken`] may be true.
     pub fn seal(&mut self) -> Option<String> {
         let Err(error) = self.journal.seal() else {
             // The segment may have been left because its key has changed.
@@ -751,7 +751,7 @@ impl<D: Disk> LogWriter<D> {
                     if let Some(replica) = self.replica_mut() {
                         replica.checkpoint_written();
                     }
-                    // A segment that it has freed is of use at once, and a second checkpoint may free more.
+                    // Its freed segments are of use at once; a second checkpoint may free more.
                     self.order_next();
                 }
                 self.trouble.checkpoint.clone()

@@ -1,6 +1,7 @@
 //! Access keys: with which clients of HTTP APIs sign their requests.
 //!
-//! A signature is verified with the secret itself, so the file holds secrets: only its owner may read it.
+//! A signature is verified with the secret itself, so the file holds secrets: only its owner may
+//! read it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

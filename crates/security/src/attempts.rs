@@ -1,15 +1,17 @@
 //! Failed logins: who has guessed too often waits longer and longer.
 //!
-//! Failures are counted by user and address together, so that a stranger elsewhere cannot keep a user away. An address
-//! is locked for all users after failures as many of them, and a user everywhere after failures from many addresses. A
-//! client that repeats one wrong password locks its own user at its own address only.
+//! Failures are counted by user and address together, so that a stranger elsewhere cannot keep a
+//! user away. An address is locked for all users after failures as many of them, and a user
+//! everywhere after failures from many addresses. A client that repeats one wrong password locks
+//! its own user at its own address only.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Counts that are kept at a time. Beyond that the quarter whose last failures are the oldest is forgotten.
+/// Counts that are kept at a time. Beyond that the quarter whose last failures are the oldest is
+/// forgotten.
 const COUNTS_MAX: usize = 8_192;
 
 /// A count without a further failure is forgotten after this time.

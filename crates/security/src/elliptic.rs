@@ -1,4 +1,5 @@
-//! ECDSA keys without their public half, as Java's keytool writes them: ring wants to see both, and the certificate has the other.
+//! ECDSA keys without their public half, as Java's keytool writes them: ring wants to see both, and
+//! the certificate has the other.
 //!
 //! ```text
 //!   PrivateKeyInfo (RFC 5208)  = { 0, algorithm, ECPrivateKey in an octet string }
@@ -15,8 +16,8 @@ const SEQUENCE: u8 = 0x30;
 /// The public key's tag in an `ECPrivateKey`.
 const PUBLIC_KEY: u8 = 0xa1;
 
-/// The key with the public half that its certificate has; `None` if it is no ECDSA key, or not written as PKCS #8. Whether the
-/// halves belong together is for others to check.
+/// The key with the public half that its certificate has; `None` if it is no ECDSA key, or not
+/// written as PKCS #8. Whether the halves belong together is for others to check.
 pub fn completed(
     key: &PrivateKeyDer<'_>,
     certificate: &CertificateDer<'_>,
@@ -41,7 +42,8 @@ pub fn completed(
     Some(PrivatePkcs8KeyDer::from(info).into())
 }
 
-/// The contents of the first element, if it has this tag; it is removed. Lengths have two bytes at most, as keys do.
+/// The contents of the first element, if it has this tag; it is removed. Lengths have two bytes at
+/// most, as keys do.
 fn take<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     let rest = bytes.strip_prefix(&[tag])?;
     let (length, rest) = match rest {

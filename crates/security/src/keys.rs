@@ -1,4 +1,5 @@
-//! Keys: stored instead of a password, so that it can be checked and not be read (RFC 5802, section 3; RFC 7677).
+//! Keys: stored instead of a password, so that it can be checked and not be read (RFC 5802, section
+//! 3; RFC 7677).
 
 use std::num::NonZeroU32;
 
@@ -108,8 +109,9 @@ impl Keys {
         Keys { hash, iterations, salt, stored_key: Vec::new(), server_key: Vec::new() }
     }
 
-    /// Whether this is the password, however it is spelt. Takes as long as `iterations` say, whether it is or not; twice as long if
-    /// the password is not spelt as it is kept, for other makers, and earlier files, keep it as it was given.
+    /// Whether this is the password, however it is spelt. Takes as long as `iterations` say,
+    /// whether it is or not; twice as long if the password is not spelt as it is kept, for other
+    /// makers, and earlier files, keep it as it was given.
     pub fn are_of(&self, password: &str) -> bool {
         let is_it = |password: &str| -> bool {
             let tried = Keys::derive(self.hash, password, &self.salt, self.iterations);
@@ -119,7 +121,8 @@ impl Keys {
         is_it(password) || other.is_some_and(|other| is_it(&other))
     }
 
-    /// Whether the client's messages `said` prove that it knows the password; then the broker's own proof.
+    /// Whether the client's messages `said` prove that it knows the password; then the broker's own
+    /// proof.
     pub fn prove(&self, said: &str, proof: &[u8]) -> Option<Vec<u8>> {
         let signature = self.hash.hmac(&self.stored_key, said.as_bytes());
         if proof.len() != signature.len() {

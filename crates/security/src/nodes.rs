@@ -1,4 +1,5 @@
-//! TLS between the nodes of a cluster: both sides show a certificate of the same authority. A certificate that is refused is named.
+//! TLS between the nodes of a cluster: both sides show a certificate of the same authority. A
+//! certificate that is refused is named.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-/// The text that a client means by this one; `None` if it has forbidden characters: control characters, unassigned ones, both
-/// directions of writing at once.
+/// The text that a client means by this one; `None` if it has forbidden characters: control
+/// characters, unassigned ones, both directions of writing at once.
 pub fn prepared(text: &str) -> Option<Cow<'_, str>> {
     stringprep::saslprep(text).ok()
 }

@@ -69,7 +69,8 @@ pub struct Scram {
 }
 
 impl Scram {
-    /// Answers the client's first message by a challenge. `nonce` is the broker's part of it, new each time.
+    /// Answers the client's first message by a challenge. `nonce` is the broker's part of it, new
+    /// each time.
     pub fn begin(first: &ClientFirst<'_>, keys: Keys, nonce: &str) -> (Scram, String) {
         let nonce = format!("{}{nonce}", first.nonce);
         let challenge = format!("r={nonce},s={},i={}", BASE64.encode(&keys.salt), keys.iterations);

@@ -1,7 +1,8 @@
 //! TLS: certificates and keys from files, ready for the listeners.
 //!
-//! The cryptography is that of ring: it is small, builds with a C compiler alone and runs wherever the broker does; aws-lc, the
-//! other provider of rustls, needs cmake and has post-quantum key exchange ahead of it.
+//! The cryptography is that of ring: it is small, builds with a C compiler alone and runs wherever
+//! the broker does; aws-lc, the other provider of rustls, needs cmake and has post-quantum key
+//! exchange ahead of it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -112,7 +113,8 @@ pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     Ok(Arc::new(builder.with_single_cert(chain, key).map_err(unfit)?))
 }
 
-/// The configuration of connections to another broker: protocol versions 1.2 and 1.3, these certificates.
+/// The configuration of connections to another broker: protocol versions 1.2 and 1.3, these
+/// certificates.
 ///
 /// # Errors
 /// As [`load`].

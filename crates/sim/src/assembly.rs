@@ -1,7 +1,9 @@
-//! The assembly: partitions, their logs and one journal, on a simulated disk, without a thread of its own.
+//! The assembly: partitions, their logs and one journal, on a simulated disk, without a thread of
+//! its own.
 //!
-//! It joins the same pieces as the broker's runtime, one core to each partition, so that everything which
-//! threads could reorder is a choice of the caller: each way between two of them is a line of its own.
+//! It joins the same pieces as the broker's runtime, one core to each partition, so that everything
+//! which threads could reorder is a choice of the caller: each way between two of them is a line of
+//! its own.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -97,8 +99,8 @@ pub struct Core {
     /// Where queues live, as far as it knows.
     pub places: Places,
     reads: HashMap<Position, Vec<MessageKey>>,
-    /// Pieces of delivered messages that are read back, each with its message, its place, and all of them: a reader
-    /// has them in use.
+    /// Pieces of delivered messages that are read back, each with its message, its place, and all
+    /// of them: a reader has them in use.
     pieces: HashMap<Position, Vec<(MessageNumber, usize, Arc<Chunks>)>>,
     /// Records with scheduled messages that are being read.
     shelf_reads: HashSet<Position>,
@@ -145,7 +147,8 @@ impl Core {
         self.partition.address_by(self.places.addressing());
     }
 
-    /// Whether the next event of a line would wait in the partition, which is closing a transaction of its connection.
+    /// Whether the next event of a line would wait in the partition, which is closing a transaction
+    /// of its connection.
     pub fn holds_back(&self, source: Source) -> bool {
         match self.inbox.get(&source).and_then(VecDeque::front) {
             Some(Arriving::Event(event)) => self.partition.holds_back(event),
@@ -471,7 +474,8 @@ impl Assembly {
         Assembly { cores, writer, disk: disk.clone(), jobs, done, retry: false, compactions: 0, first }
     }
 
-    /// The journal's thread takes in up to `most` messages of one partition; `false` if there was none.
+    /// The journal's thread takes in up to `most` messages of one partition; `false` if there was
+    /// none.
     pub fn push(&mut self, index: usize, most: usize) -> bool {
         let mut any = false;
         for _ in 0..most {
@@ -522,8 +526,8 @@ impl Assembly {
         }
     }
 
-    /// The next job of one of the threads beside the journal's: there is one for each kind, and which of those that have
-    /// something to do is up to `choice`.
+    /// The next job of one of the threads beside the journal's: there is one for each kind, and
+    /// which of those that have something to do is up to `choice`.
     fn choose_job(&self, choice: u64) -> Option<usize> {
         let mut first: Vec<usize> = (0..self.jobs.len()).collect();
         first.retain(|&index| {
@@ -572,7 +576,8 @@ impl Assembly {
     }
 }
 
-/// Reads the bodies of prepared messages back, as the broker does: where they go may depend on them.
+/// Reads the bodies of prepared messages back, as the broker does: where they go may depend on
+/// them.
 fn read_prepared(
     journal: &mut Journal<SimulatedDisk>,
     partition: &mut Partition,

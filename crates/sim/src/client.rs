@@ -234,7 +234,8 @@ impl Client {
         let sent = Sent { also, schedule: schedule.map(Box::new), ..Sent::new(to, message) };
         let publish = Publish { transaction, retain, ..Publish::plain(connection, ticket, sent) };
         let may_be_large = publish.retain.is_none() && (publish.transaction.is_none() || !self.hasty);
-        // A client says nothing else until its pieces have arrived: where there is more to see between partitions they are few.
+        // A client says nothing else until its pieces have arrived: where there is more to see
+        // between partitions they are few.
         let share = if world.places.partitions() == 1 { 6 } else { 30 };
         if may_be_large && world.random.one_in(share) {
             let (upload, events) = Upload::begin(partition, number, publish, || Ticket(world.numbers.next()));
@@ -244,7 +245,8 @@ impl Client {
         vec![(partition, Event::Publish(publish))]
     }
 
-    /// Some of the other destinations that live with this one: those elsewhere are in a share of their own.
+    /// Some of the other destinations that live with this one: those elsewhere are in a share of
+    /// their own.
     fn others(&self, world: &mut World<'_>, to: &Destination) -> Vec<Destination> {
         let home = world.places.partition_of(&to.name);
         let mut others = world.scene.destinations.to_vec();

@@ -1,4 +1,5 @@
-//! The live records of a partition. The journal may compact away a record that does not count, so none may count again.
+//! The live records of a partition. The journal may compact away a record that does not count, so
+//! none may count again.
 
 use std::collections::HashMap;
 

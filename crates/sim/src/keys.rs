@@ -32,7 +32,8 @@ impl Rotations {
         used.any(|used| used != current)
     }
 
-    /// All keys there were, as others may still be needed. Each fourth time nothing new is encrypted.
+    /// All keys there were, as others may still be needed. Each fourth time nothing new is
+    /// encrypted.
     pub fn keys(self) -> Keys {
         let Some(count) = self.0 else { return Keys::default() };
         let current = (!count.is_multiple_of(4)).then(|| key(count));

@@ -1,10 +1,11 @@
 //! Simulation room: the second assembly, core and journal on a false disk and a false clock.
 //!
-//! In: a seed. Out: a [`Report`], or the first [`Violation`] of the promises to clients: acknowledged is never
-//! lost, a confirmed acknowledgement is never undone, order per producer and queue is kept, every message is
-//! accounted for. The same seed always does the same.
+//! In: a seed. Out: a [`Report`], or the first [`Violation`] of the promises to clients:
+//! acknowledged is never lost, a confirmed acknowledgement is never undone, order per producer and
+//! queue is kept, every message is accounted for. The same seed always does the same.
 //! Never here: threads, real clocks, real files, sockets, a second opinion borrowed from the core.
-//! Start at [`Simulation::run`]; `assembly` joins the pieces as the broker does, `client` acts, `oracle` judges.
+//! Start at [`Simulation::run`]; `assembly` joins the pieces as the broker does, `client` acts,
+//! `oracle` judges.
 
 mod simulation;
 

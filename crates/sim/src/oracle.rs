@@ -1,4 +1,5 @@
-//! The oracle: rules that must hold, from the clients' answers alone. It shares no code with the core.
+//! The oracle: rules that must hold, from the clients' answers alone. It shares no code with the
+//! core.
 //!
 //! Every request that may become durable is an [`Operation`]: it makes copies of messages and ends
 //! others, all or nothing. A reply shows its fate; after a crash the first delivery that only one
@@ -107,7 +108,8 @@ struct Letter {
     confirmed: Option<u64>,
     /// It has a body in pieces, unless it is sent once more.
     is_large: bool,
-    /// Its client sent it once more, perhaps after later ones: an earlier refusal had not reached it.
+    /// Its client sent it once more, perhaps after later ones: an earlier refusal had not reached
+    /// it.
     resent: bool,
 }
 
@@ -277,7 +279,8 @@ impl Oracle {
         self.operations.len() - 1
     }
 
-    // --- actions of clients --------------------------------------------------------------------------------
+    // --- actions of clients
+    // --------------------------------------------------------------------------------
 
     /// A client sends something on its way: before it reaches any partition.
     pub fn asked(&mut self, event: &Event) {
@@ -361,7 +364,8 @@ impl Oracle {
     ) {
         let Some(message) = number_of(&sent.message) else { return };
         if let Some(letter) = self.letters.get_mut(&message) {
-            // Sent again it is the same message, and happens once; an earlier refusal did not reach its client.
+            // Sent again it is the same message, and happens once; an earlier refusal did not reach
+            // its client.
             letter.unanswered += 1;
             letter.resent = true;
             let operation = letter.operation;
@@ -411,7 +415,8 @@ impl Oracle {
         }
     }
 
-    // --- input of partitions -------------------------------------------------------------------------------
+    // --- input of partitions
+    // -------------------------------------------------------------------------------
 
     /// A partition whose clock says `now_ms` works on an event.
     pub fn told(&mut self, now_ms: u64, partition: PartitionId, event: &Event) {
@@ -524,7 +529,8 @@ impl Oracle {
             }
             Outcome::Accepted | Outcome::Expired if in_transaction => {
                 if self.operations[operation].fate == Fate::Aborted {
-                    // Its transaction was undone ahead of it: nothing comes of it but that it is undone once more, when that is heard of here.
+                    // Its transaction was undone ahead of it: nothing comes of it but that it is
+                    // undone once more, when that is heard of here.
                     (copy.perhaps_held, copy.perhaps_taken) = (true, copy.perhaps_taken || may_be_taken);
                     return copy.count(0, 1);
                 }
@@ -585,7 +591,8 @@ impl Oracle {
         }
     }
 
-    // --- output of partitions ------------------------------------------------------------------------------
+    // --- output of partitions
+    // ------------------------------------------------------------------------------
 
     /// Checks one effect of a partition whose clock says `now_ms`.
     ///

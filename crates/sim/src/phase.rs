@@ -17,7 +17,8 @@ pub enum Phase {
     Sorting,
     /// Starting.
     Recovery,
-    /// A transaction over several partitions is prepared or decided, and not carried out everywhere.
+    /// A transaction over several partitions is prepared or decided, and not carried out
+    /// everywhere.
     TwoPhaseCommit,
     /// Something is on the disk that has another key than it would get now.
     Rotation,

@@ -17,7 +17,8 @@ use crate::spill::SimulatedSpill;
 /// Chance of its own, so that all else in a run is as it would be without rests.
 const RESTS_STREAM: u64 = 0x9e6c_63d0_876a_68e5;
 
-/// Dead letters of all go to one queue, and bodies for all are written alike; the rest is as the scene says.
+/// Dead letters of all go to one queue, and bodies for all are written alike; the rest is as the
+/// scene says.
 pub fn policies(scene: &Scene, compression: Compression) -> Result<Policies, String> {
     let usual = Policies::with_dead_letters_in(&scene.dead_letters.name);
     let fallback = Policy { compression, ..usual.fallback().clone() };
@@ -84,7 +85,8 @@ pub fn rests(seed: u64, scene: &Scene) -> Vec<Resting> {
     }
     let mut rests = Vec::new();
     for at in &scene.destinations {
-        // A message that several have would become several dead letters, and one that is in memory alone becomes one that is kept.
+        // A message that several have would become several dead letters, and one that is in memory
+        // alone becomes one that is kept.
         let is_kept_by_several = !scene.names.is_empty() || at.kind == DestinationKind::Topic;
         let is_dropped = is_kept_by_several || scene.forgetful.as_ref() == Some(at);
         let delay_ms = 1 + random.below(20);

@@ -1,4 +1,5 @@
-//! Messages that a job sends again and again: each has a number of its own, and that of the message that made the job.
+//! Messages that a job sends again and again: each has a number of its own, and that of the message
+//! that made the job.
 
 use bytes::Bytes;
 use postroad_core::Firing;
@@ -11,7 +12,8 @@ use crate::scene::Scene;
 /// Numbers of jobs' messages begin here: no client gives them.
 const FIRED: MessageNumber = 1 << 63;
 
-/// How a job that sends there goes on, by chance: where a queue drops or forgets nothing, so that all of it must come.
+/// How a job that sends there goes on, by chance: where a queue drops or forgets nothing, so that
+/// all of it must come.
 pub fn again(random: &mut Random, scene: &Scene, to: &Destination, message: &Message) -> Option<Again> {
     if !scene.repeats || !random.one_in(2) {
         return None;

@@ -30,11 +30,11 @@ pub struct Scene {
     pub dead_letters: Destination,
     /// The destinations of redrives, if there are any: no client sends there.
     pub revived: Option<Destination>,
-    /// Durable subscriptions that clients read and end. If there are any, messages have several targets too, and none becomes a
-    /// dead letter: it would be one for each place.
+    /// Durable subscriptions that clients read and end. If there are any, messages have several
+    /// targets too, and none becomes a dead letter: it would be one for each place.
     pub names: Vec<Subscription>,
-    /// Queues that a topic feeds, and whether with their consumers' selection alone. Messages to several addresses are not sent
-    /// there, for it would come twice.
+    /// Queues that a topic feeds, and whether with their consumers' selection alone. Messages to
+    /// several addresses are not sent there, for it would come twice.
     pub fed: Vec<(Destination, bool)>,
     /// Whether consumers have selectors.
     pub selects: bool,
@@ -116,8 +116,8 @@ impl Scene {
         }
     }
 
-    /// Time passes in steps of at most this: long ones if a consumer may be too slow, or a move goes on a little later,
-    /// and longer ones than else if something rests.
+    /// Time passes in steps of at most this: long ones if a consumer may be too slow, or a move
+    /// goes on a little later, and longer ones than else if something rests.
     pub fn step_ms_max(&self) -> u64 {
         let limits = self.slow.is_some() || self.transaction_ms_max.is_some();
         match (limits || self.moves, self.rests.is_empty()) {
@@ -146,8 +146,8 @@ fn subscriptions() -> Vec<Subscription> {
     [("one", "t", false), ("many", "t", true), ("other", "u", false)].map(subscription).to_vec()
 }
 
-/// Queues that the topic feeds, and whether with their consumers' selection alone. Each lives where its name says, as any other: clients
-/// and oracle need not know the rules.
+/// Queues that the topic feeds, and whether with their consumers' selection alone. Each lives where
+/// its name says, as any other: clients and oracle need not know the rules.
 fn fed_queues(placement: Placement) -> Vec<(Destination, bool)> {
     let home = placement.partition_of(FEEDING);
     let named = |prefix: &str, from: u32| {

@@ -16,7 +16,8 @@ pub const SELECTORS: [(&str, Wanted); 4] = [
     ("NOT n = 3", |number| number % 4 != 3),
 ];
 
-/// The value of a message: some have none. It follows from the number in fours as well, so that selectors choose among those of a value.
+/// The value of a message: some have none. It follows from the number in fours as well, so that
+/// selectors choose among those of a value.
 pub fn value_of(number: MessageNumber) -> Option<MessageNumber> {
     Some(number / 4 % 4).filter(|value| *value != 3)
 }

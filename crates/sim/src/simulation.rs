@@ -1,4 +1,5 @@
-//! One run: choices in a row, each by the seed, until the last crash; then everything is drained and counted.
+//! One run: choices in a row, each by the seed, until the last crash; then everything is drained
+//! and counted.
 
 mod crashing;
 mod ending;
@@ -32,8 +33,8 @@ pub struct Options {
     pub steps: u64,
     /// Print a trace on standard error.
     pub trace: bool,
-    /// Clients ask to commit before their work in the transaction was answered, so that on other ways it may
-    /// arrive later than the coordinator's request.
+    /// Clients ask to commit before their work in the transaction was answered, so that on other
+    /// ways it may arrive later than the coordinator's request.
     pub hasty_commits: bool,
 }
 
@@ -246,7 +247,8 @@ impl Simulation {
         }
     }
 
-    // --- clients -------------------------------------------------------------------------------------------
+    // --- clients
+    // -------------------------------------------------------------------------------------------
 
     fn with_client(
         &mut self,
@@ -307,7 +309,8 @@ impl Simulation {
             self.connect(slot);
             let unanswered = std::mem::take(&mut self.unanswered[slot]);
             let again = unanswered.into_iter().map(|(_, sent)| sent);
-            // Of a producer the broker knows the last messages alone: a client that waits for answers is never so far behind.
+            // Of a producer the broker knows the last messages alone: a client that waits for
+            // answers is never so far behind.
             let oldest = self.numbers.last().saturating_sub(OUTSTANDING_MAX);
             let again = again.filter(|sent| number_of(&sent.message) > Some(oldest)).collect();
             return self.with_client(slot, |client, world| client.send_again(world, again));
@@ -388,7 +391,8 @@ impl Simulation {
         self.assembly.cores[usize::from(from.0)].send(Source::Partition(by), event);
     }
 
-    // --- partitions ----------------------------------------------------------------------------------------
+    // --- partitions
+    // ----------------------------------------------------------------------------------------
 
     fn any_core(&mut self) -> usize {
         self.random.below(self.assembly.cores.len() as u64) as usize
@@ -498,7 +502,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// A partition's input goes to the oracle first, then its output; then all of it is carried out.
+    /// A partition's input goes to the oracle first, then its output; then all of it is carried
+    /// out.
     fn handle(&mut self, turn: Turn) -> Checked {
         let Turn { partition, event, effects } = turn;
         let index = usize::from(partition.0);

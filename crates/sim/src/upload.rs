@@ -1,6 +1,7 @@
 //! Large messages: a client's side of the pieces, and the expected result.
 //!
-//! The contents of a piece follow from the number of its message, so that a reader knows whether it is right.
+//! The contents of a piece follow from the number of its message, so that a reader knows whether it
+//! is right.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ pub fn pieces_of(number: MessageNumber) -> Vec<Bytes> {
     (0..count).map(piece).collect()
 }
 
-/// A message whose pieces are on their way. Its client says nothing else until they have all arrived.
+/// A message whose pieces are on their way. Its client says nothing else until they have all
+/// arrived.
 pub struct Upload {
     partition: PartitionId,
     connection: ConnectionId,
@@ -63,7 +65,8 @@ impl Upload {
         self.waiting.is_empty()
     }
 
-    /// The message, or if a piece was refused or `gives_up` the end of it; the ticket that is not used then.
+    /// The message, or if a piece was refused or `gives_up` the end of it; the ticket that is not
+    /// used then.
     pub fn end(self, gives_up: bool) -> ((PartitionId, Event), Option<Ticket>) {
         let Upload { partition, connection, number, refused, publish, .. } = self;
         if refused || gives_up {

@@ -1,7 +1,8 @@
 //! The wall clock of a run: in some runs it is set while the broker works, in both directions.
 //!
-//! The meaning of a message's time of day then depends on when its partition learned of it: the oracle knows the earliest and the latest
-//! that it could be, and holds the core to what is true for both.
+//! The meaning of a message's time of day then depends on when its partition learned of it: the
+//! oracle knows the earliest and the latest that it could be, and holds the core to what is true
+//! for both.
 
 use crate::random::Random;
 

@@ -1,5 +1,5 @@
-//! Runs seeds. `POSTROAD_SEED=n` replays one with a trace, `POSTROAD_SEEDS=n` runs the first n, `POSTROAD_SEEDS=m..n` those from m;
-//! each for as many steps as `POSTROAD_STEPS` says.
+//! Runs seeds. `POSTROAD_SEED=n` replays one with a trace, `POSTROAD_SEEDS=n` runs the first n,
+//! `POSTROAD_SEEDS=m..n` those from m; each for as many steps as `POSTROAD_STEPS` says.
 
 use std::ops::Range;
 

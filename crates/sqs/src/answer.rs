@@ -23,7 +23,8 @@ pub fn batch(entries: Vec<(String, Result<Value, SqsError>)>) -> Value {
     answer
 }
 
-/// A list under a name, which is left out if it is empty, and the token of the next page if there is one.
+/// A list under a name, which is left out if it is empty, and the token of the next page if there
+/// is one.
 pub fn list(name: &str, items: Vec<Value>, next: Option<String>) -> Value {
     let mut answer = Map::new();
     if !items.is_empty() {

@@ -1,4 +1,5 @@
-//! Attributes of messages: their types, their digests, and as properties of a message in the broker.
+//! Attributes of messages: their types, their digests, and as properties of a message in the
+//! broker.
 
 use data_encoding::{BASE64, HEXLOWER};
 use postroad_model::portable::{Text, Value as Property};
@@ -153,7 +154,8 @@ pub(crate) fn to_json(attribute: &MessageAttribute) -> Value {
     }
 }
 
-/// The property of an attribute: numbers where a number says the same, so that selectors compare them.
+/// The property of an attribute: numbers where a number says the same, so that selectors compare
+/// them.
 pub(crate) fn to_property(attribute: &MessageAttribute) -> Property {
     match &attribute.content {
         Content::Bytes(bytes) => Property::Binary(bytes.clone().into()),

@@ -1,6 +1,7 @@
 //! The query protocol: forms as the parameters of the JSON protocol.
 //!
-//! `Attribute.1.Name=VisibilityTimeout&Attribute.1.Value=7` is `{"Attributes": {"VisibilityTimeout": "7"}}`.
+//! `Attribute.1.Name=VisibilityTimeout&Attribute.1.Value=7` is `{"Attributes":
+//! {"VisibilityTimeout": "7"}}`.
 
 use std::collections::BTreeMap;
 

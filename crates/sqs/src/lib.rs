@@ -1,7 +1,8 @@
 //! SQS room: the API of Amazon SQS, without HTTP. See docs/protocols/sqs.md.
 //!
-//! In: the parts of an HTTP request. Out: an [`Action`] on a queue; the broker's answers become JSON, or XML for the
-//! query protocol. Signatures are verified here, with the secret and the time given by the caller.
+//! In: the parts of an HTTP request. Out: an [`Action`] on a queue; the broker's answers become
+//! JSON, or XML for the query protocol. Signatures are verified here, with the secret and the time
+//! given by the caller.
 //! Never here: sockets, HTTP framing, clocks, waiting, the state of queues.
 //!
 //! Start at [`Call::parse`].

@@ -155,7 +155,8 @@ impl NewMessage {
         self.deduplication.clone().unwrap_or_else(by_content)
     }
 
-    /// By which a FIFO queue knows it again; `None` for a standard queue. `now_ms` is the time of sending.
+    /// By which a FIFO queue knows it again; `None` for a standard queue. `now_ms` is the time of
+    /// sending.
     pub fn deduplication(
         &self,
         queue: &str,

@@ -32,7 +32,8 @@ const NUMBERS: &[(&str, u64, u64, u64)] = &[
     ("VisibilityTimeout", 0, 43_200, 30),
 ];
 
-/// An attribute that is one of some words: its name, the words with the default first, and whether it is for FIFO queues.
+/// An attribute that is one of some words: its name, the words with the default first, and whether
+/// it is for FIFO queues.
 const WORDS: &[(&str, &[&str], bool)] = &[
     ("SqsManagedSseEnabled", &["false", "true"], false),
     ("ContentBasedDeduplication", &["false", "true"], true),

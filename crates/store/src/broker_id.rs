@@ -1,7 +1,8 @@
 //! The broker id: distinguishes this broker from all others in a network, even from those of the
 //! same name.
 //!
-//! Made with the data directory and kept in it, so that peers and message paths know the broker again after a restart.
+//! Made with the data directory and kept in it, so that peers and message paths know the broker
+//! again after a restart.
 
 use std::io::Write;
 use std::path::Path;
@@ -36,8 +37,9 @@ pub fn read_or_make(data: &Path, broker_name: &str) -> anyhow::Result<String> {
     }
 }
 
-/// Has the next start make a new id. Brokers at the other ends of links know the entries of this one's queues by its id
-/// and their numbers: numbers that may be given a second time must not meet the same id.
+/// Has the next start make a new id. Brokers at the other ends of links know the entries of this
+/// one's queues by its id and their numbers: numbers that may be given a second time must not meet
+/// the same id.
 ///
 /// # Errors
 /// The file cannot be removed.

@@ -41,7 +41,8 @@ pub struct Known {
     pub stores: Vec<PathBuf>,
     /// The data directory that it belongs to, if it is a further store.
     pub of: Option<PathBuf>,
-    /// The present time: a new layout counts starts from it, so that transaction ids differ from earlier ones.
+    /// The present time: a new layout counts starts from it, so that transaction ids differ from
+    /// earlier ones.
     pub now_ms: u64,
 }
 
@@ -65,7 +66,8 @@ impl DamagedStore {
     /// Reads all that is left, and changes nothing. `known` helps where the layout file does not.
     ///
     /// # Errors
-    /// The directory is in use, of a newer version, or cannot be read; or a record that is intact makes no sense.
+    /// The directory is in use, of a newer version, or cannot be read; or a record that is intact
+    /// makes no sense.
     pub fn look(
         directory: &Path,
         known: &Known,
@@ -126,7 +128,8 @@ impl DamagedStore {
         self.layout.partitions
     }
 
-    /// Makes the directory one that opens. Damaged files are kept in a directory inside of it, together with `report`.
+    /// Makes the directory one that opens. Damaged files are kept in a directory inside of it,
+    /// together with `report`.
     ///
     /// # Errors
     /// The rest is unchanged, and the repair can be repeated.
@@ -224,7 +227,8 @@ fn layout_of(directory: &Path, seen: u16, known: &Known) -> anyhow::Result<(Layo
     Ok((layout, Some(wrong)))
 }
 
-/// The layout of a data directory by those of its further stores, which tell whose they are and where their partitions begin.
+/// The layout of a data directory by those of its further stores, which tell whose they are and
+/// where their partitions begin.
 fn by_further(stores: &[PathBuf], starts: u64) -> anyhow::Result<Layout> {
     let mut listed = Vec::new();
     let mut main: Option<String> = None;
@@ -252,8 +256,8 @@ fn by_further(stores: &[PathBuf], starts: u64) -> anyhow::Result<Layout> {
     Ok(layout)
 }
 
-/// The layout of a further store by that of the data directory, which lists it. Which of those listed it is, tell the partitions that its
-/// log has.
+/// The layout of a further store by that of the data directory, which lists it. Which of those
+/// listed it is, tell the partitions that its log has.
 fn by_main(main: &Path, seen: u16, starts: u64) -> anyhow::Result<Layout> {
     let found =
         Layout::find(main)?.with_context(|| format!("there is no {LAYOUT_FILE} in {}", main.display()))?;

@@ -63,7 +63,8 @@ impl Filler {
         Filler { stores: stores.collect(), partitions, placement, addressing, keys }
     }
 
-    /// The first limit for which so much more in these queues would be too much: see [`Partition::limit_exceeded_by`].
+    /// The first limit for which so much more in these queues would be too much: see
+    /// [`Partition::limit_exceeded_by`].
     pub fn limit_exceeded_by(&self, more: BTreeMap<Destination, Load>) -> Option<Refusal> {
         let mut shares: BTreeMap<PartitionId, BTreeMap<Destination, Load>> = BTreeMap::new();
         for (to, load) in more {
@@ -321,7 +322,8 @@ mod tests {
         assert!(said.ends_with(&format!("; the disk_bytes_max of its store is {LIMIT}")), "{said}");
     }
 
-    /// Checkpoints are written, and segments of which nothing counts go, while the pieces come that a message will name.
+    /// Checkpoints are written, and segments of which nothing counts go, while the pieces come that
+    /// a message will name.
     #[test]
     fn a_body_of_many_segments_is_whole() {
         let (home, queue) = (tempfile::tempdir().unwrap(), Destination::queue("filled"));

@@ -21,7 +21,8 @@ const LAYOUT_VERSION: u32 = 1;
 /// Number of random bytes of an identity.
 const IDENTITY_BYTES: usize = 16;
 
-/// Facts of a store's directory that never change after it was made, but for `starts`, and further stores that are added.
+/// Facts of a store's directory that never change after it was made, but for `starts`, and further
+/// stores that are added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
@@ -104,7 +105,8 @@ impl Layout {
         Layout { written: (ways != Ways::default()).then_some(written), ..self }
     }
 
-    /// How its journal is written: as usual, unless something else was found to be better when it was made.
+    /// How its journal is written: as usual, unless something else was found to be better when it
+    /// was made.
     pub fn ways(&self) -> Ways {
         let ways = |Written { direct, one_call, zeroed }| Ways { direct, one_call, zeroed };
         self.written.map_or_else(Ways::default, ways)

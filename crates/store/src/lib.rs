@@ -1,8 +1,10 @@
 //! Store room: data directories, one or several, as a broker finds and leaves them.
 //!
-//! In: paths, keys, and the settings of partitions. Out: open journals with their partitions; damaged directories read
-//! as far as possible and repaired; directories filled while no broker runs.
-//! Never here: threads of a running broker, sockets, the clock, the command line, the bytes of journals.
+//! In: paths, keys, and the settings of partitions. Out: open journals with their partitions;
+//! damaged directories read as far as possible and repaired; directories filled while no broker
+//! runs.
+//! Never here: threads of a running broker, sockets, the clock, the command line, the bytes of
+//! journals.
 //! Start at [`Stores::open`]; one directory is [`Store`], its layout file [`Layout`].
 
 mod layout;

@@ -1,4 +1,5 @@
-//! One store: a directory that is opened, locked, and read back into partitions. Several together: see `stores`.
+//! One store: a directory that is opened, locked, and read back into partitions. Several together:
+//! see `stores`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -203,11 +204,12 @@ pub struct Store<D: Disk = RealDisk> {
 }
 
 impl Stopped {
-    /// Reads the directory of a broker that does not run, and changes nothing in it but the lock. Other stores that belong to it
-    /// are not looked at.
+    /// Reads the directory of a broker that does not run, and changes nothing in it but the lock.
+    /// Other stores that belong to it are not looked at.
     ///
     /// # Errors
-    /// [`StoreError`]: there is none, or it is in use, or so damaged that a broker would not start with it.
+    /// [`StoreError`]: there is none, or it is in use, or so damaged that a broker would not start
+    /// with it.
     pub fn look(
         directory: &Path,
         keys: Keys,
@@ -338,7 +340,8 @@ pub struct Restored<D: Disk> {
     pub partitions: BTreeMap<PartitionId, Partition>,
 }
 
-/// Opens a journal with the partitions in the range. Again if there are some that cannot go on: it takes no records for these.
+/// Opens a journal with the partitions in the range. Again if there are some that cannot go on: it
+/// takes no records for these.
 pub fn restore_all<D: Disk>(
     disk: &D,
     range: PartitionRange,
@@ -391,7 +394,8 @@ pub fn restore(checkpoint: &StoredCheckpoint, settings: Settings) -> Result<Part
     restored.map_err(|source| StoreError::Snapshot { partition: checkpoint.partition.0, source })
 }
 
-/// Reads the bodies of prepared messages back: where they go may depend on them. If it does and one is damaged, the partition cannot go on.
+/// Reads the bodies of prepared messages back: where they go may depend on them. If it does and one
+/// is damaged, the partition cannot go on.
 fn read_prepared<D: Disk>(
     journal: &mut Journal<D>,
     id: PartitionId,

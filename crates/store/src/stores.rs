@@ -104,11 +104,12 @@ pub struct Found {
 }
 
 impl Stores {
-    /// Opens or makes the directories. `settings` makes those of one partition. Addresses that are in another partition than
-    /// `addressing` says stay there.
+    /// Opens or makes the directories. `settings` makes those of one partition. Addresses that are
+    /// in another partition than `addressing` says stay there.
     ///
     /// # Errors
-    /// [`StoreError`]: one is in use, missing, another's, damaged, of a newer version, or refused by the system.
+    /// [`StoreError`]: one is in use, missing, another's, damaged, of a newer version, or refused
+    /// by the system.
     pub fn open(
         directories: Directories<'_>,
         keys: Keys,
@@ -153,7 +154,8 @@ impl Stores {
             tracing::info!(%key, "new records are encrypted");
         }
         opened.settle(addressing)?;
-        // Behind the first segments: one that was started and has none has lost them. The main one, which lists the others, comes last.
+        // Behind the first segments: one that was started and has none has lost them. The main one,
+        // which lists the others, comes last.
         for (path, mut layout) in layouts.into_iter().rev() {
             layout.starts = starts;
             layout.write(&path)?;
@@ -161,7 +163,8 @@ impl Stores {
         Ok(opened)
     }
 
-    /// Settles where each address is: in the partition that holds its messages or jobs, otherwise by the rules.
+    /// Settles where each address is: in the partition that holds its messages or jobs, otherwise
+    /// by the rules.
     ///
     /// # Errors
     /// A record of a job cannot be read.
@@ -181,7 +184,8 @@ impl Stores {
             }
         }
         let queues: BTreeSet<Destination> = held.keys().cloned().collect();
-        // With one store rules change no place of an address that has jobs, as it is that of its name.
+        // With one store rules change no place of an address that has jobs, as it is that of its
+        // name.
         if self.placement.has_further() {
             for store in &mut self.stores {
                 for id in store.range.iter() {
@@ -497,8 +501,8 @@ impl FurtherStore {
     }
 }
 
-/// Whether there is one segment at least. Without any in a directory that was in use before, all its messages would be gone without
-/// a word.
+/// Whether there is one segment at least. Without any in a directory that was in use before, all
+/// its messages would be gone without a word.
 fn has_segments(directory: &Path, disk: &RealDisk) -> Result<bool, StoreError> {
     let names = disk.list().map_err(|source| StoreError::Io { file: directory.to_owned(), source })?;
     Ok(names.iter().any(|name| JournalFile::of(name) == Some(JournalFile::Segment)))

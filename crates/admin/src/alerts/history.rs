@@ -1,7 +1,8 @@
 //! Memory of queues between two looks, for values that are measured in time.
 //!
-//! A queue does not know when a message came, but numbers its messages in order of arrival. So each look notes the number
-//! of the next message: the oldest message was there at the first look at which that number was higher than its own.
+//! A queue does not know when a message came, but numbers its messages in order of arrival. So each
+//! look notes the number of the next message: the oldest message was there at the first look at
+//! which that number was higher than its own.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -106,7 +107,8 @@ impl History {
         }
     }
 
-    /// Forgets the look whose absence changes ages least: the gap between its neighbours is small next to their age.
+    /// Forgets the look whose absence changes ages least: the gap between its neighbours is small
+    /// next to their age.
     fn thin(&mut self, now_ms: u64) {
         let gap = |at: usize| {
             let (before, after) = (self.looks[at - 1].0, self.looks[at + 1].0);

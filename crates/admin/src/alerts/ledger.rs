@@ -1,6 +1,8 @@
-//! The ledger: messages that came = messages that are there + messages that left, in each queue and in all.
+//! The ledger: messages that came = messages that are there + messages that left, in each queue and
+//! in all.
 //!
-//! Each round over all queues checks it. A difference is an error of the broker: it raises an alarm and has a line in the log.
+//! Each round over all queues checks it. A difference is an error of the broker: it raises an alarm
+//! and has a line in the log.
 
 use std::collections::BTreeSet;
 use std::ops::AddAssign;

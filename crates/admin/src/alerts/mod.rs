@@ -1,8 +1,9 @@
 //! Alerts: conditions of queues and of the broker that operators are notified of.
 //!
-//! A task goes round over all queues, a page of them at a time: often while there are rules, and else to check the ledger.
-//! In: values of queues, stores and the process, and rules. Out: the alerts that are pending or fire ([`Alerts`]),
-//! notifications, and the last check of the ledger.
+//! A task goes round over all queues, a page of them at a time: often while there are rules, and
+//! else to check the ledger.
+//! In: values of queues, stores and the process, and rules. Out: the alerts that are pending or
+//! fire ([`Alerts`]), notifications, and the last check of the ledger.
 //! Never here: files, sockets, and which URL may be called.
 //! Start at [`watch`]; [`AlertState`] decides when an alert fires.
 

@@ -1,7 +1,8 @@
 //! Notifications: one for each rule and round in which alerts of it began to fire or were resolved.
 //!
-//! Each recipient has a queue and a task of its own, so that an endpoint that does not answer holds up no other. A
-//! notification that fails is sent again with growing pauses, and is given up in the end.
+//! Each recipient has a queue and a task of its own, so that an endpoint that does not answer holds
+//! up no other. A notification that fails is sent again with growing pauses, and is given up in the
+//! end.
 
 use std::collections::BTreeMap;
 use std::future::Future;

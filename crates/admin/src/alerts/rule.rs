@@ -23,7 +23,8 @@ pub struct AlertRule {
     pub above: u64,
     /// A firing alert resolves once the value is not higher than this; not more than `above`.
     pub clear_at: u64,
-    /// How long the condition must hold before the alert fires, and how long it must be over before it resolves.
+    /// How long the condition must hold before the alert fires, and how long it must be over before
+    /// it resolves.
     pub lasts: Duration,
     /// Who is notified.
     pub to: Vec<Recipient>,

@@ -108,7 +108,8 @@ impl AlertState {
         resolved
     }
 
-    /// Forgets the alerts of rules that are no longer there, and begins to count conditions that are not listed.
+    /// Forgets the alerts of rules that are no longer there, and begins to count conditions that
+    /// are not listed.
     pub fn retain(&mut self, rules: &[AlertRule]) {
         let names: BTreeSet<&Arc<str>> = rules.iter().map(|rule| &rule.name).collect();
         self.all.retain(|(name, _), _| names.contains(name));

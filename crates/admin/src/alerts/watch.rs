@@ -23,7 +23,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Without rules on queues, the ledger is checked at this distance.
 const LEDGER_PAUSE: Duration = Duration::from_secs(10);
 
-/// Pause between two pages of queues: a round over 100,000 queues takes half a second or longer, and few per cent of a core.
+/// Pause between two pages of queues: a round over 100,000 queues takes half a second or longer,
+/// and few per cent of a core.
 const PAGE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Values of one rule that are looked at in one round.
@@ -54,7 +55,8 @@ pub struct WatchRequest {
     pub core: usize,
     /// Behind this place.
     pub after: Option<WatchCursor>,
-    /// Whether queues that hold messages or have dead letters are wanted, as rules need, beside those whose counts differ.
+    /// Whether queues that hold messages or have dead letters are wanted, as rules need, beside
+    /// those whose counts differ.
     pub for_rules: bool,
 }
 

@@ -61,7 +61,8 @@ pub async fn list(
     query(which)?.page_of(all, Alert::key).map(Json)
 }
 
-/// Of the alerts that fire: severity, subject, and the alert in words; the critical ones first. And the number of others.
+/// Of the alerts that fire: severity, subject, and the alert in words; the critical ones first. And
+/// the number of others.
 pub fn firing(alerts: &Alerts, max: usize) -> (Vec<(Severity, String, String)>, usize) {
     let mut firing = alerts.list();
     firing.retain(|listed| listed.alert.fired_ms.is_some());

@@ -96,7 +96,8 @@ impl Explained {
     }
 }
 
-/// The first of these that holds decides: a consumer's credit matters to no message that another has.
+/// The first of these that holds decides: a consumer's credit matters to no message that another
+/// has.
 fn summary(of_queue: &[&VerdictRow], of_consumers: &[&VerdictRow]) -> (String, Option<String>) {
     let first = |wanted: fn(&Verdict) -> bool| of_queue.iter().find(|row| wanted(&row.verdict));
     let decides = first(|verdict| {

@@ -1,7 +1,8 @@
 //! Jolokia requests that scripts and autoscalers make of an ActiveMQ broker: the attributes of one
 //! queue.
 //!
-//! `GET /api/jolokia/read/org.apache.activemq:type=Broker,brokerName=B,destinationType=Queue,destinationName=Q/QueueSize`
+//! `GET
+//! /api/jolokia/read/org.apache.activemq:type=Broker,brokerName=B,destinationType=Queue,destinationName=Q/QueueSize`
 
 use axum::extract::{Path, State};
 use axum::{Extension, Json};

@@ -1,4 +1,5 @@
-//! Callers whose password was checked a moment ago: a check takes many rounds on purpose, and a console asks often.
+//! Callers whose password was checked a moment ago: a check takes many rounds on purpose, and a
+//! console asks often.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};

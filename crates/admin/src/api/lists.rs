@@ -28,7 +28,8 @@ pub struct Which {
     destination: Option<String>,
     /// Rows to a page.
     limit: Option<u32>,
-    /// The order of the rows: `name`, or a figure of the rows; the highest first with `-` ahead of it.
+    /// The order of the rows: `name`, or a figure of the rows; the highest first with `-` ahead of
+    /// it.
     sort: Option<String>,
     /// Where the page before this one ended.
     cursor: Option<String>,
@@ -282,7 +283,8 @@ pub async fn queues(
     }))
 }
 
-/// Queues that the caller may read or write. A page may be short while others follow, as few of many rows may be shown.
+/// Queues that the caller may read or write. A page may be short while others follow, as few of
+/// many rows may be shown.
 async fn permitted(api: &Api, caller: &Caller, ask: Ask) -> Result<Page, Problem> {
     let grants = (api.0.options.permissions)().grants_of(&caller.principal);
     let is_shown = |row: &Row| match row {

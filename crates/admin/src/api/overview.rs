@@ -1,7 +1,7 @@
 //! The whole broker at a glance: figures now, an hour of their history, and alarms.
 //!
-//! A sample costs a core as much as its partitions, not its queues. One is taken every ten seconds, and more often
-//! only on request; requests at about the same time share one.
+//! A sample costs a core as much as its partitions, not its queues. One is taken every ten seconds,
+//! and more often only on request; requests at about the same time share one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

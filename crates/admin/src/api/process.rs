@@ -22,7 +22,8 @@ fn resident(status: &str) -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or_default() << 10
 }
 
-/// User and system time are the 14th and 15th fields, in hundredths of a second; the second may have blanks in it.
+/// User and system time are the 14th and 15th fields, in hundredths of a second; the second may
+/// have blanks in it.
 fn cpu(stat: &str) -> u64 {
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());

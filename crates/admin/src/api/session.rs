@@ -1,7 +1,9 @@
-//! Sessions of the web console: a user signs in once, and a cookie stands for the password from then on.
+//! Sessions of the web console: a user signs in once, and a cookie stands for the password from
+//! then on.
 //!
-//! The cookie is `HttpOnly` and `SameSite=Strict`; requests that change something also need the session's CSRF token in
-//! a header, which no page of another site can read or set. Sessions live in memory and end with the process.
+//! The cookie is `HttpOnly` and `SameSite=Strict`; requests that change something also need the
+//! session's CSRF token in a header, which no page of another site can read or set. Sessions live
+//! in memory and end with the process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +32,8 @@ const COOKIE: &str = "postroad-session";
 /// The header with the CSRF token.
 const CSRF_HEADER: &str = "x-postroad-csrf";
 
-/// A session ends after this time without a request that its user caused, and after this time in any case.
+/// A session ends after this time without a request that its user caused, and after this time in
+/// any case.
 const IDLE_MAX: Duration = Duration::from_secs(30 * 60);
 const LASTS_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 
@@ -96,7 +99,8 @@ impl Sessions {
         }
     }
 
-    /// The user of the session with this cookie. Another password or the user's removal ends it. `is_use` keeps it alive.
+    /// The user of the session with this cookie. Another password or the user's removal ends it.
+    /// `is_use` keeps it alive.
     fn find(&mut self, text: &str, door: &Arc<Door>, is_use: bool) -> Option<(Arc<str>, InSession)> {
         let (key, now) = (digest_of(text), Instant::now());
         let session = self.0.get_mut(&key)?;

@@ -135,7 +135,8 @@ fn shown_body(body: &Body, bytes_max: usize) -> ShownBody {
     }
 }
 
-/// A map, stream or other value as JSON; `None` for bodies that are text or bytes, and without a body.
+/// A map, stream or other value as JSON; `None` for bodies that are text or bytes, and without a
+/// body.
 pub fn structured(body: &Body) -> Option<serde_json::Value> {
     match body {
         Body::Map(map) => Some(json_of_map(map)),

@@ -1,4 +1,5 @@
-//! `postroad-bench depth`: a queue with a long backlog beside the same queue when it was empty, and beside one that still is.
+//! `postroad-bench depth`: a queue with a long backlog beside the same queue when it was empty, and
+//! beside one that still is.
 
 use std::io::Write;
 
@@ -28,8 +29,8 @@ pub struct DepthArguments {
     rounds: u32,
     #[command(flatten)]
     filling: Filling,
-    /// Command that restarts the broker (split at spaces) after a kill, to measure the time to the first delivery. The broker is
-    /// killed again at the end. Needs --server-pid.
+    /// Command that restarts the broker (split at spaces) after a kill, to measure the time to the
+    /// first delivery. The broker is killed again at the end. Needs --server-pid.
     #[arg(long, value_name = "COMMAND", requires = "server_pid")]
     restart: Option<String>,
 }

@@ -11,7 +11,8 @@ use postroad_bench::disk::{DiskReport, measure_disk};
 /// Arguments of `disk`.
 #[derive(Debug, Args)]
 pub struct DiskArguments {
-    /// Directory on the disk to measure, preferably the future data directory; needs 64 MiB temporarily.
+    /// Directory on the disk to measure, preferably the future data directory; needs 64 MiB
+    /// temporarily.
     #[arg(value_name = "DIR", default_value = ".")]
     directory: PathBuf,
     /// Duration of each of about thirty measurements, in milliseconds.

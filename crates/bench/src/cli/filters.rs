@@ -16,7 +16,8 @@ use crate::cli::Target;
 pub struct FiltersArguments {
     #[command(flatten)]
     target: Target,
-    /// Experiments: publishers, subscribers, filters, or, and-first, and-middle, and-last, grid [default: all].
+    /// Experiments: publishers, subscribers, filters, or, and-first, and-middle, and-last, grid
+    /// [default: all].
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_experiment)]
     experiments: Vec<Experiment>,
     /// Number of measurements of each load.

@@ -1,4 +1,5 @@
-//! `postroad-bench http`: queues over HTTP, in the shape of the published figures of IronMQ, and SQS.
+//! `postroad-bench http`: queues over HTTP, in the shape of the published figures of IronMQ, and
+//! SQS.
 
 use std::io::Write;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! `postroad-bench schedules`: messages that are due later, and whether others are on time meanwhile.
+//! `postroad-bench schedules`: messages that are due later, and whether others are on time
+//! meanwhile.
 
 use std::fs;
 use std::io::{self, Write};

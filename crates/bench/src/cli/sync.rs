@@ -1,4 +1,5 @@
-//! `postroad-bench sync`: senders that wait for each confirmation, beside the disk's own rate of syncs.
+//! `postroad-bench sync`: senders that wait for each confirmation, beside the disk's own rate of
+//! syncs.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -13,7 +13,8 @@ use crate::cli::run_name;
 /// Arguments of `upkeep`.
 #[derive(Debug, Args)]
 pub struct UpkeepArguments {
-    /// URL of the broker; any broker with OpenWire. Checkpoints and compactions are counted on Postroad only.
+    /// URL of the broker; any broker with OpenWire. Checkpoints and compactions are counted on
+    /// Postroad only.
     #[arg(long, value_name = "URL", default_value = "tcp://127.0.0.1:61616")]
     url: BrokerUrl,
     /// HTTP port of the broker, on the same host.

@@ -13,7 +13,8 @@ pub enum Experiment {
     Publishers,
     /// 1 to 320 subscribers without filters: the replication grade.
     Subscribers,
-    /// 0 to 1,000 filters that do not match, then 10,000 and 100,000, beside one subscriber that gets everything.
+    /// 0 to 1,000 filters that do not match, then 10,000 and 100,000, beside one subscriber that
+    /// gets everything.
     Filters,
     /// Filters that are an OR of 1 to 64 terms.
     Or,

@@ -19,7 +19,8 @@ const COLOURS: [RGBColor; 4] = [
     RGBColor(0x94, 0x67, 0xbd),
 ];
 
-/// Throughput over the experiment's variable, as SVG. The horizontal axis is logarithmic, with zero at its left end.
+/// Throughput over the experiment's variable, as SVG. The horizontal axis is logarithmic, with zero
+/// at its left end.
 ///
 /// # Errors
 /// The drawing library failed.

@@ -37,8 +37,9 @@ impl Fit {
     }
 }
 
-/// Fits service times in microseconds, each at a number of filters and of subscribers. Errors are taken to be
-/// proportional to the time, as noise on a shared machine is. `None` if the points do not determine the constants.
+/// Fits service times in microseconds, each at a number of filters and of subscribers. Errors are
+/// taken to be proportional to the time, as noise on a shared machine is. `None` if the points do
+/// not determine the constants.
 pub fn fit(points: &[(f64, f64, f64)]) -> Option<Fit> {
     let mut normal = [[0.0; UNKNOWNS]; UNKNOWNS];
     let mut right = [0.0; UNKNOWNS];

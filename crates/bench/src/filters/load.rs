@@ -1,4 +1,5 @@
-//! One load: publishers as fast as confirmations come, subscribers that keep up, filters that get nothing.
+//! One load: publishers as fast as confirmations come, subscribers that keep up, filters that get
+//! nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +45,8 @@ pub struct Measurement {
     pub dispatched_per_second: f64,
     /// Processor time of the server for each message received, if its process is known.
     pub server_cpu_us: Option<f64>,
-    /// Processor time of the load itself for each: where both share processors, it is missing for the server.
+    /// Processor time of the load itself for each: where both share processors, it is missing for
+    /// the server.
     pub load_cpu_us: Option<f64>,
     /// Messages that a subscriber should have got over the whole run, and did not.
     pub lost: u64,
@@ -102,7 +104,8 @@ fn open(url: &BrokerUrl, stop: &Arc<AtomicBool>) -> Result<Link, LinkError> {
     Link::open(url, None, None, stop.clone())
 }
 
-// --- subscribers ------------------------------------------------------------------------------------------------
+// --- subscribers
+// ------------------------------------------------------------------------------------------------
 
 /// Every subscriber is attached when this returns.
 fn subscribe_all(
@@ -204,7 +207,8 @@ fn receive(mut link: Link, counters: &Counters) -> Result<(), LinkError> {
     }
 }
 
-// --- publishers -------------------------------------------------------------------------------------------------
+// --- publishers
+// -------------------------------------------------------------------------------------------------
 
 fn publish_all(
     plan: &Plan,

@@ -1,8 +1,10 @@
-//! The cost of selectors: the six experiments of Menth, Henjes, Gehrsitz and Zepfel on a message server with filters.
+//! The cost of selectors: the six experiments of Menth, Henjes, Gehrsitz and Zepfel on a message
+//! server with filters.
 //!
-//! A saturated server takes `B = t_rcv + n · t_fltr + r · t_tx` for one message: to receive it, to test it against `n`
-//! installed filters, and to send it to `r` subscribers. Each experiment varies one of these; a fit over all of them gives
-//! the three constants. Start at [`run`].
+//! A saturated server takes `B = t_rcv + n · t_fltr + r · t_tx` for one message: to receive it, to
+//! test it against `n` installed filters, and to send it to `r` subscribers. Each experiment varies
+//! one of these; a fit over all of them gives the three constants.
+//! Start at [`run`].
 
 mod experiment;
 mod figure;
@@ -30,7 +32,8 @@ pub struct Plan {
     pub server: Option<ServerTime>,
     /// Which experiments, in this order.
     pub experiments: Vec<Experiment>,
-    /// How often each point is measured; rounds follow each other, so that a drift of the machine hits all points.
+    /// How often each point is measured; rounds follow each other, so that a drift of the machine
+    /// hits all points.
     pub rounds: u32,
     /// Load ahead of each window.
     pub warmup: Duration,

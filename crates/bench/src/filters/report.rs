@@ -31,7 +31,8 @@ pub(super) struct Mean {
 }
 
 impl Report {
-    /// The model by throughput: a saturated server's time for one message is the inverse of its rate.
+    /// The model by throughput: a saturated server's time for one message is the inverse of its
+    /// rate.
     pub fn fit_by_throughput(&self) -> Option<Fit> {
         self.fit(|measurement| Some(1e6 / measurement.received_per_second))
     }
@@ -41,7 +42,8 @@ impl Report {
         self.fit(|measurement| measurement.server_cpu_us)
     }
 
-    /// Filters of one term, and the number of publishers of all experiments but one: the range of the model.
+    /// Filters of one term, and the number of publishers of all experiments but one: the range of
+    /// the model.
     fn fit(&self, service_us: impl Fn(&Measurement) -> Option<f64>) -> Option<Fit> {
         let plain = [Experiment::Subscribers, Experiment::Filters, Experiment::Grid];
         let of_model = self.measurements.iter().filter(|one| plain.contains(&one.point.experiment));
@@ -61,8 +63,9 @@ impl Report {
         Some(rate(MANY_FILTERS)? / rate(0)?)
     }
 
-    /// Processor time of the server for each message with 100,000 filters that do not match, as a multiple of that with none
-    /// and of that with one: other programs disturb it less than the throughput.
+    /// Processor time of the server for each message with 100,000 filters that do not match, as a
+    /// multiple of that with none and of that with one: other programs disturb it less than the
+    /// throughput.
     pub fn cpu_with_many_filters(&self) -> Option<(f64, f64)> {
         let means = self.means(Experiment::Filters);
         let cpu = |x| means.iter().find(|mean| mean.x == x).and_then(|mean| mean.server_cpu_us);

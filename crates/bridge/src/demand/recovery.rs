@@ -1,4 +1,5 @@
-//! Deliveries in doubt: those that a cut link had not confirmed stay with the link until its peer says that it has them.
+//! Deliveries in doubt: those that a cut link had not confirmed stay with the link until its peer
+//! says that it has them.
 
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use postroad_openwire::network::{FORWARDER_NUMBER, Link};
 
 use super::{Closing, DemandEngine, Subscription, Target};
 
-/// A link that has not come back after this time may have no peer any more: its deliveries are ready again.
+/// A link that has not come back after this time may have no peer any more: its deliveries are
+/// ready again.
 const KEPT_MS: u32 = 60_000;
 
 /// The name by which the consumers of links to this peer take over deliveries in doubt.
@@ -29,8 +31,8 @@ impl DemandEngine {
         is_recognised(link, &target.source).then(|| name_of(&link.peer_id))
     }
 
-    /// Attaches a consumer without credit to each queue with deliveries in doubt: it gets those alone, and ends when the peer has
-    /// answered them.
+    /// Attaches a consumer without credit to each queue with deliveries in doubt: it gets those
+    /// alone, and ends when the peer has answered them.
     pub(super) fn recover(&mut self, events: &mut Vec<Event>) {
         let Some(link) = &self.link else { return };
         let (connection, name) = (link.connection, name_of(&link.peer_id));

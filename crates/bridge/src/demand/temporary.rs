@@ -8,8 +8,8 @@ use super::{DemandEngine, Subscription};
 const TEMPORARIES_MAX: usize = 16_384;
 
 impl DemandEngine {
-    /// The peer has a temporary destination, which a consumer of it `reads`. Each connection of a link declares it, as a request
-    /// may come over any of them.
+    /// The peer has a temporary destination, which a consumer of it `reads`. Each connection of a
+    /// link declares it, as a request may come over any of them.
     pub(super) fn declare(&mut self, destination: Destination, reads: bool, events: &mut Vec<Event>) {
         let Some(link) = &self.link else { return };
         let connection = link.connection;
@@ -24,7 +24,8 @@ impl DemandEngine {
 
     fn declare_at(&mut self, connection: ConnectionId, destination: Destination, events: &mut Vec<Event>) {
         let (ticket, Some(link)) = (self.ticket(), &self.link) else { return };
-        // The connection that reads it has to own it, even if another one of the link knew of it first.
+        // The connection that reads it has to own it, even if another one of the link knew of it
+        // first.
         let steals = self.is_one_of_several().then(|| format!("link to {}", link.peer_id).into());
         self.declaring.insert(ticket, destination.clone());
         events.push(Event::Declare { destination, connection, steals, ticket });
@@ -34,8 +35,8 @@ impl DemandEngine {
         1 < self.options.share.of
     }
 
-    /// The core lets the owner of a temporary destination read it alone. Another connection of the link may have declared it after
-    /// this one; otherwise its connection has deleted it.
+    /// The core lets the owner of a temporary destination read it alone. Another connection of the
+    /// link may have declared it after this one; otherwise its connection has deleted it.
     pub(super) fn temporary_refused(
         &mut self,
         subscription: &Subscription,
@@ -61,7 +62,8 @@ impl DemandEngine {
         }
     }
 
-    /// Deletes a temporary destination that is gone at the peer, once its last subscription has ended: the core deletes none in use.
+    /// Deletes a temporary destination that is gone at the peer, once its last subscription has
+    /// ended: the core deletes none in use.
     pub(super) fn delete_if_unread(&mut self, destination: Destination, events: &mut Vec<Event>) {
         let is_read = self.subscriptions.values().any(|of| of.target.source == destination);
         let Some(connection) = self.link.as_ref().map(|link| link.connection) else { return };

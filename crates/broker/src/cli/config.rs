@@ -1,6 +1,7 @@
 //! `postroad config`: configuration files of other brokers, translated.
 //!
-//! Never here: the translation, which is the room `migrate`; reading Postroad's own file, which is `crate::config`.
+//! Never here: the translation, which is the room `migrate`; reading Postroad's own file, which is
+//! `crate::config`.
 
 use std::fs::OpenOptions;
 use std::io::Write;

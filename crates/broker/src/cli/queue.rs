@@ -21,7 +21,8 @@ const TELL: Duration = Duration::from_secs(1);
 /// Commands for queues of a running broker.
 #[derive(Debug, Subcommand)]
 pub enum Queue {
-    /// Move a queue with its messages to another store, while clients use it; deliveries pause meanwhile.
+    /// Move a queue with its messages to another store, while clients use it; deliveries pause
+    /// meanwhile.
     Move(MoveArguments),
     /// List the queues that are moving, with their progress.
     Moves(DataArguments),

@@ -1,4 +1,5 @@
-//! `postroad receive`: messages of a queue or topic to standard output, acknowledged once they are there.
+//! `postroad receive`: messages of a queue or topic to standard output, acknowledged once they are
+//! there.
 
 use std::io::{BufWriter, StdoutLock, Write};
 use std::process::ExitCode;
@@ -16,7 +17,8 @@ use crate::cli::names::{destination_text, parse_destination};
 use crate::cli::progress::Progress;
 use crate::cli::show::{Form, show};
 
-/// How many messages the broker may send ahead: enough to keep both sides busy, few enough to leave others some.
+/// How many messages the broker may send ahead: enough to keep both sides busy, few enough to leave
+/// others some.
 const PREFETCH: u16 = 100;
 
 const NO_OUTPUT: &str = "cannot write to standard output";
@@ -218,7 +220,8 @@ impl Receiver<'_> {
         Ok(self.link.exchange()?)
     }
 
-    /// Ends the consumer once every acknowledgement is confirmed; unprinted messages go back untouched.
+    /// Ends the consumer once every acknowledgement is confirmed; unprinted messages go back
+    /// untouched.
     fn leave(mut self) -> anyhow::Result<()> {
         let unconfirmed = &mut self.unconfirmed;
         if *unconfirmed > 0 {

@@ -1,7 +1,8 @@
 //! `postroad redrive`: dead letters go back to where they were.
 //!
-//! The broker that runs in a directory moves them itself, each in its own form. Any other is asked as a client may, and then each
-//! batch is a transaction: its messages leave the dead letters, or nothing of it happens.
+//! The broker that runs in a directory moves them itself, each in its own form. Any other is asked
+//! as a client may, and then each batch is a transaction: its messages leave the dead letters, or
+//! nothing of it happens.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -121,7 +122,8 @@ struct Redrive<'a> {
     early: Vec<Incoming>,
     /// Messages that are left where they are.
     stayed: u64,
-    /// One that this very command has sent back is dead again: to go on would be to go round in a circle.
+    /// One that this very command has sent back is dead again: to go on would be to go round in a
+    /// circle.
     came_back: bool,
 }
 
@@ -183,7 +185,8 @@ impl Redrive<'_> {
         Ok(())
     }
 
-    /// Where the message goes; `None` if it is not asked for, or was in a subscription: all others would get it, too.
+    /// Where the message goes; `None` if it is not asked for, or was in a subscription: all others
+    /// would get it, too.
     fn place_of(&self, incoming: &Incoming) -> Option<Destination> {
         let origin = origin_of_dead_letter(&incoming.message);
         let asked = self.arguments.origin.is_none() || self.arguments.origin == origin;

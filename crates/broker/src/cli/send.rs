@@ -23,8 +23,8 @@ const OUTPUT_BYTES: usize = 64 << 10;
 /// No frame can be larger, so no body either.
 const BODY_BYTES_MAX: u64 = i32::MAX as u64;
 
-/// Confirmations that may be outstanding. They are small frames: this number fits in a broker's and the system's buffers
-/// while we are busy writing.
+/// Confirmations that may be outstanding. They are small frames: this number fits in a broker's and
+/// the system's buffers while we are busy writing.
 const WINDOW_MAX: i64 = 4096;
 
 /// Confirmations of messages that are not kept on disk; waiting for each would gain nothing.

@@ -189,7 +189,8 @@ fn list_json(values: &[Primitive]) -> Value {
     values.iter().map(primitive_json).collect()
 }
 
-/// JSON has no bytes: they become `{"base64": …}`. It has no NaN and no infinity: they become their names.
+/// JSON has no bytes: they become `{"base64": …}`. It has no NaN and no infinity: they become their
+/// names.
 fn primitive_json(value: &Primitive) -> Value {
     let float = |value: f64| {
         serde_json::Number::from_f64(value).map_or_else(|| value.to_string().into(), Value::Number)

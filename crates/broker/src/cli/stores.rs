@@ -1,4 +1,5 @@
-//! The stores as the configuration wants them: for a broker that serves, and for one that is filled while it does not run.
+//! The stores as the configuration wants them: for a broker that serves, and for one that is filled
+//! while it does not run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +18,12 @@ use crate::runtime::{self, ClusterOptions, Following, TenantKeys};
 /// Open transactions of a partition may hold this much, however little memory there is for each.
 const OPEN_BYTES_MIN: u64 = 1 << 20;
 
-/// Topics of a partition may retain this much, however little memory there is for each: all advisories of a kind lie in one.
+/// Topics of a partition may retain this much, however little memory there is for each: all
+/// advisories of a kind lie in one.
 const RETAINED_BYTES_MIN: u64 = 1 << 20;
 
-/// Opens or makes them, in the data directory that the configuration names and beside it; logs the keys of new data.
+/// Opens or makes them, in the data directory that the configuration names and beside it; logs the
+/// keys of new data.
 ///
 /// # Errors
 /// The fault of a directory, or of the configuration of addresses.

@@ -1,4 +1,5 @@
-//! `postroad transactions`: branches of distributed transactions that wait for a word of their managers.
+//! `postroad transactions`: branches of distributed transactions that wait for a word of their
+//! managers.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -9,8 +9,8 @@ use postroad_bench::disk::memory_kind;
 use postroad_bench::ways::{self, Setting, Way};
 use postroad_journal::Ways;
 
-/// Looks at the disk of a store that is about to be made, and logs the choice with its reasons. A disk that cannot be measured is written as usual:
-/// the store reports its faults better.
+/// Looks at the disk of a store that is about to be made, and logs the choice with its reasons. A
+/// disk that cannot be measured is written as usual: the store reports its faults better.
 pub fn choose(directory: &Path) -> Ways {
     let store = directory.display();
     if let Some(kind) = memory_kind(directory) {

@@ -287,7 +287,8 @@ impl BridgeConfig {
         };
         let retry = (Duration::from_millis(self.retry_ms), Duration::from_millis(self.retry_max_ms));
         let links = Some(self.links).filter(|links| 0 < *links);
-        // With the password itself: if the file has another one at the next reading, the link changes.
+        // With the password itself: if the file has another one at the next reading, the link
+        // changes.
         let config = BridgeConfig { password, ..self.clone() };
         Ok(Bridge { addresses, dial, links, retry, config })
     }

@@ -71,7 +71,8 @@ pub struct PolicyConfig {
     pub at_limit_wait_ms: Option<u64>,
     /// Whether sends wait while the disk is full.
     pub wait_for_disk: Option<bool>,
-    /// How many messages may wait for each volatile subscriber of a topic: see [`Pending`]; 0 for any number.
+    /// How many messages may wait for each volatile subscriber of a topic: see [`Pending`]; 0 for
+    /// any number.
     pub pending_max: Option<u64>,
     /// Percent of its prefetch; 0 for any number.
     pub pending_max_percent: Option<u32>,
@@ -79,7 +80,8 @@ pub struct PolicyConfig {
     pub pending_evicted: Option<EvictedConfig>,
     /// Whether consumers of a queue have it for themselves, though they do not ask for it.
     pub exclusive: Option<bool>,
-    /// How many consumers of a queue there must be before the first of them is served: see [`Gathering`]; 0 for any number.
+    /// How many consumers of a queue there must be before the first of them is served: see
+    /// [`Gathering`]; 0 for any number.
     pub consumers_before_dispatch: Option<u32>,
     /// How long the first waits for others at most.
     pub time_before_dispatch_ms: Option<u64>,
@@ -89,7 +91,8 @@ pub struct PolicyConfig {
     pub slow_consumer_action: Option<SlowConsumerAction>,
     /// Of the messages with the same value of this property the last one is kept.
     pub last_value_property: Option<String>,
-    /// How many messages consumers of a queue, or volatile subscribers of a topic, are sent ahead: see [`Prefetch`]; below 0 clients decide.
+    /// How many messages consumers of a queue, or volatile subscribers of a topic, are sent ahead:
+    /// see [`Prefetch`]; below 0 clients decide.
     pub prefetch: Option<i32>,
     /// How many messages readers of durable subscriptions are sent ahead; below 0 clients decide.
     pub durable_prefetch: Option<i32>,
@@ -172,7 +175,8 @@ impl From<AtLimitConfig> for AtLimit {
     }
 }
 
-/// The action at a limit that many queues share: nothing is dropped there, because the owner would be ambiguous.
+/// The action at a limit that many queues share: nothing is dropped there, because the owner would
+/// be ambiguous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "each is the variant of its name")]

@@ -16,7 +16,8 @@ use crate::config::secrets::{text_in_file, text_in_variable};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EncryptionConfig {
-    /// A file with the key for all that is new; empty for no encryption, unless a variable is named.
+    /// A file with the key for all that is new; empty for no encryption, unless a variable is
+    /// named.
     key_file: PathBuf,
     /// An environment variable with it instead.
     key_env: String,
@@ -30,7 +31,8 @@ pub struct EncryptionConfig {
     tenant_key: Vec<TenantKeyConfig>,
 }
 
-/// One `[[encryption.tenant_key]]`: the keys of a tenant; the other fields are those of [`EncryptionConfig`].
+/// One `[[encryption.tenant_key]]`: the keys of a tenant; the other fields are those of
+/// [`EncryptionConfig`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantKeyConfig {

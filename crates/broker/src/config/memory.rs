@@ -1,4 +1,5 @@
-//! How much memory there is for the broker, and how sizes of memory are written on the command line.
+//! How much memory there is for the broker, and how sizes of memory are written on the command
+//! line.
 
 use std::fs;
 
@@ -22,10 +23,12 @@ const OWN_BYTES: u64 = 40 << 20;
 /// ... but no more than this number of sixteenths of its memory.
 const OWN_SIXTEENTHS: u64 = 10;
 
-/// Durable messages take no more than this, however much memory there is: later ones are read ahead of their turn as fast.
+/// Durable messages take no more than this, however much memory there is: later ones are read ahead
+/// of their turn as fast.
 const DURABLE_BYTES_MAX: u64 = 128 << 20;
 
-/// Half of a segment is sorted at a time, at most: with more, writes are no larger than the disk likes them.
+/// Half of a segment is sorted at a time, at most: with more, writes are no larger than the disk
+/// likes them.
 const SORTING_BYTES_MAX: u64 = 32 << 20;
 
 /// The limit of outstanding input: a slow disk's syncs, many times over.
@@ -76,7 +79,8 @@ impl Shares {
     }
 }
 
-/// Bytes of the machine, or of the container or service that the broker runs in, if that may have less.
+/// Bytes of the machine, or of the container or service that the broker runs in, if that may have
+/// less.
 pub fn machine_bytes() -> u64 {
     let read = |path: &str| fs::read_to_string(path).ok();
     let machine = read("/proc/meminfo").and_then(|info| total(&info)).unwrap_or(BYTES_UNKNOWN);
@@ -103,8 +107,9 @@ fn total(info: &str) -> Option<u64> {
     Some(total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
-/// The least limit of the control groups that the lines of `/proc/self/cgroup` name (cgroups(7)), and of those around them. Where a
-/// container sees its own group alone, that is at the root, whatever the line says.
+/// The least limit of the control groups that the lines of `/proc/self/cgroup` name (cgroups(7)),
+/// and of those around them. Where a container sees its own group alone, that is at the root,
+/// whatever the line says.
 fn group_limit(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<u64> {
     let limits = groups.lines().filter_map(|line| {
         let (_, group) = line.split_once(':')?;

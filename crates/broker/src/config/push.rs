@@ -19,7 +19,8 @@ pub struct PushConfig {
 }
 
 impl PushConfig {
-    /// The options; `listens` is the URL of the HTTP port, and `requests_max` may be under way at a time.
+    /// The options; `listens` is the URL of the HTTP port, and `requests_max` may be under way at a
+    /// time.
     ///
     /// # Errors
     /// A network or the URL cannot be read.

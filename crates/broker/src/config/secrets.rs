@@ -1,4 +1,5 @@
-//! Secrets that the configuration names by a file or an environment variable. No error shows any of one.
+//! Secrets that the configuration names by a file or an environment variable. No error shows any of
+//! one.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -11,7 +12,8 @@ const OTHERS: u32 = 0o007;
 /// Longest text of a key or password; a longer file is a mistake.
 const TEXT_BYTES_MAX: u64 = 1024;
 
-/// The text of a file that only its owner, or its group, may read. `kind` is the noun for errors: "key".
+/// The text of a file that only its owner, or its group, may read. `kind` is the noun for errors:
+/// "key".
 ///
 /// # Errors
 /// There is none, it is too long, or others may read it.

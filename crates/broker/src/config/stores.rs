@@ -1,4 +1,5 @@
-//! `[store]`, or a `[[store]]` for each if there are several: the directories of messages, and their limits.
+//! `[store]`, or a `[[store]]` for each if there are several: the directories of messages, and
+//! their limits.
 //!
 //! Never here: the contents of directories.
 
@@ -13,7 +14,8 @@ use serde::{Deserialize, de};
 
 use postroad_store::FurtherStore;
 
-/// Four segments of 64 MiB: one that is written, one ahead of it, and two that wait for checkpoints or are compacted.
+/// Four segments of 64 MiB: one that is written, one ahead of it, and two that wait for checkpoints
+/// or are compacted.
 const DISK_BYTES_MIN: u64 = 256 << 20;
 
 /// Each has a journal with threads of its own.
@@ -37,7 +39,8 @@ pub struct StoresConfig {
 pub struct StoreConfig {
     /// The limit of all files of the store, in bytes; 0 for the whole disk.
     disk_bytes_max: u64,
-    /// The longest time, in any store, until messages that were confirmed before their sync are synced.
+    /// The longest time, in any store, until messages that were confirmed before their sync are
+    /// synced.
     pub async_sync_ms: u64,
 }
 

@@ -15,7 +15,8 @@ pub struct TenantConfig {
     pub name: String,
     /// Its destinations: names or patterns, as for a policy.
     pub destinations: Vec<String>,
-    /// The store in which they live that do not exist yet when the broker starts, unless a policy names another.
+    /// The store in which they live that do not exist yet when the broker starts, unless a policy
+    /// names another.
     pub store: Option<String>,
     /// Messages that all of it may hold together; 0 for any number.
     #[serde(default)]

@@ -1,6 +1,8 @@
-//! Backups of a running broker: the durable data of one moment, the part of each store in a directory of its own.
+//! Backups of a running broker: the durable data of one moment, the part of each store in a
+//! directory of its own.
 //!
-//! Until all parts are complete they have other names. If one fails, all are removed with their directories.
+//! Until all parts are complete they have other names. If one fails, all are removed with their
+//! directories.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -130,7 +132,8 @@ impl Resolved {
     }
 }
 
-/// The part of one store. Unless it is kept it is removed with the directories that were made for it.
+/// The part of one store. Unless it is kept it is removed with the directories that were made for
+/// it.
 struct Part {
     to: PathBuf,
     /// Its present name.
@@ -148,7 +151,8 @@ impl Part {
         Ok(Part { to, at: unfinished, below, is_kept: false })
     }
 
-    /// Makes it whole and durable. `from` is the store's directory; `fresh` are the identities that the copies have instead of theirs.
+    /// Makes it whole and durable. `from` is the store's directory; `fresh` are the identities that
+    /// the copies have instead of theirs.
     fn finish(
         &self,
         backup: Backup,

@@ -1,8 +1,10 @@
-//! Bodies on their way out: pieces of one large message, read from the log as the socket has room for them.
+//! Bodies on their way out: pieces of one large message, read from the log as the socket has room
+//! for them.
 //!
-//! A consumer of the protocol that the message came by gets the pieces as they are. For one of another protocol they are
-//! converted on their way, once the length of the body is known: some have to be read twice for that. Bodies that cannot
-//! be handled either way are put together in memory.
+//! A consumer of the protocol that the message came by gets the pieces as they are. For one of
+//! another protocol they are converted on their way, once the length of the body is known: some
+//! have to be read twice for that. Bodies that cannot be handled either way are put together in
+//! memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +18,8 @@ use postroad_node::{Rewriter, with_body};
 /// Pieces that are asked for ahead: one is read while the other is sent.
 const AHEAD: usize = 2;
 
-/// A message is put together in memory, for a consumer that cannot have it in pieces, up to this size.
+/// A message is put together in memory, for a consumer that cannot have it in pieces, up to this
+/// size.
 const WHOLE_BYTES_MAX: u64 = 100 << 20;
 
 /// One body on its way out.
@@ -27,7 +30,8 @@ pub struct Body {
     pub is_exclusive: bool,
 }
 
-/// Which pieces were asked for, and which are there. They come in any order, and one that was asked for twice comes twice.
+/// Which pieces were asked for, and which are there. They come in any order, and one that was asked
+/// for twice comes twice.
 struct Pieces {
     consumer: ConsumerKey,
     /// Where the body lies.
@@ -179,7 +183,8 @@ impl Body {
         matches!(self.way, Way::AsItIs | Way::Rewritten(_))
     }
 
-    /// Takes a piece that has come, or why it cannot be had, if it is one of those that were asked for.
+    /// Takes a piece that has come, or why it cannot be had, if it is one of those that were asked
+    /// for.
     pub fn put(&mut self, from: PartitionId, position: Position, piece: Result<Bytes, String>) {
         self.pieces.put(from, position, piece);
     }
@@ -313,7 +318,8 @@ impl Measure {
         Ok(Measured::Going)
     }
 
-    /// The message as the session is to have it, and its body as it is to leave; none, if nothing of it does.
+    /// The message as the session is to have it, and its body as it is to leave; none, if nothing
+    /// of it does.
     fn end(self, source: &Message, mut pieces: Pieces) -> Result<(Message, Option<Body>), TranslationError> {
         let no_body = || unreadable(source, "it has no body".to_owned());
         let (first, _) = self.begun.ok_or_else(no_body)?;
@@ -410,8 +416,8 @@ mod tests {
         cut(&stored(Protocol::Amqp, bytes), at, end, piece_bytes)
     }
 
-    /// Answers the requests of a body, until it ends, in this order: the last request first, or the first, and each
-    /// of them this number of times. Returns the output.
+    /// Answers the requests of a body, until it ends, in this order: the last request first, or the
+    /// first, and each of them this number of times. Returns the output.
     fn run(
         mut body: Body,
         pieces: &[Bytes],
@@ -438,7 +444,8 @@ mod tests {
         }
     }
 
-    /// The output for a consumer of the other protocol, in any order of the pieces: the message, and whether it left in pieces.
+    /// The output for a consumer of the other protocol, in any order of the pieces: the message,
+    /// and whether it left in pieces.
     fn sent(message: &Message, pieces: &[Bytes], to: Protocol) -> Result<(Portable, bool), String> {
         let want = sent_in((false, 1), message, pieces, to);
         for order in [(true, 1), (false, 2), (true, 2)] {

@@ -125,7 +125,8 @@ pub async fn serve(
     let visit = Visit::new(door.borrow().clone(), connection.peer_certificate()).at(peer.ip());
     let session = make(id, &visit);
     let login = Reception::new(visit, handle.logins.clone());
-    // Left to itself it would begin with four of some 200 bytes each, which most connections never need at once.
+    // Left to itself it would begin with four of some 200 bytes each, which most connections never
+    // need at once.
     let (events, begun) = (Vec::new(), Instant::now());
     let alarm = Alarm::new(begun);
     let mut task = Task {
@@ -450,7 +451,8 @@ impl Task {
         }
     }
 
-    /// From the login on events need the permissions of the user, and the connection ends with its credential.
+    /// From the login on events need the permissions of the user, and the connection ends with its
+    /// credential.
     fn identify(&mut self, answer: &LoginAnswer) {
         let LoginAnswer::Welcome { user, .. } = answer else { return };
         self.router.set_principal(Principal::of(user.as_ref()));
@@ -655,8 +657,8 @@ impl Task {
         self.handle.wake.notify_one();
     }
 
-    /// Says goodbye to the peer, and meanwhile waits until the broker has finished with all that came over the connection. Its client
-    /// may have another one that waits for that.
+    /// Says goodbye to the peer, and meanwhile waits until the broker has finished with all that
+    /// came over the connection. Its client may have another one that waits for that.
     async fn finish(&mut self, stops: Option<Pin<&mut impl Future<Output = ()>>>) {
         let Task { handle, connection, mailbox, router, .. } = self;
         let concluded = async {

@@ -3,7 +3,8 @@
 //! ```text
 //!   connecting ──▶ introducing ──▶ linked ──▶ ended ──▶ waiting ──▶ connecting …
 //! ```
-//! Each change is a log line, and is shown on the board of links. A link that ends soon after it began waits longer each time.
+//! Each change is a log line, and is shown on the board of links. A link that ends soon after it
+//! began waits longer each time.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,15 +29,16 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// A link that lasted so long begins with the first pause again.
 const STABLE: Duration = Duration::from_secs(10);
 
-/// Connections of a link by default, for each round-trip time that is shorter: one lost segment stalls all that shares
-/// a connection, and the longer the farther away the peer is.
+/// Connections of a link by default, for each round-trip time that is shorter: one lost segment
+/// stalls all that shares a connection, and the longer the farther away the peer is.
 const LINKS_BY_ROUND_TRIP: [(Duration, u16); 2] =
     [(Duration::from_millis(20), 1), (Duration::from_millis(60), 2)];
 
 /// Connections by default to a peer that is further away.
 const LINKS_FAR: u16 = 4;
 
-/// A peer that seems far away is connected to as often, since this machine may only be busy: the quickest counts.
+/// A peer that seems far away is connected to as often, since this machine may only be busy: the
+/// quickest counts.
 const PROBES: u32 = 2;
 
 /// Changes that the dialler has not taken.
@@ -137,7 +139,8 @@ impl Diallers {
         (diallers, dialled)
     }
 
-    /// Opens links that are new or have changed, each in a task of its own, and ends those that are gone or have changed.
+    /// Opens links that are new or have changed, each in a task of its own, and ends those that are
+    /// gone or have changed.
     pub fn follow(&mut self, bridges: Vec<Bridge>) {
         let is_kept = |name: &Arc<str>, running: &Running| {
             bridges.iter().any(|bridge| bridge.dial.name == *name && bridge.config == running.config)

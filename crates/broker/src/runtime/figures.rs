@@ -225,7 +225,8 @@ impl StatsCollector {
     }
 }
 
-/// A queue that moves is in two partitions, and one with wildcards in each: it has one row of figures all the same.
+/// A queue that moves is in two partitions, and one with wildcards in each: it has one row of
+/// figures all the same.
 fn merge(queues: &mut BTreeMap<(String, String), QueueFigures>, part: QueueFigures) {
     use std::collections::btree_map::Entry;
     match queues.entry((part.destination.clone(), part.subscription.clone())) {
@@ -235,7 +236,8 @@ fn merge(queues: &mut BTreeMap<(String, String), QueueFigures>, part: QueueFigur
         Entry::Occupied(mut all) => {
             let all = all.get_mut();
             let name = part.destination.split_once("://").map_or("", |(_, name)| name);
-            // Those of a queue with wildcards are attached in every partition, those of another in one.
+            // Those of a queue with wildcards are attached in every partition, those of another in
+            // one.
             all.consumers = match is_wildcard(name) {
                 true => all.consumers.max(part.consumers),
                 false => all.consumers + part.consumers,
@@ -302,7 +304,8 @@ fn ledger_sums(sums: &postroad_core::LedgerSums) -> LedgerSums {
 }
 
 impl CoreFigures {
-    /// Of a core as it is now, and then of one partition after another: others are served in between.
+    /// Of a core as it is now, and then of one partition after another: others are served in
+    /// between.
     pub async fn gather(core: &RefCell<Core>, with_queues: bool) -> CoreFigures {
         let mut figures = CoreFigures::of(&core.borrow());
         let ids: Vec<PartitionId> = core.borrow().partitions().map(|(id, _)| id).collect();

@@ -1,4 +1,5 @@
-//! Connections that end when their credential does: a token is revoked or expires, or a user is removed.
+//! Connections that end when their credential does: a token is revoked or expires, or a user is
+//! removed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -28,7 +29,8 @@ struct Entry {
 }
 
 impl Identified {
-    /// From now on the connection ends with its credential. `is_revoked` is set before its mailbox wakes it for that.
+    /// From now on the connection ends with its credential. `is_revoked` is set before its mailbox
+    /// wakes it for that.
     pub fn add(
         &self,
         id: ConnectionId,

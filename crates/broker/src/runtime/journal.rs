@@ -1,6 +1,7 @@
 //! The journal's threads: one writes and syncs, the others do longer work.
 //!
-//! Who writes holds the journal's turn: its thread, or a core that is alone ([`JournalDoor::write_here`]).
+//! Who writes holds the journal's turn: its thread, or a core that is alone
+//! ([`JournalDoor::write_here`]).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,15 +23,17 @@ use crate::runtime::durations::{Durations, distribution};
 use postroad_node::{JournalWriter, owner};
 use postroad_node::{Receiver, ThreadWaker, Wake, WakingSender};
 
-/// After a failure, how long until the next attempt to go on; and how often a full disk is looked at again.
+/// After a failure, how long until the next attempt to go on; and how often a full disk is looked
+/// at again.
 const RETRY: Duration = Duration::from_millis(250);
 
 /// The thread for one kind of job.
 struct WorkerKind {
     jobs: JobKind,
     name: &'static str,
-    /// How many times as long as a step took it rests behind it, if a group was written meanwhile: checkpoints get half of the disk's time,
-    /// compaction a fifth, however fast the disk is, so that no reader or writer notices them.
+    /// How many times as long as a step took it rests behind it, if a group was written meanwhile:
+    /// checkpoints get half of the disk's time, compaction a fifth, however fast the disk is, so
+    /// that no reader or writer notices them.
     rest_share: u32,
     /// How far it gives way to others while the processors are busy, as `nice` counts.
     nice: i32,
@@ -55,7 +58,8 @@ const PLACE_EVERY: Duration = Duration::from_secs(1);
 /// A journal at rest for so long is sealed: damage to its last group is known as such from then on.
 const SEAL_AFTER: Duration = Duration::from_secs(1);
 
-/// So long the end of the broker waits for its last checkpoint; without it the next start has more to do.
+/// So long the end of the broker waits for its last checkpoint; without it the next start has more
+/// to do.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(10);
 
 /// So long a leader that ends waits for another to take over.
@@ -64,8 +68,8 @@ const HAND_OVER: Duration = Duration::from_secs(1);
 /// The longest rest, should one step hang.
 const REST_MAX: Duration = Duration::from_secs(1);
 
-/// How long the next segment's zeros wait for the groups to come nearer: at 500 MB/s these fill 25 MB in the longest wait,
-/// and that much is ready.
+/// How long the next segment's zeros wait for the groups to come nearer: at 500 MB/s these fill 25
+/// MB in the longest wait, and that much is ready.
 const WAIT_MIN: Duration = Duration::from_millis(5);
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
@@ -95,9 +99,10 @@ pub struct NamedDoor {
 }
 
 impl NamedDoor {
-    /// Begins backups of all stores as they are at one moment, each in an empty directory on the same device as the store; to be
-    /// finished without holding the journals up. None of them writes until each file has a further name, so that no
-    /// transaction over several is in one and not in another.
+    /// Begins backups of all stores as they are at one moment, each in an empty directory on the
+    /// same device as the store; to be finished without holding the journals up. None of them
+    /// writes until each file has a further name, so that no transaction over several is in one and
+    /// not in another.
     ///
     /// # Errors
     /// Why there is none.
@@ -144,8 +149,8 @@ impl JournalDoor {
         Some(self.writing.lock().ok()?.figures())
     }
 
-    /// This node leads: takes its partitions, for cores that are reached by these rings from now on. `None` if it does not lead
-    /// any more.
+    /// This node leads: takes its partitions, for cores that are reached by these rings from now
+    /// on. `None` if it does not lead any more.
     pub fn lead(&self) -> Option<(BTreeMap<PartitionId, Partition>, Term)> {
         let mut writing = self.writing.lock().ok()?;
         let Writing { writer, seat, .. } = &mut *writing;
@@ -157,8 +162,8 @@ impl JournalDoor {
         self.writing.lock().ok()?.writer.replica()?.leads_now()
     }
 
-    /// Begins a copy of the store for another node, in an empty directory on the same device. Returns the term in which this
-    /// one leads, and the last entry; `None` if it does not lead.
+    /// Begins a copy of the store for another node, in an empty directory on the same device.
+    /// Returns the term in which this one leads, and the last entry; `None` if it does not lead.
     ///
     /// # Errors
     /// The disk refuses, or the journal's thread is gone.

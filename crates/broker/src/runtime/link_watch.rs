@@ -4,8 +4,8 @@
 //!   every half second ─▶ late answers of the peer
 //!                     └▶ queues that the peer has demand for: does a message wait, and has none left since? ─▶ explain
 //! ```
-//! A message that waits over a second has a cause, which operators see on the board of links and in the log.
-//! Never on a message's way: at most [`QUEUES_PER_TURN`] queues are looked at in a turn.
+//! A message that waits over a second has a cause, which operators see on the board of links and in
+//! the log. Never on a message's way: at most [`QUEUES_PER_TURN`] queues are looked at in a turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -91,7 +91,8 @@ impl Cause {
         }
     }
 
-    /// Whether a message that waits for this is stuck. A consumer without credit takes none, and an excluded queue is the operator's choice.
+    /// Whether a message that waits for this is stuck. A consumer without credit takes none, and an
+    /// excluded queue is the operator's choice.
     pub fn is_stuck(self) -> bool {
         !matches!(self, Cause::NoCredit | Cause::Excluded)
     }
@@ -277,7 +278,8 @@ fn sum(waits: impl Iterator<Item = (Cause, String, u64, u64)>) -> Option<Wait> {
     longest.map(|(cause, queue, _, longest_ms)| Wait { cause, queue, stuck_messages, longest_ms })
 }
 
-/// Why the next message of the queue waits for the link; `None` if it does not, or may not for long.
+/// Why the next message of the queue waits for the link; `None` if it does not, or may not for
+/// long.
 fn cause_of(
     link: &WatchedLink,
     queue: &Destination,

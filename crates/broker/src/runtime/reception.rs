@@ -24,7 +24,8 @@ pub struct Reception {
 }
 
 impl Reception {
-    /// Nothing was said yet. Each password takes one of the permits of `logins` while it is looked at.
+    /// Nothing was said yet. Each password takes one of the permits of `logins` while it is looked
+    /// at.
     pub fn new(visit: Visit, logins: Arc<Semaphore>) -> Reception {
         Reception { visit, logins, open: None, is_revoked: Rc::default() }
     }

@@ -1,7 +1,8 @@
 //! Spreads clients over the brokers of a network: keeps the broker list for `failover:` clients,
 //! and decides how many clients move.
 //!
-//! A broker with more clients than the average of its network by a tenth, and by one at least, asks some to move.
+//! A broker with more clients than the average of its network by a tenth, and by one at least, asks
+//! some to move.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

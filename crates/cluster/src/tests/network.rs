@@ -56,7 +56,8 @@ impl Network {
         (self.loss, self.spikes) = (0, 0);
     }
 
-    /// Cuts links: one node off, random halves, one direction of one link, or every node from its right neighbour.
+    /// Cuts links: one node off, random halves, one direction of one link, or every node from its
+    /// right neighbour.
     pub fn cut(&mut self, random: &mut Random) {
         let nodes = self.cut.len();
         let one = random.below(nodes as u64) as usize;

@@ -1,4 +1,5 @@
-//! Runs seeds. `POSTROAD_CLUSTER_SEEDS=n` runs the first n, `POSTROAD_CLUSTER_SEEDS=m..n` those from m.
+//! Runs seeds. `POSTROAD_CLUSTER_SEEDS=n` runs the first n, `POSTROAD_CLUSTER_SEEDS=m..n` those
+//! from m.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};

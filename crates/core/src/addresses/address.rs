@@ -19,7 +19,8 @@ pub struct Address {
 
 /// The queues that an address feeds, each with the selector that a message has to match.
 ///
-/// A message costs as much as the queues that take it, and little for the others: their selectors are found by an index.
+/// A message costs as much as the queues that take it, and little for the others: their selectors
+/// are found by an index.
 #[derive(Default)]
 pub struct Bound {
     /// Those that take everything. Durable ones have the lower numbers.
@@ -31,7 +32,8 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Binds a queue, or replaces its binding, to take messages that match one of the selectors; `None` takes everything.
+    /// Binds a queue, or replaces its binding, to take messages that match one of the selectors;
+    /// `None` takes everything.
     pub fn insert(&mut self, queue: QueueId, selectors: Option<Vec<Selector>>) {
         self.remove(queue);
         let Some(selectors) = selectors else {
@@ -72,7 +74,8 @@ impl Bound {
         self.open.first().into_iter().chain(self.choosers.keys().next()).any(|queue| !queue.is_volatile())
     }
 
-    /// Those that take a message with these properties, in an order that follows from the bindings alone.
+    /// Those that take a message with these properties, in an order that follows from the bindings
+    /// alone.
     pub fn taking<'a>(&self, properties: impl FnOnce() -> Box<dyn Properties + 'a>) -> Vec<QueueId> {
         let mut taking: Vec<QueueId> = self.open.iter().copied().collect();
         if !self.choosers.is_empty() {
@@ -135,7 +138,8 @@ impl Addresses {
         self.by_destination.sorted_where(matches).into_iter().map(|(queue, _)| queue.clone()).collect()
     }
 
-    /// The queues fed by the address: those bound to it, and those bound to a pattern of topics that matches it.
+    /// The queues fed by the address: those bound to it, and those bound to a pattern of topics
+    /// that matches it.
     pub fn bounds(&self, destination: &Destination) -> Vec<&Bound> {
         let mut bounds: Vec<&Bound> =
             self.get(destination).map(|address| &address.bound).into_iter().collect();

@@ -1,5 +1,6 @@
-//! Bindings: topics that feed queues with names of their own (virtual topics). Which do follows from the operator's rules
-//! when a queue is made; then it is in the log, so that a replay needs no rules.
+//! Bindings: topics that feed queues with names of their own (virtual topics). Which do follows
+//! from the operator's rules when a queue is made; then it is in the log, so that a replay needs no
+//! rules.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use crate::delivery::selection;
 use crate::intake::blocked::BlockedOn;
 use crate::log::completion::Completion;
 
-/// Selectors that one binding remembers: beyond it the queue takes everything, and its consumers choose.
+/// Selectors that one binding remembers: beyond it the queue takes everything, and its consumers
+/// choose.
 const SELECTORS_MAX: usize = 64;
 
 /// A topic that feeds a queue, as the queue keeps it.
@@ -27,15 +29,16 @@ pub struct Fed {
 }
 
 impl Partition {
-    /// The records needed before the queue is as the operator's rules want it: its bindings. Empty if it is,
-    /// or if no topic feeds it.
+    /// The records needed before the queue is as the operator's rules want it: its bindings. Empty
+    /// if it is, or if no topic feeds it.
     pub(crate) fn missing_bindings(&self, queue: &Destination, attach: Option<&Attach>) -> Vec<Binding> {
         let feeds = self.settings.addressing.feeds_of(queue);
         let feeds = feeds.into_iter().filter(|feed| self.lives_here(&feed.topic));
         feeds.filter_map(|feed| self.missing_binding(queue, feed, attach)).collect()
     }
 
-    /// A queue that was made under other rules may live apart from its topic: nothing feeds it then.
+    /// A queue that was made under other rules may live apart from its topic: nothing feeds it
+    /// then.
     fn lives_here(&self, topic: &Destination) -> bool {
         let is_pattern = postroad_routing::is_wildcard(&topic.name);
         is_pattern || self.partition_of(topic) == self.settings.id
@@ -86,8 +89,9 @@ impl Partition {
         !self.missing_bindings(&attach.source, Some(attach)).is_empty()
     }
 
-    /// Messages are about to go into the log: queues among their addresses that do not exist yet are bound before the record of the
-    /// messages makes them. No earlier, for the log may take that record though it has refused earlier proposals.
+    /// Messages are about to go into the log: queues among their addresses that do not exist yet
+    /// are bound before the record of the messages makes them. No earlier, for the log may take
+    /// that record though it has refused earlier proposals.
     pub(crate) fn bind_new_queues(&mut self, sends: &[Sent], effects: &mut Vec<Effect>) {
         let queues: BTreeSet<&Destination> = sends.iter().flat_map(|sent| self.new_queues(sent)).collect();
         queues.into_iter().for_each(|queue| self.bind_new_queue(queue, effects));
@@ -169,7 +173,8 @@ impl Partition {
         }
     }
 
-    /// The log could not take it. A queue that is there all the same is bound once the log is well again.
+    /// The log could not take it. A queue that is there all the same is bound once the log is well
+    /// again.
     pub(crate) fn bind_failed(&mut self, queue: Destination) {
         if self.own_queue(&queue).is_some() {
             self.leader.volatile.unbound.insert(queue);

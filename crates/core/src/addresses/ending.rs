@@ -1,8 +1,9 @@
-//! Work on whole queues that goes in steps, one each millisecond: the entries of ended queues, and those beyond the limits of others.
-//! Either may be millions of messages.
+//! Work on whole queues that goes in steps, one each millisecond: the entries of ended queues, and
+//! those beyond the limits of others. Either may be millions of messages.
 //!
-//! To everybody else a queue is gone at once, and all that it held is discarded; but its messages take memory and disk until their step. A
-//! snapshot does not have them any more, so a start lets go of the rest.
+//! To everybody else a queue is gone at once, and all that it held is discarded; but its messages
+//! take memory and disk until their step. A snapshot does not have them any more, so a start lets
+//! go of the rest.
 
 use std::collections::{BTreeSet, VecDeque};
 

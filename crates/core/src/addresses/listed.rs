@@ -1,4 +1,5 @@
-//! Queues in the order of their names: a page of names costs its own rows and not the table of all queues.
+//! Queues in the order of their names: a page of names costs its own rows and not the table of all
+//! queues.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ impl ListedQueues {
         self.by_name.len()
     }
 
-    /// Queues from this name on, in order, temporary ones too: those of the name itself, and that number after it. Of each name all,
-    /// as several subscriptions may have it.
+    /// Queues from this name on, in order, temporary ones too: those of the name itself, and that
+    /// number after it. Of each name all, as several subscriptions may have it.
     pub fn page(&self, from: &str, behind: usize) -> Vec<QueueId> {
         let (mut page, mut last, mut counted) = (Vec::new(), from, 0);
         for (name, id) in self.by_name.range((Arc::from(from), QueueId(0))..) {

@@ -1,4 +1,5 @@
-//! Addresses: names that messages are sent to, the queues and subscriptions bound to each, and who makes and ends them.
+//! Addresses: names that messages are sent to, the queues and subscriptions bound to each, and who
+//! makes and ends them.
 //!
 //! Never here: messages on their way.
 

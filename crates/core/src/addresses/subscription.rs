@@ -18,8 +18,8 @@ use crate::delivery::selection;
 use crate::queue::Queue;
 
 impl Partition {
-    /// The queue of a durable subscription; `None` if the log must make it first, or is making it. One that was made with another
-    /// selector or topic is made again (JMS 3.1, section 8.3.3).
+    /// The queue of a durable subscription; `None` if the log must make it first, or is making it.
+    /// One that was made with another selector or topic is made again (JMS 3.1, section 8.3.3).
     pub(crate) fn find_subscription(
         &self,
         attach: &Attach,
@@ -42,8 +42,8 @@ impl Partition {
         Ok(same.then_some(queue.id))
     }
 
-    /// Whether the reader of a subscription is left over from the same user: other users' readers are theirs, and those of the same connection
-    /// reads was not left.
+    /// Whether the reader of a subscription is left over from the same user: other users' readers
+    /// are theirs, and those of the same connection reads was not left.
     pub(crate) fn may_steal(&self, attach: &Attach, name: &Arc<str>) -> bool {
         let queue = self.state.subscriptions.get(name).and_then(|id| self.state.queues.get(id));
         let mut readers = queue.into_iter().flat_map(|queue| &queue.consumers);
@@ -59,7 +59,8 @@ impl Partition {
         attach.steals.is_some() && readers.all(is_its)
     }
 
-    /// Ends the reader of a durable subscription that is not shared: its own client reads it by another connection now.
+    /// Ends the reader of a durable subscription that is not shared: its own client reads it by
+    /// another connection now.
     pub(crate) fn take_subscription(&mut self, name: &Arc<str>, effects: &mut Vec<Effect>) {
         let queue = self.state.subscriptions.get(name).and_then(|id| self.state.queues.get(id));
         let alone = |queue: &&Queue| queue.subscription.as_ref().is_some_and(|found| !found.shared);
@@ -95,7 +96,8 @@ impl Partition {
         Ok(id)
     }
 
-    /// A durable subscription was made: its retroactive messages are in memory alone, as in ActiveMQ.
+    /// A durable subscription was made: its retroactive messages are in memory alone, as in
+    /// ActiveMQ.
     pub(crate) fn begin_subscription(&mut self, attach: &Attach, effects: &mut Vec<Effect>) {
         let id = attach.subscription.as_ref().and_then(|name| self.state.subscriptions.get(name)).copied();
         let Some(id) = id.filter(|id| self.state.queues.get(id).is_some_and(|queue| queue.len() == 0)) else {
@@ -134,7 +136,8 @@ impl Partition {
         }
     }
 
-    /// A durable subscription was made here: it may have read another topic before, in another partition.
+    /// A durable subscription was made here: it may have read another topic before, in another
+    /// partition.
     pub(crate) fn tell_of_subscription(&self, name: &Arc<str>, effects: &mut Vec<Effect>) {
         let queue = self.state.subscriptions.get(name).and_then(|id| self.state.queues.get(id));
         let Some(made) = queue.and_then(|queue| queue.subscription.as_ref()) else { return };
@@ -144,8 +147,9 @@ impl Partition {
         }
     }
 
-    /// This durable subscription was made in another partition: one of its name and kind here is over if it reads another topic, as it
-    /// would be if both topics lived here (see [`Partition::find_subscription`]); unless it has a reader.
+    /// This durable subscription was made in another partition: one of its name and kind here is
+    /// over if it reads another topic, as it would be if both topics lived here (see
+    /// [`Partition::find_subscription`]); unless it has a reader.
     pub(crate) fn end_former_subscription(&mut self, made: &Subscription, effects: &mut Vec<Effect>) {
         let queue = self.state.subscriptions.get(&made.name).and_then(|id| self.state.queues.get(id));
         let unread = queue.filter(|queue| queue.consumers.is_empty());

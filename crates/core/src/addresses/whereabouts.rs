@@ -1,4 +1,5 @@
-//! Whereabouts: the assembly's questions before it decides where addresses live, as it does at each start.
+//! Whereabouts: the assembly's questions before it decides where addresses live, as it does at each
+//! start.
 //!
 //! Never here: that decision (see the routing room), and any change of state.
 
@@ -10,8 +11,9 @@ use crate::addresses::binding::Fed;
 use crate::queue::Queue;
 
 impl Partition {
-    /// Every lasting address of which something is here: a queue, a topic with a durable subscription, or where a prepared
-    /// message will go; some more than once. Those of jobs stand in their records alone: see [`Partition::job_messages`].
+    /// Every lasting address of which something is here: a queue, a topic with a durable
+    /// subscription, or where a prepared message will go; some more than once. Those of jobs stand
+    /// in their records alone: see [`Partition::job_messages`].
     pub fn held_addresses(&self) -> impl Iterator<Item = &Destination> {
         let lasting =
             self.state.queues.values().filter(|queue| !queue.id.is_volatile()).map(|queue| &queue.source);
@@ -28,8 +30,8 @@ impl Partition {
         waiting.chain(self.shelved_keys()).chain(prepared.map(|(key, ..)| *key))
     }
 
-    /// Records that make the durable subscriptions and queues with wildcards in another partition, where they read its own addresses:
-    /// there is one of each in every partition.
+    /// Records that make the durable subscriptions and queues with wildcards in another partition,
+    /// where they read its own addresses: there is one of each in every partition.
     pub fn read_everywhere(&self) -> Vec<Command> {
         let lasting = self.state.queues.values().filter(|queue| !queue.id.is_volatile());
         let mut wide: Vec<&Queue> = lasting.filter(|queue| is_wildcard(&queue.source.name)).collect();

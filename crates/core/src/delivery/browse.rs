@@ -1,8 +1,9 @@
 //! Browsing: browsers see the contents of a queue, and take nothing of it.
 //!
-//! Consumers come first. Browsers of a queue are served in steps of a bounded number of entries, one step for each event that concerns
-//! the queue; the rest is due with the next tick, where the browsers of all queues share a bound. A browser whose body is on its way
-//! from the log waits by itself: neither consumers nor other browsers wait with it.
+//! Consumers come first. Browsers of a queue are served in steps of a bounded number of entries,
+//! one step for each event that concerns the queue; the rest is due with the next tick, where the
+//! browsers of all queues share a bound. A browser whose body is on its way from the log waits by
+//! itself: neither consumers nor other browsers wait with it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -151,7 +152,8 @@ impl Partition {
         TURN_ENTRIES
     }
 
-    /// The body is here that a browser waited for: it has a turn at once, before the body may leave memory again.
+    /// The body is here that a browser waited for: it has a turn at once, before the body may leave
+    /// memory again.
     pub(crate) fn browse_fetched(&mut self, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) {
         let browse =
             self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut());
@@ -188,8 +190,8 @@ impl Partition {
         passes
     }
 
-    /// A body that was read back for a browser leaves memory again, if that is short: it must not push out bodies read ahead for
-    /// consumers.
+    /// A body that was read back for a browser leaves memory again, if that is short: it must not
+    /// push out bodies read ahead for consumers.
     pub(crate) fn forget_browsed(&mut self, id: QueueId, tag: EntryTag, key: MessageKey) {
         let last_ahead = self.state.queues.get(&id).and_then(|queue| queue.read_on).map(|on| untag(on.last));
         let (lane, sequence) = untag(tag);

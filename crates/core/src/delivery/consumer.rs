@@ -43,7 +43,8 @@ pub struct Consumer {
     pub served: u64,
     /// It waits in its queue's line, or is idle: see `idle`.
     pub in_line: bool,
-    /// A member of a consumer of several queues, which had its turn without credit and waits for some.
+    /// A member of a consumer of several queues, which had its turn without credit and waits for
+    /// some.
     pub starved: bool,
     /// Its notice; a member has none.
     pub notice: Option<Arc<ConsumerNotice>>,
@@ -101,8 +102,8 @@ impl Partition {
         }
     }
 
-    /// The credit that the policy decides, where the client leaves it open. The client learns it ahead of the answer, for one without
-    /// any has to ask for each message.
+    /// The credit that the policy decides, where the client leaves it open. The client learns it
+    /// ahead of the answer, for one without any has to ask for each message.
     fn with_prefetch(&self, mut attach: Attach, effects: &mut Vec<Effect>) -> Attach {
         let is_open = std::mem::take(&mut attach.credit_by_default);
         let Prefetch { consumers, durable, browsers } = self.settings.policies.prefetch(&attach.source);
@@ -122,7 +123,8 @@ impl Partition {
         attach
     }
 
-    /// Whether the log needs the bindings of the consumer's queue first, or is getting them for another consumer.
+    /// Whether the log needs the bindings of the consumer's queue first, or is getting them for
+    /// another consumer.
     fn must_wait_for_bindings(&self, attach: &Attach) -> bool {
         let is_queue = attach.source.kind == DestinationKind::Queue && !attach.source.temporary;
         is_queue && (self.leader.intake.waiting.is_for_queue(&attach.source) || self.changes_bindings(attach))
@@ -169,7 +171,8 @@ impl Partition {
         }
     }
 
-    /// A volatile subscription, which begins with the retained and the retroactive messages of the topic.
+    /// A volatile subscription, which begins with the retained and the retroactive messages of the
+    /// topic.
     pub(crate) fn subscribe(
         &mut self,
         attach: &Attach,
@@ -317,8 +320,8 @@ impl Partition {
         self.answer(ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
     }
 
-    /// Ends a consumer that did not ask for it; its application may have seen all that it held. The queues that got that back are
-    /// then to be dispatched.
+    /// Ends a consumer that did not ask for it; its application may have seen all that it held. The
+    /// queues that got that back are then to be dispatched.
     pub(crate) fn oust(
         &mut self,
         key: ConsumerKey,
@@ -332,7 +335,8 @@ impl Partition {
         self.remove_consumer(key.whole(), Delivered::All, effects)
     }
 
-    /// The consumer is gone, and its deliveries are back in their queues, which are then to be dispatched.
+    /// The consumer is gone, and its deliveries are back in their queues, which are then to be
+    /// dispatched.
     pub(crate) fn remove_consumer(
         &mut self,
         key: ConsumerKey,
@@ -355,7 +359,8 @@ impl Partition {
         if let Some(spread) = self.leader.delivery.spreads.remove(&key) {
             self.announce_consumer(spread.notice(), false, effects);
         }
-        // A message returned by one of them goes to no other of them: nothing is dispatched until all have left.
+        // A message returned by one of them goes to no other of them: nothing is dispatched until
+        // all have left.
         let kept_ms = match delivered {
             Delivered::InDoubt { kept_ms } => Some(kept_ms),
             _ => None,

@@ -10,17 +10,20 @@ use crate::memory::bodies::Sought;
 use crate::pausing;
 use crate::queue::{EntryState, LaneNumber, Load, ReadOn};
 
-/// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read pays, few enough to stay small.
+/// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read
+/// pays, few enough to stay small.
 const FETCH_MESSAGES_MIN: u64 = 64;
 
-/// As many where consumers have credit for them, if they are small: together no more than [`FETCH_BYTES_MAX`]. A body is there after
-/// a sync of the journal, or several, and all of these arrive in that time.
+/// As many where consumers have credit for them, if they are small: together no more than
+/// [`FETCH_BYTES_MAX`]. A body is there after a sync of the journal, or several, and all of these
+/// arrive in that time.
 const FETCH_MESSAGES_MAX: u64 = 1024;
 
 /// See [`FETCH_MESSAGES_MAX`].
 const FETCH_BYTES_MAX: u64 = 1 << 20;
 
-/// Bodies read ahead for one browser: its reads share the disk with those of consumers, so each of them is short.
+/// Bodies read ahead for one browser: its reads share the disk with those of consumers, so each of
+/// them is short.
 const BROWSED_MESSAGES_MAX: u64 = 256;
 
 /// See [`BROWSED_MESSAGES_MAX`].
@@ -100,7 +103,8 @@ impl Partition {
         }
     }
 
-    /// The consumer at this place has had its turn: after its equals, or out of the line if it can take no more.
+    /// The consumer at this place has had its turn: after its equals, or out of the line if it can
+    /// take no more.
     fn next_turn(&mut self, id: QueueId, place: usize, key: ConsumerKey) {
         let Some(queue) = self.state.queues.get_mut(&id) else { return };
         let line = &mut queue.waiting;
@@ -242,8 +246,9 @@ impl Partition {
         }
     }
 
-    /// Asks for the body that is due, and for those after it in its lane. Of a message that another queue has too the body may
-    /// be here, though this queue had its page packed: then nothing waits.
+    /// Asks for the body that is due, and for those after it in its lane. Of a message that another
+    /// queue has too the body may be here, though this queue had its page packed: then nothing
+    /// waits.
     fn fetch_from(
         &mut self,
         id: QueueId,
@@ -276,8 +281,9 @@ impl Partition {
         Step::Waits
     }
 
-    /// Asks for the body of an entry in an open page, and for those after it in its lane. Where it is on its way, and half of them are or
-    /// more are asked for once it is sent or one behind it, it asks for no more yet: requests made together are read together.
+    /// Asks for the body of an entry in an open page, and for those after it in its lane. Where it
+    /// is on its way, and half of them are or more are asked for once it is sent or one behind it,
+    /// it asks for no more yet: requests made together are read together.
     pub(crate) fn fetch_behind(&mut self, waiter: Waiter, from: EntryTag, effects: &mut Vec<Effect>) {
         let (id, browser) = (waiter.queue(), waiter.browser());
         let (number, first) = crate::queue::untag(from);
@@ -306,8 +312,8 @@ impl Partition {
         self.pack_what_is_idle(id, LaneNumber(number), 0..0);
     }
 
-    /// Half of the first request is gone, or the next of the later requests is due: further bodies are asked for while the
-    /// others go, so that two requests are on their way.
+    /// Half of the first request is gone, or the next of the later requests is due: further bodies
+    /// are asked for while the others go, so that two requests are on their way.
     fn read_on(&mut self, id: QueueId, reader: ConsumerKey, before: ReadOn, effects: &mut Vec<Effect>) {
         let browser = self.browses(reader).then_some(reader);
         let (number, last) = crate::queue::untag(before.last);
@@ -321,7 +327,8 @@ impl Partition {
         self.pack_what_is_idle(id, LaneNumber(number), 0..0);
     }
 
-    /// How far bodies were read ahead for this reader: the browser itself, or all consumers of the queue.
+    /// How far bodies were read ahead for this reader: the browser itself, or all consumers of the
+    /// queue.
     fn read_on_of(&self, id: QueueId, reader: ConsumerKey) -> Option<ReadOn> {
         self.read_on_for(id, self.browses(reader).then_some(reader))
     }
@@ -342,7 +349,8 @@ impl Partition {
         }
     }
 
-    /// How many bodies are read ahead, and how many bytes of them: as many as the readers may have at a time, within bounds.
+    /// How many bodies are read ahead, and how many bytes of them: as many as the readers may have
+    /// at a time, within bounds.
     fn fetch_max(&self, id: QueueId, browser: Option<ConsumerKey>) -> (u64, u64) {
         if browser.is_some() {
             return (BROWSED_MESSAGES_MAX, BROWSED_BYTES_MAX);
@@ -356,21 +364,24 @@ impl Partition {
         (window.clamp(FETCH_MESSAGES_MIN, FETCH_MESSAGES_MAX / part), FETCH_BYTES_MAX)
     }
 
-    /// Whether messages in use, which stay in memory, take more than their share, with those on their way.
+    /// Whether messages in use, which stay in memory, take more than their share, with those on
+    /// their way.
     fn is_pressed(&self) -> bool {
         let bytes_max = self.durable_bytes_max();
         self.state.bodies.taken() + self.leader.delivery.fetches.bytes() > bytes_max + bytes_max / 8
     }
 
-    /// How much more may be read ahead, beside bodies here or on their way: of its share, or of unused memory.
+    /// How much more may be read ahead, beside bodies here or on their way: of its share, or of
+    /// unused memory.
     fn room_ahead(&self) -> u64 {
         let (on_its_way, bytes_max) = (self.leader.delivery.fetches.bytes(), self.durable_bytes_max());
         let own = self.ahead_bytes_max().saturating_sub(self.state.bodies.ahead_bytes() + on_its_way);
         own.max(bytes_max.saturating_sub(self.state.bodies.taken() + on_its_way))
     }
 
-    /// Messages from this entry on, in its page and those that are in reach of it, whose bodies are neither here nor on their way. Such a
-    /// page that is packed is opened, and may be packed again once they are asked for.
+    /// Messages from this entry on, in its page and those that are in reach of it, whose bodies are
+    /// neither here nor on their way. Such a page that is packed is opened, and may be packed again
+    /// once they are asked for.
     fn absent_from(
         &mut self,
         id: QueueId,
@@ -379,7 +390,8 @@ impl Partition {
         bytes_max: u64,
     ) -> Vec<(EntryTag, Sought)> {
         let (mut absent, mut bytes, mut sequence) = (Vec::new(), 0, first);
-        // There may be many readers: the smaller the rest for all, the less each takes of it. A due message comes in any case.
+        // There may be many readers: the smaller the rest for all, the less each takes of it. A due
+        // message comes in any case.
         let room = self.room_ahead() / ROOM_PARTS;
         let messages_min = if room < bytes_max { 1 } else { FETCH_MESSAGES_MIN / 2 };
         let bytes_max = bytes_max.min(room);
@@ -458,8 +470,8 @@ impl Partition {
         self.go_on(waiting, effects);
     }
 
-    /// The queues in which a message is due, or at its end, whose body is on its way, for reporting that it cannot be read; `None` if
-    /// it was read ahead, and will be asked for again.
+    /// The queues in which a message is due, or at its end, whose body is on its way, for reporting
+    /// that it cannot be read; `None` if it was read ahead, and will be asked for again.
     pub fn awaiting(&self, key: MessageKey) -> Option<Vec<&Destination>> {
         let due = self.leader.delivery.fetches.get(key).into_iter().flat_map(|fetch| &fetch.waiting);
         let due = due.map(|waiter| waiter.queue());
@@ -471,7 +483,8 @@ impl Partition {
         (!names.is_empty() || self.state.jobs.awaits(key)).then_some(names)
     }
 
-    /// A body cannot be read: its entries stay on disk, undelivered and counted, and the others go on.
+    /// A body cannot be read: its entries stay on disk, undelivered and counted, and the others go
+    /// on.
     fn set_aside(&mut self, key: MessageKey, waiting: &[Waiter]) {
         for id in waiting.iter().map(|waiter| waiter.queue()) {
             // Those set aside are found no more, if the queue waits several times.
@@ -482,7 +495,8 @@ impl Partition {
         }
     }
 
-    /// The entry stays where it is, undelivered, until the process ends; its queue may move without it.
+    /// The entry stays where it is, undelivered, until the process ends; its queue may move without
+    /// it.
     pub(crate) fn set_entry_aside(&mut self, id: QueueId, tag: EntryTag) {
         self.set_state(id, tag, EntryState::Leaving);
         if let Some(queue) = self.state.queues.get(&id) {

@@ -1,10 +1,11 @@
-//! Gathering: a queue whose policy says so serves the first consumers that come only once enough of them are there, or after a while.
+//! Gathering: a queue whose policy says so serves the first consumers that come only once enough of
+//! them are there, or after a while.
 //!
 //! ```text
 //!   none ────first consumer──▶ gathering ──enough, or its time is over──▶ served ──all leave──▶ none
 //! ```
-//! So message groups, and the backlog, are spread over all consumers of an application that starts, instead of going to the
-//! first one. Browsers neither count nor wait. Known to this run alone.
+//! So message groups, and the backlog, are spread over all consumers of an application that starts,
+//! instead of going to the first one. Browsers neither count nor wait. Known to this run alone.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +27,8 @@ impl Gatherings {
 }
 
 impl Partition {
-    /// A consumer has come to this queue, and is among its consumers: it may have to wait for more of them, or the others for it.
+    /// A consumer has come to this queue, and is among its consumers: it may have to wait for more
+    /// of them, or the others for it.
     pub(crate) fn gather(&mut self, id: QueueId) {
         if !self.settings.policies.any_gathering() {
             return;

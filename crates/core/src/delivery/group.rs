@@ -1,7 +1,8 @@
 //! Message groups meet consumers: who begins one, who loses them, and who takes some over.
 //!
-//! As soon as a queue has seen a message of a group, its consumers have views of their own (see `selection`): each passes
-//! over messages of other owners. Skipped messages that become free are found by stepping back.
+//! As soon as a queue has seen a message of a group, its consumers have views of their own (see
+//! `selection`): each passes over messages of other owners. Skipped messages that become free are
+//! found by stepping back.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +77,8 @@ impl Partition {
                 .is_some_and(|consumer| consumer.mode == ConsumerMode::Shared)
         };
         let consumers: Vec<ConsumerKey> = queue.consumers.iter().copied().filter(sharing).collect();
-        // A selector may reject the next message of a group, which no other consumer could have then.
+        // A selector may reject the next message of a group, which no other consumer could have
+        // then.
         let selects =
             self.leader.delivery.consumers.get(&key).and_then(|consumer| consumer.selection.as_ref());
         if consumers.last() != Some(&key) || selects.is_some_and(Selection::has_selector) {
@@ -94,7 +96,8 @@ impl Partition {
         groups.join(&consumers, &busy);
     }
 
-    /// Entries of the queue that transactions on their way to the log have settled: consumers hold them again if those fail.
+    /// Entries of the queue that transactions on their way to the log have settled: consumers hold
+    /// them again if those fail.
     fn committing(&self, id: QueueId) -> impl Iterator<Item = EntryTag> {
         let proposed = self.leader.log.pending.iter().filter_map(Completion::volatile);
         let holders = proposed

@@ -46,7 +46,8 @@ impl Held {
         self.orders.keys().copied()
     }
 
-    /// Everything, in two parts: messages that the application saw, up to `last_seen`, and the rest.
+    /// Everything, in two parts: messages that the application saw, up to `last_seen`, and the
+    /// rest.
     pub fn split(self, last_seen: u64) -> (Vec<EntryTag>, Vec<EntryTag>) {
         let (seen, unseen): (Vec<_>, Vec<_>) =
             self.in_order.into_iter().partition(|(order, _)| *order <= last_seen);

@@ -1,15 +1,16 @@
 //! Idle consumers: those of a queue that select, and have no matching message in it.
 //!
-//! They stand in no line. An index over their selectors finds the consumers of each entry that comes, or comes back, and those look again: a
-//! queue with thousands of them costs as much for each message as the matching ones.
+//! They stand in no line. An index over their selectors finds the consumers of each entry that
+//! comes, or comes back, and those look again: a queue with thousands of them costs as much for
+//! each message as the matching ones.
 //!
 //! | event | who looks again |
 //! |---|---|
 //! | an entry comes, or comes back | idle consumers that want it; the one that was served longest ago has the first turn |
 //! | one comes back that cannot be judged without the disk; groups begin; the line is rebuilt | all |
 //!
-//! Never idle, but in line as ever: members of consumers of patterns, browsers, and all while a queue has message groups or an exclusive
-//! consumer.
+//! Never idle, but in line as ever: members of consumers of patterns, browsers, and all while a
+//! queue has message groups or an exclusive consumer.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +57,8 @@ impl Queue {
 }
 
 impl Partition {
-    /// The consumer at this place of the line matches none of the entries; `false` if it has to stay in line.
+    /// The consumer at this place of the line matches none of the entries; `false` if it has to
+    /// stay in line.
     pub(crate) fn fall_idle(&mut self, id: QueueId, place: usize, key: ConsumerKey) -> bool {
         let shares = self
             .leader

@@ -1,4 +1,5 @@
-//! Lines: which consumers of a queue can take a message now, and in which order they get their turns.
+//! Lines: which consumers of a queue can take a message now, and in which order they get their
+//! turns.
 
 use postroad_model::{ConsumerKey, ConsumerMode, QueueId};
 

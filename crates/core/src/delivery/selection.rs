@@ -33,7 +33,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// A selector that has judged nothing yet; `None` takes everything that no message group forbids.
+    /// A selector that has judged nothing yet; `None` takes everything that no message group
+    /// forbids.
     pub fn new(selector: Option<Selector>) -> Selection {
         Selection { selector, views: BTreeMap::new() }
     }
@@ -100,8 +101,8 @@ pub fn parse(text: &str) -> Result<Option<Selector>, Refusal> {
     Selector::parse(text).map(Some).map_err(refused)
 }
 
-/// The selector of a binding that is in the log. It was parsed before it got there; one that a later grammar refuses
-/// takes nothing.
+/// The selector of a binding that is in the log. It was parsed before it got there; one that a
+/// later grammar refuses takes nothing.
 pub fn of_binding(text: &str) -> Option<Selector> {
     parse(text).unwrap_or_else(|_| Selector::parse("FALSE").ok())
 }
@@ -168,8 +169,8 @@ impl Partition {
         lane.and_then(|lane| lane.get(sequence)).map_or(0, Entry::deliveries)
     }
 
-    /// The entry that is due for the consumer: as for others, but among those that its selector matches and whose group
-    /// is not another's. Each is judged once, unless it was given back.
+    /// The entry that is due for the consumer: as for others, but among those that its selector
+    /// matches and whose group is not another's. Each is judged once, unless it was given back.
     pub(crate) fn next_selected(&mut self, id: QueueId, key: ConsumerKey) -> Selected {
         let Some(queue) = self.state.queues.get(&id) else { return Selected::Nothing };
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return Selected::Nothing };

@@ -32,7 +32,8 @@ pub struct Pace {
     pub withheld: u32,
     /// The messages taken back from it since.
     pub taken: BTreeSet<EntryTag>,
-    /// Those delivered to it once more after that, and how often: it may still settle each earlier delivery.
+    /// Those delivered to it once more after that, and how often: it may still settle each earlier
+    /// delivery.
     pub again: BTreeMap<EntryTag, u32>,
 }
 
@@ -44,7 +45,8 @@ impl Pace {
         }
     }
 
-    /// It gives these back. A message delivered to it more than once may be given back for an earlier time, and settled again.
+    /// It gives these back. A message delivered to it more than once may be given back for an
+    /// earlier time, and settled again.
     fn gives_back(&mut self, tags: &[EntryTag]) {
         for tag in tags {
             let Some(times) = self.again.get_mut(tag) else { continue };
@@ -79,9 +81,10 @@ impl Partition {
         self.leader.delivery.next_look_ms.get_or_insert(now_ms + LOOK_MS);
     }
 
-    /// A consumer settles messages. Those that were taken back from it are its own again if no other consumer has had them:
-    /// `false` if one of them is lost to it, so that the others must not be confirmed either; these it holds again. If the verdict
-    /// `needs_body`, now or later, one whose body has left memory meanwhile is lost too.
+    /// A consumer settles messages. Those that were taken back from it are its own again if no
+    /// other consumer has had them: `false` if one of them is lost to it, so that the others must
+    /// not be confirmed either; these it holds again. If the verdict `needs_body`, now or later,
+    /// one whose body has left memory meanwhile is lost too.
     pub(crate) fn has_spoken(&mut self, key: ConsumerKey, tags: &[EntryTag], needs_body: bool) -> bool {
         if !self.settings.policies.any_slow() && !self.leader.delivery.has_taken_back {
             return true;
@@ -106,7 +109,8 @@ impl Partition {
         !lost
     }
 
-    /// A verdict on a message that was delivered to the consumer more than once may be meant for any of these times.
+    /// A verdict on a message that was delivered to the consumer more than once may be meant for
+    /// any of these times.
     pub(crate) fn note_what_came_again(&mut self, key: ConsumerKey, tags: &[EntryTag], outcome: Outcome) {
         let Some(consumer) =
             self.leader.delivery.consumers.get_mut(&key).filter(|_| self.leader.delivery.has_taken_back)
@@ -120,7 +124,8 @@ impl Partition {
         }
     }
 
-    /// A consumer that has settled may use its credit again, after the result of its verdicts: returned messages are ahead of the rest.
+    /// A consumer that has settled may use its credit again, after the result of its verdicts:
+    /// returned messages are ahead of the rest.
     pub(crate) fn give_withheld(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
         if !self.leader.delivery.has_taken_back {
             return;
@@ -177,7 +182,8 @@ impl Partition {
         let now_ms = self.now_ms;
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         if unsettled.is_empty() {
-            // It has spoken about all of it, in a transaction: until it gets more it has nothing to say, and must not wait for that.
+            // It has spoken about all of it, in a transaction: until it gets more it has nothing to
+            // say, and must not wait for that.
             consumer.pace.spoke_ms = now_ms;
             return;
         }
@@ -209,7 +215,8 @@ impl Partition {
         tags
     }
 
-    /// A consumer's messages go to others. It gets nothing until it settles, for it would get the same again.
+    /// A consumer's messages go to others. It gets nothing until it settles, for it would get the
+    /// same again.
     pub(crate) fn take_back(
         &mut self,
         id: QueueId,

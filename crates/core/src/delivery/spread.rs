@@ -1,11 +1,14 @@
-//! Consumers of every queue that a pattern matches: a member in each, in queues that come later too.
+//! Consumers of every queue that a pattern matches: a member in each, in queues that come later
+//! too.
 //!
-//! A member stands in its queue like any other consumer, with its deliveries and its position. Credit alone belongs
-//! to the whole. A member whose turn comes while there is none leaves its line and is noted as starved; when credit comes,
-//! the starved are served in the order in which they ran out, so that no queue keeps the others from it.
+//! A member stands in its queue like any other consumer, with its deliveries and its position.
+//! Credit alone belongs to the whole. A member whose turn comes while there is none leaves its line
+//! and is noted as starved; when credit comes, the starved are served in the order in which they
+//! ran out, so that no queue keeps the others from it.
 //!
-//! Members have a bound, by memory. At the bound a consumer of a pattern is refused, and one that would have to read a queue that was
-//! made later is ended: its client learns that, whereas a queue that is not read would go unnoticed.
+//! Members have a bound, by memory. At the bound a consumer of a pattern is refused, and one that
+//! would have to read a queue that was made later is ended: its client learns that, whereas a queue
+//! that is not read would go unnoticed.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -88,7 +91,8 @@ impl Partition {
             self.reply(key.connection, ticket, Err(refusal), effects);
             return None;
         }
-        // As in ActiveMQ: where no queue matches yet, a queue of the pattern's own name collects messages of the topics.
+        // As in ActiveMQ: where no queue matches yet, a queue of the pattern's own name collects
+        // messages of the topics.
         let is_fed = !self.settings.addressing.feeds_of(&attach.source).is_empty();
         if queues.is_empty() && is_fed && attach.mode != ConsumerMode::Browse {
             self.declare_first(attach.source.clone(), attach, effects);
@@ -141,7 +145,8 @@ impl Partition {
         self.seat(id, member, &attach);
     }
 
-    /// A queue was made: readers of a matching pattern read it too. A browser sees the queues that existed when it came.
+    /// A queue was made: readers of a matching pattern read it too. A browser sees the queues that
+    /// existed when it came.
     pub(crate) fn join_spreads(&mut self, id: QueueId, queue: &Destination) {
         if self.leader.delivery.spreads.is_empty() || queue.temporary {
             return;

@@ -1,9 +1,12 @@
-//! Accounts: the contents and limits of all queues of a tenant together, and of all queues of the broker.
+//! Accounts: the contents and limits of all queues of a tenant together, and of all queues of the
+//! broker.
 //!
-//! A queue is in two accounts at most, and only in those that have a limit. A message in two queues of a tenant counts twice, as it
-//! does in the two queues. Each partition has an equal part of every limit and keeps its own accounts.
+//! A queue is in two accounts at most, and only in those that have a limit. A message in two queues
+//! of a tenant counts twice, as it does in the two queues. Each partition has an equal part of
+//! every limit and keeps its own accounts.
 //!
-//! Who waits for room in an account waits in a line of its own: those of other tenants are not asked.
+//! Who waits for room in an account waits in a line of its own: those of other tenants are not
+//! asked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +43,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// Whether this much more may come; an empty account takes anything. Only persistent messages take disk space.
+    /// Whether this much more may come; an empty account takes anything. Only persistent messages
+    /// take disk space.
     fn has_room_for(&self, more: Load, persistent: bool) -> bool {
         let mut held = self.load;
         held.add_all(self.incoming);
@@ -150,7 +154,8 @@ impl Accounts {
 }
 
 impl Partition {
-    /// The accounts that have a limit here, each with the number of addresses that wait for room in it.
+    /// The accounts that have a limit here, each with the number of addresses that wait for room in
+    /// it.
     pub fn accounts(&self) -> impl Iterator<Item = (&Account, u64)> {
         let numbered = (0..).map(AccountNumber).zip(&self.leader.intake.accounts.all);
         numbered.map(|(number, account)| {
@@ -186,7 +191,8 @@ impl Partition {
         sums.all != self.leader.intake.accounts.all
     }
 
-    /// The accounts that have no room for the message, or, after others that wait, any that it would be in.
+    /// The accounts that have no room for the message, or, after others that wait, any that it
+    /// would be in.
     pub(crate) fn full_accounts(
         &self,
         sent: &Sent,
@@ -240,8 +246,8 @@ impl Partition {
         Some(Refusal::QuotaFull { to, owner, limit: limit.to_string().into() })
     }
 
-    /// The first limit for which so much more in these queues would be too much: of a queue, also one that drops it then, or of all that a
-    /// tenant or the broker holds here.
+    /// The first limit for which so much more in these queues would be too much: of a queue, also
+    /// one that drops it then, or of all that a tenant or the broker holds here.
     pub fn limit_exceeded_by(&self, more: &BTreeMap<Destination, Load>) -> Option<Refusal> {
         let of_queue = more.iter().find_map(|(to, more)| {
             let limit = self.settings.policies.of(to).limit;

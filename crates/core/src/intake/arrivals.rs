@@ -1,10 +1,10 @@
 //! Arrivals over links: the entries of other brokers' queues that are in the log here.
 //!
-//! A broker numbers the entries of each of its queues, and sends that number along when it forwards one. If it does
-//! not hear that the message arrived, it forwards the entry again, perhaps after both brokers have crashed. The
-//! numbers of one queue mostly follow one another, so they are kept as runs: a queue that is forwarded as a whole is
-//! one run, however long. At the bound the lowest runs of a queue are forgotten, then the queues not heard of for
-//! longest.
+//! A broker numbers the entries of each of its queues, and sends that number along when it forwards
+//! one. If it does not hear that the message arrived, it forwards the entry again, perhaps after
+//! both brokers have crashed. The numbers of one queue mostly follow one another, so they are kept
+//! as runs: a queue that is forwarded as a whole is one run, however long. At the bound the lowest
+//! runs of a queue are forgotten, then the queues not heard of for longest.
 //!
 //! Never here: how links name queues. The same name of the same user is one queue.
 
@@ -14,7 +14,8 @@ use rustc_hash::FxBuildHasher;
 
 use crate::intake::audit::Producer;
 
-/// Runs kept of one queue. A queue of which only every second entry is forwarded has this many entries in doubt at most.
+/// Runs kept of one queue. A queue of which only every second entry is forwarded has this many
+/// entries in doubt at most.
 pub const RUNS_MAX: usize = 8192;
 
 /// Runs of all queues of a generation together: some 2 MiB.
@@ -109,7 +110,8 @@ impl Arrivals {
         }
     }
 
-    /// These entries count as those that came here; of queues that are new here as far as there is a place.
+    /// These entries count as those that came here; of queues that are new here as far as there is
+    /// a place.
     pub fn remember(&mut self, known: Vec<(Producer, Runs)>, queues_max: usize) {
         let generation = (queues_max / 2).max(1);
         for (queue, runs) in known {

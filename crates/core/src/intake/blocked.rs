@@ -1,7 +1,8 @@
 //! The reasons why one send waits, in one table and one order.
 //!
-//! A send is blocked on the first reason of [`BlockedOn`] that applies; once that is gone it is looked at again, from the first on. The page
-//! docs/features/blocked-sends.md lists the same reasons for operators.
+//! A send is blocked on the first reason of [`BlockedOn`] that applies; once that is gone it is
+//! looked at again, from the first on. The page docs/features/blocked-sends.md lists the same
+//! reasons for operators.
 //!
 //! Never here: who wakes it, and in which order (`lines`); when it is refused instead (`limit`).
 
@@ -14,12 +15,14 @@ use crate::intake::account::AccountNumber;
 use crate::intake::parked::Ahead;
 use crate::intake::publish::Admitted;
 
-/// The reason of a waiting send. The order of the variants is the order in which the reasons are checked.
+/// The reason of a waiting send. The order of the variants is the order in which the reasons are
+/// checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockedOn {
     /// The disk is full, and a policy of the address has persistent sends wait for it.
     Disk,
-    /// An earlier send of the same connection, to several addresses of which this is one, is blocked.
+    /// An earlier send of the same connection, to several addresses of which this is one, is
+    /// blocked.
     Own(ConnectionId),
     /// This queue is at the limit of its policy.
     Queue(QueueId),
@@ -27,7 +30,8 @@ pub enum BlockedOn {
     Account(AccountNumber),
     /// An earlier send to the same address is blocked.
     Line,
-    /// The log has not confirmed earlier sends that this one, which bypasses it, must not overtake; or the queue is being made.
+    /// The log has not confirmed earlier sends that this one, which bypasses it, must not overtake;
+    /// or the queue is being made.
     Log,
     /// This queue holds its share of the memory for non-persistent messages.
     Share(QueueId),
@@ -103,7 +107,8 @@ impl Partition {
             })
         };
         match admitted_as {
-            // Sends ahead of it may wait for memory, if nothing durable was bound when they came: those it may overtake.
+            // Sends ahead of it may wait for memory, if nothing durable was bound when they came:
+            // those it may overtake.
             Admitted::Durable => limit(),
             Admitted::Volatile => limit()
                 .or_else(|| ahead.here.then_some(BlockedOn::Line))

@@ -1,13 +1,18 @@
-//! Large bodies: pieces in the log ahead of the message that names them, and how long the log keeps them.
+//! Large bodies: pieces in the log ahead of the message that names them, and how long the log keeps
+//! them.
 //!
 //! ```text
 //!   Event::Chunk ──▶ waiting ──▶ Command::Chunk in the log ──▶ Upload ──▶ Publish: the message names all its records
 //!                    (few bytes are on their way at once)
 //! ```
-//! Each message counts its records as live, from when it is carried out until it is gone: so one body may belong to several
-//! messages, such as a dead letter and the one that it was. Between its upload and that moment, and while it is being
-//! delivered, the pieces are *lent*: they count once more, as long as they are in use outside of this room.
-//! A message that moves to another partition takes its body with it in the same way, by [`Peer::Piece`] in the place of the event: see
+//! Each message counts its records as live, from when it is carried out until it is gone: so one
+//! body may belong to several
+//! messages, such as a dead letter and the one that it was. Between its upload and that moment, and
+//! while it is being
+//! delivered, the pieces are *lent*: they count once more, as long as they are in use outside of
+//! this room.
+//! A message that moves to another partition takes its body with it in the same way, by
+//! [`Peer::Piece`] in the place of the event: see
 //! `settling::carrying`.
 //! None of this is replicated or in a snapshot: after a start no piece is in use.
 
@@ -23,8 +28,8 @@ use postroad_model::{
 use crate::Partition;
 use crate::log::completion::Completion;
 
-/// Bytes of pieces that are on their way to the log at once, of all uploads together: a turn of the journal is not much
-/// longer for them. Further pieces of a connection wait in its session.
+/// Bytes of pieces that are on their way to the log at once, of all uploads together: a turn of the
+/// journal is not much longer for them. Further pieces of a connection wait in its session.
 const UNDER_WAY_BYTES_MAX: u64 = 2 << 20;
 
 /// The interval of checks on lent pieces.
@@ -48,7 +53,8 @@ struct Upload {
     bytes: u64,
     /// How many have come.
     begun: u64,
-    /// Those that are in the log, by their places in the body: from another partition they come in any order.
+    /// Those that are in the log, by their places in the body: from another partition they come in
+    /// any order.
     pieces: BTreeMap<u64, (Position, u64)>,
 }
 
@@ -67,7 +73,8 @@ struct Piece {
 /// Pieces that count because they are in use.
 struct Lent {
     chunks: Arc<Chunks>,
-    /// They were not sent to a consumer yet: they need not be lent any more once the message is in the log.
+    /// They were not sent to a consumer yet: they need not be lent any more once the message is in
+    /// the log.
     is_new: bool,
 }
 
@@ -77,7 +84,8 @@ impl Uploads {
         self.next_look_ms.filter(|_| !self.lent.is_empty())
     }
 
-    /// Takes the pieces that are not proposed yet; a piece of another partition is known by its upload.
+    /// Takes the pieces that are not proposed yet; a piece of another partition is known by its
+    /// upload.
     pub fn take_waiting(&mut self) -> Vec<(ConnectionId, Ticket)> {
         let waiting = self.waiting.drain(..).map(|piece| match piece.connection.is_internal() {
             true => (piece.connection, Ticket(piece.upload)),
@@ -208,7 +216,8 @@ impl Partition {
     ) {
         let connection = ConnectionId::internal(from);
         if !self.leader.intake.uploads.open.contains_key(&(connection, upload)) && !self.passes_on(&address) {
-            // It was asked for, or has waited for others, while the queue was here; its message would be the only one that is.
+            // It was asked for, or has waited for others, while the queue was here; its message
+            // would be the only one that is.
             let result = Err(Refusal::QueueMoving(address));
             return self.tell(from, Peer::PieceTaken { upload, result }, effects);
         }
@@ -236,7 +245,8 @@ impl Partition {
         }
     }
 
-    /// The rest of an upload will not come. Pieces of it that still wait go nowhere; a session counts on their answers all the same.
+    /// The rest of an upload will not come. Pieces of it that still wait go nowhere; a session
+    /// counts on their answers all the same.
     pub(crate) fn abandon(&mut self, connection: ConnectionId, upload: u64, effects: &mut Vec<Effect>) {
         let is_its = |piece: &Piece| (piece.connection, piece.upload) == (connection, upload);
         let (dropped, waiting) =
@@ -311,8 +321,8 @@ impl Partition {
         }
     }
 
-    /// A message is about to be delivered: its body stays until the delivery is not in use any more, regardless of
-    /// the message.
+    /// A message is about to be delivered: its body stays until the delivery is not in use any
+    /// more, regardless of the message.
     pub(crate) fn lend(&mut self, message: &Message, effects: &mut Vec<Effect>) {
         let Some(chunks) = message.chunks() else { return };
         let known = self.leader.intake.uploads.lent.iter_mut().find(|lent| Arc::ptr_eq(&lent.chunks, chunks));

@@ -7,17 +7,20 @@
 //! | drop the oldest | it is taken in, and the oldest of the lowest priority that waits for a consumer leaves |
 //! | drop the newest | the same, but it is the newest that leaves |
 //!
-//! For each volatile subscriber of a topic operators may set another limit: how much may wait for it, beyond its prefetch, and
-//! whether the oldest leaves whatever its priority.
+//! For each volatile subscriber of a topic operators may set another limit: how much may wait for
+//! it, beyond its prefetch, and whether the oldest leaves whatever its priority.
 //!
-//! Sends wait for all of the queue's contents, in flight or not; only messages that wait for consumers are dropped.
-//! Sends wait in line by the address: later ones of the same producer do not overtake. Moves by the broker (dead
-//! letters, due messages) do not wait. A send in a transaction cannot wait: it is refused at once.
+//! Sends wait for all of the queue's contents, in flight or not; only messages that wait for
+//! consumers are dropped. Sends wait in line by the address: later ones of the same producer do not
+//! overtake. Moves by the broker (dead letters, due messages) do not wait. A send in a transaction
+//! cannot wait: it is refused at once.
 //!
-//! Messages beyond a limit leave in steps of a fixed number, each a record of its own: a limit that is put on a backlog of millions
-//! stops no client. Until the last step consumers may still get messages beyond it.
+//! Messages beyond a limit leave in steps of a fixed number, each a record of its own: a limit that
+//! is put on a backlog of millions stops no client. Until the last step consumers may still get
+//! messages beyond it.
 //!
-//! A drop is decided here and in the log like an expiry, so that a replay knows of it; until it is, the entry is leaving.
+//! A drop is decided here and in the log like an expiry, so that a replay knows of it; until it is,
+//! the entry is leaving.
 
 use postroad_model::{
     ConnectionId, Destination, Effect, EntryTag, MessageEvent, Notice, Publish, QueueId, Refusal, Sent,
@@ -60,7 +63,8 @@ impl Partition {
         queue
     }
 
-    /// Policies have changed: queues beyond their limits drop messages now, and waiting sends may have room.
+    /// Policies have changed: queues beyond their limits drop messages now, and waiting sends may
+    /// have room.
     pub(crate) fn limit_anew(&mut self, effects: &mut Vec<Effect>) {
         for queue in self.state.queues.values_mut() {
             queue.follow(&self.settings.policies);
@@ -90,8 +94,8 @@ impl Partition {
         }
     }
 
-    /// How long a send has to wait for room in one of these queues, or in an account that one is in; `None` if it need not, `Some(None)` for as long as
-    /// it takes.
+    /// How long a send has to wait for room in one of these queues, or in an account that one is
+    /// in; `None` if it need not, `Some(None)` for as long as it takes.
     ///
     /// Those after others that wait at a limit wait too.
     pub(crate) fn wait_for_room(
@@ -232,7 +236,8 @@ impl Partition {
         count
     }
 
-    /// The entry that the queue drops next; `None` if it is within its limit, or if all of its entries are in flight.
+    /// The entry that the queue drops next; `None` if it is within its limit, or if all of its
+    /// entries are in flight.
     fn surplus(&mut self, id: QueueId) -> Option<EntryTag> {
         let is_live = self.leader.is_live;
         let queue = self.state.queues.get_mut(&id).filter(|queue| is_live && queue.is_over())?;

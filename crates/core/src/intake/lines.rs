@@ -1,6 +1,7 @@
 //! Lines of addresses whose first send waits, by the reason of each wait.
 //!
-//! Freed room wakes one line alone, and of that no more than can go on: so it costs the same, however many wait.
+//! Freed room wakes one line alone, and of that no more than can go on: so it costs the same,
+//! however many wait.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -43,7 +44,8 @@ impl WaitingLines {
         *self = WaitingLines::default();
     }
 
-    /// The address waits for this from now on, after others or, if it has waited longest, ahead of them.
+    /// The address waits for this from now on, after others or, if it has waited longest, ahead of
+    /// them.
     pub fn put(&mut self, to: Destination, held_by: BlockedOn, is_first: bool) {
         let before = self.by_address.insert(to.clone(), held_by);
         if before == Some(held_by) {

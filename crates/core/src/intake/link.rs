@@ -1,15 +1,16 @@
 //! Links: senders that a client comes back to after it has lost its connection.
 //!
-//! It does not know then which of its last messages were taken in. For each delivery of a recoverable
-//! link, this keeps by its tag whether it is on its way, was taken in, or was refused: until the
-//! client says that it knows, and until some time after the link's last holder has gone. A client that
-//! attaches the link again gets this state, once none of its messages is on its way; later sends of
-//! its earlier holder are refused from then on. So no message is taken in twice.
+//! It does not know then which of its last messages were taken in. For each delivery of a
+//! recoverable link, this keeps by its tag whether it is on its way, was taken in, or was refused:
+//! until the client says that it knows, and until some time after the link's last holder has gone.
+//! A client that attaches the link again gets this state, once none of its messages is on its way;
+//! later sends of its earlier holder are refused from then on. So no message is taken in twice.
 //!
 //! ```text
 //!   publish ─▶ on its way ──▶ taken in, or refused ──the client knows, or too long ago──▶ forgotten
 //! ```
-//! Known to this run alone: after a start no link is known, and its client sends messages in doubt again.
+//! Known to this run alone: after a start no link is known, and its client sends messages in doubt
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -27,7 +28,8 @@ use crate::intake::parked::Parked;
 /// Links that one partition remembers: one for each thread of some hundred clients.
 const LINKS_MAX: usize = 4096;
 
-/// Deliveries of one link that are remembered: twice the number that a client may have without an answer.
+/// Deliveries of one link that are remembered: twice the number that a client may have without an
+/// answer.
 const LINK_DELIVERIES_MAX: usize = 2048;
 
 /// Deliveries of all links together: some 40 MiB.
@@ -157,14 +159,16 @@ impl Links {
         self.on_their_way.insert(from, delivery.clone());
     }
 
-    /// A message that was on its way has its answer, or none will come; returns the resulting answers.
+    /// A message that was on its way has its answer, or none will come; returns the resulting
+    /// answers.
     fn end(&mut self, from: (ConnectionId, Ticket), standing: Option<Standing>) -> Option<Answer> {
         let LinkDelivery { link, tag } = self.on_their_way.remove(&from)?;
         self.with(&link, |link| link.end(&tag, standing))?;
         self.answer(&link)
     }
 
-    /// The answer to a waiting request for the state of the link, if none of its messages is on its way.
+    /// The answer to a waiting request for the state of the link, if none of its messages is on its
+    /// way.
     fn answer(&mut self, name: &LinkName) -> Option<Answer> {
         self.with(name, |link| {
             let asked = link.asked.take_if(|_| link.on_their_way == 0)?;
@@ -271,7 +275,8 @@ impl Partition {
         }
     }
 
-    /// A send that waits for room and meets the condition will never come in: its connection has lost the link.
+    /// A send that waits for room and meets the condition will never come in: its connection has
+    /// lost the link.
     pub(crate) fn forget_parked(
         &mut self,
         connection: ConnectionId,

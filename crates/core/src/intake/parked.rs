@@ -1,7 +1,9 @@
-//! Sends that wait: for memory, for room, for the disk, for a queue, or for earlier sends of their producers.
+//! Sends that wait: for memory, for room, for the disk, for a queue, or for earlier sends of their
+//! producers.
 //!
 //! Each waits in the line of its address. One to several addresses blocks later sends of its
-//! producer to any of them: an earlier send is never after a later one, so waits never form a circle.
+//! producer to any of them: an earlier send is never after a later one, so waits never form a
+//! circle.
 //! Never here: the reason for which the first of a line waits (`limit`, `lines`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,7 +33,8 @@ impl Parked {
 pub struct Ahead {
     /// Something at its address.
     pub here: bool,
-    /// A send of its own producer to one of its addresses, persistent like it or not: that must not be overtaken.
+    /// A send of its own producer to one of its addresses, persistent like it or not: that must not
+    /// be overtaken.
     pub own: bool,
 }
 
@@ -62,7 +65,8 @@ impl ParkedSends {
         self.enter(&publish, number).push_back(Parked { publish, until_ms, number });
     }
 
-    /// Puts one ahead of all others of its address: it was the first there, and nothing of its producer was ahead of it.
+    /// Puts one ahead of all others of its address: it was the first there, and nothing of its
+    /// producer was ahead of it.
     pub fn push_first(&mut self, publish: Publish) {
         self.first_number -= 1;
         let number = self.first_number;

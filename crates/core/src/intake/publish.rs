@@ -14,8 +14,8 @@ use crate::intake::parked::{Ahead, Parked};
 use crate::log::completion::Completion;
 use crate::memory::bodies::is_part;
 
-/// The part of the memory for non-persistent messages that one queue may take: a quarter, so that a few slow consumers
-/// leave room for all others.
+/// The part of the memory for non-persistent messages that one queue may take: a quarter, so that a
+/// few slow consumers leave room for all others.
 const QUEUE_SHARE: u64 = 4;
 
 impl Partition {
@@ -73,7 +73,8 @@ impl Partition {
         }
     }
 
-    /// The queues that will have the message, as far as anything depends on them yet: for memory, or on their limits.
+    /// The queues that will have the message, as far as anything depends on them yet: for memory,
+    /// or on their limits.
     pub(crate) fn receivers_if_needed(
         &self,
         publish: &Publish,
@@ -115,7 +116,8 @@ impl Partition {
             (Ok(Admitted::Durable | Admitted::Volatile), _) => {
                 Some(self.wait_for_room(&publish.sent, receivers, ahead).flatten())
             }
-            // It waits at the head of its line, and for that queue alone: see `park_until_declared`.
+            // It waits at the head of its line, and for that queue alone: see
+            // `park_until_declared`.
             (Ok(Admitted::NeedsQueue), BlockedOn::Log) => None,
             _ => Some(None),
         }
@@ -238,7 +240,8 @@ impl Partition {
         self.settings.volatile_bytes_max / QUEUE_SHARE
     }
 
-    /// The queues that take a message: those bound to its address whose selectors it matches, but for `noLocal`.
+    /// The queues that take a message: those bound to its address whose selectors it matches, but
+    /// for `noLocal`.
     fn receivers(&self, to: &Destination, message: &Message, from: Option<ConnectionId>) -> Vec<QueueId> {
         let bounds = self.state.addresses.bounds(to);
         let mut receivers = Vec::new();
@@ -262,7 +265,8 @@ impl Partition {
         receivers
     }
 
-    /// Whether the queue is a durable subscription that takes nothing of the client that sent the message.
+    /// Whether the queue is a durable subscription that takes nothing of the client that sent the
+    /// message.
     fn skips(&self, queue: QueueId, message: &Message) -> bool {
         let subscription = self.state.queues.get(&queue).and_then(|queue| queue.subscription.as_ref());
         message.client().is_some() && subscription.and_then(|own| own.skips.as_ref()) == message.client()
@@ -326,7 +330,8 @@ impl Partition {
             if let Some((publish, admitted, receivers)) = self.next_parked(&to) {
                 moved.insert(BlockedOn::Own(publish.connection));
                 self.take_in(publish, admitted, &receivers, effects);
-                // Its next one, which may wait for nothing any more, has its turn after those of the others.
+                // Its next one, which may wait for nothing any more, has its turn after those of
+                // the others.
                 if let Some(next) = self.leader.intake.parked.first(&to) {
                     let own = BlockedOn::Own(next.publish.connection);
                     moved.insert(own);
@@ -348,7 +353,8 @@ impl Partition {
         stay.into_iter().for_each(|to| self.leader.intake.lines.put(to, held_by, false));
     }
 
-    /// Takes the oldest send to this address out of the waiting room, if it need not wait any longer.
+    /// Takes the oldest send to this address out of the waiting room, if it need not wait any
+    /// longer.
     #[allow(clippy::type_complexity, reason = "what take_in needs")]
     fn next_parked(
         &mut self,
@@ -415,7 +421,8 @@ impl Partition {
         }
         let is_part = is_part(&sent.message.bytes);
         let (moved, key) = (sent.moved, self.insert_volatile(sent.message, effects));
-        // Every queue has it before any is served: serving one may expire it there, and let a parked send in after it.
+        // Every queue has it before any is served: serving one may expire it there, and let a
+        // parked send in after it.
         self.state.bodies.refer(key);
         for queue in receivers {
             self.push_entry(*queue, key, moved);
@@ -471,7 +478,8 @@ impl Partition {
         for ((mut sent, key), ordinal) in sends.into_iter().zip(keys.clone()).zip(ordinals) {
             let completion = self.leader.log.pending.front();
             let from = completion.and_then(|completion| completion.sender(ordinal as usize));
-            // The windows of one that has moved come apart from it: it does not tell its user any more.
+            // The windows of one that has moved come apart from it: it does not tell its user any
+            // more.
             if sent.moved.is_none() {
                 self.audit(&sent.message);
             }
@@ -487,7 +495,8 @@ impl Partition {
             }
             self.state.bodies.insert(key, sent.message);
             self.state.bodies.refer(key);
-            // Until all of its addresses have it: the queues of one may leave bodies to the disk, and selectors at the next judge it.
+            // Until all of its addresses have it: the queues of one may leave bodies to the disk,
+            // and selectors at the next judge it.
             self.state.bodies.pin(key);
             for to in std::iter::once(&sent.to).chain(&sent.also) {
                 self.bind_entries((key, sent.moved), to, from, &mut touched, effects);
@@ -500,7 +509,8 @@ impl Partition {
         parts.into_iter().for_each(|key| self.state.bodies.keep_apart(key));
     }
 
-    /// One entry in each queue that the address feeds; a queue is made on first use. See [`Sent::moved`].
+    /// One entry in each queue that the address feeds; a queue is made on first use. See
+    /// [`Sent::moved`].
     pub(crate) fn bind_entries(
         &mut self,
         (key, moved): (MessageKey, Option<u32>),
@@ -532,7 +542,8 @@ impl Partition {
         }
     }
 
-    /// The queue of this address. One that is temporary is not made: it ends with its connection, which may have gone since or in an earlier run.
+    /// The queue of this address. One that is temporary is not made: it ends with its connection,
+    /// which may have gone since or in an earlier run.
     fn queue_for(&mut self, to: &Destination) -> Option<QueueId> {
         match to.temporary {
             true => self.own_queue(to),

@@ -1,7 +1,9 @@
-//! Routes, beside their addresses: versions of a message that become one record, delays, and throttles.
+//! Routes, beside their addresses: versions of a message that become one record, delays, and
+//! throttles.
 //!
-//! The assembly has found the versions, before the message came here; messages that are made here, dead letters, pass the routes
-//! here. A message that waits is in its queue, durably, and is not delivered before its time: a restart changes nothing.
+//! The assembly has found the versions, before the message came here; messages that are made here,
+//! dead letters, pass the routes here. A message that waits is in its queue, durably, and is not
+//! delivered before its time: a restart changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +12,8 @@ use postroad_model::{Effect, HeaderChanges, Hold, Message, Pace, Publish, Routed
 
 use crate::Partition;
 
-/// How the assembly changes headers of a message, whatever its protocol. A message that it cannot read stays as it is.
+/// How the assembly changes headers of a message, whatever its protocol. A message that it cannot
+/// read stays as it is.
 pub type ChangeHeaders = fn(&Message, &HeaderChanges) -> Message;
 
 /// Throttles: when the next message of each throttled route is due.
@@ -43,12 +46,14 @@ impl Paces {
 }
 
 impl Partition {
-    /// Says how to change the headers of messages, which only their protocols know. Until then they stay as they are.
+    /// Says how to change the headers of messages, which only their protocols know. Until then they
+    /// stay as they are.
     pub fn change_headers_by(&mut self, change_headers: ChangeHeaders) {
         self.protocols.change_headers = change_headers;
     }
 
-    /// Takes the versions of a message into the transaction that all of them belong to, with one answer for all.
+    /// Takes the versions of a message into the transaction that all of them belong to, with one
+    /// answer for all.
     pub(crate) fn publish_routed(&mut self, publish: Publish, routing: Routing, effects: &mut Vec<Effect>) {
         let Publish { connection, ticket, transaction, resent, ref sent, .. } = publish;
         // They share its body.

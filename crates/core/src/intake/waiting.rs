@@ -1,10 +1,12 @@
-//! Events that cannot go on before the log has made the needed queue or durable subscription, or has ended the present
-//! that is there. Sends that need a queue wait where other sends do (`parked`), so that none of their producer overtakes them.
+//! Events that cannot go on before the log has made the needed queue or durable subscription, or
+//! has ended the present that is there. Sends that need a queue wait where other sends do
+//! (`parked`), so that none of their producer overtakes them.
 //!
-//! Events about a consumer that waits here wait after it. The log's answer then goes to each in turn.
+//! Events about a consumer that waits here wait after it. The log's answer then goes to each in
+//! turn.
 //!
-//! A reader of a queue right after sends of its own connection waits until these are there, or wait for something else than the
-//! log: so a client never misses its own sends, confirmed or not.
+//! A reader of a queue right after sends of its own connection waits until these are there, or wait
+//! for something else than the log: so a client never misses its own sends, confirmed or not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,8 +23,8 @@ use crate::intake::publish::Admitted;
 use crate::log::completion::Completion;
 use crate::stepping_down::waiter_of;
 
-/// Consumers and drains that wait for sends at once, far more than look after their sends while the log writes one group; who comes
-/// then does not wait.
+/// Consumers and drains that wait for sends at once, far more than look after their sends while the
+/// log writes one group; who comes then does not wait.
 const FOR_SENDS_MAX: usize = 1024;
 
 /// See the head of this file.
@@ -30,10 +32,11 @@ const FOR_SENDS_MAX: usize = 1024;
 pub struct Waiting {
     for_queues: BTreeMap<Destination, Vec<Event>>,
     for_subscriptions: BTreeMap<Arc<str>, Vec<Event>>,
-    /// Events that wait for sends of their own connection, with the number of proposals that must have come back; these only rise. Behind an
-    /// attach are the events of its consumer.
+    /// Events that wait for sends of their own connection, with the number of proposals that must
+    /// have come back; these only rise. Behind an attach are the events of its consumer.
     for_sends: VecDeque<(u64, Vec<Event>)>,
-    /// Who asked for an echo, with the number of proposals that must have come back; these only rise.
+    /// Who asked for an echo, with the number of proposals that must have come back; these only
+    /// rise.
     echoes: VecDeque<(u64, ConnectionId, Ticket)>,
 }
 
@@ -90,13 +93,15 @@ impl Waiting {
         }
     }
 
-    /// Puts an event off until this number of proposals has come back, after all that wait for as many or fewer.
+    /// Puts an event off until this number of proposals has come back, after all that wait for as
+    /// many or fewer.
     fn wait_for_sends(&mut self, proposals: u64, event: Event) {
         let last = self.for_sends.back().map_or(0, |(last, _)| *last);
         self.for_sends.push_back((proposals.max(last), vec![event]));
     }
 
-    /// The events that have waited for sends long enough, in order, now that this number of proposals has come back.
+    /// The events that have waited for sends long enough, in order, now that this number of
+    /// proposals has come back.
     fn take_for_sends(&mut self, proposals: u64) -> Vec<Event> {
         let due = self.for_sends.partition_point(|(needed, _)| *needed <= proposals);
         self.for_sends.drain(..due).flat_map(|(_, waiting)| waiting).collect()
@@ -140,7 +145,8 @@ fn consumer_of(event: &Event) -> Option<ConsumerKey> {
     }
 }
 
-/// The client of an event that reads or ends the contents of queues or the schedule, and should find its earlier sends there.
+/// The client of an event that reads or ends the contents of queues or the schedule, and should
+/// find its earlier sends there.
 fn looker(event: &Event) -> Option<ConnectionId> {
     match event {
         Event::Attach(Attach { consumer, .. }) | Event::Drain { consumer } => Some(consumer.connection),
@@ -158,8 +164,8 @@ impl Partition {
         self.leader.intake.waiting.for_queues.entry(queue).or_default().push(Event::Attach(attach));
     }
 
-    /// Has the log make a queue, or bind it as the reader wants it, unless that is under way: the waiting events then ask for the
-    /// rest.
+    /// Has the log make a queue, or bind it as the reader wants it, unless that is under way: the
+    /// waiting events then ask for the rest.
     fn begin_queue(&mut self, queue: &Destination, attach: Option<&Attach>, effects: &mut Vec<Effect>) {
         // A line is there as long as its queue is on the way, even if everybody has left it.
         if !self.leader.intake.waiting.is_for_queue(queue) {
@@ -169,7 +175,8 @@ impl Partition {
         }
     }
 
-    /// A send in memory waits, ahead of all others at its address, until the log has made the queues that it needs.
+    /// A send in memory waits, ahead of all others at its address, until the log has made the
+    /// queues that it needs.
     pub(crate) fn park_until_declared(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
         let needed: Vec<Destination> = self.queues_needed(&publish.sent).cloned().collect();
         for queue in needed {
@@ -186,8 +193,8 @@ impl Partition {
             && self.queues_needed(sent).all(|queue| self.leader.intake.waiting.is_for_queue(queue))
     }
 
-    /// The connection's sends that need nothing but queues, and events that wait after them: they come in even if the connection ends,
-    /// as they would if the queues were there.
+    /// The connection's sends that need nothing but queues, and events that wait after them: they
+    /// come in even if the connection ends, as they would if the queues were there.
     pub(crate) fn parked_for_queues(&self, connection: ConnectionId) -> BTreeSet<i64> {
         let mut own: Vec<&Parked> = self
             .leader
@@ -236,7 +243,8 @@ impl Partition {
         }
     }
 
-    /// Puts a reader off until its durable subscription is in the log; later events for that subscription wait after it.
+    /// Puts a reader off until its durable subscription is in the log; later events for that
+    /// subscription wait after it.
     pub(crate) fn subscribe_first(&mut self, name: &Arc<str>, attach: Attach, effects: &mut Vec<Effect>) {
         if let Some(waiting) = self.leader.intake.waiting.for_subscriptions.get_mut(name) {
             return waiting.push(Event::Attach(attach));
@@ -271,8 +279,8 @@ impl Partition {
         self.propose(Command::Delete { queue: address }, Urgency::Waiting, completion, effects);
     }
 
-    /// Puts an event off that reads sends of its connection, as long as the log has not all of them; any other is given
-    /// back.
+    /// Puts an event off that reads sends of its connection, as long as the log has not all of
+    /// them; any other is given back.
     pub(crate) fn behind_its_sends(&mut self, event: Event) -> Option<Event> {
         let needed = looker(&event).map_or(0, |connection| self.proposals_of_sends(connection));
         if needed <= self.proposals_ended() || self.leader.intake.waiting.for_sends.len() >= FOR_SENDS_MAX {
@@ -282,8 +290,8 @@ impl Partition {
         None
     }
 
-    /// This number of proposals must have come back before the connection's sends are in their queues, or wait for something else
-    /// than the log.
+    /// This number of proposals must have come back before the connection's sends are in their
+    /// queues, or wait for something else than the log.
     fn proposals_of_sends(&self, connection: ConnectionId) -> u64 {
         if self.leader.intake.parked.has_any_of(connection) {
             return self.leader.log.made;

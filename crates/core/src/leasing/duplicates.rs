@@ -1,6 +1,8 @@
-//! Duplicate detection by id: a message with an id that a queue has taken in before is not taken in again for a while.
+//! Duplicate detection by id: a message with an id that a queue has taken in before is not taken in
+//! again for a while.
 //!
-//! The ids are in the log with their messages, and in snapshots: they outlive their messages and restarts.
+//! The ids are in the log with their messages, and in snapshots: they outlive their messages and
+//! restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +41,8 @@ impl Duplicates {
         REMEMBERED_MAX <= self.by_key.len() && now_ms < first_ms
     }
 
-    /// A message is in the queue. Ids whose time was over when it was sent are forgotten: the same on each replay.
+    /// A message is in the queue. Ids whose time was over when it was sent are forgotten: the same
+    /// on each replay.
     pub fn note(&mut self, of: Deduplication, tag: EntryTag) {
         let sent_ms = of.until_ms.saturating_sub(DEDUPLICATION_MS);
         while let Some((until_ms, key)) =

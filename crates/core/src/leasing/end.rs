@@ -11,7 +11,8 @@ use super::Lease;
 use crate::Partition;
 use crate::queue::EntryState;
 
-/// Leases that end in one tick at most: many that are due at once do not delay other clients for long.
+/// Leases that end in one tick at most: many that are due at once do not delay other clients for
+/// long.
 const ENDED_MAX: usize = 256;
 
 /// Why a message that was delivered too often lies among the dead letters.
@@ -96,7 +97,8 @@ impl Partition {
         self.dispatch_all(touched, effects);
     }
 
-    /// The number of deliveries without success after which a message of the queue is dead, if they were leases; 0 for never.
+    /// The number of deliveries without success after which a message of the queue is dead, if they
+    /// were leases; 0 for never.
     fn deliveries_max(&self, id: QueueId) -> u32 {
         let Some(queue) = self.state.queues.get(&id) else { return 0 };
         let own = queue.options.as_ref().map_or(0, |options| options.deliveries_max);
@@ -118,20 +120,22 @@ impl Partition {
         to.filter(|to| *to != queue.source)
     }
 
-    /// Whether this delivery is to be checked for being one too many: to a reserve, or of a queue whose clients have set a maximum.
+    /// Whether this delivery is to be checked for being one too many: to a reserve, or of a queue
+    /// whose clients have set a maximum.
     pub(crate) fn may_bury_spent(&self, id: QueueId, to: ConsumerKey) -> bool {
         let options = || self.state.queues.get(&id).and_then(|queue| queue.options.as_ref());
         self.is_reserving(to) || options().is_some_and(|options| 0 < options.deliveries_max)
     }
 
-    /// Whether a message of the queue with this number of deliveries is dead, and goes to the dead letters.
+    /// Whether a message of the queue with this number of deliveries is dead, and goes to the dead
+    /// letters.
     pub(crate) fn is_spent(&self, id: QueueId, deliveries: u32) -> bool {
         let max = self.deliveries_max(id);
         0 < max && max <= deliveries && self.grave_of_spent(id).is_some()
     }
 
-    /// Moves a ready entry to the dead letters if leases have delivered it too often. If its body is on the disk it goes when it is due
-    /// next.
+    /// Moves a ready entry to the dead letters if leases have delivered it too often. If its body
+    /// is on the disk it goes when it is due next.
     pub(crate) fn bury_if_spent(&mut self, id: QueueId, tag: EntryTag, effects: &mut Vec<Effect>) -> bool {
         let max = self.deliveries_max(id);
         let Some(entry) = self.entry(id, tag).filter(|_| 0 < max) else { return false };

@@ -159,7 +159,8 @@ impl Partition {
         }
     }
 
-    /// The log has leases: known here already, unless it is replayed. The deliveries are counted in any case.
+    /// The log has leases: known here already, unless it is replayed. The deliveries are counted in
+    /// any case.
     pub(crate) fn apply_lease(
         &mut self,
         id: QueueId,

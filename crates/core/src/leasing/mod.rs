@@ -8,11 +8,13 @@
 //!     ├── deadline ───────┤◀────────────────────────────┘
 //!     └── release ────────┘
 //! ```
-//! A lease is in the log as a `Lease` record, and in snapshots. The record is written before the client is answered, but not synced
-//! for it: it outlives the process, and the machine once a later group is synced. An entry without a holder that waits for its time
-//! (a delay) is kept in the same way, without a lease id.
+//! A lease is in the log as a `Lease` record, and in snapshots. The record is written before the
+//! client is answered, but not synced for it: it outlives the process, and the machine once a later
+//! group is synced. An entry without a holder that waits for its time (a delay) is kept in the same
+//! way, without a lease id.
 //!
-//! A deadline is kept in ticks in this run, and as a time of day in the log; see [`postroad_model::LeaseEnd`].
+//! A deadline is kept in ticks in this run, and as a time of day in the log; see
+//! [`postroad_model::LeaseEnd`].
 
 mod duplicates;
 mod end;

@@ -22,7 +22,8 @@ pub struct Posting {
     to: Destination,
     count: u64,
     duplicates: Vec<Duplicate>,
-    /// Messages like an earlier one of the same post: the place of each, the place of that one in the queue, and its id.
+    /// Messages like an earlier one of the same post: the place of each, the place of that one in
+    /// the queue, and its id.
     repeats: Vec<(usize, u64, u128)>,
     /// The keys that it occupies until it is in the log.
     keys: Vec<u128>,
@@ -49,8 +50,9 @@ impl Posts {
 pub(super) struct Posts {
     /// The keys of messages on their way to the log.
     keys: BTreeSet<u128>,
-    /// Posts with one of these keys: they wait until it is known whether they are duplicates. Bounded, as all that waits for the
-    /// log, by the bytes that each connection may have outstanding.
+    /// Posts with one of these keys: they wait until it is known whether they are duplicates.
+    /// Bounded, as all that waits for the log, by the bytes that each connection may have
+    /// outstanding.
     parked: Vec<Post>,
 }
 
@@ -96,7 +98,8 @@ impl Partition {
         self.propose(command, Urgency::Waiting, Completion::Posted(posting), effects);
     }
 
-    /// Leaves those out that the queue knows, and those that are like an earlier one of the same post.
+    /// Leaves those out that the queue knows, and those that are like an earlier one of the same
+    /// post.
     fn without_duplicates(&self, to: &Destination, messages: Vec<Message>) -> Result<Parted, Refusal> {
         let known = self.own_queue(to).and_then(|id| self.state.queues.get(&id)?.duplicates.as_ref());
         let now_ms = self.wall_ms();
@@ -203,7 +206,8 @@ impl Partition {
         self.free_keys(&posting.keys, effects);
     }
 
-    /// The message of a new entry says when it may be delivered: until then it is delayed. Returns whether it is.
+    /// The message of a new entry says when it may be delivered: until then it is delayed. Returns
+    /// whether it is.
     pub(crate) fn delay_new(&mut self, id: QueueId, entry: EntryTag, visible_at_ms: u64) -> bool {
         let left_ms = visible_at_ms.saturating_sub(self.wall_ms());
         // The time is not known while the log is read.

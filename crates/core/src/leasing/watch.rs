@@ -1,7 +1,8 @@
 //! Watches: clients that wait until a queue has reached a length.
 //!
-//! A queue that is watched notes each change of its length. When the event or record that changed it is done with, the watches of
-//! these queues are compared with the length, so that a queue without watches costs nothing.
+//! A queue that is watched notes each change of its length. When the event or record that changed
+//! it is done with, the watches of these queues are compared with the length, so that a queue
+//! without watches costs nothing.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The part of a snapshot that is made ahead of it, in steps: between them the partition goes on with its work, so that a checkpoint
-//! stops it for the changes during the steps alone.
+//! The part of a snapshot that is made ahead of it, in steps: between them the partition goes on
+//! with its work, so that a checkpoint stops it for the changes during the steps alone.
 
 use postroad_model::QueueId;
 
@@ -9,13 +9,14 @@ use crate::queue::LaneNumber;
 /// Entries after which a step ends: less than a millisecond of work.
 const STEP_ENTRIES: u64 = 2048;
 
-/// Pages that the next snapshot needs and that are not written yet: see [`Partition::unwritten_pages`].
+/// Pages that the next snapshot needs and that are not written yet: see
+/// [`Partition::unwritten_pages`].
 #[derive(Debug)]
 pub struct UnwrittenPages(Vec<(QueueId, LaneNumber, u64)>);
 
 impl Partition {
-    /// Full pages that are not written as they are now. Later changes may add to them: that is left to
-    /// [`Partition::snapshot`].
+    /// Full pages that are not written as they are now. Later changes may add to them: that is left
+    /// to [`Partition::snapshot`].
     pub fn unwritten_pages(&self) -> UnwrittenPages {
         let queues = self.state.queues.values().filter(|queue| !queue.id.is_volatile());
         let lanes =
@@ -28,7 +29,8 @@ impl Partition {
         UnwrittenPages(pages.collect())
     }
 
-    /// Writes some of them, as many as take little time; returns whether there are more. No record depends on it.
+    /// Writes some of them, as many as take little time; returns whether there are more. No record
+    /// depends on it.
     pub fn write_pages(&self, unwritten: &mut UnwrittenPages) -> bool {
         let mut entries = 0;
         while let Some((id, number, page)) = unwritten.0.pop() {

@@ -1,4 +1,5 @@
-//! Columns: numbers one below the other, in few bytes where they are alike. See docs/formats/records.md.
+//! Columns: numbers one below the other, in few bytes where they are alike. See
+//! docs/formats/records.md.
 
 use crate::log::record::RecordError;
 
@@ -45,8 +46,8 @@ pub fn put_number(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Its length in bytes, then pieces: twice the length of a run plus one, and its number; or twice a count, and that many
-/// numbers.
+/// Its length in bytes, then pieces: twice the length of a run plus one, and its number; or twice a
+/// count, and that many numbers.
 pub fn put_column(out: &mut Vec<u8>, told: Steps, numbers: Vec<u64>) {
     let numbers = if told == Steps::Told { steps(&numbers) } else { numbers };
     let run = |from: usize| numbers[from..].iter().take_while(|number| **number == numbers[from]).count();

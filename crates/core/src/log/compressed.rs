@@ -1,4 +1,5 @@
-//! Compressed bodies: LZ4 blocks and Zstandard frames, in records alone. Messages in memory have plain bodies.
+//! Compressed bodies: LZ4 blocks and Zstandard frames, in records alone. Messages in memory have
+//! plain bodies.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,7 +11,8 @@ use zstd::bulk::{Compressor, Decompressor};
 /// Shorter bodies stay as they are: with their headers they take a sector as it is.
 const BODY_BYTES_MIN: usize = 256;
 
-/// Longer ones do, too: the partition's thread compresses, and others wait for it. A mebibyte takes a millisecond or two.
+/// Longer ones do, too: the partition's thread compresses, and others wait for it. A mebibyte takes
+/// a millisecond or two.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// Less than this part is no gain worth the work of reading it back.
@@ -54,8 +56,8 @@ impl Method {
     /// The body of this size that `stored` stands for.
     ///
     /// # Errors
-    /// The fault: it is not of this method, or stands for another size. Takes no more memory than a compressed body
-    /// of its length can need.
+    /// The fault: it is not of this method, or stands for another size. Takes no more memory than a
+    /// compressed body of its length can need.
     pub fn expand(self, stored: &[u8], plain_bytes: u64) -> Result<Bytes, &'static str> {
         let is_possible = match self {
             Method::Lz4 => plain_bytes <= (stored.len() as u64).saturating_mul(RATIO_MAX),

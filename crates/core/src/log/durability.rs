@@ -14,7 +14,8 @@ use crate::Partition;
 impl Partition {
     /// How safe the command must be. Journaled commands outlive the process in any case.
     pub(crate) fn durability_of(&self, command: &Command) -> Durability {
-        // A lease is known to its holder; without its record the message is only delivered too early.
+        // A lease is known to its holder; without its record the message is only delivered too
+        // early.
         if matches!(command, Command::Lease { .. } | Command::Touch { .. }) {
             return Durability::Async;
         }
@@ -35,7 +36,8 @@ impl Partition {
         wanted.unwrap_or_default().max(Durability::Async)
     }
 
-    /// How bodies in the command's record are written: compressed if one of the addresses that they were sent to wants it.
+    /// How bodies in the command's record are written: compressed if one of the addresses that they
+    /// were sent to wants it.
     pub(crate) fn compression_of(&self, command: &Command) -> Compression {
         let policies = &self.settings.policies;
         let sends = match command {
@@ -48,7 +50,8 @@ impl Partition {
         targets.map(|to| policies.of(to).compression).max().unwrap_or_default()
     }
 
-    /// How safe a persistent message for this address must be; for a topic that no durable queue is bound to, not at all.
+    /// How safe a persistent message for this address must be; for a topic that no durable queue is
+    /// bound to, not at all.
     pub(crate) fn wanted_by(&self, to: &Destination) -> Durability {
         match to.kind {
             DestinationKind::Queue => self.settings.policies.durability_of(to),
@@ -84,7 +87,8 @@ pub fn may_begin_binding(command: &Command) -> bool {
     matches!(command, Command::Subscribe(_) | Command::Bind(_))
 }
 
-/// Whether bindings of an address may end by this command, so that messages for it go past the log from then on.
+/// Whether bindings of an address may end by this command, so that messages for it go past the log
+/// from then on.
 pub fn may_end_binding(command: &Command) -> bool {
     matches!(
         command,

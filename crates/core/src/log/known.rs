@@ -1,4 +1,5 @@
-//! Windows of the duplicate detection as bytes: in a snapshot, and in records that take them to another partition.
+//! Windows of the duplicate detection as bytes: in a snapshot, and in records that take them to
+//! another partition.
 //!
 //! Never here: how windows are merged.
 

@@ -1,9 +1,10 @@
 //! Mending: how a partition goes on after records that are lost.
 //!
-//! Records name entries by numbers, which each reader of all records counts alike. Behind a lost record the count may be
-//! another one than that of the broker which wrote the log, and a settlement could name an unsettled entry. So
-//! from the first lost record on only records that name an entry from before it are applied. Every other entry stays: settled
-//! messages may come a second time, but nothing is lost that is still there.
+//! Records name entries by numbers, which each reader of all records counts alike. Behind a lost
+//! record the count may be another one than that of the broker which wrote the log, and a
+//! settlement could name an unsettled entry. So from the first lost record on only records that
+//! name an entry from before it are applied. Every other entry stays: settled messages may come a
+//! second time, but nothing is lost that is still there.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -20,7 +21,8 @@ use crate::queue::{LaneNumber, Packed, Queue, tag, untag};
 /// A partition that is put together again from a log with holes.
 pub struct Mending {
     partition: Partition,
-    /// The next sequence of each lane of each queue when the first record was lost; `None` until then.
+    /// The next sequence of each lane of each queue when the first record was lost; `None` until
+    /// then.
     certain: Option<Lanes>,
     lost: Vec<RangeInclusive<Position>>,
     messages: Vec<LostMessage>,
@@ -33,7 +35,8 @@ type Lanes = BTreeMap<QueueId, BTreeMap<u8, u64>>;
 pub struct Mended {
     /// Its state: every message in it is there.
     pub partition: Partition,
-    /// The messages that it had, and that are gone with their records. The contents of lost records themselves are unknown.
+    /// The messages that it had, and that are gone with their records. The contents of lost records
+    /// themselves are unknown.
     pub lost: Vec<LostMessage>,
     /// The records left out.
     pub doubts: Doubts,
@@ -79,8 +82,8 @@ pub enum Holder {
 }
 
 impl Mending {
-    /// Begins with the state of a checkpoint, or with nothing. `is_there` says which records are left; the messages of prepared
-    /// transactions are here by now, as far as they are.
+    /// Begins with the state of a checkpoint, or with nothing. `is_there` says which records are
+    /// left; the messages of prepared transactions are here by now, as far as they are.
     pub fn begin(partition: Partition, is_there: impl Fn(Position) -> bool) -> Mending {
         let (certain, lost, messages, doubts) = (None, Vec::new(), Vec::new(), Doubts::default());
         let mut mending = Mending { partition, certain, lost, messages, doubts };
@@ -102,7 +105,8 @@ impl Mending {
     /// Applies the record after the last one, as far as its meaning is certain.
     pub fn apply(&mut self, position: Position, command: Command) {
         if let Command::Left { .. } = command {
-            // The lost record may have made unknown entries: from here on they are counted otherwise.
+            // The lost record may have made unknown entries: from here on they are counted
+            // otherwise.
             self.certain.get_or_insert_with(|| lanes_of(&self.partition));
         }
         let command = match self.certain {
@@ -176,8 +180,9 @@ impl Mending {
         self.lost.iter().any(|lost| lost.contains(&position))
     }
 
-    /// Behind the last record: the messages of jobs that are on shelves, all of which end here. Each is to be put back: its own record says
-    /// when it is due, so nothing is asked of the records of shelves.
+    /// Behind the last record: the messages of jobs that are on shelves, all of which end here.
+    /// Each is to be put back: its own record says when it is due, so nothing is asked of the
+    /// records of shelves.
     pub fn take_shelved(&mut self) -> Vec<MessageRow> {
         std::mem::take(&mut self.partition.state.jobs.shelves).keys.rows().collect()
     }
@@ -194,7 +199,8 @@ impl Mending {
         self.partition.take_job(key, bytes, schedule, &mut Vec::new());
     }
 
-    /// Behind the last record, and after [`Mending::take_shelved`]: ends whatever needs a record that is not there any more.
+    /// Behind the last record, and after [`Mending::take_shelved`]: ends whatever needs a record
+    /// that is not there any more.
     pub fn end(mut self, is_there: impl Fn(Position) -> bool) -> Mended {
         self.drop_entries(&is_there);
         self.drop_jobs(&is_there);

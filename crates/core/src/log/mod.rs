@@ -1,4 +1,5 @@
-//! The log's side: commands as records, the state as a snapshot, and the completion of durable commands.
+//! The log's side: commands as records, the state as a snapshot, and the completion of durable
+//! commands.
 //!
 //! Never here: the effect of a command.
 

@@ -5,8 +5,9 @@ use postroad_model::{Command, Event, Message, MessageKey, PartitionId, Position,
 
 use super::record::{RecordError, decode_record};
 
-/// The events for these messages of a record, which the partition asked for by [`postroad_model::Effect::Fetch`]. A record of a
-/// transaction has hundreds, so it is decoded once, whatever their number.
+/// The events for these messages of a record, which the partition asked for by
+/// [`postroad_model::Effect::Fetch`]. A record of a transaction has hundreds, so it is decoded
+/// once, whatever their number.
 pub fn read_back(
     position: Position,
     record: &Result<Bytes, String>,
@@ -32,7 +33,8 @@ pub fn read_back(
     fetched.into_iter().chain(recalled)
 }
 
-/// Adds bodies to those of the partition's last event, if that is still to come; gives back those that need an event of their own.
+/// Adds bodies to those of the partition's last event, if that is still to come; gives back those
+/// that need an event of their own.
 pub fn tell_together(last: Option<&mut Event>, event: Event) -> Option<Event> {
     match (last, event) {
         (Some(Event::Fetched { bodies }), Event::Fetched { bodies: more }) => {
@@ -127,8 +129,8 @@ pub fn message_in_record(record: &Bytes, ordinal: u32) -> Result<Option<Message>
     Ok(sent_in_record(record, ordinal)?.map(|sent| sent.message))
 }
 
-/// The messages of the record that was read last: a reader of one message after the other in the order of the log mostly wants
-/// the next of the same record, and decodes it once.
+/// The messages of the record that was read last: a reader of one message after the other in the
+/// order of the log mostly wants the next of the same record, and decodes it once.
 #[derive(Debug, Default)]
 pub struct LastRecord {
     at: Option<(PartitionId, Position)>,

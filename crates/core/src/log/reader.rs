@@ -1,5 +1,5 @@
-//! Reading fields of records and snapshots, from one piece or from pieces that are asked for as they are needed: of a snapshot
-//! only the part that is being read is in memory.
+//! Reading fields of records and snapshots, from one piece or from pieces that are asked for as
+//! they are needed: of a snapshot only the part that is being read is in memory.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use bytes::{Bytes, BytesMut};
 
 use crate::log::record::RecordError;
 
-/// Reads a record or a snapshot; never panics, never allocates by a count it has not seen backed by bytes.
+/// Reads a record or a snapshot; never panics, never allocates by a count it has not seen backed by
+/// bytes.
 pub(crate) struct Reader<'a> {
     /// The present piece, from `at` on.
     piece: Bytes,

@@ -21,14 +21,15 @@ use crate::log::reader::Reader;
 /// The layout that this build writes, and the newest that it reads.
 pub(crate) const VERSION: u8 = 1;
 
-/// A bit of a destination's flags that says something about it where it stands: an address is followed by more of them,
-/// a subscription to the topic is shared.
+/// A bit of a destination's flags that says something about it where it stands: an address is
+/// followed by more of them, a subscription to the topic is shared.
 const MARKED: u8 = 4;
 
 /// Set in the flags of a message's first destination if its schedule follows.
 const SCHEDULED: u8 = 8;
 
-/// Set in the flags of a message's first destination if it has moved: how often it was delivered without success follows.
+/// Set in the flags of a message's first destination if it has moved: how often it was delivered
+/// without success follows.
 const MOVED: u8 = 16;
 
 /// Bits of a message's flags.
@@ -51,7 +52,8 @@ mod flag {
     pub const COMPRESSED: u8 = 16;
 }
 
-/// Why bytes are no record. They passed the journal's checksum, so a newer or broken build wrote them.
+/// Why bytes are no record. They passed the journal's checksum, so a newer or broken build wrote
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -148,7 +150,8 @@ pub(super) mod kind {
     pub const PAUSE: u8 = 30;
 }
 
-/// The record of a command, as pieces to be written one after the other; bodies that are not compressed are shared, not copied.
+/// The record of a command, as pieces to be written one after the other; bodies that are not
+/// compressed are shared, not copied.
 pub fn encode_record(command: &Command, compression: Compression) -> Vec<Bytes> {
     let mut out = Writer { compression, ..Writer::default() };
     match command {
@@ -289,7 +292,8 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
     Ok(command)
 }
 
-/// Most records are shorter, but for the bodies in them: their room is made once, not field by field.
+/// Most records are shorter, but for the bodies in them: their room is made once, not field by
+/// field.
 const HEAD_BYTES: usize = 192;
 
 /// Blobs of fewer bytes are copied.
@@ -541,7 +545,8 @@ impl Writer {
         self
     }
 
-    /// As [`Writer::blob`], of bytes that are kept as they are: shared, unless they are fewer than a piece of its own costs.
+    /// As [`Writer::blob`], of bytes that are kept as they are: shared, unless they are fewer than
+    /// a piece of its own costs.
     pub(crate) fn kept_blob(&mut self, bytes: &Bytes) -> &mut Writer {
         if bytes.len() < SHARED_BYTES_MIN {
             return self.blob(bytes);
@@ -996,7 +1001,8 @@ mod tests {
         let record = encode_record(&plain, Compression::Lz4).concat();
         assert!(record.len() < body.len());
         assert_eq!(decode_record(&record.clone().into()), Ok(plain));
-        // Type, version, address (1 + 4 + 1), protocol, version, flags, priority, expiry (8), then the length of the body.
+        // Type, version, address (1 + 4 + 1), protocol, version, flags, priority, expiry (8), then
+        // the length of the body.
         let (length, method) = (20, 24);
         let at = method + 5;
         let wrong = |what| Err(RecordError::Body { at, what });

@@ -1,14 +1,16 @@
-//! The rest of a compacted record: its messages that are still needed, as they are. The other parts of a transaction's record were
-//! applied long ago, and are in every checkpoint that a start may begin with.
+//! The rest of a compacted record: its messages that are still needed, as they are. The other parts
+//! of a transaction's record were applied long ago, and are in every checkpoint that a start may
+//! begin with.
 
 use bytes::{BufMut, Bytes};
 
 use super::reader::Reader;
 use super::record::{RecordError, VERSION, kind};
 
-/// The record with nothing but those of its messages that are needed, each under its ordinal, and how many these are; `None` where it would not
-/// be shorter, or is no record with several messages. A share of a transaction stays whole while all of its messages are needed: it may
-/// still be undecided.
+/// The record with nothing but those of its messages that are needed, each under its ordinal, and
+/// how many these are; `None` where it would not be shorter, or is no record with several messages.
+/// A share of a transaction stays whole while all of its messages are needed: it may still be
+/// undecided.
 pub fn shorten_record(record: &[u8], is_needed: &dyn Fn(u32) -> bool) -> Option<(u32, Vec<u8>)> {
     // Nearly all that wait long have one message, and nothing besides.
     let (&kind, &version) = (record.first()?, record.get(1)?);
@@ -29,7 +31,8 @@ pub fn shorten_record(record: &[u8], is_needed: &dyn Fn(u32) -> bool) -> Option<
     (shorter.len() < record.len()).then_some((left, shorter))
 }
 
-/// How many messages a record has, and those that are needed, by their ordinals and as they are in it.
+/// How many messages a record has, and those that are needed, by their ordinals and as they are in
+/// it.
 type Found = (u32, Vec<(u32, Bytes)>);
 
 /// `None`: this build does not know the record's version.

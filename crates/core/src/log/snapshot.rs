@@ -1,8 +1,9 @@
-//! Snapshots: the durable state of a partition at one position, as bytes. See docs/formats/records.md.
+//! Snapshots: the durable state of a partition at one position, as bytes. See
+//! docs/formats/records.md.
 //!
-//! A snapshot holds queue entries and message headers, never bodies: those stay in the log. Full pages lie in it as packed
-//! ones, as most are, and are not opened when it is read: its size, the time to write it and the time to read it depend on
-//! its changes, and on the number of pages.
+//! A snapshot holds queue entries and message headers, never bodies: those stay in the log. Full
+//! pages lie in it as packed ones, as most are, and are not opened when it is read: its size, the
+//! time to write it and the time to read it depend on its changes, and on the number of pages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -118,8 +119,8 @@ impl Partition {
         self.snapshot_pieces().to_bytes()
     }
 
-    /// The durable state as it is after the last applied command, in pieces: contents of packed pages are shared, not copied, so it
-    /// takes neither time nor memory.
+    /// The durable state as it is after the last applied command, in pieces: contents of packed
+    /// pages are shared, not copied, so it takes neither time nor memory.
     pub fn snapshot_pieces(&self) -> Snapshot {
         let mut out = Writer::default();
         out.u8(VERSION).u64(self.state.applied.map_or(0, Position::get)).u64(self.state.next_queue);
@@ -176,8 +177,9 @@ impl Partition {
         out.finish_state()
     }
 
-    /// The durable lanes of a queue. Every page that has all its entries is written as a packed one, open or not: entries in
-    /// memory cost a snapshot nothing, and a start no more than others.
+    /// The durable lanes of a queue. Every page that has all its entries is written as a packed
+    /// one, open or not: entries in memory cost a snapshot nothing, and a start no more than
+    /// others.
     fn lanes_of<'p>(&self, queue: &'p Queue) -> Vec<WrittenLane<'p>> {
         let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
         let parts = lanes.map(|(number, lane)| {
@@ -377,8 +379,9 @@ impl Partition {
         Partition::restore_pieces(settings, &mut std::iter::once(snapshot.clone()))
     }
 
-    /// As [`Partition::restore`], from pieces, wherever they were cut. Each is released before the next but one is asked for, and data
-    /// that memory has no room for is spilled meanwhile: this never takes much more than the partition takes afterwards.
+    /// As [`Partition::restore`], from pieces, wherever they were cut. Each is released before the
+    /// next but one is asked for, and data that memory has no room for is spilled meanwhile: this
+    /// never takes much more than the partition takes afterwards.
     ///
     /// # Errors
     /// [`SnapshotError`]; it is damaged, too, if the pieces end before the snapshot does.
@@ -442,7 +445,8 @@ impl Partition {
         Ok(partition)
     }
 
-    /// The messages that the journal must keep, once each, and each piece of a large one for each message that names it.
+    /// The messages that the journal must keep, once each, and each piece of a large one for each
+    /// message that names it.
     pub fn live_messages(&self) -> impl Iterator<Item = MessageRow> {
         let own = |message: &Message, bytes: u64| bytes.saturating_sub(message.chunk_bytes());
         let open = self.state.bodies.durable().map(move |(key, message, bytes)| (key, own(message, bytes)));
@@ -475,15 +479,16 @@ impl Partition {
         large.flat_map(|chunks| chunks.iter()).map(|(chunk, bytes)| MessageRow::of_one(chunk, 0, bytes))
     }
 
-    /// Messages of prepared transactions whose bodies a snapshot left on the disk. They must be read before anything is
-    /// applied: their contents decide which subscriptions take them.
+    /// Messages of prepared transactions whose bodies a snapshot left on the disk. They must be
+    /// read before anything is applied: their contents decide which subscriptions take them.
     pub fn absent_prepared(&self) -> Vec<MessageKey> {
         let keys =
             self.state.prepared.values().flat_map(|prepared| prepared.sends.iter().map(|(key, _)| *key));
         keys.filter(|key| self.state.bodies.resident(*key).is_none()).collect()
     }
 
-    /// Whether this message of a prepared transaction goes where it goes whatever is in it: to queues alone.
+    /// Whether this message of a prepared transaction goes where it goes whatever is in it: to
+    /// queues alone.
     pub fn is_prepared_for_queues(&self, key: MessageKey) -> bool {
         let sends = self.state.prepared.values().flat_map(|prepared| &prepared.sends);
         sends.filter(|(sent, _)| *sent == key).all(|(_, to)| to.kind == DestinationKind::Queue)
@@ -630,7 +635,8 @@ impl Partition {
     }
 
     fn restore_prepared(&mut self, id: TransactionId, prepared: Prepared) -> Result<(), SnapshotError> {
-        // A queue that was deleted meanwhile, or a subscription that was ended, has taken its entries along.
+        // A queue that was deleted meanwhile, or a subscription that was ended, has taken its
+        // entries along.
         for settlement in &prepared.settlements {
             if !self.state.queues.contains_key(&settlement.queue) {
                 continue;

@@ -8,7 +8,8 @@ use rustc_hash::FxHasher;
 use super::read_back::sends_in_record;
 use super::record::{VERSION, kind};
 
-/// The common number of records that are read together: the address of their first message, as a rule.
+/// The common number of records that are read together: the address of their first message, as a
+/// rule.
 pub fn sort_key_of_record(record: &[u8]) -> u32 {
     // Nearly all that wait long: the rest of such a record need not be looked at.
     let name = match record {

@@ -1,11 +1,13 @@
-//! Bodies that were read back or returned, and are not in flight: they leave again where memory is too short for all.
+//! Bodies that were read back or returned, and are not in flight: they leave again where memory is
+//! too short for all.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
 
 use crate::memory::bodies::Sought;
 
-/// Those in flight are swept out once there may be as many of them as of the others, and this many more.
+/// Those in flight are swept out once there may be as many of them as of the others, and this many
+/// more.
 const SWEPT_MIN: usize = 1024;
 
 /// The mark of a body while it is ahead: another one each time.

@@ -14,14 +14,15 @@ use crate::partition::Memory;
 use crate::queue::{Entry, Page};
 use crate::settings::Settings;
 
-/// Bytes of a message beside its body while it is here: its headers and its place in the table, the entry that points to it, and
-/// the allocator's overhead for each.
+/// Bytes of a message beside its body while it is here: its headers and its place in the table, the
+/// entry that points to it, and the allocator's overhead for each.
 const HEADERS_BYTES: u64 = 320;
 
 /// This fraction of the share of durable messages is for packed pages, if others can be spilled.
 const PAGES_SHARE: u64 = 8;
 
-/// Bodies of such sizes lie in buffers that are little larger, with the beginnings of others that were copied on.
+/// Bodies of such sizes lie in buffers that are little larger, with the beginnings of others that
+/// were copied on.
 const PARTS: Range<usize> = 2 << 10..64 << 10;
 
 /// Whether it would keep much more than itself in memory.
@@ -41,7 +42,8 @@ pub fn apart(body: &mut Bytes) {
 pub struct Bodies {
     /// In the order in which they came, mostly, which is that in which they are due.
     shelf: Shelf<Stored>,
-    /// Where each lies: with its key on the shelf, the table of a budget that is small fits into a processor's own cache.
+    /// Where each lies: with its key on the shelf, the table of a budget that is small fits into a
+    /// processor's own cache.
     places: BTreeMap<MessageKey, Place>,
     /// Bytes of durable messages that are in memory.
     pub resident_bytes: u64,
@@ -184,7 +186,8 @@ impl Bodies {
         }
     }
 
-    /// The size of all of them, those in packed pages included, but for the bodies of messages that are only in memory.
+    /// The size of all of them, those in packed pages included, but for the bodies of messages that
+    /// are only in memory.
     pub fn taken(&self) -> u64 {
         let headers = self.places.len() as u64 * HEADERS_BYTES + self.shelf.free_bytes();
         self.resident_bytes + headers + self.page_bytes
@@ -223,7 +226,8 @@ impl Bodies {
         self.claim(key);
     }
 
-    /// One more queue holds it: where it lies, its headers, and the size of its body, if it is there.
+    /// One more queue holds it: where it lies, its headers, and the size of its body, if it is
+    /// there.
     pub fn claim(&mut self, key: MessageKey) -> Option<(Place, &Message, u64)> {
         let place = self.place(key)?;
         let stored = self.shelf.get_mut(place)?;
@@ -231,7 +235,8 @@ impl Bodies {
         Some((place, &stored.message, stored.bytes))
     }
 
-    /// One queue fewer holds it; its part in the log if that was the last one, and the message is gone.
+    /// One queue fewer holds it; its part in the log if that was the last one, and the message is
+    /// gone.
     pub fn unrefer(&mut self, message: impl Into<Sought>) -> Option<Gone> {
         self.let_go(message.into(), 0)
     }
@@ -258,15 +263,17 @@ impl Bodies {
         Some(gone)
     }
 
-    /// Whether a queue may pack the message: no consumer has it by that queue, and there is room to note that it is packed.
+    /// Whether a queue may pack the message: no consumer has it by that queue, and there is room to
+    /// note that it is packed.
     pub fn is_packable(&self, message: impl Into<Sought>) -> bool {
         let message = message.into();
         let is_idle = |stored: &Stored| stored.pins == 0 || stored.references > 1;
         self.stored(message).is_some_and(is_idle) && self.packed_counts.of(message.key) < PACKED_COUNT_MAX
     }
 
-    /// How many hold the message: queues, by open pages or packed ones, and transactions. If that is one it will never be more, and
-    /// beyond [`PACKED_COUNT_MAX`] it would not be known any more how many if all pages were packed.
+    /// How many hold the message: queues, by open pages or packed ones, and transactions. If that
+    /// is one it will never be more, and beyond [`PACKED_COUNT_MAX`] it would not be known any more
+    /// how many if all pages were packed.
     pub fn holders(&self, message: impl Into<Sought>) -> u32 {
         let message = message.into();
         let open = self.stored(message).map_or(0, |stored| stored.references);
@@ -287,7 +294,8 @@ impl Bodies {
         }
     }
 
-    /// A queue that holds the message has opened its page: the opposite of [`Bodies::pack`]. Where it lies now.
+    /// A queue that holds the message has opened its page: the opposite of [`Bodies::pack`]. Where
+    /// it lies now.
     pub fn unpack(&mut self, key: MessageKey, headers: Message, bytes: u64) -> Place {
         // One that nothing else holds has no count.
         if self.packed_counts.remove(key)
@@ -301,7 +309,8 @@ impl Bodies {
         self.put(stored, Stay::Brief)
     }
 
-    /// A queue that held the message has ended with its page; whether that was the last one, and the message is gone.
+    /// A queue that held the message has ended with its page; whether that was the last one, and
+    /// the message is gone.
     pub fn end_packed(&mut self, key: MessageKey) -> bool {
         self.packed_counts.remove(key);
         let is_last = self.packed_counts.of(key) == 0 && !self.has(key);
@@ -358,8 +367,8 @@ impl Bodies {
         singles.collect()
     }
 
-    /// Of a packed message that may be in several pages: whether this is the one that stands for all. `left` counts those
-    /// that are still to come.
+    /// Of a packed message that may be in several pages: whether this is the one that stands for
+    /// all. `left` counts those that are still to come.
     fn is_told(&self, key: MessageKey, left: &mut PackedCounts) -> bool {
         let packed_counts = self.packed_counts.of(key);
         packed_counts == 0 || {
@@ -369,7 +378,8 @@ impl Bodies {
         }
     }
 
-    /// After a start: snapshots of earlier builds have messages too that only subscriptions of their run had, which are gone.
+    /// After a start: snapshots of earlier builds have messages too that only subscriptions of
+    /// their run had, which are gone.
     pub fn forget_unreferred(&mut self) {
         let unreferred = self.shelf.iter().filter(|stored| stored.references == 0);
         unreferred.map(|stored| stored.key).collect::<Vec<_>>().into_iter().for_each(|key| self.forget(key));
@@ -435,8 +445,8 @@ impl Bodies {
         self.ahead.bytes()
     }
 
-    /// Of bodies that were read back or returned and are not in flight, leaves the oldest to the log until the others take no more than this, or all
-    /// durable messages no more than they may.
+    /// Of bodies that were read back or returned and are not in flight, leaves the oldest to the
+    /// log until the others take no more than this, or all durable messages no more than they may.
     pub fn leave_ahead(&mut self, bytes_max: u64, taken_max: u64) {
         while bytes_max < self.ahead.bytes() && taken_max < self.taken() {
             let Some((body, mark)) = self.ahead.oldest() else { return };
@@ -453,7 +463,8 @@ impl Bodies {
         }
     }
 
-    /// Bodies that are not in flight go to the log, those that came last first, until all messages take no more than this.
+    /// Bodies that are not in flight go to the log, those that came last first, until all messages
+    /// take no more than this.
     pub fn leave(&mut self, taken_max: u64) {
         for place in self.shelf.places_from_last() {
             if self.taken() <= taken_max {
@@ -463,7 +474,8 @@ impl Bodies {
         }
     }
 
-    /// Bytes of all bodies that may leave memory at any time, and whether those that were read back are among them as they were counted.
+    /// Bytes of all bodies that may leave memory at any time, and whether those that were read back
+    /// are among them as they were counted.
     pub fn loose_bytes(&self) -> (u64, bool) {
         let loose = || self.shelf.iter().filter(|stored| stored.is_loose());
         let ahead = |stored: &&Stored| stored.ahead.is_some();

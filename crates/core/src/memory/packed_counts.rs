@@ -9,14 +9,15 @@ use std::collections::BTreeMap;
 use postroad_model::{MessageKey, MessageRow};
 use rustc_hash::FxHashMap;
 
-/// Records to a chunk: messages that several queues got come in rows, so a chunk is full more often than not.
+/// Records to a chunk: messages that several queues got come in rows, so a chunk is full more often
+/// than not.
 const CHUNK: u64 = 64;
 
 /// Count that a message may have: beyond, it stays open in the other queues.
 pub const PACKED_COUNT_MAX: u8 = u8::MAX - 1;
 
-/// Saturated, as snapshots of earlier builds may have it: such a message stays for as long as the process runs, even when
-/// all queues are through with it.
+/// Saturated, as snapshots of earlier builds may have it: such a message stays for as long as the
+/// process runs, even when all queues are through with it.
 const UNCOUNTED: u8 = u8::MAX;
 
 /// See the head of this file.
@@ -95,9 +96,11 @@ impl PackedCounts {
 /// Messages that were met, a bit for each: for a start, which meets all that are packed.
 #[derive(Default)]
 pub struct Seen {
-    /// By the message's place in its record, and by the record; nothing for a chunk that was met whole, as most are.
+    /// By the message's place in its record, and by the record; nothing for a chunk that was met
+    /// whole, as most are.
     chunks: FxHashMap<(u32, u64), Option<Box<SeenChunk>>>,
-    /// The page that was added to last, which is not among them meanwhile: the next message is mostly in it.
+    /// The page that was added to last, which is not among them meanwhile: the next message is
+    /// mostly in it.
     current: Option<((u32, u64), Box<SeenChunk>)>,
 }
 

@@ -1,9 +1,10 @@
 //! Packing: unused parts of a backlog take a few bytes, and are opened before use.
 //!
-//! Each message that waits costs some 200 bytes for its entry and its headers, wherever its body is. Beyond the budget
-//! for durable messages, full pages of entries are packed (see `queue::page`), the newest first, as the newest bodies
-//! are left to the disk; nothing is read or written for it. Where consumers, browsers and cursors with selectors are,
-//! pages stay open. No record depends on packing.
+//! Each message that waits costs some 200 bytes for its entry and its headers, wherever its body
+//! is. Beyond the budget for durable messages, full pages of entries are packed (see
+//! `queue::page`), the newest first, as the newest bodies are left to the disk; nothing is read or
+//! written for it. Where consumers, browsers and cursors with selectors are, pages stay open. No
+//! record depends on packing.
 
 use std::ops::Range;
 
@@ -18,10 +19,12 @@ use crate::settings::Settings;
 /// long.
 const PACKED_MAX: usize = 8;
 
-/// Pages that are looked at for that: some cannot be packed, and that is found at the first such entry of each.
+/// Pages that are looked at for that: some cannot be packed, and that is found at the first such
+/// entry of each.
 const LOOKED_AT_MAX: usize = 256;
 
-/// This fraction of the share of durable messages is for bodies that were read back and are not yet in flight.
+/// This fraction of the share of durable messages is for bodies that were read back and are not yet
+/// in flight.
 const AHEAD_SHARE: u64 = 4;
 
 /// This fraction of that is kept free.
@@ -47,8 +50,9 @@ impl Partition {
         true
     }
 
-    /// Of the packed page that has the first of these sequences, if there is one, opens those pages that have the requested entries: the first,
-    /// and those after it as long as there are not too many messages, or bytes of bodies. Returns which pages these are.
+    /// Of the packed page that has the first of these sequences, if there is one, opens those pages
+    /// that have the requested entries: the first, and those after it as long as there are not too
+    /// many messages, or bytes of bodies. Returns which pages these are.
     pub(crate) fn unpack(
         &mut self,
         id: QueueId,
@@ -94,8 +98,8 @@ impl Partition {
         Some(pages)
     }
 
-    /// Makes a wide page of the packed page of this sequence and those beside it, if all of them are packed, and a wider one of that
-    /// and those beside it.
+    /// Makes a wide page of the packed page of this sequence and those beside it, if all of them
+    /// are packed, and a wider one of that and those beside it.
     fn widen(&mut self, id: QueueId, number: LaneNumber, sequence: u64) {
         let Some(lane) = self.state.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) else {
             return;
@@ -120,13 +124,14 @@ impl Partition {
         }
     }
 
-    /// How many entries from the page on at which a reader is are as good as its own: bodies are read ahead.
+    /// How many entries from the page on at which a reader is are as good as its own: bodies are
+    /// read ahead.
     pub(crate) fn entries_ahead(&self, lane: &Lane) -> u64 {
         2 * self.settings.page_entries.max(lane.page_entries())
     }
 
-    /// Packs full pages of the lane while messages take more memory than they may, but for those that were just `opened`, which
-    /// are about to be used.
+    /// Packs full pages of the lane while messages take more memory than they may, but for those
+    /// that were just `opened`, which are about to be used.
     pub(crate) fn pack_what_is_idle(&mut self, id: QueueId, number: LaneNumber, opened: Range<u64>) {
         if number.is_volatile() || id.is_volatile() || !self.is_short_of_memory() {
             return;
@@ -149,8 +154,9 @@ impl Partition {
         }
     }
 
-    /// If the lane has become deep, leaves the bodies of these pages of it to the disk. Those few that found room now and then would lie
-    /// apart from each other, and each hold a part of memory that no other size of body can have.
+    /// If the lane has become deep, leaves the bodies of these pages of it to the disk. Those few
+    /// that found room now and then would lie apart from each other, and each hold a part of memory
+    /// that no other size of body can have.
     fn leave_bodies(&mut self, id: QueueId, number: LaneNumber, pages: &[u64]) {
         let lane = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(number));
         let Some(lane) = lane.filter(|lane| lane.is_deep()) else { return };
@@ -159,7 +165,8 @@ impl Partition {
         }
     }
 
-    /// Whether the latest messages of these queues are not due for long: all of them have packed pages, and no readers.
+    /// Whether the latest messages of these queues are not due for long: all of them have packed
+    /// pages, and no readers.
     pub(crate) fn are_deep(&self, queues: &[QueueId]) -> bool {
         let is_deep = |id| {
             let queue: Option<&Queue> = self.state.queues.get(id).filter(|queue| queue.consumers.is_empty());
@@ -181,8 +188,8 @@ impl Partition {
         }
     }
 
-    /// The share of durable messages: the rest after those in memory alone, open transactions and retroactive messages, of the
-    /// memory for all.
+    /// The share of durable messages: the rest after those in memory alone, open transactions and
+    /// retroactive messages, of the memory for all.
     pub(crate) fn durable_bytes_max(&self) -> u64 {
         let Settings { resident_bytes_max: most, messages_bytes_max, .. } = self.settings;
         let others = self.state.bodies.volatile_bytes
@@ -191,7 +198,8 @@ impl Partition {
         messages_bytes_max.saturating_sub(others).clamp(most / OWN_SHARE, most)
     }
 
-    /// The excess is released: unused pages, some at a time, and bodies, those that came last before the others.
+    /// The excess is released: unused pages, some at a time, and bodies, those that came last
+    /// before the others.
     pub(crate) fn shrink_to_budget(&mut self) {
         if self.must_shrink() {
             self.leader.memory.shrink_due_ms.get_or_insert(self.now_ms);
@@ -237,7 +245,8 @@ impl Partition {
         lanes.map(|(id, number, _)| (id, number)).collect()
     }
 
-    /// Bodies read ahead for coming deliveries take no more than this, unless there is room for more.
+    /// Bodies read ahead for coming deliveries take no more than this, unless there is room for
+    /// more.
     pub(crate) fn ahead_bytes_max(&self) -> u64 {
         self.durable_bytes_max() / AHEAD_SHARE
     }
@@ -247,8 +256,9 @@ impl Partition {
         self.ahead_bytes_max() - self.ahead_bytes_max() / KEPT_FREE
     }
 
-    /// If memory is short, bodies read back or returned beyond that go to the log again, the oldest first: their readers
-    /// may be gone, or have no use for them now. A part is kept free, so that there is room for active ones.
+    /// If memory is short, bodies read back or returned beyond that go to the log again, the oldest
+    /// first: their readers may be gone, or have no use for them now. A part is kept free, so that
+    /// there is room for active ones.
     pub(crate) fn leave_what_is_ahead(&mut self) {
         self.state.bodies.leave_ahead(self.ahead_bytes_kept(), self.durable_bytes_max());
     }
@@ -259,8 +269,8 @@ impl Partition {
         is_over.then_some(self.now_ms + STAY_MS)
     }
 
-    /// The excess of durable bodies that are not in flight after a tick, or whether they are miscounted: there must be
-    /// neither.
+    /// The excess of durable bodies that are not in flight after a tick, or whether they are
+    /// miscounted: there must be neither.
     pub fn overstayed(&self) -> Option<String> {
         let (loose_bytes, are_counted) = self.state.bodies.loose_bytes();
         let may_take = self.durable_bytes_max() + self.settings.resident_bytes_max / SHRINK_SHARE;
@@ -276,7 +286,8 @@ impl Partition {
         self.state.bodies.taken() > self.durable_bytes_max()
     }
 
-    /// Pages of the lane at which some reader of the queue is, with those after them that it soon comes to: bodies are read ahead.
+    /// Pages of the lane at which some reader of the queue is, with those after them that it soon
+    /// comes to: bodies are read ahead.
     fn pages_in_use(&self, queue: &Queue, number: LaneNumber, lane: &Lane) -> Vec<Range<u64>> {
         let at = |key: &ConsumerKey| {
             // One that is idle goes on where the next entry is that it wants.
@@ -362,7 +373,8 @@ impl Partition {
     fn as_packed(&self, sequence: u64, entry: &Entry) -> Option<Packed> {
         let Entry { key, stamp, failed_deliveries, .. } = *entry;
         let MessageKey::Durable { position, ordinal } = key else { return None };
-        // Which records hold the body of a large message is known at all times: they are few, and stay open.
+        // Which records hold the body of a large message is known at all times: they are few, and
+        // stay open.
         let (headers, body_bytes) =
             self.state.bodies.headers(entry).filter(|(headers, _)| headers.chunks().is_none())?;
         let headers = Message { bytes: bytes::Bytes::new(), ..headers.clone() };

@@ -1,15 +1,17 @@
-//! A shelf: things that lie where they were put until they are taken away, those put one after the other mostly side by side.
+//! A shelf: things that lie where they were put until they are taken away, those put one after the
+//! other mostly side by side.
 //!
-//! Messages read in the order of arrival are thus near each other. Places are in boards of 32;
-//! a board on which nothing lies is given back. Short-lived messages have boards of their own: they would be scattered
-//! over the free places of others, and leave those free again.
+//! Messages read in the order of arrival are thus near each other. Places are in boards of 32; a
+//! board on which nothing lies is given back. Short-lived messages have boards of their own: they
+//! would be scattered over the free places of others, and leave those free again.
 
 use std::collections::BTreeSet;
 
 /// Places to a board: one that stays for the sake of a single thing is no great loss.
 const BOARD: usize = 32;
 
-/// This fraction of places may be free on boards before long-lived messages are put there rather than on new ones.
+/// This fraction of places may be free on boards before long-lived messages are put there rather
+/// than on new ones.
 const FREE_SHARE: usize = 4;
 
 /// Where something lies.

@@ -27,8 +27,8 @@ const LOOK_MS: u64 = 10;
 /// After a refusal it is tried again.
 pub(super) const RETRY_MS: u64 = 1000;
 
-/// How often the log has to come round after the last message, before nothing can come out of it any more: an event that waits for an answer of
-/// the log may go into it then, once.
+/// How often the log has to come round after the last message, before nothing can come out of it
+/// any more: an event that waits for an answer of the log may go into it then, once.
 const ROUNDS: u8 = 2;
 
 /// Queues that may be on the move at once out of one partition.
@@ -163,8 +163,9 @@ impl Partition {
         }
     }
 
-    /// Whether the queue may be expected here. A leaving queue comes from elsewhere only where it lives, as messages of jobs do, and before
-    /// its new place is announced: else two could hand it to one another for ever.
+    /// Whether the queue may be expected here. A leaving queue comes from elsewhere only where it
+    /// lives, as messages of jobs do, and before its new place is announced: else two could hand it
+    /// to one another for ever.
     pub(super) fn may_expect(&self, queue: &Destination) -> bool {
         let leaving = self.leader.moves.leaving.get(queue);
         leaving.is_none_or(|leaving| leaving.stage == Stage::Announced && self.lives_here_now(queue))
@@ -225,7 +226,8 @@ impl Partition {
         }
     }
 
-    /// From now on it is at this stage, and it is time for something at `next_ms`, if that is known.
+    /// From now on it is at this stage, and it is time for something at `next_ms`, if that is
+    /// known.
     fn set_stage(&mut self, queue: &Destination, stage: Stage, next_ms: Option<u64>) {
         if let Some(leaving) = self.leader.moves.leaving.get_mut(queue) {
             (leaving.stage, leaving.next_ms) = (stage, next_ms);
@@ -238,7 +240,8 @@ impl Partition {
         consumers.filter(|key| key.member == 0).copied().collect()
     }
 
-    /// Whether it holds nothing that can go, and nothing that is here can become a message of it but by way of the log.
+    /// Whether it holds nothing that can go, and nothing that is here can become a message of it
+    /// but by way of the log.
     fn is_quiet(&self, queue: &Destination, id: QueueId) -> bool {
         let unreadable =
             self.leader.moves.leaving.get(queue).map_or(0, |leaving| leaving.unreadable.len() as u64);
@@ -291,8 +294,9 @@ impl Partition {
         }
     }
 
-    /// The messages of one step, in the order in which they would be delivered, leaving from now on; or if there are none, those that must
-    /// be read first. Messages only in memory go apart from those in the log, which a transaction would put ahead of them.
+    /// The messages of one step, in the order in which they would be delivered, leaving from now
+    /// on; or if there are none, those that must be read first. Messages only in memory go apart
+    /// from those in the log, which a transaction would put ahead of them.
     fn next_to_go(
         &mut self,
         queue: &Destination,
@@ -415,8 +419,8 @@ impl Partition {
         self.leader.moves.leaving.remove(queue);
     }
 
-    /// A consumer is to follow its queue, which is empty. Late verdicts of a consumer on messages taken back from it could not
-    /// be assigned there: it ends, as it would for being slow.
+    /// A consumer is to follow its queue, which is empty. Late verdicts of a consumer on messages
+    /// taken back from it could not be assigned there: it ends, as it would for being slow.
     fn part_with(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         if !consumer.pace.taken.is_empty() {

@@ -1,9 +1,10 @@
 //! Message groups: which consumer of a queue has which group.
 //!
-//! A group belongs to the consumer that was sent its first message, until the consumer leaves, a message ends the group, or
-//! a consumer that joins takes it over while nothing of it is under way. Up to [`GROUPS_MAX`] groups have an owner each;
-//! beyond that, groups share the owners of [`BUCKETS`] buckets, so that memory is bounded and order is kept all the same.
-//! Owners are known to this run alone.
+//! A group belongs to the consumer that was sent its first message, until the consumer leaves, a
+//! message ends the group, or a consumer that joins takes it over while nothing of it is under way.
+//! Up to [`GROUPS_MAX`] groups have an owner each; beyond that, groups share the owners of
+//! [`BUCKETS`] buckets, so that memory is bounded and order is kept all the same. Owners are known
+//! to this run alone.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -11,8 +12,8 @@ use std::hash::{BuildHasher, Hasher};
 use postroad_model::ConsumerKey;
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
-/// Groups of one queue with an owner of their own: 400 KB. ActiveMQ remembers 1,024 and forgets the oldest, whose order
-/// is then lost.
+/// Groups of one queue with an owner of their own: 400 KB. ActiveMQ remembers 1,024 and forgets the
+/// oldest, whose order is then lost.
 const GROUPS_MAX: usize = 16_384;
 
 /// Owners for all groups beyond: the number that ActiveMQ's buckets have.
@@ -78,7 +79,8 @@ impl Groups {
         is_free
     }
 
-    /// The consumer is sent a message of the group, and has it from now on; `true` if it is the first one.
+    /// The consumer is sent a message of the group, and has it from now on; `true` if it is the
+    /// first one.
     pub fn take(&mut self, group: &str, consumer: ConsumerKey) -> bool {
         let key = self.key_of(group);
         if let Some(owner) = self.owners.get_mut(&key) {
@@ -89,7 +91,8 @@ impl Groups {
         true
     }
 
-    /// The group is over: its next message begins it again. Groups that share a bucket stay with the bucket's owner.
+    /// The group is over: its next message begins it again. Groups that share a bucket stay with
+    /// the bucket's owner.
     pub fn end(&mut self, group: &str) -> bool {
         let key = self.key_of(group);
         let ended = matches!(key, GroupKey::Group(_)) && self.owners.remove(&key).is_some();
@@ -105,8 +108,8 @@ impl Groups {
         self.owners.len() < before
     }
 
-    /// A consumer has joined, as the last of `consumers`: it takes its fair share of the groups from those that have more than
-    /// theirs, except `busy` ones. Returns from whom.
+    /// A consumer has joined, as the last of `consumers`: it takes its fair share of the groups
+    /// from those that have more than theirs, except `busy` ones. Returns from whom.
     pub fn join(&mut self, consumers: &[ConsumerKey], busy: &FxHashSet<GroupKey>) -> Vec<ConsumerKey> {
         let Some(joined) = consumers.last().copied() else { return Vec::new() };
         let (total, sharing) = (self.owners.len(), consumers.len());

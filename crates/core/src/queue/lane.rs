@@ -5,11 +5,12 @@
 //!  pages:             [ . H . R H H . R  | ▒▒▒▒▒▒▒▒ | ▒▒▒▒▒▒▒▒ | ▒▒▒▒ |  R R R R R ]
 //!                       ^cursor                                                   ^next
 //! ```
-//! Sequences are dense and rise. Each page has the same number of them, and is gone, or *open*: entries in blocks; or
-//! *packed*: a [`Page`], a few bytes. Packed entries are ready and wait undisturbed; a user of
-//! one of its entries opens the page first. Packed pages in a row become a *wide* one in the place of all. Which pages are
-//! packed is known to this run alone: no record depends on it. Gone entries take no room in any
-//! place: one entry that is never taken holds up the memory of none after it.
+//! Sequences are dense and rise. Each page has the same number of them, and is gone, or *open*:
+//! entries in blocks; or *packed*: a [`Page`], a few bytes. Packed entries are ready and wait
+//! undisturbed; a user of one of its entries opens the page first. Packed pages in a row become a
+//! *wide* one in the place of all. Which pages are packed is known to this run alone: no record
+//! depends on it. Gone entries take no room in any place: one entry that is never taken holds up
+//! the memory of none after it.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,8 +25,8 @@ use crate::memory::shelf::Place;
 /// the block's own cost does not count.
 const BLOCK: u64 = 32;
 
-/// Pages to a wide one, and wide ones to a wider one, if it may have that many entries: similar messages take an eighth, and
-/// opening a page in it takes the time of packing seven.
+/// Pages to a wide one, and wide ones to a wider one, if it may have that many entries: similar
+/// messages take an eighth, and opening a page in it takes the time of packing seven.
 const WIDE_BITS: u32 = 3;
 
 /// A queue's claim on one message.
@@ -45,7 +46,8 @@ pub struct Entry {
     pub state: EntryState,
 }
 
-/// Who has an entry. Only `Ready` and `Leaving` follow from the log; the rest is known to this run alone.
+/// Who has an entry. Only `Ready` and `Leaving` follow from the log; the rest is known to this run
+/// alone.
 ///
 /// ```text
 ///   Ready ──deliver──▶ Held ──settle──▶ Leaving ──record applied──▶ (removed)
@@ -80,7 +82,8 @@ impl Entry {
 }
 
 impl EntryState {
-    /// Whether the entry is in flight. So long its message is pinned once for it: the body stays in memory.
+    /// Whether the entry is in flight. So long its message is pinned once for it: the body stays in
+    /// memory.
     pub fn is_in_hand(self) -> bool {
         !matches!(self, EntryState::Ready | EntryState::Resting | EntryState::Leased)
     }
@@ -210,7 +213,8 @@ impl Blocks {
 }
 
 impl Lane {
-    /// An empty lane with pages of this many entries: a power of two, of at most [`PAGE_ENTRIES_MAX`].
+    /// An empty lane with pages of this many entries: a power of two, of at most
+    /// [`PAGE_ENTRIES_MAX`].
     pub fn new(page_entries: u64) -> Lane {
         let page_bits = page_entries.clamp(1, PAGE_ENTRIES_MAX).next_power_of_two().ilog2();
         Lane { page_bits, ..Lane::default() }
@@ -348,7 +352,8 @@ impl Lane {
         self.page_of(page.ends().1) + self.page_entries()
     }
 
-    /// The pages that become a wider one with the packed page of this sequence; none unless all of them are packed and as wide as it.
+    /// The pages that become a wider one with the packed page of this sequence; none unless all of
+    /// them are packed and as wide as it.
     pub fn row_of_packed(&self, sequence: u64) -> Vec<&Page> {
         let Some(bits) = self.packed(sequence).map(|page| self.width_bits(page)) else { return Vec::new() };
         let wide_bits = WIDE_BITS.min(PAGE_ENTRIES_MAX.ilog2().saturating_sub(bits));
@@ -361,7 +366,8 @@ impl Lane {
         if wide_bits > 0 && row.len() == 1 << wide_bits { row } else { Vec::new() }
     }
 
-    /// A page has this many sequences, as a power of two: those of a page, or of a row of rows of pages.
+    /// A page has this many sequences, as a power of two: those of a page, or of a row of rows of
+    /// pages.
     fn width_bits(&self, page: &Page) -> u32 {
         let (first, last) = page.ends();
         self.widths().find(|bits| first >> bits == last >> bits).unwrap_or(self.page_bits)
@@ -372,7 +378,8 @@ impl Lane {
         (self.page_bits..=SEQUENCE_BITS).step_by(WIDE_BITS as usize)
     }
 
-    /// Where the widest block of pages ends that has this sequence and not the other, which is in another page.
+    /// Where the widest block of pages ends that has this sequence and not the other, which is in
+    /// another page.
     pub fn end_of_block_beside(&self, sequence: u64, other: u64) -> u64 {
         let apart = |bits: &u32| sequence >> bits != other >> bits;
         let bits = self.widths().take_while(apart).last().unwrap_or(self.page_bits);
@@ -431,7 +438,8 @@ impl Lane {
         blocks.flat_map(move |blocks| blocks.iter().map(move |(offset, entry)| (page + offset, entry)))
     }
 
-    /// The packed form of an open page, as `make` has it; made once, until one of its entries changes.
+    /// The packed form of an open page, as `make` has it; made once, until one of its entries
+    /// changes.
     pub fn written(&self, page: u64, make: impl FnOnce() -> Option<Page>) -> Option<&Page> {
         self.blocks_of(page)?.written.get_or_init(|| make().map(Box::new)).as_deref()
     }
@@ -441,7 +449,8 @@ impl Lane {
         self.blocks_of(page).is_none_or(|blocks| blocks.written.get().is_some())
     }
 
-    /// Whether an entry of the page came back and waits to be delivered again: such a page stays open.
+    /// Whether an entry of the page came back and waits to be delivered again: such a page stays
+    /// open.
     pub fn has_returned(&self, page: u64) -> bool {
         self.returned.range(page..page + self.page_entries()).next().is_some()
     }
@@ -453,7 +462,8 @@ impl Lane {
         self.forget_open(first);
     }
 
-    /// Takes the page of this sequence out, if it is packed: its entries are to be restored, in pages or for themselves.
+    /// Takes the page of this sequence out, if it is packed: its entries are to be restored, in
+    /// pages or for themselves.
     pub fn take_packed(&mut self, sequence: u64) -> Option<Page> {
         let first = self.page_of(self.packed(sequence)?.ends().0);
         let Some(Slot::Packed(page)) = self.pages.remove(&first) else { return None };
@@ -484,7 +494,8 @@ impl Lane {
     pub fn give_back(&mut self, sequence: u64) {
         if let Some(entry) = self.get_mut(sequence) {
             entry.state = EntryState::Ready;
-            // Behind the cursor it would be missed; ahead of it a consumer with a selector has been already.
+            // Behind the cursor it would be missed; ahead of it a consumer with a selector has been
+            // already.
             self.forget_return(sequence);
             self.returned.insert(sequence, self.next_return);
             self.returns.insert(self.next_return, sequence);
@@ -522,7 +533,8 @@ impl Lane {
         None
     }
 
-    /// The returns from this number on, each with its sequence and entry, whatever became of it since.
+    /// The returns from this number on, each with its sequence and entry, whatever became of it
+    /// since.
     pub fn returned_since(&self, number: u64) -> impl Iterator<Item = (u64, u64, &Entry)> {
         let entry = |(number, sequence): (&u64, &u64)| Some((*number, *sequence, self.get(*sequence)?));
         self.returns.range(number..).filter_map(entry)
@@ -533,7 +545,8 @@ impl Lane {
         self.returned.get(&sequence).copied().unwrap_or(self.next_return)
     }
 
-    /// The first entry from `from` on that is ready; without the entry itself if its page is packed.
+    /// The first entry from `from` on that is ready; without the entry itself if its page is
+    /// packed.
     pub fn ready_from(&self, from: u64) -> Option<(u64, Option<&Entry>)> {
         let (sequence, _) = self.scan(from, |entry| entry.state == EntryState::Ready)?;
         Some((sequence, self.get(sequence)))
@@ -575,7 +588,8 @@ impl Lane {
         })
     }
 
-    /// Takes out the first page with entries. For a lane that ends: its counts of pages and returns are not kept up.
+    /// Takes out the first page with entries. For a lane that ends: its counts of pages and returns
+    /// are not kept up.
     pub fn take_page(&mut self) -> Option<TakenPage> {
         let (first, slot) = self.pages.pop_first()?;
         Some(match slot {

@@ -1,5 +1,6 @@
-//! The lanes of a queue in the order in which they are served: high priorities first, within a priority entries from where the queue
-//! lived before, and then the older of those in the log and those in memory.
+//! The lanes of a queue in the order in which they are served: high priorities first, within a
+//! priority entries from where the queue lived before, and then the older of those in the log and
+//! those in memory.
 //!
 //! A queue has the lanes that it has needed so far: one, as long as all messages are alike.
 
@@ -112,7 +113,8 @@ impl Lanes {
         &mut self.ranked[place].1
     }
 
-    /// Takes out some page of some lane; `None` once nothing is left. For lanes that end: their order is not kept up.
+    /// Takes out some page of some lane; `None` once nothing is left. For lanes that end: their
+    /// order is not kept up.
     pub fn take_page(&mut self) -> Option<(LaneNumber, TakenPage)> {
         while let Some((number, lane)) = self.ranked.last_mut() {
             if let Some(page) = lane.take_page() {
@@ -149,8 +151,8 @@ impl Lanes {
         lanes.min().map(|((_, sequence), lane)| tag(lane, sequence))
     }
 
-    /// The newest ready entry of the lowest priority that has any; one that is ready again after it was delivered may be
-    /// passed over.
+    /// The newest ready entry of the lowest priority that has any; one that is ready again after it
+    /// was delivered may be passed over.
     pub fn newest_of_lowest(&self) -> Option<EntryTag> {
         let newest = |lane: &Lane| {
             let end = lane.next_sequence();
@@ -171,11 +173,12 @@ impl Lanes {
     }
 }
 
-/// How far back a lane is looked through for its newest entry: further back all is in the hands of consumers.
+/// How far back a lane is looked through for its newest entry: further back all is in the hands of
+/// consumers.
 const NEWEST_LOOK: u64 = 4096;
 
-/// The first of the results of `each`. Lanes come in the order of their ranks, or in the opposite one: once one of
-/// a level has something, those of other levels are not asked.
+/// The first of the results of `each`. Lanes come in the order of their ranks, or in the opposite
+/// one: once one of a level has something, those of other levels are not asked.
 fn first<L>(
     lanes: impl Iterator<Item = (LaneNumber, L)>,
     mut each: impl FnMut(LaneNumber, L) -> Option<(u64, u64)>,

@@ -58,8 +58,8 @@ impl Queue {
         waiting.messages > 1 && !waiting.is_within(&self.limit, on_disk)
     }
 
-    /// Whether one more of this size may come, with those that are on their way. An empty queue takes any; only persistent messages
-    /// take disk space.
+    /// Whether one more of this size may come, with those that are on their way. An empty queue
+    /// takes any; only persistent messages take disk space.
     pub fn has_room_for(&self, bytes: u64, persistent: bool) -> bool {
         let mut load = self.load;
         load.add_all(self.incoming);

@@ -1,8 +1,9 @@
 //! A page: unused entries of a lane, in few bytes.
 //!
-//! All its entries are ready, and their messages in the log; the page has the fields of the table of bodies too, which keeps
-//! only shared messages. It is bytes, written as a column for each field: equal values from entry to entry
-//! costs a page little, whatever the number of its entries. See docs/formats/records.md.
+//! All its entries are ready, and their messages in the log; the page has the fields of the table
+//! of bodies too, which keeps only shared messages. It is bytes, written as a column for each
+//! field: equal values from entry to entry costs a page little, whatever the number of its entries.
+//! See docs/formats/records.md.
 //!
 //! ```text
 //!   entries                                columns
@@ -24,7 +25,8 @@ use crate::log::record::{RecordError, Writer};
 /// The most entries that a page may have: bounds the memory that one from outside makes us reserve.
 pub const PAGE_ENTRIES_MAX: u64 = 4096;
 
-/// Bytes of a page besides its contents: itself, its place in its lane, and the allocator's overhead.
+/// Bytes of a page besides its contents: itself, its place in its lane, and the allocator's
+/// overhead.
 const PAGE_BYTES: u64 = 192;
 
 /// Sequences and stamps stay below: beside a sequence there is room for the lane in a tag.
@@ -110,7 +112,8 @@ fn headers_up_to(before: u64, run: Run) -> Result<u64, RecordError> {
 }
 
 impl Page {
-    /// The page of these entries, none of which shares its message; `None` if there are none, or they are not in order.
+    /// The page of these entries, none of which shares its message; `None` if there are none, or
+    /// they are not in order.
     pub fn of(entries: &[Packed]) -> Option<Page> {
         if !entries.is_sorted_by(|a, b| a.sequence < b.sequence && a.stamp < b.stamp) {
             return None;
@@ -147,8 +150,8 @@ impl Page {
         })
     }
 
-    /// A page as it was written; its stamps count from zero until [`Page::stamped`]. Equal values are read at once: a start
-    /// reads all pages of a backlog.
+    /// A page as it was written; its stamps count from zero until [`Page::stamped`]. Equal values
+    /// are read at once: a start reads all pages of a backlog.
     ///
     /// # Errors
     /// [`RecordError`]: these bytes are no page.
@@ -175,7 +178,8 @@ impl Page {
         Page { stamp, ..self }
     }
 
-    /// The same page, whose messages may be held by others, too, or are not: by another queue, or a transaction.
+    /// The same page, whose messages may be held by others, too, or are not: by another queue, or a
+    /// transaction.
     pub fn shared(self, is_shared: bool) -> Page {
         Page { is_shared, ..self }
     }
@@ -391,7 +395,8 @@ fn headers_of(entries: &[Packed]) -> (Vec<u8>, Vec<u64>) {
     (text, which)
 }
 
-/// Whether a page has the headers of both once: when they expire is a column, and the body is elsewhere.
+/// Whether a page has the headers of both once: when they expire is a column, and the body is
+/// elsewhere.
 fn are_alike(one: &Message, other: &Message) -> bool {
     let Message { encoding, persistent, priority, expires_at_ms: _, rare, bytes: _ } = one;
     (encoding, persistent, priority, rare)

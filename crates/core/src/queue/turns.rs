@@ -1,4 +1,5 @@
-//! A line: the consumers that can take a message now, those of higher priority first; among equals the one that was served longest ago.
+//! A line: the consumers that can take a message now, those of higher priority first; among equals
+//! the one that was served longest ago.
 
 use std::collections::VecDeque;
 
@@ -15,7 +16,8 @@ pub struct Turns {
 pub struct Waiting {
     /// Those of a higher one come first.
     pub priority: i8,
-    /// When it was last served, as a number that rises. A consumer that leaves the line and comes back keeps its place by it.
+    /// When it was last served, as a number that rises. A consumer that leaves the line and comes
+    /// back keeps its place by it.
     pub served: u64,
     /// Which.
     pub key: ConsumerKey,

@@ -1,7 +1,8 @@
 //! A view: how far a consumer that does not take everything has looked into a lane.
 //!
-//! Such a consumer judges each entry once on its way through the lane, and each that was given back after it once
-//! more. So it finds its next entry at any depth without going through the backlog again.
+//! Such a consumer judges each entry once on its way through the lane, and each that was given back
+//! after it once more. So it finds its next entry at any depth without going through the backlog
+//! again.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +35,8 @@ pub enum Verdict {
 pub enum Look {
     /// Stamp and sequence of the first entry that is wanted.
     Found(u64, u64),
-    /// The entry of this sequence must be read, and its page opened, before anything after it can be judged.
+    /// The entry of this sequence must be read, and its page opened, before anything after it can
+    /// be judged.
     Unknown(u64),
     /// Nothing that is there is wanted.
     Nothing,
@@ -79,7 +81,8 @@ impl View {
         self.wanted.remove(&sequence);
     }
 
-    /// No entry ahead of `cursor` matches, except those that came back after it from this return on.
+    /// No entry ahead of `cursor` matches, except those that came back after it from this return
+    /// on.
     pub fn go_to(&mut self, cursor: u64, returns: u64) {
         (self.cursor, self.returns) = (self.cursor.max(cursor), self.returns.max(returns));
     }
@@ -89,8 +92,8 @@ impl View {
         self.cursor
     }
 
-    /// Entries that this consumer skipped because they were another's are free again: those that the other, whose view of the
-    /// lane is `other`, has not reached yet, and those that came back.
+    /// Entries that this consumer skipped because they were another's are free again: those that
+    /// the other, whose view of the lane is `other`, has not reached yet, and those that came back.
     pub fn step_back(&mut self, other: Option<&View>) {
         self.cursor = self.cursor.min(other.map_or(0, |other| other.cursor));
         self.returns = 0;

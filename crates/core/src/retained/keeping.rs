@@ -8,8 +8,8 @@ use super::Source;
 use crate::Partition;
 
 impl Partition {
-    /// The topic retains the message as the latest of its key, or none any more. Without room for a new one it is not
-    /// retained, and that is counted.
+    /// The topic retains the message as the latest of its key, or none any more. Without room for a
+    /// new one it is not retained, and that is counted.
     pub(crate) fn retain(
         &mut self,
         topic: &Destination,
@@ -50,8 +50,8 @@ impl Partition {
         self.drop_retained(gone, effects);
     }
 
-    /// As [`Partition::keep_recent`], of a message that was applied. Replayed messages are older than this run, and
-    /// are not proposed.
+    /// As [`Partition::keep_recent`], of a message that was applied. Replayed messages are older
+    /// than this run, and are not proposed.
     pub(crate) fn keep_recent_of(&mut self, key: MessageKey, to: &Destination, effects: &mut Vec<Effect>) {
         if !self.leader.log.pending.is_empty()
             && self.recovery_of(to).is_some()

@@ -1,4 +1,5 @@
-//! A replay: the progress of a subscription through the messages that topics retained when it was made.
+//! A replay: the progress of a subscription through the messages that topics retained when it was
+//! made.
 
 use std::sync::Arc;
 
@@ -53,7 +54,8 @@ pub struct Replay {
 }
 
 impl Partition {
-    /// The new subscription begins with the retained messages of its topics: latest and recent messages, or recent ones alone.
+    /// The new subscription begins with the retained messages of its topics: latest and recent
+    /// messages, or recent ones alone.
     pub(crate) fn begin_replay(
         &mut self,
         queue: QueueId,
@@ -78,7 +80,8 @@ impl Partition {
         }
     }
 
-    /// Puts more retained messages into the queue, as its consumers have credit and the queue has room; whether it did.
+    /// Puts more retained messages into the queue, as its consumers have credit and the queue has
+    /// room; whether it did.
     pub(crate) fn read_on_replay(&mut self, id: QueueId, effects: &mut Vec<Effect>) -> bool {
         let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| queue.replay.is_some()) else {
             return false;
@@ -138,7 +141,8 @@ impl Partition {
         (replay.retroactive || recovery.always) && !is_old
     }
 
-    /// The message with how many its topic retains: written once for all subscribers, until that changes.
+    /// The message with how many its topic retains: written once for all subscribers, until that
+    /// changes.
     fn rewritten(&mut self, shown: &Shown, effects: &mut Vec<Effect>) -> MessageKey {
         if let Some(rewritten) = shown.rewritten {
             return rewritten;

@@ -89,7 +89,8 @@ impl Retained {
         }
     }
 
-    /// Whether there is room for the latest message of this key, of this size, under this bound for all topics.
+    /// Whether there is room for the latest message of this key, of this size, under this bound for
+    /// all topics.
     pub fn has_room(&self, topic: &str, key: &str, bytes: u64, bytes_max: u64) -> bool {
         let known = self.topics.get(topic);
         let before = known.and_then(|known| known.latest.get(key)).map_or(0, Kept::size);
@@ -98,7 +99,8 @@ impl Retained {
         of_topic <= bytes_max / TOPIC_SHARE && of_all <= bytes_max
     }
 
-    /// The topic retains this message as the latest of the key. Returns the messages that are retained no more.
+    /// The topic retains this message as the latest of the key. Returns the messages that are
+    /// retained no more.
     pub fn keep_latest(
         &mut self,
         topic: &str,
@@ -117,7 +119,8 @@ impl Retained {
         gone
     }
 
-    /// The topic retains nothing of the key any more. Returns the messages that are retained no more.
+    /// The topic retains nothing of the key any more. Returns the messages that are retained no
+    /// more.
     pub fn remove_latest(&mut self, topic: &str, key: &str) -> Vec<MessageKey> {
         let Some(known) = self.topics.get_mut(topic) else { return Vec::new() };
         let Some(kept) = known.latest.remove(key) else { return Vec::new() };
@@ -144,8 +147,8 @@ impl Retained {
         before.map(|(_, message)| message)
     }
 
-    /// The topic keeps this message for retroactive consumers, as the policy says; all topics together `bytes_max`. Returns
-    /// the messages that are kept no more.
+    /// The topic keeps this message for retroactive consumers, as the policy says; all topics
+    /// together `bytes_max`. Returns the messages that are kept no more.
     pub fn keep_recent(
         &mut self,
         topic: &str,

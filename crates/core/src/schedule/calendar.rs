@@ -4,9 +4,10 @@
 //!  due      now ─────────────────────────────────────────────────────▶ later
 //!  pages  [ open      | packed    | packed + a few that came later | open     ]
 //! ```
-//! Each page has a stretch of time to itself, and is *open*: a tree of jobs; or *packed*: columns of bytes, with a small tree of jobs that
-//! came into its range since. Soon-due pages are open, and so are a few pages that had to be: others are packed for them.
-//! Packing is known to this run alone: no record depends on it.
+//! Each page has a stretch of time to itself, and is *open*: a tree of jobs; or *packed*: columns
+//! of bytes, with a small tree of jobs that came into its range since. Soon-due pages are open, and
+//! so are a few pages that had to be: others are packed for them. Packing is known to this run
+//! alone: no record depends on it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -178,7 +179,8 @@ impl Calendar {
         true
     }
 
-    /// The last ones that are due before this one and match, in order: this many, or fewer if there are no more.
+    /// The last ones that are due before this one and match, in order: this many, or fewer if there
+    /// are no more.
     pub fn last_before(
         &self,
         before: Option<Due>,
@@ -200,7 +202,8 @@ impl Calendar {
         found.split_off(found.len().saturating_sub(count))
     }
 
-    /// Whether at least this many jobs are due before this one. Up to a page of them may be overlooked.
+    /// Whether at least this many jobs are due before this one. Up to a page of them may be
+    /// overlooked.
     pub fn has_before(&self, due: Due, count: usize) -> bool {
         let begins = self.pages.range(..=due).map(|(_, page)| page.len());
         let mut before = 0;

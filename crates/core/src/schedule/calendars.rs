@@ -1,6 +1,8 @@
-//! Calendars: one for each era of the wall clock, so that a jump moves no job. Mostly all jobs are in one.
+//! Calendars: one for each era of the wall clock, so that a jump moves no job. Mostly all jobs are
+//! in one.
 //!
-//! Which era a job is of is known to this run alone: to the log and to snapshots they are one calendar.
+//! Which era a job is of is known to this run alone: to the log and to snapshots they are one
+//! calendar.
 
 use bytes::Bytes;
 use postroad_model::Due;

@@ -1,7 +1,8 @@
 //! Cron expressions: five fields, and the next minute that all of them match, in UTC.
 //!
-//! `minute hour day-of-month month day-of-week`; each is `*` or a list of numbers and ranges, with a step after `/`
-//! (POSIX, `crontab`, "INPUT FILES"; steps are the common extension). Sunday is 0 or 7.
+//! `minute hour day-of-month month day-of-week`; each is `*` or a list of numbers and ranges, with
+//! a step after `/` (POSIX, `crontab`, "INPUT FILES"; steps are the common extension). Sunday is 0
+//! or 7.
 
 /// A parsed expression: for each field the values that it allows, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +46,8 @@ impl Cron {
         Ok(Cron { minutes, hours, days, months, weekdays, either_day })
     }
 
-    /// The first minute after `after_ms` that matches, both in ms since 1970; `None` if there is none, as on a 31st of
-    /// February.
+    /// The first minute after `after_ms` that matches, both in ms since 1970; `None` if there is
+    /// none, as on a 31st of February.
     pub fn next_after(&self, after_ms: u64) -> Option<u64> {
         let first = after_ms / MINUTE_MS + 1;
         let today = first / DAY_MINUTES;
@@ -98,8 +99,9 @@ fn parse_field(text: &str, (name, least, greatest): (&str, u64, u64)) -> Result<
     Ok(mask)
 }
 
-/// Month and day of month of a day since 1970-01-01, in the Gregorian calendar: years begin in March here, so that the
-/// leap day is their last (the known way of counting days in eras of 400 years).
+/// Month and day of month of a day since 1970-01-01, in the Gregorian calendar: years begin in
+/// March here, so that the leap day is their last (the known way of counting days in eras of 400
+/// years).
 fn month_and_day(day: u64) -> (u64, u64) {
     let day_of_era = (day + 719_468) % 146_097;
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -27,7 +27,8 @@ impl HeldJob {
         HeldJob { due, again: again.cloned(), body_bytes: job.bytes }
     }
 
-    /// The schedule by which a copy that is sent now comes when this one would; `stored` is that of its record, with which it began.
+    /// The schedule by which a copy that is sent now comes when this one would; `stored` is that of
+    /// its record, with which it began.
     pub fn schedule(&self, stored: &Schedule) -> Schedule {
         let has_cron = self.again.as_ref().is_some_and(|again| again.cron.is_some());
         // An expression is looked at after this moment.
@@ -39,7 +40,8 @@ impl HeldJob {
 /// The jobs of a shelf, from its record.
 ///
 /// # Errors
-/// [`RecordError`]: the bytes are no record, or its contents are no jobs; `Ok(None)` if the record is another one.
+/// [`RecordError`]: the bytes are no record, or its contents are no jobs; `Ok(None)` if the record
+/// is another one.
 pub fn held_jobs_in_record(record: &Bytes) -> Result<Option<Vec<HeldJob>>, RecordError> {
     let Some(bytes) = jobs_in_record(record)? else { return Ok(None) };
     let jobs = PackedJobs::read(&bytes)?.jobs();
@@ -48,7 +50,8 @@ pub fn held_jobs_in_record(record: &Bytes) -> Result<Option<Vec<HeldJob>>, Recor
 }
 
 impl Partition {
-    /// The jobs in memory, in the order in which they are due. The others are on shelves: see [`Partition::held_shelves`].
+    /// The jobs in memory, in the order in which they are due. The others are on shelves: see
+    /// [`Partition::held_shelves`].
     pub fn held_jobs(&self) -> impl Iterator<Item = HeldJob> + '_ {
         self.state.jobs.iter().map(|(due, job, again)| HeldJob::of((due, job), again))
     }

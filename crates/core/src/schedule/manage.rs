@@ -45,7 +45,8 @@ enum Purpose {
     Show { reply_to: Destination },
 }
 
-/// Those who look for jobs on shelves, one shelf after the other: all who have come meanwhile look together.
+/// Those who look for jobs on shelves, one shelf after the other: all who have come meanwhile look
+/// together.
 #[derive(Default)]
 pub struct Searches {
     waiting: Vec<Search>,
@@ -99,7 +100,8 @@ impl Jobs {
 }
 
 impl Searches {
-    /// Whether no request looks for jobs: meanwhile no job may leave memory, where it could be missed.
+    /// Whether no request looks for jobs: meanwhile no job may leave memory, where it could be
+    /// missed.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.active.is_empty()
     }
@@ -141,8 +143,8 @@ impl Partition {
         self.search_on(effects);
     }
 
-    /// Has the next shelf read that a request needs; after the last one memory is searched, so that no job is missed
-    /// that has come from a shelf meanwhile.
+    /// Has the next shelf read that a request needs; after the last one memory is searched, so that
+    /// no job is missed that has come from a shelf meanwhile.
     pub(crate) fn search_on(&mut self, effects: &mut Vec<Effect>) {
         while self.state.jobs.searches.reading.is_none() && self.state.jobs.shelves.moving() < SOUGHT_MAX {
             if self.state.jobs.searches.active.is_empty() && !self.begin_searches() {
@@ -163,7 +165,8 @@ impl Partition {
         }
     }
 
-    /// All who wait begin; `false` if there are none, or jobs are on their way between memory and shelves.
+    /// All who wait begin; `false` if there are none, or jobs are on their way between memory and
+    /// shelves.
     fn begin_searches(&mut self) -> bool {
         if self.state.jobs.searches.waiting.is_empty() || self.state.jobs.are_leaving() {
             return false;

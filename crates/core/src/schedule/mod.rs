@@ -5,10 +5,10 @@
 //!        a little ahead of its time ─▶ body read back ─▶ due ─▶ record Fire: a message like any other
 //!                                                              └─▶ the job goes on, or is over
 //! ```
-//! A job is one entry of a calendar, whatever the size of its message, and some more if it repeats. Beyond a bound those that are due
-//! last leave memory: they lie on shelves, which are records of their own.
-//! A job's send is one record, which also has the job's next due time: so no restart fires it twice
-//! or loses it.
+//! A job is one entry of a calendar, whatever the size of its message, and some more if it repeats.
+//! Beyond a bound those that are due last leave memory: they lie on shelves, which are records of
+//! their own. A job's send is one record, which also has the job's next due time: so no restart
+//! fires it twice or loses it.
 //! Never here: clocks; how protocols say that a message is due later.
 
 mod calendar;
@@ -49,7 +49,8 @@ pub struct Firing<'a> {
     pub job: &'a str,
     /// Now, in ms since 1970.
     pub now_ms: u64,
-    /// `None` if the job sends this message alone; otherwise unlike that of any other of its messages.
+    /// `None` if the job sends this message alone; otherwise unlike that of any other of its
+    /// messages.
     pub number: Option<u64>,
 }
 
@@ -362,7 +363,8 @@ impl Partition {
         }
     }
 
-    /// A body cannot be read: its job stays on disk, and is counted. `false` if no job asked for it.
+    /// A body cannot be read: its job stays on disk, and is counted. `false` if no job asked for
+    /// it.
     pub(crate) fn set_job_aside(&mut self, key: MessageKey) -> bool {
         let browsed = self.state.jobs.browsed.remove(&key).is_some();
         let Some((due, _)) = self.state.jobs.under_way.get(&key).copied() else { return browsed };

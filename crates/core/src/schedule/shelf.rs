@@ -4,8 +4,8 @@
 //!   calendar ── Shelve: the last jobs of it, as one record ──▶ shelf: first, last, how many; a bit for each job's message
 //!            ◀── Unshelve: the jobs read from that record ───
 //! ```
-//! A shelf is never changed: all of its jobs come back together, before the first of them is due, or before one of them ends.
-//! Shelves may overlap, as jobs come in any order.
+//! A shelf is never changed: all of its jobs come back together, before the first of them is due,
+//! or before one of them ends. Shelves may overlap, as jobs come in any order.
 //! Never here: when that happens.
 
 use std::collections::{BTreeMap, HashMap};
@@ -72,8 +72,8 @@ impl Handling {
 }
 
 impl Shelves {
-    /// Takes a shelf in whose keys are in [`Shelves::keys`]. `false`, and nothing happens, if there is one with its record or its first
-    /// job.
+    /// Takes a shelf in whose keys are in [`Shelves::keys`]. `false`, and nothing happens, if there
+    /// is one with its record or its first job.
     pub fn insert(&mut self, shelf: Shelf) -> bool {
         if self.firsts.contains_key(&shelf.position) || self.by_first.contains_key(&shelf.first) {
             return false;

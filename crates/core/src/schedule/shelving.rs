@@ -1,6 +1,8 @@
-//! Shelving: jobs that are due late leave memory as records of their own, and come back before they are due.
+//! Shelving: jobs that are due late leave memory as records of their own, and come back before they
+//! are due.
 //!
-//! When a job is on a shelf is a matter of the log, alike for all who apply it; when it should be, of this run.
+//! When a job is on a shelf is a matter of the log, alike for all who apply it; when it should be,
+//! of this run.
 
 use bytes::Bytes;
 use postroad_model::{Command, Due, Effect, Position, Urgency};
@@ -11,13 +13,15 @@ use super::{Job, Jobs, RETRY_MS, Shelf, key_of};
 use crate::Partition;
 use crate::log::completion::Completion;
 
-/// Of the memory for waiting messages, a job that is due once may have a share of this many bytes: open it takes some 60, packed 14.
+/// Of the memory for waiting messages, a job that is due once may have a share of this many bytes:
+/// open it takes some 60, packed 14.
 const JOB_MEMORY_BYTES: u64 = 1024;
 
 /// The most jobs in memory, however much of that there is: a checkpoint has all of them.
 const ONCE_MAX: usize = 1 << 17;
 
-/// The least, in pages of the calendar: see [`Calendar::has_before`](super::Calendar::has_before), which may overlook one.
+/// The least, in pages of the calendar: see [`Calendar::has_before`](super::Calendar::has_before),
+/// which may overlook one.
 const ONCE_MIN_PAGES: usize = 4;
 
 /// The minimum: then a shelf has one job, and the jobs that come back at once fit in memory.
@@ -59,7 +63,8 @@ impl Jobs {
     /// The shelf whose jobs are to come back next, once its time has come.
     fn wanted_shelf(&self) -> Option<&Shelf> {
         let next = self.shelves.next().filter(|_| self.shelves.moving() < MOVING_MAX)?;
-        // As long as many are due before it, it waits for them: so jobs due at once take no more memory than the rest.
+        // As long as many are due before it, it waits for them: so jobs due at once take no more
+        // memory than the rest.
         (!self.waiting.has_before(next.first, self.once_max / 4)).then_some(next)
     }
 
@@ -122,7 +127,8 @@ impl Partition {
         self.search_on(effects);
     }
 
-    /// From now on these jobs are in that record alone; if one of them is not here any more all of them stay.
+    /// From now on these jobs are in that record alone; if one of them is not here any more all of
+    /// them stay.
     pub(crate) fn apply_shelve(&mut self, position: Position, bytes: &Bytes, effects: &mut Vec<Effect>) {
         let Ok(packed) = PackedJobs::read(bytes) else { return };
         let jobs = packed.jobs();

@@ -1,4 +1,5 @@
-//! Large bodies that go to another partition with their messages: to the dead letters, or back from there.
+//! Large bodies that go to another partition with their messages: to the dead letters, or back from
+//! there.
 //!
 //! ```text
 //!  here                                              there
@@ -7,8 +8,9 @@
 //!   │ …
 //!  the move is a transaction over both, as every move; `Peer::Enlist` says which upload is whose body
 //! ```
-//! Until then the entries are leaving, and a crash leaves them where they were: pieces that no message names are free again.
-//! To each partition a few pieces of one move are on their way at once, whatever waits after it: one that hangs holds up later ones.
+//! Until then the entries are leaving, and a crash leaves them where they were: pieces that no
+//! message names are free again. To each partition a few pieces of one move are on their way at
+//! once, whatever waits after it: one that hangs holds up later ones.
 //!
 //! | obstacle | then |
 //! |---|---|
@@ -29,7 +31,8 @@ use crate::queue::EntryState;
 /// Pieces of a body on their way at once: one is read while another is written.
 const AHEAD: usize = 2;
 
-/// A move without a waiting client that could not be written is tried again after this time: the other disk may have room then.
+/// A move without a waiting client that could not be written is tried again after this time: the
+/// other disk may have room then.
 const RETRY_MS: u64 = 10_000;
 
 /// Moves whose bodies must be there before them, in order.
@@ -79,7 +82,8 @@ impl Carrying {
         Carrying { waiting: VecDeque::new(), last_upload: self.last_upload }
     }
 
-    /// For each other partition, asks for the pieces that the first move to it may have on their way; the place of a move whose bodies are all there.
+    /// For each other partition, asks for the pieces that the first move to it may have on their
+    /// way; the place of a move whose bodies are all there.
     fn ask(&mut self, now_ms: u64, partitions: u16, effects: &mut Vec<Effect>) -> Option<usize> {
         let mut busy = BTreeSet::new();
         for (index, one) in self.waiting.iter_mut().enumerate() {
@@ -133,7 +137,8 @@ impl Partition {
         !self.leader.settling.carrying.waiting.is_empty()
     }
 
-    /// Entries of one queue leave it, and these messages, which they were, go elsewhere: as [`Partition::move_messages`].
+    /// Entries of one queue leave it, and these messages, which they were, go elsewhere: as
+    /// [`Partition::move_messages`].
     pub(crate) fn move_entries(
         &mut self,
         (queue, tags, cause): (QueueId, &[EntryTag], SettleCause),
@@ -151,7 +156,8 @@ impl Partition {
         self.move_messages(sends, settlements, answer, effects);
     }
 
-    /// Moves messages of this partition to other addresses, all or nothing; whatever else is settled goes with them.
+    /// Moves messages of this partition to other addresses, all or nothing; whatever else is
+    /// settled goes with them.
     pub(crate) fn move_messages(
         &mut self,
         sends: Vec<Sent>,
@@ -159,7 +165,8 @@ impl Partition {
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
-        // The entry lets its body go before the message that it becomes has it, whatever becomes of the queue meanwhile.
+        // The entry lets its body go before the message that it becomes has it, whatever becomes of
+        // the queue meanwhile.
         sends.iter().for_each(|sent| self.lend(&sent.message, effects));
         let bodies = self.bodies_to_carry(&sends);
         if bodies.is_empty() {
@@ -237,8 +244,8 @@ impl Partition {
         self.leader.settling.carrying.waiting.push_back(Move { bodies, not_before_ms, ..failed });
     }
 
-    /// A piece of the body cannot be read here, and never will be: its message is set aside. The rest of the move goes on, unless
-    /// a client waits for all of it.
+    /// A piece of the body cannot be read here, and never will be: its message is set aside. The
+    /// rest of the move goes on, unless a client waits for all of it.
     pub(crate) fn piece_unread(&mut self, upload: u64, reason: String, effects: &mut Vec<Effect>) {
         let Some(index) = self.leader.settling.carrying.find(upload) else { return };
         let Some(mut failed) = self.give_up_move(index, effects) else { return };
@@ -275,7 +282,8 @@ impl Partition {
         headers.and_then(|(message, _)| message.chunks()) == Some(chunks)
     }
 
-    /// These stay where they are, undelivered, until the process ends. There are none if their queue has ended.
+    /// These stay where they are, undelivered, until the process ends. There are none if their
+    /// queue has ended.
     fn set_entries_aside(&mut self, aside: &[Settlement]) {
         self.counters.unreadable += (aside.len() as u64).max(1);
         for Settlement { queue, tag, .. } in aside {

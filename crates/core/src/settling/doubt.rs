@@ -1,8 +1,10 @@
-//! Deliveries in doubt: the connection of a link to another broker was cut, and the peer may have stored messages that it did not confirm.
+//! Deliveries in doubt: the connection of a link to another broker was cut, and the peer may have
+//! stored messages that it did not confirm.
 //!
-//! They stay in flight. The next consumer of the same name (see [`postroad_model::Attach::steals`]) gets them first, whatever its
-//! credit, and its peer recognises the ones that it has. Without such a consumer they are ready again after a time. Known to this
-//! run alone: after a restart they are ready at once.
+//! They stay in flight. The next consumer of the same name (see [`postroad_model::Attach::steals`])
+//! gets them first, whatever its credit, and its peer recognises the ones that it has. Without such
+//! a consumer they are ready again after a time. Known to this run alone: after a restart they are
+//! ready at once.
 //!
 //! ```text
 //!   Held by a consumer ──detach, in doubt──▶ kept in flight ──attach by the same name──▶ Held by the new consumer

@@ -1,7 +1,8 @@
 //! Expiry: entries whose time is over leave their queues, whether or not a consumer looks at them.
 //!
-//! Every entry with an end stands in one set, by time, so that a look at the clock costs nothing while none is due. There is a set for each
-//! era of the wall clock: an entry ends by the clock as it ran when the entry came (see [`Clock`]).
+//! Every entry with an end stands in one set, by time, so that a look at the clock costs nothing
+//! while none is due. There is a set for each era of the wall clock: an entry ends by the clock as
+//! it ran when the entry came (see [`Clock`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,8 @@ use crate::Partition;
 use crate::clock::{Clock, ERAS, Era};
 use crate::queue::EntryState;
 
-/// Work of one tick at most, in entries that end without a grave: many that end at once do not delay other clients for long.
+/// Work of one tick at most, in entries that end without a grave: many that end at once do not
+/// delay other clients for long.
 const SWEPT_MAX: usize = 256;
 
 /// The cost of an entry that goes to the dead letters, with a record of its own.
@@ -20,7 +22,8 @@ const BURIAL_COST: usize = 4;
 /// The cost of opening a page of entries.
 const PAGE_COST: usize = 128;
 
-/// An entry that cannot leave yet, for a consumer has it or its body is on the disk, is looked at again after this.
+/// An entry that cannot leave yet, for a consumer has it or its body is on the disk, is looked at
+/// again after this.
 const AGAIN_MS: u64 = 1000;
 
 /// Bodies that are read at once for the dead letters; meanwhile no more is looked at.
@@ -32,8 +35,8 @@ pub struct Expiries {
     due: [BTreeSet<(u64, QueueId, EntryTag)>; ERAS],
     /// The present era.
     era: Era,
-    /// Expired entries that go to the dead letters as soon as their bodies are read: an otherwise unused page may be
-    /// packed again before another look at it.
+    /// Expired entries that go to the dead letters as soon as their bodies are read: an otherwise
+    /// unused page may be packed again before another look at it.
     read: BTreeMap<MessageKey, Vec<(QueueId, EntryTag)>>,
 }
 
@@ -43,14 +46,16 @@ impl Expiries {
         self.insert_in(None, at_ms, queue, tag);
     }
 
-    /// The entry or page ends then by the clock of that era, which is known if it stood here before in another form.
+    /// The entry or page ends then by the clock of that era, which is known if it stood here before
+    /// in another form.
     pub fn insert_in(&mut self, era: Option<Era>, at_ms: u64, queue: QueueId, tag: EntryTag) {
         if at_ms != 0 {
             self.due[era.unwrap_or(self.era).index()].insert((at_ms, queue, tag));
         }
     }
 
-    /// The entry has left before its end, or is packed or unpacked. Returns the era by whose clock it would have ended.
+    /// The entry has left before its end, or is packed or unpacked. Returns the era by whose clock
+    /// it would have ended.
     pub fn remove(&mut self, at_ms: u64, queue: QueueId, tag: EntryTag) -> Option<Era> {
         if at_ms == 0 {
             return None;
@@ -151,8 +156,8 @@ impl Partition {
         is_open
     }
 
-    /// The body came that these entries need to go to the dead letters; or it cannot be read, and they stay on disk, undelivered and
-    /// counted.
+    /// The body came that these entries need to go to the dead letters; or it cannot be read, and
+    /// they stay on disk, undelivered and counted.
     pub(crate) fn read_for_expiry(
         &mut self,
         entries: Vec<(QueueId, EntryTag)>,
@@ -172,8 +177,9 @@ impl Partition {
         }
     }
 
-    /// Where the message goes if its time is over in this queue; `None` if it ends. A volatile subscription keeps nothing for
-    /// later, and an expired message in a dead-letter queue is discarded.
+    /// Where the message goes if its time is over in this queue; `None` if it ends. A volatile
+    /// subscription keeps nothing for later, and an expired message in a dead-letter queue is
+    /// discarded.
     pub(crate) fn grave_of(&self, id: QueueId, key: MessageKey) -> Option<Destination> {
         let queue = self.state.queues.get(&id).filter(|_| !id.is_volatile())?;
         let policy = &self.settings.policies.of(&queue.source).dead_letters;

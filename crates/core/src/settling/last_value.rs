@@ -1,8 +1,9 @@
 //! Last values: of the messages that have the same value of a property, a queue keeps the newest.
 //!
-//! The value becomes a header when the message comes in, so that the log and its snapshots know it. A newer message is an
-//! entry like any other, at the end of its level; the one that it supersedes leaves, or if a consumer has it, leaves when
-//! it is given back. The log hears of that as of an expiry: the result follows from the log alone.
+//! The value becomes a header when the message comes in, so that the log and its snapshots know it.
+//! A newer message is an entry like any other, at the end of its level; the one that it supersedes
+//! leaves, or if a consumer has it, leaves when it is given back. The log hears of that as of an
+//! expiry: the result follows from the log alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ pub struct LastValues {
 impl LastValues {
     /// One more entry with this value; the superseded one, or itself if a newer one is there.
     ///
-    /// Entries come in the order of their messages, but at a start, when those of a snapshot come lane by lane.
+    /// Entries come in the order of their messages, but at a start, when those of a snapshot come
+    /// lane by lane.
     pub fn note(&mut self, value: &Arc<str>, key: MessageKey, tag: EntryTag) -> Option<EntryTag> {
         match self.newest.get_mut(value) {
             Some(newest) if is_newer(*newest, (key, tag)) => Some(tag),
@@ -62,8 +64,8 @@ impl LastValues {
     }
 }
 
-/// Whether a message is newer than another. One from where the queue lived before is older than messages sent to it here; messages
-/// only in memory count as they come.
+/// Whether a message is newer than another. One from where the queue lived before is older than
+/// messages sent to it here; messages only in memory count as they come.
 fn is_newer((one, at): (MessageKey, EntryTag), (than, there): (MessageKey, EntryTag)) -> bool {
     let is_durable = |key: MessageKey| matches!(key, MessageKey::Durable { .. });
     match [at, there].map(|tag| LaneNumber::of_tag(tag).is_ahead()) {
@@ -103,7 +105,8 @@ impl Partition {
             return;
         }
         let superseded = std::mem::take(&mut last_values.leaving);
-        // Delayed entries leave as well: a queue that moves takes them along, and by their place they may come after their successors.
+        // Delayed entries leave as well: a queue that moves takes them along, and by their place
+        // they may come after their successors.
         let is_free = |tag: &EntryTag| {
             self.entry(id, *tag)
                 .is_some_and(|entry| !entry.state.is_in_hand() && entry.state != EntryState::Leased)
@@ -114,7 +117,8 @@ impl Partition {
         {
             last_values.held.extend(held);
         }
-        // All at once: where one leaves memory a send may be let in, and the next delivery must not be one of the others.
+        // All at once: where one leaves memory a send may be let in, and the next delivery must not
+        // be one of the others.
         leaving.iter().for_each(|tag| self.set_state(id, *tag, EntryState::Leaving));
         self.settle_held(id, &leaving, SettleCause::Replaced, None, effects);
     }

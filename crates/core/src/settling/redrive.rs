@@ -5,9 +5,9 @@
 //! | an operator | the present dead letters that match | the message is as its sender sent it |
 //! | the policy of the dead-letter queue | messages there for long enough, as often as it allows | it is counted too, so that it ends |
 //!
-//! It is done in steps, one in a millisecond at most. A step looks at some entries, and moves those that go back: out of one
-//! queue and into others in one transaction, so that each message is in one place at any time. Later dead letters are
-//! left alone, so nothing goes round in a circle.
+//! It is done in steps, one in a millisecond at most. A step looks at some entries, and moves those
+//! that go back: out of one queue and into others in one transaction, so that each message is in
+//! one place at any time. Later dead letters are left alone, so nothing goes round in a circle.
 //!
 //! The age of a dead letter is known to this run alone: a restart begins the wait again.
 
@@ -47,7 +47,8 @@ const REDRIVES_MAX: usize = 16;
 /// Queues whose dead letters go back by themselves are looked at so often.
 const LOOK_MS: u64 = 1000;
 
-/// Moments that are kept of the past of such a queue: a message goes back not later than by this part of its wait.
+/// Moments that are kept of the past of such a queue: a message goes back not later than by this
+/// part of its wait.
 const MARKS: u64 = 64;
 
 /// See the head of this file.
@@ -139,8 +140,8 @@ impl UnderWay {
         }
     }
 
-    /// The destination of the message, and its new form; `None` if it stays: it does not match, or was in a subscription, whose
-    /// topic would send it to all others too.
+    /// The destination of the message, and its new form; `None` if it stays: it does not match, or
+    /// was in a subscription, whose topic would send it to all others too.
     fn revived(&self, message: &Message, revive: Revive) -> Option<Sent> {
         let Revived { origin, message: revived } = revive(message);
         if self.wanted.origin.is_some() && self.wanted.origin != origin {
@@ -238,7 +239,8 @@ impl Returns {
 }
 
 impl Partition {
-    /// Says how to take a dead letter's past out of it, which only its protocol knows. Until then it goes nowhere.
+    /// Says how to take a dead letter's past out of it, which only its protocol knows. Until then
+    /// it goes nowhere.
     pub fn revive_by(&mut self, revive: Revive) {
         self.protocols.revive = revive;
     }

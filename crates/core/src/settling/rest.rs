@@ -1,6 +1,8 @@
-//! Rests: a message that a consumer gave up on stays in its place, invisible, until the broker delivers it again.
+//! Rests: a message that a consumer gave up on stays in its place, invisible, until the broker
+//! delivers it again.
 //!
-//! Known to this run alone: after a restart everything is delivered at once. How often it failed is in the log.
+//! Known to this run alone: after a restart everything is delivered at once. How often it failed is
+//! in the log.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +11,8 @@ use postroad_model::{Effect, EntryTag, QueueId};
 use crate::Partition;
 use crate::queue::EntryState;
 
-/// Entries that become ready in one tick at most: many that are due at once do not delay other clients for long.
+/// Entries that become ready in one tick at most: many that are due at once do not delay other
+/// clients for long.
 const WOKEN_MAX: usize = 256;
 
 /// How long a dead letter rests that a consumer of its queue gave up on.
@@ -37,8 +40,8 @@ impl RedeliveryDelays {
 }
 
 impl Partition {
-    /// Puts those to rest that the policy of their queue allows another delivery; the others are returned. None of them is in
-    /// its consumer's hands any more.
+    /// Puts those to rest that the policy of their queue allows another delivery; the others are
+    /// returned. None of them is in its consumer's hands any more.
     pub(crate) fn rest(
         &mut self,
         id: QueueId,
@@ -81,14 +84,16 @@ impl Partition {
         }
     }
 
-    /// Dead letters that a consumer of theirs gave up on have nowhere else to go: they are delivered again, and not at once.
+    /// Dead letters that a consumer of theirs gave up on have nowhere else to go: they are
+    /// delivered again, and not at once.
     pub(crate) fn rest_in_grave(&mut self, id: QueueId, tags: &[EntryTag], effects: &mut Vec<Effect>) {
         let resting: Vec<_> = tags.iter().map(|tag| (*tag, GRAVE_REST_MS)).collect();
         self.lay_to_rest(id, &resting, effects);
     }
 
-    /// An entry that was leaving stays in its queue. It is ready again, unless the next dispatch would move it to the dead letters once
-    /// more: then it rests first, as the cause of the refusal (a full disk of the other partition) may last.
+    /// An entry that was leaving stays in its queue. It is ready again, unless the next dispatch
+    /// would move it to the dead letters once more: then it rests first, as the cause of the
+    /// refusal (a full disk of the other partition) may last.
     pub(crate) fn give_back_or_rest(&mut self, id: QueueId, tag: EntryTag) {
         if !self.leaves_when_dispatched(id, tag) {
             return self.give_back(id, tag);
@@ -97,7 +102,8 @@ impl Partition {
         self.leader.settling.rests.due.insert((self.now_ms.saturating_add(UNMOVED_REST_MS), id, tag));
     }
 
-    /// Whether the entry would go to the dead letters instead of to a consumer. One that is leased waits for the end of its lease.
+    /// Whether the entry would go to the dead letters instead of to a consumer. One that is leased
+    /// waits for the end of its lease.
     fn leaves_when_dispatched(&mut self, id: QueueId, tag: EntryTag) -> bool {
         let Some(entry) = self.entry(id, tag) else { return false };
         let was_leaving = match entry.state {

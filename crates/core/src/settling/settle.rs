@@ -216,7 +216,8 @@ impl Partition {
         }
     }
 
-    /// Entries of one queue whose time is over move to the dead letters; those that are `leaving` go in the same transaction.
+    /// Entries of one queue whose time is over move to the dead letters; those that are `leaving`
+    /// go in the same transaction.
     pub(crate) fn bury_expired(
         &mut self,
         (queue, tags): (QueueId, &[EntryTag]),
@@ -268,8 +269,9 @@ impl Partition {
         self.settle_behind(settlements, &[], answer, effects);
     }
 
-    /// As `settle_leaving`, after verdicts on their way to the log by which the entries of `again` leave. These come back if the log does
-    /// not take that: the answer waits for the log, which must not have this without that.
+    /// As `settle_leaving`, after verdicts on their way to the log by which the entries of `again`
+    /// leave. These come back if the log does not take that: the answer waits for the log, which
+    /// must not have this without that.
     fn settle_behind(
         &mut self,
         settlements: Vec<Settlement>,
@@ -285,7 +287,8 @@ impl Partition {
         self.propose(command, urgency, Completion::Settled { settlements, answer }, effects);
     }
 
-    /// Volatile entries are gone at once; durable ones are leaving, and their settlements are returned.
+    /// Volatile entries are gone at once; durable ones are leaving, and their settlements are
+    /// returned.
     pub(crate) fn leave(
         &mut self,
         queue: QueueId,

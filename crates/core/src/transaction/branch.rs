@@ -1,4 +1,5 @@
-//! Branches of distributed transactions: gathered from sessions, promised, and decided by any session that has their id.
+//! Branches of distributed transactions: gathered from sessions, promised, and decided by any
+//! session that has their id.
 //!
 //! ```text
 //!   EndBranch ─▶ open ──Prepare to all──▶ record Promise ──▶ in doubt ──Commit──▶ record Decide, as any transaction
@@ -6,9 +7,10 @@
 //!                 └──Rollback, or a session is gone──▶ dropped  ├──Rollback──▶ record Abort, sent to all
 //!                                                               └──an operator──▶ record Overrule, then as above
 //! ```
-//! An operator's decision is remembered, and reported to the manager, until it is forgotten.
-//! A branch lives in the partition that its id hashes to, and survives there; its parts are prepared where they
-//! were done. Only the end of an open branch depends on the connections that worked in it.
+//! An operator's decision is remembered, and reported to the manager, until it is forgotten. A
+//! branch lives in the partition that its id hashes to, and survives there; its parts are prepared
+//! where they were done. Only the end of an open branch depends on the connections that worked in
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +24,8 @@ use super::held::HeldByPrepared;
 use crate::Partition;
 use crate::log::completion::Completion;
 
-/// Shares of open branches that a partition coordinates, of all sessions: some 300 bytes each. Their contents
-/// count elsewhere.
+/// Shares of open branches that a partition coordinates, of all sessions: some 300 bytes each.
+/// Their contents count elsewhere.
 const OPEN_SHARES_MAX: usize = 16_384;
 
 /// Branches in doubt that a partition coordinates, as the log has them.
@@ -33,7 +35,8 @@ pub struct Branches {
     promised: BTreeMap<BranchId, Promised>,
     /// Those by the ids that their participants know.
     by_id: BTreeMap<TransactionId, BranchId>,
-    /// Whether those were committed that an operator has ended; each is one that people have looked at.
+    /// Whether those were committed that an operator has ended; each is one that people have looked
+    /// at.
     overruled: BTreeMap<BranchId, bool>,
 }
 

@@ -1,15 +1,18 @@
-//! Closing: a transaction is checked and closed, or undone. A large one takes several turns, so that it does not stop its core.
+//! Closing: a transaction is checked and closed, or undone. A large one takes several turns, so
+//! that it does not stop its core.
 //!
 //! ```text
 //!  commit, prepare ─▶ check ──all can be taken──▶ sort ─▶ its record is proposed
 //!                       └─────one is refused─────▶ undo ─▶ refused
 //!  rollback, end of its connection ──────────────▶ undo ─▶ answered
 //! ```
-//! Meanwhile events of its connection wait, so that nothing of the same producer overtakes it; other connections go on. A check is as good
-//! as one in a single step: its record could as well be on its way to the log while queues come and go.
+//! Meanwhile events of its connection wait, so that nothing of the same producer overtakes it;
+//! other connections go on. A check is as good as one in a single step: its record could as well be
+//! on its way to the log while queues come and go.
 //!
-//! A transaction of up to [`SLICE_CHANGES`](crate::SLICE_CHANGES) changes is closed at once, unless an earlier one of its connection is
-//! still being closed. Its record is carried out in slices too: see `slices`.
+//! A transaction of up to [`SLICE_CHANGES`](crate::SLICE_CHANGES) changes is closed at once, unless
+//! an earlier one of its connection is still being closed. Its record is carried out in slices too:
+//! see `slices`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::vec::IntoIter;
@@ -30,7 +33,8 @@ use crate::stepping_down::waiter_of;
 /// One tick closes this many times the changes that it would carry out: they take less time each.
 const SLICE_FACTOR: usize = 2;
 
-/// Events that wait after transactions, more than clients send while some are closed; with more of them, all are closed at once.
+/// Events that wait after transactions, more than clients send while some are closed; with more of
+/// them, all are closed at once.
 const BEHIND_MAX: usize = 16_384;
 
 /// Transactions that are being closed, the first one first.
@@ -126,7 +130,8 @@ struct Undo {
     then: Close,
 }
 
-/// Queues to which entries return: they serve no consumer until all are back, or a later message could overtake an earlier one.
+/// Queues to which entries return: they serve no consumer until all are back, or a later message
+/// could overtake an earlier one.
 #[derive(Default)]
 pub struct Returning(BTreeSet<QueueId>);
 
@@ -261,7 +266,8 @@ impl Stage {
     }
 }
 
-/// Ends these open transactions together; they are undone if there is a `refusal`, or one of them cannot be taken.
+/// Ends these open transactions together; they are undone if there is a `refusal`, or one of them
+/// cannot be taken.
 pub fn close(
     partition: &mut Partition,
     keys: &[TransactionKey],
@@ -272,7 +278,8 @@ pub fn close(
     for key in keys {
         match partition.take_open(*key) {
             Some(found) => open.push((key.connection, found)),
-            // Its connection may have ended here before the coordinator's word came: then its share is gone.
+            // Its connection may have ended here before the coordinator's word came: then its share
+            // is gone.
             None => refusal = refusal.or(Some(Refusal::NoSuchTransaction)),
         }
     }
@@ -306,8 +313,8 @@ pub fn carry_out_volatile(
     start(partition, Closing { connections: Vec::new(), held_bytes: 0, stage }, (false, changes), effects);
 }
 
-/// Consumers hold again the entries that they had settled; those without a consumer return to their queues. All at once: the queues that
-/// it returns are to be dispatched.
+/// Consumers hold again the entries that they had settled; those without a consumer return to their
+/// queues. All at once: the queues that it returns are to be dispatched.
 pub fn give_up(partition: &mut Partition, open: OpenTransaction, effects: &mut Vec<Effect>) -> Vec<QueueId> {
     let nobody = ConnectionId::internal(partition.settings.id);
     let mut undo =
@@ -379,7 +386,8 @@ fn resume_behind(partition: &mut Partition, effects: &mut Vec<Effect>) {
     }
 }
 
-/// Puts an event after the transactions of its connection that are being closed; any other is given back.
+/// Puts an event after the transactions of its connection that are being closed; any other is given
+/// back.
 pub fn behind_its_transactions(
     partition: &mut Partition,
     event: Event,
@@ -411,7 +419,8 @@ fn undo_large_ones_of(partition: &mut Partition, connection: ConnectionId, effec
     let settled = open.iter().flat_map(|(_, open)| &open.settled).map(|(_, end)| end.queue);
     let mut queues: BTreeSet<QueueId> = settled.collect();
     partition.leader.intake.waiting.forget_consumers_of(connection);
-    // No other consumer of the connection gets the entries that come back, and others once all are back.
+    // No other consumer of the connection gets the entries that come back, and others once all are
+    // back.
     for consumer in known.consumers.clone() {
         let readers = partition.readers_of(consumer).into_iter();
         queues.extend(

@@ -56,8 +56,9 @@ impl Coordination {
     }
 }
 
-/// Connections that have closed, with the transactions that this partition still coordinates for them, and the echo that waits for
-/// their end. A connection closes once, so there are at most as many as transactions.
+/// Connections that have closed, with the transactions that this partition still coordinates for
+/// them, and the echo that waits for their end. A connection closes once, so there are at most as
+/// many as transactions.
 #[derive(Default)]
 pub struct Coordinated {
     closed: BTreeMap<ConnectionId, (BTreeSet<TransactionId>, Option<Ticket>)>,
@@ -134,7 +135,8 @@ impl Partition {
         self.leader.transactions.coordinating.insert(id, coordination);
     }
 
-    /// The transaction has ended, or waits for its manager: connections that have closed need not wait for it any more.
+    /// The transaction has ended, or waits for its manager: connections that have closed need not
+    /// wait for it any more.
     pub(super) fn end_coordinating(
         &mut self,
         id: TransactionId,
@@ -203,8 +205,8 @@ impl Partition {
         }
     }
 
-    /// There will be no decision: abort, unless the branch was promised, which then waits for another decision. The client
-    /// has its answer once its consumers hold their messages again.
+    /// There will be no decision: abort, unless the branch was promised, which then waits for
+    /// another decision. The client has its answer once its consumers hold their messages again.
     pub(crate) fn decision_failed(
         &mut self,
         id: TransactionId,
@@ -224,7 +226,8 @@ impl Partition {
         }
     }
 
-    /// One participant has carried the decision out, durably; after the last one the client has its answer.
+    /// One participant has carried the decision out, durably; after the last one the client has its
+    /// answer.
     pub(crate) fn done_by(&mut self, from: PartitionId, id: TransactionId, effects: &mut Vec<Effect>) {
         let Some(coordination) = self.leader.transactions.coordinating.get_mut(&id) else { return };
         coordination.awaiting.remove(&from);
@@ -252,8 +255,8 @@ impl Partition {
         }
     }
 
-    /// A participant asks for the outcome of a transaction: nothing known and nothing under way means abort. A promised one
-    /// waits for its manager's decision.
+    /// A participant asks for the outcome of a transaction: nothing known and nothing under way
+    /// means abort. A promised one waits for its manager's decision.
     pub(crate) fn tell_decision(&mut self, to: PartitionId, id: TransactionId, effects: &mut Vec<Effect>) {
         let commit = self.state.decided.contains_key(&id);
         let undone =

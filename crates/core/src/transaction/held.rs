@@ -38,8 +38,9 @@ impl HeldByPrepared {
 }
 
 impl Partition {
-    /// The size of these open transactions once they are prepared together; refused if there is no room for that. Moves of the broker
-    /// (dead letters) are never refused: they are decided at once, whereas branches in doubt may fill the room for days.
+    /// The size of these open transactions once they are prepared together; refused if there is no
+    /// room for that. Moves of the broker (dead letters) are never refused: they are decided at
+    /// once, whereas branches in doubt may fill the room for days.
     pub(super) fn room_to_prepare(&self, keys: &[TransactionKey]) -> Result<u64, Refusal> {
         let open = keys.iter().filter_map(|key| self.leader.transactions.open.get(key));
         let bytes = PREPARED_BYTES + open.map(|open| open.held_bytes()).sum::<u64>();

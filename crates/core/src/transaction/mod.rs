@@ -1,4 +1,5 @@
-//! Transactions: gathered while open, one record if they touch this partition alone, two phases if more.
+//! Transactions: gathered while open, one record if they touch this partition alone, two phases if
+//! more.
 //!
 //! ```text
 //!  coordinator                      each participant
@@ -10,8 +11,8 @@
 //!  reply to the client; record Forget
 //! ```
 //! No decision in the coordinator's log means abort. After a restart participants ask (`InDoubt`)
-//! and coordinators tell again. A branch of a distributed transaction has a record Promise in the place of Decide, and
-//! is decided later: see `branch`.
+//! and coordinators tell again. A branch of a distributed transaction has a record Promise in the
+//! place of Decide, and is decided later: see `branch`.
 
 mod branch;
 mod closing;

@@ -150,7 +150,8 @@ impl VolatileChanges {
         self.sends.iter().any(|(_, sent)| sent.targets().any(|to| to == queue))
     }
 
-    /// Entries that return if nothing comes of the transaction, and who had settled each. `settlements` are those in the log.
+    /// Entries that return if nothing comes of the transaction, and who had settled each.
+    /// `settlements` are those in the log.
     pub fn returning(self, settlements: &[Settlement]) -> Vec<(Option<ConsumerKey>, Settlement)> {
         // Without holders it was the broker itself that moved messages.
         let all = settlements.iter().copied().chain(self.settlements).map(|end| (None, end));
@@ -202,7 +203,8 @@ impl Partition {
         self.reply(connection, ticket, result, effects);
     }
 
-    /// The message belongs to its transaction from now on, or the transaction can only be rolled back.
+    /// The message belongs to its transaction from now on, or the transaction can only be rolled
+    /// back.
     pub(crate) fn put_in_transaction(&mut self, publish: Publish) -> Result<(), Refusal> {
         let came_before = self.came_before(&publish);
         let Publish { connection, mut sent, transaction: Some(key), .. } = publish else { return Ok(()) };
@@ -463,7 +465,8 @@ impl Partition {
     }
 }
 
-/// Makes one of the checks of an open transaction, and notes the kind of a message that it looks at.
+/// Makes one of the checks of an open transaction, and notes the kind of a message that it looks
+/// at.
 pub fn check_open(
     partition: &mut Partition,
     open: &OpenTransaction,
@@ -493,8 +496,8 @@ pub fn sort_sent(
     sent: Sent,
     (changes, volatile): (&mut Changes, &mut VolatileChanges),
 ) {
-    // The other persistent messages, or the other non-persistent ones, keep their place ahead of one that goes through the log for the
-    // sake of another address or of a new queue.
+    // The other persistent messages, or the other non-persistent ones, keep their place ahead of
+    // one that goes through the log for the sake of another address or of a new queue.
     let persistent = sent.message.persistent;
     let follows = kinds.both_ways && persistent || kinds.needs_queue[usize::from(persistent)];
     let past_log = !(follows && sent.targets().all(|to| !to.temporary));

@@ -24,7 +24,8 @@ pub struct Prepared {
     pub sends: Vec<(MessageKey, Destination)>,
     /// Entries that are leaving.
     pub settlements: Vec<Settlement>,
-    /// Those of the messages that come from where their queue lived before: see [`postroad_model::Sent::moved`].
+    /// Those of the messages that come from where their queue lived before: see
+    /// [`postroad_model::Sent::moved`].
     pub moved: BTreeMap<MessageKey, u32>,
     /// Messages that are due later, with the bytes of their bodies.
     pub scheduled: Vec<(MessageKey, u64, Schedule)>,
@@ -68,7 +69,8 @@ impl Partition {
         }
     }
 
-    /// Whether the client may have said more than has come here: the coordinator's word can be faster, even than all of it.
+    /// Whether the client may have said more than has come here: the coordinator's word can be
+    /// faster, even than all of it.
     fn is_unsealed(&self, key: TransactionKey) -> bool {
         self.leader
             .transactions

@@ -1,11 +1,15 @@
-//! Slices: a large transaction is carried out over several turns, so that it does not stop its core.
+//! Slices: a large transaction is carried out over several turns, so that it does not stop its
+//! core.
 //!
-//! A commit is one record: it is durable, or it is not. Its effects follow in slices, one with each tick: entries that leave, then
-//! messages that come. So do those of a share that is prepared or aborted. Records after it wait for the last slice, so the order of the log is kept. Then its client has the answer. A
-//! consumer may have the first of its messages before the last one is in its queue.
+//! A commit is one record: it is durable, or it is not. Its effects follow in slices, one with each
+//! tick: entries that leave, then messages that come. So do those of a share that is prepared or
+//! aborted. Records after it wait for the last slice, so the order of the log is kept. Then its
+//! client has the answer. A consumer may have the first of its messages before the last one is in
+//! its queue.
 //!
-//! Only a leader does so. A replica, and a start that reads the log, carry each record out at once. So does the leader before a snapshot,
-//! before it stops to lead, and when the log fails: see [`Partition::finish_records`].
+//! Only a leader does so. A replica, and a start that reads the log, carry each record out at once.
+//! So does the leader before a snapshot, before it stops to lead, and when the log fails: see
+//! [`Partition::finish_records`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::iter::Take;
@@ -47,7 +51,8 @@ impl Slices {
         self.behind.push_back((position, command));
     }
 
-    /// The record that has just begun goes on with the next tick: notes whether it may begin a durable binding.
+    /// The record that has just begun goes on with the next tick: notes whether it may begin a
+    /// durable binding.
     pub fn goes_on(&mut self, begins: bool) -> bool {
         self.under_way.as_mut().map(|rest| rest.begins = begins).is_some()
     }
@@ -282,7 +287,8 @@ pub fn go_on(partition: &mut Partition, effects: &mut Vec<Effect>) {
     }
 }
 
-/// A record is carried out to its end: its client has the answer, and sends that waited for it go on.
+/// A record is carried out to its end: its client has the answer, and sends that waited for it go
+/// on.
 pub fn record_ended(partition: &mut Partition, begins: bool, effects: &mut Vec<Effect>) {
     if let Some(completion) = partition.leader.log.pending.pop_front() {
         partition.complete(completion, effects);

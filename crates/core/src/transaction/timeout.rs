@@ -1,4 +1,5 @@
-//! Time limits: a transaction that is open for too long is rolled back, though its connection lives.
+//! Time limits: a transaction that is open for too long is rolled back, though its connection
+//! lives.
 //!
 //! | open too long | checked by | effect |
 //! |---|---|---|
@@ -6,7 +7,8 @@
 //! | ended, and neither prepared nor decided | the branch's coordinator | all parts end; a later decision is answered so |
 //! | prepared | - | it waits for its manager, or for an operator |
 //!
-//! Messages that a consumer had settled in it go to others, as from one that is slow: see `slow`. Known to this run alone.
+//! Messages that a consumer had settled in it go to others, as from one that is slow: see `slow`.
+//! Known to this run alone.
 
 use std::collections::BTreeMap;
 

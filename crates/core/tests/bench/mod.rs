@@ -1,34 +1,54 @@
 //! A broker for tests: some partitions whose proposals are durable at once, controlled by lines of
 //! text.
 //!
-//! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`, `again`,
-//! `at=9 every=5 times=2`, or `at=9 cron=5` (at five past each hour), `priority=9`, `by:ann` (the user), `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
-//! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive`, `browse` or `operator`, `priority=3`),
-//! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `expire`, `reject`, `release`, `fail`,
-//! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `echo 1`, `time 7` (then `wall=9`, if the time of day is another), `space` (the log is well again), `make 1 a`, `unmake 1 a`.
-//! Names: `claim 1 x h` (for the holder h; `claim 1 x h ann` for one of the user ann), `disclaim 1 x`, `conclude 1 x`; `1 evicted`.
+//! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`,
+//! `again`,
+//! `at=9 every=5 times=2`, or `at=9 cron=5` (at five past each hour), `priority=9`, `by:ann` (the
+//! user), `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
+//! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive`, `browse` or
+//! `operator`, `priority=3`),
+//! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `expire`,
+//! `reject`, `release`, `fail`,
+//! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `echo
+//! 1`, `time 7` (then `wall=9`, if the time of day is another), `space` (the log is well again),
+//! `make 1 a`, `unmake 1 a`.
+//! Names: `claim 1 x h` (for the holder h; `claim 1 x h ann` for one of the user ann), `disclaim 1
+//! x`, `conclude 1 x`; `1 evicted`.
 //! Branches: `end 1 1 x` (transaction 1 of connection 1 is its share of branch x), `prepare 1 x`,
 //! `decide 1 x commit|once|rollback|overrule-commit|overrule-rollback`, `forget 1 x`, `branches 1`.
-//! Links: `link 1 l a keep=5` attaches the link l to a, which is remembered for so long without a holder (then the tags that are in doubt,
-//! all without any, or `none`); it says what is known, `known m n!` (n was refused). `send 1 a m link=l` goes by it, with m for a tag;
+//! Links: `link 1 l a keep=5` attaches the link l to a, which is remembered for so long without a
+//! holder (then the tags that are in doubt,
+//! all without any, or `none`); it says what is known, `known m n!` (n was refused). `send 1 a m
+//! link=l` goes by it, with m for a tag;
 //! `know 1 l a m` settles, `part 1 l a` detaches it and `part 1 l a closed` ends it.
-//! Notices: `listen` says them from then on, `[1.2 gone]`; `introduce 1`, `produce 1 a` and `leave 1 a` make some.
-//! Dead letters: `redrive 1 dead to=b origin=a where=k=5 max=1` sends them back; `2 back, 1 left` comes ahead of its answer.
-//! Moves: `move 1 a to=1` (to that partition), `moves 1` says `a to 1: 2 moved, 3 left, 1 held`, and with open transactions `, 1 open`,
+//! Notices: `listen` says them from then on, `[1.2 gone]`; `introduce 1`, `produce 1 a` and `leave
+//! 1 a` make some.
+//! Dead letters: `redrive 1 dead to=b origin=a where=k=5 max=1` sends them back; `2 back, 1 left`
+//! comes ahead of its answer.
+//! Moves: `move 1 a to=1` (to that partition), `moves 1` says `a to 1: 2 moved, 3 left, 1 held`,
+//! and with open transactions `, 1 open`,
 //! with large messages on their way in `, 1 coming`.
 //! Pauses: `pause 1 a`, `resume 1 a`.
-//! Large messages: `piece 1 7 a abc` for each piece, then `abandon 1 7` or `send 1 a m upload=7`; they come as `1.2<m+abcdef`.
-//! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due until then).
-//! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector, `where=k=5`, without
-//! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and share it, `share=durable`
-//! or `share=volatile`, or take nothing of its own client, `nolocal`, or take the subscription from a reader that says the same, `steals` or `steals:USER`; `unsubscribe 1 s` ends one. `make 1 ~t steals` takes a temporary queue. `send 1 a,#t m` is one message for several addresses.
+//! Large messages: `piece 1 7 a abc` for each piece, then `abandon 1 7` or `send 1 a m upload=7`;
+//! they come as `1.2<m+abcdef`.
+//! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due
+//! until then).
+//! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector,
+//! `where=k=5`, without
+//! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and
+//! share it, `share=durable`
+//! or `share=volatile`, or take nothing of its own client, `nolocal`, or take the subscription from
+//! a reader that says the same, `steals` or `steals:USER`; `unsubscribe 1 s` ends one. `make 1 ~t
+//! steals` takes a temporary queue. `send 1 a,#t m` is one message for several addresses.
 //!
 //! A notice, `send 1 #t m keep=K`, is retained as the latest of its key; `drop=K` ends that.
 //!
-//! A consumer of a pattern of queues, `attach 1.2 a.> 5`, has members `1.2/1`, `1.2/2` in them, which settle.
+//! A consumer of a pattern of queues, `attach 1.2 a.> 5`, has members `1.2/1`, `1.2/2` in them,
+//! which settle.
 //!
-//! Answers: `ok`, `no: why`, `1.2<m` (delivered), `1.2<m!2` (after two failures), `1.2<m*` (its first of the
-//! group), `1.2 drained`, `1.2 detached`, `1/1 done` or `1/1 undone` (the end of a share), `in doubt: x y+ z-` (with those that operators have committed or rolled back).
+//! Answers: `ok`, `no: why`, `1.2<m` (delivered), `1.2<m!2` (after two failures), `1.2<m*` (its
+//! first of the group), `1.2 drained`, `1.2 detached`, `1/1 done` or `1/1 undone` (the end of a
+//! share), `in doubt: x y+ z-` (with those that operators have committed or rolled back).
 
 #![allow(dead_code, reason = "each test uses some of the words")]
 
@@ -694,7 +714,8 @@ impl Bench {
             found.map(|value| value.parse::<u64>().expect("a sound script"))
         };
         match words[0] {
-            // `piece CONNECTION UPLOAD ADDRESS BYTES`: of a body whose message says `upload=UPLOAD`.
+            // `piece CONNECTION UPLOAD ADDRESS BYTES`: of a body whose message says
+            // `upload=UPLOAD`.
             "abandon" => {
                 let (connection, upload) = (connection(plain[0]), plain[1].parse().expect("a sound script"));
                 let home = self.uploads[&(connection, upload)];

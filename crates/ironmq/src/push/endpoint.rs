@@ -1,7 +1,8 @@
 //! Endpoints: the limits of requests to one of them.
 //!
-//! Messages wait in the line of their endpoint, whatever queue they are of. An endpoint that fails again and again is left alone for
-//! a while (its circuit is open), and then asked by one request at a time until it answers.
+//! Messages wait in the line of their endpoint, whatever queue they are of. An endpoint that fails
+//! again and again is left alone for a while (its circuit is open), and then asked by one request
+//! at a time until it answers.
 
 use std::collections::VecDeque;
 
@@ -84,7 +85,8 @@ impl Endpoint {
         }
     }
 
-    /// A request is answered. `failed`: the endpoint could not be reached, or has trouble. `rest_ms`: it asks for a rest.
+    /// A request is answered. `failed`: the endpoint could not be reached, or has trouble.
+    /// `rest_ms`: it asks for a rest.
     pub fn answered(&mut self, now_ms: u64, failed: bool, rest_ms: u64) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.closed_until_ms = self.closed_until_ms.max(now_ms.saturating_add(rest_ms));

@@ -17,7 +17,8 @@ const HELD_MAX: usize = 10_000;
 const ALL_HELD_MAX: usize = 200_000;
 /// Messages of one queue that are held with their bodies, at most.
 const BODIES_MAX: usize = 64;
-/// How long a message is leased. If the broker ends, its subscribers get it after this time at the latest.
+/// How long a message is leased. If the broker ends, its subscribers get it after this time at the
+/// latest.
 pub const LEASE_MS: u64 = 90_000;
 /// Leases are extended this often.
 const EXTEND_EVERY_MS: u64 = 30_000;
@@ -254,7 +255,8 @@ impl Engine {
         }
     }
 
-    /// With unicast: one more subscriber gets a chance, rather one that is well. Returns whether there was one.
+    /// With unicast: one more subscriber gets a chance, rather one that is well. Returns whether
+    /// there was one.
     fn line_up_next(&mut self, name: &Arc<str>, id: MessageId, first: usize, now_ms: u64) -> bool {
         let Some(pushed) = self.queues.get(name).and_then(|queue| queue.held.get(&id)) else { return false };
         let count = pushed.deliveries.len().max(1);

@@ -11,9 +11,11 @@
 //!                                             ▼
 //!                                           Failed
 //! ```
-//! The [`Engine`] holds messages of push queues by leases that it extends. The driver carries its [`Action`]s out and reports the
-//! results. If the broker ends, the leases do too, and all subscribers that had not answered, and with multicast those that had, get
-//! the message again. Bodies are kept for messages that are about to be sent alone; for a retry the driver reads them again.
+//! The [`Engine`] holds messages of push queues by leases that it extends. The driver carries its
+//! [`Action`]s out and reports the results. If the broker ends, the leases do too, and all
+//! subscribers that had not answered, and with multicast those that had, get the message again.
+//! Bodies are kept for messages that are about to be sent alone; for a retry the driver reads them
+//! again.
 //!
 //! Endpoints are shared by all queues: see [`endpoint`].
 

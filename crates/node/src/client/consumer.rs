@@ -202,7 +202,8 @@ impl super::State {
 }
 
 impl Consumer {
-    /// The next delivery; `None` once it has ended: see [`Consumer::cause`]. A browser ends when it has seen all.
+    /// The next delivery; `None` once it has ended: see [`Consumer::cause`]. A browser ends when it
+    /// has seen all.
     pub async fn next(&mut self) -> Option<Delivery> {
         loop {
             if let Some(delivery) = self.take() {
@@ -241,7 +242,8 @@ impl Consumer {
         self.inbox.cause.get()
     }
 
-    /// Has a browser without credit begin after these entries: those that another browser saw last, one of each lane.
+    /// Has a browser without credit begin after these entries: those that another browser saw last,
+    /// one of each lane.
     pub fn seek(&self, after: &[EntryTag]) {
         let after = after.to_vec();
         self.keys().for_each(|consumer| self.client.say(Event::Seek { consumer, after: after.clone() }));
@@ -308,7 +310,8 @@ impl Consumer {
         self.settle(held, Outcome::Released { failed }).await
     }
 
-    /// Detaches it; done once its deliveries are back in the queue. `delivered` says which of them count as delivered.
+    /// Detaches it; done once its deliveries are back in the queue. `delivered` says which of them
+    /// count as delivered.
     ///
     /// # Errors
     /// [`ClientError::Ended`].

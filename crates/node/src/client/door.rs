@@ -59,14 +59,16 @@ impl Clients {
     }
 }
 
-/// A client of another thread. Clones are the same client, which ends with the last of them: its consumers are detached.
+/// A client of another thread. Clones are the same client, which ends with the last of them: its
+/// consumers are detached.
 #[derive(Clone)]
 pub struct Client {
     jobs: mpsc::Sender<Job>,
 }
 
 impl Client {
-    /// Does something with the local client on its core's thread. Dropped before it is done, the work is dropped too.
+    /// Does something with the local client on its core's thread. Dropped before it is done, the
+    /// work is dropped too.
     ///
     /// # Errors
     /// [`ClientError::Ended`].

@@ -1,4 +1,5 @@
-//! Leases, for front ends whose clients have no consumers: post, reserve, delete, and the settings of queues.
+//! Leases, for front ends whose clients have no consumers: post, reserve, delete, and the settings
+//! of queues.
 
 use postroad_model::{
     ConnectionId, ConsumerKey, Destination, Event, LeaseAnswer, LeaseEvent, Message, Post, Publish, Reserved,
@@ -8,7 +9,8 @@ use postroad_model::{
 use crate::client::{Answer, ClientError, LocalClient};
 
 impl LocalClient {
-    /// Makes a request about leases, and waits for the answers. Dropped before they have come, a reserve or watch is cancelled.
+    /// Makes a request about leases, and waits for the answers. Dropped before they have come, a
+    /// reserve or watch is cancelled.
     ///
     /// # Errors
     /// [`ClientError::Refused`] and [`ClientError::Ended`].
@@ -38,8 +40,9 @@ impl LocalClient {
         Ok(answers.collect())
     }
 
-    /// Posts messages to a queue: all or none, and durable when it returns. Routes and composite destinations apply as to messages that
-    /// are published; then it returns `None`, as the messages may be in other queues.
+    /// Posts messages to a queue: all or none, and durable when it returns. Routes and composite
+    /// destinations apply as to messages that are published; then it returns `None`, as the
+    /// messages may be in other queues.
     ///
     /// # Errors
     /// [`ClientError::Refused`] and [`ClientError::Ended`].
@@ -59,8 +62,9 @@ impl LocalClient {
         self.lease(post).await.map(Some)
     }
 
-    /// The message of a reserve, complete: the pieces of a large body are read from the log. The caller bounds the bytes that it
-    /// gathers; the pieces stay readable while `reserved` exists, also after the message is deleted.
+    /// The message of a reserve, complete: the pieces of a large body are read from the log. The
+    /// caller bounds the bytes that it gathers; the pieces stay readable while `reserved` exists,
+    /// also after the message is deleted.
     ///
     /// # Errors
     /// [`ClientError::Unreadable`], [`ClientError::Ended`].

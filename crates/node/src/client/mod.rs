@@ -1,8 +1,10 @@
-//! Clients inside the process: the counterpart of a protocol session, for code of the broker itself.
+//! Clients inside the process: the counterpart of a protocol session, for code of the broker
+//! itself.
 //!
-//! A [`LocalClient`] lives on the thread of one core (it is not `Send`) and costs no thread switch: HTTP queues and
-//! bridges use it. A [`Client`] is a `Send` handle to a local client on some core, for code on other threads: the
-//! control socket and the admin API. Both have a user, a limit on outstanding requests, and one on deliveries.
+//! A [`LocalClient`] lives on the thread of one core (it is not `Send`) and costs no thread switch:
+//! HTTP queues and bridges use it. A [`Client`] is a `Send` handle to a local client on some core,
+//! for code on other threads: the control socket and the admin API. Both have a user, a limit on
+//! outstanding requests, and one on deliveries.
 //!
 //! ```ignore
 //! // On a core's thread: publish, then consume.
@@ -20,10 +22,12 @@
 //! let answer = client.run(|local| async move { local.request(|c, t| event_with(c, t)).await }).await??;
 //! ```
 //!
-//! Bounds: [`ClientLimits`]. A request beyond the bound waits ([`LocalClient::request`]) or is refused
-//! ([`LocalClient::try_request`]). The bytes that wait for replies count in the share of the core, as for connections.
+//! Bounds: [`ClientLimits`]. A request beyond the bound waits ([`LocalClient::request`]) or is
+//! refused ([`LocalClient::try_request`]). The bytes that wait for replies count in the share of
+//! the core, as for connections.
 //!
-//! Never here: sockets, protocols, clocks and timeouts: the caller adds its own, and may drop any future.
+//! Never here: sockets, protocols, clocks and timeouts: the caller adds its own, and may drop any
+//! future.
 
 mod consumer;
 mod door;
@@ -125,7 +129,8 @@ pub enum ClientError {
     /// The core said no.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The client has ended: the broker stops, or it was closed. Whether the request was carried out is not known.
+    /// The client has ended: the broker stops, or it was closed. Whether the request was carried
+    /// out is not known.
     #[error("the broker is shutting down")]
     Ended,
     /// As many requests as the client may have wait for their answers.
@@ -200,7 +205,8 @@ impl Receipt {
     }
 }
 
-/// A client on the thread of its core. Clones are the same client, which ends with the last of them.
+/// A client on the thread of its core. Clones are the same client, which ends with the last of
+/// them.
 #[derive(Clone)]
 pub struct LocalClient {
     joined: Rc<Joined>,
@@ -250,8 +256,8 @@ impl Drop for Lease {
 }
 
 impl LocalClient {
-    /// Joins the core. Nothing is answered unless the task runs: spawn [`MailboxTask::run`] on the core's thread, and
-    /// drop that to end the client.
+    /// Joins the core. Nothing is answered unless the task runs: spawn [`MailboxTask::run`] on the
+    /// core's thread, and drop that to end the client.
     pub fn join(handle: &CoreHandle, options: ClientOptions) -> (LocalClient, MailboxTask) {
         let (id, mailbox) = handle.core.borrow_mut().join();
         let places = handle.core.borrow().places();
@@ -319,8 +325,8 @@ impl LocalClient {
         }
     }
 
-    /// Makes a request, in the order of calls, without waiting for anything. `make` is given the connection and ticket
-    /// that the event is to carry; one reply comes for the ticket.
+    /// Makes a request, in the order of calls, without waiting for anything. `make` is given the
+    /// connection and ticket that the event is to carry; one reply comes for the ticket.
     ///
     /// # Errors
     /// [`ClientError::TooManyRequests`]: await [`LocalClient::ready`]. [`ClientError::Ended`].
@@ -355,7 +361,8 @@ impl LocalClient {
         self.try_request(make)?.answer().await
     }
 
-    /// Sends a message without waiting for the reply. Messages keep the order of the calls, on each queue.
+    /// Sends a message without waiting for the reply. Messages keep the order of the calls, on each
+    /// queue.
     ///
     /// # Errors
     /// As [`LocalClient::try_request`].
@@ -396,8 +403,8 @@ impl LocalClient {
         }
     }
 
-    /// The message of a delivery, complete: the pieces of a large body are read from the log. Not to be called after the
-    /// delivery was settled.
+    /// The message of a delivery, complete: the pieces of a large body are read from the log. Not
+    /// to be called after the delivery was settled.
     ///
     /// # Errors
     /// [`ClientError::TooLarge`], [`ClientError::Unreadable`], [`ClientError::Ended`].
@@ -410,7 +417,8 @@ impl LocalClient {
         self.gather(message, delivery.consumer, from).await
     }
 
-    /// Reads the pieces of a large body from the log of the partition `from`, and puts the message together.
+    /// Reads the pieces of a large body from the log of the partition `from`, and puts the message
+    /// together.
     async fn gather(
         &self,
         message: &Message,

@@ -1,4 +1,5 @@
-//! Routes and composite destinations: the addresses, and the versions, that a sent message stands for.
+//! Routes and composite destinations: the addresses, and the versions, that a sent message stands
+//! for.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ use crate::translate::{change_headers, properties_of};
 type Share = (Sent, Hold);
 
 impl Router {
-    /// Whether routes or composite destinations change where a message goes that is sent to this address.
+    /// Whether routes or composite destinations change where a message goes that is sent to this
+    /// address.
     pub fn is_passed_on(&self, to: &Destination, message: &Message) -> bool {
         let addressing = self.places.borrow().addressing.clone();
         if !addressing.passes_on() && !addressing.routes.takes_from(to) {
@@ -47,8 +49,8 @@ impl Router {
         }
     }
 
-    /// Versions of a message reach all of their addresses or none: in the transaction that the message belongs to, or in one of its own.
-    /// In one partition that is one record.
+    /// Versions of a message reach all of their addresses or none: in the transaction that the
+    /// message belongs to, or in one of its own. In one partition that is one record.
     pub(super) fn send_versions(
         &mut self,
         publish: &Publish,

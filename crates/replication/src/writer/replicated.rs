@@ -1,4 +1,5 @@
-//! The writer of a store with several replicas: batches are proposed to the group, and durable once they are committed.
+//! The writer of a store with several replicas: batches are proposed to the group, and durable once
+//! they are committed.
 
 use postroad_cluster::{Message, Refused};
 use postroad_journal::{Checkpoint, Disk};
@@ -24,7 +25,8 @@ impl<D: Disk> LogWriter<D> {
         }
     }
 
-    /// Proposes the gathered records to all replicas. Those that find no room stay, until earlier ones are committed.
+    /// Proposes the gathered records to all replicas. Those that find no room stay, until earlier
+    /// ones are committed.
     pub(super) fn propose(&mut self) {
         self.filling_syncs = false;
         let group = std::mem::take(&mut self.filling);
@@ -33,7 +35,8 @@ impl<D: Disk> LogWriter<D> {
         self.drive();
     }
 
-    /// Time passes for the replica: see [`postroad_cluster::Group::tick`]. To be followed by [`LogWriter::drive`].
+    /// Time passes for the replica: see [`postroad_cluster::Group::tick`]. To be followed by
+    /// [`LogWriter::drive`].
     pub fn tick(&mut self) {
         if let Some(replica) = self.replica_mut() {
             replica.tick();
@@ -48,7 +51,8 @@ impl<D: Disk> LogWriter<D> {
         self.replica_mut().map_or(Ok(()), |replica| replica.receive(message))
     }
 
-    /// Whether something is written that other replicas have not confirmed yet, as far as this one leads.
+    /// Whether something is written that other replicas have not confirmed yet, as far as this one
+    /// leads.
     pub fn is_committing(&self) -> bool {
         let leading =
             self.replica().filter(|replica| replica.leads().is_some() && replica.failure().is_none());
@@ -93,17 +97,20 @@ impl<D: Disk> LogWriter<D> {
         }
     }
 
-    /// The next record that another leader proposed, to be applied by its partition. To be taken ahead of [`LogWriter::next_message`].
+    /// The next record that another leader proposed, to be applied by its partition. To be taken
+    /// ahead of [`LogWriter::next_message`].
     pub fn next_replicated(&mut self) -> Option<Replicated> {
         self.replicated.pop_front()
     }
 
-    /// Replaces the counts of a partition's live messages, as a start does: see [`postroad_journal::Journal::recount`].
+    /// Replaces the counts of a partition's live messages, as a start does: see
+    /// [`postroad_journal::Journal::recount`].
     pub fn recount(&mut self, partition: PartitionId, live: impl IntoIterator<Item = MessageRow>) {
         self.journal.recount(partition, live);
     }
 
-    /// Begins a checkpoint with the states of all partitions. That of a replica waits for its groups to be committed.
+    /// Begins a checkpoint with the states of all partitions. That of a replica waits for its
+    /// groups to be committed.
     pub(super) fn begin_checkpoint(&mut self, mut states: Vec<Checkpoint>) {
         // It must not know more than the log; if the disk fails now it is made another time.
         self.sync();

@@ -18,7 +18,8 @@ impl Client {
         vec![(partition, Event::Move { queue, to, connection: self.connection, ticket })]
     }
 
-    /// The queue of a consumer has moved, and the consumer goes after it; or it has left where it was, and has its credit where it is now.
+    /// The queue of a consumer has moved, and the consumer goes after it; or it has left where it
+    /// was, and has its credit where it is now.
     pub fn follow(&mut self, world: &mut World<'_>, message: &ToSession) -> Outgoing {
         match message {
             ToSession::Moved { consumer } => self.go_after(world, *consumer),

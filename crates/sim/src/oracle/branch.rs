@@ -4,7 +4,8 @@ use postroad_model::{BranchId, Decision, Event, Refusal};
 
 use super::{AT_ONCE, Ask, Checked, Fate, Number, Operation, Oracle};
 
-/// How a branch may end. Asked to prepare it may be undone, prepared it may not, until a client asks for an end.
+/// How a branch may end. Asked to prepare it may be undone, prepared it may not, until a client
+/// asks for an end.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
     pub commit: bool,

@@ -29,7 +29,8 @@ pub(super) struct MessageCopy {
     pub perhaps_taken: bool,
     /// The partition of its last delivery.
     pub at: Option<PartitionId>,
-    /// Several consumers speak about it, from whom it may have been taken back: it may be here or not.
+    /// Several consumers speak about it, from whom it may have been taken back: it may be here or
+    /// not.
     pub disputed: bool,
     /// It rests, or may, until it comes again.
     pub rest: Option<Rest>,

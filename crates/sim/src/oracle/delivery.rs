@@ -12,7 +12,8 @@ use crate::selectors::wants;
 use super::{AT_ONCE, Checked, Fate, Hold, Letter, MessageNumber, Operation, Oracle, Place, Spot, number_of};
 
 impl Letter {
-    /// Whether the delivery equals the sent message, but for its end. Pieces of a large one are looked at elsewhere.
+    /// Whether the delivery equals the sent message, but for its end. Pieces of a large one are
+    /// looked at elsewhere.
     fn is_unchanged(&self, got: &Message, expires_at_ms: u64) -> Result<(), &'static str> {
         if self.is_large && !self.resent && got.chunks().is_none() {
             return Err("has lost its body");
@@ -171,8 +172,9 @@ impl Oracle {
     /// It was not sure that the message comes there.
     pub(super) fn copy_on_arrival(&mut self, spot: &Spot) {
         let Some(letter) = self.letters.get(&spot.1) else { return };
-        // A message agreed on by several partitions may come in a later run, and so may a scheduled one: even a non-persistent one, if it
-        // went through the log because another of its queues was new.
+        // A message agreed on by several partitions may come in a later run, and so may a scheduled
+        // one: even a non-persistent one, if it went through the log because another of its queues
+        // was new.
         let in_transaction = self.operations[letter.operation].what == "transaction";
         let lasts = letter.sent.message.persistent || letter.sent.schedule.is_some() || in_transaction;
         let run = if lasts { self.run } else { letter.run };
@@ -192,7 +194,8 @@ impl Oracle {
         if copy.gone {
             return Err(format!("{what}: its queue was deleted"));
         }
-        // A message in the log that need not be there may be in memory alone where its queue lives now, or where it went back to.
+        // A message in the log that need not be there may be in memory alone where its queue lives
+        // now, or where it went back to.
         let may_have_changed = self.has_perhaps_moved(&spot.0) || self.has_perhaps_revived(&spot.0);
         if copy.volatile && copy.run != self.run && in_memory(tag) && !may_have_changed {
             return Err(format!("{what}: it was in memory only, and came back after a crash"));
@@ -266,8 +269,8 @@ impl Oracle {
         let (run, has_revived) = (self.run, self.has_perhaps_revived(&spot.0));
         let Some(copy) = self.copies.get_mut(spot) else { return Ok(()) };
         let (low, high) = copy.failed;
-        // The number of its returns is unknown, and whether they were before its transaction came to its end.
-        // The count begins again.
+        // The number of its returns is unknown, and whether they were before its transaction came
+        // to its end. The count begins again.
         let low = if has_revived { 0 } else { low };
         let (low, high) = if self.taking.is_possible() { (0, u32::MAX) } else { (low, high) };
         if found < low || high < found {
@@ -301,7 +304,8 @@ impl Oracle {
         }
         let Some(letter) = self.letters.get(&spot.1).filter(|letter| !letter.resent) else { return Ok(()) };
         let group = letter.sent.message.group().map(|group| group.id.clone());
-        // A subscription keeps persistent messages in memory too, in no fixed order with non-persistent ones.
+        // A subscription keeps persistent messages in memory too, in no fixed order with
+        // non-persistent ones.
         let persistent = letter.sent.message.persistent;
         // A send that waits for memory or room waits by its address.
         let by_topic = self.is_fed(spot);
@@ -348,7 +352,8 @@ impl Oracle {
 }
 
 impl Oracle {
-    /// A group has one consumer; another gets it only when the first has left, has nothing of it, or was sent its end.
+    /// A group has one consumer; another gets it only when the first has left, has nothing of it,
+    /// or was sent its end.
     fn check_group(&mut self, delivery: &Delivery, source: &Destination, spot: &Spot, what: &str) -> Checked {
         let Some(group) = delivery.message.group() else { return Ok(()) };
         let key = delivery.consumer;
@@ -399,8 +404,8 @@ pub(super) fn lane(tag: EntryTag) -> u8 {
     (tag.0 >> 56) as u8
 }
 
-/// Whether an entry is in memory only: its tag says so. (A message that is not persistent may be in the log all the
-/// same, if it was sent in a transaction to a queue that was new.)
+/// Whether an entry is in memory only: its tag says so. (A message that is not persistent may be in
+/// the log all the same, if it was sent in a transaction to a queue that was new.)
 fn in_memory(tag: EntryTag) -> bool {
     tag.0 >> 56 & 1 == 1
 }

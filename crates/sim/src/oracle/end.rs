@@ -9,8 +9,9 @@ use crate::selectors::wants;
 use super::{Ask, Checked, Fate, Letter, MessageNumber, Number, Oracle, Place, Spot};
 
 impl Oracle {
-    /// Nothing is under way any more: every connected client has its answers, every subscription its messages.
-    /// While memory or the queue with a limit is not empty (`may_wait`), sends to it may have to wait.
+    /// Nothing is under way any more: every connected client has its answers, every subscription
+    /// its messages. While memory or the queue with a limit is not empty (`may_wait`), sends to it
+    /// may have to wait.
     ///
     /// # Errors
     /// The waiting clients, and their reasons.
@@ -34,8 +35,8 @@ impl Oracle {
         }
     }
 
-    /// Sends that have no answer because they may have to wait: for memory or room, or after others that do. Of two connections
-    /// either may have come first.
+    /// Sends that have no answer because they may have to wait: for memory or room, or after others
+    /// that do. Of two connections either may have come first.
     fn may_be_parked(&self) -> BTreeSet<Ticket> {
         let mut waiting: Vec<(Ticket, ConnectionId, &Sent)> = Vec::new();
         let mut parked: Vec<(Ticket, ConnectionId, &Sent)> = Vec::new();
@@ -50,8 +51,9 @@ impl Oracle {
             next += 1;
             parked.extend(waiting.extract_if(.., |(ticket, connection, sent)| {
                 let is_own = *connection == other && earlier < *ticket;
-                // A send that waits at an address is in the way of those after it there only. One that had to look in the log for
-                // earlier sends of its client comes there after later sends that did not.
+                // A send that waits at an address is in the way of those after it there only. One
+                // that had to look in the log for earlier sends of its client comes there after
+                // later sends that did not.
                 let differs = before.message.persistent != sent.message.persistent;
                 before.to == sent.to && (is_own || differs || *connection != other)
                     || is_own
@@ -113,8 +115,8 @@ impl Oracle {
         })
     }
 
-    /// Every queue was emptied by consumers that accept everything: promised messages must have come out, but for those that its
-    /// queue has dropped and counted.
+    /// Every queue was emptied by consumers that accept everything: promised messages must have
+    /// come out, but for those that its queue has dropped and counted.
     ///
     /// # Errors
     /// The lost or half done operations.
@@ -156,13 +158,15 @@ impl Oracle {
         missing.map(|(spot, _)| spot.clone()).collect()
     }
 
-    /// An operation with an unknown fate: then nothing of it happened, or nothing of it could be seen.
+    /// An operation with an unknown fate: then nothing of it happened, or nothing of it could be
+    /// seen.
     fn check_whole(&self, number: Number, now_ms: u64) -> Checked {
         let operation = &self.operations[number];
         let lasting = |spot: &&Spot| {
             let letter = self.letters.get(&spot.1);
             let expires = letter.map_or(0, |letter| letter.sent.message.expires_at_ms);
-            // One that is not persistent may have been in memory only: that it is not there says nothing.
+            // One that is not persistent may have been in memory only: that it is not there says
+            // nothing.
             letter.is_some_and(|letter| letter.sent.message.persistent)
                 && !self.may_drop(&spot.0)
                 && !self.may_replace(&spot.0)
@@ -181,7 +185,8 @@ impl Oracle {
         let sends = operation.sends.iter().filter(unsettled).find(lasting);
         // A message taken back may have left by another's verdict.
         let by_this = |spot: &&Spot| self.copies.get(*spot).is_some_and(|copy| copy.ended == Some(number));
-        // A message that a power failure may have taken before was perhaps never there to be settled.
+        // A message that a power failure may have taken before was perhaps never there to be
+        // settled.
         let came = |spot: &&Spot| {
             self.copies.get(*spot).is_some_and(|copy| self.operations[copy.created].fate == Fate::Committed)
         };

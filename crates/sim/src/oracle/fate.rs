@@ -63,8 +63,8 @@ impl Oracle {
         match (after, by) {
             (Some(after), _) => {
                 (copy.ended, copy.hold) = (Some(after), Hold::Free);
-                // A verdict in a transaction, or after one, holds if it came after the failure; otherwise the message is delivered
-                // again.
+                // A verdict in a transaction, or after one, holds if it came after the failure;
+                // otherwise the message is delivered again.
                 let in_transaction = |number: Number| self.operations[number].what == "transaction";
                 copy.disputed |= in_transaction(after) || in_transaction(number);
             }
@@ -73,8 +73,8 @@ impl Oracle {
         }
     }
 
-    /// The process ends: memory is gone, and operations under way may have happened or not. If the machine ended with it, so may
-    /// those that were confirmed before they were synced.
+    /// The process ends: memory is gone, and operations under way may have happened or not. If the
+    /// machine ended with it, so may those that were confirmed before they were synced.
     pub fn crashed(&mut self, power_cut: bool) {
         self.run += 1;
         self.doubt_lagging(power_cut);
@@ -85,7 +85,8 @@ impl Oracle {
         }
         self.copies.retain(|(place, _), _| !matches!(place, Place::Subscription(_)));
         for ((place, _), copy) in &mut self.copies {
-            // Its transaction may have been undone without an answer: the messages left behind by its consumer were counted then.
+            // Its transaction may have been undone without an answer: the messages left behind by
+            // its consumer were counted then.
             if let Hold::InTransaction(number, consumer) = copy.hold
                 && self.operations[number].fate == Fate::Asked
                 && !self.readers.contains_key(&consumer)

@@ -24,7 +24,8 @@ struct Fed {
     selects: bool,
     /// A client got the reply that it is there: it is for good.
     exists: bool,
-    /// With each of these selectors a client has asked for it, first at this time; without any, if it takes everything.
+    /// With each of these selectors a client has asked for it, first at this time; without any, if
+    /// it takes everything.
     asked_for: BTreeMap<Arc<str>, u64>,
 }
 
@@ -55,7 +56,8 @@ impl Feeds {
 }
 
 impl Oracle {
-    /// From the start: the topic feeds these queues, some of them only with the selection of their consumers.
+    /// From the start: the topic feeds these queues, some of them only with the selection of their
+    /// consumers.
     pub fn expect_feeds(&mut self, topic: Destination, queues: &[(Destination, bool)]) {
         self.feeds.topic = Some(topic);
         let fed = |(queue, selects): &(Destination, bool)| {
@@ -94,9 +96,10 @@ impl Oracle {
         }
     }
 
-    /// A message goes to the log: queues that select take it if one of their consumers does now, because their selectors are in the log
-    /// ahead of it. Until then, while it waited for room or after other sends, consumers could come and go. Messages that wait for a commit
-    /// or their time they may take or not.
+    /// A message goes to the log: queues that select take it if one of their consumers does now,
+    /// because their selectors are in the log ahead of it. Until then, while it waited for room or
+    /// after other sends, consumers could come and go. Messages that wait for a commit or their
+    /// time they may take or not.
     pub(super) fn feed_by_selectors(&mut self, sent: &Sent) {
         let Some(message) = number_of(&sent.message) else { return };
         let is_plain = sent.message.persistent && sent.schedule.is_none() && sent.moved.is_none();
@@ -137,7 +140,8 @@ impl Oracle {
         }
     }
 
-    /// A message has come to a queue by its topic, though that was not sure: then a client had asked for such messages.
+    /// A message has come to a queue by its topic, though that was not sure: then a client had
+    /// asked for such messages.
     pub(super) fn copy_for_fed(&mut self, spot: &Spot) -> Checked {
         let (Place::Queue(queue), Some(letter)) = (&spot.0, self.letters.get(&spot.1)) else { return Ok(()) };
         let Some(fed) = self.feeds.fed_by(queue, letter.sent.targets()) else { return Ok(()) };

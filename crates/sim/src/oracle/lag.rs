@@ -1,4 +1,5 @@
-//! Messages confirmed before their sync may be lost: at a power failure alone, and only the last of them.
+//! Messages confirmed before their sync may be lost: at a power failure alone, and only the last of
+//! them.
 
 use std::collections::BTreeSet;
 
@@ -25,8 +26,8 @@ impl Oracle {
         self.lag.queues.insert(queue);
     }
 
-    /// From the start: messages to this queue alone are in memory alone. Records in the log for another's sake need not be
-    /// synced for this one's.
+    /// From the start: messages to this queue alone are in memory alone. Records in the log for
+    /// another's sake need not be synced for this one's.
     pub fn expect_memory(&mut self, queue: Destination) {
         self.lag.queues.insert(queue.clone());
         self.lag.forgetful = Some(queue);
@@ -80,7 +81,8 @@ impl Oracle {
         self.lag.tails.push(tail);
     }
 
-    /// Every queue was emptied: after a message that a power cut took nothing has come that was confirmed later.
+    /// Every queue was emptied: after a message that a power cut took nothing has come that was
+    /// confirmed later.
     pub(super) fn check_tails(&self) -> Checked {
         for tail in &self.lag.tails {
             let mut lost = None;

@@ -1,4 +1,5 @@
-//! Last values: of the messages with the same value a queue, or each subscription of a topic, keeps the newest at least.
+//! Last values: of the messages with the same value a queue, or each subscription of a topic, keeps
+//! the newest at least.
 
 use postroad_model::Destination;
 
@@ -17,8 +18,9 @@ impl Oracle {
         self.last_values.is_some() && self.last_values.as_ref() == self.source_of(place)
     }
 
-    /// Whether the one message surely came later than the other: it was sent once the other was confirmed. A message that waits for a decision
-    /// or until it is due comes when that happens. While a queue moves, one producer sends to where it was, and counts as older there, when
+    /// Whether the one message surely came later than the other: it was sent once the other was
+    /// confirmed. A message that waits for a decision or until it is due comes when that happens.
+    /// While a queue moves, one producer sends to where it was, and counts as older there, when
     /// another sends to where it will be already.
     fn is_surely_newer(&self, one: MessageNumber, than: MessageNumber, there: &Place) -> bool {
         let at_once = |message| {
@@ -31,7 +33,8 @@ impl Oracle {
         !ways_may_differ && than.confirmed.is_some_and(|confirmed| confirmed < one.asked)
     }
 
-    /// A missing message was superseded: by one of the same value that is not missing, and that is not surely older.
+    /// A missing message was superseded: by one of the same value that is not missing, and that is
+    /// not surely older.
     ///
     /// # Errors
     /// A value is lost.
@@ -51,8 +54,8 @@ impl Oracle {
         }
     }
 
-    /// Whether the successor of the message may have ended by itself, or with the memory that it was in, before an older one came from
-    /// where the queue was.
+    /// Whether the successor of the message may have ended by itself, or with the memory that it
+    /// was in, before an older one came from where the queue was.
     fn may_be_outlived(&self, place: &Place, message: MessageNumber) -> bool {
         let ends = |(other, letter): (&MessageNumber, &Letter)| {
             let spot = (place.clone(), *other);
@@ -66,8 +69,9 @@ impl Oracle {
         self.has_perhaps_moved(place) && self.letters.iter().any(ends)
     }
 
-    /// Whether the holder of the message when the last run ended, or a run before that, may have had it as the newer one came. Given back by the
-    /// end of the run it leaves only if a newer one is still there: that others had come, and have left, is not known any more.
+    /// Whether the holder of the message when the last run ended, or a run before that, may have
+    /// had it as the newer one came. Given back by the end of the run it leaves only if a newer one
+    /// is still there: that others had come, and have left, is not known any more.
     fn may_have_been_in_hand(&self, spot: &Spot, newer: MessageNumber) -> bool {
         let came = self.letters.get(&newer).map_or(0, |letter| letter.run);
         self.copies

@@ -1,4 +1,5 @@
-//! Limits: the drops that a queue, or each subscription of a topic, may make, and the sends that may have to wait for room there.
+//! Limits: the drops that a queue, or each subscription of a topic, may make, and the sends that
+//! may have to wait for room there.
 
 use postroad_model::Destination;
 
@@ -32,7 +33,8 @@ impl Oracle {
         }
     }
 
-    /// Whether the message may have to wait for room, at any of its addresses or where a topic takes it.
+    /// Whether the message may have to wait for room, at any of its addresses or where a topic
+    /// takes it.
     pub(super) fn is_to_narrow(&self, message: MessageNumber) -> bool {
         let Some(narrow) = self.limited.as_ref().filter(|limited| !limited.drops) else { return false };
         let Some(letter) = self.letters.get(&message) else { return false };

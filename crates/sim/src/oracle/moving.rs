@@ -1,4 +1,5 @@
-//! Queues on the move: while a queue leaves, nothing is delivered where it was to a consumer that follows it, nor anything twice.
+//! Queues on the move: while a queue leaves, nothing is delivered where it was to a consumer that
+//! follows it, nor anything twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,8 @@ use super::{Checked, Fate, Hold, Letter, MessageCopy, Oracle, Place, Spot};
 #[derive(Default)]
 pub(super) struct Moves {
     asked: BTreeSet<Destination>,
-    /// Credit of consumers that their former partition still has; `None`: that of a drained browser is not followed here.
+    /// Credit of consumers that their former partition still has; `None`: that of a drained browser
+    /// is not followed here.
     left_behind: BTreeMap<(ConsumerKey, PartitionId), Option<u32>>,
 }
 
@@ -31,8 +33,8 @@ impl Oracle {
         matches!(place, Place::Queue(queue) if self.moves.asked.contains(queue))
     }
 
-    /// Whether a message may be gone with the memory of an earlier run. A message that was in the log without need may be in memory
-    /// alone where its queue lives now.
+    /// Whether a message may be gone with the memory of an earlier run. A message that was in the
+    /// log without need may be in memory alone where its queue lives now.
     pub(super) fn is_perhaps_forgotten(&self, (place, message): &Spot, copy: &MessageCopy) -> bool {
         let lasts = |letter: &Letter| letter.sent.message.persistent;
         let need_not_last = matches!(place, Place::Queue(queue) if self.is_forgetful(queue))
@@ -55,7 +57,8 @@ impl Oracle {
         }
     }
 
-    /// A partition has done with a consumer, which is to follow its queue: it has nothing from there any more.
+    /// A partition has done with a consumer, which is to follow its queue: it has nothing from
+    /// there any more.
     pub(super) fn departs(&mut self, key: ConsumerKey, from: PartitionId) -> Checked {
         let holds = self.copies.iter().find(|(_, copy)| {
             let held = match copy.hold {

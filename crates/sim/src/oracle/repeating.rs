@@ -33,7 +33,8 @@ impl Oracle {
         self.letters.get(&message).is_some_and(|letter| letter.again().is_some())
     }
 
-    /// A message that perhaps a job has sent is seen for the first time: then it was due, and is a letter like any other.
+    /// A message that perhaps a job has sent is seen for the first time: then it was due, and is a
+    /// letter like any other.
     pub(super) fn repeats(&mut self, now_ms: u64, message: &Message) -> Checked {
         let (Some(first), Some(number)) = (first_of(message), number_of(message)) else { return Ok(()) };
         if self.letters.contains_key(&number) {

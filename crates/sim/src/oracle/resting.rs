@@ -1,6 +1,8 @@
-//! Rests: a message that a consumer gives up on comes again after a while, as often as the policy of its queue says. Then it is a dead letter.
+//! Rests: a message that a consumer gives up on comes again after a while, as often as the policy
+//! of its queue says. Then it is a dead letter.
 //!
-//! After a restart, and where its queue lives once that has moved, it comes at once. How often it failed is known there too.
+//! After a restart, and where its queue lives once that has moved, it comes at once. How often it
+//! failed is known there too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,7 +86,8 @@ impl Oracle {
         self.rests.policies = policies.to_vec();
     }
 
-    /// How often something rested and came again, and how often something surely failed once too often.
+    /// How often something rested and came again, and how often something surely failed once too
+    /// often.
     pub fn rested(&self) -> (u64, u64) {
         self.rests.counted
     }
@@ -103,7 +106,8 @@ impl Oracle {
         self.resting_at(place).is_some_and(|resting| resting.is_dropped)
     }
 
-    /// A consumer gives up on a message: it rests, or the operation is returned that ends it. If it may do either that is one of its own.
+    /// A consumer gives up on a message: it rests, or the operation is returned that ends it. If it
+    /// may do either that is one of its own.
     pub(super) fn give_up(&mut self, spot: &Spot, verdict: Number, by: ConsumerKey) -> Option<Number> {
         let Some(policy) = self.redelivery_of(&spot.0) else { return Some(verdict) };
         let departures = self.rests.departures_of(&spot.0);
@@ -174,7 +178,8 @@ impl Oracle {
         (rest.is_sure && stays).then_some(rest)
     }
 
-    /// A resting message does not come before it is due, and says that it comes by its queue's policy.
+    /// A resting message does not come before it is due, and says that it comes by its queue's
+    /// policy.
     pub(super) fn check_rest(
         &mut self,
         (now_ms, partition): (u64, PartitionId),
@@ -195,7 +200,8 @@ impl Oracle {
         }
     }
 
-    /// A rested message keeps its place: once it is ready no later message of its producer comes ahead of it.
+    /// A rested message keeps its place: once it is ready no later message of its producer comes
+    /// ahead of it.
     pub(super) fn check_place(
         &self,
         partition: PartitionId,
@@ -221,8 +227,9 @@ impl Oracle {
         Ok(())
     }
 
-    /// A message that was sent by itself, once, and came at once; and its way there, on which none overtakes another: by whom it was
-    /// sent, whether it waited for the log, and whether a topic feeds the queue with it.
+    /// A message that was sent by itself, once, and came at once; and its way there, on which none
+    /// overtakes another: by whom it was sent, whether it waited for the log, and whether a topic
+    /// feeds the queue with it.
     fn sent_at_once(&self, spot: &Spot) -> Option<(&Letter, (ConnectionId, bool, bool))> {
         let letter = self.letters.get(&spot.1)?;
         let is_plain = !letter.resent && !letter.retained && letter.sent.schedule.is_none();
@@ -230,7 +237,8 @@ impl Oracle {
         (is_plain && self.operations[letter.operation].what == "send").then_some((letter, way))
     }
 
-    /// A rested message does not wait in a subscription with a reader, unless that one gets nothing more until it settles.
+    /// A rested message does not wait in a subscription with a reader, unless that one gets nothing
+    /// more until it settles.
     pub(super) fn check_woken(&self, connected: &BTreeSet<ConnectionId>) -> Checked {
         for (spot, copy) in &self.copies {
             let is_read = self.readers.iter().find(|(key, reader)| {

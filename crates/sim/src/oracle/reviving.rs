@@ -1,4 +1,5 @@
-//! Dead letters that go back: they come to a queue of their own, and for all else they count as dead letters still.
+//! Dead letters that go back: they come to a queue of their own, and for all else they count as
+//! dead letters still.
 
 use postroad_model::{ConnectionId, ConsumerKey, Destination, Ticket};
 

@@ -21,7 +21,8 @@ struct Named {
     exists: bool,
     /// Requests to end it that clients have made.
     asked: u64,
-    /// Those that have come to the broker: a reader after them begins another, if they end this one.
+    /// Those that have come to the broker: a reader after them begins another, if they end this
+    /// one.
     told: u64,
     /// A client has asked for its end, with any result.
     may_have_ended: bool,
@@ -42,7 +43,8 @@ impl Names {
         (named.told == named.asked).then_some(named.told)
     }
 
-    /// A reader was let in, after all of these requests to end it: then it is there, unless others were made since.
+    /// A reader was let in, after all of these requests to end it: then it is there, unless others
+    /// were made since.
     pub fn exists(&mut self, name: &Arc<str>, ends_before: Option<u64>) {
         if let Some(named) = self.by_name.get_mut(name) {
             named.exists = ends_before == Some(named.asked);
@@ -118,7 +120,8 @@ impl Oracle {
         }
     }
 
-    /// Every subscription was read to its end by a consumer that accepts everything: promised messages that have not come.
+    /// Every subscription was read to its end by a consumer that accepts everything: promised
+    /// messages that have not come.
     pub(super) fn missing_from_subscriptions(&self) -> impl Iterator<Item = Spot> {
         let missing = self.names.promised.iter().filter(|(name, message)| {
             let Some(letter) = self.letters.get(message) else { return false };

@@ -1,4 +1,5 @@
-//! Messages taken back from consumers: from slow ones, and those settled in a transaction that was open for too long.
+//! Messages taken back from consumers: from slow ones, and those settled in a transaction that was
+//! open for too long.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +15,11 @@ pub(super) struct Taking {
     transaction_ms_max: Option<u64>,
     /// Messages that consumers had, and have settled.
     judged: BTreeSet<(ConsumerKey, Spot)>,
-    /// Consumers with a verdict that may have been refused as a whole, for another consumer may have had some of it: whether they had
-    /// anything left then is unknown outside.
+    /// Consumers with a verdict that may have been refused as a whole, for another consumer may
+    /// have had some of it: whether they had anything left then is unknown outside.
     unsure: BTreeSet<ConsumerKey>,
-    /// Second verdicts of a consumer on the same message, without an answer yet: they hold if all of the first was refused.
+    /// Second verdicts of a consumer on the same message, without an answer yet: they hold if all
+    /// of the first was refused.
     said_again: BTreeMap<Spot, Vec<Number>>,
     /// The messages of consumers when they were detached for being slow.
     ousted: BTreeMap<ConsumerKey, Vec<(EntryTag, Spot)>>,
@@ -38,7 +40,8 @@ impl Taking {
 }
 
 impl Oracle {
-    /// From the start: consumers of this destination must not be slow, and transactions may be open for so long.
+    /// From the start: consumers of this destination must not be slow, and transactions may be open
+    /// for so long.
     pub fn expect_taking(&mut self, slow: Option<(Destination, Slow)>, transaction_ms_max: Option<u64>) {
         (self.taking.slow, self.taking.transaction_ms_max) = (slow, transaction_ms_max);
     }
@@ -70,7 +73,8 @@ impl Oracle {
         slow.then == then && slow.after_ms.is_some_and(|after_ms| spoke_ms + after_ms <= self.now_ms)
     }
 
-    /// Whether a consumer may get nothing more until it speaks, as something was taken back from it.
+    /// Whether a consumer may get nothing more until it speaks, as something was taken back from
+    /// it.
     pub(super) fn may_be_stopped(&self, key: ConsumerKey) -> bool {
         let is_taken = |(_, spot): &(EntryTag, Spot)| {
             self.copies.get(spot).is_some_and(|copy| match copy.hold {
@@ -122,8 +126,8 @@ impl Oracle {
         }
     }
 
-    /// A message in flight is delivered to another consumer: whether it may have been taken back. Then its holder, or the
-    /// transaction that it was settled in, has lost it.
+    /// A message in flight is delivered to another consumer: whether it may have been taken back.
+    /// Then its holder, or the transaction that it was settled in, has lost it.
     pub(super) fn take_back(&mut self, spot: &Spot) -> bool {
         let Some(copy) = self.copies.get(spot) else { return false };
         let taken = match copy.hold {
@@ -159,7 +163,8 @@ impl Oracle {
         matches!(settle.outcome, Outcome::Accepted | Outcome::Expired) && held.iter().any(another_has)
     }
 
-    /// Whether another consumer has the message, and it cannot have been taken back from that one too.
+    /// Whether another consumer has the message, and it cannot have been taken back from that one
+    /// too.
     fn surely_has_another(&self, spot: &Spot, than: ConsumerKey) -> bool {
         self.copies.get(spot).is_some_and(|copy| match copy.hold {
             Hold::Free => false,
@@ -171,7 +176,8 @@ impl Oracle {
         })
     }
 
-    /// A consumer settles messages taken back from it, and perhaps from others since: their owner is unknown outside.
+    /// A consumer settles messages taken back from it, and perhaps from others since: their owner
+    /// is unknown outside.
     pub(super) fn note_disputed(&mut self, settle: &Settle) {
         let Some(reader) = self.readers.get(&settle.consumer).filter(|_| self.taking.is_possible()) else {
             return;
@@ -179,7 +185,8 @@ impl Oracle {
         let spoken_about = reader.held.iter().filter(|(tag, _)| settle.tags.contains(tag));
         let spots: Vec<Spot> = spoken_about.map(|(_, spot)| spot.clone()).collect();
         for spot in spots {
-            // Earlier returns of messages that it had more than once may count now: then all of the verdict is refused.
+            // Earlier returns of messages that it had more than once may count now: then all of the
+            // verdict is refused.
             let was_given_back = self.copies.get(&spot).is_some_and(|copy| copy.hold == Hold::Free);
             if was_given_back || self.may_be_lost_to_all(&spot, settle) {
                 self.taking.unsure.insert(settle.consumer);
@@ -198,8 +205,9 @@ impl Oracle {
         }
     }
 
-    /// Whether the message that a consumer settles is perhaps lost to it, though no other consumer has had it: taken back it may have left by
-    /// itself, or its body the memory. Then all of the verdict is refused, and the consumer has the others still.
+    /// Whether the message that a consumer settles is perhaps lost to it, though no other consumer
+    /// has had it: taken back it may have left by itself, or its body the memory. Then all of the
+    /// verdict is refused, and the consumer has the others still.
     fn may_be_lost_to_all(&self, spot: &Spot, settle: &Settle) -> bool {
         let Some(copy) = self.copies.get(spot).filter(|copy| copy.hold == Hold::Held(settle.consumer)) else {
             return false;
@@ -255,14 +263,15 @@ impl Oracle {
         None
     }
 
-    /// Whether a verdict is under way that moves messages to the dead letters, perhaps of another partition: if that refuses them who had
-    /// them has them again, without a notification.
+    /// Whether a verdict is under way that moves messages to the dead letters, perhaps of another
+    /// partition: if that refuses them who had them has them again, without a notification.
     fn may_come_back(&self, number: Number) -> bool {
         let operation = &self.operations[number];
         operation.fate == Fate::Asked && operation.by.is_some() && !operation.sends.is_empty()
     }
 
-    /// The messages of a verdict that were delivered to its consumer, and that another may have by now, or none.
+    /// The messages of a verdict that were delivered to its consumer, and that another may have by
+    /// now, or none.
     pub(super) fn disputed_by(&self, settle: &Settle, surely: &[Spot]) -> Vec<Spot> {
         let Some(reader) = self.readers.get(&settle.consumer).filter(|_| self.taking.is_possible()) else {
             return Vec::new();
@@ -272,7 +281,8 @@ impl Oracle {
         named.map(|(_, spot)| spot.clone()).collect()
     }
 
-    /// A verdict moves a message to the dead letters, if it has that effect. Of several about one message any may have it.
+    /// A verdict moves a message to the dead letters, if it has that effect. Of several about one
+    /// message any may have it.
     pub(super) fn bury(&mut self, spot: &Spot, operation: Number, outcome: Outcome, is_sure: bool) {
         let persistent = self.letters.get(&spot.1).is_some_and(|letter| letter.sent.message.persistent);
         let dead = Place::Queue(self.dead_letters.clone());
@@ -287,8 +297,9 @@ impl Oracle {
         let before = self.copies.get(&grave).filter(|_| self.taking.is_possible()).filter(is_there);
         let is_refused = |number: Number| self.operations[number].fate == Fate::Aborted;
         match before.map(|before| (is_refused(before.created), before.delivered)) {
-            // A message that is not persistent may be in the log all the same (it was due later, say). Among the dead
-            // letters it need be in memory only, for as long as this run lasts.
+            // A message that is not persistent may be in the log all the same (it was due later,
+            // say). Among the dead letters it need be in memory only, for as long as this run
+            // lasts.
             None | Some((true, _)) => self.copy(grave.clone(), operation, !persistent),
             Some((false, true)) => return,
             Some((false, false)) => {
@@ -328,7 +339,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// A verdict comes from a consumer that is not there. If it was detached it must not count: its messages are delivered again.
+    /// A verdict comes from a consumer that is not there. If it was detached it must not count: its
+    /// messages are delivered again.
     pub(super) fn settled_too_late(&mut self, settle: &Settle) {
         let (consumer, ousted) = (settle.consumer, self.taking.ousted.get(&settle.consumer));
         let is_lost = ousted.is_some_and(|held| {

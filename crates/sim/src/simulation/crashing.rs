@@ -97,7 +97,8 @@ impl Simulation {
         }
     }
 
-    /// The machine or the process ends, perhaps in a write; then the broker starts again, perhaps several times.
+    /// The machine or the process ends, perhaps in a write; then the broker starts again, perhaps
+    /// several times.
     pub(super) fn crash(&mut self) -> Checked {
         self.check_counts()?;
         self.dropped = self.dropped();

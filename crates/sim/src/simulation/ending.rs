@@ -1,4 +1,5 @@
-//! The end of a run: everything comes to rest, in-doubt branches are decided, every queue is emptied, and the balance is checked.
+//! The end of a run: everything comes to rest, in-doubt branches are decided, every queue is
+//! emptied, and the balance is checked.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +32,8 @@ const REDRIVE_STEPS_MAX: u64 = 150;
 /// Both checkpoints that are kept must know that nothing is live, and older ones must be gone.
 const CHECKPOINTS_TO_FREE: u32 = 3;
 
-/// The one that is filled, the one before as long as its end is where a start begins, the next one, and two to be used again.
+/// The one that is filled, the one before as long as its end is where a start begins, the next one,
+/// and two to be used again.
 const SEGMENTS_KEPT: u64 = 5;
 
 /// Two checkpoints, and the file of the next one.
@@ -201,7 +203,8 @@ impl Simulation {
         queues.retain(|queue| queue.kind == DestinationKind::Queue);
         let mut tickets: Vec<Ticket> = Vec::new();
         let before = self.oracle.checked.2;
-        // One by one: several could fill a segment as small as these faster than the next one is prepared.
+        // One by one: several could fill a segment as small as these faster than the next one is
+        // prepared.
         let refusing = self.scene.refusing().cloned();
         for queue in queues.iter().filter(|queue| refusing.as_ref() != Some(*queue)) {
             self.with_client(0, |client, world| {
@@ -263,8 +266,9 @@ impl Simulation {
         self.rest()
     }
 
-    /// After a few checkpoints at rest the disk holds no more than twice the live data, beside the reserve for the next messages (rule 9
-    /// of the design): unneeded data has been removed or compacted. Copies and indexes, which only save time, are not counted.
+    /// After a few checkpoints at rest the disk holds no more than twice the live data, beside the
+    /// reserve for the next messages (rule 9 of the design): unneeded data has been removed or
+    /// compacted. Copies and indexes, which only save time, are not counted.
     fn check_space(&mut self) -> Checked {
         for _ in 0..CHECKPOINTS_TO_FREE {
             self.assembly.writer.ask_for_snapshots();

@@ -1,4 +1,5 @@
-//! `postroad ctl routes test`: the targets and header changes of one message, by a configuration file. Nothing is sent.
+//! `postroad ctl routes test`: the targets and header changes of one message, by a configuration
+//! file. Nothing is sent.
 
 use std::collections::BTreeMap;
 use std::io::Write;

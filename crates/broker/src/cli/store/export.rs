@@ -39,8 +39,9 @@ pub struct ExportArguments {
     to: Option<PathBuf>,
 }
 
-/// Writes the entries of all queues, and scheduled messages. A message that cannot be read has a line with the reason, and makes the export
-/// fail in the end, as do messages of prepared transactions, which have none.
+/// Writes the entries of all queues, and scheduled messages. A message that cannot be read has a
+/// line with the reason, and makes the export fail in the end, as do messages of prepared
+/// transactions, which have none.
 pub fn run(arguments: &ExportArguments) -> anyhow::Result<()> {
     let mut stopped = arguments.place.open()?;
     let to = arguments.to.as_ref().filter(|file| file.as_os_str() != STANDARD_OUTPUT);
@@ -223,7 +224,8 @@ impl<W: Write> Writing<'_, W> {
         Ok(sends.get(entry.ordinal).context("the record has no such message")?.clone())
     }
 
-    /// Writes the message, as it is to be put where the line says, with its body if that is a large one.
+    /// Writes the message, as it is to be put where the line says, with its body if that is a large
+    /// one.
     fn message(&mut self, sent: Sent, mut entry: Entry) -> anyhow::Result<()> {
         let chunks = sent.message.chunks().cloned();
         let sent = Sent { message: sent.message.clone().with_chunks(None), ..sent };
@@ -248,8 +250,8 @@ impl<W: Write> Writing<'_, W> {
     }
 }
 
-/// Writes a large body, a line for each piece, and how many there were; if one cannot be read, nothing is written for it and
-/// those after it.
+/// Writes a large body, a line for each piece, and how many there were; if one cannot be read,
+/// nothing is written for it and those after it.
 fn write_pieces(
     journal: &mut StoppedJournal,
     entry: &Entry,
@@ -282,7 +284,8 @@ mod tests {
 
     use super::*;
 
-    /// A data directory with one message in a queue, and two, one of them due later, in a prepared transaction.
+    /// A data directory with one message in a queue, and two, one of them due later, in a prepared
+    /// transaction.
     fn with_prepared(data: &std::path::Path) {
         let message = Message {
             encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },

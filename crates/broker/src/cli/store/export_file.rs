@@ -25,7 +25,8 @@ pub enum Line {
 }
 
 impl ExportFile {
-    /// Opens it. Input of a pipe is kept meanwhile in a file without a name, near `data`, where there is room for messages.
+    /// Opens it. Input of a pipe is kept meanwhile in a file without a name, near `data`, where
+    /// there is room for messages.
     ///
     /// # Errors
     /// It cannot be read.
@@ -53,7 +54,8 @@ impl ExportFile {
     /// Shows each message's line, and each piece of one, to `visit`; returns the last line.
     ///
     /// # Errors
-    /// It is not an export, incomplete, or changed; or the error of `visit`, with the line's number.
+    /// It is not an export, incomplete, or changed; or the error of `visit`, with the line's
+    /// number.
     pub fn each_line(&self, visit: &mut dyn FnMut(Line) -> anyhow::Result<()>) -> anyhow::Result<End> {
         let mut file = &self.file;
         file.rewind().with_context(|| format!("cannot read {self}"))?;

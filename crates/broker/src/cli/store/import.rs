@@ -157,7 +157,8 @@ fn sent(entry: &Entry) -> anyhow::Result<Option<Sent>> {
 /// The directory that is filled.
 struct Target {
     filler: Filler,
-    /// Where each large message goes from the next one on, for its pieces come first in the file; `None`: it is not imported.
+    /// Where each large message goes from the next one on, for its pieces come first in the file;
+    /// `None`: it is not imported.
     large: VecDeque<Option<Destination>>,
     /// Whether pieces of the next message have come.
     has_pieces: bool,

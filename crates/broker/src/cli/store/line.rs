@@ -17,7 +17,8 @@ pub struct Head {
 /// A line for each entry of a queue.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// `queue://NAME` or `topic://NAME`; of a scheduled message where it will go, empty if its record cannot be read.
+    /// `queue://NAME` or `topic://NAME`; of a scheduled message where it will go, empty if its
+    /// record cannot be read.
     pub destination: String,
     /// The durable subscription that holds it, if it is not a plain queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,5 @@
-//! `postroad store`: verify, show, export, import and repair a stopped broker's directory; back up a running one.
+//! `postroad store`: verify, show, export, import and repair a stopped broker's directory; back up
+//! a running one.
 
 mod abandon;
 mod backup;

@@ -23,7 +23,8 @@ pub struct RepairArguments {
     /// Repair the directory; without this, only show the losses.
     #[arg(long)]
     write: bool,
-    /// Number of partitions, if the layout file is damaged and some were never used [default: those in the log].
+    /// Number of partitions, if the layout file is damaged and some were never used [default: those
+    /// in the log].
     #[arg(long, value_name = "NUMBER")]
     partitions: Option<u16>,
     /// Directory of each further store, if the layout file of the data directory is damaged.

@@ -13,7 +13,8 @@ use postroad_cluster::{Index, Role, Status};
 
 use crate::runtime::durations::Durations;
 
-/// Writes that are timed at once; further ones are not timed, as the leader proposes no more than a few.
+/// Writes that are timed at once; further ones are not timed, as the leader proposes no more than a
+/// few.
 const PENDING_MAX: usize = 256;
 
 /// See the head of this file.
@@ -52,7 +53,8 @@ impl CommitTimes {
         self.look(group, synced_at);
     }
 
-    /// Counts writes that are committed now. Those of a leader that was deposed have an unknown end.
+    /// Counts writes that are committed now. Those of a leader that was deposed have an unknown
+    /// end.
     pub fn look(&mut self, group: &Status, now: Instant) {
         if group.role != Role::Leader {
             return self.pending.clear();

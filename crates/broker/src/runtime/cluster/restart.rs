@@ -1,4 +1,5 @@
-//! A replica that has ended begins again from its disk: the process takes its own place, with the same arguments.
+//! A replica that has ended begins again from its disk: the process takes its own place, with the
+//! same arguments.
 //!
 //! All connections of clients are closed by that, and nothing that only a leader knows is left.
 
@@ -13,7 +14,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Where the system shows the program that runs, should its file have been replaced.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// The exit code if cannot restart the process: a supervisor is to try it later (EX_TEMPFAIL of sysexits.h).
+/// The exit code if cannot restart the process: a supervisor is to try it later (EX_TEMPFAIL of
+/// sysexits.h).
 const EXIT_AGAIN: i32 = 75;
 
 /// Begins again.

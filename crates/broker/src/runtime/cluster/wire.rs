@@ -1,7 +1,8 @@
-//! One connection between two nodes, as frames: the length of the content (4 bytes, little endian) and the content.
+//! One connection between two nodes, as frames: the length of the content (4 bytes, little endian)
+//! and the content.
 //!
-//! One thread may read while another writes. With TLS both share its state, and neither holds it while it waits for the socket: two
-//! nodes that write much to each other do not block each other.
+//! One thread may read while another writes. With TLS both share its state, and neither holds it
+//! while it waits for the socket: two nodes that write much to each other do not block each other.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -31,7 +32,8 @@ struct Tls {
 }
 
 impl Wire {
-    /// Over a connected socket. Each write, and each read of the introduction, ends within `patience`.
+    /// Over a connected socket. Each write, and each read of the introduction, ends within
+    /// `patience`.
     ///
     /// # Errors
     /// The system refuses.
@@ -203,7 +205,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// Files of a node called `name`, signed by an authority whose certificate others find in `authority`.
+    /// Files of a node called `name`, signed by an authority whose certificate others find in
+    /// `authority`.
     fn certified(home: &Path, name: &str, authority: &str, trusts: &str) -> NodeTls {
         let issuer = home.join(format!("{authority}.key"));
         let key = match std::fs::read_to_string(&issuer) {

@@ -1,4 +1,5 @@
-//! Memory for large bodies: those of a core's HTTP requests have a bound together, until their answers are written.
+//! Memory for large bodies: those of a core's HTTP requests have a bound together, until their
+//! answers are written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,8 @@ use bytes::Bytes;
 use postroad_model::{Refusal, Reserved};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes of large bodies that the requests of one core have in memory at a time. A reserve has 20 MiB of them at most.
+/// Bytes of large bodies that the requests of one core have in memory at a time. A reserve has 20
+/// MiB of them at most.
 const GATHERED_BYTES_MAX: u64 = 64 << 20;
 
 /// A request waits so long for memory; then it is refused.

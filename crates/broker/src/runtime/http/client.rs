@@ -17,7 +17,8 @@ use crate::runtime::connection::CoreHandle;
 /// Answers to a request about leases.
 pub type Answered = Result<Vec<LeaseAnswer>, Refusal>;
 
-/// Requests of one client that wait for their answers: as many long polls as there may be connections, each with some streams.
+/// Requests of one client that wait for their answers: as many long polls as there may be
+/// connections, each with some streams.
 const REQUESTS_MAX: usize = 1 << 16;
 
 /// Bytes of headers and properties that a message may have beyond the limit of its body.
@@ -26,7 +27,8 @@ const HEADERS_BYTES: u64 = 64 << 10;
 /// Clients of users that are kept while no request of theirs waits.
 const IDLE_USERS_MAX: usize = 256;
 
-/// The clients of one core's HTTP requests: one for the broker itself and, where permissions are configured, one for each user.
+/// The clients of one core's HTTP requests: one for the broker itself and, where permissions are
+/// configured, one for each user.
 pub struct Fronts {
     handle: CoreHandle,
     own: Rc<LocalClient>,
@@ -100,13 +102,15 @@ impl FrontClient {
         FrontClient { client, bodies, room: RefCell::default() }
     }
 
-    /// Makes a request about leases, and waits for the answers. Dropped before they have come, a watch is cancelled.
+    /// Makes a request about leases, and waits for the answers. Dropped before they have come, a
+    /// watch is cancelled.
     pub async fn lease(&self, event: impl FnOnce(ConnectionId, Ticket) -> LeaseEvent) -> Answered {
         self.client.lease(event).await.map_err(refusal)
     }
 
-    /// Reserves messages, without their large bodies. Those larger than `bytes_max` are left out: their leases expire, and consumers of
-    /// other protocols get them. Dropped before the answer has come, the reserve is cancelled.
+    /// Reserves messages, without their large bodies. Those larger than `bytes_max` are left out:
+    /// their leases expire, and consumers of other protocols get them. Dropped before the answer
+    /// has come, the reserve is cancelled.
     pub async fn reserve(
         &self,
         reserve: impl FnOnce(ConnectionId, Ticket) -> Reserve,
@@ -135,7 +139,8 @@ impl FrontClient {
         Ok(reserved)
     }
 
-    /// Reserves messages, complete: their large bodies are in memory until [`FrontClient::take_room`] is dropped.
+    /// Reserves messages, complete: their large bodies are in memory until
+    /// [`FrontClient::take_room`] is dropped.
     pub async fn reserve_whole(
         &self,
         reserve: impl FnOnce(ConnectionId, Ticket) -> Reserve,

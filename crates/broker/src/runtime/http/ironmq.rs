@@ -312,7 +312,8 @@ async fn reserve(
     Ok(taken.into_iter().map(|(_, shown)| shown).collect())
 }
 
-/// Deletes the messages before they are handed out. They are leased and read first: those which HTTP clients do not get stay.
+/// Deletes the messages before they are handed out. They are leased and read first: those which
+/// HTTP clients do not get stay.
 async fn reserve_and_delete(
     client: &FrontClient,
     queue: Destination,

@@ -1,8 +1,9 @@
 //! HTTP: one port for queues over HTTP and for operators, served on the core threads.
 //!
-//! Connections are dealt to the cores in turn, as those of other protocols. Below `/3/` requests are those of IronMQ's clients; those of
-//! SQS's clients are known by their headers; all others are the admin service's. Each core has one client of its own, which all its HTTP connections share: a request is an event with
-//! a ticket, and waits for its answer without holding up others.
+//! Connections are dealt to the cores in turn, as those of other protocols. Below `/3/` requests
+//! are those of IronMQ's clients; those of SQS's clients are known by their headers; all others are
+//! the admin service's. Each core has one client of its own, which all its HTTP connections share:
+//! a request is an event with a ticket, and waits for its answer without holding up others.
 
 mod bodies;
 mod client;

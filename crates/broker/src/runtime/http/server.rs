@@ -152,7 +152,8 @@ async fn serve(
 /// HTTP/2 in clear text begins with this (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2";
 
-/// Whether the client begins with HTTP/2. One that sends nothing is left to HTTP/1.1, which waits no longer than for a head.
+/// Whether the client begins with HTTP/2. One that sends nothing is left to HTTP/1.1, which waits
+/// no longer than for a head.
 async fn speaks_http2(stream: &tokio::net::TcpStream) -> bool {
     let mut first = [0; HTTP2_PREFACE.len()];
     let peek = async {

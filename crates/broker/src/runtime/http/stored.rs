@@ -1,4 +1,5 @@
-//! HTTP bodies as messages that clients of every protocol read: text, or bytes where they are no text.
+//! HTTP bodies as messages that clients of every protocol read: text, or bytes where they are no
+//! text.
 
 use bytes::Bytes;
 use data_encoding::BASE64;
@@ -13,8 +14,8 @@ pub const BODY_BYTES_MAX: u64 = 16 << 20;
 /// The property in which headers for subscribers are kept, as JSON.
 const PUSH_HEADERS: &str = "IronPushHeaders";
 
-/// The message of a body, which ends and begins to be visible at these times; zero for never and at once. `push_headers` are those
-/// for subscribers, as JSON.
+/// The message of a body, which ends and begins to be visible at these times; zero for never and at
+/// once. `push_headers` are those for subscribers, as JSON.
 pub fn stored(
     body: Bytes,
     now_ms: u64,
@@ -50,7 +51,8 @@ pub fn as_text(body: Body) -> Body {
     }
 }
 
-/// The body of a message: text as it is, bytes in base64 where they are no text, maps and streams as JSON.
+/// The body of a message: text as it is, bytes in base64 where they are no text, maps and streams
+/// as JSON.
 pub fn body_of(message: &Message) -> String {
     match read_portable(message).map(|portable| as_text(portable.body)) {
         Ok(Body::Text(Some(text))) => text.as_str().to_owned(),

@@ -1,7 +1,7 @@
 //! Tokens: who may use the queues over HTTP.
 //!
-//! Where anybody is let in every token is good. Otherwise it is a token of a user, or `USER:PASSWORD`: that is checked as in other
-//! protocols, and remembered for a minute.
+//! Where anybody is let in every token is good. Otherwise it is a token of a user, or
+//! `USER:PASSWORD`: that is checked as in other protocols, and remembered for a minute.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Webhooks of alert rules: a JSON document is posted to a URL that the operator has configured.
 //!
-//! Push queues refuse private addresses, because any client may subscribe a URL. The URLs here come from the
-//! configuration alone, so any address is allowed.
+//! Push queues refuse private addresses, because any client may subscribe a URL. The URLs here come
+//! from the configuration alone, so any address is allowed.
 
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The layers of HTTP around a request of the queues: compressed bodies, and pages of other origins.
+//! The layers of HTTP around a request of the queues: compressed bodies, and pages of other
+//! origins.
 
 use std::io::{Read, Write};
 use std::sync::Arc;

@@ -65,7 +65,8 @@ fn author(home: &Path) -> (Manifest, EntryId) {
     )
 }
 
-/// Answers one request with a manifest and at most `chunks_max` chunks. Returns how much the node had.
+/// Answers one request with a manifest and at most `chunks_max` chunks. Returns how much the node
+/// had.
 fn send(wire: &Wire, home: &Path, manifest: &Manifest, chunks_max: usize, damages: bool) -> u64 {
     let request: Request = serde_json::from_slice(&wire.read_frame(MANIFEST_BYTES_MAX).unwrap()).unwrap();
     wire.write_frame(&serde_json::to_vec(&Answer::Manifest(manifest.clone())).unwrap()).unwrap();

@@ -330,7 +330,8 @@ impl Outside {
         self.tell(Report::Reserved { queue, fresh });
     }
 
-    /// The body of a message that is large, or waited for a retry. Its memory is free again when the room is dropped.
+    /// The body of a message that is large, or waited for a retry. Its memory is free again when
+    /// the room is dropped.
     async fn body(&self, queue: &str, id: MessageId) -> Result<Option<(Bytes, Room)>, Refusal> {
         let mut found = self.ask_reserve(&self.client, queue, (1, 0), Take::Get(id.tag)).await?;
         found.retain(|found| found.queue == id.queue);
@@ -374,7 +375,8 @@ impl Outside {
         }
     }
 
-    /// Those of the message and of the subscriber win over the first two, and the broker's own over all.
+    /// Those of the message and of the subscriber win over the first two, and the broker's own over
+    /// all.
     fn headers_of(&self, attempt: &Attempt, named: &Named) -> Vec<(String, String)> {
         let id = attempt.key.id;
         let Named { project, queue } = named;
@@ -439,7 +441,8 @@ impl Outside {
         let _ = waits.send(result);
     }
 
-    /// Reports a message that could not be delivered, and deletes it. If it cannot be reported, it stays, and is pushed again.
+    /// Reports a message that could not be delivered, and deletes it. If it cannot be reported, it
+    /// stays, and is pushed again.
     async fn report(
         &self,
         queue: &str,

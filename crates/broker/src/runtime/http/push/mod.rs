@@ -1,7 +1,9 @@
-//! Push: messages of push queues go to HTTP endpoints, and alerts about the size of a queue to another queue.
+//! Push: messages of push queues go to HTTP endpoints, and alerts about the size of a queue to
+//! another queue.
 //!
-//! One driver, on the first core, owns the [`Engine`](postroad_ironmq::push::Engine); requests are sent by a thread of its own, so
-//! that no endpoint, no name server and no handshake holds up a core. HTTP connections of all cores reach the driver by a [`PushHub`].
+//! One driver, on the first core, owns the [`Engine`](postroad_ironmq::push::Engine); requests are
+//! sent by a thread of its own, so that no endpoint, no name server and no handshake holds up a
+//! core. HTTP connections of all cores reach the driver by a [`PushHub`].
 
 mod addresses;
 mod alerting;

@@ -1,7 +1,8 @@
-//! The sender: a thread that sends requests to endpoints, and never to addresses that are not allowed.
+//! The sender: a thread that sends requests to endpoints, and never to addresses that are not
+//! allowed.
 //!
-//! Before each connection is made its name is looked up, and addresses that are not allowed are left
-//! out: an earlier lookup does not count. A redirect is a new request, with the same checks.
+//! Before each connection is made its name is looked up, and addresses that are not allowed are
+//! left out: an earlier lookup does not count. A redirect is a new request, with the same checks.
 
 use std::future::Future;
 use std::io;

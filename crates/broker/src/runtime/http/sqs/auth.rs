@@ -1,5 +1,5 @@
-//! Who has signed a request. Where the broker lets everybody in, requests without a signature and with unknown keys are
-//! anonymous; a known key is verified in any case.
+//! Who has signed a request. Where the broker lets everybody in, requests without a signature and
+//! with unknown keys are anonymous; a known key is verified in any case.
 
 use std::cell::RefCell;
 use std::path::Path;

@@ -70,7 +70,8 @@ impl Asked<'_> {
         }
         let answers = self.client.post(Destination::queue(queue), posted).await;
         let Some(answers) = answers.map_err(|refusal| SqsError::of_refusal(&refusal))? else {
-            // They may be in any number of queues: numbers that grow take the places of their entries.
+            // They may be in any number of queues: numbers that grow take the places of their
+            // entries.
             let tags = (0..).map(|index| EntryTag(now_ms << 16 | index));
             let answers =
                 sent.into_iter().zip(tags).map(|(sent, tag)| sent.to_answer(queue, (QueueId(0), tag)));
@@ -140,7 +141,8 @@ impl Asked<'_> {
         Ok(batch(results))
     }
 
-    /// Deletes messages. In a standard queue an old receipt handle is no error: the message is gone, or was received again.
+    /// Deletes messages. In a standard queue an old receipt handle is no error: the message is
+    /// gone, or was received again.
     async fn delete_all(
         &self,
         queue: &str,

@@ -1,7 +1,8 @@
 //! Message move tasks: dead letters go back to where they were, or to another queue.
 //!
-//! A task is kept with the queue that it empties, and carried out by the core whose connection has started it. Its progress is shared
-//! by all cores. It does not outlive the broker: a task that runs, and is not under way, has failed.
+//! A task is kept with the queue that it empties, and carried out by the core whose connection has
+//! started it. Its progress is shared by all cores. It does not outlive the broker: a task that
+//! runs, and is not under way, has failed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
