@@ -279,7 +279,7 @@ impl Link {
         written.map_err(|source| LinkError::Lost { url: self.url.clone(), source })
     }
 
-    /// A broker that closes a connection says why, ahead of the failure that we see.
+    /// A broker that closes a connection says why, before the failure that we see.
     fn last_words(&mut self) -> Result<(), LinkError> {
         while self.read(None).is_ok_and(|bytes| bytes > 0) {}
         while self.at_hand()?.is_some() {}

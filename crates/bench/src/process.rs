@@ -58,7 +58,7 @@ fn resident_kib(status: &str) -> Option<u64> {
 }
 
 /// Fields 3 and 20 of `/proc/PID/stat` (proc(5)): the first thread of a process may have ended, as
-/// `Z`, ahead of others.
+/// `Z`, before others.
 fn runs(stat: &str) -> bool {
     let Some((_, rest)) = stat.rsplit_once(')') else { return false };
     let mut fields = rest.split_whitespace();

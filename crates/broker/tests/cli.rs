@@ -346,7 +346,7 @@ fn connections_that_fail_name_the_url() {
     let web = std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
         socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
-        // Stays open until the client has gone, so that its bytes cause no reset ahead of ours.
+        // Stays open until the client has gone, so that its bytes cause no reset before ours.
         let _ = std::io::copy(&mut socket, &mut std::io::sink());
     });
     let output = postroad(&["browse", "q", "--url", &url]).output().unwrap();

@@ -161,7 +161,7 @@ impl Claims {
         self.ending.front().map(|(until_ms, ..)| *until_ms)
     }
 
-    /// Forgets the deadlines of names that are free, as far as nothing is ahead of them.
+    /// Forgets the deadlines of names that are free, as far as nothing is before them.
     fn forget_freed(&mut self) {
         while let Some((_, name, connection)) = self.ending.front()
             && self.by_name.get(name).is_none_or(|claim| claim.connection != *connection)

@@ -156,7 +156,7 @@ impl Partition {
     }
 
     /// This replica leads from now on: transaction ids and leases are of this run, unlike those of
-    /// earlier leaders. To be said ahead of [`Partition::start`].
+    /// earlier leaders. To be said before [`Partition::start`].
     pub fn begin_run(&mut self, incarnation: u64) {
         self.settings.incarnation = incarnation;
     }

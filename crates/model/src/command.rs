@@ -42,7 +42,7 @@ pub enum Command {
     },
     /// One message for every durable queue bound to the address; a queue is made on first use.
     Enqueue(Sent),
-    /// A piece of a large body, ahead of the message that will name it; see [`crate::Chunks`].
+    /// A piece of a large body, before the message that will name it; see [`crate::Chunks`].
     /// Nothing follows from it.
     Chunk(Bytes),
     /// Entries left their queues for good.

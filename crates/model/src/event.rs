@@ -276,7 +276,7 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// Give an exclusive name up, ahead of the connection's end.
+    /// Give an exclusive name up, before the connection's end.
     Disclaim {
         /// The name.
         name: Arc<str>,

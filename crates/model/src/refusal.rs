@@ -284,7 +284,7 @@ pub enum Refusal {
 }
 
 /// A subscription as its client calls it. The broker's name has the client's id, after its length,
-/// ahead of the client's name: see [`crate::Subscription::name_of`].
+/// before the client's name: see [`crate::Subscription::name_of`].
 fn shown(name: &str) -> String {
     let parts = || {
         let name = name.strip_prefix("volatile:").unwrap_or(name);

@@ -2,7 +2,7 @@
 //!
 //! The cryptography is that of ring: it is small, builds with a C compiler alone and runs wherever
 //! the broker does; aws-lc, the other provider of rustls, needs cmake and has post-quantum key
-//! exchange ahead of it.
+//! exchange before it.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -529,7 +529,7 @@ impl Oracle {
             }
             Outcome::Accepted | Outcome::Expired if in_transaction => {
                 if self.operations[operation].fate == Fate::Aborted {
-                    // Its transaction was undone ahead of it: nothing comes of it but that it is
+                    // Its transaction was undone before it: nothing comes of it but that it is
                     // undone once more, when that is heard of here.
                     (copy.perhaps_held, copy.perhaps_taken) = (true, copy.perhaps_taken || may_be_taken);
                     return copy.count(0, 1);

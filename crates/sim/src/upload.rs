@@ -35,7 +35,7 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Sends the pieces, each with a ticket of its own, ahead of the message.
+    /// Sends the pieces, each with a ticket of its own, before the message.
     pub fn begin(
         partition: PartitionId,
         number: MessageNumber,

@@ -28,7 +28,7 @@ pub struct Which {
     destination: Option<String>,
     /// Rows to a page.
     limit: Option<u32>,
-    /// The order of the rows: `name`, or a figure of the rows; the highest first with `-` ahead of
+    /// The order of the rows: `name`, or a figure of the rows; the highest first with `-` before
     /// it.
     sort: Option<String>,
     /// Where the page before this one ended.

@@ -258,7 +258,7 @@ pub async fn sign_out(
 }
 
 fn set_cookie(response: &mut Response, text: &str, lasts: Duration, headers: &HeaderMap) {
-    // A proxy with TLS ahead of the port names it.
+    // A proxy with TLS in front of the port names it.
     let proto = headers.get("x-forwarded-proto").and_then(|proto| proto.to_str().ok());
     let secure = if proto == Some("https") { "; Secure" } else { "" };
     let seconds = lasts.as_secs();

@@ -1,4 +1,4 @@
-//! Frames (2.3) and the headers ahead of them (2.2).
+//! Frames (2.3) and the headers before them (2.2).
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 

@@ -12,7 +12,7 @@ pub const DEPTH_MAX: u32 = 32;
 /// Values that one decoding makes: an element of one byte on the wire takes forty in memory.
 pub const VALUES_MAX: u32 = 1 << 16;
 
-/// The constructor ahead of a descriptor.
+/// The constructor before a descriptor.
 pub(super) const DESCRIBED: u8 = 0x00;
 
 /// Reads values one after the other.
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Goes to the contents of binary data or text, which may be incomplete: whether it is text,
-    /// and its length. `None` for any other value, ahead of which it stays.
+    /// and its length. `None` for any other value, before which it stays.
     ///
     /// # Errors
     /// [`WireError::Truncated`]: not even the length is there.

@@ -49,7 +49,7 @@ const WIDE_STRING: u8 = 0xb1;
 /// otherwise alike can be distinguished.
 const SAMPLE_BYTES_MAX: usize = 4096;
 
-/// A section ahead of whose value more than this stands is none that a body has.
+/// A section before whose value more than this stands is none that a body has.
 const HEADER_BYTES_MAX: usize = 64;
 
 fn data_front(bytes: u64) -> Result<Bytes, TranslationError> {

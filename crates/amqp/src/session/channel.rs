@@ -21,7 +21,7 @@ pub const CHANNEL_MAX: u16 = 4095;
 /// The highest handle that a client may use.
 pub const HANDLE_MAX: u32 = 16_383;
 
-/// Transfers that a client may send ahead of our next flow.
+/// Transfers that a client may send before our next flow.
 const INCOMING_WINDOW: u32 = 2048;
 
 /// Sent to the client, which has no use for it: our sends are bounded by its window alone.

@@ -247,7 +247,7 @@ pub struct Whole {
     state: Option<DeliveryState>,
     format: u32,
     bytes: Bytes,
-    /// All ahead of `bytes` is on its way to the log.
+    /// All before `bytes` is on its way to the log.
     upload: Option<Upload>,
 }
 
@@ -572,7 +572,7 @@ fn targets(to: &To, properties: &Properties, annotations: &ValueMap) -> Result<V
     address::destinations(address.as_str(), kind)
 }
 
-/// As [`targets`], of a message of which only the sections ahead of the body are there; none if
+/// As [`targets`], of a message of which only the sections before the body are there; none if
 /// they cannot be known.
 pub fn targets_of_head(to: &To, head: &Bytes) -> Vec<Destination> {
     let read = || {

@@ -1,4 +1,4 @@
-//! Layers: protocol headers (2.2), and SASL ahead of AMQP (5.3).
+//! Layers: protocol headers (2.2), and SASL before AMQP (5.3).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{Login, LoginAnswer, Parting, protocol_of};

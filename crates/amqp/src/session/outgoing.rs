@@ -62,7 +62,7 @@ pub struct Outgoing {
     pub default_outcome: Option<Box<DeliveryState>>,
     /// The largest message that the client takes.
     pub max_message_bytes: u64,
-    /// The client has asked how far the link has come, ahead of our attach.
+    /// The client has asked how far the link has come, before our attach.
     pub owes_flow: bool,
     /// The client's map of unsettled deliveries is incomplete: nothing new may be sent before it
     /// attaches again (2.7.3).

@@ -34,7 +34,7 @@ const KEPT_S_MAX: u32 = 3600;
 /// the memory of others.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// Of every frame, ahead of its body (2.3.1).
+/// Of every frame, before its body (2.3.1).
 const FRAME_HEADER_BYTES: usize = 8;
 
 /// The state of a recovered link.

@@ -12,7 +12,7 @@ impl Sequence {
     }
 
     /// The number that the peer means: of those with this lower half the nearest to `self`, the
-    /// next one to be used. `None` if it would lie ahead of the first.
+    /// next one to be used. `None` if it would lie before the first.
     pub fn nearest(self, wire: u32) -> Option<Sequence> {
         let behind = i64::from(wire.wrapping_sub(self.wire()) as i32);
         self.0.checked_add_signed(behind).map(Sequence)

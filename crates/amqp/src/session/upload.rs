@@ -28,7 +28,7 @@ pub struct Upload {
     pub number: u64,
     /// Where its message is sent.
     to: Arc<[Destination]>,
-    /// The sections ahead of the body.
+    /// The sections before the body.
     pub head: Bytes,
     /// Bytes of it that are gone already, with the head.
     pub passed_on: u64,

@@ -35,7 +35,7 @@ pub struct Plan {
     /// How often each point is measured; rounds follow each other, so that a drift of the machine
     /// hits all points.
     pub rounds: u32,
-    /// Load ahead of each window.
+    /// Load before each window.
     pub warmup: Duration,
     /// The window that is measured.
     pub window: Duration,

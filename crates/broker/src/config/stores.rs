@@ -14,7 +14,7 @@ use serde::{Deserialize, de};
 
 use postroad_store::FurtherStore;
 
-/// Four segments of 64 MiB: one that is written, one ahead of it, and two that wait for checkpoints
+/// Four segments of 64 MiB: one that is written, one before it, and two that wait for checkpoints
 /// or are compacted.
 const DISK_BYTES_MIN: u64 = 256 << 20;
 

@@ -103,7 +103,7 @@ impl Partition {
     }
 
     /// The credit that the policy decides, where the client leaves it open. The client learns it
-    /// ahead of the answer, for one without any has to ask for each message.
+    /// before the answer, for one without any has to ask for each message.
     fn with_prefetch(&self, mut attach: Attach, effects: &mut Vec<Effect>) -> Attach {
         let is_open = std::mem::take(&mut attach.credit_by_default);
         let Prefetch { consumers, durable, browsers } = self.settings.policies.prefetch(&attach.source);
@@ -224,7 +224,7 @@ impl Partition {
             browse,
             selection: (selector.is_some() || grouped).then(|| Selection::new(selector)),
             draining: false,
-            // Behind those that were served already, and ahead of whatever is served from now on.
+            // Behind those that were served already, and before whatever is served from now on.
             served: self.leader.delivery.next_hold - 1,
             in_line: false,
             starved: false,

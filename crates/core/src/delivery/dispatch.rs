@@ -68,7 +68,7 @@ impl Partition {
     }
 
     fn dispatch_line(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        // Consumers ahead of this place found nothing that they want.
+        // Consumers before this place found nothing that they want.
         let mut place = 0;
         let is_paused = self.state.paused.contains(id);
         loop {

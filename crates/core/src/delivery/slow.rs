@@ -125,7 +125,7 @@ impl Partition {
     }
 
     /// A consumer that has settled may use its credit again, after the result of its verdicts:
-    /// returned messages are ahead of the rest.
+    /// returned messages are before the rest.
     pub(crate) fn give_withheld(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
         if !self.leader.delivery.has_taken_back {
             return;

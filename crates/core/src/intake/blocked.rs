@@ -107,7 +107,7 @@ impl Partition {
             })
         };
         match admitted_as {
-            // Sends ahead of it may wait for memory, if nothing durable was bound when they came:
+            // Sends before it may wait for memory, if nothing durable was bound when they came:
             // those it may overtake.
             Admitted::Durable => limit(),
             Admitted::Volatile => limit()

@@ -1,4 +1,4 @@
-//! Large bodies: pieces in the log ahead of the message that names them, and how long the log keeps
+//! Large bodies: pieces in the log before the message that names them, and how long the log keeps
 //! them.
 //!
 //! ```text
@@ -225,7 +225,7 @@ impl Partition {
         self.take_piece(Piece { connection, upload, to, index, bytes, ticket: Ticket(0) }, effects);
     }
 
-    /// Gives messages that come from another partition their bodies, which came ahead of them.
+    /// Gives messages that come from another partition their bodies, which came before them.
     pub(crate) fn finish_peers_uploads(
         &mut self,
         key: TransactionKey,
@@ -272,7 +272,7 @@ impl Partition {
         }
     }
 
-    /// Gives a message the body that has come ahead of it; `false` if there is none.
+    /// Gives a message the body that has come before it; `false` if there is none.
     pub(crate) fn finish_upload(&mut self, publish: &mut Publish) -> bool {
         let Some(upload) = publish.upload.take() else { return true };
         let Some(chunks) = self.take_upload((publish.connection, upload)) else { return false };

@@ -44,7 +44,7 @@ impl WaitingLines {
         *self = WaitingLines::default();
     }
 
-    /// The address waits for this from now on, after others or, if it has waited longest, ahead of
+    /// The address waits for this from now on, after others or, if it has waited longest, before
     /// them.
     pub fn put(&mut self, to: Destination, held_by: BlockedOn, is_first: bool) {
         let before = self.by_address.insert(to.clone(), held_by);

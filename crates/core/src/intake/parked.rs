@@ -48,7 +48,7 @@ pub struct ParkedSends {
     /// The numbers of those on each way.
     ways: BTreeMap<Way, BTreeSet<i64>>,
     next_number: i64,
-    /// The lowest number that was given to one ahead of all others.
+    /// The lowest number that was given to one before all others.
     first_number: i64,
 }
 
@@ -65,8 +65,8 @@ impl ParkedSends {
         self.enter(&publish, number).push_back(Parked { publish, until_ms, number });
     }
 
-    /// Puts one ahead of all others of its address: it was the first there, and nothing of its
-    /// producer was ahead of it.
+    /// Puts one before all others of its address: it was the first there, and nothing of its
+    /// producer was before it.
     pub fn push_first(&mut self, publish: Publish) {
         self.first_number -= 1;
         let number = self.first_number;

@@ -175,7 +175,7 @@ impl Partition {
         }
     }
 
-    /// A send in memory waits, ahead of all others at its address, until the log has made the
+    /// A send in memory waits, before all others at its address, until the log has made the
     /// queues that it needs.
     pub(crate) fn park_until_declared(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
         let needed: Vec<Destination> = self.queues_needed(&publish.sent).cloned().collect();

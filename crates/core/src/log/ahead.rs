@@ -1,4 +1,4 @@
-//! The part of a snapshot that is made ahead of it, in steps: between them the partition goes on
+//! The part of a snapshot that is made before it, in steps: between them the partition goes on
 //! with its work, so that a checkpoint stops it for the changes during the steps alone.
 
 use postroad_model::QueueId;

@@ -561,7 +561,7 @@ impl Writer {
 
     /// There will be this number of blobs in pieces of their own.
     pub(crate) fn reserve_blobs(&mut self, blobs: usize) {
-        // Each has something ahead of it.
+        // Each has something before it.
         self.done.reserve_exact(2 * blobs + 1);
     }
 

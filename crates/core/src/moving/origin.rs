@@ -274,7 +274,7 @@ impl Partition {
         let (going, absent) = self.next_to_go(queue, id);
         let Some(leaving) = self.leader.moves.leaving.get_mut(queue) else { return };
         if let Some((tag, key)) = absent {
-            // It is read while those ahead of it are on their way.
+            // It is read while those before it are on their way.
             (leaving.awaits, leaving.next_ms) = (Some(key), None);
             self.fetch_behind(Waiter::Queue(id), tag, effects);
         }
@@ -296,7 +296,7 @@ impl Partition {
 
     /// The messages of one step, in the order in which they would be delivered, leaving from now
     /// on; or if there are none, those that must be read first. Messages only in memory go apart
-    /// from those in the log, which a transaction would put ahead of them.
+    /// from those in the log, which a transaction would put before them.
     fn next_to_go(
         &mut self,
         queue: &Destination,

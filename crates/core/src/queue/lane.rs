@@ -494,7 +494,7 @@ impl Lane {
     pub fn give_back(&mut self, sequence: u64) {
         if let Some(entry) = self.get_mut(sequence) {
             entry.state = EntryState::Ready;
-            // Behind the cursor it would be missed; ahead of it a consumer with a selector has been
+            // Behind the cursor it would be missed; before it a consumer with a selector has been
             // already.
             self.forget_return(sequence);
             self.returned.insert(sequence, self.next_return);

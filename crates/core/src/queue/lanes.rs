@@ -36,7 +36,7 @@ impl LaneNumber {
         self.0 & 1 != 0
     }
 
-    /// The lane that is served ahead of this one and of its like.
+    /// The lane that is served before this one and of its like.
     pub fn ahead(self) -> LaneNumber {
         LaneNumber(self.0 | AHEAD)
     }

@@ -93,7 +93,7 @@ pub struct Queue {
     pub browse_is_due: bool,
     /// Bodies were asked for; nothing is dispatched to consumers until they come.
     pub fetching: bool,
-    /// When more bodies are asked for, ahead of those that were.
+    /// When more bodies are asked for, before those that were.
     pub read_on: Option<ReadOn>,
     /// Its consumers wait for more of them, until then at most.
     pub gathers_until_ms: Option<u64>,

@@ -102,7 +102,7 @@ impl Column {
     }
 }
 
-/// The number of headers up to this run of the last column, with `before` of them ahead of it.
+/// The number of headers up to this run of the last column, with `before` of them before it.
 fn headers_up_to(before: u64, run: Run) -> Result<u64, RecordError> {
     if run.first <= before {
         Ok(before.max(run.first + 1))

@@ -11,7 +11,7 @@ use super::lane::{Entry, EntryState, Lane};
 /// See the head of this file.
 #[derive(Clone, Default)]
 pub struct View {
-    /// Everything ahead of it was judged.
+    /// Everything before it was judged.
     cursor: u64,
     /// The first return that was not judged.
     returns: u64,
@@ -81,7 +81,7 @@ impl View {
         self.wanted.remove(&sequence);
     }
 
-    /// No entry ahead of `cursor` matches, except those that came back after it from this return
+    /// No entry before `cursor` matches, except those that came back after it from this return
     /// on.
     pub fn go_to(&mut self, cursor: u64, returns: u64) {
         (self.cursor, self.returns) = (self.cursor.max(cursor), self.returns.max(returns));
@@ -97,7 +97,7 @@ impl View {
     pub fn step_back(&mut self, other: Option<&View>) {
         self.cursor = self.cursor.min(other.map_or(0, |other| other.cursor));
         self.returns = 0;
-        // Entries ahead of the cursor again are found there, after the others.
+        // Entries before the cursor again are found there, after the others.
         self.wanted.split_off(&self.cursor);
     }
 }

@@ -239,7 +239,7 @@ impl Retained {
         }
     }
 
-    /// A cursor ahead of all that is retained now, and of nothing that is retained later.
+    /// A cursor before all that is retained now, and of nothing that is retained later.
     pub fn end(&self) -> u64 {
         self.next
     }

@@ -96,7 +96,7 @@ impl Partition {
         }
     }
 
-    /// Superseded entries leave, ahead of any delivery.
+    /// Superseded entries leave, before any delivery.
     pub(crate) fn drop_superseded(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         let is_live = self.leader.is_live;
         let queue = self.state.queues.get_mut(&id).filter(|_| is_live);

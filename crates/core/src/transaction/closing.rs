@@ -407,7 +407,7 @@ pub fn behind_its_transactions(
     partition.leader.transactions.closings.put_behind(event)
 }
 
-/// The connection has closed: its large transactions are undone in slices ahead of that.
+/// The connection has closed: its large transactions are undone in slices before that.
 fn undo_large_ones_of(partition: &mut Partition, connection: ConnectionId, effects: &mut Vec<Effect>) {
     let Some(known) = partition.leader.connections.get(&connection) else { return };
     let open = &partition.leader.transactions.open;

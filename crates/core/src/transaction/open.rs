@@ -496,7 +496,7 @@ pub fn sort_sent(
     sent: Sent,
     (changes, volatile): (&mut Changes, &mut VolatileChanges),
 ) {
-    // The other persistent messages, or the other non-persistent ones, keep their place ahead of
+    // The other persistent messages, or the other non-persistent ones, keep their place before
     // one that goes through the log for the sake of another address or of a new queue.
     let persistent = sent.message.persistent;
     let follows = kinds.both_ways && persistent || kinds.needs_queue[usize::from(persistent)];

@@ -46,7 +46,7 @@ impl Slices {
         self.is_busy().then_some(now_ms + 1)
     }
 
-    /// The record waits for those ahead of it.
+    /// The record waits for those before it.
     pub fn put_behind(&mut self, position: Position, command: Command) {
         self.behind.push_back((position, command));
     }

@@ -24,7 +24,7 @@
 //! Notices: `listen` says them from then on, `[1.2 gone]`; `introduce 1`, `produce 1 a` and `leave
 //! 1 a` make some.
 //! Dead letters: `redrive 1 dead to=b origin=a where=k=5 max=1` sends them back; `2 back, 1 left`
-//! comes ahead of its answer.
+//! comes before its answer.
 //! Moves: `move 1 a to=1` (to that partition), `moves 1` says `a to 1: 2 moved, 3 left, 1 held`,
 //! and with open transactions `, 1 open`,
 //! with large messages on their way in `, 1 coming`.

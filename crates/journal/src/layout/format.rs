@@ -161,7 +161,7 @@ pub(crate) struct GroupHeader {
 }
 
 impl GroupHeader {
-    /// Everything ahead of this offset was known to be synced when the group at `offset` was
+    /// Everything before this offset was known to be synced when the group at `offset` was
     /// written.
     pub(crate) fn synced_before(&self, offset: u64) -> u64 {
         offset.saturating_sub(u64::from(self.unsynced_sectors) * SECTOR_BYTES)

@@ -66,7 +66,7 @@ pub(crate) struct Chain<F> {
     pub torn: Option<TornTail>,
 }
 
-/// A group after the end of the last segment, void because one ahead of it is gone: its header
+/// A group after the end of the last segment, void because one before it is gone: its header
 /// must not be taken for one of those that will be written there.
 #[derive(Debug)]
 pub(crate) struct Stale<F> {

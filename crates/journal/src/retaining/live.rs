@@ -275,7 +275,7 @@ pub(crate) struct Filling {
     /// The messages of the last record, as long as they come in order: a transaction's has
     /// hundreds.
     last: Option<(Position, Range<u32>)>,
-    /// Those ahead of them, if they are not all from the first of them on.
+    /// Those before them, if they are not all from the first of them on.
     ahead: Vec<u64>,
 }
 

@@ -173,7 +173,7 @@ impl OpenWireClient {
         Ok((request, id))
     }
 
-    /// Attaches a consumer; deliveries may follow at once, even ahead of the answer.
+    /// Attaches a consumer; deliveries may follow at once, even before the answer.
     ///
     /// # Errors
     /// As [`WireFormat::encode`].

@@ -120,7 +120,7 @@ impl EncodeCache {
         }
     }
 
-    /// Makes room ahead of a command, oldest values first.
+    /// Makes room before a command, oldest values first.
     pub fn begin_command(&mut self) {
         self.added.clear();
         for _ in 0..self.slot_count {

@@ -132,7 +132,7 @@ macro_rules! set_base_field {
 
 commands! {
     /// First frame of both sides: version and options.
-    /// The magic bytes ahead of it are checked, not kept.
+    /// The magic bytes before it are checked, not kept.
     1 WireFormatInfo bare { magic: magic, version: int, marshalled_properties: bytes, }
 
     /// A broker presents itself.

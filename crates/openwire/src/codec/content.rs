@@ -32,7 +32,7 @@ pub fn destination_of(stored: &Bytes, version: u8) -> Result<Option<Destination>
     Reader::at(stored, scanner.offset, Layout::stored(version)).object()
 }
 
-/// The columns ahead of `content` in the table of messages.
+/// The columns before `content` in the table of messages.
 fn skip_to_content(scanner: &mut Scanner<'_>) -> Result<(), WireError> {
     skip_to_destination(scanner)?;
     scanner.object::<Destination>()?;
@@ -52,7 +52,7 @@ fn skip_to_content(scanner: &mut Scanner<'_>) -> Result<(), WireError> {
     scanner.string()
 }
 
-/// The columns ahead of `destination`.
+/// The columns before `destination`.
 fn skip_to_destination(scanner: &mut Scanner<'_>) -> Result<(), WireError> {
     let (type_id, offset) = (scanner.byte()?, scanner.offset - 1);
     if MessageKind::from_type_id(type_id).is_none() {

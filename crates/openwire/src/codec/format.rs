@@ -24,7 +24,7 @@ const SCRATCH_BYTES_KEPT: usize = 64 << 10;
 pub struct WireFormat {
     /// Protocol version, 1 to 12.
     pub version: u8,
-    /// Booleans ahead of the rest, and short longs.
+    /// Booleans before the rest, and short longs.
     pub tight_encoding: bool,
     /// Exceptions carry stack traces and causes.
     pub stack_traces: bool,

@@ -4,7 +4,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::WireError;
 
-/// Bytes of the size ahead of each frame.
+/// Bytes of the size before each frame.
 pub const SIZE_BYTES: usize = 4;
 
 /// Memory asked for ahead of the bytes that fill it, however large the

@@ -248,7 +248,7 @@ pub fn stored_form(
 const SHARED_FRAME_BYTES_MIN: usize = 8 << 10;
 
 /// Writes into the frame of a message when the broker received it, if the frame is in the stored
-/// form; anything else is left alone. The time stands ahead of another one and, in newer versions,
+/// form; anything else is left alone. The time stands before another one and, in newer versions,
 /// a flag: the end of all but blob messages.
 pub fn stamp_arrival(frame: &mut [u8], version: u8, now_ms: u64) {
     let kind = frame.first().and_then(|type_id| MessageKind::from_type_id(*type_id));
@@ -404,7 +404,7 @@ fn splice(
     writer.object(Some(header.consumer_id))?;
     writer.object(header.destination.or(sent_to))?;
     writer.flag(true);
-    // Both destinations stand ahead of everything else that changes.
+    // Both destinations stand before everything else that changes.
     let rest = match header.destination.filter(|at| sent_to != Some(at)) {
         Some(at) => {
             writer.raw(&stored[..spans.destination.start]);
@@ -569,6 +569,6 @@ pub fn peek_properties(stored: &Bytes, version: u8) -> Result<Option<Bytes>, Wir
     Reader::at(stored, span.start, Layout::stored(version)).bytes()
 }
 
-/// The type id, the command id and the flag that asks for a response stand ahead of a message's own
+/// The type id, the command id and the flag that asks for a response stand before a message's own
 /// fields.
 pub(super) const TYPE_AND_BASE_BYTES: usize = 1 + 4 + 1;

@@ -1,7 +1,7 @@
 //! Reads fields from a frame, in the loose or the tight encoding.
 //!
 //! Loose: every field stands in place. Tight: booleans, presence flags and
-//! length hints stand in a boolean stream ahead of the rest. The order of
+//! length hints stand in a boolean stream before the rest. The order of
 //! fields is the same, so one walk over the table serves both.
 
 use bytes::Bytes;
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A boolean field, or the flag ahead of a field that may be absent.
+    /// A boolean field, or the flag before a field that may be absent.
     #[inline]
     pub fn flag(&mut self) -> Result<bool, WireError> {
         if !self.layout.tight {
@@ -161,7 +161,7 @@ impl<'a> Reader<'a> {
         self.slice(length).map(Some)
     }
 
-    /// Eight bytes of fixed value, ahead of everything else on a connection.
+    /// Eight bytes of fixed value, before everything else on a connection.
     pub fn magic(&mut self) -> Result<Magic, WireError> {
         let offset = self.offset;
         let got = self.array()?;
@@ -250,7 +250,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// A nested object that was marshalled ahead of its parent: it brings its
+    /// A nested object that was marshalled before its parent: it brings its
     /// own size, type and boolean stream. No current peer writes this form.
     fn own_booleans<T>(
         &mut self,

@@ -15,7 +15,7 @@
 //! | `magic` | `Magic` | the eight bytes `ActiveMQ` |
 //! | `throwable` | `Option<Box<Throwable>>` | class, message, maybe stack |
 //!
-//! | base | columns ahead of the row's own |
+//! | base | columns before the row's own |
 //! |---|---|
 //! | `command` | `command_id: int`, `response_required: bool` |
 //! | `response` | those, then `correlation_id: int` |

@@ -1,6 +1,6 @@
 //! Writes fields into a frame, in the loose or the tight encoding.
 //!
-//! The tight encoding puts all booleans of a command ahead of its data. Both
+//! The tight encoding puts all booleans of a command before its data. Both
 //! come out of one walk, into two buffers that are joined at the end: the two
 //! passes of the reference do the same work twice to learn the size.
 

@@ -51,7 +51,7 @@ pub fn write_large(body: &Body) -> Option<LargeWriter> {
     })
 }
 
-/// The length of a text stands ahead of it.
+/// The length of a text stands before it.
 const LENGTH_BYTES: usize = 4;
 
 /// The largest content of a frame that can have a few properties besides.

@@ -98,7 +98,7 @@ impl<D: Disk> LogWriter<D> {
     }
 
     /// The next record that another leader proposed, to be applied by its partition. To be taken
-    /// ahead of [`LogWriter::next_message`].
+    /// before [`LogWriter::next_message`].
     pub fn next_replicated(&mut self) -> Option<Replicated> {
         self.replicated.pop_front()
     }

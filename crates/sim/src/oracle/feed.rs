@@ -97,7 +97,7 @@ impl Oracle {
     }
 
     /// A message goes to the log: queues that select take it if one of their consumers does now,
-    /// because their selectors are in the log ahead of it. Until then, while it waited for room or
+    /// because their selectors are in the log before it. Until then, while it waited for room or
     /// after other sends, consumers could come and go. Messages that wait for a commit or their
     /// time they may take or not.
     pub(super) fn feed_by_selectors(&mut self, sent: &Sent) {

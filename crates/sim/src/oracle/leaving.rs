@@ -79,7 +79,7 @@ impl Oracle {
                 }
                 // Of a branch the coordinator may have heard of the end first, and reported it.
                 let told = copy.ended.is_none();
-                // A consumer that left after that gave it back by its own word, and ahead of it as
+                // A consumer that left after that gave it back by its own word, and before it as
                 // seen.
                 let seen = !told || self.readers.contains_key(&consumer);
                 match (asked, here) {

@@ -201,7 +201,7 @@ impl Oracle {
     }
 
     /// A rested message keeps its place: once it is ready no later message of its producer comes
-    /// ahead of it.
+    /// before it.
     pub(super) fn check_place(
         &self,
         partition: PartitionId,

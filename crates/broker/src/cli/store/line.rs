@@ -62,7 +62,7 @@ pub struct Scheduled {
     pub cron: Option<String>,
 }
 
-/// A line for each piece of a large message, ahead of the message's own.
+/// A line for each piece of a large message, before the message's own.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Piece {
