@@ -276,6 +276,8 @@ pub struct BridgeFigures {
     pub address: String,
     /// The peer's name, while linked.
     pub peer: String,
+    /// The swimlane that the peer says it belongs to.
+    pub swimlane: String,
     /// The peer's id, as far as it is known.
     pub peer_id: String,
     /// Messages go both ways.

@@ -173,10 +173,11 @@ impl DemandEngine {
             return self.options.temporaries;
         }
         let named = |list: &[Destination]| list.iter().any(|pattern| matches(pattern, destination));
+        // Ordinary demand stays within a swimlane.
+        let takes_all =
+            self.options.include.is_empty() && !self.link.as_ref().is_some_and(|link| link.crosses_swimlanes);
         !named(&self.options.exclude)
-            && (named(&self.options.statics)
-                || self.options.include.is_empty()
-                || named(&self.options.include))
+            && (takes_all || named(&self.options.statics) || named(&self.options.include))
     }
 
     fn has_come(&mut self, consumer: RemoteConsumer, events: &mut Vec<Event>) -> Result<(), String> {

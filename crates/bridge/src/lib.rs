@@ -15,8 +15,8 @@ pub use urls::urls_of;
 
 use postroad_openwire::network::MakeForwarder;
 
-/// The engines of all OpenWire links of one broker.
-pub fn forwarders() -> MakeForwarder {
+/// The engines of all OpenWire links of one broker of this swimlane; empty for none.
+pub fn forwarders(swimlane: &str) -> MakeForwarder {
     let in_doubt = in_doubt::InDoubt::default();
-    MakeForwarder::new(move |options| Box::new(DemandEngine::new(options, in_doubt.clone())))
+    MakeForwarder::new(swimlane, move |options| Box::new(DemandEngine::new(options, in_doubt.clone())))
 }

@@ -162,6 +162,8 @@ pub struct OpenWireConfig {
     pub max_inactivity_ms: i64,
     /// Where clients and other brokers reach this broker; empty for the address of the port.
     pub published_url: String,
+    /// The swimlane that this broker belongs to; empty for none.
+    pub swimlane: String,
     /// Tell `failover:` clients of the brokers that this one is linked to.
     pub update_clients: bool,
     /// Take brokers whose link has ended off the list.
@@ -275,6 +277,7 @@ impl Default for OpenWireConfig {
             cache: false,
             max_inactivity_ms: 30_000,
             published_url: String::new(),
+            swimlane: String::new(),
             update_clients: false,
             update_clients_on_remove: false,
             update_clients_filter: Vec::new(),
@@ -475,7 +478,8 @@ impl Config {
 
     /// Clients must not be sent to an address that means another machine for each of them.
     fn check_spreading(&self) -> anyhow::Result<()> {
-        let OpenWireConfig { published_url, update_clients, rebalance_clients, .. } = &self.openwire;
+        let OpenWireConfig { published_url, update_clients, rebalance_clients, swimlane, .. } =
+            &self.openwire;
         if *rebalance_clients && !update_clients {
             bail!("configuration: openwire.rebalance_clients needs openwire.update_clients = true");
         }
@@ -489,6 +493,10 @@ impl Config {
         let is_url = published_url.contains("://") && !published_url.contains([',', ' ']);
         if !published_url.is_empty() && !is_url {
             bail!("configuration: openwire.published_url is {published_url:?}; use tcp://HOST:PORT");
+        }
+        let legal = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
+        if !swimlane.chars().all(legal) {
+            bail!("configuration: openwire.swimlane is {swimlane:?}; use letters, digits, '-', '_' and '.'");
         }
         Ok(())
     }
@@ -650,6 +658,10 @@ mod tests {
             (
                 "[openwire]\npublished_url = \"east:61616\"",
                 "openwire.published_url is \"east:61616\"; use tcp://HOST:PORT",
+            ),
+            (
+                "[openwire]\nswimlane = \"a b\"",
+                "openwire.swimlane is \"a b\"; use letters, digits, '-', '_' and '.'",
             ),
             ("[amqp]\nmax_frame_bytes = 0", "amqp.max_frame_bytes is 0; the least is 1024"),
             ("[amqp]\nmax_message_bytes = 1", "amqp.max_message_bytes is 1; the least is 1024"),

@@ -124,6 +124,10 @@ pub struct LinkedPeer {
     pub peer_name: Arc<str>,
     /// Where its clients reach the peer.
     pub peer_url: Arc<str>,
+    /// The swimlane of the peer; empty for none.
+    pub swimlane: Arc<str>,
+    /// This broker belongs to another swimlane.
+    pub crosses_swimlanes: bool,
     /// Messages go both ways.
     pub is_duplex: bool,
     /// How it does.

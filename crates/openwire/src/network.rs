@@ -46,6 +46,8 @@ pub struct Link {
     /// The peer is a Postroad: it says how many messages its consumers would take at once, and a
     /// message may return to it.
     pub counts_credit: bool,
+    /// The peer belongs to another swimlane: only destinations that the options name are forwarded.
+    pub crosses_swimlanes: bool,
     /// Its figures for operators.
     pub figures: Arc<LinkFigures>,
 }
@@ -293,19 +295,44 @@ pub trait Forwarder {
 /// The property of an initiator that has several connections: which this is.
 const SHARE_PROPERTY: &str = "postroadLink";
 
-/// Makes the forwarder of a connection. Each connection has its own.
+/// The property of a broker that belongs to a swimlane.
+const SWIMLANE_PROPERTY: &str = "postroadSwimlane";
+
+/// Makes the forwarders of connections to and from other brokers.
 #[derive(Clone)]
-pub struct MakeForwarder(Arc<dyn Fn(LinkOptions) -> Box<dyn Forwarder> + Send + Sync>);
+pub struct MakeForwarder(Arc<Maker>);
+
+struct Maker {
+    swimlane: Box<str>,
+    make: Box<dyn Fn(LinkOptions) -> Box<dyn Forwarder> + Send + Sync>,
+}
 
 impl MakeForwarder {
-    /// Each connection gets one of these.
-    pub fn new(make: impl Fn(LinkOptions) -> Box<dyn Forwarder> + Send + Sync + 'static) -> MakeForwarder {
-        MakeForwarder(Arc::new(make))
+    /// For a broker of this swimlane; empty for none. Each connection gets a forwarder of its own.
+    pub fn new(
+        swimlane: &str,
+        make: impl Fn(LinkOptions) -> Box<dyn Forwarder> + Send + Sync + 'static,
+    ) -> MakeForwarder {
+        MakeForwarder(Arc::new(Maker { swimlane: swimlane.into(), make: Box::new(make) }))
     }
 
     /// One for a connection with these options.
     pub fn make(&self, options: LinkOptions) -> Box<dyn Forwarder> {
-        (self.0)(options)
+        (self.0.make)(options)
+    }
+
+    /// The property by which this broker names its swimlane to peers; empty without one.
+    pub fn properties(&self) -> String {
+        match &*self.0.swimlane {
+            "" => String::new(),
+            swimlane => format!("{SWIMLANE_PROPERTY}={}\n", swimlane.replace('\\', "\\\\")),
+        }
+    }
+
+    /// Whether a peer of this swimlane belongs to another one. A broker without a swimlane belongs
+    /// to each.
+    pub fn is_elsewhere(&self, swimlane: &str) -> bool {
+        !self.0.swimlane.is_empty() && !swimlane.is_empty() && *self.0.swimlane != *swimlane
     }
 }
 
@@ -313,6 +340,17 @@ impl std::fmt::Debug for MakeForwarder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("MakeForwarder")
     }
+}
+
+/// The value of one property in the text that a broker sends (`BrokerInfo.networkProperties`).
+fn value_in(text: &str, name: &str) -> Option<String> {
+    let (_, value) = text.lines().filter_map(property).find(|(key, _)| key == name)?;
+    Some(value.trim().to_owned()).filter(|value| !value.is_empty())
+}
+
+/// The swimlane of the broker that sends these properties; empty for none.
+pub fn swimlane_in(text: &str) -> String {
+    value_in(text, SWIMLANE_PROPERTY).unwrap_or_default()
 }
 
 impl LinkOptions {
@@ -360,8 +398,7 @@ impl LinkOptions {
     /// The initiator's name for its connector, in the text that [`LinkOptions::from_properties`]
     /// reads.
     pub fn name_in(text: &str) -> Option<String> {
-        let (_, value) = text.lines().filter_map(property).find(|(key, _)| key == "name")?;
-        Some(value.trim().to_owned()).filter(|name| !name.is_empty())
+        value_in(text, "name")
     }
 
     fn set(&mut self, key: &str, value: &str) {
@@ -498,6 +535,20 @@ mod tests {
         assert_eq!(LinkOptions::from_properties(""), LinkOptions::default());
         assert_eq!(LinkOptions::name_in(&want.to_properties("east", true)).as_deref(), Some("east"));
         assert_eq!(LinkOptions::name_in(text), None);
+    }
+
+    #[test]
+    fn a_swimlane_is_read_from_the_properties_of_a_broker() {
+        let of = |swimlane: &str| MakeForwarder::new(swimlane, |_| unreachable!());
+        for name in ["payroll", "a = b", "c\\d"] {
+            assert_eq!(swimlane_in(&of(name).properties()), name);
+            let all = LinkOptions::default().to_properties("east", true) + &of(name).properties();
+            assert_eq!(swimlane_in(&all), name);
+        }
+        assert_eq!((of("").properties(), swimlane_in("name=x\n")), (String::new(), String::new()));
+        for (own, peer, want) in [("a", "b", true), ("a", "a", false), ("", "b", false), ("a", "", false)] {
+            assert_eq!(of(own).is_elsewhere(peer), want, "{own:?} {peer:?}");
+        }
     }
 
     #[test]

@@ -361,7 +361,7 @@ fn objects() -> Value {
         ),
         "Bridge": object(
             "name:string number:integer direction:string state:string since_ms:integer address:string peer:string \
-             peer_id:string duplex:boolean demand:integer in_flight:integer oldest_in_flight_ms:integer \
+             peer_id:string swimlane:string duplex:boolean demand:integer in_flight:integer oldest_in_flight_ms:integer \
              dispatched:integer dispatched_bytes:integer forwarded:integer refused:integer received:integer \
              reconnects:integer stuck_messages:integer longest_wait_ms:integer wait_cause:string \
              wait_queue:string reason:string retry_seconds:integer",

@@ -19,6 +19,7 @@ fn engine_of(options: LinkOptions, counts_credit: bool) -> DemandEngine {
         peer_name: "there".into(),
         partitions: 2,
         counts_credit,
+        crosses_swimlanes: false,
         figures: Arc::default(),
     };
     let mut events = Vec::new();
@@ -288,6 +289,29 @@ fn of_several_connections_one_reads_a_temporary_destination_and_takes_it_over_fo
 }
 
 #[test]
+fn between_swimlanes_only_named_destinations_are_forwarded() {
+    let named = LinkOptions {
+        include: vec![Destination::queue("shared.>")],
+        statics: vec![Destination::queue("audit")],
+        exclude: vec![Destination::queue("shared.secret")],
+        ..LinkOptions::default()
+    };
+    for (case, options, crosses, queue, want) in [
+        ("within one", LinkOptions::default(), false, "a", true),
+        ("ordinary demand", LinkOptions::default(), true, "a", false),
+        ("included", named.clone(), true, "shared.a", true),
+        ("excluded", named.clone(), true, "shared.secret", false),
+        ("static", named.clone(), true, "audit", true),
+        ("neither", named, true, "a", false),
+    ] {
+        let mut engine = engine(LinkOptions { statics: Vec::new(), ..options.clone() });
+        engine.options = options;
+        engine.link.as_mut().unwrap().crosses_swimlanes = crosses;
+        assert_eq!(engine.is_permitted(&Destination::queue(queue)), want, "case: {case}");
+    }
+}
+
+#[test]
 fn priorities_fall_with_the_distance() {
     let engine = engine(LinkOptions::default());
     assert_eq!([1, 2, 3].map(|brokers| engine.priority_at(brokers)), [-5, -8, -9]);
@@ -383,6 +407,7 @@ fn deliveries_in_doubt_stay_with_the_link_and_are_sent_again_first() {
         peer_name: "there".into(),
         partitions: 2,
         counts_credit,
+        crosses_swimlanes: false,
         figures: Arc::default(),
     };
     let cut = |counts_credit, queue: &str| {

@@ -217,7 +217,7 @@ pub(super) fn openwire_options(
         },
         partitions,
         asks_login: false,
-        forwarder: Some(postroad_bridge::forwarders()),
+        forwarder: Some(postroad_bridge::forwarders(&config.openwire.swimlane)),
         elsewhere: None,
         spread: config.openwire.update_clients.then(Arc::default),
     }

@@ -202,7 +202,9 @@ impl LinkBoard {
             url: peer.peer_url.to_string(),
             clients: peer.figures.clients.get().checked_sub(1),
         };
-        self.rows().values().filter_map(|row| row.peer.as_ref()).map(of_peer).collect()
+        // Clients stay in their swimlane.
+        let is_near = |peer: &&LinkedPeer| !peer.crosses_swimlanes;
+        self.rows().values().filter_map(|row| row.peer.as_ref()).filter(is_near).map(of_peer).collect()
     }
 
     /// The links that are there, and those that this broker opens, for the watch.
@@ -319,6 +321,7 @@ impl Row {
             since_ms: self.since_ms,
             address: self.address.clone(),
             peer: text(|peer| &peer.peer_name),
+            swimlane: text(|peer| &peer.swimlane),
             peer_id: if key.opened_by.is_empty() {
                 text(|peer| &peer.peer_id)
             } else {
@@ -354,6 +357,8 @@ mod tests {
             peer_id: id.into(),
             peer_name: "depot".into(),
             peer_url: "tcp://depot:61616".into(),
+            swimlane: "".into(),
+            crosses_swimlanes: false,
             is_duplex: true,
             figures: Arc::default(),
         }

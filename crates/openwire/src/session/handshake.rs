@@ -14,6 +14,7 @@ use crate::codec::{
     BrokerId, BrokerInfo, Command, ConnectionControl, ConnectionInfo, Magic, WireFormat, WireFormatInfo,
     WireFormatOptions, WireString,
 };
+use crate::network::MakeForwarder;
 
 /// Where the magic bytes stand in the first frame: behind its size and type.
 const MAGIC_AT: usize = 5;
@@ -136,10 +137,12 @@ impl OpenWireSession {
         if self.network.dials() {
             return Ok(());
         }
+        let own = self.options.forwarder.as_ref().map(MakeForwarder::properties).unwrap_or_default();
         let broker = BrokerInfo {
             broker_id: Some(BrokerId { value: Some(self.options.broker_id.as_str().into()) }),
             broker_name: Some(self.options.broker_name.as_str().into()),
             broker_url: Some(self.options.broker_url.as_str().into()),
+            network_properties: (!own.is_empty()).then(|| own.as_str().into()),
             ..BrokerInfo::default()
         };
         self.send(broker.into(), turn);

@@ -30,7 +30,8 @@ use crate::codec::{
     SessionInfo, Throwable, WireError, WireString, from_stored,
 };
 use crate::network::{
-    self, CreditQuestion, DialOptions, FORWARDER_TICKET, Forwarder, Link, LinkOptions, demand_of,
+    self, CreditQuestion, DialOptions, FORWARDER_TICKET, Forwarder, Link, LinkOptions, MakeForwarder,
+    demand_of,
 };
 use crate::portable::to_wire_destination;
 
@@ -98,6 +99,10 @@ struct Peer {
     name: Arc<str>,
     /// Where its clients reach it.
     url: Arc<str>,
+    /// Empty without one.
+    swimlane: Arc<str>,
+    /// This broker belongs to another one.
+    crosses_swimlanes: bool,
     /// The initiator's name for the link.
     link: Arc<str>,
     /// The link's figures for operators.
@@ -203,6 +208,8 @@ impl Network {
             peer_id: peer.id.clone(),
             peer_name: peer.name.clone(),
             peer_url: peer.url.clone(),
+            swimlane: peer.swimlane.clone(),
+            crosses_swimlanes: peer.crosses_swimlanes,
             is_duplex: self.dial.as_ref().map_or(peer.is_duplex, |dial| dial.options.duplex),
             figures: peer.figures.clone(),
         })
@@ -346,6 +353,7 @@ impl OpenWireSession {
         // Another broker would forward the same messages over each connection.
         let duplex = duplex && (number == 0 || self.network.peer_is_postroad);
         let at_peer: Arc<str> = if number == 0 { name.clone() } else { format!("{name}#{number}").into() };
+        let own = self.options.forwarder.as_ref().map(MakeForwarder::properties).unwrap_or_default();
         let here = self.options.broker_name.clone();
         let client = Client {
             connection_id: format!("link {at_peer} to {}", peer.name).as_str().into(),
@@ -363,7 +371,7 @@ impl OpenWireSession {
             broker_url: Some(self.options.broker_url.as_str().into()),
             network_connection: true,
             duplex_connection: duplex,
-            network_properties: Some(link.to_properties(&name, duplex).as_str().into()),
+            network_properties: Some((link.to_properties(&name, duplex) + &own).as_str().into()),
             ..BrokerInfo::default()
         };
         self.send(info.into(), turn);
@@ -410,11 +418,16 @@ impl OpenWireSession {
             return Err(Parting::Fault(wrong.to_owned()));
         }
         let properties = info.network_properties.as_ref().map(|text| text.to_str().into_owned());
+        let swimlane: Arc<str> = network::swimlane_in(properties.as_deref().unwrap_or_default()).into();
+        let forwarder = self.options.forwarder.as_ref();
+        let crosses_swimlanes = forwarder.is_some_and(|make| make.is_elsewhere(&swimlane));
         self.network.peer = Some(Peer {
             id,
             name: info.broker_name.as_ref().map(|name| name.to_str().into()).unwrap_or_default(),
             url: info.broker_url.as_ref().map(|url| url.to_str().into()).unwrap_or_default(),
             link: self.network.name_of_link(properties.as_deref().unwrap_or_default()),
+            swimlane,
+            crosses_swimlanes,
             figures: Arc::default(),
             is_duplex: info.duplex_connection,
             is_network: info.network_connection,
@@ -521,6 +534,7 @@ impl OpenWireSession {
             peer_name: peer.name.clone(),
             partitions: self.options.partitions,
             counts_credit: self.network.peer_is_postroad,
+            crosses_swimlanes: peer.crosses_swimlanes,
             figures: peer.figures.clone(),
         };
         forwarder.begin(link, turn.events);
