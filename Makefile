@@ -19,6 +19,7 @@ NIGHTLY_CRASH_SECONDS ?= 300
 NIGHTLY_SEEDS ?= 100000
 NIGHTLY_JOURNAL_SEEDS ?= 100000
 NIGHTLY_CLUSTER_SEEDS ?= 100000
+NIGHTLY_NETWORK_SEEDS ?= 20000
 DATA ?= data
 STAGE := scripts/stage
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -161,5 +162,7 @@ nightly: build
 	    --package postroad-journal acknowledged_is_recovered
 	@$(STAGE) cluster-simulation env POSTROAD_CLUSTER_SEEDS=$(NIGHTLY_CLUSTER_SEEDS) cargo test --release --quiet --locked \
 	    --package postroad-cluster acknowledged_batches_survive_every_seed
+	@$(STAGE) network-simulation env POSTROAD_NETWORK_SEEDS=$(NIGHTLY_NETWORK_SEEDS) cargo test --release --quiet --locked \
+	    --package postroad-bridge --test network
 	@scripts/tool cargo-fuzz $(CARGO_FUZZ_VERSION)
 	@$(STAGE) long-fuzz scripts/fuzz $(NIGHTLY_FUZZ_SECONDS)
