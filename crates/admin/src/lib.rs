@@ -20,7 +20,7 @@ pub use alerts::{
     AlertRule, AlertSources, Alerts, Disks, Ledger, LedgerSums, Measure, Post, Posted, RULES_MAX, Recipient,
     Severity, WatchCursor, WatchPage, WatchQueues, WatchRequest, watch,
 };
-pub use api::{ApiOptions, Peer, Totals, router, structured};
+pub use api::{ApiOptions, Peer, Reload, Totals, router, structured};
 pub use axum::body::Body;
 pub use figures::{
     AlertFigures, BRIDGE_STATES, BridgeFigures, CLUSTER_ROLES, ClusterFigures, ConnectionFigures,

@@ -11,6 +11,7 @@ mod key;
 mod queue;
 mod receive;
 mod redrive;
+mod reload;
 mod send;
 mod serve;
 mod store;

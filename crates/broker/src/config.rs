@@ -459,13 +459,45 @@ impl Config {
     /// # Errors
     /// The file of users cannot be read.
     pub fn door(&self, tokens: &Arc<TokenBook>, attempts: &Arc<Attempts>) -> anyhow::Result<Door> {
-        let SecurityConfig { users, anonymous, .. } = &self.security;
-        if users.as_os_str().is_empty() {
-            return Ok(Door::open());
-        }
-        let users = Users::load(users);
-        let door = users.and_then(|users| Door::of(users, *anonymous)).context("security.users")?;
+        Config::door_of(self.users()?, self.security.anonymous, tokens, attempts)
+    }
+
+    fn door_of(
+        users: Option<Users>,
+        anonymous: bool,
+        tokens: &Arc<TokenBook>,
+        attempts: &Arc<Attempts>,
+    ) -> anyhow::Result<Door> {
+        let Some(users) = users else { return Ok(Door::open()) };
+        let door = Door::of(users, anonymous).context("security.users")?;
         Ok(door.with_tokens(tokens.clone()).with_attempts(attempts.clone()))
+    }
+
+    /// Policies and users, where users may be members of groups.
+    ///
+    /// # Errors
+    /// The file of users cannot be read, or as [`Config::policies`].
+    pub fn identities(
+        &self,
+        tokens: &Arc<TokenBook>,
+        attempts: &Arc<Attempts>,
+    ) -> anyhow::Result<(Policies, Door)> {
+        let (users, mut policies) = (self.users()?, self.policies()?);
+        let permissions = Arc::make_mut(&mut policies.permissions);
+        for (user, groups) in users.iter().flat_map(Users::groups_of_all) {
+            groups.for_each(|group| permissions.add_member(&group.into(), user));
+        }
+        Ok((policies, Config::door_of(users, self.security.anonymous, tokens, attempts)?))
+    }
+
+    /// The users; `None` to admit all clients without a check.
+    fn users(&self) -> anyhow::Result<Option<Users>> {
+        self.users_file().map(|file| Users::load(file).context("security.users")).transpose()
+    }
+
+    /// The file of users, if there is one.
+    pub fn users_file(&self) -> Option<&Path> {
+        Some(&*self.security.users).filter(|file| !file.as_os_str().is_empty())
     }
 
     /// The rules of alerts.

@@ -18,7 +18,7 @@ use crate::certificate;
 use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
 use crate::scram::{ClientFirst, Scram};
 use crate::tokens::{Scope, TOKEN_PREFIX, Token, TokenBook, digest_of};
-use crate::users::{PASSWORD_BYTES_MAX, UserError, Users};
+use crate::users::{PASSWORD_BYTES_MAX, UserError, UserFile, Users};
 
 /// Bytes of the broker's part of a nonce.
 const NONCE_BYTES: usize = 24;
@@ -37,6 +37,8 @@ pub struct Door {
     anonymous: bool,
     /// Tokens in place of passwords.
     tokens: Option<Arc<TokenBook>>,
+    /// Where the users are kept.
+    file: Option<Arc<UserFile>>,
     /// Failed logins, kept when the users are read again.
     attempts: Arc<Attempts>,
     /// From which the salts of users are made who do not exist.
@@ -100,6 +102,7 @@ impl Door {
             hashes: Vec::new(),
             anonymous: true,
             tokens: None,
+            file: None,
             attempts: Arc::default(),
             secret: [0; 32],
         }
@@ -113,13 +116,32 @@ impl Door {
         let mut secret = [0; 32];
         SystemRandom::new().fill(&mut secret).map_err(|_| UserError::NoChance)?;
         let hashes = Hash::ALL.into_iter().filter(|hash| users.all_have(*hash)).collect();
-        Ok(Door { users: Some(users), hashes, anonymous, tokens: None, attempts: Arc::default(), secret })
+        Ok(Door {
+            users: Some(users),
+            hashes,
+            anonymous,
+            tokens: None,
+            file: None,
+            attempts: Arc::default(),
+            secret,
+        })
     }
 
     /// Accepts these tokens in place of passwords, too.
     #[must_use]
     pub fn with_tokens(self, tokens: Arc<TokenBook>) -> Door {
         Door { tokens: Some(tokens), ..self }
+    }
+
+    /// The users are kept in this file.
+    #[must_use]
+    pub fn with_file(self, file: Arc<UserFile>) -> Door {
+        Door { file: Some(file), ..self }
+    }
+
+    /// The file of the users; `None` if all clients are admitted without a check.
+    pub fn file(&self) -> Option<&Arc<UserFile>> {
+        self.file.as_ref()
     }
 
     /// Counts failed logins here, together with those before.

@@ -23,4 +23,4 @@ pub use attempts::Attempts;
 pub use door::{Credential, Door, PasswordCheck, Step, Visit, locked};
 pub use keys::ITERATIONS;
 pub use tokens::{Scope, Scopes, TOKEN_PREFIX, TOKENS_MAX, Token, TokenBook, digest_of, secret};
-pub use users::{UserError, Users};
+pub use users::{UserError, UserFile, Users};

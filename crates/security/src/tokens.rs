@@ -235,6 +235,20 @@ impl TokenBook {
         self.change(|tokens| Ok(tokens.remove(id).is_some()))
     }
 
+    /// Ends all tokens of a user. Writes the file, as [`TokenBook::issue`].
+    ///
+    /// # Errors
+    /// The file cannot be written; the tokens stay in force.
+    pub fn revoke_all_of(&self, user: &str) -> Result<(), UserError> {
+        if self.all().values().all(|token| &*token.user != user) {
+            return Ok(());
+        }
+        self.change(|tokens| {
+            tokens.retain(|_, token| &*token.user != user);
+            Ok(())
+        })
+    }
+
     /// All tokens, by id.
     pub fn all(&self) -> Arc<Tokens> {
         self.tokens.read().unwrap_or_else(PoisonError::into_inner).clone()

@@ -1,9 +1,10 @@
 //! Users: a file with one line for each, which holds no password.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use ring::rand::{SecureRandom, SystemRandom};
 
@@ -56,6 +57,18 @@ pub enum UserError {
     /// The password is not allowed.
     #[error("a password must have 1 to {PASSWORD_BYTES_MAX} bytes without characters that SASLprep forbids")]
     Password,
+    /// The name of a group is not allowed.
+    #[error("{name:?} is not a valid group name: use 1 to {NAME_BYTES_MAX} bytes without spaces and commas")]
+    Group {
+        /// The name.
+        name: String,
+    },
+    /// A user has a bounded number of groups.
+    #[error("a user has at most {max} groups")]
+    TooManyGroups {
+        /// How many there may be.
+        max: usize,
+    },
     /// A token cannot be limited to that.
     #[error("{name:?} is not a scope of tokens: use messages, read or manage")]
     Scope {
@@ -81,7 +94,19 @@ pub enum UserError {
 
 /// All users, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Users(BTreeMap<String, Vec<Keys>>);
+pub struct Users(BTreeMap<String, User>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct User {
+    keys: Vec<Keys>,
+    groups: BTreeSet<String>,
+}
+
+/// The word of a line that names the user's groups begins so.
+const GROUPS: &str = "groups=";
+
+/// Groups of one user, at most.
+const GROUPS_MAX: usize = 64;
 
 impl Users {
     /// Reads a file of users.
@@ -101,12 +126,18 @@ impl Users {
             let mut words = line.split_whitespace();
             let name = words.next().unwrap_or_default();
             check_name(name).map_err(|error| (number, error.to_string()))?;
-            let keys: Result<Vec<Keys>, String> = words.map(Keys::parse).collect();
-            let keys = keys.map_err(|reason| (number, reason))?;
-            if keys.is_empty() {
+            let mut user = User::default();
+            for word in words {
+                match word.strip_prefix(GROUPS) {
+                    Some(groups) => user.groups.extend(groups.split(',').map(str::to_owned)),
+                    None => user.keys.push(Keys::parse(word).map_err(|reason| (number, reason))?),
+                }
+            }
+            check_groups(&user.groups).map_err(|error| (number, error.to_string()))?;
+            if user.keys.is_empty() {
                 return Err((number, format!("{name} has no keys")));
             }
-            if users.0.insert(name.to_owned(), keys).is_some() {
+            if users.0.insert(name.to_owned(), user).is_some() {
                 return Err((number, format!("{name} is already in an earlier line")));
             }
         }
@@ -114,9 +145,13 @@ impl Users {
     }
 
     fn to_text(&self) -> String {
-        let line = |(name, keys): (&String, &Vec<Keys>)| {
-            let keys: Vec<String> = keys.iter().map(Keys::to_text).collect();
-            format!("{name} {}\n", keys.join(" "))
+        let line = |(name, user): (&String, &User)| {
+            let mut words: Vec<String> = user.keys.iter().map(Keys::to_text).collect();
+            if !user.groups.is_empty() {
+                let groups: Vec<&str> = user.groups.iter().map(String::as_str).collect();
+                words.push(format!("{GROUPS}{}", groups.join(",")));
+            }
+            format!("{name} {}\n", words.join(" "))
         };
         std::iter::once(TITLE.to_owned()).chain(self.0.iter().map(line)).collect()
     }
@@ -146,8 +181,31 @@ impl Users {
             SystemRandom::new().fill(&mut salt).map_err(|_| UserError::NoChance)?;
             all.push(Keys::derive(hash, &password, &salt, iterations));
         }
-        self.0.insert(name.into_owned(), all);
+        self.0.entry(name.into_owned()).or_default().keys = all;
         Ok(())
+    }
+
+    /// Makes a user a member of these groups only; whether there is such a user.
+    ///
+    /// # Errors
+    /// The name of a group cannot be, or there are too many.
+    pub fn set_groups(&mut self, name: &str, groups: &[String]) -> Result<bool, UserError> {
+        let groups: BTreeSet<String> = groups.iter().cloned().collect();
+        check_groups(&groups)?;
+        let known = self.known(name).map(str::to_owned);
+        let Some(user) = known.and_then(|name| self.0.get_mut(&name)) else { return Ok(false) };
+        user.groups = groups;
+        Ok(true)
+    }
+
+    /// The groups of a user, in order.
+    pub fn groups(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.get(name).into_iter().flat_map(|user| &user.groups).map(String::as_str)
+    }
+
+    /// All users, with their groups.
+    pub fn groups_of_all(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = &str>)> {
+        self.0.iter().map(|(name, user)| (name.as_str(), user.groups.iter().map(String::as_str)))
     }
 
     /// Takes a user out; whether there was one.
@@ -172,12 +230,12 @@ impl Users {
     /// The keys of a user's password; under this function if one is given, or else under the one that is checked
     /// soonest.
     pub fn keys(&self, name: &str, hash: Option<Hash>) -> Option<&Keys> {
-        self.0.get(name)?.iter().rev().find(|keys| hash.is_none_or(|hash| keys.hash == hash))
+        self.0.get(name)?.keys.iter().rev().find(|keys| hash.is_none_or(|hash| keys.hash == hash))
     }
 
     /// Whether every user has keys for this function.
     pub fn all_have(&self, hash: Hash) -> bool {
-        self.0.values().all(|keys| keys.iter().any(|keys| keys.hash == hash))
+        self.0.values().all(|user| user.keys.iter().any(|keys| keys.hash == hash))
     }
 }
 
@@ -185,6 +243,55 @@ pub(crate) fn check_name(name: &str) -> Result<(), UserError> {
     let is_bad = |character: char| character.is_whitespace() || character.is_control();
     let good = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(is_bad) && !name.starts_with('#');
     if good { Ok(()) } else { Err(UserError::Name { name: name.to_owned() }) }
+}
+
+/// A file of users that is changed while a broker uses it. One change at a time; each begins with the file as it is.
+#[derive(Debug)]
+pub struct UserFile {
+    file: PathBuf,
+    writing: Mutex<()>,
+}
+
+impl UserFile {
+    /// The file of this name.
+    pub fn new(file: &Path) -> UserFile {
+        UserFile { file: file.to_owned(), writing: Mutex::default() }
+    }
+
+    /// Its users.
+    ///
+    /// # Errors
+    /// As [`Users::load`].
+    pub fn users(&self) -> Result<Users, UserError> {
+        Users::load(&self.file)
+    }
+
+    /// Changes its users, and writes them if `change` returns true; returns that. Hashes and writes: not for a thread that
+    /// others wait for.
+    ///
+    /// # Errors
+    /// As `change`, or the file cannot be read or written.
+    pub fn change(
+        &self,
+        change: impl FnOnce(&mut Users) -> Result<bool, UserError>,
+    ) -> Result<bool, UserError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = Users::load(&self.file)?;
+        let has_changed = change(&mut users)?;
+        if has_changed {
+            users.store(&self.file)?;
+        }
+        Ok(has_changed)
+    }
+}
+
+fn check_groups(groups: &BTreeSet<String>) -> Result<(), UserError> {
+    let is_bad = |group: &&String| group.contains(',') || check_name(group).is_err();
+    match groups.iter().find(is_bad) {
+        Some(group) => Err(UserError::Group { name: group.clone() }),
+        None if GROUPS_MAX < groups.len() => Err(UserError::TooManyGroups { max: GROUPS_MAX }),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -238,6 +345,29 @@ mod tests {
         assert!(matches!(users.set("a", &"x".repeat(PASSWORD_BYTES_MAX + 1)), Err(UserError::Password)));
         assert!(matches!(users.set("a", "bell\u{7}"), Err(UserError::Password)));
         assert_eq!(users, Users::default());
+    }
+
+    #[test]
+    fn groups_are_kept_with_their_user_and_changed_in_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = UserFile::new(&folder.path().join("users"));
+        assert!(file.users().is_err(), "the first user comes from the command line");
+        Users::default().store(&folder.path().join("users")).unwrap();
+        let groups = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let add = |users: &mut Users| {
+            users.set("ann", "x").and_then(|()| users.set_groups("ann", &groups(&["b", "a", "b"])))
+        };
+        assert!(file.change(add).unwrap());
+        assert!(file.change(|users| users.set("ann", "y").map(|()| true)).unwrap());
+        let users = file.users().unwrap();
+        assert_eq!(users.groups("ann").collect::<Vec<_>>(), ["a", "b"], "another password keeps them");
+        assert!(users.keys("ann", None).unwrap().are_of("y"));
+        assert!(!file.change(|users| users.set_groups("bob", &[])).unwrap());
+        let many: Vec<String> = (0..=GROUPS_MAX).map(|number| number.to_string()).collect();
+        for wrong in [groups(&["a,b"]), groups(&[""]), groups(&["a b"]), many] {
+            assert!(file.change(|users| users.set_groups("ann", &wrong)).is_err(), "{wrong:?}");
+        }
+        assert_eq!(file.users().unwrap(), users);
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod session;
 mod shown;
 mod tokens;
 mod transactions;
+mod users;
 
 pub use shown::structured;
 
@@ -35,7 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use axum::extract::{DefaultBodyLimit, State};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use axum::{Json, Router, middleware};
 use postroad_model::{Action, Destination, DestinationKind, Principal, Refusal};
 use postroad_node::{Client, ClientOptions, Clients, Draining};
@@ -87,6 +88,9 @@ impl Caller {
 /// Gathers the figures of the whole broker, without those of each queue.
 pub type Totals = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Figures> + Send>> + Send + Sync>;
 
+/// Has the broker follow a change of its users; `Err` with the reason if it cannot.
+pub type Reload = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
 /// Settings and seams that the API gets from the assembly.
 pub struct ApiOptions {
     /// Name of the broker.
@@ -113,6 +117,8 @@ pub struct ApiOptions {
     pub alerts: Alerts,
     /// The permissions in force.
     pub permissions: Arc<dyn Fn() -> Arc<Permissions> + Send + Sync>,
+    /// Follows a change of users or groups.
+    pub reload: Reload,
 }
 
 /// The state of the API.
@@ -183,6 +189,10 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/transactions/{branch}/rollback", post(transactions::rollback))
         .route("/api/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/api/v1/tokens/{id}", delete(tokens::revoke))
+        .route("/api/v1/users", get(users::list).post(users::create))
+        .route("/api/v1/users/{name}", delete(users::remove))
+        .route("/api/v1/users/{name}/password", put(users::password))
+        .route("/api/v1/users/{name}/groups", put(users::groups))
         .route("/api/jolokia/read/{*path}", get(jolokia::read))
         .merge(further.with_state(()))
         .fallback(unknown)

@@ -9,6 +9,7 @@ mod table;
 mod tokens;
 pub mod top;
 mod transactions;
+mod users;
 
 use std::io::Write;
 use std::time::Duration;
@@ -66,6 +67,9 @@ pub enum Ctl {
     /// Create, list and revoke tokens of users.
     #[command(subcommand)]
     Token(tokens::TokenCommand),
+    /// Add, list and remove users, and set their passwords and groups.
+    #[command(subcommand)]
+    User(users::UserCommand),
 }
 
 /// Which broker, and how to print.
@@ -300,6 +304,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
         Ctl::Broker(arguments) => broker::run(arguments),
         Ctl::Key(command) => access_keys::run(command),
         Ctl::Token(command) => tokens::run(command),
+        Ctl::User(command) => users::run(command),
         Ctl::Connections(list) => print(list, CONNECTIONS, "/api/v1/connections", &[], None),
         Ctl::Routes(RoutesArguments { command: Some(RoutesCommand::Test(arguments)), .. }) => {
             routes::test(arguments)

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::Router;
-use postroad_admin::{AlertRule, ApiOptions, Totals};
+use postroad_admin::{ApiOptions, Reload, Totals};
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::{ConnectionId, Session};
-use postroad_net::{Listener, Places, TlsConfig};
+use postroad_net::{Listener, Places};
 use postroad_openwire::network::DialOptions;
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
-use postroad_routing::{Permissions, Policies};
+use postroad_routing::Permissions;
 use postroad_security::{Door, Visit};
 use postroad_store::broker_id;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -26,7 +26,8 @@ use crate::cli::admission::Admission;
 use crate::cli::alerts;
 use crate::cli::listeners::Listeners;
 use crate::cli::node::{self, Open};
-use crate::config::{Bridge, Config, OpenWireConfig, Shares};
+use crate::cli::reload::{self, Changed, Reloader, Reread};
+use crate::config::{Config, OpenWireConfig, Shares};
 use crate::control;
 use crate::runtime::{
     Diallers, Dials, HttpSocket, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service,
@@ -68,14 +69,14 @@ async fn serve(
     arguments: &ServeArguments,
     (places, descriptors): (Places, u64),
 ) -> anyhow::Result<()> {
-    let (tls, tokens, attempts) = (config.tls()?, Arc::new(config.tokens()?), Arc::default());
-    let (door, keys) = (Arc::new(config.door(&tokens, &attempts)?), config.keys()?);
+    let (tls, keys, reloader) = (config.tls()?, config.keys()?, Reloader::new(arguments, config)?);
+    let (policies, door) = reloader.identities()?;
+    let policies = Arc::new(policies);
     let mut listeners = Listeners::bind(config)?;
     let http = Listener::bind("HTTP", SocketAddr::new(config.bind, config.port(config.ports.http)?))?;
     if config.data.exists() && !config.data.is_dir() {
         bail!("the store {} is a file; name a directory with --data", config.data.display());
     }
-    let policies = Arc::new(config.policies()?);
     let opened = node::open(config, &policies, keys, (&mut listeners, &http)).await?;
     let Some(Open { opened, keys, view, signals }) = opened else { return Ok(()) };
     let partitions = opened.partitions();
@@ -95,10 +96,12 @@ async fn serve(
         Service::Amqp => amqp_session(id, visit, &amqp),
     };
     let runtime = opened.start(&options, make)?;
-    let admission = Admission::new(places, tls, door, websocket_bytes_max(config));
+    let admission = Admission::new(places, tls, Arc::new(door), websocket_bytes_max(config));
+    let (reload, changes) = reload::channel();
     let (is_node, cluster) = (view.is_some(), view.clone());
     alerts::start(config, &runtime)?;
-    let api = postroad_admin::router(api_options(config, &runtime, &admission), node::further_api(view));
+    let api =
+        postroad_admin::router(api_options(config, &runtime, (&admission, reload)), node::further_api(view));
     let everybody = StatsCollector { cluster, ..runtime.everybody() };
     let control = serve_control(&config.data, &runtime, (everybody.clone(), api.clone()));
     // A reader of the line that we are ready may send a signal at once.
@@ -111,19 +114,14 @@ async fn serve(
     if !is_node {
         announce(&endpoints, config).context("cannot write to standard output")?;
     }
-    let reread = || {
-        let config = Config::load(arguments)?;
-        let (policies, alerts, bridges) = (config.policies()?, config.alert_rules()?, config.bridges()?);
-        tokens.reload()?;
-        Ok(Reread { policies, alerts, bridges, tls: config.tls()?, door: config.door(&tokens, &attempts)? })
-    };
     let links = Diallers::start(runtime.links(), dials, bridges);
     let mut watches = JoinSet::new();
     watches.spawn(watch_links(runtime.clients(), runtime.links()));
     if let Some((options, spread)) = spread {
         watches.spawn(spread_clients(options, runtime.links(), spread));
     }
-    let runtime = accept_until_stopped((&mut listeners, links), admission, runtime, signals, reread).await;
+    let runtime =
+        accept_until_stopped((&mut listeners, links), admission, runtime, signals, (reloader, changes)).await;
     drop(listeners);
     http.abort();
     watches.abort_all();
@@ -134,7 +132,7 @@ async fn serve(
     Ok(())
 }
 
-fn api_options(config: &Config, runtime: &Runtime, admission: &Admission) -> ApiOptions {
+fn api_options(config: &Config, runtime: &Runtime, (admission, reload): (&Admission, Reload)) -> ApiOptions {
     let (everybody, of_permissions, board) = (runtime.everybody(), runtime.everybody(), runtime.links());
     ApiOptions {
         broker_name: config.broker_name.clone(),
@@ -149,6 +147,7 @@ fn api_options(config: &Config, runtime: &Runtime, admission: &Admission) -> Api
         memory_bytes_max: config.memory_bytes,
         alerts: runtime.alerts(),
         permissions: Arc::new(move || of_permissions.permissions()),
+        reload,
     }
 }
 
@@ -332,28 +331,19 @@ impl Signals {
     }
 }
 
-/// The settings that can be changed while the broker runs.
-struct Reread {
-    policies: Policies,
-    alerts: Vec<AlertRule>,
-    tls: Option<TlsConfig>,
-    door: Door,
-    bridges: Vec<Bridge>,
-}
-
 async fn accept_until_stopped(
     (listeners, (mut diallers, mut dialled)): (&mut Listeners, (Diallers, mpsc::Receiver<NewSocket>)),
     mut admission: Admission,
     mut runtime: Runtime,
     mut signals: Signals,
-    reread: impl Fn() -> anyhow::Result<Reread>,
+    (reloader, mut changes): (Reloader<'_>, mpsc::Receiver<Changed>),
 ) -> Runtime {
     let draining = runtime.draining();
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => return runtime,
             _ = signals.interrupt.recv() => return runtime,
-            _ = signals.hangup.recv() => match reread() {
+            _ = signals.hangup.recv() => match reloader.reread() {
                 Ok(Reread { policies, alerts, bridges, tls, door }) => {
                     diallers.follow(bridges);
                     runtime.follow(policies);
@@ -365,6 +355,14 @@ async fn accept_until_stopped(
                     tracing::error!(error = format!("{error:#}"), "reloading the configuration failed; the old one stays in use");
                 }
             },
+            Some(answer) = changes.recv() => {
+                let followed = reloader.identities().map(|(policies, door)| {
+                    runtime.follow(policies);
+                    admission.follow(None, door);
+                });
+                // The request may have ended.
+                let _ = answer.send(followed.map_err(|error| format!("{error:#}")));
+            }
             Some(socket) = dialled.recv() => runtime.serve(socket).await,
             accepted = listeners.accept() => match accepted {
                 // Closed at once while the broker is drained.

@@ -45,7 +45,7 @@ pub fn run(user: &User) -> anyhow::Result<()> {
     match user {
         User::Add(NameArguments { name, file }) => {
             let mut users = if file.users.exists() { Users::load(&file.users)? } else { Users::default() };
-            users.set(name, &password(name)?)?;
+            users.set(name, &read_password(name)?)?;
             users.store(&file.users)?;
         }
         User::Remove(NameArguments { name, file }) => {
@@ -67,7 +67,7 @@ pub fn run(user: &User) -> anyhow::Result<()> {
 }
 
 /// One line of standard input; a terminal does not show it.
-fn password(name: &str) -> anyhow::Result<String> {
+pub fn read_password(name: &str) -> anyhow::Result<String> {
     let input = std::io::stdin();
     if !input.is_terminal() {
         return read_line();

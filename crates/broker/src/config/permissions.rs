@@ -32,7 +32,8 @@ pub struct PermissionConfig {
 pub struct GroupConfig {
     /// The group's name.
     pub name: String,
-    /// Its members.
+    /// Its members, beside those that the file of users has.
+    #[serde(default)]
     pub users: Vec<String>,
 }
 

@@ -32,6 +32,7 @@ const TOKEN_VARIABLE: &str = "POSTROAD_TOKEN";
 pub enum Method {
     Get,
     Post,
+    Put,
     Delete,
 }
 
@@ -40,6 +41,7 @@ impl Method {
         match self {
             Method::Get => "GET",
             Method::Post => "POST",
+            Method::Put => "PUT",
             Method::Delete => "DELETE",
         }
     }
