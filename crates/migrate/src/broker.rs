@@ -1,5 +1,6 @@
 //! The broker element: its name, limits, connectors, and further children.
 
+use super::access::Access;
 use super::element::Element;
 use super::translation::Translation;
 use super::{addresses, network, policies};
@@ -106,20 +107,14 @@ pub fn translate(broker: &Element<'_>, translation: &mut Translation) {
 
 /// Whether one of them keeps out those who may not come in.
 fn plugins(plugins: &Element<'_>, rules: &mut policies::Rules, translation: &mut Translation) -> bool {
-    let mut guards = false;
+    let (mut guards, mut access) = (false, Access::default());
     for plugin in plugins.children() {
         match plugin.name() {
             "redeliveryPlugin" => rules.read_redelivery(&plugin, translation),
             "discardingDLQBrokerPlugin" => discarding(&plugin, translation),
             "timeStampingBrokerPlugin" => rules.read_time_to_live(&plugin, translation),
-            "simpleAuthenticationPlugin" => {
-                guards = true;
-                users(&plugin, translation);
-            }
-            "authorizationPlugin" => {
-                guards = true;
-                permissions(&plugin, translation);
-            }
+            "simpleAuthenticationPlugin" => access.read_users(&plugin, translation),
+            "authorizationPlugin" => access.read_permissions(&plugin, translation),
             "jaasAuthenticationPlugin"
             | "jaasCertificateAuthenticationPlugin"
             | "jaasDualAuthenticationPlugin" => {
@@ -135,54 +130,8 @@ fn plugins(plugins: &Element<'_>, rules: &mut policies::Rules, translation: &mut
             _ => translation.note(&plugin, "not translated: Postroad runs no Java plugins"),
         }
     }
+    access.write(translation);
     guards
-}
-
-/// Passwords are in plain text there, and in no file of Postroad's: their owners enter them again.
-fn users(plugin: &Element<'_>, translation: &mut Translation) {
-    if plugin.flag("anonymousAccessAllowed", translation) == Some(true) {
-        translation.set("security", "anonymous", true, plugin);
-    }
-    for user in plugin.child("users").iter().flat_map(Element::children) {
-        let Some(name) = user.value("username", translation) else {
-            translation.note(&user, "not translated: it names no user");
-            continue;
-        };
-        let why = format!(
-            "not translated: run postroad user add '{name}' --users FILE, and set security.users to that file"
-        );
-        translation.note(&user, &why);
-        user.note_the_rest(
-            &[("password", ""), ("groups", "not translated: write [[security.permission]] by hand")],
-            translation,
-        );
-    }
-    plugin.note_the_rest(
-        &[
-            ("anonymousUser", "not translated"),
-            ("anonymousGroup", "not translated: write [[security.permission]] by hand"),
-        ],
-        translation,
-    );
-}
-
-fn permissions(plugin: &Element<'_>, translation: &mut Translation) {
-    let entries = |element: &Element<'_>| -> Vec<u32> {
-        let mut lines = Vec::new();
-        let mut open: Vec<Element<'_>> = element.children().collect();
-        while let Some(next) = open.pop() {
-            match next.name() {
-                "authorizationEntry" => lines.push(next.line()),
-                _ => open.extend(next.children()),
-            }
-        }
-        lines
-    };
-    let count = entries(plugin).len();
-    translation.note(
-        plugin,
-        &format!("{count} authorizationEntry not translated: write [[security.permission]] by hand (docs/features/permissions.md); until then every user may do everything"),
-    );
 }
 
 fn discarding(plugin: &Element<'_>, translation: &mut Translation) {

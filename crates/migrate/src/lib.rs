@@ -6,6 +6,7 @@
 //! Never here: files, and the check that a broker accepts the result, which is the caller's.
 //! Start at [`translate`].
 
+mod access;
 mod addresses;
 mod broker;
 mod camel;
