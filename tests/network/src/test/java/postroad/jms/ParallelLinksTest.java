@@ -26,7 +26,7 @@ import org.junit.jupiter.api.Test;
 /** A bridge of several connections: each destination has one of them, so that nothing is multiplied and order is kept. */
 class ParallelLinksTest {
     private static final int QUEUES = 12;
-    private static final int MESSAGES = 50;
+    private static final int MESSAGES = 20;
 
     private static String bridge(String url, int links) {
         return "[[bridge]]\nname = 'east'\nto = ['" + url + "']\nduplex = true\nlinks = " + links
@@ -126,7 +126,7 @@ class ParallelLinksTest {
             awaitLinks(west, 4);
             Session atWest = session(here);
             Session atEast = session(there);
-            for (int round = 0; round < 8; round++) {
+            for (int round = 0; round < 4; round++) {
                 MessageConsumer service = atEast.createConsumer(atEast.createQueue("service." + round));
                 TemporaryQueue replies = atWest.createTemporaryQueue();
                 MessageConsumer replied = atWest.createConsumer(replies);
@@ -153,9 +153,9 @@ class ParallelLinksTest {
             Session atWest = session(here);
             Session atEast = session(there);
             List<MessageConsumer> consumers = consumers(atEast, "cut.");
-            wire.cutAfter(new Random(11), 40_000);
+            wire.cutAfter(new Random(11), 20_000);
             MessageProducer producer = atWest.createProducer(null);
-            for (int number = 0; number < 2 * MESSAGES; number++) {
+            for (int number = 0; number < 3 * MESSAGES; number++) {
                 for (int queue = 0; queue < QUEUES; queue++) {
                     TextMessage message = atWest.createTextMessage("x".repeat(200));
                     message.setIntProperty("number", number);
@@ -165,7 +165,7 @@ class ParallelLinksTest {
             NetworkTest.eventually("connections were cut", () -> wire.cuts() >= 8);
             wire.cutNoMore();
             for (int queue = 0; queue < QUEUES; queue++) {
-                int[] times = new int[2 * MESSAGES];
+                int[] times = new int[3 * MESSAGES];
                 for (int received = 0; received < times.length; received++) {
                     Message message = consumers.get(queue).receive(NetworkTest.PATIENCE_MS);
                     assertNotNull(message, received + " messages of queue " + queue + " have come");
