@@ -6,17 +6,19 @@ import { duration } from "./format";
 import { useLive } from "./live";
 import { AlertsPage } from "./pages/alerts";
 import { AuditPage } from "./pages/audit";
+import { BridgesPage } from "./pages/bridges";
 import { ConnectionsPage } from "./pages/connections";
 import { ConsumersPage } from "./pages/consumers";
 import { DeadLettersPage } from "./pages/dead-letters";
 import { OverviewPage } from "./pages/overview";
 import { QueuePage } from "./pages/queue";
 import { QueuesPage } from "./pages/queues";
+import { RoutesPage } from "./pages/routes";
 import { SignInPage } from "./pages/sign-in";
 import { go, Link, to, useRoute } from "./router";
 import { type Caller, signedIn, signedOut, useSession } from "./session";
 import { chooseTheme, chosenTheme, type Theme } from "./theme";
-import { AlarmIcon, AuditIcon, AutoIcon, ConnectionIcon, ConsumerIcon, DeadIcon, MoonIcon, MoreIcon, OverviewIcon, QueueIcon, SunIcon } from "./ui/icons";
+import { AlarmIcon, AuditIcon, AutoIcon, BridgeIcon, ConnectionIcon, ConsumerIcon, DeadIcon, MoonIcon, MoreIcon, MoveIcon, OverviewIcon, QueueIcon, SunIcon } from "./ui/icons";
 import { Empty } from "./ui/state";
 import { Toasts } from "./ui/toast";
 
@@ -27,6 +29,8 @@ const SECTIONS: { path: string; title: string; icon: ComponentType; key: string;
   { path: "dead-letters", title: "Dead letters", icon: DeadIcon, key: "d" },
   { path: "connections", title: "Connections", icon: ConnectionIcon, key: "c", isOfBroker: true },
   { path: "consumers", title: "Consumers", icon: ConsumerIcon, key: "u", isOfBroker: true },
+  { path: "bridges", title: "Bridges", icon: BridgeIcon, key: "b", isOfBroker: true },
+  { path: "routes", title: "Routes", icon: MoveIcon, key: "r", isOfBroker: true },
   { path: "alerts", title: "Alerts", icon: AlarmIcon, key: "l", isOfBroker: true },
   { path: "audit", title: "Audit", icon: AuditIcon, key: "a", isOfBroker: true },
 ];
@@ -103,6 +107,8 @@ function PageOf({ parts }: { parts: string[] }) {
   if (section === "queues" && name === undefined) return <QueuesPage />;
   if (section === "queues" && name !== undefined && rest.length <= 1) return <QueuePage key={name} name={name} tab={rest[0]} />;
   if (section === "dead-letters" && name === undefined) return <DeadLettersPage />;
+  if (section === "bridges" && name === undefined) return <BridgesPage />;
+  if (section === "routes" && name === undefined) return <RoutesPage />;
   if (section === "alerts" && name === undefined) return <AlertsPage />;
   if (section === "audit" && name === undefined) return <AuditPage />;
   if (section === "connections" && name === undefined) return <ConnectionsPage />;

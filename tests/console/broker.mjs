@@ -14,6 +14,12 @@ name = "invoices-wait"
 on = "no_consumer"
 destinations = ["queue://invoices.>"]
 above = 100
+
+[[route]]
+name = "copy-orders"
+from = "queue://orders.paid"
+mode = "copy"
+to = [{ destination = "queue://orders.archive" }]
 `;
 
 /** Waits until `check` gives something; fails after a while. */

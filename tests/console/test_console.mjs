@@ -24,6 +24,8 @@ const PAGES = [
   { name: "dead-letters", path: "/dead-letters", ready: (page) => page.getByRole("button", { name: "Send back" }).first() },
   { name: "alerts", path: "/alerts", ready: (page) => page.getByText("no consumer is attached").or(page.locator(".badge", { hasText: "firing" })).first() },
   { name: "audit", path: "/audit", ready: (page) => page.getByText("Send a message").first() },
+  { name: "bridges", path: "/bridges", ready: (page) => page.getByText("No link to another broker") },
+  { name: "routes", path: "/routes", ready: (page) => page.getByText("copy-orders") },
   { name: "connections", path: "/connections", ready: (page) => page.getByRole("row").nth(1) },
   { name: "consumers", path: "/consumers", ready: (page) => page.getByRole("link", { name: "orders.new" }).first() },
 ];
@@ -203,6 +205,34 @@ test("messages are found by selector, moved, removed, sent and purged", async ()
   await confirm.click();
   await page.getByText("Removed 138 messages from invoices.create").waitFor();
   await page.getByText("The queue is empty").waitFor();
+  await close();
+});
+
+test("a queue is paused and resumed", async () => {
+  await broker.api("PUT", "queues/paused.here");
+  const { page, close } = await open("/queues/paused.here");
+  await page.getByRole("button", { name: "Pause", exact: true }).click();
+  await page.getByRole("button", { name: "Pause the queue" }).click();
+  await page.getByText("paused.here is paused").waitFor();
+  await page.locator(".badge", { hasText: "paused" }).waitFor();
+  assert.equal((await broker.api("GET", "queues/paused.here")).is_paused, true);
+  await page.getByRole("button", { name: "Resume", exact: true }).click();
+  await page.getByRole("button", { name: "Resume the queue" }).click();
+  await page.getByText("paused.here is resumed").waitFor();
+  assert.equal((await broker.api("GET", "queues/paused.here")).is_paused, false);
+  await close();
+});
+
+test("a message is edited and sent again, in place of the original", async () => {
+  await broker.send("edited.here", { body: "wrong", correlation_id: "c", properties: { size: 3, code: "007", flag: true } });
+  const { page, close } = await open("/queues/edited.here");
+  await page.getByRole("button", { name: /^ID:/ }).first().click();
+  await page.getByRole("button", { name: "Edit and resend" }).click();
+  await page.getByRole("dialog").getByLabel("Body").fill("right");
+  await page.getByRole("button", { name: "Send 1 message" }).click();
+  await page.getByText(/^Sent ID:/).waitFor();
+  const { items } = await broker.api("GET", "queues/edited.here/messages");
+  assert.deepEqual(items.map(({ body, correlation_id, properties }) => [body.value, correlation_id, properties]), [["right", "c", { size: 3, code: "007", flag: true }]]);
   await close();
 });
 

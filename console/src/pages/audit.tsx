@@ -20,6 +20,8 @@ const VERBS: { [key: string]: string } = {
   "POST messages": "Send a message",
   "POST move": "Move a message",
   "POST purge": "Purge",
+  "POST pause": "Pause the queue",
+  "POST resume": "Resume the queue",
   "POST redrive": "Send dead letters back",
   "DELETE message": "Remove a message",
   "DELETE queue": "Delete the queue",
@@ -29,6 +31,8 @@ const VERBS: { [key: string]: string } = {
 /** The change in words, and the queue that it was about. */
 function read({ method, path }: Change): [string, string] {
   const [, , , , queue, ...rest] = path.split("/").map((part) => decodeURIComponent(part));
+  if (path === "/api/v1/broker/drain") return ["Drain the broker", ""];
+  if (path === "/api/v1/broker/resume") return ["End the draining of the broker", ""];
   const last = rest.at(-1);
   const what = rest.length === 0 ? "queue" : rest.length === 2 && method === "DELETE" ? "message" : (last ?? "");
   const verb = VERBS[`${method} ${what}`];

@@ -11,6 +11,7 @@ import { Badge, Empty } from "../ui/state";
 import { type Column, Table } from "../ui/table";
 import { Explain } from "./explain";
 import { Facts } from "./parts";
+import { isEditable, SendMessage } from "./send";
 import { usePoll } from "../live";
 
 const PAGE = 100;
@@ -134,6 +135,7 @@ export function Messages({ queue, isEmpty, onChanged }: { queue: string; isEmpty
             queue={queue}
             id={open}
             onClose={() => setOpen(undefined)}
+            onEdited={finish}
             onMove={() => setDoing({ what: "move", ids: [open] })}
             onRemove={() => setDoing({ what: "remove", ids: [open] })}
           />
@@ -159,14 +161,19 @@ interface PanelProps {
   queue: string;
   id: string;
   onClose: () => void;
+  onEdited: () => void;
   onMove: () => void;
   onRemove: () => void;
 }
 
 const NEVER_MS = 0x7fffffff;
 
-function MessagePanel({ queue, id, onClose, onMove, onRemove }: PanelProps) {
+/** The queue where a dead letter was. */
+const queueOf = (origin: string | null) => (origin?.startsWith("queue://") ? origin.slice("queue://".length) : undefined);
+
+function MessagePanel({ queue, id, onClose, onEdited, onMove, onRemove }: PanelProps) {
   const [isExplained, setIsExplained] = useState(false);
+  const [isEdited, setIsEdited] = useState(false);
   const { data: message, error } = usePoll<Message>(pathOf("queues", queue, "messages", id), NEVER_MS);
   return (
     <aside className="panel card" aria-label={`Message ${id}`}>
@@ -186,6 +193,11 @@ function MessagePanel({ queue, id, onClose, onMove, onRemove }: PanelProps) {
             <button type="button" className="button" aria-pressed={isExplained} onClick={() => setIsExplained(!isExplained)}>
               Explain
             </button>
+            {isEditable(message) && (
+              <button type="button" className="button" onClick={() => setIsEdited(true)}>
+                Edit and resend
+              </button>
+            )}
             <button type="button" className="button" onClick={onMove}>
               <MoveIcon /> Move
             </button>
@@ -198,6 +210,14 @@ function MessagePanel({ queue, id, onClose, onMove, onRemove }: PanelProps) {
             <p className="cause">
               <strong>Dead letter.</strong> {message.dead_letter_cause}
             </p>
+          )}
+          {isEdited && (
+            <SendMessage
+              to={queueOf(message.origin) ?? queue}
+              draft={{ queue, message }}
+              onClose={() => setIsEdited(false)}
+              onSent={onEdited}
+            />
           )}
           <BodyView body={message.body} bytes={message.bytes} />
           <h3>Properties</h3>

@@ -23,6 +23,13 @@ export const QueueIcon = () => (
     <path d="M3.5 16h13" strokeDasharray="2.6 2.4" />
   </Icon>
 );
+export const BridgeIcon = () => (
+  <Icon>
+    <rect x="2.5" y="7.5" width="4.5" height="5" rx="1" />
+    <rect x="13" y="7.5" width="4.5" height="5" rx="1" />
+    <path d="M7 10h6" />
+  </Icon>
+);
 export const ConnectionIcon = () => (
   <Icon>
     <path d="M7 3v4M13 3v4M5 7h10v3a5 5 0 0 1-10 0zM10 15v2.5" />
