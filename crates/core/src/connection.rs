@@ -123,6 +123,7 @@ impl Partition {
         self.forget_parked(id, |parked| !staying.contains(&parked.number()), effects);
         self.leader.settling.redrives.forget_those_of(id);
         self.leader.leasing.watches.forget_those_of(id);
+        self.leader.moves.forget_those_of(id);
         self.undo_branches_of(id, effects);
         self.leader.intake.waiting.forget_consumers_of(id);
         let Some(connection) = self.leader.connections.get(&id) else { return self.unpark(effects) };

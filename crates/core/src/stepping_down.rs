@@ -92,6 +92,7 @@ impl Partition {
         waiting.extend(self.leader.leasing.waiters());
         waiting.extend(self.state.jobs.waiters());
         waiting.extend(self.leader.transactions.closings.waiters());
+        waiting.extend(self.leader.moves.waiters());
         let consumers = &self.leader.delivery.consumers;
         let reserves = consumers
             .iter()

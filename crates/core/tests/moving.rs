@@ -732,3 +732,25 @@ fn a_message_sent_again_behind_a_move_is_taken_in_once() {
         assert_eq!(bench.held(), "a:4", "restarts: {restarts}");
     }
 }
+
+/// At each moment of the move: also between the new place and the record of the duplicate detection.
+#[test]
+fn a_message_sent_again_while_its_queue_moves_is_taken_in_once() {
+    for records in 0..24 {
+        let mut bench = two_stores();
+        bench.run("send 1 a p7.1\nattach 1.1 a 9\naccept 1.1 p7.1\ndetach 1.1 none");
+        bench.late_from_now_on();
+        bench.run("move 1 a to=1\ntime 20");
+        for record in 0..records {
+            bench.first_durable();
+            bench.run(&format!("time {}", 21 + record));
+        }
+        bench.run("");
+        let mut answers = bench.run("send 2 a p7.1 again\nsend 2 a p7.2");
+        answers += &bench.all_durable();
+        answers += &bench.run("time 2000\ntime 2020\ntime 2040\ntime 2060");
+        // And that of the move, where it was late.
+        assert!((2..=3).contains(&answers.matches("ok").count()), "{records} records: {answers}");
+        assert_eq!(bench.held(), "a:1", "{records} records");
+    }
+}

@@ -236,6 +236,7 @@ impl Partition {
         if !publish.sent.message.persistent {
             return Some(publish);
         }
+        let lacks_windows = crate::moving::lacks_windows(self, &publish);
         let names_producer = || (self.protocols.origin_of)(&publish.sent.message).is_some();
         let connection = self.leader.connections.get(&publish.connection);
         // A send behind a waiting one waits behind it.
@@ -245,7 +246,7 @@ impl Partition {
         }
         // It has come just now: its connection is there.
         let connection = self.leader.connections.entry(publish.connection).or_default();
-        if connection.resent && connection.resends == 0 {
+        if connection.resent && connection.resends == 0 && !lacks_windows {
             return Some(publish);
         }
         connection.resends += 1;
@@ -256,6 +257,7 @@ impl Partition {
 
     /// Everything that was ahead of the message is in the log.
     pub(crate) fn resent(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
+        let Some(publish) = crate::moving::behind_windows(self, publish, effects) else { return };
         if self.no_more_waits(publish.connection) {
             self.publish_now(publish, effects);
         }

@@ -278,7 +278,9 @@ impl Partition {
             }
             Completion::Expecting { queue, from } => self.tell(from, Peer::Expecting { queue }, effects),
             Completion::AuditGoes { queue } => crate::moving::send_audit(self, queue, effects),
-            Completion::Remembers { queue, from } => self.tell(from, Peer::Remembers { queue }, effects),
+            Completion::Remembers { queue, from } => {
+                crate::moving::audit_recorded(self, queue, from, effects);
+            }
             Completion::MoveBarrier { queue } => self.pass_move_barrier(&queue, effects),
             Completion::LeftFor { queue, to } => self.tell(to, Peer::Arrived { queue }, effects),
             Completion::Bound { .. } | Completion::Fired { .. } | Completion::Nothing => {}

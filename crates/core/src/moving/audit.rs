@@ -7,12 +7,13 @@
 //!     ──Remember──────────────────────────────▶  records Remember: its windows know these messages too
 //!     ◀──────────────────────────────Remembers──
 //! ```
-//! A message that is sent again in the milliseconds between the new place and the record is taken in.
+//! A message that is sent again between the new place and the record waits for the record: see `resends`.
 
 use bytes::Bytes;
 use postroad_model::{Changes, Command, Destination, Effect, PartitionId, Peer, Urgency};
 
 use super::origin::RETRY_MS;
+use super::resends::windows_came;
 use crate::Partition;
 use crate::log::completion::Completion;
 use crate::log::known;
@@ -42,12 +43,9 @@ pub(super) fn hand_over(partition: &mut Partition, queue: &Destination, effects:
 
 /// The log has all that was sent to the queue here.
 pub fn send(partition: &mut Partition, queue: Destination, effects: &mut Vec<Effect>) {
-    let Some(leaving) = partition.leader.moves.leaving.get_mut(&queue) else { return };
+    let Some(leaving) = partition.leader.moves.leaving.get(&queue) else { return };
     let (to, parts) = (leaving.to, known::parts(&partition.state.audit));
-    match parts.is_empty() {
-        true => leaving.audit = Handover::Done,
-        false => partition.tell(to, Peer::Remember { queue, parts }, effects),
-    }
+    partition.tell(to, Peer::Remember { queue, parts }, effects);
 }
 
 /// The target takes the windows.
@@ -57,7 +55,10 @@ pub(super) fn take(
     parts: Vec<Bytes>,
     effects: &mut Vec<Effect>,
 ) {
-    let last = parts.len().saturating_sub(1);
+    if parts.is_empty() {
+        return recorded(partition, queue, from, effects);
+    }
+    let last = parts.len() - 1;
     for (number, known) in parts.into_iter().enumerate() {
         let completion = match number == last {
             true => Completion::Remembers { queue: queue.clone(), from },
@@ -65,6 +66,12 @@ pub(super) fn take(
         };
         partition.propose(Command::Remember { known }, Urgency::Waiting, completion, effects);
     }
+}
+
+/// The windows are in the log.
+pub fn recorded(partition: &mut Partition, queue: Destination, from: PartitionId, effects: &mut Vec<Effect>) {
+    windows_came(partition, &queue, from, effects);
+    partition.tell(from, Peer::Remembers { queue }, effects);
 }
 
 /// The target has them.

@@ -26,16 +26,21 @@
 
 mod audit;
 mod origin;
+mod resends;
 mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use postroad_model::{Destination, Effect, EntryTag, Event, MessageKey, PartitionId, Refusal, Ticket};
+use postroad_model::{
+    ConnectionId, Destination, Effect, EntryTag, Event, MessageKey, PartitionId, Refusal, Ticket,
+};
 
 use crate::Partition;
 
 use audit::Handover;
-pub use audit::send as send_audit;
+pub use audit::{recorded as audit_recorded, send as send_audit};
+use resends::Resends;
+pub use resends::{behind_windows, lacks_windows};
 
 /// How far queues on the move are, in this run.
 #[derive(Default)]
@@ -44,6 +49,8 @@ pub struct Moves {
     leaving: BTreeMap<Destination, Leaving>,
     /// Queues that come to this partition, and where from. Known to this run alone.
     expected: BTreeMap<Destination, BTreeSet<PartitionId>>,
+    /// Resent messages that wait for the duplicate detection of their queue's former partition.
+    resends: Resends,
     next: u64,
 }
 
@@ -112,6 +119,16 @@ impl Moves {
     /// Nothing is under way; numbers go on.
     pub fn successor(&self) -> Moves {
         Moves { next: self.next, ..Moves::default() }
+    }
+
+    /// Requests that wait, for a leader that stops.
+    pub fn waiters(&self) -> Vec<(ConnectionId, Ticket)> {
+        self.resends.waiters()
+    }
+
+    /// The connection has ended: its messages that wait are dropped, as they are not confirmed.
+    pub fn forget_those_of(&mut self, connection: ConnectionId) {
+        self.resends.forget_those_of(connection);
     }
 
     /// When there is something to do, in ms since 1970.

@@ -2,6 +2,7 @@
 
 use postroad_model::{Attach, Command, Destination, Effect, PartitionId, Peer, Urgency};
 
+use super::resends::windows_came;
 use crate::Partition;
 use crate::log::completion::Completion;
 
@@ -14,6 +15,7 @@ impl Partition {
             return;
         }
         self.set_on_the_move(&queue, true);
+        self.leader.moves.resends.expect(queue.clone(), from);
         self.leader.moves.expected.entry(queue).or_default().insert(from);
     }
 
@@ -34,6 +36,7 @@ impl Partition {
 
     /// All that was there is here. Of a job that its queue has left behind there may be more elsewhere.
     pub(super) fn has_arrived(&mut self, queue: &Destination, from: PartitionId, effects: &mut Vec<Effect>) {
+        windows_came(self, queue, from, effects);
         let Some(expected) = self.leader.moves.expected.get_mut(queue) else { return };
         expected.remove(&from);
         if !expected.is_empty() {
