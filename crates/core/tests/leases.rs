@@ -250,7 +250,7 @@ fn a_selector_and_message_groups_bind_reserves() {
     let mut bench = bench();
     post(&mut bench, &["m?k=1", "n?k=2", "o?k=2"]);
     assert_eq!(select(&mut bench, 9, 0, LEASE, "k = 2"), "n?k=2#1 o?k=2#1 ok");
-    assert_eq!(reserve(&mut bench, 9, 0, Take::Delete), "m?k=1#1 ok");
+    assert_eq!(reserve(&mut bench, 9, 0, LEASE), "m?k=1#1 ok");
     let mut bench = self::bench();
     post_all(
         &mut bench,
@@ -264,12 +264,14 @@ fn a_selector_and_message_groups_bind_reserves() {
 }
 
 #[test]
-fn what_is_deleted_with_its_reserve_is_gone_before_the_answer() {
+fn a_deleted_message_is_gone_before_the_answer() {
     let mut bench = bench();
     post(&mut bench, &["m"]);
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "m#1 ok");
     bench.late_from_now_on();
-    assert_eq!(reserve(&mut bench, 1, 0, Take::Delete), "");
-    assert_eq!(bench.all_durable(), "m#1 ok");
+    let leased = of(&bench, "m", 0);
+    assert_eq!(handle(&mut bench, &[leased], DELETE), "");
+    assert_eq!(bench.all_durable(), "done ok");
     bench.restart();
     bench.run("time 1001");
     assert_eq!(describe(&mut bench), "0: 0 leased, 0 delayed, 0 held ok");
@@ -353,7 +355,9 @@ fn a_watch_is_answered_when_the_queue_has_reached_a_length() {
     assert_eq!(post(&mut bench, &["o"]), "posted 2 ok 3: 0 leased, 0 delayed, 0 held ok");
     assert_eq!(watch(&mut bench, 8, Some(9), Some(1)), "");
     assert_eq!(watch(&mut bench, 9, None, Some(0)), "");
-    assert_eq!(reserve(&mut bench, 2, 0, Take::Delete), "m#1 n#1 ok 1: 0 leased, 0 delayed, 0 held ok");
+    assert_eq!(reserve(&mut bench, 2, 0, LEASE), "m#1 n#1 ok");
+    let leased = [of(&bench, "m", 0), of(&bench, "n", 0)];
+    assert_eq!(handle(&mut bench, &leased, DELETE), "done done ok 1: 0 leased, 0 delayed, 0 held ok");
     let queue = Destination::queue("a");
     bench.lease(LeaseEvent::Cancel { queue, connection: CLIENT, ticket: Ticket(9) });
     assert_eq!(bench.run("attach 1.1 a 5"), "ok 1.1<o");

@@ -200,8 +200,6 @@ pub enum Take {
         /// Milliseconds.
         lasts_ms: u64,
     },
-    /// They are deleted before they are handed out.
-    Delete,
     /// They stay where they are: only waiting messages are read.
     Peek,
     /// This entry is read, also while it is held.

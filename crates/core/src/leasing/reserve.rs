@@ -7,16 +7,14 @@ use std::collections::BTreeSet;
 
 use postroad_model::{
     Attach, Command, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, Effect, EntryTag,
-    LeaseAnswer, LeaseEnd, LeaseId, Message, MessageKey, QueueId, Refusal, Reserve, Reserved, SettleCause,
-    Settlement, Share, Take, Ticket, Urgency,
+    LeaseAnswer, LeaseEnd, LeaseId, Message, MessageKey, QueueId, Refusal, Reserve, Reserved, Share, Take,
+    Ticket, Urgency,
 };
 
 use crate::Partition;
 use crate::delivery::browse::Browse;
 use crate::delivery::selection;
 use crate::log::completion::Completion;
-use crate::memory::bodies::Sought;
-use crate::queue::EntryState;
 
 /// Messages that one reserve takes at most.
 const RESERVED_MAX: u32 = 1000;
@@ -88,8 +86,6 @@ pub struct Answering {
     /// Its request.
     ticket: Ticket,
     messages: Vec<Reserved>,
-    /// Settlements of the messages that the reserve deletes at once.
-    pub(crate) settlements: Vec<Settlement>,
 }
 
 impl Partition {
@@ -127,7 +123,7 @@ impl Partition {
         let Reserve { connection, ticket, queue, selector, wait_ms, take, .. } = reserve;
         let key = self.next_reserve_key(connection);
         let mode = match take {
-            Take::Lease { .. } | Take::Delete => ConsumerMode::Shared,
+            Take::Lease { .. } => ConsumerMode::Shared,
             Take::Peek | Take::Get(_) => ConsumerMode::Browse,
         };
         let attach = Attach {
@@ -213,7 +209,7 @@ impl Partition {
         reserving.is_some_and(|reserving| reserving.take == Take::Peek)
     }
 
-    /// The reserve gets an entry, which is leased, or is leaving; or it has looked at it. Returns whether a message group has ended.
+    /// The reserve gets an entry, which is leased, or looks at it. Returns whether a message group has ended.
     pub(crate) fn feed_reserve(
         &mut self,
         id: QueueId,
@@ -235,19 +231,12 @@ impl Partition {
             Take::Lease { lasts_ms } => {
                 ended = self.take_group(id, key, &message).ended;
                 lease = Some(self.lease_entry(id, tag, lasts_ms, &message));
-            }
-            Take::Delete => {
-                ended = self.take_group(id, key, &message).ended;
-                self.set_state(id, tag, EntryState::Leaving);
+                self.counters.delivered += 1;
             }
             Take::Peek | Take::Get(_) => {}
         }
-        if !matches!(take, Take::Peek | Take::Get(_)) {
-            self.counters.delivered += 1;
-        }
         let deliveries =
             self.entry(id, tag).map_or(0, |entry| entry.failed_deliveries + entry.uncounted_deliveries);
-        let deliveries = deliveries + u32::from(take == Take::Delete);
         let (bytes, from) = (message.size(), self.settings.id);
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return ended };
         let Some(reserving) = &mut consumer.reserving else { return ended };
@@ -356,18 +345,9 @@ impl Partition {
         self.remove_consumer(key, Delivered::None, effects);
         let Reserving { ticket, take, taken, .. } = *reserving;
         let connection = key.connection;
-        let mut answering = Answering { connection, ticket, messages: taken, settlements: Vec::new() };
+        let answering = Answering { connection, ticket, messages: taken };
         match take {
             Take::Lease { lasts_ms } => self.propose_lease(id, lasts_ms, answering, effects),
-            Take::Delete => {
-                let tags: Vec<EntryTag> = answering.messages.iter().map(|message| message.tag).collect();
-                answering.settlements = self.leave(id, &tags, SettleCause::Consumed, effects);
-                if answering.settlements.is_empty() {
-                    return self.answer_reserve(answering, effects);
-                }
-                let command = Command::Settle(answering.settlements.clone());
-                self.propose(command, Urgency::Waiting, Completion::Leased(answering), effects);
-            }
             Take::Peek | Take::Get(_) => self.answer_reserve(answering, effects),
         }
     }
@@ -431,7 +411,7 @@ impl Partition {
 
     /// The leases of the reserve are in the log, or need not be.
     pub(crate) fn answer_reserve(&mut self, answering: Answering, effects: &mut Vec<Effect>) {
-        let Answering { connection, ticket, messages, .. } = answering;
+        let Answering { connection, ticket, messages } = answering;
         let answer = LeaseAnswer::Reserved(messages);
         effects.push(Effect::Lease { connection, ticket, answer });
         self.reply(connection, ticket, Ok(()), effects);
@@ -439,7 +419,7 @@ impl Partition {
 
     /// The log failed: the reserved messages go back. Returns the queues that are to be dispatched.
     pub(crate) fn take_back_reserved(&mut self, answering: &Answering) -> Vec<QueueId> {
-        let mut touched = self.give_back_all(&answering.settlements);
+        let mut touched = Vec::new();
         for message in &answering.messages {
             if self
                 .state
@@ -465,11 +445,6 @@ impl Partition {
         for Reserved { tag, lease, .. } in reserving.taken {
             if lease.is_some() {
                 self.end_lease(id, tag);
-            } else if reserving.take == Take::Delete {
-                if let Some(sought) = self.entry(id, tag).map(|entry| Sought::from(&*entry)) {
-                    self.state.bodies.unpin(sought);
-                }
-                self.give_back(id, tag);
             }
         }
     }
