@@ -249,6 +249,7 @@ impl Partition {
             && !self.leader.intake.parked.sends_to(queue)
             && !self.leader.intake.waiting.is_for_queue(queue)
             && self.transactions_for(queue) == 0
+            && !self.leader.transactions.closings.holds_up(id)
             && self.leader.intake.uploads.sent_to(queue) == 0
     }
 
