@@ -278,6 +278,23 @@ fn a_deleted_message_is_gone_before_the_answer() {
 }
 
 #[test]
+fn the_body_of_a_large_message_stays_while_its_reader_has_it() {
+    let mut bench = bench();
+    bench.run("piece 1 7 a abc\npiece 1 7 a def\nsend 1 a m upload=7");
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "m#1 ok");
+    let reserved = of(&bench, "m", 0);
+    assert_eq!(handle(&mut bench, &[reserved], DELETE), "done ok");
+    bench.run("time 5000");
+    assert_eq!(
+        (bench.pieces().as_str(), describe(&mut bench).as_str()),
+        ("0: abc def", "0: 0 leased, 0 delayed, 0 held ok")
+    );
+    bench.read_in_pieces.clear();
+    bench.run("time 10000");
+    assert_eq!(bench.pieces(), "");
+}
+
+#[test]
 fn what_the_log_refuses_has_not_happened() {
     let mut bench = bench();
     post(&mut bench, &["m", "n"]);

@@ -120,6 +120,8 @@ pub struct Bench {
     pub handles: HashMap<String, Vec<Handle>>,
     /// The leases of renewed entries, in order.
     pub renewed: Vec<LeaseId>,
+    /// Reserved messages with large bodies, as long as their reader has them.
+    pub read_in_pieces: Vec<Message>,
     /// Bodies that were asked for, if the disk hangs.
     hung: Option<Vec<(PartitionId, MessageKey)>>,
 }
@@ -250,6 +252,7 @@ impl Bench {
             retain: None,
             handles: HashMap::new(),
             renewed: Vec::new(),
+            read_in_pieces: Vec::new(),
             hung: None,
         };
         bench.start();
@@ -562,6 +565,7 @@ impl Bench {
                 for Reserved { queue, tag, lease, deliveries, message, .. } in messages {
                     let body = String::from_utf8(message.bytes.to_vec()).expect("a sound script");
                     self.said.push(format!("{body}#{deliveries}"));
+                    self.read_in_pieces.extend(Some(message).filter(|message| message.chunks().is_some()));
                     self.handles.entry(body).or_default().push(Handle { queue, tag, lease });
                 }
             }
