@@ -29,6 +29,8 @@ class Broker:
             with open(self.config, "w") as file:
                 file.write(config)
         self.process = None
+        # Options of the command line beside those of every broker.
+        self.options = []
         # Variables of the broker's environment beside those of this process.
         self.environment = {}
         for _ in range(200):
@@ -40,14 +42,21 @@ class Broker:
         self.amqp = 5672 + self.offset
 
     def start(self):
+        self.spawn()
+        return self.wait_until_ready()
+
+    def spawn(self):
         log = open(os.path.join(self.folder, "err"), "ab")
         data = os.path.join(self.folder, "data")
         command = [BINARY, "serve", "--data", data, "--port-offset", str(self.offset)]
         if self.config is not None:
             command += ["--config", self.config]
+        command += self.options
         environment = {**os.environ, **self.environment}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         log.close()
+
+    def wait_until_ready(self):
         until = time.monotonic() + 60
         for line in self.process.stdout:
             if line.startswith("postroad ready"):
