@@ -43,7 +43,8 @@ pub struct Connection {
     pub barrier_proposal: u64,
     /// Number of proposals made when it last sent a message through the log.
     pub sends: u64,
-    /// Consumers whose queues have left for another partition, and that do not know yet; each with its credit.
+    /// Consumers whose queues have left for another partition, and that do not know yet; each with
+    /// its credit.
     pub departed: BTreeMap<ConsumerKey, u32>,
     /// Bytes of deliveries that wait in its outbox.
     pub unwritten_bytes: u64,
@@ -68,7 +69,8 @@ impl Connection {
 #[derive(Default)]
 pub struct Ended {
     latest: VecDeque<ConnectionId>,
-    /// Echoes of connections that have ended, behind transactions that this partition still coordinates for them.
+    /// Echoes of connections that have ended, behind transactions that this partition still
+    /// coordinates for them.
     pub coordinated: Coordinated,
 }
 
