@@ -104,6 +104,9 @@ pub struct ServeArguments {
     /// Address to listen on [default: 127.0.0.1].
     #[arg(long, value_name = "ADDR")]
     pub bind: Option<IpAddr>,
+    /// Let clients in that send no user name; without users, from the whole network.
+    #[arg(long)]
+    pub anonymous: bool,
     /// Number added to every port.
     #[arg(long, value_name = "N")]
     pub port_offset: Option<u16>,

@@ -102,6 +102,17 @@ pub struct Config {
     pub mirrored_queues: MirroredQueuesConfig,
 }
 
+/// The clients that a broker lets in without a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenTo {
+    /// Those that send no user name.
+    Unnamed,
+    /// All of this machine.
+    Machine,
+    /// All of the network.
+    Network,
+}
+
 /// Ports, before the offset.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -373,8 +384,10 @@ impl Config {
         if let Some(bytes) = arguments.memory {
             config.memory_bytes = bytes;
         }
+        config.security.anonymous |= arguments.anonymous;
         config.cluster.follow(arguments);
         config.check()?;
+        config.check_reach()?;
         Ok(config)
     }
 
@@ -417,6 +430,28 @@ impl Config {
         self.check_cluster()?;
         self.alert_rules()?;
         self.encryption.check(&self.policies()?.tenants)
+    }
+
+    /// Without users only this machine is served, unless the network is meant.
+    fn check_reach(&self) -> anyhow::Result<()> {
+        let bind = self.bind;
+        if self.open_to() != Some(OpenTo::Network) || self.security.anonymous {
+            return Ok(());
+        }
+        bail!(
+            "configuration: bind is {bind}, and without users every client of the network is let in: set \
+             security.users to the file of `postroad user add`, or security.anonymous = true to allow that"
+        );
+    }
+
+    /// The clients that are let in without a password; `None` if no client is.
+    pub fn open_to(&self) -> Option<OpenTo> {
+        match (self.users_file(), self.security.anonymous) {
+            (Some(_), false) => None,
+            (Some(_), true) => Some(OpenTo::Unnamed),
+            (None, _) if self.bind.is_loopback() => Some(OpenTo::Machine),
+            (None, _) => Some(OpenTo::Network),
+        }
     }
 
     /// Certificates and keys for TLS listeners; `None` if no certificate is named.
@@ -773,6 +808,33 @@ mod tests {
         arguments.memory = Some(1);
         let error = Config::load(&arguments).unwrap_err().to_string();
         assert_eq!(error, "configuration: memory_bytes is 1; the least is 1048576");
+    }
+
+    #[test]
+    fn without_users_only_a_loopback_address_is_served_unless_that_is_meant() {
+        let everywhere = Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("postroad.toml");
+        let (users, anonymous) = ("[security]\nusers = \"users\"\n", "[security]\nanonymous = true\n");
+        for (text, bind, flag, want) in [
+            ("", None, false, Ok(Some(OpenTo::Machine))),
+            ("bind = \"::1\"\n", None, false, Ok(Some(OpenTo::Machine))),
+            ("", everywhere, false, Err("without users every client of the network is let in")),
+            ("bind = \"10.0.0.1\"\n", None, false, Err("bind is 10.0.0.1")),
+            ("", everywhere, true, Ok(Some(OpenTo::Network))),
+            (anonymous, everywhere, false, Ok(Some(OpenTo::Network))),
+            (users, everywhere, false, Ok(None)),
+            (users, everywhere, true, Ok(Some(OpenTo::Unnamed))),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let config = Some(file.clone());
+            let got = Config::load(&ServeArguments { config, bind, anonymous: flag, ..Default::default() });
+            match (got, want) {
+                (Ok(got), Ok(want)) => assert_eq!(got.open_to(), want, "{text:?} {bind:?}"),
+                (Err(error), Err(want)) => assert!(error.to_string().contains(want), "{error}"),
+                (got, want) => panic!("{text:?} {bind:?}: {got:?}, want {want:?}"),
+            }
+        }
     }
 
     /// The keys that are understood in a table, as the error about an unknown one lists them.

@@ -95,6 +95,13 @@ pub fn translate(broker: &Element<'_>, translation: &mut Translation) {
         translation.unset("", "bind");
         translation.note(broker, "bind stays 127.0.0.1, because users and permissions are not translated: configure them (docs/guides/from-activemq.md), then set bind");
     }
+    let is_local = translation.is("", "bind", "127.0.0.1") || translation.is("", "bind", "::1");
+    if translation.has("", "bind") && !is_local && !translation.has("security", "users") {
+        translation.set("security", "anonymous", true, broker);
+        let right =
+            "every client of the network is let in, as without plug-ins in ActiveMQ: set security.users";
+        translation.note(broker, right);
+    }
     if mirrors {
         translation.set("mirrored_queues", "queues", ">", broker);
     }

@@ -114,6 +114,12 @@ impl Translation {
         self.sections.get(section).is_some_and(|keys| keys.contains_key(key))
     }
 
+    /// Whether the key is set to this value.
+    pub fn is(&self, section: &str, key: &str, value: &str) -> bool {
+        let set = self.sections.get(section).and_then(|keys| keys.get(key));
+        set.is_some_and(|(set, _)| *set == Value::from(value))
+    }
+
     /// The key keeps its default after all.
     pub fn unset(&mut self, section: &str, key: &str) {
         if let Some(keys) = self.sections.get_mut(section) {

@@ -27,7 +27,7 @@ use crate::cli::alerts;
 use crate::cli::listeners::Listeners;
 use crate::cli::node::{self, Open};
 use crate::cli::reload::{self, Changed, Reloader, Reread};
-use crate::config::{Config, OpenWireConfig, Shares};
+use crate::config::{Config, OpenTo, OpenWireConfig, Shares};
 use crate::control;
 use crate::runtime::{
     Diallers, Dials, HttpSocket, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service,
@@ -58,10 +58,24 @@ const WEBSOCKET_BYTES_MAX_MIN: usize = 16 << 20;
 pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     log_to_stderr();
     let config = Config::load(arguments)?;
+    warn_of_open_doors(&config);
     let descriptors = raise_descriptor_limit();
     let places = connections_max(descriptors, config.runtime.cores, config.store.further.len());
     let admin = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     admin.block_on(serve(&config, arguments, (Places::new(places), descriptors)))
+}
+
+/// Says who needs no password.
+fn warn_of_open_doors(config: &Config) {
+    let right = "security.users names the users who are let in";
+    match config.open_to() {
+        None => {}
+        Some(OpenTo::Machine) => tracing::info!("every client of this machine is let in; {right}"),
+        Some(OpenTo::Network) => tracing::warn!("every client of the network is let in; {right}"),
+        Some(OpenTo::Unnamed) => {
+            tracing::warn!("clients without a user name are let in (security.anonymous)")
+        }
+    }
 }
 
 async fn serve(
