@@ -2295,7 +2295,11 @@ fn a_client_that_is_served_elsewhere_is_redirected_2_8_16() {
     for (served_at, condition) in
         [(Endpoint::parse("amqp://n1:5672"), "amqp:connection:redirect"), (None, "amqp:connection:forced")]
     {
-        let elsewhere = Elsewhere { reason: "n2 follows n1".to_owned(), served_at: served_at.clone() };
+        let elsewhere = Elsewhere {
+            reason: "n2 follows n1".to_owned(),
+            served_at: served_at.clone(),
+            serves_others: false,
+        };
         let mut bench = Bench::with(AmqpOptions { elsewhere: Some(Arc::new(elsewhere)), ..Bench::options() });
         bench.bytes(b"AMQP\0\x01\0\0");
         bench.send(Open { container_id: "client".into(), ..Open::default() });

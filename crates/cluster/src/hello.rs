@@ -5,7 +5,7 @@
 //! both at once:  magic 8 │ version u8 │ node u64 │ nonce 16 │ purpose u8 │ joined u8
 //!                │ cluster, members, name, identity, endpoints: each length u16 and UTF-8
 //! then:          HMAC-SHA-256 by the secret over the own hello and the peer's, 32 bytes
-//! then:          verdict u8 │ term u64
+//! then:          verdict u8 │ term u64 │ forward key 32
 //! ```
 //! Little endian; each in a frame: length u32, content. Later frames have one message each. Nonces
 //! make a proof useless for another connection; node numbers differ, so that no proof can be sent

@@ -11,6 +11,7 @@ mod batch;
 mod codec;
 mod engine;
 mod entry;
+mod forward;
 mod group;
 mod guard;
 mod hello;
@@ -24,6 +25,9 @@ pub use actions::{Actions, Role, Turn};
 pub use batch::{BatchError, decode_batch, encode_batch};
 pub use codec::{CodecError, ENTRIES_MAX, FORMAT_VERSION, MESSAGE_BYTES_MAX, decode, encode};
 pub use entry::{Entry, EntryId, EntryKind, Index, NodeId, Term};
+pub use forward::{
+    FORWARD_BYTES_MAX, FORWARD_HEAD_BYTES, FORWARD_KEY_BYTES, FORWARD_MAGIC, ForwardError, Forwarding,
+};
 pub use group::{Config, CopyRefused, Group, GroupError, ProposeError, SnapshotOffer, Status};
 pub use guard::Refused;
 pub use hello::{

@@ -43,6 +43,15 @@ pub struct Elsewhere {
     pub reason: String,
     /// Where the same protocol is served; `None` if no broker is known to serve.
     pub served_at: Option<Endpoint>,
+    /// Clients that cannot move are served here: their connection came through another broker.
+    pub serves_others: bool,
+}
+
+impl Elsewhere {
+    /// Whether a client is sent on.
+    pub fn sends_on(&self, is_movable: bool) -> bool {
+        !self.serves_others || is_movable && self.served_at.is_some()
+    }
 }
 
 #[cfg(test)]

@@ -310,7 +310,11 @@ fn a_client_that_is_served_elsewhere_gets_the_address_once_it_has_logged_in() {
         ("would move, and no leader is known", true, None, false),
         ("cannot move, and no leader is known", false, None, false),
     ] {
-        let elsewhere = Elsewhere { reason: "n2 follows n1".to_owned(), served_at: served_at.clone() };
+        let elsewhere = Elsewhere {
+            reason: "n2 follows n1".to_owned(),
+            served_at: served_at.clone(),
+            serves_others: false,
+        };
         let mut conversation = Conversation::at(asks_login, Some(elsewhere));
         let mut said = conversation.say(introduction(is_fault_tolerant));
         if asks_login {

@@ -58,7 +58,7 @@ impl Admission {
         let tls = self.tls.clone().filter(|_| endpoint.tls || tls_is_asked_for);
         let websocket_bytes_max = endpoint.websocket.then_some(self.websocket_bytes_max);
         NewSocket {
-            service: endpoint.service,
+            service: endpoint.serves(),
             socket,
             peer,
             place,

@@ -6,9 +6,10 @@ use std::task::Poll;
 use anyhow::Context;
 use postroad_model::Endpoint as Reached;
 use postroad_net::Listener;
+use tokio::sync::mpsc;
 
 use crate::config::Config;
-use crate::runtime::Service;
+use crate::runtime::{Forwarded, Service};
 
 /// The protocol of a port, and its layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +20,21 @@ pub struct Endpoint {
     pub tls: bool,
     /// Whether inside of WebSockets.
     pub websocket: bool,
+    /// Whether the connection came through another node of the cluster.
+    pub forwarded: bool,
 }
 
 impl Endpoint {
     fn name(self) -> &'static str {
         self.service.name()
+    }
+
+    /// What serves its connections.
+    pub fn serves(self) -> Service {
+        match self.service {
+            Service::OpenWire if self.forwarded => Service::ForwardedOpenWire { tls: self.tls },
+            service => service,
+        }
     }
 
     /// Of the URLs by which clients name it.
@@ -34,7 +45,7 @@ impl Endpoint {
             (Service::OpenWire, true, false) => "ws",
             (Service::OpenWire, true, true) => "wss",
             // There is no listener for links: this broker opens them.
-            (Service::Link { .. }, ..) => "tcp",
+            (Service::Link { .. } | Service::ForwardedOpenWire { .. }, ..) => "tcp",
             (Service::Amqp, false, false) => "amqp",
             (Service::Amqp, false, true) => "amqps",
             (Service::Amqp, true, false) => "amqpws",
@@ -48,6 +59,8 @@ pub struct Listeners {
     all: Vec<(Endpoint, Listener)>,
     /// Which is asked first, so that a flood at one port leaves the others their turn.
     first: usize,
+    /// Connections that other nodes of the cluster carry to this one.
+    forwarded: Option<mpsc::Receiver<Forwarded>>,
 }
 
 impl Listeners {
@@ -69,11 +82,11 @@ impl Listeners {
             if tls && !has_tls {
                 continue;
             }
-            let endpoint = Endpoint { service, tls, websocket };
+            let endpoint = Endpoint { service, tls, websocket, forwarded: false };
             let address = SocketAddr::new(config.bind, config.port(port)?);
             all.push((endpoint, Listener::bind(endpoint.name(), address)?));
         }
-        Ok(Listeners { all, first: 0 })
+        Ok(Listeners { all, first: 0, forwarded: None })
     }
 
     /// Where a protocol is spoken with nothing around it.
@@ -81,7 +94,7 @@ impl Listeners {
     /// # Errors
     /// It is not, or the system does not say.
     pub fn address(&self, service: Service) -> anyhow::Result<SocketAddr> {
-        let plain = Endpoint { service, tls: false, websocket: false };
+        let plain = Endpoint { service, tls: false, websocket: false, forwarded: false };
         let listener = self.all.iter().find(|(known, _)| *known == plain);
         Ok(listener.context("the service has no listener")?.1.address()?)
     }
@@ -109,18 +122,38 @@ impl Listeners {
         self.all.iter().map(reached).collect()
     }
 
+    /// From now on connections that other nodes carry to this one are accepted as well.
+    pub fn take_forwarded(&mut self, forwarded: mpsc::Receiver<Forwarded>) {
+        self.forwarded = Some(forwarded);
+    }
+
     /// The next connection at any of them.
     ///
     /// # Errors
     /// The system's error; see [`Listener::accept`].
     pub async fn accept(&mut self) -> std::io::Result<(Endpoint, TcpStream, SocketAddr)> {
+        let forwarded = &mut self.forwarded;
         self.first = (self.first + 1) % self.all.len();
         let (before, from) = self.all.split_at(self.first);
         let mut accepting = Vec::with_capacity(self.all.len());
         for (endpoint, listener) in from.iter().chain(before) {
             accepting.push((*endpoint, Box::pin(listener.accept())));
         }
+        let schemes = || self.all.iter().map(|(endpoint, _)| *endpoint);
         std::future::poll_fn(move |context| {
+            while let Some(Poll::Ready(Some(Forwarded { scheme, socket, client }))) =
+                forwarded.as_mut().map(|forwarded| forwarded.poll_recv(context))
+            {
+                // Both nodes have the same listeners, unless their configurations differ.
+                match schemes().find(|endpoint| endpoint.scheme() == scheme) {
+                    Some(endpoint) => {
+                        return Poll::Ready(Ok((Endpoint { forwarded: true, ..endpoint }, socket, client)));
+                    }
+                    None => {
+                        tracing::warn!(%client, scheme, "closing a forwarded client: no such listener here")
+                    }
+                }
+            }
             for (endpoint, accepted) in &mut accepting {
                 if let Poll::Ready(accepted) = accepted.as_mut().poll(context) {
                     return Poll::Ready(accepted.map(|(socket, peer)| (*endpoint, socket, peer)));

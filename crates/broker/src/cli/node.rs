@@ -1,6 +1,7 @@
 //! The stores of `postroad serve`: opened at once, or followed until this node of a cluster leads.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use postroad_admin::Alerts;
@@ -12,7 +13,7 @@ use postroad_openwire::OpenWireOptions;
 use postroad_routing::{Addressing, Policies};
 use postroad_security::Visit;
 use postroad_store::{Stores, broker_id};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
 use crate::cli::admission::Admission;
@@ -24,13 +25,17 @@ use crate::cli::stores;
 use crate::config::{Config, StoreKeys};
 use crate::control;
 use crate::runtime::{
-    ClusterOptions, ClusterView, Following, Led, LinkBoard, Orders, StatsCollector, TenantKeys, Usher,
-    admin_elsewhere, cluster_api,
+    ClusterOptions, ClusterView, Following, Forwarded, Led, LinkBoard, Orders, StatsCollector, TenantKeys,
+    Usher, admin_elsewhere, cluster_api,
 };
 use crate::runtime::{Runtime, RuntimeOptions, Service};
 
-/// Clients of a follower at a time, and HTTP connections: each is served for a moment.
-const VISITORS_MAX: usize = 128;
+/// Clients of a follower at a time that it carries to the leader, unless the limit of descriptors
+/// is lower.
+const VISITORS_MAX: u64 = 8192;
+
+/// Connections that other nodes carry here are closed within this time if this node does not lead.
+const STALE_EVERY: Duration = Duration::from_millis(500);
 
 /// Stores that are open, with all that belongs to them.
 pub struct Open {
@@ -42,6 +47,10 @@ pub struct Open {
     pub view: Option<ClusterView>,
     /// The signals of the process, where they were listened to already.
     pub signals: Option<Signals>,
+    /// Where clients on other machines reach this node of a cluster.
+    pub endpoints: Vec<Endpoint>,
+    /// HTTP connections that other nodes carry here.
+    pub http: Option<mpsc::Receiver<Forwarded>>,
 }
 
 /// Opens the stores. A node of a cluster takes part, and returns once it leads; `None` if it was
@@ -57,7 +66,8 @@ pub async fn open(
 ) -> anyhow::Result<Option<Open>> {
     let Some(cluster) = config.cluster()? else {
         let (stores, keys) = stores::open(config, policies, keys)?;
-        return Ok(Some(Open { opened: Opened::Alone(stores), keys, view: None, signals: None }));
+        let (opened, endpoints) = (Opened::Alone(stores), Vec::new());
+        return Ok(Some(Open { opened, keys, view: None, signals: None, endpoints, http: None }));
     };
     let cluster = ClusterOptions { endpoints: advertised(listeners, http, &cluster)?, ..cluster };
     let mut signals = Signals::listen()?;
@@ -67,12 +77,17 @@ pub async fn open(
     let addressing = Addressing { routes: policies.routes.clone(), ..config.addressing()? };
     // Clients that are still being sent on end with it.
     let visitors = LocalSet::new();
-    let led = follow_until_led((config, addressing), following, (listeners, http), &mut signals);
-    let led = visitors.run_until(led).await?;
+    let led = follow_until_led((config, addressing), following, (&mut *listeners, http), &mut signals);
+    let mut led = visitors.run_until(led).await?;
     drop(visitors);
+    let Some(Led { clients, .. }) = &mut led else { return Ok(None) };
+    let none = || mpsc::channel(1).1;
+    listeners.take_forwarded(std::mem::replace(&mut clients.sessions, none()));
+    let http = Some(std::mem::replace(&mut clients.http, none()));
+    let endpoints = cluster.endpoints;
     Ok(led.map(|led| {
         tracing::info!(term = led.term, "this node is the leader and serves clients");
-        Open { opened: Opened::Led(led), keys, view: Some(view), signals: Some(signals) }
+        Open { opened: Opened::Led(led), keys, view: Some(view), signals: Some(signals), endpoints, http }
     }))
 }
 
@@ -107,6 +122,18 @@ impl Opened {
             Opened::Led(led) => led.stores.placement.partitions,
         }
     }
+}
+
+/// The options for clients that came through another node, without and with TLS: those that
+/// reconnect
+/// by themselves are sent here, and the others are served.
+pub fn forwarded_openwire(options: &OpenWireOptions, endpoints: &[Endpoint]) -> [OpenWireOptions; 2] {
+    ["tcp", "ssl"].map(|scheme| {
+        let served_at = endpoints.iter().find(|endpoint| endpoint.scheme == scheme).cloned();
+        let reason = "this node serves clients".to_owned();
+        let elsewhere = Elsewhere { reason, served_at, serves_others: true };
+        OpenWireOptions { elsewhere: Some(Arc::new(elsewhere)), ..options.clone() }
+    })
 }
 
 /// Further routes of the admin API of a node: the state of its cluster.
@@ -174,8 +201,9 @@ async fn follow_until_led(
     let served = control::Served { journals, orders, everybody: everybody.clone(), api: api.clone() };
     let control = control::serve(&config.data, served);
     let control = control.inspect_err(|error| tracing::warn!(%error, "no control socket")).ok();
-    let (usher, visitors, http_places) =
-        (Usher::new(view), Places::new(VISITORS_MAX), Places::new(VISITORS_MAX));
+    let (usher, max) = (Usher::new(view.clone()), visitors_max());
+    let (visitors, http_places) = (Places::new(max), Places::new(max));
+    let mut stale = tokio::time::interval(STALE_EVERY);
     let door = Arc::new(config.door(&Arc::new(config.tokens()?), &Arc::default())?);
     let mut admission = Admission::new(visitors, config.tls()?, door, websocket_bytes_max(config));
     let make = visitor_sessions(config, listeners)?;
@@ -188,16 +216,16 @@ async fn follow_until_led(
                 Ok(led) => break Ok(led),
                 Err(not_yet) => following = not_yet,
             },
+            _ = stale.tick() => if !view.is_elected() {
+                following.clients.close();
+            },
             accepted = http.accept() => match accepted {
                 Ok(accepted) => {
                     if let Some(place) = http_places.take() {
                         usher.receive_http(accepted, place, (everybody.clone(), api.clone()));
                     }
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept an HTTP connection");
-                    tokio::time::sleep(control::ACCEPT_PAUSE).await;
-                }
+                Err(error) => pause(&error).await,
             },
             accepted = listeners.accept() => match accepted {
                 Ok((endpoint, socket, peer)) => {
@@ -207,10 +235,7 @@ async fn follow_until_led(
                         usher.receive(admission.dress(endpoint, socket, peer, place), endpoint.scheme(), make);
                     }
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(control::ACCEPT_PAUSE).await;
-                }
+                Err(error) => pause(&error).await,
             },
         }
     };
@@ -218,6 +243,18 @@ async fn follow_until_led(
         control.end();
     }
     Ok(led.map_err(Following::stop).ok())
+}
+
+/// A connection was not accepted: too many files are open, for instance.
+async fn pause(error: &std::io::Error) {
+    tracing::warn!(%error, "cannot accept a connection");
+    tokio::time::sleep(control::ACCEPT_PAUSE).await;
+}
+
+/// Each takes two descriptors, and half of them are for others.
+fn visitors_max() -> usize {
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    (descriptors.unwrap_or(u64::MAX) / 8).min(VISITORS_MAX) as usize
 }
 
 /// The sessions of clients that are sent to another node.
@@ -231,7 +268,7 @@ fn visitor_sessions(
     Ok(move |service: Service, elsewhere: Arc<Elsewhere>, visit: &Visit| match service {
         Service::Amqp => amqp_session(id, visit, &AmqpOptions { elsewhere: Some(elsewhere), ..amqp.clone() }),
         // A follower opens no links.
-        Service::OpenWire | Service::Link { .. } => {
+        Service::OpenWire | Service::ForwardedOpenWire { .. } | Service::Link { .. } => {
             openwire_session(id, visit, &OpenWireOptions { elsewhere: Some(elsewhere), ..openwire.clone() })
         }
     })

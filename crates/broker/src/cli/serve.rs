@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use axum::Router;
 use postroad_admin::{ApiOptions, Reload, Totals};
 use postroad_amqp::{AmqpOptions, AmqpSession};
-use postroad_model::{ConnectionId, Session};
+use postroad_model::{ConnectionId, Endpoint, Session};
 use postroad_net::{Listener, Places};
 use postroad_openwire::network::DialOptions;
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
@@ -30,8 +30,8 @@ use crate::cli::reload::{self, Changed, Reloader, Reread};
 use crate::config::{Config, OpenTo, OpenWireConfig, Shares};
 use crate::control;
 use crate::runtime::{
-    Diallers, Dials, HttpSocket, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service,
-    SpreadOptions, SqsOptions, StatsCollector, TenantKeys, now_ms, read_portable, spread_clients,
+    Diallers, Dials, Forwarded, HttpSocket, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions,
+    Service, SpreadOptions, SqsOptions, StatsCollector, TenantKeys, now_ms, read_portable, spread_clients,
     watch_links,
 };
 
@@ -92,7 +92,9 @@ async fn serve(
         bail!("the store {} is a file; name a directory with --data", config.data.display());
     }
     let opened = node::open(config, &policies, keys, (&mut listeners, &http)).await?;
-    let Some(Open { opened, keys, view, signals }) = opened else { return Ok(()) };
+    let Some(Open { opened, keys, view, signals, endpoints, http: forwarded_http }) = opened else {
+        return Ok(());
+    };
     let partitions = opened.partitions();
     let broker_id = broker_id::read_or_make(&config.data, &config.broker_name)?;
     let openwire = openwire_options(config, (partitions, broker_id), listeners.address(Service::OpenWire)?);
@@ -103,12 +105,7 @@ async fn serve(
     let amqp = amqp_options(config, partitions);
     let bridges = config.bridges()?;
     let dials = Dials::default();
-    let of_links = dials.clone();
-    let make = move |service: Service, id: ConnectionId, visit: &Visit| match service {
-        Service::Link { number } => link_session(id, &openwire, of_links.of(number)),
-        Service::OpenWire => openwire_session(id, visit, &openwire),
-        Service::Amqp => amqp_session(id, visit, &amqp),
-    };
+    let make = sessions((openwire, amqp), &endpoints, dials.clone());
     let runtime = opened.start(&options, make)?;
     let admission = Admission::new(places, tls, Arc::new(door), websocket_bytes_max(config));
     let (reload, changes) = reload::channel();
@@ -124,7 +121,7 @@ async fn serve(
     let (cores, door) = (runtime.http(), admission.door());
     let (sqs, places) = (SqsOptions::new(&config.data), Places::new(http_max as usize));
     let operators = Operators { cores, everybody, door, api, origins: config.http.origins(), places, sqs };
-    let http = tokio::spawn(serve_http(http, operators));
+    let http = tokio::spawn(serve_http((http, forwarded_http), operators));
     if !is_node {
         announce(&endpoints, config).context("cannot write to standard output")?;
     }
@@ -189,6 +186,21 @@ fn runtime_options(
         keys: Arc::new(keys),
         push,
         permissions: permissions.clone(),
+    }
+}
+
+/// The sessions of all services. Clients of this node's cluster know it by `endpoints`.
+fn sessions(
+    (openwire, amqp): (OpenWireOptions, AmqpOptions),
+    endpoints: &[Endpoint],
+    of_links: Dials,
+) -> impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + Send + 'static {
+    let forwarded = node::forwarded_openwire(&openwire, endpoints);
+    move |service: Service, id: ConnectionId, visit: &Visit| match service {
+        Service::Link { number } => link_session(id, &openwire, of_links.of(number)),
+        Service::OpenWire => openwire_session(id, visit, &openwire),
+        Service::ForwardedOpenWire { tls } => openwire_session(id, visit, &forwarded[usize::from(tls)]),
+        Service::Amqp => amqp_session(id, visit, &amqp),
     }
 }
 
@@ -288,11 +300,19 @@ struct Operators {
 }
 
 /// Deals HTTP connections to the cores in turn.
-async fn serve_http(listener: Listener, operators: Operators) {
+async fn serve_http(
+    (listener, forwarded): (Listener, Option<mpsc::Receiver<Forwarded>>),
+    operators: Operators,
+) {
+    let mut forwarded = forwarded.unwrap_or_else(|| mpsc::channel(1).1);
     let Operators { cores, everybody, door, api, origins, places, sqs } = operators;
     let mut turns = (0..cores.len()).cycle();
     loop {
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(Forwarded { socket, client, .. }) = forwarded.recv() => Ok((socket, client)),
+        };
+        match accepted {
             Ok((stream, peer)) => {
                 // Beyond that it is closed.
                 let Some(place) = places.take() else { continue };

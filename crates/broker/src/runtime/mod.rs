@@ -20,7 +20,9 @@ mod reception;
 mod spreading;
 mod threads;
 
-pub use cluster::{ClusterOptions, ClusterView, Following, Led, Usher, admin_elsewhere, cluster_api, follow};
+pub use cluster::{
+    ClusterOptions, ClusterView, Following, Forwarded, Led, Usher, admin_elsewhere, cluster_api, follow,
+};
 pub use dialler::{Diallers, Dials};
 pub use figures::StatsCollector;
 pub use http::{ACCESS_KEYS_FILE, HttpSocket, Network, Networks, Origins, PushOptions, SqsOptions, webhooks};

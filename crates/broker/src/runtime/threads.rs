@@ -151,6 +151,11 @@ impl NewSocket {
 pub enum Service {
     /// OpenWire.
     OpenWire,
+    /// OpenWire of a client that came through another node of the cluster.
+    ForwardedOpenWire {
+        /// Whether inside of TLS.
+        tls: bool,
+    },
     /// AMQP 1.0.
     Amqp,
     /// OpenWire to another broker, over a connection that this one has opened.
@@ -164,7 +169,7 @@ impl Service {
     /// Name for operators.
     pub fn name(self) -> &'static str {
         match self {
-            Service::OpenWire => "OpenWire",
+            Service::OpenWire | Service::ForwardedOpenWire { .. } => "OpenWire",
             Service::Link { .. } => "bridge",
             Service::Amqp => "AMQP",
         }

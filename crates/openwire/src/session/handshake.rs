@@ -221,9 +221,12 @@ impl OpenWireSession {
     /// The client's credentials have been checked.
     pub(super) fn admitted(&mut self, answer: LoginAnswer, turn: &mut Turn<'_>) -> Result<(), Parting> {
         let Some((ticket, respond)) = self.login.claim.take() else { return Ok(()) };
+        let is_movable = self.login.is_movable;
+        let elsewhere = self.options.elsewhere.as_ref();
+        let sends_on = elsewhere.is_some_and(|elsewhere| elsewhere.sends_on(is_movable));
         let reason = match answer {
-            LoginAnswer::Welcome { .. } if self.options.elsewhere.is_some() => {
-                return Err(send_on(self, respond, self.login.is_movable, turn));
+            LoginAnswer::Welcome { .. } if sends_on => {
+                return Err(send_on(self, respond, is_movable, turn));
             }
             LoginAnswer::Welcome { user, .. } => {
                 self.log_in(user);

@@ -224,7 +224,10 @@ impl OpenWireSession {
             Command::MessagePull(pull) => self.pull(&pull, turn),
             Command::WireFormatInfo(info) => return self.negotiate(&info, turn),
             Command::BrokerInfo(info) => return self.meet_broker(&info, turn),
-            Command::ConnectionInfo(info) if self.options.elsewhere.is_some() && !self.options.asks_login => {
+            Command::ConnectionInfo(info)
+                if !self.options.asks_login
+                    && self.options.elsewhere.as_ref().is_some_and(|it| it.sends_on(info.fault_tolerant)) =>
+            {
                 return Err(handshake::send_on(self, respond, info.fault_tolerant, turn));
             }
             Command::ConnectionInfo(info) => self.connect(&info, turn),

@@ -11,6 +11,7 @@
 mod commits;
 mod copies;
 mod copy;
+mod forward;
 mod identity;
 mod joining;
 mod opening;
@@ -28,6 +29,7 @@ use postroad_cluster::NodeId;
 use postroad_model::Endpoint;
 use postroad_security::nodes::NodeTlsFiles;
 
+pub use forward::Forwarded;
 pub use opening::{Following, Led, follow};
 pub use seat::Seat;
 pub use usher::{Usher, admin_elsewhere};

@@ -18,6 +18,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::runtime::cluster::copies::{self, Copies};
 use crate::runtime::cluster::copy::{self, Outgoing};
+use crate::runtime::cluster::forward::ForwardedClients;
 use crate::runtime::cluster::identity::Identities;
 use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::peers::{self, Started};
@@ -40,6 +41,8 @@ pub struct Following {
     pub view: ClusterView,
     /// The replica's journal.
     pub door: NamedDoor,
+    /// Clients that other nodes carry here.
+    pub clients: ForwardedClients,
     leads: Arc<Notify>,
     range: PartitionRange,
     placement: Placement,
@@ -52,6 +55,8 @@ pub struct Following {
 pub struct Led {
     /// Its partitions and where addresses live.
     pub stores: Stores,
+    /// Clients that other nodes carry here.
+    pub clients: ForwardedClients,
     /// The term, which no other leader has.
     pub term: u64,
     /// Its journal.
@@ -118,7 +123,7 @@ pub fn follow(
     let waker = Arc::new(ThreadWaker::default());
     let others = cluster.members().into_iter().filter(|node| *node != number).collect();
     let membership = Arc::new(Membership::new(identities, others, vote.vote().term));
-    let Started { shared, send, messages } =
+    let Started { shared, send, messages, clients } =
         peers::start(cluster, membership.clone(), Outgoing::new(data), waker.clone())?;
     let copies = Arc::new(Copies::default());
     let arrivals = copies::start(shared.clone(), membership.clone(), copies.clone(), (data, keys))?;
@@ -136,7 +141,7 @@ pub fn follow(
     shared.outgoing().open(door.clone());
     let view = ClusterView::new(cluster, number, shared.peers().clone(), (membership, copies), shown);
     let door = NamedDoor { store: name.into(), path, door };
-    Ok(Following { view, door, leads, range, placement, thread, waker, stop })
+    Ok(Following { view, door, clients, leads, range, placement, thread, waker, stop })
 }
 
 fn group_config(cluster: &ClusterOptions, number: NodeId) -> Config {
@@ -187,10 +192,10 @@ impl Following {
     /// The configuration of addresses is not valid.
     pub fn lead(self, addressing: Addressing) -> anyhow::Result<Result<Led, Following>> {
         let Some((partitions, term)) = self.door.door.lead() else { return Ok(Err(self)) };
-        let Following { door, range, placement, thread, waker, stop, .. } = self;
+        let Following { door, clients, range, placement, thread, waker, stop, .. } = self;
         let mut stores = Stores { stores: Vec::new(), partitions, placement, addressing: Arc::default() };
         stores.settle(addressing)?;
-        Ok(Ok(Led { stores, term: term.0, door, range, thread, waker, stop }))
+        Ok(Ok(Led { stores, clients, term: term.0, door, range, thread, waker, stop }))
     }
 
     /// Ends the replica's part.

@@ -15,8 +15,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use postroad_cluster::{
-    HELLO_BYTES_MAX, Hello, MESSAGE_BYTES_MAX, Message, NONCE_BYTES, NodeId, PROOF_BYTES, Purpose,
-    VERDICT_BYTES, Verdict, decode, encode, prove, verify,
+    FORWARD_KEY_BYTES, HELLO_BYTES_MAX, Hello, MESSAGE_BYTES_MAX, Message, NONCE_BYTES, NodeId, PROOF_BYTES,
+    Purpose, VERDICT_BYTES, Verdict, decode, encode, prove, verify,
 };
 use postroad_model::Endpoint;
 use postroad_node::{ThreadWaker, Wake};
@@ -25,6 +25,7 @@ use postroad_security::nodes::NodeTls;
 
 use crate::runtime::cluster::ClusterOptions;
 use crate::runtime::cluster::copy::Outgoing;
+use crate::runtime::cluster::forward::{ForwardedClients, Taker};
 use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::wire::Wire;
 
@@ -35,7 +36,7 @@ const OUTGOING_BYTES_MAX: u64 = 64 << 20;
 /// Messages that wait for the journal's thread.
 const INCOMING_MAX: usize = 4096;
 /// Connections whose peer has not said yet who it is.
-const STRANGERS_MAX: usize = 16;
+const STRANGERS_MAX: usize = 64;
 /// A peer connects, and says who it is, within this time; and reads within it.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A peer that is silent for this time is given up: its machine is gone, or the network.
@@ -64,6 +65,7 @@ pub struct Peer {
     pub name: OnceLock<String>,
     /// Where its clients connect, as it said when it last connected.
     endpoints: Mutex<Vec<Endpoint>>,
+    forward_key: Mutex<[u8; FORWARD_KEY_BYTES]>,
     /// Whether there is a connection.
     pub connected: AtomicBool,
     /// Connections since the start.
@@ -80,6 +82,11 @@ impl Peer {
         let endpoints = self.endpoints.lock().ok()?;
         endpoints.iter().find(|endpoint| endpoint.scheme == scheme).cloned()
     }
+
+    /// The key for connections of clients that are carried to it.
+    pub fn forward_key(&self) -> [u8; FORWARD_KEY_BYTES] {
+        self.forward_key.lock().map_or([0; FORWARD_KEY_BYTES], |key| *key)
+    }
 }
 
 /// The other nodes, by number.
@@ -90,6 +97,7 @@ pub struct Shared {
     hello: Hello,
     secret: Vec<u8>,
     tls: Option<NodeTls>,
+    taker: Taker,
     membership: Arc<Membership>,
     outgoing: Outgoing,
     peers: Peers,
@@ -133,6 +141,8 @@ pub struct Introduced {
     theirs: Verdict,
     /// The verdict of this node.
     ours: Verdict,
+    /// For connections of clients that are carried to it.
+    forward_key: [u8; FORWARD_KEY_BYTES],
 }
 
 /// What [`start`] returns.
@@ -143,6 +153,8 @@ pub struct Started {
     pub send: Outlet,
     /// Their messages.
     pub messages: Receiver<Message>,
+    /// Connections of clients that they carry here.
+    pub clients: ForwardedClients,
 }
 
 /// Listens, and connects. The waker is woken for each message that comes.
@@ -168,6 +180,7 @@ pub fn start(
             address: address.clone(),
             name: OnceLock::new(),
             endpoints: Mutex::default(),
+            forward_key: Mutex::default(),
             connected: AtomicBool::new(false),
             sockets: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
@@ -177,6 +190,7 @@ pub fn start(
         queues.push(posts);
     }
     let peers: Peers = Arc::new(peers);
+    let (taker, clients) = Taker::new().context("the system provides no random bytes")?;
     let hello = Hello {
         cluster: options.cluster.clone(),
         members: options.seeds.join(","),
@@ -190,7 +204,8 @@ pub fn start(
     };
     let tls = options.tls.as_ref().map(NodeTls::load).transpose().context("cluster.tls")?;
     let (secret, sent_by) = (options.secret.clone(), membership.clone());
-    let shared = Shared { hello, secret, tls, membership, outgoing, peers: peers.clone(), incoming, waker };
+    let shared =
+        Shared { hello, secret, tls, taker, membership, outgoing, peers: peers.clone(), incoming, waker };
     let shared = Arc::new(shared);
     for (peer, posts) in peers.iter().zip(queues) {
         let (writes, number) = (peer.clone(), peer.node.get());
@@ -206,7 +221,7 @@ pub fn start(
         sent_by.sends(&message);
         send(&peers, &message);
     });
-    Ok(Started { shared, send, messages })
+    Ok(Started { shared, send, messages, clients })
 }
 
 fn named(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -280,6 +295,13 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let (shared, count) = (shared.clone(), strangers.clone());
         let started = named("peer-in".to_owned(), move || {
+            if Taker::knows(&socket, PATIENCE) {
+                count.fetch_sub(1, Ordering::AcqRel);
+                if let Err(error) = shared.taker.take(socket, PATIENCE) {
+                    tracing::warn!(%from, error = format!("{error:#}"), "refused a forwarded client");
+                }
+                return;
+            }
             let accepted = Wire::accepted(socket, PATIENCE, shared.tls.as_ref());
             let met = accepted.map_err(anyhow::Error::from).and_then(|wire| {
                 let introduced = introduce(&shared, &wire, Purpose::Messages, None)?;
@@ -355,10 +377,14 @@ fn introduce(
     wire.write_frame(&prove(&shared.secret, &own, &bytes))?;
     verify(&shared.secret, &own, &bytes, &wire.read_frame(PROOF_BYTES)?)?;
     let ours = shared.membership.judge(&peer)?;
-    wire.write_frame(&ours.encode())?;
-    let theirs = Verdict::decode(&wire.read_frame(VERDICT_BYTES)?)?;
+    // The key is for proven nodes alone.
+    wire.write_frame(&[&ours.encode()[..], &shared.taker.key()].concat())?;
+    let frame = wire.read_frame(VERDICT_BYTES + FORWARD_KEY_BYTES)?;
+    let (theirs, key) = frame.split_at(frame.len().min(VERDICT_BYTES));
+    let (theirs, forward_key) =
+        (Verdict::decode(theirs)?, key.try_into().context("no key for forwarded clients")?);
     shared.membership.judged(peer.node, theirs)?;
-    Ok(Introduced { hello: peer, theirs, ours })
+    Ok(Introduced { hello: peer, theirs, ours, forward_key })
 }
 
 /// Exchanges messages with a peer until the connection ends.
@@ -366,7 +392,7 @@ fn introduce(
 /// # Errors
 /// One of the two has a store that was replaced.
 fn talk(shared: &Shared, wire: Wire, introduced: &Introduced) -> anyhow::Result<()> {
-    let Introduced { hello: peer, theirs, ours } = introduced;
+    let Introduced { hello: peer, theirs, ours, forward_key } = introduced;
     let name = &peer.name;
     if ours.replaced {
         bail!(
@@ -387,6 +413,9 @@ fn talk(shared: &Shared, wire: Wire, introduced: &Introduced) -> anyhow::Result<
     };
     wire.expect_within(SILENCE_MAX)?;
     let _ = known.name.set(peer.name.clone());
+    if let Ok(mut key) = known.forward_key.lock() {
+        *key = *forward_key;
+    }
     if let Ok(mut endpoints) = known.endpoints.lock() {
         *endpoints = peer.endpoints.split_whitespace().filter_map(Endpoint::parse).collect();
     }
@@ -458,7 +487,7 @@ mod tests {
         let others = options.members().into_iter().filter(|node| *node != number).collect();
         let membership = Arc::new(Membership::new(identities, others, Term(0)));
         let outgoing = Outgoing::new(home.path());
-        let Started { shared, send, messages } =
+        let Started { shared, send, messages, .. } =
             start(&options, membership, outgoing, Arc::default()).unwrap();
         Node { peers: shared.peers.clone(), send, messages, _home: home }
     }

@@ -13,12 +13,14 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
 use postroad_admin::Peer;
+use postroad_cluster::NodeId;
 use postroad_model::{Elsewhere, Login, LoginAnswer, Parting, Session};
 use postroad_net::{Connection, Moved, Place};
 use postroad_security::Visit;
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
+use crate::runtime::cluster::forward::{carry, is_about_the_node};
 use crate::runtime::cluster::view::{ClusterView, cluster_api};
 use crate::runtime::http::is_sqs;
 use crate::runtime::reception::Reception;
@@ -51,12 +53,14 @@ const RETRY_AFTER: &str = "1";
 pub struct Usher {
     view: ClusterView,
     logins: Arc<Semaphore>,
+    leaders: watch::Receiver<Option<NodeId>>,
 }
 
 impl Usher {
     /// Sends clients to the leader that `view` knows.
     pub fn new(view: ClusterView) -> Usher {
-        Usher { view, logins: Arc::new(Semaphore::new(LOGINS_MAX)) }
+        let leaders = view.leaders();
+        Usher { view, logins: Arc::new(Semaphore::new(LOGINS_MAX)), leaders }
     }
 
     /// Lets a client say who it is in a session of `make`, and sends it on. `scheme` is that of the URLs of its endpoint.
@@ -67,9 +71,17 @@ impl Usher {
         make: impl FnOnce(Arc<Elsewhere>, &Visit) -> Box<dyn Session> + 'static,
     ) {
         let (view, logins) = (self.view.clone(), self.logins.clone());
+        let leaders = self.leaders.clone();
         tokio::task::spawn_local(async move {
             let NewSocket { socket, peer, place, tls, tls_is_asked_for, websocket_bytes_max, door, .. } =
                 socket;
+            view.leader_is_known(ELECTED_WITHIN).await;
+            if let Some(leader) = view.leader() {
+                if let Err(error) = carry((socket, peer, scheme), leader, leaders).await {
+                    tracing::debug!(%peer, %error, "a forwarded connection ended early");
+                }
+                return drop(place);
+            }
             let connected = NewSocket::connect(socket, (tls, tls_is_asked_for), None, websocket_bytes_max);
             let mut connection = match connected {
                 Ok(connection) => connection,
@@ -79,7 +91,6 @@ impl Usher {
                 if connection.ready().await? == Moved::Closed {
                     return Ok(Parting::Farewell);
                 }
-                view.leader_is_known(ELECTED_WITHIN).await;
                 let visit = Visit::new(door.borrow().clone(), connection.peer_certificate()).at(peer.ip());
                 let elsewhere = Arc::new(view.elsewhere(scheme));
                 let is_told = elsewhere.served_at.is_some();
@@ -106,12 +117,36 @@ impl Usher {
         place: Place,
         (everybody, api): (StatsCollector, Router),
     ) {
+        let (view, leaders) = (self.view.clone(), self.leaders.clone());
         tokio::task::spawn_local(async move {
-            if let Err(error) = postroad_admin::serve(stream, peer, everybody, api).await {
+            let ended = match answer_or_carry(stream, peer, (view, leaders)).await {
+                Ok(None) => Ok(()),
+                Ok(Some(stream)) => postroad_admin::serve(stream, peer, everybody, api)
+                    .await
+                    .map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = ended {
                 tracing::debug!(%peer, error, "an HTTP connection ended early");
             }
             drop(place);
         });
+    }
+}
+
+/// Carries an HTTP connection to the leader; gives it back if it is about this node, or no leader
+/// is known.
+async fn answer_or_carry(
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    (view, leaders): (ClusterView, watch::Receiver<Option<NodeId>>),
+) -> std::io::Result<Option<std::net::TcpStream>> {
+    let stream = tokio::net::TcpStream::from_std(stream)?;
+    let is_own = is_about_the_node(&stream).await;
+    let stream = stream.into_std()?;
+    match view.leader() {
+        Some(leader) if !is_own => carry((stream, peer, "http"), leader, leaders).await.map(|()| None),
+        _ => Ok(Some(stream)),
     }
 }
 

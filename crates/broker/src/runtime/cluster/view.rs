@@ -120,7 +120,7 @@ impl ClusterView {
         let leader = leader.and_then(|leader| self.peers.iter().find(|peer| peer.node == leader));
         let served_at = leader.and_then(|leader| leader.endpoint(scheme));
         let at = served_at.as_ref().map_or_else(String::new, |served_at| format!(" at {served_at}"));
-        Elsewhere { reason: self.reason() + &at, served_at }
+        Elsewhere { reason: self.reason() + &at, served_at, serves_others: false }
     }
 
     /// Waits until this node knows a leader, for a time at most.
@@ -132,6 +132,31 @@ impl ClusterView {
         let mut status = self.status.clone();
         // If the replica has ended, the client gets that error.
         let _ = tokio::time::timeout(within, status.wait_for(knows_leader)).await;
+    }
+
+    /// The other node that leads, if it is known and reached.
+    pub fn leader(&self) -> Option<Arc<Peer>> {
+        let Some(Role::Follower { leader: Some(leader) }) = self.role() else { return None };
+        let peer = self.peers.iter().find(|peer| peer.node == leader);
+        peer.filter(|peer| peer.connected.load(Ordering::Acquire)).cloned()
+    }
+
+    /// Whether this node was elected.
+    pub fn is_elected(&self) -> bool {
+        self.role() == Some(Role::Leader)
+    }
+
+    /// Follows the leader's node. Call it within a `LocalSet`, which ends it.
+    pub fn leaders(&self) -> watch::Receiver<Option<NodeId>> {
+        let (leaders, changes) = watch::channel(self.leader().map(|leader| leader.node));
+        let (view, mut status) = (self.clone(), self.status.clone());
+        tokio::task::spawn_local(async move {
+            while status.changed().await.is_ok() {
+                let leader = view.leader().map(|leader| leader.node);
+                leaders.send_if_modified(|known| std::mem::replace(known, leader) != leader);
+            }
+        });
+        changes
     }
 
     fn role(&self) -> Option<Role> {

@@ -1,0 +1,244 @@
+//! Connections of clients that a follower carries to the leader, bytes as they are, TLS inside too.
+//!
+//! ```text
+//!  client ──▶ any listener of a follower ──▶ head: scheme, address ──▶ the leader's port for nodes
+//!                                                        ──▶ as if it had connected to the leader
+//! ```
+//! A connection ends with its leader. Its client connects again, to this node or another one.
+//!
+//! Never here: protocols.
+
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postroad_cluster::{
+    FORWARD_HEAD_BYTES, FORWARD_KEY_BYTES, FORWARD_MAGIC, Forwarding, NONCE_BYTES, NodeId,
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
+use tokio::sync::{mpsc, watch};
+
+use crate::runtime::cluster::peers::Peer;
+
+/// Connections that wait for the leader to take them: it may have been elected a moment ago.
+pub const WAITING_MAX: usize = 1024;
+
+/// From one look at the first bytes of a connection to the next, should they come one by one.
+const PEEK_EVERY: Duration = Duration::from_millis(2);
+
+/// The leader accepts within this time.
+const ACCEPTED_WITHIN: Duration = Duration::from_secs(2);
+/// Bytes of each direction in memory.
+const BUFFER_BYTES: usize = 32 << 10;
+/// An HTTP request says its path within this time, and within these bytes.
+const PATH_WITHIN: Duration = Duration::from_secs(5);
+const PATH_BYTES_MAX: usize = 512;
+
+/// A client's connection that arrived at the leader.
+#[derive(Debug)]
+pub struct Forwarded {
+    /// The scheme of the URLs of the listener that the client connected to.
+    pub scheme: String,
+    /// The connection.
+    pub socket: TcpStream,
+    /// The client's address.
+    pub client: SocketAddr,
+}
+
+/// Connections that arrive, by their use.
+#[derive(Debug)]
+pub struct ForwardedClients {
+    /// Of protocols with sessions.
+    pub sessions: mpsc::Receiver<Forwarded>,
+    /// HTTP.
+    pub http: mpsc::Receiver<Forwarded>,
+}
+
+impl ForwardedClients {
+    /// This node leads no more: closes those that wait.
+    pub fn close(&mut self) {
+        while self.sessions.try_recv().is_ok() || self.http.try_recv().is_ok() {}
+    }
+}
+
+/// The other end of [`ForwardedClients`].
+pub struct Taker {
+    key: [u8; FORWARD_KEY_BYTES],
+    sessions: mpsc::Sender<Forwarded>,
+    http: mpsc::Sender<Forwarded>,
+}
+
+impl Taker {
+    /// One with a key of its own.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub fn new() -> io::Result<(Taker, ForwardedClients)> {
+        let mut key = [0; FORWARD_KEY_BYTES];
+        getrandom(&mut key, GetRandomFlags::empty())?;
+        let ((sessions, from_sessions), (http, from_http)) =
+            (mpsc::channel(WAITING_MAX), mpsc::channel(WAITING_MAX));
+        let clients = ForwardedClients { sessions: from_sessions, http: from_http };
+        Ok((Taker { key, sessions, http }, clients))
+    }
+
+    /// The key that other nodes need.
+    pub fn key(&self) -> [u8; FORWARD_KEY_BYTES] {
+        self.key
+    }
+
+    /// Whether a connection at the port for nodes is that of a client. `patience` is for its first
+    /// bytes.
+    pub fn knows(socket: &TcpStream, patience: Duration) -> bool {
+        let (mut first, until) = ([0; 2], Instant::now() + patience);
+        let _ = socket.set_read_timeout(Some(patience));
+        // As the length of a hello they would be above its maximum, and TLS begins otherwise.
+        while let Ok(length @ 1..) = socket.peek(&mut first) {
+            if length == first.len() || until < Instant::now() {
+                return length == first.len() && FORWARD_MAGIC.starts_with(&first);
+            }
+            thread::sleep(PEEK_EVERY);
+        }
+        false
+    }
+
+    /// Takes such a connection, or closes it if too many wait.
+    ///
+    /// # Errors
+    /// It is not from a node that has the key.
+    pub fn take(&self, mut socket: TcpStream, patience: Duration) -> anyhow::Result<()> {
+        socket.set_read_timeout(Some(patience))?;
+        let mut head = [0; FORWARD_HEAD_BYTES];
+        socket.read_exact(&mut head)?;
+        let mut rest = vec![0; Forwarding::rest_bytes(&head)?];
+        socket.read_exact(&mut rest)?;
+        let Forwarding { scheme, client } = Forwarding::decode(&rest, &self.key)?;
+        socket.set_read_timeout(None)?;
+        socket.set_nodelay(true)?;
+        socket.set_nonblocking(true)?;
+        let to = if scheme == "http" { &self.http } else { &self.sessions };
+        if to.try_send(Forwarded { scheme, socket, client }).is_err() {
+            tracing::warn!(%client, "closing a forwarded client: too many wait to be served");
+        }
+        Ok(())
+    }
+}
+
+/// Carries a client's connection to the leader until it ends, or another node leads.
+///
+/// # Errors
+/// The leader is not reached, or one of the two sides breaks off.
+pub async fn carry(
+    (socket, client, scheme): (TcpStream, SocketAddr, &str),
+    leader: Arc<Peer>,
+    mut leaders: watch::Receiver<Option<NodeId>>,
+) -> io::Result<()> {
+    let mut near = tokio::net::TcpStream::from_std(socket)?;
+    near.set_nodelay(true)?;
+    let mut nonce = [0; NONCE_BYTES];
+    getrandom(&mut nonce, GetRandomFlags::empty())?;
+    let head = Forwarding { scheme: scheme.to_owned(), client }.encode(&leader.forward_key(), nonce);
+    let connected = tokio::net::TcpStream::connect(&leader.address);
+    let mut far = tokio::time::timeout(ACCEPTED_WITHIN, connected).await??;
+    far.set_nodelay(true)?;
+    far.write_all(&head).await?;
+    let node = leader.node;
+    tokio::select! {
+        copied = copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER_BYTES, BUFFER_BYTES) => copied.map(|_| ()),
+        _ = leaders.wait_for(|leader| *leader != Some(node)) => Ok(()),
+    }
+}
+
+/// Whether a follower answers this HTTP connection itself: it asks for the node's own state.
+pub async fn is_about_the_node(socket: &tokio::net::TcpStream) -> bool {
+    let mut bytes = [0; PATH_BYTES_MAX];
+    let said = async {
+        loop {
+            let length = socket.peek(&mut bytes).await.unwrap_or(0);
+            match path_of(&bytes[..length]) {
+                None if 0 < length && length < PATH_BYTES_MAX => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                path => return path.is_some_and(is_own),
+            }
+        }
+    };
+    tokio::time::timeout(PATH_WITHIN, said).await.unwrap_or(false)
+}
+
+/// The path of a request line whose end has come.
+fn path_of(bytes: &[u8]) -> Option<&[u8]> {
+    let mut words = bytes.splitn(3, |byte| *byte == b' ');
+    words.next()?;
+    let path = words.next()?;
+    words.next().map(|_| path)
+}
+
+fn is_own(path: &[u8]) -> bool {
+    [&b"/health"[..], b"/metrics", b"/api/v1/cluster"].iter().any(|own| path.starts_with(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_follower_answers_for_its_own_state_alone() {
+        for (line, want) in [
+            ("GET /health/ready HTTP/1.1\r\n", Some(true)),
+            ("GET /metrics HTTP/1.1", Some(true)),
+            ("GET /api/v1/cluster ", Some(true)),
+            ("POST /3/projects/p/queues/q/messages HTTP/1.1", Some(false)),
+            ("GET /health", None),
+            ("", None),
+        ] {
+            assert_eq!(path_of(line.as_bytes()).map(is_own), want, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_hello_of_any_length_is_not_taken_for_a_client() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        for (first, want) in [
+            (&b"PRfwrd"[..], true),
+            (&[b'P', 1, 0, 0][..], false),
+            (&[0x16, 3, 1][..], false),
+            (&b""[..], false),
+            (&b"P"[..], false),
+        ] {
+            let mut sends = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            sends.write_all(first).unwrap();
+            let knows = Taker::knows(&listener.accept().unwrap().0, Duration::from_millis(50));
+            assert_eq!(knows, want, "{first:?}");
+        }
+    }
+
+    #[test]
+    fn a_forwarded_client_is_taken_with_the_key_alone_and_up_to_a_bound() {
+        let (taker, mut clients) = Taker::new().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = "192.0.2.7:4000".parse().unwrap();
+        let take = |scheme: &str, key: [u8; FORWARD_KEY_BYTES]| {
+            let head = Forwarding { scheme: scheme.to_owned(), client }.encode(&key, [1; NONCE_BYTES]);
+            let mut sends = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            sends.write_all(&head).unwrap();
+            let socket = listener.accept().unwrap().0;
+            assert!(Taker::knows(&socket, ACCEPTED_WITHIN));
+            taker.take(socket, ACCEPTED_WITHIN)
+        };
+        assert!(take("amqp", [0; FORWARD_KEY_BYTES]).unwrap_err().to_string().contains("without the key"));
+        take("http", taker.key()).unwrap();
+        let taken = clients.http.try_recv().unwrap();
+        assert_eq!((&*taken.scheme, taken.client), ("http", client));
+        for _ in 0..WAITING_MAX + 3 {
+            take("amqp", taker.key()).unwrap();
+        }
+        assert_eq!(clients.sessions.len(), WAITING_MAX);
+        clients.close();
+        assert!(clients.sessions.is_empty());
+    }
+}
