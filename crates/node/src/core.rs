@@ -414,6 +414,11 @@ impl Core {
         self.unsent
     }
 
+    /// Sends records that no client waits for before their time has come.
+    pub fn flush_lazy(&mut self) {
+        self.logs.flush_all();
+    }
+
     /// When records that no client waits for must go, if there are any.
     pub fn lazy_until(&self) -> Option<Instant> {
         self.logs.lazy_until()

@@ -389,46 +389,12 @@ impl Assembly {
         settings: &[Settings],
         places: &Places,
     ) -> Result<Assembly, BootError> {
-        let opened = Journal::open_with(disk.clone(), options, keys, &mut |_, _| ());
-        let (mut journal, recovered) = opened.map_err(|error| match error {
-            OpenError::Io { .. } => BootError::Disk(error.to_string()),
-            error => BootError::Damaged(error.to_string()),
-        })?;
-        if let Some(damage) = recovered.damaged.first() {
-            return Err(BootError::Damaged(damage.to_string()));
-        }
-        let mut partitions: BTreeMap<PartitionId, Partition> = BTreeMap::new();
-        for own in settings {
-            let checkpoint = recovered.checkpoints.iter().find(|checkpoint| checkpoint.partition == own.id);
-            let partition = match checkpoint {
-                Some(checkpoint) => checkpoint
-                    .state
-                    .read_by(|pieces| Partition::restore_pieces(own.clone(), pieces))
-                    .map_err(|error| BootError::Disk(error.to_string()))?
-                    .map_err(|error| BootError::Damaged(error.to_string()))?,
-                None => Partition::new(own.clone()),
-            };
-            let mut partition = partition;
+        let equip = |partition: &mut Partition| {
             partition.read_origins_by(crate::client::origin_of);
             partition.read_properties_by(crate::selectors::properties_of);
             partition.write_due_by(crate::repeating::fired);
-            read_prepared(&mut journal, &mut partition, own.id)?;
-            partitions.insert(own.id, partition);
-        }
-        for record in recovered.records() {
-            let record = record.map_err(|error| BootError::Disk(error.to_string()))?;
-            let command =
-                decode_record(&record.payload).map_err(|error| BootError::Damaged(error.to_string()))?;
-            if let Some(partition) = partitions.get_mut(&record.partition) {
-                partition.apply(record.position, command, &mut Vec::new());
-            }
-        }
-        for (id, partition) in &partitions {
-            let missing = journal.recount(*id, partition.live_messages());
-            if missing > 0 {
-                return Err(BootError::Damaged(format!("{missing} live records of {id:?} are not there")));
-            }
-        }
+        };
+        let (journal, mut partitions) = recover(disk, options, keys, settings, equip)?;
         let places = places.found(&mut partitions);
         Ok(Assembly::new(disk, journal, partitions, &places))
     }
@@ -574,6 +540,58 @@ impl Assembly {
         self.retry = self.writer.wants_retry();
         true
     }
+}
+
+/// Opens the journal, and reads every partition back from it.
+///
+/// # Errors
+/// [`BootError`]: the disk refused, or its contents differ from the written ones.
+pub fn recover(
+    disk: &SimulatedDisk,
+    options: Options,
+    keys: Keys,
+    settings: &[Settings],
+    equip: impl Fn(&mut Partition),
+) -> Result<(Journal<SimulatedDisk>, BTreeMap<PartitionId, Partition>), BootError> {
+    let opened = Journal::open_with(disk.clone(), options, keys, &mut |_, _| ());
+    let (mut journal, recovered) = opened.map_err(|error| match error {
+        OpenError::Io { .. } => BootError::Disk(error.to_string()),
+        error => BootError::Damaged(error.to_string()),
+    })?;
+    if let Some(damage) = recovered.damaged.first() {
+        return Err(BootError::Damaged(damage.to_string()));
+    }
+    let mut partitions: BTreeMap<PartitionId, Partition> = BTreeMap::new();
+    for own in settings {
+        let checkpoint = recovered.checkpoints.iter().find(|checkpoint| checkpoint.partition == own.id);
+        let partition = match checkpoint {
+            Some(checkpoint) => checkpoint
+                .state
+                .read_by(|pieces| Partition::restore_pieces(own.clone(), pieces))
+                .map_err(|error| BootError::Disk(error.to_string()))?
+                .map_err(|error| BootError::Damaged(error.to_string()))?,
+            None => Partition::new(own.clone()),
+        };
+        let mut partition = partition;
+        equip(&mut partition);
+        read_prepared(&mut journal, &mut partition, own.id)?;
+        partitions.insert(own.id, partition);
+    }
+    for record in recovered.records() {
+        let record = record.map_err(|error| BootError::Disk(error.to_string()))?;
+        let command =
+            decode_record(&record.payload).map_err(|error| BootError::Damaged(error.to_string()))?;
+        if let Some(partition) = partitions.get_mut(&record.partition) {
+            partition.apply(record.position, command, &mut Vec::new());
+        }
+    }
+    for (id, partition) in &partitions {
+        let missing = journal.recount(*id, partition.live_messages());
+        if missing > 0 {
+            return Err(BootError::Damaged(format!("{missing} live records of {id:?} are not there")));
+        }
+    }
+    Ok((journal, partitions))
 }
 
 /// Reads the bodies of prepared messages back, as the broker does: where they go may depend on

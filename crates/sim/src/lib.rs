@@ -6,6 +6,7 @@
 //! Never here: threads, real clocks, real files, sockets, a second opinion borrowed from the core.
 //! Start at [`Simulation::run`]; `assembly` joins the pieces as the broker does, `client` acts,
 //! `oracle` judges.
+//! [`ProcessRun`] runs the room `node` itself: cores, rings, routers and clients of one process.
 
 mod simulation;
 
@@ -20,6 +21,7 @@ mod keys;
 mod phase;
 mod places;
 mod policies;
+mod process;
 mod random;
 mod repeating;
 mod scene;
@@ -31,5 +33,6 @@ mod violation;
 mod wall;
 
 pub use phase::{Ends, Phase};
+pub use process::{ProcessReport, ProcessRun};
 pub use simulation::{Options, Simulation};
 pub use violation::{Report, Violation};

@@ -26,6 +26,8 @@ impl MailboxTask {
         let joined = self.joined.clone();
         loop {
             tokio::select! {
+                // In this order: the simulator can repeat a run only if nothing is drawn here.
+                biased;
                 () = joined.mailbox.evicted() => return,
                 () = joined.released.notified() => return,
                 () = joined.mailbox.filled((Taken::All, true)) => {}

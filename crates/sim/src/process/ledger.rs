@@ -1,0 +1,205 @@
+//! The judge of a process: one account for each copy of each message.
+
+use std::collections::BTreeMap;
+
+/// One copy: the number of the message, and the queue that it is in.
+pub type Copy = (u64, usize);
+
+/// Of one copy.
+#[derive(Default)]
+struct Account {
+    /// Its producer, whose numbers only grow.
+    producer: u64,
+    /// The send was confirmed.
+    is_confirmed: bool,
+    /// It was delivered at least once.
+    was_delivered: bool,
+    /// The consumer that has it.
+    holder: Option<u64>,
+    /// A settlement was asked for; whether it was carried out may never be known.
+    settling: bool,
+    /// A settlement failed: it comes again, after later ones that the consumer has.
+    came_back: bool,
+    /// The settlement was confirmed.
+    is_settled: bool,
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct Ledger {
+    accounts: BTreeMap<Copy, Account>,
+    /// The last number of each producer, by consumer.
+    order: BTreeMap<(u64, u64), u64>,
+    last_number: u64,
+    last_consumer: u64,
+    /// The first broken promise.
+    pub broken: Option<String>,
+    /// Confirmed sends.
+    pub confirmed: u64,
+    /// Confirmed settlements.
+    pub settled: u64,
+    /// Deliveries checked.
+    pub delivered: u64,
+}
+
+impl Ledger {
+    /// The number of a message that is sent to these queues now.
+    pub fn sending(&mut self, producer: u64, queues: &[usize]) -> u64 {
+        self.last_number += 1;
+        for queue in queues {
+            let account = Account { producer, ..Account::default() };
+            self.accounts.insert((self.last_number, *queue), account);
+        }
+        self.last_number
+    }
+
+    /// The broker has it.
+    pub fn confirmed(&mut self, number: u64) {
+        self.confirmed += 1;
+        let copies = self.accounts.range_mut((number, 0)..=(number, usize::MAX));
+        copies.for_each(|(_, account)| account.is_confirmed = true);
+    }
+
+    /// A consumer begins.
+    pub fn attached(&mut self) -> u64 {
+        self.last_consumer += 1;
+        self.last_consumer
+    }
+
+    /// A consumer ends: its deliveries go back.
+    pub fn detached(&mut self, consumer: u64) {
+        for account in self.accounts.values_mut().filter(|account| account.holder == Some(consumer)) {
+            account.holder = None;
+        }
+    }
+
+    /// The process has ended, with all consumers.
+    pub fn crashed(&mut self) {
+        self.accounts.values_mut().for_each(|account| account.holder = None);
+    }
+
+    /// A consumer has got it. `is_alone`: no other reads this queue while it does, so all that it
+    /// gets is in order.
+    pub fn delivered(&mut self, copy: Copy, consumer: u64, is_alone: bool) {
+        self.delivered += 1;
+        let Some(account) = self.accounts.get_mut(&copy) else {
+            return self.breaks(format!("{copy:?} was never sent"));
+        };
+        // A failed settlement gives it back before its consumer knows.
+        let before = account.holder.replace(consumer).filter(|_| !account.settling);
+        account.was_delivered = true;
+        let (producer, is_settled) = (account.producer, account.is_settled);
+        let is_in_order = is_alone && !account.came_back;
+        if is_settled {
+            self.breaks(format!("{copy:?} came again after its settlement was confirmed"));
+        }
+        if let Some(before) = before {
+            self.breaks(format!("{copy:?} is with consumer {before}, and came to {consumer}"));
+        }
+        if is_in_order {
+            let last = self.order.insert((consumer, producer), copy.0);
+            if last.is_some_and(|last| copy.0 <= last) {
+                self.breaks(format!("{copy:?} came to consumer {consumer} after {last:?}"));
+            }
+        }
+    }
+
+    /// A consumer asks for its settlement.
+    pub fn settling(&mut self, copy: Copy) {
+        self.accounts.entry(copy).or_default().settling = true;
+    }
+
+    /// The settlement failed: the broker delivers it again, unless it was carried out all the same.
+    pub fn unsettled(&mut self, copy: Copy) {
+        let account = self.accounts.entry(copy).or_default();
+        (account.holder, account.came_back) = (None, true);
+    }
+
+    /// The settlement is durable.
+    pub fn settled(&mut self, copy: Copy) {
+        self.settled += 1;
+        let account = self.accounts.entry(copy).or_default();
+        (account.is_settled, account.holder) = (true, None);
+    }
+
+    /// All queues are empty: every message is accounted for, and was sent to all of its queues or
+    /// none.
+    pub fn ended(&mut self) {
+        let mut there: BTreeMap<u64, bool> = BTreeMap::new();
+        let mut broken = None;
+        for (copy, account) in &self.accounts {
+            let is_there = account.was_delivered;
+            if account.is_confirmed && !(account.is_settled || account.settling) {
+                broken = Some(format!("{copy:?} was confirmed, and is lost"));
+            }
+            if *there.entry(copy.0).or_insert(is_there) != is_there {
+                broken = Some(format!("message {} is in some of its queues only", copy.0));
+            }
+        }
+        broken.into_iter().for_each(|what| self.breaks(what));
+    }
+
+    fn breaks(&mut self, what: String) {
+        self.broken.get_or_insert(what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_promises_are_found() {
+        type Run = fn(&mut Ledger);
+        let cases: [(&str, Run, Option<&str>); 8] = [
+            ("a message's whole life", |_| (), None),
+            ("unknown", |ledger| ledger.delivered((9, 0), 1, false), Some("(9, 0) was never sent")),
+            ("lost", |ledger| ledger.confirmed(2), Some("(2, 0) was confirmed, and is lost")),
+            (
+                "again",
+                |ledger| ledger.delivered((1, 0), 2, false),
+                Some("(1, 0) came again after its settlement was confirmed"),
+            ),
+            (
+                "to two consumers",
+                |ledger| (1..3).for_each(|consumer| ledger.delivered((2, 0), consumer, false)),
+                Some("(2, 0) is with consumer 1, and came to 2"),
+            ),
+            (
+                "again after the first consumer ended",
+                |ledger| {
+                    ledger.delivered((2, 0), 1, false);
+                    ledger.detached(1);
+                    ledger.delivered((2, 0), 2, false);
+                },
+                None,
+            ),
+            (
+                "out of order",
+                |ledger| {
+                    ledger.delivered((3, 0), 1, true);
+                    ledger.delivered((2, 0), 1, true);
+                },
+                Some("(2, 0) came to consumer 1 after Some(3)"),
+            ),
+            (
+                "in one queue of two",
+                |ledger| ledger.delivered((3, 0), 1, false),
+                Some("message 3 is in some of its queues only"),
+            ),
+        ];
+        for (name, run, want) in cases {
+            let mut ledger = Ledger::default();
+            ledger.sending(1, &[0]);
+            ledger.confirmed(1);
+            ledger.delivered((1, 0), 1, false);
+            ledger.settling((1, 0));
+            ledger.settled((1, 0));
+            ledger.sending(1, &[0]);
+            ledger.sending(1, &[0, 1]);
+            run(&mut ledger);
+            ledger.ended();
+            assert_eq!(ledger.broken.as_deref(), want, "case: {name}");
+        }
+    }
+}
