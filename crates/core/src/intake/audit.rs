@@ -273,6 +273,9 @@ impl Partition {
 
     /// One message less waits; `false` if its connection is gone.
     fn no_more_waits(&mut self, connection: ConnectionId) -> bool {
+        if self.leader.transactions.closings.is_leaving(connection) {
+            return false;
+        }
         let Some(connection) = self.leader.connections.get_mut(&connection) else { return false };
         connection.resends = connection.resends.saturating_sub(1);
         connection.resent = true;

@@ -196,6 +196,11 @@ impl Closings {
         })
     }
 
+    /// Whether the connection has ended, and is waited for.
+    pub fn is_leaving(&self, connection: ConnectionId) -> bool {
+        self.leaving.contains_key(&connection)
+    }
+
     /// Whether the event has to wait for transactions of its connection.
     pub fn holds_back(&self, event: &Event) -> bool {
         !self.busy.is_empty() && connection_of(event).is_some_and(|by| self.busy.contains_key(&by))
@@ -410,6 +415,7 @@ pub fn behind_its_transactions(
 /// The connection has closed: its large transactions are undone in slices before that.
 fn undo_large_ones_of(partition: &mut Partition, connection: ConnectionId, effects: &mut Vec<Effect>) {
     let Some(known) = partition.leader.connections.get(&connection) else { return };
+    let consumers = known.consumers.clone();
     let open = &partition.leader.transactions.open;
     let open: Vec<_> = known.transactions.iter().filter_map(|key| Some((*key, open.get(key)?))).collect();
     if open.iter().map(|(_, open)| open.len()).sum::<usize>() <= partition.settings.slice_changes {
@@ -418,10 +424,13 @@ fn undo_large_ones_of(partition: &mut Partition, connection: ConnectionId, effec
     let keys: Vec<TransactionKey> = open.iter().map(|(key, _)| *key).collect();
     let settled = open.iter().flat_map(|(_, open)| &open.settled).map(|(_, end)| end.queue);
     let mut queues: BTreeSet<QueueId> = settled.collect();
+    // No later send of it is taken in: its client may send again over another connection.
+    let staying = partition.parked_for_queues(connection);
+    partition.forget_parked(connection, |parked| !staying.contains(&parked.number()), effects);
     partition.leader.intake.waiting.forget_consumers_of(connection);
     // No other consumer of the connection gets the entries that come back, and others once all are
     // back.
-    for consumer in known.consumers.clone() {
+    for consumer in consumers {
         let readers = partition.readers_of(consumer).into_iter();
         queues.extend(
             readers.filter_map(|reader| Some(partition.leader.delivery.consumers.get(&reader)?.queue)),
