@@ -1548,3 +1548,19 @@ fn an_import_copies_no_password_and_says_where_to_put_it() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(errors(&refused).contains(&want) && !data.exists(), "{}", errors(&refused));
 }
+
+#[test]
+fn the_reference_of_the_configuration_is_a_valid_file() {
+    let home = tempfile::tempdir().unwrap();
+    let [reference, wrong] = ["reference.toml", "wrong.toml"].map(|name| home.path().join(name));
+    let printed = offline(&["config", "reference"]);
+    assert!(printed.status.success());
+    fs::write(&reference, &printed.stdout).unwrap();
+    let checked = offline(&["config", "check", text(&reference)]);
+    assert!(checked.status.success() && errors(&checked).contains("is valid"), "{}", errors(&checked));
+    fs::write(&wrong, "brokr_name = \"b\"\n").unwrap();
+    let refused = offline(&["config", "check", text(&wrong)]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = errors(&refused);
+    assert!(said.contains("line 1") && said.contains("did you mean `broker_name`?"), "{said}");
+}

@@ -1,11 +1,12 @@
-//! `postroad config`: configuration files of other brokers, translated.
+//! `postroad config`: the reference of all keys, the check of a file, and the translation of configuration files of
+//! other brokers.
 //!
 //! Never here: the translation, which is the room `migrate`; reading Postroad's own file, which is
 //! `crate::config`.
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
@@ -21,6 +22,17 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 pub enum Config {
     /// Translate an activemq.xml of ActiveMQ Classic into a configuration file of Postroad.
     Import(ImportArguments),
+    /// Print a configuration file with every key, its default, its unit and its meaning.
+    Reference,
+    /// Check a configuration file of Postroad as `serve` does, without starting a broker.
+    Check(CheckArguments),
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArguments {
+    /// Configuration file of Postroad.
+    file: PathBuf,
 }
 
 /// Arguments of `import`.
@@ -35,8 +47,22 @@ pub struct ImportArguments {
 
 /// Carries it out.
 pub fn run(config: &Config) -> anyhow::Result<()> {
-    let Config::Import(arguments) = config;
-    import(arguments)
+    match config {
+        Config::Import(arguments) => import(arguments),
+        Config::Reference => std::io::stdout()
+            .write_all(REFERENCE.as_bytes())
+            .context("cannot write to standard output"),
+        Config::Check(arguments) => check(&arguments.file),
+    }
+}
+
+/// The reference, which a test of `crate::config` compares with the keys and defaults of the code.
+const REFERENCE: &str = include_str!("../../../../docs/postroad.toml");
+
+fn check(file: &Path) -> anyhow::Result<()> {
+    Configuration::of(Some(file))?.tls()?;
+    eprintln!("{} is valid", file.display());
+    Ok(())
 }
 
 fn import(arguments: &ImportArguments) -> anyhow::Result<()> {
