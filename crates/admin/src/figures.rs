@@ -77,7 +77,8 @@ pub struct PeerFigures {
     pub sent_bytes: u64,
 }
 
-/// The steps of a core: each is the handling of one event, record or tick, during which it does nothing else.
+/// The steps of a core: each is the handling of one event, record or tick, during which it does
+/// nothing else.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepFigures {
     /// Its number.
@@ -112,7 +113,8 @@ pub struct AlertFigures {
     pub firing: u64,
 }
 
-/// One lasting queue, as alert rules look at it; a queue on the move has a part in each of two partitions.
+/// One lasting queue, as alert rules look at it; a queue on the move has a part in each of two
+/// partitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedQueue {
     /// The number of its partition.
@@ -133,7 +135,8 @@ pub struct WatchedQueue {
     pub oldest: Option<u64>,
     /// The number of the next message to come.
     pub next: u64,
-    /// Messages that came and did not leave, less those that are there: 0 unless the broker lost or miscounted one.
+    /// Messages that came and did not leave, less those that are there: 0 unless the broker lost or
+    /// miscounted one.
     pub difference: i64,
 }
 

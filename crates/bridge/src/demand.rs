@@ -406,7 +406,8 @@ impl DemandEngine {
         })
     }
 
-    /// One broker away: the base; further away, lower by the brokers in between, as ActiveMQ has it.
+    /// One broker away: the base; further away, lower by the brokers in between, as ActiveMQ has
+    /// it.
     fn priority_at(&self, brokers: usize) -> i8 {
         let further = if self.options.decreases_priority && 1 < brokers { brokers + 1 } else { 0 };
         let priority = i64::from(self.options.priority) - i64::try_from(further).unwrap_or(i64::MAX);
@@ -473,7 +474,8 @@ impl DemandEngine {
         }
     }
 
-    /// The peer has refused a message: it is tried again after a pause, which grows while all are refused.
+    /// The peer has refused a message: it is tried again after a pause, which grows while all are
+    /// refused.
     fn rest(&mut self, (consumer, tag): (ConsumerKey, EntryTag), reason: &str, now_ms: u64) {
         let Some(subscription) = self.subscriptions.get_mut(&consumer.number) else { return };
         subscription.refusals = subscription.refusals.saturating_add(1);
@@ -634,7 +636,8 @@ impl Forwarder for DemandEngine {
     fn wake(&mut self, now_ms: u64, events: &mut Vec<Event>) {
         while let Some(first) = self.resting.first_entry().filter(|first| *first.key() <= now_ms) {
             for Resting { consumer, tag, reason } in first.remove() {
-                // Counted, so that a message which is refused again and again becomes a dead letter.
+                // Counted, so that a message which is refused again and again becomes a dead
+                // letter.
                 let (tags, outcome) = (vec![tag], Outcome::Released { failed: true });
                 let (transaction, reason, ticket) = (None, Some(reason), None);
                 events.push(Event::Settle(Settle { consumer, tags, outcome, transaction, reason, ticket }));
@@ -696,7 +699,8 @@ impl Forwarder for DemandEngine {
             return;
         };
         wanted.numbers.retain(|other| *other != number);
-        // Another link of the same name reads a stolen one; a temporary destination has gone for good.
+        // Another link of the same name reads a stolen one; a temporary destination has gone for
+        // good.
         if cause != DetachCause::Stolen && !subscription.target.source.temporary {
             self.attach(&subscription.target, subscription.at, subscription.window, events);
         }

@@ -1,7 +1,9 @@
 //! Bridge room: the demand engine of links to other brokers, sans-IO.
 //!
-//! In: consumers of the peer that come and go, deliveries to the link's own subscriptions, responses of the peer.
-//! Out: events for the core (attach, credit, settle, detach). The protocol room turns deliveries into frames.
+//! In: consumers of the peer that come and go, deliveries to the link's own subscriptions,
+//! responses of the peer.
+//! Out: events for the core (attach, credit, settle, detach). The protocol room turns deliveries
+//! into frames.
 //! Never here: sockets, threads, clocks, frames, the state of queues.
 
 mod credit;

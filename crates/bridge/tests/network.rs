@@ -1,11 +1,12 @@
-//! Networks of brokers without sockets: real state machines and real demand engines, between which messages, answers and demand are
-//! delayed and lost by a seed, while consumers move.
+//! Networks of brokers without sockets: real state machines and real demand engines, between which
+//! messages, answers and demand are delayed and lost by a seed, while consumers move.
 //!
 //! ```text
 //!   Partition ──deliveries──▶ DemandEngine ──forth──▶ Partition of the peer
 //!                                          ◀──back── answers, credit, demand
 //! ```
-//! At the end each message was consumed once, no queue has anything left, and nothing waited for over a second once the faults ended.
+//! At the end each message was consumed once, no queue has anything left, and nothing waited for
+//! over a second once the faults ended.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

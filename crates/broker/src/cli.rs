@@ -38,7 +38,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::parse_bytes;
 
-/// Fewer messages came in time than were asked for. Errors exit with 1, misuse of the command line with 2.
+/// Fewer messages came in time than were asked for. Errors exit with 1, misuse of the command line
+/// with 2.
 const EXIT_TIMEOUT: u8 = 3;
 
 /// Message broker for unmodified ActiveMQ, AMQP 1.0 and IronMQ clients.
@@ -124,7 +125,8 @@ pub struct ServeArguments {
     pub cluster_seeds: Vec<String>,
 }
 
-/// The error and its causes, in one text. A cause that the text ends with already is not said again.
+/// The error and its causes, in one text. A cause that the text ends with already is not said
+/// again.
 pub fn complaint(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| {
         let cause = cause.to_string();

@@ -471,7 +471,8 @@ impl Config {
         self.encryption.keys()
     }
 
-    /// The configuration of a file, for commands that need no more of it; without a file the defaults.
+    /// The configuration of a file, for commands that need no more of it; without a file the
+    /// defaults.
     ///
     /// # Errors
     /// As [`Config::load`].
@@ -579,7 +580,8 @@ impl Config {
     /// Rules by which names decide where addresses live and which topics feed them.
     ///
     /// # Errors
-    /// A pattern cannot be read, or a rule would make a topic feed queues that the rule cannot tell apart from it.
+    /// A pattern cannot be read, or a rule would make a topic feed queues that the rule cannot tell
+    /// apart from it.
     pub fn addressing(&self) -> anyhow::Result<Addressing> {
         let mut addressing =
             destinations::addressing(&self.virtual_topic, &self.composite, &self.mirrored_queues)?;
@@ -626,7 +628,8 @@ impl Config {
         Config::parse(&text).with_context(|| format!("in {}", file.display()))
     }
 
-    /// Whether a text is a configuration that a broker could start with, once the passwords of its bridges are there.
+    /// Whether a text is a configuration that a broker could start with, once the passwords of its
+    /// bridges are there.
     ///
     /// # Errors
     /// The error that the same text in a file would get.
@@ -656,7 +659,8 @@ impl Config {
     }
 }
 
-/// The known key that an unknown one comes nearest to, from serde's message, which quotes both in back-ticks.
+/// The known key that an unknown one comes nearest to, from serde's message, which quotes both in
+/// back-ticks.
 fn nearest_key(message: &str) -> Option<String> {
     if !message.starts_with("unknown field") {
         return None;

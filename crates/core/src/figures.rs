@@ -47,7 +47,8 @@ impl QueueCounts {
         self.moved += more.moved;
     }
 
-    /// Entries that came and did not leave, less those that are there: 0 unless the broker miscounts or loses one.
+    /// Entries that came and did not leave, less those that are there: 0 unless the broker
+    /// miscounts or loses one.
     pub fn difference(&self, held: u64) -> i64 {
         let kept = i128::from(self.found) + i128::from(self.enqueued) - i128::from(self.left());
         i64::try_from(kept - i128::from(held)).unwrap_or(i64::MAX)
@@ -124,7 +125,8 @@ pub struct WatchedQueue {
     pub subscription: Option<Arc<str>>,
     /// Entries in it, in whatever state.
     pub messages: u64,
-    /// Consumers attached, and one more if HTTP clients have asked for messages within the last minute.
+    /// Consumers attached, and one more if HTTP clients have asked for messages within the last
+    /// minute.
     pub consumers: u64,
     /// Entries that became dead letters, since the start.
     pub dead_lettered: u64,
@@ -156,8 +158,8 @@ impl WatchedQueue {
     }
 }
 
-/// Looks at the next `looked_max` lasting queues of a partition behind this one. Of interest are those whose counts differ,
-/// and, for alert rules, those that hold messages or have dead letters.
+/// Looks at the next `looked_max` lasting queues of a partition behind this one. Of interest are
+/// those whose counts differ, and, for alert rules, those that hold messages or have dead letters.
 pub fn watch(partition: &Partition, after: Option<QueueId>, looked_max: usize, for_rules: bool) -> Watched {
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
     let mut ids = partition.state.addresses.lasting.range((from, Bound::Unbounded));

@@ -1,4 +1,5 @@
-//! The end of leadership: each client that waits is answered, and the leader's half of the partition is dropped.
+//! The end of leadership: each client that waits is answered, and the leader's half of the
+//! partition is dropped.
 //!
 //! | request | answer |
 //! |---|---|
@@ -6,11 +7,13 @@
 //! | its command is on the way to the log | [`Refusal::OutcomeUnknown`]: another leader may commit it |
 //! | it comes later, until the next start | [`Refusal::NotLeader`] |
 //!
-//! The client of an unknown outcome finds out by sending again: duplicate detection knows a message that got into the log. A coordinator
-//! that is deposed sends no decision. A participant that could not prepare says so, as only the coordinator's own log decides.
+//! The client of an unknown outcome finds out by sending again: duplicate detection knows a message
+//! that got into the log. A coordinator that is deposed sends no decision. A participant that could
+//! not prepare says so, as only the coordinator's own log decides.
 //!
-//! Entries in consumers' hands return to their queues, as after a restart: the state is read again from its own snapshot. That takes as long as
-//! reading a snapshot does, and takes no disk, except for pages that were spilled.
+//! Entries in consumers' hands return to their queues, as after a restart: the state is read again
+//! from its own snapshot. That takes as long as reading a snapshot does, and takes no disk, except
+//! for pages that were spilled.
 
 use postroad_model::{
     ConnectionId, Effect, Event, LeaseEvent, LinkEvent, MessageKey, Now, PartitionId, Peer, Piece, Refusal,
@@ -28,11 +31,13 @@ use crate::transaction::finish_decided;
 type Waiter = (ConnectionId, Ticket);
 
 impl Partition {
-    /// This node does not lead the partition any more. Commands are applied from then on as a replica does. [`Partition::start`] makes it
-    /// lead again: to be called once all commands of former leaders are applied.
+    /// This node does not lead the partition any more. Commands are applied from then on as a
+    /// replica does. [`Partition::start`] makes it lead again: to be called once all commands of
+    /// former leaders are applied.
     ///
     /// # Errors
-    /// [`SnapshotError`]: spilled pages could not be read. All requests are answered, but the partition must be read again from its log.
+    /// [`SnapshotError`]: spilled pages could not be read. All requests are answered, but the
+    /// partition must be read again from its log.
     pub fn stop(&mut self, effects: &mut Vec<Effect>) -> Result<(), SnapshotError> {
         if !self.leader.is_live {
             return Ok(());
@@ -56,7 +61,8 @@ impl Partition {
         let mut waiting: Vec<Waiter> = Vec::new();
         for completion in std::mem::take(&mut self.leader.log.pending) {
             match completion {
-                // The coordinator has not decided, and decides against it now, whatever becomes of the record.
+                // The coordinator has not decided, and decides against it now, whatever becomes of
+                // the record.
                 Completion::Prepared { id, .. } => {
                     let result = Err(Refusal::NotLeader);
                     self.tell(id.coordinator, Peer::Prepared { id, result }, effects);
@@ -127,7 +133,8 @@ impl Partition {
         self.refuse(waiter, Refusal::NotLeader, effects);
     }
 
-    /// Refuses a request of a client, or a piece of a large body that another partition sends. Its own requests end with the leader.
+    /// Refuses a request of a client, or a piece of a large body that another partition sends. Its
+    /// own requests end with the leader.
     fn refuse(&self, (connection, ticket): Waiter, refusal: Refusal, effects: &mut Vec<Effect>) {
         match connection.partition() {
             Some(to) if to != self.settings.id => {
@@ -154,12 +161,14 @@ impl Partition {
         }
     }
 
-    /// The state as the log has it: without volatile messages and queues, and with no entry in the hands of a consumer.
+    /// The state as the log has it: without volatile messages and queues, and with no entry in the
+    /// hands of a consumer.
     fn return_to_log(&mut self) -> Result<(), SnapshotError> {
         let snapshot = self.snapshot_pieces();
         let mut pieces = snapshot.pieces().iter().map(Piece::bytes);
         let mut state = Partition::restore_pieces(self.settings.clone(), &mut pieces)?.state;
-        // Bodies of prepared messages stay in memory: which subscriptions take them may depend on them.
+        // Bodies of prepared messages stay in memory: which subscriptions take them may depend on
+        // them.
         for key in self.prepared_keys() {
             if let Some(message) = self.state.bodies.resident(key) {
                 state.bodies.restore(key, message.clone());
@@ -191,7 +200,8 @@ impl Partition {
         }
     }
 
-    /// A coordinator hears that nothing was prepared. Where a decision is needed, the next start asks for it.
+    /// A coordinator hears that nothing was prepared. Where a decision is needed, the next start
+    /// asks for it.
     fn refuse_peer(&mut self, from: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
         match peer {
             Peer::Prepare { id, .. } => {

@@ -1,5 +1,5 @@
-//! A queue moves from one partition to another while it is in use: nothing is lost, nothing comes twice, order is kept, and each way of
-//! ending the process in between is one of these.
+//! A queue moves from one partition to another while it is in use: nothing is lost, nothing comes
+//! twice, order is kept, and each way of ending the process in between is one of these.
 
 mod bench;
 
@@ -488,7 +488,8 @@ fn what_cannot_move_says_why() {
 
 const MESSAGES: usize = 300;
 
-/// More than one step, with a transaction in between that is open when it begins, and sends that come meanwhile.
+/// More than one step, with a transaction in between that is open when it begins, and sends that
+/// come meanwhile.
 fn moved() -> Bench {
     let mut bench = two_stores();
     for number in 0..MESSAGES {
@@ -636,7 +637,8 @@ fn a_drain_is_answered_before_its_consumer_follows() {
     assert_eq!(bench.run("time 90\nsend 1 a n\ncredit 2.1 1"), "ok 2.1<n", "its credit has ended");
 }
 
-/// It was made where the queue lived first, and sends after it to where it lived then, just as it goes on.
+/// It was made where the queue lived first, and sends after it to where it lived then, just as it
+/// goes on.
 #[test]
 fn what_a_job_sends_follows_a_queue_that_goes_on_at_that_moment() {
     let mut bench = Bench::new(settings(3));
@@ -659,7 +661,8 @@ fn what_a_job_sends_follows_a_queue_that_goes_on_at_that_moment() {
     );
 }
 
-/// It goes on while a job's message for it waits to be let in: the log says where it was then, and nowhere where it is.
+/// It goes on while a job's message for it waits to be let in: the log says where it was then, and
+/// nowhere where it is.
 #[test]
 fn a_queue_that_has_gone_on_is_found_where_it_is_after_a_restart_at_any_moment() {
     for steps in 0..40 {
@@ -733,7 +736,8 @@ fn a_message_sent_again_behind_a_move_is_taken_in_once() {
     }
 }
 
-/// At each moment of the move: also between the new place and the record of the duplicate detection.
+/// At each moment of the move: also between the new place and the record of the duplicate
+/// detection.
 #[test]
 fn a_message_sent_again_while_its_queue_moves_is_taken_in_once() {
     for records in 0..24 {

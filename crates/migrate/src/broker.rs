@@ -5,7 +5,8 @@ use super::element::Element;
 use super::translation::Translation;
 use super::{addresses, network, policies};
 
-/// Attributes of the broker that need no key, or have none; an empty reason says that nothing need be said.
+/// Attributes of the broker that need no key, or have none; an empty reason says that nothing need
+/// be said.
 const ATTRIBUTES: &[(&str, &str)] = &[
     ("start", ""),
     ("useShutdownHook", ""),

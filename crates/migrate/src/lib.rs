@@ -1,8 +1,8 @@
 //! Migrate room: configurations of other brokers, translated into one of Postroad.
 //!
-//! In: the bytes of ActiveMQ's `activemq.xml` or of a `camel.xml`. Out: TOML, and a list of the parts that are not
-//! translated. Each attribute and element ends in one of three ways: a key of Postroad, a note that it is not needed, or
-//! a note that it is not translated and why.
+//! In: the bytes of ActiveMQ's `activemq.xml` or of a `camel.xml`.
+//! Out: TOML, and a list of the parts that are not translated. Each attribute and element ends in one of three ways: a key of Postroad, a note that
+//! it is not needed, or a note that it is not translated and why.
 //! Never here: files, and the check that a broker accepts the result, which is the caller's.
 //! Start at [`translate`].
 

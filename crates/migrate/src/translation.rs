@@ -82,7 +82,8 @@ struct Note {
 /// See the head of this file.
 #[derive(Debug, Default)]
 pub struct Translation {
-    /// Keys by section, with the line each comes from; those ahead of all sections under the empty name.
+    /// Keys by section, with the line each comes from; those ahead of all sections under the empty
+    /// name.
     sections: BTreeMap<&'static str, BTreeMap<&'static str, (Value, u32)>>,
     /// `[[tables]]`, in the order of the file.
     tables: Vec<Table>,
@@ -142,7 +143,8 @@ impl Translation {
         self.notes.push(Note { line: element.line(), text: format!("<{}> {why}", element.name()) });
     }
 
-    /// The element cannot be translated without an unexpected change of its meaning: nothing is written.
+    /// The element cannot be translated without an unexpected change of its meaning: nothing is
+    /// written.
     pub fn refuse(&mut self, element: &Element<'_>, why: &str) {
         self.refused.push(Note { line: element.line(), text: format!("<{}> {why}", element.name()) });
     }

@@ -81,7 +81,8 @@ pub struct PasswordCheck {
 }
 
 impl PasswordCheck {
-    /// Looks at it. Takes as long as the keys' iterations say: not for a thread that others wait for.
+    /// Looks at it. Takes as long as the keys' iterations say: not for a thread that others wait
+    /// for.
     pub fn run(self) -> LoginAnswer {
         let is_right = self.keys.are_of(&self.password);
         if let Some(attempt) = self.attempt {
@@ -310,8 +311,8 @@ impl Visit {
         self.door.asks()
     }
 
-    /// The mechanisms to choose from, the best first. An unknown password cannot be proved: without users there is no
-    /// SCRAM.
+    /// The mechanisms to choose from, the best first. An unknown password cannot be proved: without
+    /// users there is no SCRAM.
     pub fn mechanisms(&self) -> Vec<&'static str> {
         self.offered().map(Mechanism::name).collect()
     }

@@ -1,7 +1,7 @@
 //! Security room: who connects, and how they prove it.
 //!
-//! A [`Door`] knows the users; each connection is a [`Visit`] to it, which offers mechanisms to its peer and checks
-//! its messages. [`tls`] makes the certificates of a broker ready for use.
+//! A [`Door`] knows the users; each connection is a [`Visit`] to it, which offers mechanisms to its
+//! peer and checks its messages. [`tls`] makes the certificates of a broker ready for use.
 //! Never here: sockets, threads, permissions of an authenticated client, protocols' own frames.
 
 mod access_keys;

@@ -1,7 +1,7 @@
 //! Tokens: secrets that a client sends in place of a password, with an expiry and a scope.
 //!
-//! A token is shown once, when it is made. The file keeps the SHA-256 digest of its secret: the secret has 256 random
-//! bits, so that a slow hash would add nothing.
+//! A token is shown once, when it is made. The file keeps the SHA-256 digest of its secret: the
+//! secret has 256 random bits, so that a slow hash would add nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use subtle::ConstantTimeEq;
 use crate::file;
 use crate::users::{UserError, check_name};
 
-/// Each token begins with this, so that no check of a password is wasted on it, and scanners of secrets find it.
+/// Each token begins with this, so that no check of a password is wasted on it, and scanners of
+/// secrets find it.
 pub const TOKEN_PREFIX: &str = "prt_";
 
 /// The first line of the file, up to the number of its format.
@@ -192,11 +193,12 @@ impl TokenBook {
         Ok(())
     }
 
-    /// Makes a token, and returns it with its text. Writes the file: not for a thread that others wait for.
+    /// Makes a token, and returns it with its text. Writes the file: not for a thread that others
+    /// wait for.
     ///
     /// # Errors
-    /// The name cannot be, there are too many tokens, the file cannot be written, or the system provides no random
-    /// numbers.
+    /// The name cannot be, there are too many tokens, the file cannot be written, or the system
+    /// provides no random numbers.
     pub fn issue(
         &self,
         user: &str,

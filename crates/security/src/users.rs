@@ -227,8 +227,8 @@ impl Users {
         found(name).or_else(|| found(&prepared(name)?))
     }
 
-    /// The keys of a user's password; under this function if one is given, or else under the one that is checked
-    /// soonest.
+    /// The keys of a user's password; under this function if one is given, or else under the one
+    /// that is checked soonest.
     pub fn keys(&self, name: &str, hash: Option<Hash>) -> Option<&Keys> {
         self.0.get(name)?.keys.iter().rev().find(|keys| hash.is_none_or(|hash| keys.hash == hash))
     }
@@ -245,7 +245,8 @@ pub(crate) fn check_name(name: &str) -> Result<(), UserError> {
     if good { Ok(()) } else { Err(UserError::Name { name: name.to_owned() }) }
 }
 
-/// A file of users that is changed while a broker uses it. One change at a time; each begins with the file as it is.
+/// A file of users that is changed while a broker uses it. One change at a time; each begins with
+/// the file as it is.
 #[derive(Debug)]
 pub struct UserFile {
     file: PathBuf,
@@ -266,8 +267,8 @@ impl UserFile {
         Users::load(&self.file)
     }
 
-    /// Changes its users, and writes them if `change` returns true; returns that. Hashes and writes: not for a thread that
-    /// others wait for.
+    /// Changes its users, and writes them if `change` returns true; returns that. Hashes and
+    /// writes: not for a thread that others wait for.
     ///
     /// # Errors
     /// As `change`, or the file cannot be read or written.

@@ -64,10 +64,12 @@ pub async fn record(
     api.0.changes.lock().await.add(change);
 }
 
-/// Requests with this header come from the console, which has a page for the sign-in: browsers are not to ask.
+/// Requests with this header come from the console, which has a page for the sign-in: browsers are
+/// not to ask.
 const CONSOLE_HEADER: &str = "x-postroad-console";
 
-/// Lists of the whole broker that no client inside the process asks a partition for: those check permissions themselves.
+/// Lists of the whole broker that no client inside the process asks a partition for: those check
+/// permissions themselves.
 const OF_BROKER: &[&str] = &[
     "/api/v1/alerts",
     "/api/v1/audit",
@@ -123,7 +125,8 @@ pub fn check_origin(headers: &HeaderMap, method: &Method) -> Result<(), Problem>
     }
 }
 
-/// Without users the API is served on this machine alone, by a name that other sites cannot have for it.
+/// Without users the API is served on this machine alone, by a name that other sites cannot have
+/// for it.
 fn check_local(address: IpAddr, headers: &HeaderMap) -> Result<(), Problem> {
     if !address.to_canonical().is_loopback() {
         let right = "add users with `postroad user add`, or ask from the broker's own machine";

@@ -1,7 +1,8 @@
 //! The admin API: lists, browsing and message actions as JSON over HTTP, under `/api/v1`.
 //!
-//! One router serves the HTTP port and the control socket. The assembly says with each request who its peer is: see
-//! [`Peer`]. Everything is done by a client inside the process ([`postroad_node::Client`]), one for each request.
+//! One router serves the HTTP port and the control socket. The assembly says with each request who
+//! its peer is: see [`Peer`]. Everything is done by a client inside the process
+//! ([`postroad_node::Client`]), one for each request.
 
 mod access;
 mod alerts;
@@ -59,7 +60,8 @@ const BODY_BYTES_MAX: usize = 4 << 20;
 /// Passwords that are looked at at the same time: each keeps a processor busy.
 const LOGINS_MAX: usize = 1;
 
-/// Who speaks, as the assembly knows it: an extension of each request. A request without it is refused.
+/// Who speaks, as the assembly knows it: an extension of each request. A request without it is
+/// refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A client on the network.
@@ -138,8 +140,9 @@ struct Shared {
     sessions: Mutex<session::Sessions>,
 }
 
-/// The admin API and the console. Serve it for every path that nothing else answers. To be called on the runtime whose
-/// tasks keep the history of figures. Routes of the assembly, `further`, are guarded as those of the API.
+/// The admin API and the console. Serve it for every path that nothing else answers. To be called
+/// on the runtime whose tasks keep the history of figures. Routes of the assembly, `further`, are
+/// guarded as those of the API.
 pub fn router(options: ApiOptions, further: Router) -> Router {
     let begun_ms = (options.now_ms)();
     let shared = Shared {

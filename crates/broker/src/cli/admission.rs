@@ -14,7 +14,8 @@ use crate::runtime::{NewSocket, Service};
 /// Connections turned away with less than this between them are one burst, and one line in the log.
 const BURST_GAP: Duration = Duration::from_secs(10);
 
-/// Which connections are served, and how. Others are closed at once: left unaccepted, they would wait in vain.
+/// Which connections are served, and how. Others are closed at once: left unaccepted, they would
+/// wait in vain.
 pub struct Admission {
     places: Places,
     /// The TLS configuration, as it was read last.
@@ -28,8 +29,8 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// As many as there are `places`, by these certificates and users. No message inside of WebSockets may be larger than
-    /// `websocket_bytes_max`.
+    /// As many as there are `places`, by these certificates and users. No message inside of
+    /// WebSockets may be larger than `websocket_bytes_max`.
     pub fn new(
         places: Places,
         tls: Option<TlsConfig>,
@@ -40,7 +41,8 @@ impl Admission {
         Admission { places, tls, door, websocket_bytes_max, refused_at: None }
     }
 
-    /// From now on these users and certificates; without any of these those before, as the ports are there.
+    /// From now on these users and certificates; without any of these those before, as the ports
+    /// are there.
     pub fn follow(&mut self, tls: Option<TlsConfig>, door: Door) {
         self.tls = tls.or(self.tls.take());
         self.door.send_replace(Arc::new(door));

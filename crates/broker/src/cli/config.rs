@@ -1,5 +1,5 @@
-//! `postroad config`: the reference of all keys, the check of a file, and the translation of configuration files of
-//! other brokers.
+//! `postroad config`: the reference of all keys, the check of a file, and the translation of
+//! configuration files of other brokers.
 //!
 //! Never here: the translation, which is the room `migrate`; reading Postroad's own file, which is
 //! `crate::config`.
@@ -49,9 +49,9 @@ pub struct ImportArguments {
 pub fn run(config: &Config) -> anyhow::Result<()> {
     match config {
         Config::Import(arguments) => import(arguments),
-        Config::Reference => std::io::stdout()
-            .write_all(REFERENCE.as_bytes())
-            .context("cannot write to standard output"),
+        Config::Reference => {
+            std::io::stdout().write_all(REFERENCE.as_bytes()).context("cannot write to standard output")
+        }
         Config::Check(arguments) => check(&arguments.file),
     }
 }

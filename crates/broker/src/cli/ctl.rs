@@ -1,4 +1,5 @@
-//! `postroad ctl`: lists and message actions of a running broker, by its admin API over the control socket or HTTP.
+//! `postroad ctl`: lists and message actions of a running broker, by its admin API over the control
+//! socket or HTTP.
 
 mod access_keys;
 mod broker;
@@ -37,7 +38,8 @@ pub enum Ctl {
     Consumers(ConsumersArguments),
     /// List links to other brokers, with their states.
     Bridges(ListArguments),
-    /// List messages that came, are there, and left, by queue and in all; their difference must be 0.
+    /// List messages that came, are there, and left, by queue and in all; their difference must be
+    /// 0.
     Ledger(QueuesArguments),
     /// List alerts that are pending or fire.
     Alerts(ListArguments),
@@ -112,7 +114,8 @@ pub struct RoutesArguments {
 /// Commands for routes.
 #[derive(Debug, Subcommand)]
 pub enum RoutesCommand {
-    /// Print the targets and header changes of one message, by a configuration file; nothing is sent.
+    /// Print the targets and header changes of one message, by a configuration file; nothing is
+    /// sent.
     Test(routes::TestArguments),
 }
 

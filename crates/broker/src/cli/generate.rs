@@ -1,4 +1,5 @@
-//! `postroad completions` and `postroad man`: shell completions and manual pages, from the definition of the command line.
+//! `postroad completions` and `postroad man`: shell completions and manual pages, from the
+//! definition of the command line.
 
 use std::io::Write;
 use std::path::PathBuf;

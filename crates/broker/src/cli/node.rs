@@ -175,7 +175,8 @@ fn cluster_endpoints(
     Ok(endpoints)
 }
 
-/// Takes part until this node leads; `None` if it is to stop. Clients that come are sent to the leader.
+/// Takes part until this node leads; `None` if it is to stop. Clients that come are sent to the
+/// leader.
 async fn follow_until_led(
     (config, addressing): (&Config, Addressing),
     mut following: Following,

@@ -48,7 +48,8 @@ impl Reloader<'_> {
         Ok(Reloader { arguments, config: RefCell::new(config.clone()), tokens, attempts, file })
     }
 
-    /// Policies and users by the configuration in force, with the files of identities as they are now.
+    /// Policies and users by the configuration in force, with the files of identities as they are
+    /// now.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -64,7 +65,8 @@ impl Reloader<'_> {
     /// Reads the configuration file again; the result is in force from now on.
     ///
     /// # Errors
-    /// A file cannot be read, or another file of users is named; the configuration before stays in force.
+    /// A file cannot be read, or another file of users is named; the configuration before stays in
+    /// force.
     pub fn reread(&self) -> anyhow::Result<Reread> {
         let config = Config::load(self.arguments)?;
         if config.users_file() != self.config.borrow().users_file() {

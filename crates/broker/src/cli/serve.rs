@@ -35,20 +35,22 @@ use crate::runtime::{
     watch_links,
 };
 
-/// Descriptors that connections may not take: the journal keeps 64 sealed segments open for reading, and the rest is
-/// for its current and next segment, checkpoints, directory and lock, the standard streams, listeners and signals.
-/// Without them no segment can be made, and durable sends end for all because some are idle.
+/// Descriptors that connections may not take: the journal keeps 64 sealed segments open for
+/// reading, and the rest is for its current and next segment, checkpoints, directory and lock, the
+/// standard streams, listeners and signals. Without them no segment can be made, and durable sends
+/// end for all because some are idle.
 const DESCRIPTOR_RESERVE: u64 = 96;
 
-/// HTTP connections at a time, and requests that push queues have under way: a quarter and an eighth of the
-/// descriptors, within these limits.
+/// HTTP connections at a time, and requests that push queues have under way: a quarter and an
+/// eighth of the descriptors, within these limits.
 const HTTP_CONNECTIONS: (u64, u64) = (256, 4096);
 const PUSH_REQUESTS: (u64, u64) = (64, 1024);
 
 /// A core's runtime has a poller and a waker, each with a copy for a moment.
 const DESCRIPTORS_PER_CORE: u64 = 4;
 
-/// The journal of each further store keeps as many sealed segments open, with its current and next one, checkpoints and directory.
+/// The journal of each further store keeps as many sealed segments open, with its current and next
+/// one, checkpoints and directory.
 const DESCRIPTORS_PER_STORE: u64 = 80;
 
 /// Clients gather frames in a message.
@@ -422,7 +424,8 @@ fn log_to_stderr() {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }
 
-/// A connection is a descriptor: take as many as the system lets us have. Returns how many that are.
+/// A connection is a descriptor: take as many as the system lets us have. Returns how many that
+/// are.
 fn raise_descriptor_limit() -> u64 {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

@@ -68,8 +68,8 @@ impl From<ActionConfig> for Action {
 /// The permissions of a file.
 ///
 /// # Errors
-/// One is incomplete, names an unknown group, or has a malformed pattern: with its number. Permissions without users would
-/// refuse every client, as without users no client logs in.
+/// One is incomplete, names an unknown group, or has a malformed pattern: with its number.
+/// Permissions without users would refuse every client, as without users no client logs in.
 pub fn permissions(
     permissions: &[PermissionConfig],
     groups: &[GroupConfig],

@@ -1,6 +1,7 @@
 //! The board of links: how each link to another broker is, for operators.
 //!
-//! Diallers and connections write it when a state changes; operators read all of it. Never on a message's way.
+//! Diallers and connections write it when a state changes; operators read all of it. Never on a
+//! message's way.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

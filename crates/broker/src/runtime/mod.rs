@@ -1,8 +1,9 @@
 //! The runtime: threads, rings and tasks around the state machines.
 //!
-//! One thread for each core with its connections and partitions; for each store one that writes its journal, and five
-//! workers for reads, segments, checkpoints, sorted copies and compaction. A lone core writes the journal itself.
-//! Between cores and journals messages go through bounded single-producer rings, to workers through channels.
+//! One thread for each core with its connections and partitions; for each store one that writes its
+//! journal, and five workers for reads, segments, checkpoints, sorted copies and compaction. A lone
+//! core writes the journal itself. Between cores and journals messages go through bounded
+//! single-producer rings, to workers through channels.
 
 mod body;
 mod cluster;
@@ -43,7 +44,8 @@ pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// The monotone clock, in milliseconds since the machine started: it goes on while the machine sleeps, and is never set.
+/// The monotone clock, in milliseconds since the machine started: it goes on while the machine
+/// sleeps, and is never set.
 pub fn ticks_ms() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let (seconds, nanos) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));

@@ -41,7 +41,8 @@ use postroad_store::{NamedStore, Stores};
 /// New sockets that wait for their core; the listener waits when it is full.
 const NEW_SOCKETS_MAX: usize = 256;
 
-/// Passwords that are looked at for one core at a time: each keeps a processor busy, beside the core's own thread.
+/// Passwords that are looked at for one core at a time: each keeps a processor busy, beside the
+/// core's own thread.
 const LOGINS_MAX: usize = 1;
 
 /// How long connections get to end when the broker stops.
@@ -73,8 +74,8 @@ pub struct RuntimeOptions {
 }
 
 impl RuntimeOptions {
-    /// The partitions of the store know their first policies, and look only at later ones: these are for requests that
-    /// list routes or check permissions.
+    /// The partitions of the store know their first policies, and look only at later ones: these
+    /// are for requests that list routes or check permissions.
     fn first_policies(&self, addressing: &Addressing) -> Arc<Policies> {
         let mut policies = Policies::with_routes(&addressing.routes);
         policies.permissions = self.permissions.clone();
@@ -485,7 +486,8 @@ fn dealt(
     shares
 }
 
-/// The end of all conversations of a core: the word reaches those that listen, the mark those that come later.
+/// The end of all conversations of a core: the word reaches those that listen, the mark those that
+/// come later.
 #[derive(Default)]
 struct Closing {
     begun: Cell<bool>,
@@ -590,11 +592,13 @@ fn run_core(
 /// The wall clock may be set while something is due later: it is looked at this often at least.
 const ALARM_MAX: Duration = Duration::from_secs(1);
 
-/// Turns whenever there is something to do. A task like those of connections: it runs behind all that run now and may wake
-/// it, once for all of them, and waking it is no system call, as it would be for the runtime's main future.
+/// Turns whenever there is something to do. A task like those of connections: it runs behind all
+/// that run now and may wake it, once for all of them, and waking it is no system call, as it would
+/// be for the runtime's main future.
 async fn turn_until_stopped(core: Rc<RefCell<Core>>, wake: Arc<Notify>, stop: Arc<Stop>) {
     let mut lazy_timer = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
-    // Lazy records mostly leave before their time: the timer stays set then, as setting it costs a system call.
+    // Lazy records mostly leave before their time: the timer stays set then, as setting it costs a
+    // system call.
     let mut timer_is_set = false;
     // The timer for the next deadline of a partition.
     let mut alarm = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
@@ -690,7 +694,8 @@ async fn welcome(
         };
         let (handle, make, closing) = (handle.clone(), make.clone(), closing.clone());
         tokio::task::spawn_local(async move {
-            // Looked at in the poll in which the conversation begins to listen for it: nothing comes in between.
+            // Looked at in the poll in which the conversation begins to listen for it: nothing
+            // comes in between.
             if !closing.begun.get() {
                 let (core, protocol) = (handle.core.clone(), service.name());
                 core.borrow_mut().opened(protocol);
@@ -705,7 +710,8 @@ async fn welcome(
     }
 }
 
-/// The word at which the connection of a link ends: the broker stops, or the link is not wanted any more.
+/// The word at which the connection of a link ends: the broker stops, or the link is not wanted any
+/// more.
 fn word_of(link: LinkNews, closing: &Rc<Closing>) -> Rc<Notify> {
     let (word, closing) = (Rc::new(Notify::new()), closing.clone());
     let told = word.clone();

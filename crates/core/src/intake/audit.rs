@@ -1,9 +1,11 @@
-//! The audit: the last messages of each producer that are in the log, so that one sent again is known.
+//! The audit: the last messages of each producer that are in the log, so that one sent again is
+//! known.
 //!
-//! A client that loses its connection does not know whether its last messages arrived, and sends them again over the
-//! next one. Producers number their messages. Of each producer the last numbers are kept one by one, because one that
-//! was refused must be taken in when it comes again, although a later one is in the log. Of producers that have been
-//! silent for long the oldest are forgotten. A producer belongs to the user who sends by it.
+//! A client that loses its connection does not know whether its last messages arrived, and sends
+//! them again over the next one. Producers number their messages. Of each producer the last numbers
+//! are kept one by one, because one that was refused must be taken in when it comes again, although
+//! a later one is in the log. Of producers that have been silent for long the oldest are forgotten.
+//! A producer belongs to the user who sends by it.
 //! Never here: how protocols name producers.
 
 use std::collections::HashMap;
@@ -29,7 +31,8 @@ pub struct Producer {
     pub id: u128,
 }
 
-/// Words of bits for the last messages of a producer. A client that waits for answers has few of them outstanding.
+/// Words of bits for the last messages of a producer. A client that waits for answers has few of
+/// them outstanding.
 const WORDS: usize = 4;
 
 /// Messages of one producer that are distinguished: older ones count as new.
@@ -81,7 +84,8 @@ impl Window {
         behind.filter(move |sequence| self.knows(*sequence))
     }
 
-    /// Whether the window has a place for the number, or still has one for some of its own once it has moved there.
+    /// Whether the window has a place for the number, or still has one for some of its own once it
+    /// has moved there.
     fn is_near(&self, sequence: u64) -> bool {
         self.sequence.abs_diff(sequence) < AUDITED_MESSAGES
     }
@@ -92,7 +96,8 @@ impl Window {
 pub struct Windows {
     /// Around the number that came last.
     pub last: Window,
-    /// Where its numbers were before they leapt further than a window, if they did: they may come back.
+    /// Where its numbers were before they leapt further than a window, if they did: they may come
+    /// back.
     pub other: Option<Box<Window>>,
 }
 
@@ -130,8 +135,8 @@ pub struct Known {
     pub arrivals: Vec<(Producer, Runs)>,
 }
 
-/// See the head of this file. Two generations: when the younger one is full the older one is forgotten, so that recently
-/// seen producers stay, at a cost that does not grow with their number.
+/// See the head of this file. Two generations: when the younger one is full the older one is
+/// forgotten, so that recently seen producers stay, at a cost that does not grow with their number.
 #[derive(Default)]
 pub struct Audit {
     young: Generation,
@@ -141,7 +146,8 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// The message is in the log. At least half of `producers_max` are remembered, at most all of them.
+    /// The message is in the log. At least half of `producers_max` are remembered, at most all of
+    /// them.
     pub fn note(&mut self, producer: Producer, sequence: u64, producers_max: usize) {
         let generation = producers_max / 2;
         if generation == 0 {
@@ -158,8 +164,8 @@ impl Audit {
         self.young.insert(producer, known);
     }
 
-    /// These messages count as those that came here. Producers that are new here are left out where there is no place: none of
-    /// those that sent here is forgotten for them.
+    /// These messages count as those that came here. Producers that are new here are left out where
+    /// there is no place: none of those that sent here is forgotten for them.
     pub fn remember(&mut self, known: Known, producers_max: usize) {
         let generation = producers_max / 2;
         for (producer, windows) in known.producers {
@@ -226,8 +232,8 @@ impl Partition {
             })
     }
 
-    /// A message sent over a client's next connection may be on its way to the log from the last one: the answer waits
-    /// until everything ahead of it is there. Given back if it need not wait.
+    /// A message sent over a client's next connection may be on its way to the log from the last
+    /// one: the answer waits until everything ahead of it is there. Given back if it need not wait.
     pub(crate) fn behind_what_came_before(
         &mut self,
         publish: Publish,

@@ -1,7 +1,8 @@
 //! Reserves: requests for messages, each a short-lived consumer whose deliveries become leases.
 //!
-//! So selectors, message groups, priorities, expiry and bodies on the disk apply as for consumers, and both get their turns in one
-//! line. A reserve that finds nothing waits in that line until a message comes or its time is over; nothing polls.
+//! So selectors, message groups, priorities, expiry and bodies on the disk apply as for consumers,
+//! and both get their turns in one line. A reserve that finds nothing waits in that line until a
+//! message comes or its time is over; nothing polls.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,8 @@ use crate::log::completion::Completion;
 /// Messages that one reserve takes at most.
 const RESERVED_MAX: u32 = 1000;
 
-/// A reserve takes nothing more once its messages have this number of bytes together. Large bodies count: its reader gathers them.
+/// A reserve takes nothing more once its messages have this number of bytes together. Large bodies
+/// count: its reader gathers them.
 const RESERVED_BYTES_MAX: u64 = 4 << 20;
 
 /// Reserves that may wait at one queue: each costs some 500 bytes.
@@ -209,7 +211,8 @@ impl Partition {
         reserving.is_some_and(|reserving| reserving.take == Take::Peek)
     }
 
-    /// The reserve gets an entry, which is leased, or looks at it. Returns whether a message group has ended.
+    /// The reserve gets an entry, which is leased, or looks at it. Returns whether a message group
+    /// has ended.
     pub(crate) fn feed_reserve(
         &mut self,
         id: QueueId,
@@ -278,7 +281,8 @@ impl Partition {
         true
     }
 
-    /// Whether the reserve may get more without anything else happening: bodies are on their way, or it has not looked at all.
+    /// Whether the reserve may get more without anything else happening: bodies are on their way,
+    /// or it has not looked at all.
     fn has_more_coming(&self, id: QueueId, key: ConsumerKey) -> bool {
         let Some(consumer) = self.leader.delivery.consumers.get(&key).filter(|consumer| 0 < consumer.credit)
         else {
@@ -364,7 +368,8 @@ impl Partition {
         let mut first = None;
         let leased: Vec<(EntryTag, Option<LeaseId>)> =
             answering.messages.iter().map(|message| (message.tag, message.lease)).collect();
-        // The leases of one batch follow one another, but another batch may have been filled at the same time.
+        // The leases of one batch follow one another, but another batch may have been filled at the
+        // same time.
         let mut touched = Vec::new();
         for (tag, lease) in leased {
             let key = self.entry(id, tag).map(|entry| entry.key);

@@ -290,7 +290,8 @@ impl Partition {
     /// Every outstanding proposal failed: each waiter gets an error, and none of the proposals took
     /// effect.
     pub(crate) fn proposals_failed(&mut self, reason: &str, effects: &mut Vec<Effect>) {
-        // Records that are durable come to their end. Proposals that follow from it are behind the failure.
+        // Records that are durable come to their end. Proposals that follow from it are behind the
+        // failure.
         let made = self.leader.log.made;
         self.finish_records(effects);
         let log = &mut self.leader.log;
@@ -298,7 +299,8 @@ impl Partition {
         let mut failed: Vec<Completion> = log.pending.drain(..failed).collect();
         let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
         self.fail_searches(reason, effects);
-        // Nothing is served before all has come back: else a later message could be sent ahead of an earlier one.
+        // Nothing is served before all has come back: else a later message could be sent ahead of
+        // an earlier one.
         let touched = failed.iter_mut().flat_map(|completion| self.take_back_what_left(completion)).collect();
         self.dispatch_all(touched, effects);
         for completion in failed {

@@ -1,4 +1,5 @@
-//! Duplicate detection goes along with a queue: the origin's windows are in the target's log before the queue is gone here.
+//! Duplicate detection goes along with a queue: the origin's windows are in the target's log before
+//! the queue is gone here.
 //!
 //! ```text
 //!   origin                                       target
@@ -7,7 +8,8 @@
 //!     ──Remember──────────────────────────────▶  records Remember: its windows know these messages too
 //!     ◀──────────────────────────────Remembers──
 //! ```
-//! A message that is sent again between the new place and the record waits for the record: see `resends`.
+//! A message that is sent again between the new place and the record waits for the record: see
+//! `resends`.
 
 use bytes::Bytes;
 use postroad_model::{Changes, Command, Destination, Effect, PartitionId, Peer, Urgency};
@@ -27,7 +29,8 @@ pub(super) enum Handover {
     Done,
 }
 
-/// All who send know the queue's new place: the windows go there behind all that is on its way to the log.
+/// All who send know the queue's new place: the windows go there behind all that is on its way to
+/// the log.
 pub(super) fn hand_over(partition: &mut Partition, queue: &Destination, effects: &mut Vec<Effect>) {
     let now_ms = partition.now_ms;
     let Some(leaving) = partition.leader.moves.leaving.get_mut(queue) else { return };

@@ -1,7 +1,8 @@
-//! Moving: a queue leaves for another partition while it is in use, as operators want it who have several stores.
+//! Moving: a queue leaves for another partition while it is in use, as operators want it who have
+//! several stores.
 //!
-//! The partition that it leaves is its *origin*, the other its *target*. The origin's log alone remembers that it is leaving; all
-//! else follows from that, in this run or a later one.
+//! The partition that it leaves is its *origin*, the other its *target*. The origin's log alone
+//! remembers that it is leaving; all else follows from that, in this run or a later one.
 //! ```text
 //!   origin                                      target                        all who send
 //!   Leave is durable: it delivers no more
@@ -15,12 +16,13 @@
 //!   Delete is durable
 //!     ──Arrived─────────────────────────────▶  delivers
 //! ```
-//! A delivery in flight at the origin is settled there; a returned message goes too, in its place: nothing behind it goes before it is
-//! decided. So for each queue there is one moment before which all deliveries are the origin's and behind which all are the target's: order,
-//! groups and exclusive consumers are as if its consumers had been slow for a while.
+//! A delivery in flight at the origin is settled there; a returned message goes too, in its place:
+//! nothing behind it goes before it is decided. So for each queue there is one moment before which
+//! all deliveries are the origin's and behind which all are the target's: order, groups and
+//! exclusive consumers are as if its consumers had been slow for a while.
 //!
-//! A job that was made where the queue lived before sends there, and its messages go after the queue in a move of its own. Of several
-//! moves of a queue that of where it lives comes last.
+//! A job that was made where the queue lived before sends there, and its messages go after the
+//! queue in a move of its own. Of several moves of a queue that of where it lives comes last.
 //!
 //! Never here: stores, and who else must know where a queue lives.
 
@@ -45,7 +47,8 @@ pub use resends::{behind_windows, lacks_windows};
 /// How far queues on the move are, in this run.
 #[derive(Default)]
 pub struct Moves {
-    /// How far queues are that are leaving this partition: see [`State::leaving`](crate::state::State::leaving).
+    /// How far queues are that are leaving this partition: see
+    /// [`State::leaving`](crate::state::State::leaving).
     leaving: BTreeMap<Destination, Leaving>,
     /// Queues that come to this partition, and where from. Known to this run alone.
     expected: BTreeMap<Destination, BTreeSet<PartitionId>>,
@@ -86,7 +89,8 @@ enum Stage {
     Placing,
     /// Messages go.
     Emptying,
-    /// It was empty, and consumers follow. It is empty if nothing comes out of the log any more: that has to come round once more so often.
+    /// It was empty, and consumers follow. It is empty if nothing comes out of the log any more:
+    /// that has to come round once more so often.
     Settling { rounds: u8 },
     /// Its end is on the way to the log.
     Ending,

@@ -1,7 +1,9 @@
-//! Resent messages for a queue that is on its way here: they wait until the duplicate detection of its former partition is here.
+//! Resent messages for a queue that is on its way here: they wait until the duplicate detection of
+//! its former partition is here.
 //!
-//! Senders know the new place of a queue some milliseconds before the target has recorded the windows of the origin. A message that is
-//! sent again in this time may be in the origin's log. Later persistent messages of its connection wait behind it.
+//! Senders know the new place of a queue some milliseconds before the target has recorded the
+//! windows of the origin. A message that is sent again in this time may be in the origin's log.
+//! Later persistent messages of its connection wait behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +11,8 @@ use postroad_model::{ConnectionId, Destination, Effect, PartitionId, Publish, Re
 
 use crate::Partition;
 
-/// Messages that wait at once, far more than are sent again while windows are on their way. Further ones are refused.
+/// Messages that wait at once, far more than are sent again while windows are on their way. Further
+/// ones are refused.
 const WAITING_MAX: usize = 4096;
 
 /// See the head of this file.
@@ -47,8 +50,8 @@ pub fn lacks_windows(partition: &Partition, publish: &Publish) -> bool {
     publish.resent && partition.leader.moves.resends.lacks(&publish.sent)
 }
 
-/// Puts a message behind the windows that it needs, or behind another message of its connection that waits for them; any other is given
-/// back.
+/// Puts a message behind the windows that it needs, or behind another message of its connection
+/// that waits for them; any other is given back.
 pub fn behind_windows(
     partition: &mut Partition,
     publish: Publish,

@@ -1,4 +1,5 @@
-//! The target: takes in messages for a queue that is on its way here, and delivers nothing until all of it is here.
+//! The target: takes in messages for a queue that is on its way here, and delivers nothing until
+//! all of it is here.
 
 use postroad_model::{Attach, Command, Destination, Effect, PartitionId, Peer, Urgency};
 
@@ -7,8 +8,8 @@ use crate::Partition;
 use crate::log::completion::Completion;
 
 impl Partition {
-    /// The queue is on its way here from another partition. To be said before [`Partition::start`] for every queue that is leaving
-    /// another one: see [`Partition::leaving`].
+    /// The queue is on its way here from another partition. To be said before [`Partition::start`]
+    /// for every queue that is leaving another one: see [`Partition::leaving`].
     pub fn expect_queue(&mut self, queue: Destination, from: PartitionId) {
         if from == self.settings.id {
             // It lives here, as a later record says, and has not gone yet.
@@ -34,7 +35,8 @@ impl Partition {
         self.propose(Command::Declare { queue }, Urgency::Waiting, completion, effects);
     }
 
-    /// All that was there is here. Of a job that its queue has left behind there may be more elsewhere.
+    /// All that was there is here. Of a job that its queue has left behind there may be more
+    /// elsewhere.
     pub(super) fn has_arrived(&mut self, queue: &Destination, from: PartitionId, effects: &mut Vec<Effect>) {
         windows_came(self, queue, from, effects);
         let Some(expected) = self.leader.moves.expected.get_mut(queue) else { return };

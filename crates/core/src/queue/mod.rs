@@ -182,7 +182,8 @@ impl Queue {
         }
     }
 
-    /// Whether message groups bind its consumers. A topic's subscription has one reader, or readers who share as they come.
+    /// Whether message groups bind its consumers. A topic's subscription has one reader, or readers
+    /// who share as they come.
     pub fn has_groups(&self) -> bool {
         self.source.kind == DestinationKind::Queue
     }

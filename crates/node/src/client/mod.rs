@@ -10,16 +10,19 @@
 //! // On a core's thread: publish, then consume.
 //! let (client, mailbox) = LocalClient::join(&handle, ClientOptions::named("orders-bridge"));
 //! tokio::task::spawn_local(mailbox.run());
-//! client.publish(Sent::new(Destination::queue("orders"), message)).await?; // durable when it returns
+//! // Durable when it returns.
+//! client.publish(Sent::new(Destination::queue("orders"), message)).await?;
 //! let mut consumer = client.attach(Attachment::shared(Destination::queue("orders"), 100)).await?;
 //! while let Some(delivery) = consumer.next().await {
-//!     consumer.settle(&[Held::of(&delivery)], Outcome::Accepted).await?; // durable when it returns
+//!     // Durable when it returns.
+//!     consumer.settle(&[Held::of(&delivery)], Outcome::Accepted).await?;
 //!     consumer.renew(&delivery);
 //! }
 //!
 //! // On any other thread: run something with a local client, wherever its core is.
 //! let client = clients.connect(ClientOptions::named("admin")).await?;
-//! let answer = client.run(|local| async move { local.request(|c, t| event_with(c, t)).await }).await??;
+//! let asked = |local| async move { local.request(|c, t| event_with(c, t)).await };
+//! let answer = client.run(asked).await??;
 //! ```
 //!
 //! Bounds: [`ClientLimits`]. A request beyond the bound waits ([`LocalClient::request`]) or is

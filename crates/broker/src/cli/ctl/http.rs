@@ -75,7 +75,8 @@ pub struct BrokerArguments {
     /// Password of the user [default: the environment variable POSTROAD_PASSWORD].
     #[arg(long, value_name = "TEXT", requires = "user")]
     pub password: Option<String>,
-    /// Token of a user, in place of name and password [default: the environment variable POSTROAD_TOKEN].
+    /// Token of a user, in place of name and password [default: the environment variable
+    /// POSTROAD_TOKEN].
     #[arg(long, value_name = "TEXT", requires = "url", conflicts_with = "user")]
     pub token: Option<String>,
 }

@@ -54,7 +54,8 @@ enum Sort {
 }
 
 impl Sort {
-    /// The order to ask for: the most used queues since the start are the first to look at for rates.
+    /// The order to ask for: the most used queues since the start are the first to look at for
+    /// rates.
     fn asked(self) -> &'static str {
         match self {
             Sort::Messages => "-messages",

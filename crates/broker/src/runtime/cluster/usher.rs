@@ -1,6 +1,7 @@
 //! Clients that come to a follower: they log in as at the leader, and are sent there.
 //!
-//! Never here: the words of a protocol (its session has them), requests that a follower answers itself.
+//! Never here: the words of a protocol (its session has them), requests that a follower answers
+//! itself.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -63,7 +64,8 @@ impl Usher {
         Usher { view, logins: Arc::new(Semaphore::new(LOGINS_MAX)), leaders }
     }
 
-    /// Lets a client say who it is in a session of `make`, and sends it on. `scheme` is that of the URLs of its endpoint.
+    /// Lets a client say who it is in a session of `make`, and sends it on. `scheme` is that of the
+    /// URLs of its endpoint.
     pub fn receive(
         &self,
         socket: NewSocket,
@@ -209,7 +211,8 @@ async fn part(connection: &mut Connection) -> std::io::Result<()> {
     connection.part().await
 }
 
-/// The HTTP paths of a follower: the state of the cluster, and for everything else the way to the leader.
+/// The HTTP paths of a follower: the state of the cluster, and for everything else the way to the
+/// leader.
 pub fn admin_elsewhere(view: ClusterView) -> Router {
     let sends_on = view.clone();
     cluster_api(view).fallback(move |Extension(peer): Extension<Peer>, request: Request| async move {
@@ -217,7 +220,8 @@ pub fn admin_elsewhere(view: ClusterView) -> Router {
     })
 }
 
-/// A redirect to the leader; or that the client should try again, if there is none, or its request cannot be sent elsewhere.
+/// A redirect to the leader; or that the client should try again, if there is none, or its request
+/// cannot be sent elsewhere.
 fn send_on(elsewhere: &Elsewhere, peer: Peer, request: &Request) -> Response {
     let reason = elsewhere.reason.as_str();
     // The admin API, IronMQ and SQS have their reasons in fields of different names.
