@@ -165,6 +165,10 @@ impl Partition {
             if consumer.held.is_empty() || consumer.pace.is_slow || consumer.mode == ConsumerMode::Browse {
                 continue;
             }
+            // It has ended, and waits for its transactions to be undone.
+            if self.leader.transactions.closings.is_leaving(key.connection) {
+                continue;
+            }
             watched = true;
             if consumer.pace.spoke_ms + after_ms <= now_ms {
                 slow.push((*key, then));
