@@ -22,6 +22,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use postroad_admin::AlertRule;
 use postroad_net::TlsConfig;
+use postroad_node::WRITTEN_STEP_BYTES;
 use postroad_routing::{Addressing, Homes, Limit, Policies};
 use postroad_security::{Attempts, Door, TokenBook, Users};
 use serde::Deserialize;
@@ -403,7 +404,7 @@ impl Config {
             ("amqp.max_message_bytes", self.amqp.max_message_bytes, FRAME_BYTES_MIN),
             ("store.async_sync_ms", self.store.main.async_sync_ms, 1),
             ("limits.transaction_bytes", self.limits.transaction_bytes, 1),
-            ("limits.outbox_bytes", self.limits.outbox_bytes, 1),
+            ("limits.outbox_bytes", self.limits.outbox_bytes, WRITTEN_STEP_BYTES),
             ("limits.large_message_bytes", self.limits.large_message_bytes, LARGE_MESSAGE_BYTES_MIN),
         ] {
             if value < least {
@@ -737,7 +738,7 @@ mod tests {
             ("[amqp]\nmax_frame_bytes = 0", "amqp.max_frame_bytes is 0; the least is 1024"),
             ("[amqp]\nmax_message_bytes = 1", "amqp.max_message_bytes is 1; the least is 1024"),
             ("[limits]\ntransaction_bytes = 0", "limits.transaction_bytes is 0; the least is 1"),
-            ("[limits]\noutbox_bytes = 0", "limits.outbox_bytes is 0; the least is 1"),
+            ("[limits]\noutbox_bytes = 262143", "limits.outbox_bytes is 262143; the least is 262144"),
             ("[store]\nasync_sync_ms = 0", "store.async_sync_ms is 0; the least is 1"),
             ("[tls]\nkey = 'k'", "tls.key needs tls.certificate"),
             ("[tls]\ncertificate = 'c'", "tls.certificate needs tls.key"),

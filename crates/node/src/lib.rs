@@ -33,6 +33,6 @@ pub use logs::{JournalWriter, LogLink, LogRing, Logs};
 pub use mailbox::{Mailbox, Taken};
 pub use outstanding::{Outstanding, Share};
 pub use ring::{Receiver, Sender, ThreadWaker, Wake, WakingSender, ring};
-pub use router::{Router, is_echo};
+pub use router::{Router, WRITTEN_STEP_BYTES, is_echo};
 pub use tenant_keys::TenantKeys;
 pub use translate::{Rewriter, change_headers, properties_of, read_portable, with_body, write_message};

@@ -26,8 +26,9 @@ use routes::Targets;
 /// as much as one read brings, mostly.
 const ECHO_BYTES: u64 = 16 << 10;
 
-/// After this number of bytes of deliveries a partition is notified that the outbox has room again.
-const WRITTEN_STEP_BYTES: u64 = 256 << 10;
+/// After this number of bytes of deliveries a partition is notified that the outbox has room again:
+/// no outbox may be smaller, or it would never have.
+pub const WRITTEN_STEP_BYTES: u64 = 256 << 10;
 
 /// The runtime's state of one connection. Its keys are numbers that the broker gives, so no client
 /// can choose some that collide.
