@@ -85,14 +85,14 @@ async fn serve(
     arguments: &ServeArguments,
     (places, descriptors): (Places, u64),
 ) -> anyhow::Result<()> {
+    if config.data.exists() && !config.data.is_dir() {
+        bail!("the store {} is a file; name a directory with --data", config.data.display());
+    }
     let (tls, keys, reloader) = (config.tls()?, config.keys()?, Reloader::new(arguments, config)?);
     let (policies, door) = reloader.identities()?;
     let policies = Arc::new(policies);
     let mut listeners = Listeners::bind(config)?;
     let http = Listener::bind("HTTP", SocketAddr::new(config.bind, config.port(config.ports.http)?))?;
-    if config.data.exists() && !config.data.is_dir() {
-        bail!("the store {} is a file; name a directory with --data", config.data.display());
-    }
     let opened = node::open(config, &policies, keys, (&mut listeners, &http)).await?;
     let Some(Open { opened, keys, view, signals, endpoints, http: forwarded_http }) = opened else {
         return Ok(());
