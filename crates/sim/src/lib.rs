@@ -33,6 +33,6 @@ mod violation;
 mod wall;
 
 pub use phase::{Ends, Phase};
-pub use process::{ProcessReport, ProcessRun};
+pub use process::{LeaseReport, ProcessReport, ProcessRun};
 pub use simulation::{Options, Simulation};
 pub use violation::{Report, Violation};

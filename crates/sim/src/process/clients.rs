@@ -116,7 +116,7 @@ async fn settle(
     Ok(())
 }
 
-fn message(number: u64, more: usize) -> Message {
+pub(super) fn message(number: u64, more: usize) -> Message {
     let mut bytes = number.to_le_bytes().to_vec();
     bytes.resize(8 + more, b'.');
     Message {
@@ -129,7 +129,7 @@ fn message(number: u64, more: usize) -> Message {
     }
 }
 
-fn number_of(message: &Message) -> u64 {
+pub(super) fn number_of(message: &Message) -> u64 {
     let first = message.bytes.first_chunk().copied().unwrap_or_default();
     u64::from_le_bytes(first)
 }

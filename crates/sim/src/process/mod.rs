@@ -10,6 +10,9 @@
 
 mod clients;
 mod cores;
+mod lease_counts;
+mod lease_ledger;
+mod leasing;
 mod ledger;
 
 use std::cell::{Cell, RefCell};
@@ -25,9 +28,17 @@ use postroad_node::{ClientOptions, LocalClient, equip};
 
 use self::clients::{World, consume, drain, produce};
 use self::cores::Cores;
+pub use self::lease_counts::LeaseReport;
+use self::leasing::{LeaseWorld, compete, describe, lease, read_out};
 use self::ledger::Ledger;
 use crate::assembly::recover;
 use crate::random::Random;
+
+/// The time of day at the start of a run.
+const BEGINS_MS: u64 = 1_000_000_000;
+
+/// So far the wall clock is set at most, from where it would be.
+const SET_BY_MS: u64 = 2 * 60 * 60 * 1000;
 
 /// Queues of a run.
 const QUEUES: usize = 5;
@@ -61,6 +72,32 @@ impl ProcessReport {
     }
 }
 
+/// Its clients, and their judge.
+enum Load {
+    /// Producers and consumers.
+    Queues(World),
+    /// Clients of leases.
+    Leases(LeaseWorld),
+}
+
+impl Load {
+    fn broken(&self) -> Result<(), String> {
+        let broken = match self {
+            Load::Queues(world) => world.ledger.borrow().broken.clone(),
+            Load::Leases(world) => world.ledger.borrow().broken.clone(),
+        };
+        broken.map_or(Ok(()), Err)
+    }
+
+    /// Messages that were read at the end.
+    fn read_out(&self) -> u64 {
+        match self {
+            Load::Queues(world) => world.ledger.borrow().settled,
+            Load::Leases(world) => world.ledger.borrow().counts.times("read out"),
+        }
+    }
+}
+
 /// See the head of this file.
 pub struct ProcessRun {
     random: Random,
@@ -69,7 +106,7 @@ pub struct ProcessRun {
     cores: u16,
     settings: Vec<Settings>,
     clock: Rc<Cell<Now>>,
-    world: World,
+    load: Load,
     producers: u64,
     process: Cores,
     /// Clients and their mailboxes.
@@ -78,29 +115,71 @@ pub struct ProcessRun {
 }
 
 impl ProcessRun {
-    /// Does everything that follows from the seed, in this number of steps.
+    /// Producers and consumers: does everything that follows from the seed, in this number of
+    /// steps.
     ///
     /// # Errors
     /// The broken promise.
     pub fn run(seed: u64, steps: u64) -> Result<ProcessReport, String> {
-        let mut run = ProcessRun::new(seed)?;
-        run.begin_clients();
-        for _ in 0..steps {
-            run.step()?;
-            let broken = run.world.ledger.borrow().broken.clone();
-            broken.map_or(Ok(()), Err)?;
-        }
-        run.finish()
+        let run = ProcessRun::new(seed, 2 << 10, |random, _| {
+            let queues = (0..QUEUES).map(|number| Destination::queue(&format!("q{number}"))).collect();
+            let ledger = Rc::new(RefCell::new(Ledger::default()));
+            Load::Queues(World { queues, ledger, is_alone: random.one_in(2) })
+        })?;
+        let run = run.go(steps)?;
+        let Load::Queues(world) = &run.load else { return Ok(ProcessReport::default()) };
+        let mut ledger = world.ledger.borrow_mut();
+        ledger.ended();
+        let (confirmed, delivered, settled) = (ledger.confirmed, ledger.delivered, ledger.settled);
+        let report = ProcessReport { confirmed, delivered, settled, crashes: run.crashes };
+        ledger.broken.take().map_or(Ok(report), Err)
     }
 
-    fn new(seed: u64) -> Result<ProcessRun, String> {
+    /// The same with clients of leases. Bodies beyond `resident_bytes_max` are read from the disk
+    /// when they are reserved.
+    ///
+    /// # Errors
+    /// The broken promise.
+    pub fn run_leases(seed: u64, steps: u64, resident_bytes_max: u64) -> Result<LeaseReport, String> {
+        let run = ProcessRun::new(seed, resident_bytes_max, |random, clock| {
+            Load::Leases(LeaseWorld::new(clock, random.one_in(2)))
+        })?;
+        let mut run = run.go(steps)?;
+        let Load::Leases(world) = &run.load else { return Ok(LeaseReport::default()) };
+        let world = world.clone();
+        for queue in 0..world.queues.len() {
+            let client = run.client("describe");
+            run.tasks.push(Box::pin(describe(client, world.clone(), queue)));
+        }
+        (0..QUIET_ROUNDS).for_each(|_| run.round());
+        let mut ledger = world.ledger.borrow_mut();
+        ledger.ended();
+        ledger.broken.take().map_or(Ok(std::mem::take(&mut ledger.counts)), Err)
+    }
+
+    fn go(mut self, steps: u64) -> Result<ProcessRun, String> {
+        self.begin_clients();
+        for _ in 0..steps {
+            self.step()?;
+            self.load.broken()?;
+        }
+        self.finish()?;
+        self.load.broken()?;
+        Ok(self)
+    }
+
+    fn new(
+        seed: u64,
+        resident_bytes_max: u64,
+        load: impl FnOnce(&mut Random, &Rc<Cell<Now>>) -> Load,
+    ) -> Result<ProcessRun, String> {
         let mut random = Random::new(seed);
         let partitions = 1 + random.below(5) as u16;
         let cores = 1 + random.below(3) as u16;
         let placement = Placement::over(partitions);
         let settings: Vec<Settings> = (0..partitions)
             .map(|id| Settings {
-                resident_bytes_max: 2 << 10,
+                resident_bytes_max,
                 messages_bytes_max: 32 << 10,
                 volatile_bytes_max: 1 << 20,
                 outbox_bytes_max: 1 << 20,
@@ -117,10 +196,8 @@ impl ProcessRun {
             dead_segments_max: 2,
             checkpoint_share: 0,
         };
-        let queues = (0..QUEUES).map(|number| Destination::queue(&format!("q{number}"))).collect();
-        let ledger = Rc::new(RefCell::new(Ledger::default()));
-        let world = World { queues, ledger, is_alone: random.one_in(2) };
-        let clock = Rc::new(Cell::new(Now { ticks_ms: 1_000, wall_ms: 1_000_000 }));
+        let clock = Rc::new(Cell::new(Now { ticks_ms: 1_000, wall_ms: BEGINS_MS }));
+        let load = load(&mut random, &clock);
         let process = start(&disk, journal, cores, &settings, &clock)?;
         let (tasks, producers, crashes) = (Vec::new(), 0, 0);
         Ok(ProcessRun {
@@ -130,7 +207,7 @@ impl ProcessRun {
             cores,
             settings,
             clock,
-            world,
+            load,
             producers,
             process,
             tasks,
@@ -146,17 +223,33 @@ impl ProcessRun {
     }
 
     fn begin_clients(&mut self) {
+        match &self.load {
+            Load::Queues(world) => self.begin_queues(world.clone()),
+            Load::Leases(world) => self.begin_leases(world.clone()),
+        }
+    }
+
+    fn begin_queues(&mut self, world: World) {
         for _ in 0..1 + self.random.below(3) {
             self.producers += 1;
             let (client, random) = (self.client("producer"), Random::new(self.random.number()));
-            self.tasks.push(Box::pin(produce(client, self.world.clone(), self.producers, random)));
+            self.tasks.push(Box::pin(produce(client, world.clone(), self.producers, random)));
         }
         for queue in 0..QUEUES {
-            for _ in 0..if self.world.is_alone { 1 } else { 2 } {
+            for _ in 0..if world.is_alone { 1 } else { 2 } {
                 let (client, random) = (self.client("consumer"), Random::new(self.random.number()));
-                self.tasks.push(Box::pin(consume(client, self.world.clone(), queue, random)));
+                self.tasks.push(Box::pin(consume(client, world.clone(), queue, random)));
             }
         }
+    }
+
+    fn begin_leases(&mut self, world: LeaseWorld) {
+        for _ in 0..2 + self.random.below(3) {
+            let (client, random) = (self.client("lease"), Random::new(self.random.number()));
+            self.tasks.push(Box::pin(lease(client, world.clone(), random)));
+        }
+        let (client, random) = (self.client("consumer"), Random::new(self.random.number()));
+        self.tasks.push(Box::pin(compete(client, world, random)));
     }
 
     fn step(&mut self) -> Result<(), String> {
@@ -181,6 +274,13 @@ impl ProcessRun {
             _ if self.random.one_in(2) => self.crash()?,
             _ => {}
         }
+        // Leases wait for time more than for anything else.
+        if matches!(self.load, Load::Leases(_)) && self.random.one_in(80) {
+            match self.random.one_in(12) {
+                true => self.set_clock(),
+                false => self.pass(10),
+            }
+        }
         Ok(())
     }
 
@@ -192,8 +292,27 @@ impl ProcessRun {
     }
 
     fn pass_time(&mut self) {
-        let (now, passed) = (self.clock.get(), 1 + self.random.below(50));
+        self.pass(50);
+    }
+
+    fn pass(&mut self, most_ms: u64) {
+        let (now, passed) = (self.clock.get(), 1 + self.random.below(most_ms));
         self.clock.set(Now { ticks_ms: now.ticks_ms + passed, wall_ms: now.wall_ms + passed });
+    }
+
+    /// The wall clock is set, by up to two hours from where it began.
+    fn set_clock(&mut self) {
+        let ticks_ms = self.clock.get().ticks_ms + 1;
+        let least_ms = BEGINS_MS + ticks_ms - SET_BY_MS;
+        let wall_ms = match self.random.one_in(2) {
+            true => least_ms + self.random.below(2 * SET_BY_MS),
+            // A little.
+            false => self.clock.get().wall_ms + 1 + self.random.below(3000),
+        };
+        self.clock.set(Now { ticks_ms, wall_ms: wall_ms.min(least_ms + 2 * SET_BY_MS) });
+        if let Load::Leases(world) = &self.load {
+            world.ledger.borrow_mut().clock_set();
+        }
     }
 
     /// The machine or the process ends, perhaps in a write, and starts again.
@@ -204,41 +323,69 @@ impl ProcessRun {
             self.process.write();
         }
         self.tasks.clear();
-        match self.random.one_in(2) {
+        let of_machine = self.random.one_in(2);
+        match of_machine {
             true => self.disk.crash(),
             false => self.disk.restart(),
         }
         self.disk.clear_faults();
-        self.world.ledger.borrow_mut().crashed();
         self.settings.iter_mut().for_each(|own| own.incarnation += 1);
+        let ended_ms = self.clock.get().ticks_ms;
+        if matches!(self.load, Load::Leases(_)) {
+            // It was down for a while.
+            self.pass_time();
+            if self.random.one_in(4) {
+                self.set_clock();
+            }
+        }
         self.process = start(&self.disk, self.journal, self.cores, &self.settings, &self.clock)?;
+        match &self.load {
+            Load::Queues(world) => world.ledger.borrow_mut().crashed(),
+            Load::Leases(world) => {
+                // They learn the time, from which on their leases last.
+                (0..usize::from(self.cores)).for_each(|core| self.process.turn(core));
+                world.ledger.borrow_mut().crashed(ended_ms, of_machine);
+            }
+        }
         self.begin_clients();
         Ok(())
     }
 
     /// After a last crash every queue is read to its end.
-    fn finish(mut self) -> Result<ProcessReport, String> {
+    fn finish(&mut self) -> Result<(), String> {
         self.crash()?;
         self.tasks.clear();
-        for queue in 0..QUEUES {
-            let client = self.client("drain");
-            self.tasks.push(Box::pin(drain(client, self.world.clone(), queue)));
+        match &self.load {
+            Load::Queues(world) => {
+                let world = world.clone();
+                for queue in 0..QUEUES {
+                    let client = self.client("drain");
+                    self.tasks.push(Box::pin(drain(client, world.clone(), queue)));
+                }
+            }
+            Load::Leases(world) => {
+                let world = world.clone();
+                // All leases and delays are over.
+                let now = self.clock.get();
+                let (ticks_ms, wall_ms) = (now.ticks_ms + 4 * SET_BY_MS, now.wall_ms + 4 * SET_BY_MS);
+                self.clock.set(Now { ticks_ms, wall_ms });
+                for queue in 0..world.queues.len() {
+                    let client = self.client("read out");
+                    self.tasks.push(Box::pin(read_out(client, world.clone(), queue)));
+                }
+            }
         }
         let (mut quiet, mut last) = (0, 0);
         for _ in 0..ROUNDS_MAX {
             self.round();
-            let settled = self.world.ledger.borrow().settled;
-            quiet = if settled == last { quiet + 1 } else { 0 };
-            last = settled;
+            let read_out = self.load.read_out();
+            quiet = if read_out == last { quiet + 1 } else { 0 };
+            last = read_out;
             if quiet == QUIET_ROUNDS {
                 break;
             }
         }
-        let mut ledger = self.world.ledger.borrow_mut();
-        ledger.ended();
-        let (confirmed, delivered, settled) = (ledger.confirmed, ledger.delivered, ledger.settled);
-        let report = ProcessReport { confirmed, delivered, settled, crashes: self.crashes };
-        ledger.broken.take().map_or(Ok(report), Err)
+        Ok(())
     }
 
     /// All have a turn.
