@@ -836,6 +836,18 @@ fn a_transaction_happens_all_at_once_or_not_at_all() {
     assert_eq!(said, format!("ok {no} {no} ok 1.1 drained"), "a transaction has a limit");
 }
 
+/// An error would leave activemq-client with acknowledgements that it never sends.
+#[test]
+fn a_transaction_without_work_can_be_rolled_back() {
+    use postroad_model::{ConnectionId, Effect, Event, Ticket, TransactionKey};
+    let mut bench = Bench::new(settings(1));
+    let connection = ConnectionId::new(0, 1);
+    let transaction = TransactionKey { connection, number: 1 };
+    let (ticket, mut effects) = (Ticket(7), Vec::new());
+    bench.partitions[0].soft(Event::Rollback { transaction, ticket: Some(ticket) }, &mut effects);
+    assert_eq!(effects, [Effect::Reply { connection, ticket, result: Ok(()) }]);
+}
+
 #[test]
 fn all_open_transactions_have_a_limit_together() {
     let limits = || Settings { open_bytes_max: 700, ..settings(1) };

@@ -283,6 +283,8 @@ pub fn close(
     for key in keys {
         match partition.take_open(*key) {
             Some(found) => open.push((key.connection, found)),
+            // There is nothing to undo: clients roll back transactions without any work.
+            None if matches!(then, Close::Undo(_)) => {}
             // Its connection may have ended here before the coordinator's word came: then its share
             // is gone.
             None => refusal = refusal.or(Some(Refusal::NoSuchTransaction)),
