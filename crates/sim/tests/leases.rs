@@ -82,7 +82,6 @@ fn leases_hold_and_deletes_are_final() {
 }
 
 #[test]
-#[ignore = "a reserve that waits for bodies writes leases to the log that have ended meanwhile"]
 fn leases_hold_while_bodies_are_read() {
     run_all(chosen(SEEDS), FEW_RESIDENT);
 }

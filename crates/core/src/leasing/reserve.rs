@@ -376,7 +376,9 @@ impl Partition {
             if !matches!(key, Some(MessageKey::Durable { .. })) || id.is_volatile() {
                 continue;
             }
-            let Some(lease) = lease else { continue };
+            let held = self.state.leases.get(id, tag).and_then(|held| held.id);
+            // Others ended while it waited for bodies.
+            let Some(lease) = lease.filter(|lease| held == Some(*lease)) else { continue };
             let expected = first.map(|first: LeaseId| first.plus(tags.len() as u64));
             match expected {
                 None => {
@@ -448,7 +450,7 @@ impl Partition {
     pub(crate) fn drop_reserve(&mut self, id: QueueId, key: ConsumerKey, reserving: Reserving) {
         self.forget_reserve(id, key, reserving.until_ms);
         for Reserved { tag, lease, .. } in reserving.taken {
-            if lease.is_some() {
+            if lease.is_some() && self.state.leases.get(id, tag).is_some_and(|held| held.id == lease) {
                 self.end_lease(id, tag);
             }
         }
