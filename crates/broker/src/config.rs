@@ -120,16 +120,16 @@ pub enum OpenTo {
 pub struct Ports {
     /// OpenWire.
     pub openwire: u16,
-    /// OpenWire by TLS.
-    pub openwire_tls: u16,
+    /// OpenWire by TLS; `None` for the default.
+    openwire_tls: Option<u16>,
     /// AMQP 1.0.
     pub amqp: u16,
-    /// AMQP 1.0 by TLS.
-    pub amqp_tls: u16,
+    /// AMQP 1.0 by TLS; `None` for the default.
+    amqp_tls: Option<u16>,
     /// AMQP 1.0 inside of WebSockets.
     pub amqp_websocket: u16,
-    /// The same by TLS.
-    pub amqp_websocket_tls: u16,
+    /// The same by TLS; `None` for the default.
+    amqp_websocket_tls: Option<u16>,
     /// Metrics and health.
     pub http: u16,
 }
@@ -261,13 +261,40 @@ impl Default for Ports {
     fn default() -> Ports {
         Ports {
             openwire: 61616,
-            openwire_tls: 61617,
+            openwire_tls: None,
             amqp: 5672,
-            amqp_tls: 5671,
+            amqp_tls: None,
             amqp_websocket: 61614,
-            amqp_websocket_tls: 61619,
+            amqp_websocket_tls: None,
             http: 8161,
         }
+    }
+}
+
+impl Ports {
+    /// OpenWire by TLS.
+    pub fn openwire_tls(&self) -> u16 {
+        self.openwire_tls.unwrap_or(61617)
+    }
+
+    /// AMQP 1.0 by TLS.
+    pub fn amqp_tls(&self) -> u16 {
+        self.amqp_tls.unwrap_or(5671)
+    }
+
+    /// AMQP 1.0 inside of WebSockets, by TLS.
+    pub fn amqp_websocket_tls(&self) -> u16 {
+        self.amqp_websocket_tls.unwrap_or(61619)
+    }
+
+    /// A TLS port that the file sets, and its key.
+    fn tls_port_set(&self) -> Option<(&'static str, u16)> {
+        let set = [
+            ("openwire_tls", self.openwire_tls),
+            ("amqp_tls", self.amqp_tls),
+            ("amqp_websocket_tls", self.amqp_websocket_tls),
+        ];
+        set.into_iter().find_map(|(key, port)| Some((key, port?)))
     }
 }
 
@@ -424,7 +451,12 @@ impl Config {
         if max_inactivity_ms < 0 {
             bail!("configuration: openwire.max_inactivity_ms is {max_inactivity_ms}; use 0 to disable it");
         }
-        self.tls.files()?;
+        if let (None, Some((key, port))) = (self.tls.files()?, self.ports.tls_port_set()) {
+            bail!(
+                "configuration: ports.{key} is {port}, but [tls] names no certificate: set tls.certificate and \
+                 tls.key, or remove ports.{key}"
+            );
+        }
         self.addressing()?;
         self.bridges()?;
         self.check_spreading()?;
@@ -470,6 +502,19 @@ impl Config {
     /// One cannot be read, is none, or is named twice.
     pub fn keys(&self) -> anyhow::Result<StoreKeys> {
         self.encryption.keys()
+    }
+
+    /// Checks a file as `serve` does, with the files that it names.
+    ///
+    /// # Errors
+    /// As [`Config::load`]; or a named file of users, keys or certificates cannot be used.
+    pub fn check_file(file: &Path) -> anyhow::Result<()> {
+        let config = Config::of(Some(file))?;
+        config.check_reach()?;
+        config.tls()?;
+        config.users()?;
+        config.keys()?;
+        Ok(())
     }
 
     /// The configuration of a file, for commands that need no more of it; without a file the
@@ -629,14 +674,14 @@ impl Config {
         Config::parse(&text).with_context(|| format!("in {}", file.display()))
     }
 
-    /// Whether a text is a configuration that a broker could start with, once the passwords of its
-    /// bridges are there.
+    /// Checks the text of a configuration whose files of passwords and certificates may not exist
+    /// yet.
     ///
     /// # Errors
     /// The error that the same text in a file would get.
     pub fn check_text(text: &str) -> anyhow::Result<()> {
         let mut config = Config::parse(text)?;
-        config.bridge.iter_mut().for_each(BridgeConfig::forget_password);
+        config.bridge.iter_mut().for_each(BridgeConfig::forget_files);
         config.check()
     }
 
@@ -740,6 +785,10 @@ mod tests {
             ("[limits]\ntransaction_bytes = 0", "limits.transaction_bytes is 0; the least is 1"),
             ("[limits]\noutbox_bytes = 262143", "limits.outbox_bytes is 262143; the least is 262144"),
             ("[store]\nasync_sync_ms = 0", "store.async_sync_ms is 0; the least is 1"),
+            (
+                "[ports]\namqp_tls = 5671",
+                "ports.amqp_tls is 5671, but [tls] names no certificate: set tls.certificate and tls.key, or remove ports.amqp_tls",
+            ),
             ("[tls]\nkey = 'k'", "tls.key needs tls.certificate"),
             ("[tls]\ncertificate = 'c'", "tls.certificate needs tls.key"),
             (
@@ -755,6 +804,9 @@ mod tests {
             assert_eq!(error.to_string(), format!("configuration: {want}"), "case: {text}");
         }
         Config::default().check().unwrap();
+        let ports = "[ports]\nopenwire_tls = 1\namqp_tls = 2\namqp_websocket_tls = 3";
+        let with_files = format!("{ports}\n[tls]\ncertificate = 'c'\nkey = 'k'");
+        Config::parse(&with_files).unwrap().check().unwrap();
     }
 
     const EXAMPLE: &str = include_str!("../../../docs/postroad.toml");
@@ -782,9 +834,14 @@ mod tests {
         assert_eq!(all.bridge.len(), 1);
         assert_eq!(shown.routes.rules().count(), 1);
         assert!(!shown.permissions.permit_all());
+        let default = Ports::default();
+        assert_eq!(all.ports.openwire_tls, Some(default.openwire_tls()));
+        assert_eq!(all.ports.amqp_tls, Some(default.amqp_tls()));
+        assert_eq!(all.ports.amqp_websocket_tls, Some(default.amqp_websocket_tls()));
         let (policy, tenant, alert, composite) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let without = Config {
             memory_bytes,
+            ports: default,
             runtime,
             policy,
             tenant,

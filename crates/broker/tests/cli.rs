@@ -1537,7 +1537,7 @@ fn an_import_copies_no_password_and_says_where_to_put_it() {
     let import = offline(&["config", "import", text(&xml), "--output", text(&toml)]);
     let (written, notes) = (fs::read_to_string(&toml).unwrap(), errors(&import));
     assert!(import.status.success() && !written.contains("s3cret") && !notes.contains("s3cret"), "{notes}");
-    let named = "/etc/postroad/east.password";
+    let named = "east.password";
     assert!(notes.contains(&format!("write it into {named}")) && written.contains(named), "{notes}{written}");
     // A broker reads it there, before it opens anything.
     let moved = written.replace(named, text(&secret));
@@ -1558,9 +1558,15 @@ fn the_reference_of_the_configuration_is_a_valid_file() {
     fs::write(&reference, &printed.stdout).unwrap();
     let checked = offline(&["config", "check", text(&reference)]);
     assert!(checked.status.success() && errors(&checked).contains("is valid"), "{}", errors(&checked));
-    fs::write(&wrong, "brokr_name = \"b\"\n").unwrap();
-    let refused = offline(&["config", "check", text(&wrong)]);
-    assert_eq!(refused.status.code(), Some(1));
-    let said = errors(&refused);
-    assert!(said.contains("line 1") && said.contains("did you mean `broker_name`?"), "{said}");
+    for (case, content, want) in [
+        ("an unknown key", "brokr_name = \"b\"\n", "did you mean `broker_name`?"),
+        ("no file of users", "[security]\nusers = \"/nonexistent\"\n", "security.users: /nonexistent"),
+        ("no certificate", "[ports]\nopenwire_tls = 1\n", "ports.openwire_tls is 1, but [tls] names no"),
+        ("no users", "bind = \"0.0.0.0\"\n", "without users every client of the network is let in"),
+    ] {
+        fs::write(&wrong, content).unwrap();
+        let refused = offline(&["config", "check", text(&wrong)]);
+        assert_eq!(refused.status.code(), Some(1), "case: {case}");
+        assert!(errors(&refused).contains(want), "case: {case}: {}", errors(&refused));
+    }
 }

@@ -10,16 +10,63 @@ use super::{addresses, network, policies};
 const ATTRIBUTES: &[(&str, &str)] = &[
     ("start", ""),
     ("useShutdownHook", ""),
-    ("useJmx", "Postroad has no JMX"),
+    ("useJmx", "not needed: the admin API and metrics take the place of JMX"),
     ("dataDirectory", "Postroad does not read ActiveMQ's store: let consumers drain it before you switch"),
     (
         "persistent",
         "persistent messages go to disk: for memory only, set durability = \"memory\" in a [[policy]]",
     ),
-    ("schedulerSupport", "schedules work always"),
+    ("schedulerSupport", "not needed: always on"),
     ("advisorySupport", "not translated: see docs/features/advisories.md for what is published"),
     ("deleteAllMessagesOnStartup", "not translated: remove the data directory before a start instead"),
-    ("populateJMSXUserID", "not translated"),
+    ("populateJMSXUserID", "not translated: JMSXUserID is not set"),
+    ("useAuthenticatedPrincipalForJMSXUserID", "not translated: JMSXUserID is not set"),
+    ("offlineDurableSubscriberTimeout", SUBSCRIPTIONS),
+    ("offlineDurableSubscriberTaskSchedule", SUBSCRIPTIONS),
+    ("keepDurableSubsActive", "not needed: always so"),
+    (
+        "enableMessageExpirationOnActiveDurableSubs",
+        "not needed: expired messages are removed within a second",
+    ),
+    ("rejectDurableConsumers", "not translated: grant no create on the topics in [[security.permission]]"),
+    ("maxPurgedDestinationsPerSweep", "not translated: idle queues are kept"),
+    ("timeBeforePurgeTempDestinations", "not needed: a temporary destination ends with its connection"),
+    ("cacheTempDestinations", "not needed: a temporary destination ends with its connection"),
+    ("maxUncommittedCount", "not translated: limits.transaction_bytes bounds a transaction"),
+    ("maxSchedulerRepeatAllowed", "not translated"),
+    ("maxInflatedDataSize", "not translated: openwire.max_frame_bytes bounds a message"),
+    ("adjustUsageLimits", "not needed: memory_bytes and store.disk_bytes_max count as they are"),
+    ("schedulePeriodForDiskUsageCheck", "not needed: the disk is watched"),
+    ("diskUsageCheckRegrowThreshold", "not needed: the disk is watched"),
+    ("schedulerDirectory", "not needed: schedules are in the store"),
+    ("schedulerDirectoryFile", "not needed: schedules are in the store"),
+    ("tmpDataDirectory", "not needed: there is one data directory"),
+    ("enableStatistics", "not needed: statistics are always on"),
+    ("useTempMirroredQueues", "not translated"),
+    ("useVirtualDestSubsOnCreation", ""),
+    ("anonymousProducerAdvisorySupport", "not translated: see docs/features/advisories.md"),
+    ("rollbackOnlyOnAsyncException", ""),
+    ("storeOpenWireVersion", ""),
+    ("dedicatedTaskRunner", ""),
+    ("taskRunnerPriority", ""),
+    ("virtualThreadTaskRunner", ""),
+    ("persistenceThreadPriority", ""),
+    ("startAsync", ""),
+    ("systemExitOnShutdown", ""),
+    ("systemExitOnShutdownExitCode", ""),
+    ("useLocalHostBrokerName", "not translated: set broker_name"),
+    ("useLoggingForShutdownErrors", ""),
+    ("monitorConnectionSplits", ""),
+    ("populateUserNameInMBeans", ""),
+    ("mbeanInvocationTimeout", ""),
+    ("brokerObjectName", ""),
+    ("brokerId", ""),
+    ("vmConnectorURI", "not needed: no client runs inside the broker's process"),
+    ("passiveSlave", CLUSTER),
+    ("waitForSlave", CLUSTER),
+    ("waitForSlaveTimeout", CLUSTER),
+    ("shutdownOnMasterFailure", CLUSTER),
+    ("shutdownOnSlaveFailure", CLUSTER),
     ("splitSystemUsageForProducersConsumers", "memory is one budget, memory_bytes"),
     ("schedulePeriodForDestinationPurge", "not translated: idle queues are kept"),
     (
@@ -32,15 +79,21 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("producerSystemUsagePortion", ""),
 ];
 
+const SUBSCRIPTIONS: &str =
+    "not translated: a durable subscription is kept until its client or `postroad ctl` removes it";
+
+const CLUSTER: &str = "not translated: docs/features/cluster.md has replication";
+
 const SPREAD: &str =
     "not translated: set openwire.published_url, update_clients and rebalance_clients by hand";
 
-const TLS: &str =
-    "the port opens once [tls] names certificate and key, as PEM files; see docs/features/security.md";
+/// Files of the broker's certificate and key, in PEM form.
+const CERTIFICATE: &str = "broker.pem";
+const KEY: &str = "broker-key.pem";
 
 /// Elements that need no key, or have none.
 const ELEMENTS: &[(&str, &str)] = &[
-    ("managementContext", "Postroad has no JMX"),
+    ("managementContext", "not needed: the admin API and metrics take the place of JMX"),
     (
         "persistenceAdapter",
         "Postroad does not read ActiveMQ's store: let consumers drain it before you switch",
@@ -49,12 +102,18 @@ const ELEMENTS: &[(&str, &str)] = &[
     ("jmsBridgeConnectors", "not translated: a [[bridge]] speaks OpenWire only"),
     (
         "sslContext",
-        "not translated: set [tls] by hand, with certificates in PEM form instead of Java key stores",
+        "its Java key stores are not read: convert them to PEM files, see docs/guides/from-activemq.md",
     ),
+    ("proxyConnectors", "not translated: Postroad has no proxy"),
+    ("jobSchedulerStore", "not needed: schedules are in the store"),
+    ("taskRunnerFactory", "not needed: Postroad has threads of its own"),
+    ("persistenceTaskRunnerFactory", "not needed: Postroad has threads of its own"),
+    ("transportConnectorURIs", "not translated: write <transportConnector> elements"),
+    ("networkConnectorURIs", "not translated: write <networkConnector> elements"),
     ("shutdownHooks", "not needed: they belong to ActiveMQ's process"),
     ("ioExceptionHandler", "not needed: after a failed write the broker recovers by itself"),
     ("services", "not translated: Postroad runs no Java plugins"),
-    ("destinations", "not translated: queues and topics are created at first use"),
+    ("destinations", "not needed: queues and topics are created at first use"),
     ("tempDataStore", "not needed: there is no second store"),
     ("messageAuthorizationPolicy", "not translated: Postroad runs no Java plugins"),
 ];
@@ -91,6 +150,12 @@ pub fn translate(broker: &Element<'_>, translation: &mut Translation) {
             broker,
             "has no AMQP connector that could be translated: Postroad listens on ports.amqp nevertheless",
         );
+    }
+    if translation.has("ports", "openwire_tls") || translation.has("ports", "amqp_tls") {
+        translation.set("tls", "certificate", CERTIFICATE, broker);
+        translation.set("tls", "key", KEY, broker);
+        let why = format!("for the TLS ports make {CERTIFICATE} and {KEY}, see docs/guides/from-activemq.md");
+        translation.note(broker, &why);
     }
     if unguarded {
         translation.unset("", "bind");
@@ -132,7 +197,12 @@ fn plugins(plugins: &Element<'_>, rules: &mut policies::Rules, translation: &mut
                     "not translated: create users with postroad user add, and set security.users to their file",
                 );
             }
-            "statisticsBrokerPlugin" | "loggingBrokerPlugin" | "traceBrokerPathPlugin" => {
+            "statisticsBrokerPlugin" => {
+                let why =
+                    "not translated: ActiveMQ.Statistics.* does not answer; use metrics or the admin API";
+                translation.note(&plugin, why);
+            }
+            "loggingBrokerPlugin" | "traceBrokerPathPlugin" => {
                 translation.note(&plugin, "not translated: it only logs");
             }
             _ => translation.note(&plugin, "not translated: Postroad runs no Java plugins"),
@@ -257,12 +327,7 @@ fn connect(connector: &Element<'_>, uri: &str, translation: &mut Translation) {
         return translation.note(connector, &format!("not translated: {uri} has no port"));
     };
     match port.parse::<u16>() {
-        Ok(port) => {
-            translation.set("ports", key, u64::from(port), connector);
-            if key.ends_with("_tls") {
-                translation.note(connector, TLS);
-            }
-        }
+        Ok(port) => translation.set("ports", key, u64::from(port), connector),
         Err(_) => return translation.note(connector, &format!("not translated: {port} is not a port")),
     }
     let host = host.trim_matches(['[', ']']);
@@ -290,6 +355,14 @@ fn within(
         translation.note(connector, &format!("{option}: {found} is the closest setting"));
     }
     found
+}
+
+/// Certificates that clients show, for all TLS ports.
+fn client_certificates(clients: &str, option: &str, connector: &Element<'_>, translation: &mut Translation) {
+    translation.set("tls", "clients", clients, connector);
+    translation.set("tls", "client_authorities", network::TRUST, connector);
+    let how = format!("export the authorities of client certificates to {}", network::TRUST);
+    translation.note(connector, &format!("{option}: {how}"));
 }
 
 fn connector_option(
@@ -325,8 +398,13 @@ fn connector_option(
             );
         }
         ("needClientAuth" | "transport.needClientAuth", ..) if value == "true" => {
-            let how = "set tls.clients = \"required\", and tls.client_authorities to a PEM file";
-            translation.note(connector, &format!("{option}: not translated: {how}"));
+            client_certificates("required", option, connector, translation);
+        }
+        ("wantClientAuth" | "transport.wantClientAuth", ..) if value == "true" => {
+            client_certificates("optional", option, connector, translation);
+        }
+        ("transport.enabledProtocols" | "transport.enabledCipherSuites", ..) => {
+            translation.note(connector, &format!("{option}: not needed: TLS 1.2 and 1.3 with safe ciphers"));
         }
         _ => translation.note(connector, &format!("{option}: not translated")),
     }

@@ -39,6 +39,8 @@ struct Draft {
     recipients: Option<(String, String)>,
     delay_ms: Option<u64>,
     throttle: Option<(u64, u64)>,
+    /// Whether each message matches a target.
+    matches_all: bool,
 }
 
 /// Why a route cannot be translated: the note stands already.
@@ -66,6 +68,7 @@ fn route(element: &Element<'_>, translation: &mut Translation) {
         recipients: None,
         delay_ms: None,
         throttle: None,
+        matches_all: false,
     };
     let steps: Vec<Element<'_>> = element.children().filter(|step| step.name() != "from").collect();
     if draft.steps(&steps, 0, translation).is_err() {
@@ -153,6 +156,7 @@ impl Draft {
     fn target(&mut self, step: &Element<'_>, translation: &mut Translation) -> Result<(), LeftOut> {
         let keys = self.target_keys(step, translation)?;
         self.targets.push(Value::table(keys));
+        self.matches_all |= self.conditions.is_empty();
         Ok(())
     }
 
@@ -245,6 +249,7 @@ impl Draft {
         let mut keys = vec![("distribute", "first".into()), ("to", Value::list(targets))];
         if !otherwise.is_empty() {
             keys.push(("otherwise", Value::list(otherwise)));
+            self.matches_all |= self.conditions.is_empty();
         }
         self.choices.push(keys);
         Ok(())
@@ -263,6 +268,7 @@ impl Draft {
             recipients: None,
             delay_ms: None,
             throttle: None,
+            matches_all: false,
         }
     }
 
@@ -314,7 +320,7 @@ impl Draft {
         if tables.is_empty() {
             return translation.note(element, "not translated: it sends nothing to a queue or topic");
         }
-        let several = 1 < tables.len();
+        let (several, may_match_none) = (1 < tables.len(), !self.matches_all);
         for (number, rest) in (1..).zip(tables) {
             let name = if several { format!("{}-{number}", self.id) } else { self.id.clone() };
             let mut keys = vec![("name", name.as_str().into()), ("from", self.from.as_str().into())];
@@ -328,8 +334,10 @@ impl Draft {
             keys.extend(rest);
             translation.push(Table { name: "route", lines: vec![element.line()], keys });
         }
-        translation
-            .note(element, "a message that no target matches stays at its address, where Camel drops it");
+        if may_match_none {
+            translation
+                .note(element, "a message that no target matches stays at its address, where Camel drops it");
+        }
     }
 }
 

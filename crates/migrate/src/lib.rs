@@ -110,6 +110,9 @@ mod tests {
         let notes = translation.notes_text("camel.xml");
         assert!(notes.contains("camel.xml:9: <bean> not translated"), "{notes}");
         assert!(notes.contains("the route java is left out"), "{notes}");
+        // The first route has an otherwise; the list may be empty.
+        let stays = "a message that no target matches stays";
+        assert_eq!(notes.matches(stays).count(), 1, "{notes}");
     }
 
     #[test]
@@ -374,6 +377,29 @@ mod tests {
         queueBrowserPrefetch queuePrefetch reduceMemoryFootprint sendAdvisoryIfNoConsumers sendDuplicateFromStoreToDLQ \
         sendFailIfNoSpace sendFailIfNoSpaceAfterTimeout storeUsageHighWaterMark strictOrderDispatch timeBeforeDispatchStarts \
         topicPrefetch useCache useConsumerPriority usePrefetchExtension useTopicSubscriptionInflightStats";
+
+    /// Attributes of ActiveMQ's `broker` that hold a value.
+    const BROKER_ATTRIBUTES: &str = "adjustUsageLimits advisorySupport allowTempAutoCreationOnSend anonymousProducerAdvisorySupport \
+        brokerId brokerName brokerObjectName cacheTempDestinations consumerSystemUsagePortion dataDirectory dedicatedTaskRunner \
+        deleteAllMessagesOnStartup diskUsageCheckRegrowThreshold enableMessageExpirationOnActiveDurableSubs enableStatistics \
+        keepDurableSubsActive maxInflatedDataSize maxPurgedDestinationsPerSweep maxSchedulerRepeatAllowed maxUncommittedCount \
+        mbeanInvocationTimeout monitorConnectionSplits networkConnectorStartAsync offlineDurableSubscriberTaskSchedule \
+        offlineDurableSubscriberTimeout passiveSlave persistenceThreadPriority persistent populateJMSXUserID \
+        populateUserNameInMBeans producerSystemUsagePortion rejectDurableConsumers restartAllowed rollbackOnlyOnAsyncException \
+        schedulePeriodForDestinationPurge schedulePeriodForDiskUsageCheck schedulerDirectory schedulerSupport \
+        shutdownOnMasterFailure shutdownOnSlaveFailure splitSystemUsageForProducersConsumers start startAsync storeOpenWireVersion \
+        systemExitOnShutdown systemExitOnShutdownExitCode taskRunnerPriority timeBeforePurgeTempDestinations tmpDataDirectory \
+        useAuthenticatedPrincipalForJMSXUserID useJmx useLocalHostBrokerName useLoggingForShutdownErrors useMirroredQueues \
+        useShutdownHook useTempMirroredQueues useVirtualDestSubsOnCreation useVirtualTopics virtualThreadTaskRunner vmConnectorURI \
+        waitForSlave waitForSlaveTimeout";
+
+    #[test]
+    fn every_attribute_of_a_broker_is_known() {
+        for attribute in BROKER_ATTRIBUTES.split_whitespace() {
+            let notes = translate(&format!("<broker {attribute}='true'/>")).unwrap().notes_text("f");
+            assert!(!notes.contains("is unknown"), "{attribute}: {notes}");
+        }
+    }
 
     #[test]
     fn every_attribute_of_a_policy_entry_is_known() {

@@ -41,19 +41,23 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("localUri", ""),
     ("bridgeFactory", "not translated: Postroad runs no Java plugins"),
     ("sslContext", "not translated: set tls of the [[bridge]] by hand"),
+    ("useBrokerNameAsIdSees", ""),
 ];
 
 const MERGED: &str =
     "not needed: consumers of one queue and selector share a subscription, and selectors cross the link";
+
+const SCHEMES: [&str; 2] = ["tcp://", "nio://"];
+const SCHEMES_TLS: [&str; 2] = ["ssl://", "nio+ssl://"];
+
+/// File of the certificates that `[tls]` and a `[[bridge]]` trust, in PEM form.
+pub const TRUST: &str = "trust.pem";
 
 /// The longest pause that a `[[bridge]]` can have.
 const RETRY_MS_MAX: i64 = 3_600_000;
 
 /// The largest prefetch that a `[[bridge]]` can have.
 const PREFETCH_MAX: i64 = 100_000;
-
-/// Where the passwords of links are looked for: the directory of the package's configuration.
-const PASSWORDS: &str = "/etc/postroad/";
 
 /// `<networkConnectors>`.
 pub fn translate(connectors: &Element<'_>, translation: &mut Translation) {
@@ -72,6 +76,7 @@ pub fn translate(connectors: &Element<'_>, translation: &mut Translation) {
 struct Uri<'u> {
     links: Vec<Vec<&'u str>>,
     options: &'u str,
+    has_tls: bool,
 }
 
 /// # Errors
@@ -87,13 +92,11 @@ fn read_uri(uri: &str) -> Result<Uri<'_>, String> {
         _ => return Err(format!("{uri} names no broker that a link could be opened to")),
     };
     let urls = urls_of(uri);
-    if urls.iter().any(|url| url.starts_with("ssl:") || url.starts_with("nio+ssl:")) {
-        return Err(
-            "write a [[bridge]] with tls.trust by hand, for certificates are in PEM form here".to_owned()
-        );
-    }
-    if let Some(other) = urls.iter().find(|url| !url.starts_with("tcp://") && !url.starts_with("nio://")) {
-        return Err(format!("{other} is no tcp://HOST:PORT"));
+    let is_one_of = |url: &str, schemes: [&str; 2]| schemes.iter().any(|scheme| url.starts_with(scheme));
+    let has_tls = urls.iter().any(|url| is_one_of(url, SCHEMES_TLS));
+    let is_known = |url: &&str| is_one_of(url, SCHEMES) || is_one_of(url, SCHEMES_TLS);
+    if let Some(other) = urls.iter().find(|url| !is_known(url)) {
+        return Err(format!("expected tcp://HOST:PORT or ssl://HOST:PORT, got {other}"));
     }
     let options = match uri.rsplit_once(')') {
         Some((_, behind)) => behind.trim_start_matches('?'),
@@ -105,14 +108,14 @@ fn read_uri(uri: &str) -> Result<Uri<'_>, String> {
         true => urls.into_iter().map(|url| vec![url]).collect(),
         false => vec![urls],
     };
-    Ok(Uri { links, options })
+    Ok(Uri { links, options, has_tls })
 }
 
 fn connect(connector: &Element<'_>, names: &mut Vec<String>, translation: &mut Translation) {
     let Some(uri) = connector.value("uri", translation) else {
         return translation.note(connector, "not translated: it has no uri that could be read");
     };
-    let Uri { links, options } = match read_uri(uri) {
+    let Uri { links, options, has_tls } = match read_uri(uri) {
         Ok(uri) => uri,
         Err(why) => return translation.note(connector, &format!("not translated: {why}")),
     };
@@ -123,11 +126,15 @@ fn connect(connector: &Element<'_>, names: &mut Vec<String>, translation: &mut T
     let wanted = connector.value("name", translation).unwrap_or("NC");
     let mut keys = keys_of(connector, translation);
     if has_password(connector, translation) {
-        let file = format!("{PASSWORDS}{}.password", legal_name(wanted));
+        let file = format!("{}.password", legal_name(wanted));
         let why =
             format!("its password is not copied: write it into {file}, with mode 600, or set password_env");
         translation.note(connector, &why);
         keys.push(("password_file", Value::from(&*file)));
+    }
+    if has_tls {
+        keys.push(("tls", Value::table([("trust", Value::from(TRUST))])));
+        translation.note(connector, &format!("certificates that it trusts: export them to {TRUST}"));
     }
     retries(connector, options, &mut keys, translation);
     for child in connector.children() {
@@ -338,13 +345,18 @@ mod tests {
                   <staticallyIncludedDestinations><topic physicalName='audit'/></staticallyIncludedDestinations></networkConnector>",
                 "[[bridge]]\nname = \"to-east\"\nto = [\"tcp://east:61616?wireFormat.x=1\"]\nduplex = true\nonly_static = true\n\
                  decrease_priority = false\ntemporary = false\nuser = \"link\"\nmessage_ttl = 3\nconsumer_ttl = 2\n\
-                 prefetch = 50\npriority = -7\npassword_file = \"/etc/postroad/to-east.password\"\nretry_ms = 200\nretry_max_ms = 5000\n\
+                 prefetch = 50\npriority = -7\npassword_file = \"to-east.password\"\nretry_ms = 200\nretry_max_ms = 5000\n\
                  include = [\"queue://shop.>\", \"topic://news\"]\nexclude = [\"queue://shop.internal\"]\nstatic = [\"topic://audit\"]",
             ),
             (
                 "defaults are left out",
                 "<networkConnector uri='static:(tcp://a:1)' duplex='false' networkTTL='1' prefetchSize='1000'/>",
                 "[[bridge]]\nname = \"NC\"\nto = [\"tcp://a:1\"]",
+            ),
+            (
+                "TLS",
+                "<networkConnector name='n' uri='masterslave:(ssl://a:1,nio+ssl://b:2)'/>",
+                "[[bridge]]\nname = \"n\"\nto = [\"ssl://a:1\", \"nio+ssl://b:2\"]\ntls = { trust = \"trust.pem\" }",
             ),
             (
                 "a static list is a link to each",
@@ -390,7 +402,7 @@ mod tests {
                 format!("<networkConnector name='e/w' uri='static:(tcp://a:1,tcp://b:2)' {attributes}/>");
             let (toml, notes) = translated(&connector);
             assert!(!toml.contains("s3cret") && !notes.contains("s3cret"), "case: {case}: {toml}\n{notes}");
-            let file = "/etc/postroad/e-w.password";
+            let file = "e-w.password";
             assert_eq!(
                 toml.matches(&format!("password_file = \"{file}\"")).count(),
                 2 * usize::from(want),
@@ -412,7 +424,8 @@ mod tests {
             ("an unknown scheme", "<networkConnector uri='jms:x'/>", "jms:x names no broker", true),
             ("no uri", "<networkConnector name='n'/>", "has no uri", true),
             ("a placeholder", "<networkConnector uri='${to}'/>", "uses a placeholder", true),
-            ("TLS", "<networkConnector uri='static:(ssl://a:1)'/>", "with tls.trust by hand", true),
+            ("TLS", "<networkConnector uri='static:(ssl://a:1)'/>", "export them to trust.pem", false),
+            ("another scheme", "<networkConnector uri='static:(stomp://a:1)'/>", "got stomp://a:1", true),
             (
                 "not started",
                 "<networkConnector uri='static:(tcp://a:1)' autoStart='false'/>",

@@ -1,6 +1,6 @@
 //! The result of a translation: keys of Postroad's file, and notes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::element::Element;
@@ -176,13 +176,20 @@ impl Translation {
         text
     }
 
-    /// Elements that are not translated, or not needed, by line.
+    /// Notes for the operator: first those that may need a change by hand, then those that need
+    /// none; each group by line.
     pub fn notes_text(&self, file: &str) -> String {
-        let mut notes: Vec<&Note> = self.notes.iter().collect();
-        notes.sort_by_key(|note| note.line);
+        let notes: BTreeSet<(u32, &str)> = self.notes.iter().map(|note| (note.line, &*note.text)).collect();
+        let (not_needed, to_check): (Vec<_>, Vec<_>) =
+            notes.into_iter().partition(|(_, text)| text.contains("not needed"));
         let mut text = String::new();
-        for Note { line, text: note } in notes {
-            let _ = writeln!(text, "{file}:{line}: {note}");
+        for (title, notes) in [("To check by hand", to_check), ("Not needed in Postroad", not_needed)] {
+            if !notes.is_empty() {
+                let _ = writeln!(text, "{title}: {}", notes.len());
+            }
+            for (line, note) in notes {
+                let _ = writeln!(text, "{file}:{line}: {note}");
+            }
         }
         text
     }

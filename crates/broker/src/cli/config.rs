@@ -60,7 +60,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
 const REFERENCE: &str = include_str!("../../../../docs/postroad.toml");
 
 fn check(file: &Path) -> anyhow::Result<()> {
-    Configuration::of(Some(file))?.tls()?;
+    Configuration::check_file(file)?;
     eprintln!("{} is valid", file.display());
     Ok(())
 }

@@ -75,9 +75,9 @@ impl Listeners {
             (Service::OpenWire, false, false, ports.openwire),
             (Service::Amqp, false, false, ports.amqp),
             (Service::Amqp, true, false, ports.amqp_websocket),
-            (Service::OpenWire, false, true, ports.openwire_tls),
-            (Service::Amqp, false, true, ports.amqp_tls),
-            (Service::Amqp, true, true, ports.amqp_websocket_tls),
+            (Service::OpenWire, false, true, ports.openwire_tls()),
+            (Service::Amqp, false, true, ports.amqp_tls()),
+            (Service::Amqp, true, true, ports.amqp_websocket_tls()),
         ] {
             if tls && !has_tls {
                 continue;

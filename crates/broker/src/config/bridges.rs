@@ -210,10 +210,15 @@ impl BridgeConfig {
     /// Messages in flight of one subscription; more would only be more to send again.
     pub const PREFETCH_MAX: u32 = 100_000;
 
-    /// Leaves out the places of the password, for checks of the rest.
-    pub fn forget_password(&mut self) {
+    /// Leaves out passwords and certificates, which may not exist yet, for checks of the rest.
+    pub fn forget_files(&mut self) {
         self.password_file = PathBuf::new();
         self.password_env = String::new();
+        if std::mem::take(&mut self.tls) != BridgeTlsConfig::default() {
+            for url in &mut self.to {
+                *url = url.replace("nio+ssl://", "tcp://").replace("ssl://", "tcp://");
+            }
+        }
     }
 
     /// The password, wherever it is.

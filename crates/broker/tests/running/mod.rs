@@ -37,8 +37,13 @@ impl Broker {
     /// One in this directory, which its configuration may name files of.
     pub fn start_in(directory: TempDir, config: &str) -> Broker {
         // A port that is looked for here another broker may take before this one does.
-        let ports = "openwire = 0\nopenwire_tls = 0\namqp = 0\namqp_tls = 0\namqp_websocket = 0\namqp_websocket_tls = 0\nhttp = 0";
-        fs::write(directory.path().join("postroad.toml"), format!("{config}\n[ports]\n{ports}\n")).unwrap();
+        let ports = "openwire = 0\namqp = 0\namqp_websocket = 0\nhttp = 0";
+        let of_tls = match config.contains("[tls]") {
+            true => "openwire_tls = 0\namqp_tls = 0\namqp_websocket_tls = 0",
+            false => "",
+        };
+        let text = format!("{config}\n[ports]\n{ports}\n{of_tls}\n");
+        fs::write(directory.path().join("postroad.toml"), text).unwrap();
         let (process, [port, openwire, http]) = serve(&directory);
         Broker { process, port, openwire, http, directory }
     }
