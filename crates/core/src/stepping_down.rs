@@ -67,9 +67,12 @@ impl Partition {
                     let result = Err(Refusal::NotLeader);
                     self.tell(id.coordinator, Peer::Prepared { id, result }, effects);
                 }
-                // It was to be proposed behind a barrier.
+                // They were to be carried out behind a barrier.
                 Completion::Resent(publish) => {
                     self.refuse_not_led((publish.connection, publish.ticket), effects);
+                }
+                Completion::Asked(asked) => {
+                    self.refuse_not_led((asked.connection, asked.ticket), effects);
                 }
                 completion => waiting.extend(completion.waiter()),
             }
@@ -255,6 +258,7 @@ impl Completion {
             Completion::Handled(handling) => Some((handling.connection, handling.ticket)),
             Completion::Posted(posting) => Some(posting.waiter()),
             Completion::Resent(publish) => Some((publish.connection, publish.ticket)),
+            Completion::Asked(asked) => Some((asked.connection, asked.ticket)),
             // Those that wait for these are known elsewhere.
             Completion::Bound { .. }
             | Completion::Declared { .. }

@@ -310,6 +310,131 @@ fn what_the_log_refuses_has_not_happened() {
     assert_eq!(handle(&mut bench, &[handle_of_m], DELETE), "done ok");
 }
 
+/// The answer to an operation by this handle while the log is late: none.
+fn ask_late(bench: &mut Bench, by: Handle, action: HandleAction) {
+    bench.late_from_now_on();
+    assert_eq!(handle(bench, &[by], action), "", "{action:?}");
+}
+
+#[test]
+fn a_touch_or_release_that_the_log_refuses_has_changed_nothing() {
+    for (action, at_deadline) in [
+        (HandleAction::Extend { lasts_ms: 500 }, "m#2 ok"),
+        (HandleAction::Renew { lasts_ms: 500 }, "m#2 ok"),
+        (HandleAction::Release { delay_ms: 0 }, "m#2 ok"),
+        (HandleAction::Release { delay_ms: 500 }, "m#2 ok"),
+    ] {
+        let mut bench = bench();
+        post(&mut bench, &["m"]);
+        reserve(&mut bench, 1, 0, LEASE);
+        let by = of(&bench, "m", 0);
+        ask_late(&mut bench, by, action);
+        assert!(bench.all_fail().starts_with("no: "), "{action:?}");
+        assert_eq!(describe(&mut bench), "1: 1 leased, 0 delayed, 0 held ok", "{action:?}");
+        assert_eq!(reserve(&mut bench, 1, 0, LEASE), "nothing ok", "{action:?}");
+        assert_eq!(
+            handle(&mut bench, &[by], HandleAction::Extend { lasts_ms: 100 }),
+            "done ok",
+            "{action:?}"
+        );
+        bench.run("time 1099");
+        assert_eq!(reserve(&mut bench, 1, 0, LEASE), "nothing ok", "{action:?}");
+        bench.run("time 1100");
+        assert_eq!(reserve(&mut bench, 1, 0, LEASE), at_deadline, "{action:?}");
+        assert_eq!(bench.partitions[0].miscounted(), None, "{action:?}");
+    }
+}
+
+#[test]
+fn a_deadline_waits_for_the_record_that_moves_it() {
+    for (action, lasts, fails) in [
+        (HandleAction::Extend { lasts_ms: 500 }, true, false),
+        (HandleAction::Extend { lasts_ms: 500 }, false, true),
+        (DELETE, false, true),
+    ] {
+        let mut bench = bench();
+        post(&mut bench, &["m"]);
+        reserve(&mut bench, 1, 0, LEASE);
+        let by = of(&bench, "m", 0);
+        ask_late(&mut bench, by, action);
+        assert_eq!(bench.run("time 1200"), "");
+        let answer = if fails { bench.all_fail() } else { bench.all_durable() };
+        assert_eq!(answer.starts_with("no: "), fails, "{action:?}: {answer}");
+        bench.run("time 1201");
+        let want = if lasts { "nothing ok" } else { "m#2 ok" };
+        assert_eq!(reserve(&mut bench, 1, 0, LEASE), want, "{action:?} {fails}");
+        bench.run("time 2000");
+        assert_eq!(describe(&mut bench), "1: 0 leased, 0 delayed, 0 held ok", "{action:?} {fails}");
+        assert_eq!(bench.partitions[0].miscounted(), None);
+    }
+}
+
+#[test]
+fn a_request_behind_a_record_on_its_way_follows_from_it() {
+    let release = HandleAction::Release { delay_ms: 0 };
+    for (first, second, durable, refused) in [
+        (DELETE, DELETE, "done ok Gone ok", "done ok"),
+        (DELETE, HandleAction::Extend { lasts_ms: 9 }, "done ok Gone ok", "done ok"),
+        (release, DELETE, "done ok Expired ok", "done ok"),
+        (HandleAction::Extend { lasts_ms: 500 }, release, "done ok done ok", "done ok"),
+        (HandleAction::Renew { lasts_ms: 500 }, DELETE, "1 renewed done ok Taken ok", "done ok"),
+    ] {
+        let case = format!("{first:?}, {second:?}");
+        let begun = || {
+            let mut bench = bench();
+            post(&mut bench, &["m"]);
+            reserve(&mut bench, 1, 0, LEASE);
+            let by = of(&bench, "m", 0);
+            ask_late(&mut bench, by, first);
+            assert_eq!(handle(&mut bench, &[by], second), "", "{case}: not before it is known");
+            (bench, by)
+        };
+        let (mut bench, _) = begun();
+        assert_eq!(bench.all_durable(), durable, "{case}");
+        let (mut bench, by) = begun();
+        assert!(bench.all_fail().starts_with("no: "), "{case}");
+        assert_eq!(handle(&mut bench, &[by], second), refused, "{case}: all is as before");
+    }
+}
+
+#[test]
+fn a_handle_of_a_message_that_has_left_or_comes_back_is_told_so() {
+    // It expired.
+    let mut bench = bench();
+    post_all(&mut bench, vec![Message { expires_at_ms: 1050, ..message("m", None, 0) }]);
+    reserve(&mut bench, 1, 0, LEASE);
+    let by = of(&bench, "m", 0);
+    bench.run("time 1100");
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "nothing ok");
+    assert_eq!(handle(&mut bench, &[by], DELETE), "Gone ok", "expired");
+    // Another lease had it, and has ended.
+    let mut bench = self::bench();
+    post(&mut bench, &["m"]);
+    reserve(&mut bench, 1, 0, LEASE);
+    bench.run("time 1100");
+    reserve(&mut bench, 1, 0, LEASE);
+    let first = of(&bench, "m", 0);
+    assert_eq!(handle(&mut bench, &[first], DELETE), "Taken ok");
+    bench.run("time 1200");
+    assert_eq!(handle(&mut bench, &[first], DELETE), "Expired ok", "it is free again");
+    // Its queue lives in another partition now, where another has it.
+    let mut settings = settings(2);
+    settings.placement.hashed = 1;
+    let mut bench = Bench::new(settings);
+    bench.run("time 1000");
+    post(&mut bench, &["m"]);
+    reserve(&mut bench, 1, 0, LEASE);
+    let first = of(&bench, "m", 0);
+    bench.run("move 1 a to=1\ntime 1100\ntime 1120\ntime 1140\ntime 1160");
+    assert_eq!(handle(&mut bench, &[first], DELETE), "Expired ok", "it has moved, and is free");
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "m#2 ok");
+    assert_ne!(first.lease, of(&bench, "m", 1).lease, "leases of two partitions differ");
+    let even_expired = HandleAction::Delete { even_expired: true };
+    assert_eq!(handle(&mut bench, &[first], even_expired), "Expired ok", "another has it");
+    let second = of(&bench, "m", 1);
+    assert_eq!(handle(&mut bench, &[second], DELETE), "done ok");
+}
+
 #[test]
 fn at_the_bound_of_leases_a_reserve_is_refused() {
     let mut bench = bench();
@@ -338,6 +463,8 @@ fn after_so_many_deliveries_a_message_is_dead() {
     assert_eq!(reserve(&mut bench, 1, 0, LEASE), "m#2 ok");
     bench.run("time 1200");
     assert_eq!(reserve(&mut bench, 1, 0, LEASE), "nothing ok");
+    let second = of(&bench, "m", 1);
+    assert_eq!(handle(&mut bench, &[second], DELETE), "Gone ok", "among the dead letters");
     assert_eq!(bench.run("attach 1.2 grave 5"), "ok 1.2<m");
 }
 

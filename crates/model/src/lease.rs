@@ -7,17 +7,32 @@ use bytes::Bytes;
 
 use crate::{ConnectionId, Destination, EntryTag, Message, PartitionId, QueueId, Ticket};
 
-/// One delivery to a deadline: unique in its partition for the life of the data directory.
+/// One delivery to a deadline: unique in the broker for the life of the data directory.
 ///
-/// The upper 24 bits are the run of the broker (its incarnation), the lower 40 count the leases of
-/// that run.
+/// The upper 24 bits are the run of the broker (its incarnation). Of the lower 40 the highest are
+/// the number of the partition, as many as the number of partitions takes, and the rest count the
+/// leases of that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
 impl LeaseId {
+    /// Bits below the run of the broker.
+    const RUN_SHIFT: u32 = 40;
+
     /// The lease before the first one of this run.
-    pub const fn before_first(incarnation: u64) -> LeaseId {
-        LeaseId((incarnation & 0xff_ffff) << 40)
+    pub const fn before_first(incarnation: u64, partition: PartitionId, partitions: u16) -> LeaseId {
+        let own = (partition.0 as u64) << LeaseId::count_bits(partitions);
+        LeaseId((incarnation & 0xff_ffff) << LeaseId::RUN_SHIFT | own)
+    }
+
+    /// Whether this partition has given it, if there were as many partitions then.
+    pub const fn is_of(self, partition: PartitionId, partitions: u16) -> bool {
+        let without_run = self.0 & ((1 << LeaseId::RUN_SHIFT) - 1);
+        without_run >> LeaseId::count_bits(partitions) == partition.0 as u64
+    }
+
+    const fn count_bits(partitions: u16) -> u32 {
+        LeaseId::RUN_SHIFT - (u16::BITS - partitions.saturating_sub(1).leading_zeros())
     }
 
     /// The lease `count` places further on.
@@ -263,7 +278,8 @@ pub enum HandleAction {
 /// Why a handle does not apply any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stale {
-    /// The entry has left the queue, or never was there.
+    /// The entry was deleted or has left the queue in another way (it expired, or lies among the
+    /// dead letters), or never was there.
     #[error("the message does not exist")]
     Gone,
     /// The lease has expired; the entry is free.
@@ -361,4 +377,23 @@ pub struct QueueDescription {
     pub held: u64,
     /// Entries that have been in it since the start of the broker.
     pub total: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_of_two_partitions_or_runs_differ_and_name_their_partition() {
+        for partitions in [1, 2, 3, 16, u16::MAX] {
+            let (last, most) = (PartitionId(partitions - 1), 1 << 20);
+            let of = |run, partition| LeaseId::before_first(run, partition, partitions).plus(most);
+            assert!(of(7, last).is_of(last, partitions), "{partitions}");
+            assert!(of(7, last) < LeaseId::before_first(8, PartitionId(0), partitions), "{partitions}");
+            if 1 < partitions {
+                assert!(!of(7, last).is_of(PartitionId(0), partitions), "{partitions}");
+                assert!(of(7, PartitionId(0)) < LeaseId::before_first(7, PartitionId(1), partitions));
+            }
+        }
+    }
 }

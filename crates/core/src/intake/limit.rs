@@ -273,6 +273,7 @@ impl Partition {
         let (key, state) = (entry.key, entry.state);
         // It was to leave, and its lease is not over.
         if state == EntryState::Leaving && self.state.leases.get(id, tag).is_some() {
+            self.state.leases.resume(id, tag);
             return self.set_state(id, tag, EntryState::Leased);
         }
         let bytes = self.state.bodies.headers(key).map_or(0, |(_, bytes)| bytes);

@@ -87,6 +87,10 @@ impl Partition {
         let mut touched = Vec::new();
         for _ in 0..ENDED_MAX {
             let Some((id, tag)) = self.state.leases.take_due(self.now_ms) else { break };
+            if self.entry(id, tag).is_some_and(|entry| entry.state == EntryState::Leaving) {
+                self.state.leases.suspend(id, tag);
+                continue;
+            }
             let was_held = self.state.leases.get(id, tag).is_some_and(|lease| lease.id.is_some());
             self.end_lease(id, tag);
             touched.push(id);

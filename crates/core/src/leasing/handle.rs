@@ -1,8 +1,8 @@
 //! Handles: who holds a lease deletes, extends or releases its entry, from any connection.
 
 use postroad_model::{
-    Command, ConnectionId, Effect, EntryTag, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEnd,
-    LeaseId, MessageKey, QueueId, SettleCause, Settlement, Stale, Ticket, Urgency,
+    Changes, Command, ConnectionId, Effect, EntryTag, Handle, HandleAction, HandleEntries, LeaseAnswer,
+    LeaseEnd, LeaseId, MessageKey, QueueId, SettleCause, Settlement, Stale, Ticket, Urgency,
 };
 
 use crate::Partition;
@@ -11,6 +11,11 @@ use crate::queue::EntryState;
 
 impl Partition {
     pub(crate) fn handle_entries(&mut self, asked: HandleEntries, effects: &mut Vec<Effect>) {
+        if asked.handles.iter().any(|handle| is_undecided(self, handle)) {
+            let nothing = Command::Transact(Changes::default());
+            let behind = Completion::Asked(Box::new(asked));
+            return self.propose(nothing, Urgency::Waiting, behind, effects);
+        }
         let HandleEntries { queue, connection, ticket, mut handles, action, all_or_none } = asked;
         let own = self.own_queue(&queue);
         let mut seen = std::collections::BTreeSet::new();
@@ -20,7 +25,8 @@ impl Partition {
                 true => self.check_handle(handle, action),
                 false => Err(Stale::Gone),
             };
-            results.push(result);
+            let is_elsewhere = result.is_err() && is_of_elsewhere(self, handle);
+            results.push(if is_elsewhere { Err(Stale::Expired) } else { result });
         }
         if all_or_none && results.iter().any(Result::is_err) {
             return self.answer_handled(connection, ticket, results, effects);
@@ -42,10 +48,8 @@ impl Partition {
             }
             HandleAction::Renew { lasts_ms } => {
                 let end = LeaseEnd { wall_ms: self.wall_ms().saturating_add(lasts_ms), lasts_ms };
-                let renewed: Vec<LeaseId> = handles
-                    .iter()
-                    .map(|_| self.leader.leasing.next_lease(self.settings.incarnation))
-                    .collect();
+                let renewed: Vec<LeaseId> =
+                    handles.iter().map(|_| self.leader.leasing.next_lease(&self.settings)).collect();
                 let entries =
                     handles.iter().zip(&renewed).map(|(handle, lease)| (handle.tag, Some(*lease))).collect();
                 let handling = Handling { renewed, ..Handling::new((connection, ticket), results) };
@@ -67,7 +71,11 @@ impl Partition {
         let state = self.entry(handle.queue, handle.tag).map(|entry| entry.state).ok_or(Stale::Gone)?;
         let even_expired = matches!(action, HandleAction::Delete { even_expired: true });
         match (state, handle.lease, current) {
-            (EntryState::Leaving, ..) => Err(Stale::Gone),
+            (EntryState::Leaving, lease, _) => Err(match (prepared_cause(self, handle), lease) {
+                (Some(SettleCause::Consumed), Some(_)) => Stale::Taken,
+                (Some(SettleCause::Consumed), None) => Stale::Held,
+                (_, lease) => moved_by_broker(lease),
+            }),
             (EntryState::Leased, Some(lease), Some(Some(held))) if lease == held => Ok(()),
             // A delay: the entry has no holder.
             (EntryState::Leased, None, Some(None)) => Ok(()),
@@ -77,6 +85,9 @@ impl Partition {
             (EntryState::Ready | EntryState::Resting, None, _) => Ok(()),
             (EntryState::Ready | EntryState::Resting, Some(_), _) if even_expired => Ok(()),
             (EntryState::Ready | EntryState::Resting, Some(_), _) => Err(Stale::Expired),
+            (EntryState::Held { by, .. }, lease, _) if by.connection.is_internal() => {
+                Err(moved_by_broker(lease))
+            }
             (EntryState::Held { .. }, Some(_), _) => Err(Stale::Taken),
             (EntryState::Held { .. } | EntryState::Leased, None, _) => Err(Stale::Held),
         }
@@ -108,26 +119,24 @@ impl Partition {
         handling: Handling,
         effects: &mut Vec<Effect>,
     ) {
-        let durable = |(tag, _): &&(EntryTag, Option<LeaseId>)| {
+        let durable = |(tag, _): &(EntryTag, Option<LeaseId>)| {
             let key =
                 self.state.queues.get(&queue).and_then(|queue| queue.entry_ref(*tag)).map(|entry| entry.key);
             matches!(key, Some(MessageKey::Durable { .. })) && !queue.is_volatile()
         };
-        let logged: Vec<_> = entries.iter().filter(durable).copied().collect();
-        self.touch(queue, until, &entries);
-        match logged.is_empty() {
-            true => self.handled(handling, effects),
-            false => {
-                let command = Command::Touch { queue, until, entries: logged };
-                self.propose(command, Urgency::Waiting, Completion::Handled(handling), effects);
-            }
+        let (logged, in_memory): (Vec<_>, Vec<_>) = entries.into_iter().partition(durable);
+        self.touch(queue, until, &in_memory);
+        let ready =
+            if until.is_none() { in_memory.iter().map(|(tag, _)| *tag).collect() } else { Vec::new() };
+        offer(self, queue, &ready, effects);
+        if logged.is_empty() {
+            return self.handled(handling, effects);
         }
-        if until.is_none() {
-            for (tag, _) in &entries {
-                self.bury_if_spent(queue, *tag, effects);
-            }
-        }
-        self.dispatch(queue, effects);
+        // Until the log has it no other client gets the entry, and its deadline waits.
+        let locked = logged.iter().filter(|(tag, _)| lock(self, queue, *tag)).map(|(tag, _)| *tag).collect();
+        let handling = Handling { locked: (queue, locked), releases: until.is_none(), ..handling };
+        let command = Command::Touch { queue, until, entries: logged };
+        self.propose(command, Urgency::Waiting, Completion::Handled(handling), effects);
     }
 
     /// Gives entries new deadlines, or makes them ready.
@@ -147,16 +156,15 @@ impl Partition {
         }
     }
 
-    /// The log says so: known here already, unless it is replayed.
+    /// The log says so.
     pub(crate) fn apply_touch(
         &mut self,
         id: QueueId,
         until: Option<LeaseEnd>,
         entries: &[(EntryTag, Option<LeaseId>)],
     ) {
-        if !self.leader.is_live {
-            self.touch(id, until, entries);
-        }
+        entries.iter().for_each(|(tag, _)| unlock(self, id, *tag));
+        self.touch(id, until, entries);
     }
 
     /// The log has leases: known here already, unless it is replayed. The deliveries are counted in
@@ -191,11 +199,15 @@ impl Partition {
 
     /// The log has the requested change.
     pub(crate) fn handled(&mut self, handling: Handling, effects: &mut Vec<Effect>) {
-        let Handling { connection, ticket, results, renewed, .. } = handling;
+        let Handling { connection, ticket, results, renewed, locked: (queue, locked), releases, .. } =
+            handling;
         if !renewed.is_empty() {
             effects.push(Effect::Lease { connection, ticket, answer: LeaseAnswer::Renewed(renewed) });
         }
         self.answer_handled(connection, ticket, results, effects);
+        if releases {
+            offer(self, queue, &locked, effects);
+        }
     }
 
     fn answer_handled(
@@ -210,6 +222,75 @@ impl Partition {
     }
 }
 
+/// Whether a record on its way to the log decides what becomes of the entry: what a handle gets
+/// for an answer follows from it. A prepared transaction may take days, and is not waited for.
+fn is_undecided(partition: &mut Partition, handle: &Handle) -> bool {
+    let state = partition.entry(handle.queue, handle.tag).map(|entry| entry.state);
+    state == Some(EntryState::Leaving) && prepared_cause(partition, handle).is_none()
+}
+
+/// Why the entry leaves once a transaction that is prepared here is committed.
+fn prepared_cause(partition: &Partition, handle: &Handle) -> Option<SettleCause> {
+    let settlements = partition.state.prepared.values().flat_map(|prepared| &prepared.settlements);
+    let of = |settlement: &&Settlement| (settlement.queue, settlement.tag) == (handle.queue, handle.tag);
+    settlements.into_iter().find(of).map(|settlement| settlement.cause)
+}
+
+/// Whether the lease was given where its queue lived before. No entry that is leased goes with
+/// its queue: that lease has ended.
+fn is_of_elsewhere(partition: &Partition, handle: &Handle) -> bool {
+    handle
+        .lease
+        .is_some_and(|lease| !lease.is_of(partition.settings.id, partition.settings.placement.partitions))
+}
+
+/// A ready or leased entry waits for a record on its way to the log. Others rest, and go on.
+fn lock(partition: &mut Partition, id: QueueId, tag: EntryTag) -> bool {
+    let state = partition.entry(id, tag).map(|entry| entry.state);
+    let may_wait = matches!(state, Some(EntryState::Ready | EntryState::Leased));
+    if may_wait {
+        partition.set_state(id, tag, EntryState::Leaving);
+        partition.leader.leasing.locked.insert((id, tag));
+    }
+    may_wait
+}
+
+/// The record is here, or never will be: the entry is as it was before.
+fn unlock(partition: &mut Partition, id: QueueId, tag: EntryTag) {
+    if !partition.leader.leasing.locked.remove(&(id, tag)) {
+        return;
+    }
+    if let Some(key) = partition.entry(id, tag).map(|entry| entry.key) {
+        partition.give_back_or_rest(id, tag);
+        partition.state.bodies.unpin(key);
+    }
+}
+
+/// The log did not take the requested changes. Returns the queues that are to be dispatched.
+pub(crate) fn take_back_handled(partition: &mut Partition, handling: &Handling) -> Vec<QueueId> {
+    let (id, locked) = &handling.locked;
+    locked.iter().for_each(|tag| unlock(partition, *id, *tag));
+    let mut queues = partition.give_back_all(&handling.settlements);
+    queues.extend((!locked.is_empty()).then_some(*id));
+    queues
+}
+
+/// Entries may be ready: they go to the dead letters, or to who waits for them.
+fn offer(partition: &mut Partition, queue: QueueId, tags: &[EntryTag], effects: &mut Vec<Effect>) {
+    for tag in tags {
+        partition.bury_if_spent(queue, *tag, effects);
+    }
+    if !tags.is_empty() {
+        partition.dispatch(queue, effects);
+    }
+}
+
+/// The broker moves an entry to another partition, as a dead letter or with its queue: no lease and
+/// no consumer holds it.
+fn moved_by_broker(lease: Option<LeaseId>) -> Stale {
+    if lease.is_some() { Stale::Expired } else { Stale::Gone }
+}
+
 /// The requested changes of entries, on their way to the log.
 #[derive(Debug)]
 pub struct Handling {
@@ -221,11 +302,16 @@ pub struct Handling {
     /// The new leases of entries.
     renewed: Vec<LeaseId>,
     /// Entries that are leaving.
-    pub(crate) settlements: Vec<Settlement>,
+    settlements: Vec<Settlement>,
+    /// Entries of a queue that are touched, and wait for it.
+    locked: (QueueId, Vec<EntryTag>),
+    /// Their leases end.
+    releases: bool,
 }
 
 impl Handling {
     fn new((connection, ticket): (ConnectionId, Ticket), results: Vec<Result<(), Stale>>) -> Handling {
-        Handling { connection, ticket, results, renewed: Vec::new(), settlements: Vec::new() }
+        let (renewed, settlements, locked) = (Vec::new(), Vec::new(), (QueueId(0), Vec::new()));
+        Handling { connection, ticket, results, renewed, settlements, locked, releases: false }
     }
 }

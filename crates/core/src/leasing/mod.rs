@@ -8,6 +8,9 @@
 //!     ├── deadline ───────┤◀────────────────────────────┘
 //!     └── release ────────┘
 //! ```
+//! An extend or a release takes effect once the log has it. Until then, and while a delete is on
+//! its way, the entry is locked (`Leaving`): its deadline waits, and so do requests by its handles.
+//!
 //! A lease is in the log as a `Lease` record, and in snapshots. The record is written before the
 //! client is answered, but not synced for it: it outlives the process, and the machine once a later
 //! group is synced. An entry without a holder that waits for its time (a delay) is kept in the same
@@ -30,8 +33,10 @@ use std::sync::Arc;
 use postroad_model::{EntryTag, LeaseEnd, LeaseId, QueueId};
 use rustc_hash::FxBuildHasher;
 
+use crate::Settings;
+
 pub(crate) use duplicates::{Duplicates, Remembered};
-pub(crate) use handle::Handling;
+pub(crate) use handle::{Handling, take_back_handled};
 pub(crate) use post::Posting;
 use post::Posts;
 use reserve::Reserves;
@@ -81,6 +86,8 @@ pub struct Leasing {
     posts: Posts,
     /// Clients that wait for the length of a queue.
     pub(crate) watches: Watches,
+    /// Entries whose touch or release is on its way to the log.
+    locked: BTreeSet<(QueueId, EntryTag)>,
     /// Queues in which a message group became free: they are to be dispatched.
     freed: Vec<QueueId>,
 }
@@ -92,9 +99,10 @@ impl Leasing {
     }
 
     /// A lease that was not given before.
-    fn next_lease(&mut self, incarnation: u64) -> LeaseId {
+    fn next_lease(&mut self, settings: &Settings) -> LeaseId {
         self.given += 1;
-        LeaseId::before_first(incarnation).plus(self.given)
+        let (partition, partitions) = (settings.id, settings.placement.partitions);
+        LeaseId::before_first(settings.incarnation, partition, partitions).plus(self.given)
     }
 
     /// Posts that wait for others, and watches.
@@ -176,6 +184,20 @@ impl Leases {
     fn take_due(&mut self, now_ms: u64) -> Option<(QueueId, EntryTag)> {
         let (at_ms, queue, tag) = self.due.first().copied()?;
         (at_ms <= now_ms).then_some((queue, tag))
+    }
+
+    /// A record on its way to the log decides about the entry: its deadline waits.
+    pub fn suspend(&mut self, queue: QueueId, tag: EntryTag) {
+        if let Some(until_ms) = self.entries.get(&(queue, tag)).and_then(|lease| lease.until_ms) {
+            self.due.remove(&(until_ms, queue, tag));
+        }
+    }
+
+    /// The deadline of an entry that stays counts again.
+    pub fn resume(&mut self, queue: QueueId, tag: EntryTag) {
+        if let Some(until_ms) = self.entries.get(&(queue, tag)).and_then(|lease| lease.until_ms) {
+            self.due.insert((until_ms, queue, tag));
+        }
     }
 
     /// The time is known: leases of an earlier run get their deadlines in ticks.

@@ -256,7 +256,7 @@ impl Partition {
 
     /// The entry is leased from now on; the log learns it with the rest of the batch.
     fn lease_entry(&mut self, id: QueueId, tag: EntryTag, lasts_ms: u64, message: &Message) -> LeaseId {
-        let lease = self.leader.leasing.next_lease(self.settings.incarnation);
+        let lease = self.leader.leasing.next_lease(&self.settings);
         let end = LeaseEnd { wall_ms: self.wall_ms().saturating_add(lasts_ms), lasts_ms };
         let group = message.group().map(|group| group.id.clone());
         self.begin_lease(id, tag, (Some(lease), end), group);

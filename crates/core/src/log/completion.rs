@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    ConnectionId, Destination, Due, Effect, EntryTag, Event, PartitionId, Peer, Position, Publish, QueueId,
-    Refusal, Settlement, Ticket, TransactionId, TransactionKey,
+    ConnectionId, Destination, Due, Effect, EntryTag, Event, HandleEntries, PartitionId, Peer, Position,
+    Publish, QueueId, Refusal, Settlement, Ticket, TransactionId, TransactionKey,
 };
 
 use crate::Partition;
 use crate::intake::limit::Expecting;
-use crate::leasing::{Answering, Handling, Posting};
+use crate::leasing::{Answering, Handling, Posting, take_back_handled};
 use crate::transaction::VolatileChanges;
 
 /// Work that follows one proposal.
@@ -191,6 +191,8 @@ pub enum Completion {
     Leased(Answering),
     /// Entries were deleted, extended or released by their handles.
     Handled(Handling),
+    /// A request by handles of entries that leave or are touched, after the records that decide.
+    Asked(Box<HandleEntries>),
     /// Several messages for one queue.
     Posted(Posting),
     /// Nothing follows.
@@ -239,6 +241,7 @@ impl Partition {
             Completion::Counted { queue, tags } => self.counted(queue, &tags),
             Completion::Leased(answering) => self.answer_reserve(answering, effects),
             Completion::Handled(handling) => self.handled(handling, effects),
+            Completion::Asked(asked) => self.handle_entries(*asked, effects),
             Completion::Posted(posting) => self.has_posted(posting, effects),
             Completion::Transacted { volatile, shares, answer, .. } => {
                 volatile.carry_out(self, effects);
@@ -317,7 +320,7 @@ impl Partition {
         match completion {
             Completion::Settled { settlements, answer: Some(_) } => self.give_back_all(settlements),
             Completion::Leased(answering) => self.take_back_reserved(answering),
-            Completion::Handled(handling) => self.give_back_all(&handling.settlements),
+            Completion::Handled(handling) => take_back_handled(self, handling),
             Completion::Transacted { settlements, volatile, .. } => {
                 self.return_to_holders(settlements, std::mem::take(volatile))
             }
@@ -385,6 +388,7 @@ impl Partition {
             Completion::Handled(handling) => {
                 self.reply(handling.connection, handling.ticket, no(), effects);
             }
+            Completion::Asked(asked) => self.reply(asked.connection, asked.ticket, no(), effects),
             Completion::Posted(posting) => self.post_failed(&posting, refusal, effects),
             Completion::MoveBarrier { queue } | Completion::LeftFor { queue, .. } => self.move_failed(&queue),
             // Asked for again when the log recovers, or after a while.

@@ -194,6 +194,12 @@ impl LeaseLedger {
         account.expires_at_ms != 0 && account.expires_at_ms <= self.now_ms().saturating_add_signed(latest)
     }
 
+    /// The message may leave its queue, and not be deleted: it expires, or becomes a dead letter.
+    fn may_leave(&self, number: u64) -> bool {
+        let account = self.accounts.get(&number);
+        account.is_none_or(|account| account.queue == BURYING_QUEUE || self.may_have_expired(account))
+    }
+
     /// Messages that may be in the queues.
     pub fn alive(&self) -> usize {
         self.accounts.values().filter(|account| account.gone.is_none()).count()
@@ -410,8 +416,13 @@ impl LeaseLedger {
         if let Ok(answer) = result {
             self.judge(number, handle, action, (call, is_undisturbed), answer);
         }
+        let may_leave = self.may_leave(number);
         let Some(account) = self.accounts.get_mut(&number) else { return };
         match (result, is_delete) {
+            // A request that finds it gone has waited for the delete, which is final.
+            (Ok(Err(Stale::Gone)), _) if !may_leave => {
+                account.gone = account.gone.or(Some((serial, None)));
+            }
             (Ok(Ok(())), true) if is_done => {
                 // Even if its lease had expired: then there may have been later ones before.
                 let is_last = action == HandleAction::Delete { even_expired: false };
@@ -525,9 +536,8 @@ impl LeaseLedger {
     /// Another has the message: its reserve must be one of those that are open.
     fn find_taker(&mut self, number: u64, name: &dyn Fn(&str) -> String) {
         let Some(account) = self.accounts.get(&number) else { return };
-        // A consumer may have it, or it is moving to the dead letters of another partition.
-        let is_elsewhere = matches!(account.queue, SHARED_QUEUE | BURYING_QUEUE);
-        if 0 < account.unheard || is_elsewhere || self.may_have_expired(account) {
+        // A consumer may have it and have said nothing yet.
+        if 0 < account.unheard || account.queue == SHARED_QUEUE {
             return;
         }
         let here = self.reserves.iter().filter(|(_, queue)| **queue == account.queue);
