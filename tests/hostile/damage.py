@@ -69,14 +69,14 @@ def while_running(broker):
             client.answer(client.ack(delivery))
     nothing_comes(client)
     client.close()
-    assert broker.metric('postroad_unreadable_total{partition="0"}') == len(HIT)
+    assert broker.metric('postroad_damaged_messages_total{partition="0"}') == len(HIT)
     told = {(name, int(at)) for name, at in re.findall(r"/(\w+\.segment): damaged at byte (\d+)", broker.errors())}
     for number, lies in hit.items():
         # What is told is where the record begins.
         near = [at for name, at in told if any(name == file and at <= flipped < at + BODY_BYTES for file, flipped in lies)]
         assert near, f"the log does not name {lies}, where body {number} is damaged: {sorted(told)}"
     assert len(told) == len(HIT), f"it tells of more: {sorted(told)}"
-    assert broker.metric('postroad_journal_damaged_places{store="main"}') == len(HIT)
+    assert broker.metric('postroad_journal_damaged_ranges{store="main"}') == len(HIT)
     of_messages = [line for line in broker.errors().splitlines() if "a message cannot be read" in line]
     assert len(of_messages) == len(HIT) and all("queue://damage" in line for line in of_messages), of_messages
     assert broker.ready() == (200, "ready\n"), broker.ready()

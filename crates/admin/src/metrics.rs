@@ -61,12 +61,20 @@ const fn histogram(name: &'static str, help: &'static str, samples: fn(&Figures)
 
 /// In the order of the output.
 pub const METRICS: &[Metric] = &[
-    gauge("postroad_connections", "connections that are open, by protocol", |figures| {
+    gauge("postroad_connections", "open connections, by protocol", |figures| {
         figures.connections.iter().map(|of| Sample::of(of.open).label("protocol", of.protocol)).collect()
     }),
-    counter("postroad_connections_opened_total", "connections ever opened, by protocol", |figures| {
-        figures.connections.iter().map(|of| Sample::of(of.opened).label("protocol", of.protocol)).collect()
-    }),
+    counter(
+        "postroad_connections_opened_total",
+        "connections opened since the start, by protocol",
+        |figures| {
+            figures
+                .connections
+                .iter()
+                .map(|of| Sample::of(of.opened).label("protocol", of.protocol))
+                .collect()
+        },
+    ),
     gauge("postroad_tenant_messages", "messages in all queues of the tenant", |figures| {
         tenants(figures, |tenant| tenant.messages)
     }),
@@ -77,28 +85,30 @@ pub const METRICS: &[Metric] = &[
         tenants(figures, |tenant| tenant.disk_bytes)
     }),
     gauge(
-        "postroad_tenant_waiting",
-        "addresses with sends that wait for room in the tenant's quota",
+        "postroad_tenant_blocked_destinations",
+        "destinations whose sends wait because the tenant's quota is full",
         |figures| tenants(figures, |tenant| tenant.waiting),
     ),
-    counter("postroad_route_messages_total", "messages that the route sent on", |figures| {
+    counter("postroad_route_messages_total", "messages that the route forwarded", |figures| {
         routes(figures, |of| of.matched)
     }),
+    counter("postroad_route_unmatched_total", "messages that matched no target of the route", |figures| {
+        routes(figures, |of| of.unmatched)
+    }),
     counter(
-        "postroad_route_unmatched_total",
-        "messages that none of the route's targets matched",
-        |figures| routes(figures, |of| of.unmatched),
+        "postroad_route_dead_letters_total",
+        "messages that the route could not forward and dead-lettered",
+        |figures| routes(figures, |of| of.dead_lettered),
     ),
-    counter("postroad_route_dead_letters_total", "messages that the route could not send on", |figures| {
-        routes(figures, |of| of.dead_lettered)
-    }),
-    counter("postroad_route_cut_total", "messages that had passed too many routes already", |figures| {
-        routes(figures, |of| of.cut)
-    }),
+    counter(
+        "postroad_route_hop_limit_total",
+        "messages not routed because they had passed the maximum number of routes",
+        |figures| routes(figures, |of| of.cut),
+    ),
     counter("postroad_route_copies_total", "copies that the route sent to the target", |figures| {
         figures.routes.iter().flat_map(route_copies).take(ROUTE_TARGETS_MAX).collect()
     }),
-    gauge("postroad_alerts_firing", "queues, stores or brokers for which the alert rule fires", |figures| {
+    gauge("postroad_alerts_firing", "queues, stores or brokers for which the alert fires", |figures| {
         let sample = |of: &AlertFigures| {
             Sample::of(of.firing).label("alert", &of.alert).label("severity", of.severity)
         };
@@ -106,27 +116,27 @@ pub const METRICS: &[Metric] = &[
     }),
     counter(
         "postroad_alert_notifications_failed_total",
-        "notifications of alerts that were given up",
+        "alert notifications that failed after all retries",
         |figures| vec![Sample::of(figures.undelivered_notifications)],
     ),
     gauge(
         "postroad_ledger_difference",
-        "messages by which the counts of queues differ from their content",
+        "messages by which the counters of the queues differ from their content",
         |figures| vec![Sample::of(figures.ledger.sums.difference)],
     ),
     counter("postroad_ledger_checks_total", "complete checks of the ledger", |figures| {
         vec![Sample::of(figures.ledger.checks)]
     }),
-    gauge("postroad_queue_depth", "messages in the queue: ready, delivered or being settled", |figures| {
+    gauge("postroad_queue_depth", "messages in the queue, unacknowledged ones included", |figures| {
         queues(figures, |queue| queue.depth)
     }),
     gauge("postroad_queue_consumers", "consumers attached to the queue", |figures| {
         queues(figures, |queue| queue.consumers)
     }),
-    counter("postroad_queue_enqueued_total", "messages put into the queue", |figures| {
+    counter("postroad_queue_enqueued_total", "messages enqueued", |figures| {
         queues(figures, |queue| queue.enqueued)
     }),
-    counter("postroad_queue_dequeued_total", "messages that consumers accepted", |figures| {
+    counter("postroad_queue_dequeued_total", "messages acknowledged by consumers", |figures| {
         queues(figures, |queue| queue.consumed)
     }),
     counter("postroad_queue_expired_total", "messages that expired", |figures| {
@@ -137,127 +147,131 @@ pub const METRICS: &[Metric] = &[
         "messages moved to a dead-letter queue, or discarded for lack of one",
         |figures| queues(figures, |queue| queue.dead_lettered),
     ),
-    counter(
-        "postroad_queue_dropped_total",
-        "messages dropped at the limit of the queue's policy",
-        |figures| queues(figures, |queue| queue.dropped),
-    ),
+    counter("postroad_queue_dropped_total", "messages dropped at the queue's limit", |figures| {
+        queues(figures, |queue| queue.dropped)
+    }),
     counter(
         "postroad_queue_replaced_total",
-        "messages replaced by a newer one with the same last value",
+        "messages replaced by a newer one with the same last-value key",
         |figures| queues(figures, |queue| queue.replaced),
     ),
     gauge("postroad_draining", "1 while an operator drains the broker", |figures| {
         vec![Sample::of(u64::from(figures.draining))]
     }),
-    gauge("postroad_queues", "lasting queues, durable subscriptions among them", |figures| {
+    gauge("postroad_queues", "queues and durable subscriptions, without temporary ones", |figures| {
         partitions(figures, |partition| partition.queues)
     }),
-    gauge("postroad_queues_paused", "queues that operators have paused", |figures| {
+    gauge("postroad_queues_paused", "paused queues", |figures| {
         partitions(figures, |partition| partition.paused_queues)
     }),
     gauge("postroad_queues_unlisted", "queues without series of their own", |figures| {
         vec![Sample::of(figures.queues_unlisted)]
     }),
-    counter("postroad_enqueued_total", "messages put into queues, listed or not", |figures| {
+    counter("postroad_enqueued_total", "messages enqueued, in all queues", |figures| {
         partitions(figures, |partition| partition.enqueued)
     }),
-    counter("postroad_dequeued_total", "messages that consumers accepted, in all queues", |figures| {
+    counter("postroad_dequeued_total", "messages acknowledged by consumers, in all queues", |figures| {
         partitions(figures, |partition| partition.consumed)
     }),
-    counter("postroad_expired_total", "messages whose time was over, of queues listed or not", |figures| {
+    counter("postroad_expired_total", "messages that expired, in all queues", |figures| {
         partitions(figures, |partition| partition.expired)
     }),
     counter(
         "postroad_dead_lettered_total",
-        "messages moved to a dead-letter queue, from all queues",
+        "messages moved to a dead-letter queue, in all queues",
         |figures| partitions(figures, |partition| partition.dead_lettered),
     ),
-    counter("postroad_delivered_total", "messages sent to consumers", |figures| {
-        partitions(figures, |partition| partition.delivered)
-    }),
-    counter("postroad_discarded_total", "messages of deleted queues and ended subscriptions", |figures| {
-        partitions(figures, |partition| partition.discarded)
-    }),
     counter(
-        "postroad_duplicates_total",
-        "resent messages that were recognised and not stored again",
-        |figures| partitions(figures, |partition| partition.duplicates),
+        "postroad_delivered_total",
+        "messages delivered to consumers, redeliveries included",
+        |figures| partitions(figures, |partition| partition.delivered),
     ),
     counter(
-        "postroad_dropped_total",
-        "undeliverable messages discarded for lack of a dead-letter queue",
+        "postroad_discarded_total",
+        "messages discarded with their deleted queue or ended subscription",
+        |figures| partitions(figures, |partition| partition.discarded),
+    ),
+    counter("postroad_duplicates_total", "resent messages that duplicate detection recognised", |figures| {
+        partitions(figures, |partition| partition.duplicates)
+    }),
+    counter(
+        "postroad_dead_letters_discarded_total",
+        "undeliverable messages discarded because no dead-letter queue is configured",
         |figures| partitions(figures, |partition| partition.dropped),
     ),
     counter("postroad_redriven_total", "dead letters returned to their original queues", |figures| {
         partitions(figures, |partition| partition.redriven)
     }),
     counter(
-        "postroad_overflowed_total",
+        "postroad_dropped_total",
         "messages dropped at limits, in all queues and subscriptions",
         |figures| partitions(figures, |partition| partition.overflowed),
     ),
-    counter("postroad_replaced_total", "messages replaced in all last-value queues", |figures| {
-        partitions(figures, |partition| partition.replaced)
-    }),
-    counter("postroad_slow_consumers_total", "detections of a slow consumer", |figures| {
+    counter(
+        "postroad_replaced_total",
+        "messages replaced by a newer one, in all last-value queues",
+        |figures| partitions(figures, |partition| partition.replaced),
+    ),
+    counter("postroad_slow_consumers_total", "times that a consumer was found to be slow", |figures| {
         partitions(figures, |partition| partition.slow_consumers)
     }),
     counter(
-        "postroad_timed_out_transactions_total",
-        "transactions rolled back at limits.transaction_ms",
+        "postroad_transactions_timed_out_total",
+        "transactions rolled back after limits.transaction_ms",
         |figures| partitions(figures, |partition| partition.timed_out_transactions),
     ),
     counter(
         "postroad_advisories_dropped_total",
-        "advisories dropped for lack of room in a subscription",
+        "advisories dropped because a subscription was full",
         |figures| partitions(figures, |partition| partition.advisories_dropped),
     ),
-    counter("postroad_unretained_total", "messages not retained for lack of memory", |figures| {
-        partitions(figures, |partition| partition.unretained)
-    }),
-    counter("postroad_unreadable_total", "messages set aside because their body is damaged", |figures| {
-        partitions(figures, |partition| partition.unreadable)
-    }),
-    gauge("postroad_scheduled", "scheduled messages", |figures| {
+    counter(
+        "postroad_retained_skipped_total",
+        "topic messages not retained because limits.retroactive_bytes was reached",
+        |figures| partitions(figures, |partition| partition.unretained),
+    ),
+    counter(
+        "postroad_damaged_messages_total",
+        "messages set aside because their body is damaged on disk",
+        |figures| partitions(figures, |partition| partition.unreadable),
+    ),
+    gauge("postroad_scheduled_messages", "messages that wait for their scheduled time", |figures| {
         partitions(figures, |partition| partition.scheduled)
     }),
-    gauge("postroad_messages", "messages held by a queue or transaction", |figures| {
+    gauge("postroad_messages", "messages in queues and open transactions", |figures| {
         partitions(figures, |partition| partition.messages)
     }),
-    gauge("postroad_paged_messages", "messages packed into pages of entries", |figures| {
-        partitions(figures, |partition| partition.packed_messages)
-    }),
-    gauge("postroad_resident_bytes", "bytes of durable message bodies in memory", |figures| {
-        partitions(figures, |partition| partition.resident_bytes)
-    }),
-    gauge("postroad_page_bytes", "memory of these pages, in bytes", |figures| {
+    gauge(
+        "postroad_paged_messages",
+        "messages whose queue entries are packed into pages to save memory",
+        |figures| partitions(figures, |partition| partition.packed_messages),
+    ),
+    gauge(
+        "postroad_cached_body_bytes",
+        "memory of cached bodies of persistent messages, in bytes",
+        |figures| partitions(figures, |partition| partition.resident_bytes),
+    ),
+    gauge("postroad_page_bytes", "memory of pages of queue entries, in bytes", |figures| {
         partitions(figures, |partition| partition.page_bytes)
     }),
-    gauge("postroad_volatile_bytes", "bytes of non-persistent messages", |figures| {
+    gauge("postroad_non_persistent_bytes", "memory of non-persistent messages, in bytes", |figures| {
         partitions(figures, |partition| partition.volatile_bytes)
     }),
-    histogram(
-        "postroad_core_step_seconds",
-        "seconds that a core was busy with one event, record or tick",
-        |figures| {
-            let label = |of: &StepFigures| ("core", of.core.to_string());
-            figures.cores.iter().flat_map(|of| buckets(&of.micros, 1e6, &label(of))).collect()
-        },
-    ),
-    histogram("postroad_journal_group_records", "records in one group", |figures| {
+    histogram("postroad_core_step_seconds", "time that a core thread spent on one event", |figures| {
+        let label = |of: &StepFigures| ("core", of.core.to_string());
+        figures.cores.iter().flat_map(|of| buckets(&of.micros, 1e6, &label(of))).collect()
+    }),
+    histogram("postroad_journal_group_records", "records written together, with one sync", |figures| {
         distributions(figures, |journal| &journal.group_records, 1.0)
     }),
     histogram(
         "postroad_journal_group_seconds",
-        "seconds of a group's write, with its sync if it needs one",
+        "time to write a group of records, with its sync",
         |figures| distributions(figures, |journal| &journal.group_micros, 1e6),
     ),
-    histogram(
-        "postroad_journal_sync_seconds",
-        "seconds of one sync without its write, or of one durable write",
-        |figures| distributions(figures, |journal| &journal.sync_micros, 1e6),
-    ),
+    histogram("postroad_journal_sync_seconds", "time of one sync, or of one synchronous write", |figures| {
+        distributions(figures, |journal| &journal.sync_micros, 1e6)
+    }),
     counter("postroad_journal_syncs_total", "syncs of the journal", |figures| {
         journals(figures, |journal| journal.syncs)
     }),
@@ -266,7 +280,7 @@ pub const METRICS: &[Metric] = &[
     }),
     counter(
         "postroad_journal_wait_seconds_total",
-        "seconds that records waited for their group, summed over all records",
+        "time that records waited for their group, summed over all records",
         |figures| {
             let sample = |of: &JournalFigures| {
                 Sample::of_f64(of.record_wait_micros as f64 / 1e6).label("store", &of.store)
@@ -280,26 +294,26 @@ pub const METRICS: &[Metric] = &[
     counter("postroad_journal_compactions_total", "compactions of segments", |figures| {
         journals(figures, |journal| journal.compactions)
     }),
-    counter(
-        "postroad_journal_failed_jobs_total",
-        "failed background jobs; all but sorted copies are retried",
-        |figures| journals(figures, |journal| journal.failed_jobs),
-    ),
-    gauge("postroad_journal_segments", "segments that contain groups", |figures| {
+    counter("postroad_journal_failed_jobs_total", "background jobs of the journal that failed", |figures| {
+        journals(figures, |journal| journal.failed_jobs)
+    }),
+    gauge("postroad_journal_segments", "segment files in use", |figures| {
         journals(figures, |journal| journal.segments)
     }),
-    gauge("postroad_journal_file_bytes", "bytes of segment files", |figures| {
+    gauge("postroad_journal_file_bytes", "disk space of segment files, in bytes", |figures| {
         journals(figures, |journal| journal.file_bytes)
     }),
-    gauge("postroad_journal_live_bytes", "bytes of live message bodies in segments", |figures| {
-        journals(figures, |journal| journal.live_bytes)
-    }),
+    gauge(
+        "postroad_journal_live_bytes",
+        "bytes of message bodies that are still needed, in segments",
+        |figures| journals(figures, |journal| journal.live_bytes),
+    ),
     gauge("postroad_journal_index_bytes", "memory of segment indexes, in bytes", |figures| {
         journals(figures, |journal| journal.index_bytes)
     }),
     gauge(
         "postroad_journal_key_bytes",
-        "bytes of payloads by key id; a key without a series is not needed",
+        "bytes encrypted with the key; a key without a series is not needed",
         |figures| {
             let by_key =
                 figures.journals.iter().flat_map(|of| of.bytes_by_key.iter().map(|row| (&of.store, row)));
@@ -309,12 +323,12 @@ pub const METRICS: &[Metric] = &[
             by_key.map(sample).collect()
         },
     ),
-    gauge("postroad_journal_damaged_places", "damaged places found since the start", |figures| {
+    gauge("postroad_journal_damaged_ranges", "damaged byte ranges found since the start", |figures| {
         journals(figures, |journal| journal.damaged_places)
     }),
     gauge(
         "postroad_journal_stopped_partitions",
-        "partitions stopped because of damage found at the start",
+        "partitions stopped because damage was found at the start",
         |figures| journals(figures, |journal| journal.stopped.len() as u64),
     ),
     gauge(
@@ -327,71 +341,73 @@ pub const METRICS: &[Metric] = &[
         "1 while the journal is stopped after a failed write or sync",
         |figures| journals(figures, |journal| u64::from(journal.broken.is_some())),
     ),
-    gauge("postroad_bridge_state", "1 for the state of the link, 0 for the other states", bridge_states),
-    counter("postroad_bridge_reconnects_total", "times that the link was opened again", |figures| {
+    gauge("postroad_bridge_state", "1 for the state of the link, 0 for its other states", bridge_states),
+    counter("postroad_bridge_reconnects_total", "reconnects of the link", |figures| {
         bridges(figures, |of| of.reconnects)
     }),
     gauge(
         "postroad_bridge_demand",
-        "consumers and durable subscriptions at the peer that want messages",
+        "consumers and durable subscriptions of the peer that want messages",
         |figures| bridges(figures, |of| of.demand),
     ),
     counter("postroad_bridge_dispatched_total", "messages sent to the peer", |figures| {
         bridges(figures, |of| of.dispatched)
     }),
-    counter("postroad_bridge_dispatched_bytes_total", "bytes of them on the wire", |figures| {
-        bridges(figures, |of| of.dispatched_bytes)
-    }),
+    counter(
+        "postroad_bridge_dispatched_bytes_total",
+        "bytes of messages sent to the peer, as sent",
+        |figures| bridges(figures, |of| of.dispatched_bytes),
+    ),
     counter("postroad_bridge_forwarded_total", "messages that the peer confirmed", |figures| {
         bridges(figures, |of| of.forwarded)
     }),
     counter(
         "postroad_bridge_refused_total",
-        "messages that the peer refused; each is tried again",
+        "messages that the peer refused; each is sent again later",
         |figures| bridges(figures, |of| of.refused),
     ),
-    counter("postroad_bridge_received_total", "messages that the peer sent", |figures| {
+    counter("postroad_bridge_received_total", "messages received from the peer", |figures| {
         bridges(figures, |of| of.received)
     }),
-    gauge("postroad_bridge_in_flight", "messages sent that the peer has not answered", |figures| {
+    gauge("postroad_bridge_in_flight", "messages sent that the peer has not confirmed", |figures| {
         bridges(figures, |of| of.in_flight)
     }),
-    gauge("postroad_bridge_oldest_in_flight_seconds", "age of the oldest of them, in seconds", |figures| {
-        let seconds = |of: &BridgeFigures| Sample::of_f64(of.oldest_in_flight_ms as f64 / 1e3);
-        figures.bridges.iter().map(|of| of_bridge(seconds(of), of)).collect()
-    }),
     gauge(
-        "postroad_bridge_stuck_messages",
-        "messages that wait over a second for the link while the peer has demand",
-        |figures| bridges(figures, |of| of.stuck_messages),
-    ),
-    gauge(
-        "postroad_bridge_longest_wait_seconds",
-        "longest wait of a message for the link, in seconds",
+        "postroad_bridge_oldest_in_flight_seconds",
+        "age of the oldest message that the peer has not confirmed",
         |figures| {
-            let seconds = |of: &BridgeFigures| Sample::of_f64(of.longest_wait_ms as f64 / 1e3);
+            let seconds = |of: &BridgeFigures| Sample::of_f64(of.oldest_in_flight_ms as f64 / 1e3);
             figures.bridges.iter().map(|of| of_bridge(seconds(of), of)).collect()
         },
     ),
-    gauge("postroad_cluster_role", "1 for the role of this node, 0 for the others", |figures| {
+    gauge(
+        "postroad_bridge_stuck_messages",
+        "messages that waited more than a second while the peer has demand",
+        |figures| bridges(figures, |of| of.stuck_messages),
+    ),
+    gauge("postroad_bridge_longest_wait_seconds", "longest wait of a message for the link", |figures| {
+        let seconds = |of: &BridgeFigures| Sample::of_f64(of.longest_wait_ms as f64 / 1e3);
+        figures.bridges.iter().map(|of| of_bridge(seconds(of), of)).collect()
+    }),
+    gauge("postroad_cluster_role", "1 for the role of this node, 0 for the other roles", |figures| {
         let sample = |role: &&'static str, of: &ClusterFigures| {
             Sample::of(u64::from(of.role == *role)).label("role", role)
         };
         let of = figures.cluster.iter();
         of.flat_map(|of| CLUSTER_ROLES.iter().map(move |role| sample(role, of))).collect()
     }),
-    gauge("postroad_cluster_term", "term of the replica group", |figures| {
+    gauge("postroad_cluster_term", "current term of the replica group", |figures| {
         figures.cluster.iter().map(|of| Sample::of(of.term)).collect()
     }),
-    counter("postroad_cluster_elections_total", "changes of the leader that this node has seen", |figures| {
+    counter("postroad_cluster_elections_total", "changes of leader that this node has seen", |figures| {
         figures.cluster.iter().map(|of| Sample::of(of.elections)).collect()
     }),
-    gauge("postroad_cluster_committed_index", "index of the last committed entry", |figures| {
+    gauge("postroad_cluster_committed_index", "index of the last committed log entry", |figures| {
         figures.cluster.iter().map(|of| Sample::of(of.committed)).collect()
     }),
     histogram(
         "postroad_cluster_commit_seconds",
-        "seconds from an entry's proposal to its commit by a majority",
+        "time from the proposal of an entry to its commit by a majority",
         |figures| {
             let of = figures.cluster.iter();
             of.flat_map(|of| buckets(&of.commit_micros, 1e6, &("node", of.node.clone()))).collect()
@@ -399,21 +415,21 @@ pub const METRICS: &[Metric] = &[
     ),
     histogram(
         "postroad_cluster_majority_seconds",
-        "seconds from an entry's local sync to its commit: network and followers",
+        "time from the local sync of an entry to its commit: network and followers",
         |figures| {
             let of = figures.cluster.iter();
             of.flat_map(|of| buckets(&of.majority_micros, 1e6, &("node", of.node.clone()))).collect()
         },
     ),
-    gauge("postroad_cluster_connected", "1 while the other node is reached", |figures| {
+    gauge("postroad_cluster_connected", "1 while the other node is connected", |figures| {
         peers(figures, |of| Some(u64::from(of.connected)))
     }),
     gauge(
         "postroad_cluster_lag_entries",
-        "entries of the log that the follower has not synced; of a leader",
+        "log entries that the follower has not synced; reported by the leader",
         |figures| peers(figures, |of| of.lag),
     ),
-    counter("postroad_cluster_sent_bytes_total", "bytes of messages sent to the other node", |figures| {
+    counter("postroad_cluster_sent_bytes_total", "bytes sent to the other node", |figures| {
         peers(figures, |of| Some(of.sent_bytes))
     }),
 ];

@@ -143,7 +143,7 @@ pub fn complaint(error: &anyhow::Error) -> String {
 /// # Errors
 /// The error of the sub-command: the caller prints it, and exits with code 1.
 pub fn run() -> anyhow::Result<ExitCode> {
-    match Cli::parse().command {
+    match Cli::parse_from(ctl::options_last(std::env::args_os())).command {
         Command::Receive(arguments) => return receive::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments)?,
         Command::Send(arguments) => send::run(&arguments)?,

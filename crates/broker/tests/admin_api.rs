@@ -281,6 +281,8 @@ fn ctl_reads_the_same_over_the_control_socket() {
     };
     let (well, out, error) = ctl(&["queues"]);
     assert!(well && out.starts_with("NAME") && out.contains("\nq "), "{out}{error}");
+    let ahead = postroad(&["ctl", "--data", data.to_str().unwrap(), "queues"]);
+    assert_eq!(String::from_utf8(ahead.stdout).unwrap(), out, "options may come before the command");
     let (_, out, _) = ctl(&["queues", "--json"]);
     let row: Value = serde_json::from_str(out.trim()).unwrap();
     assert_eq!((&row["name"], &row["messages"]), (&json!("q"), &json!(2)));

@@ -834,11 +834,11 @@ fn a_flipped_bit_hits_its_message_alone_behind_an_end_and_is_told_behind_a_kill(
                 assert!(said.contains(text(&segment)) && said.contains(&format!("byte {offset}")), "{said}");
                 "postroad_journal_stopped_partitions{store=\"main\"} 1\n"
             }
-            _ => "postroad_unreadable_total{partition=\"0\"} 1\n",
+            _ => "postroad_damaged_messages_total{partition=\"0\"} 1\n",
         };
         assert!(metrics.contains(told), "{signal:?}: {metrics}");
         assert!(
-            metrics.contains("postroad_journal_damaged_places{store=\"main\"} 1\n"),
+            metrics.contains("postroad_journal_damaged_ranges{store=\"main\"} 1\n"),
             "{signal:?}: {metrics}"
         );
     }

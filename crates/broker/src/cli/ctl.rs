@@ -12,6 +12,7 @@ pub mod top;
 mod transactions;
 mod users;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::time::Duration;
 
@@ -293,6 +294,30 @@ const MESSAGES: &[Column] = &[
     Column::text("BODY", "body"),
 ];
 
+/// Options that say which broker, and each have a value.
+const BROKER_OPTIONS: [&str; 5] = ["--data", "--url", "--user", "--password", "--token"];
+
+/// The command line `ctl --data DIR queues` as `ctl queues --data DIR`, for options that say which
+/// broker.
+pub fn options_last(line: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut line: Vec<OsString> = line.into_iter().collect();
+    if line.get(1).is_none_or(|command| command != "ctl") {
+        return line;
+    }
+    let mut moved = Vec::new();
+    while let Some(option) = line.get(2).and_then(|option| option.to_str()) {
+        let name = option.split('=').next().unwrap_or_default();
+        if !BROKER_OPTIONS.contains(&name) {
+            break;
+        }
+        let words = if option.contains('=') { 1 } else { 2 };
+        moved.extend(line.drain(2..line.len().min(2 + words)));
+    }
+    let end = line.iter().position(|word| word == "--").unwrap_or(line.len());
+    line.splice(end..end, moved);
+    line
+}
+
 /// Asks the broker.
 ///
 /// # Errors
@@ -503,6 +528,29 @@ fn print_once(
                 return Ok(());
             }
             Some(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_name_the_broker_may_come_before_the_command() {
+        for (line, want) in [
+            ("p ctl --data d queues", "p ctl queues --data d"),
+            ("p ctl --url=u --user n queues --json", "p ctl queues --json --url=u --user n"),
+            ("p ctl --data d routes test -- --x", "p ctl routes test --data d -- --x"),
+            ("p ctl queues --data d", "p ctl queues --data d"),
+            ("p ctl --help", "p ctl --help"),
+            ("p ctl --data", "p ctl --data"),
+            ("p ctl", "p ctl"),
+            ("p serve --data d", "p serve --data d"),
+            ("p", "p"),
+        ] {
+            let moved = options_last(line.split(' ').map(OsString::from));
+            assert_eq!(moved.join(std::ffi::OsStr::new(" ")), want, "{line}");
         }
     }
 }
