@@ -139,6 +139,9 @@ pub fn translate(broker: &Element<'_>, translation: &mut Translation) {
             "systemUsage" => usage(&child, translation),
             "transportConnectors" => connectors(&child, translation),
             "networkConnectors" => network::translate(&child, translation),
+            "persistenceAdapter" if child.child("mKahaDB").is_some() => {
+                translation.note(&child, "not translated: docs/features/stores.md has several stores");
+            }
             name => match ELEMENTS.iter().find(|(known, _)| *known == name) {
                 Some((_, why)) => translation.note(&child, why),
                 None => translation.note(&child, "is unknown"),
@@ -263,7 +266,13 @@ fn usage(outer: &Element<'_>, translation: &mut Translation) {
             "not translated: the default is a quarter of the machine's memory; set memory_bytes to change it";
         let of_disk = "not translated: set store.disk_bytes_max";
         limit.note_the_rest(
-            &[("percentOfJvmHeap", percent), ("percentLimit", of_disk), ("total", of_disk), ("store", "")],
+            &[
+                ("percentOfJvmHeap", percent),
+                ("percentLimit", of_disk),
+                ("total", of_disk),
+                ("store", ""),
+                ("name", ""),
+            ],
             translation,
         );
     }

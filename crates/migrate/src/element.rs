@@ -54,7 +54,7 @@ impl<'a> Element<'a> {
         let value = self.node.attribute(name)?;
         self.read.borrow_mut().insert(name.to_owned());
         if has_placeholder(value) {
-            let why = format!("{name}=\"{value}\" uses a placeholder: set it by hand");
+            let why = format!("{name}=\"{value}\" stands for a value elsewhere: set it by hand");
             translation.note(self, &why);
             return None;
         }
@@ -113,8 +113,8 @@ impl<'a> Element<'a> {
     }
 }
 
-/// Whether part of the text is put in from elsewhere: `${name}` and `#{name}` by Spring, `%name%`
-/// by scripts that install brokers.
+/// Whether part of the text is put in from elsewhere: `${name}`, `#{name}` and `#bean` by Spring,
+/// `%name%` by scripts that install brokers.
 fn has_placeholder(text: &str) -> bool {
     let is_name = |name: &str| {
         !name.is_empty() && name.chars().all(|part| part.is_ascii_alphanumeric() || "._-".contains(part))
@@ -122,7 +122,10 @@ fn has_placeholder(text: &str) -> bool {
     let between_percent_signs = text.split('%').skip(1);
     // Text after the last sign is between none.
     let names = text.matches('%').count().saturating_sub(1);
-    text.contains("${") || text.contains("#{") || between_percent_signs.take(names).any(is_name)
+    text.starts_with('#')
+        || text.contains("${")
+        || text.contains("#{")
+        || between_percent_signs.take(names).any(is_name)
 }
 
 /// `64 mb` and the like (ActiveMQ's `XBeanByteConverterUtil`).
@@ -148,6 +151,8 @@ mod tests {
         for (text, want) in [
             ("orders.${zone}", true),
             ("#{systemProperties.name}", true),
+            ("#deadLetters", true),
+            ("orders.#", false),
             ("orders.%zone%", true),
             ("%a%.%b%", true),
             ("orders", false),

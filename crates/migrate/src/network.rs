@@ -423,7 +423,7 @@ mod tests {
             ),
             ("an unknown scheme", "<networkConnector uri='jms:x'/>", "jms:x names no broker", true),
             ("no uri", "<networkConnector name='n'/>", "has no uri", true),
-            ("a placeholder", "<networkConnector uri='${to}'/>", "uses a placeholder", true),
+            ("a placeholder", "<networkConnector uri='${to}'/>", "stands for a value elsewhere", true),
             ("TLS", "<networkConnector uri='static:(ssl://a:1)'/>", "export them to trust.pem", false),
             ("another scheme", "<networkConnector uri='static:(stomp://a:1)'/>", "got stomp://a:1", true),
             (
