@@ -3,12 +3,14 @@
 //! Read are README.md, ARCHITECTURE.md and everything under docs/. A path is a text in back-ticks
 //! or in a link and begins with a file or folder of the repository's first level. Text in fences is
 //! not read for paths. An anchor in a link is a heading of its page, and each page is in the table
-//! of contents.
+//! of contents. A decision fits on a page.
 
 use super::{Fault, Repository};
 
 const MAP: &str = "ARCHITECTURE.md";
 const CONTENTS: &str = "docs/SUMMARY.md";
+/// A page of paper.
+const DECISION_LINES_MAX: usize = 60;
 const README: &str = "README.md";
 const MAKEFILE: &str = "Makefile";
 /// Where the sub-commands of the binary are declared; the first that exists counts.
@@ -29,6 +31,7 @@ pub fn check(repository: &Repository) -> Vec<Fault> {
     }
     faults.extend(anchor_faults(repository));
     faults.extend(contents_faults(repository));
+    faults.extend(decision_faults(repository));
     faults.extend(map_faults(repository));
     faults.extend(command_faults(repository));
     faults
@@ -132,6 +135,21 @@ fn contents_faults(repository: &Repository) -> Vec<Fault> {
     missing
         .map(|page| Fault::new(CONTENTS, 1, format!("`{page}` is not listed"), "add a line for it"))
         .collect()
+}
+
+/// A decision is read to the end: one page, with its measurements elsewhere.
+fn decision_faults(repository: &Repository) -> Vec<Fault> {
+    let is_decision = |path: &str| {
+        let number = path.strip_prefix("docs/decisions/").and_then(|name| name.split('-').next());
+        number.is_some_and(|number| number.len() == 4 && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let pages = repository.texts().filter(|(path, _)| is_decision(path));
+    let long = pages.filter(|(_, text)| DECISION_LINES_MAX < text.lines().count());
+    let fault = |(path, text): (&str, &str)| {
+        let what = format!("{} lines, at most {DECISION_LINES_MAX}", text.lines().count());
+        Fault::new(path, 1, what, "shorten it, or move measurements to docs/decisions/measurements.md")
+    };
+    long.map(fault).collect()
 }
 
 /// The map has one row `` | `crates/NAME` | … | `` for every room; that each row exists is held as
@@ -256,6 +274,19 @@ mod tests {
         }
         let listed = wrongs(&[page, ("docs/SUMMARY.md", "[a](a.md)"), ("docs/a.md", ""), (MAP, "")]);
         assert_eq!(listed, ["`b.md` is not listed"]);
+    }
+
+    #[test]
+    fn a_decision_fits_on_a_page() {
+        let lines = |count: usize| "line\n".repeat(count);
+        for (path, count, want) in [
+            ("docs/decisions/0001-a.md", DECISION_LINES_MAX, 0),
+            ("docs/decisions/0001-a.md", DECISION_LINES_MAX + 1, 1),
+            ("docs/decisions/measurements.md", DECISION_LINES_MAX + 1, 0),
+        ] {
+            let found = wrongs(&[(path, &lines(count)), (MAP, "")]);
+            assert_eq!(found.len(), want, "{path}: {found:?}");
+        }
     }
 
     #[test]
