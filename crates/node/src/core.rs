@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postroad_core::{
-    Partition, UnwrittenPages, chunk_in_record, encode_record, jobs_in_record, tell_together,
+    Partition, SnapshotError, UnwrittenPages, chunk_in_record, encode_record, jobs_in_record, tell_together,
 };
 use postroad_journal::Log2Histogram;
 use postroad_model::{
@@ -476,6 +476,35 @@ impl Core {
         }
         self.logs.flush_all();
         self.flush();
+    }
+
+    /// This node does not lead its partitions any more: what was reported as durable is applied,
+    /// and all requests are answered. The log takes nothing from then on.
+    ///
+    /// # Errors
+    /// A partition must be read again from its log.
+    pub fn step_down(&mut self) -> Result<(), SnapshotError> {
+        self.step_began = Instant::now();
+        while let Some((store, event)) = self.logs.poll() {
+            self.logged(store, event);
+        }
+        self.snapshots.clear();
+        let mut stopped = Ok(());
+        for id in self.partitions.keys().copied().collect::<Vec<_>>() {
+            self.with(id, |partition, effects| {
+                if let Err(error) = partition.stop(effects) {
+                    stopped = Err(error);
+                }
+            });
+        }
+        self.run();
+        self.flush();
+        stopped
+    }
+
+    /// Its partitions, which it has no more.
+    pub fn take_partitions(&mut self) -> BTreeMap<PartitionId, Partition> {
+        std::mem::take(&mut self.partitions)
     }
 
     fn write_down(&mut self) {

@@ -20,6 +20,7 @@ pub use job::{Job, JobDone, JobKind};
 pub use local::{LocalLog, Port};
 pub use log::{LogEvent, Proposal, ReplLog};
 pub use replica::{Held, Outlet, Replica, ReplicaStatus, Replicated};
+pub use writer::replicated::Leadership;
 pub use writer::{Change, LogWriter, Note, Opened, ToPartition, ToWriter, Trouble};
 pub use written::Written;
 

@@ -1,9 +1,10 @@
 //! The replica of a store: its group of nodes, and the commands that they agreed on.
 //!
 //! [`Replica`] stands where a lone store has its journal. A batch is durable once it is committed:
-//! synced here and on a majority. A failure of any kind, a lost leadership among them, ends the
-//! replica: its process starts again from the disk. Never here: sockets, clocks, threads, the
-//! meaning of records.
+//! synced here and on a majority. A leader that is deposed follows from then on: batches that it
+//! had proposed come back as those of others, if they are committed. A failure ends the replica:
+//! its process starts again from the disk. Never here: sockets, clocks, threads, the meaning of
+//! records.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -85,6 +86,8 @@ pub struct Replica<D: Disk> {
     elected: Option<Term>,
     /// The same, once an entry of it is committed: all earlier ones are, too.
     leads: Option<Term>,
+    /// The term for which the caller has taken over: see [`Replica::take_over`].
+    serves: Option<Term>,
     failure: Option<String>,
     checkpoints: Checkpoints,
     trailing_bytes: u64,
@@ -142,7 +145,7 @@ impl<D: Disk> Replica<D> {
         let group = Group::open(config, log, vote.vote(), applied)?;
         let checkpoints = Checkpoints { written: [applied].into(), ..Checkpoints::default() };
         let committed = states.into_iter().collect();
-        let (elected, leads, failure) = (None, None, None);
+        let (elected, leads, serves, failure) = (None, None, None, None);
         let handed_out = applied;
         let trailing_bytes = TRAILING_BYTES;
         Ok(Replica {
@@ -153,6 +156,7 @@ impl<D: Disk> Replica<D> {
             handed_out,
             elected,
             leads,
+            serves,
             failure,
             checkpoints,
             trailing_bytes,
@@ -174,6 +178,13 @@ impl<D: Disk> Replica<D> {
     /// The term in which this node was elected, if it was the last.
     pub fn elected(&self) -> Option<Term> {
         self.elected
+    }
+
+    /// This node leads, and the caller has applied all that was handed out: proposals are taken
+    /// until it is deposed. Those of an earlier term come too late from then on.
+    pub(crate) fn take_over(&mut self) -> Option<Term> {
+        self.serves = self.leads;
+        self.serves
     }
 
     /// Why the replica ended.
@@ -245,12 +256,21 @@ impl<D: Disk> Replica<D> {
         }
     }
 
+    /// See [`Group::transfer_leadership`].
+    pub(crate) fn transfer(&mut self, to: NodeId) {
+        self.group.transfer_leadership(to);
+    }
+
     pub(crate) fn fail(&mut self, reason: impl ToString) {
         self.failure.get_or_insert_with(|| reason.to_string());
     }
 
     /// Proposes the records in batches, in order. Returns those that must be proposed again later.
+    /// Those of a leader that was deposed are dropped: its partitions say so to their clients.
     pub(crate) fn propose(&mut self, mut records: Vec<Record>) -> Vec<Record> {
+        if self.serves.is_none() {
+            return Vec::new();
+        }
         while !records.is_empty() && self.failure.is_none() {
             let mut bytes = 0;
             let fits = |record: &&Record| {
@@ -261,7 +281,8 @@ impl<D: Disk> Replica<D> {
             match self.group.propose(encode_batch(&records[..count])) {
                 Ok(_) => drop(records.drain(..count)),
                 Err(ProposeError::Full | ProposeError::Transferring) => return records,
-                Err(error @ (ProposeError::NotLeader { .. } | ProposeError::Size(_))) => self.fail(error),
+                // Deposed a moment ago: the next turn says so.
+                Err(ProposeError::NotLeader { .. }) => return Vec::new(),
                 Err(error) => self.fail(error),
             }
         }
@@ -294,7 +315,7 @@ impl<D: Disk> Replica<D> {
         // Ahead of the disk: others sync at the same time.
         actions.messages.into_iter().for_each(&mut self.send);
         if let Some((role, term)) = actions.role {
-            self.take_role(role, term)?;
+            self.take_role(role, term);
         }
         if let Some(vote) = actions.vote {
             self.vote.write(vote).map_err(|error| error.to_string())?;
@@ -332,13 +353,10 @@ impl<D: Disk> Replica<D> {
         Ok(())
     }
 
-    fn take_role(&mut self, role: Role, term: Term) -> Result<(), String> {
-        match role {
-            _ if self.leads.is_some() => return Err("this node is not the leader any more".to_owned()),
-            Role::Leader => self.elected = Some(term),
-            _ => self.elected = None,
-        }
-        Ok(())
+    /// Whatever the new role, a former leadership has ended.
+    fn take_role(&mut self, role: Role, term: Term) {
+        self.elected = (role == Role::Leader).then_some(term);
+        (self.leads, self.serves) = (None, None);
     }
 
     /// A checkpoint that waits knows of entries that go. One that is being written does not, but

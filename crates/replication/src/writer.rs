@@ -4,7 +4,7 @@
 //! has no thread of its own: the runtime gives it one, the simulator calls it in turn. Long work
 //! that need not hold up the next group leaves as a [`Job`] for another thread.
 
-mod replicated;
+pub mod replicated;
 
 use std::collections::{BTreeMap, VecDeque};
 

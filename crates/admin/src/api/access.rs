@@ -83,11 +83,11 @@ const OF_BROKER: &[&str] = &[
 ];
 
 /// As those, with all paths below.
-const BELOW_BROKER: &str = "/api/v1/transactions/";
+const BELOW_BROKER: [&str; 2] = ["/api/v1/cluster/", "/api/v1/transactions/"];
 
 /// Refuses lists of the whole broker to users without `admin` on every destination.
 fn permit(api: &Api, caller: Caller, path: &str) -> Result<Caller, Problem> {
-    let is_of_broker = OF_BROKER.contains(&path) || path.starts_with(BELOW_BROKER);
+    let is_of_broker = OF_BROKER.contains(&path) || BELOW_BROKER.iter().any(|above| path.starts_with(above));
     if !is_of_broker || api.administers(&caller) {
         return Ok(caller);
     }

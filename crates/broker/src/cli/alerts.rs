@@ -9,10 +9,9 @@ use postroad_routing::MAIN_STORE;
 use crate::config::Config;
 use crate::runtime::{NamedDoor, Runtime, now_ms, webhooks};
 
-/// Watches the rules of the configuration, in a task.
-pub fn start(config: &Config, runtime: &Runtime) -> anyhow::Result<()> {
+/// Watches the rules that the runtime follows, without end.
+pub fn watch_rules(config: &Config, runtime: &Runtime) -> impl Future<Output = ()> + Send + 'static {
     let alerts = runtime.alerts();
-    alerts.follow(config.alert_rules()?);
     let everybody = runtime.everybody();
     let queues: WatchQueues = Arc::new(move |request| {
         let everybody = everybody.clone();
@@ -27,8 +26,7 @@ pub fn start(config: &Config, runtime: &Runtime) -> anyhow::Result<()> {
         clients: runtime.clients(),
         now_ms,
     };
-    tokio::spawn(watch(alerts, sources));
-    Ok(())
+    watch(alerts, sources)
 }
 
 /// A store's directory, and its own limit.

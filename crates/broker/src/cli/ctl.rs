@@ -3,6 +3,7 @@
 
 mod access_keys;
 mod broker;
+mod cluster;
 mod http;
 mod ledger;
 mod routes;
@@ -44,8 +45,9 @@ pub enum Ctl {
     Ledger(QueuesArguments),
     /// List alerts that are pending or fire.
     Alerts(ListArguments),
-    /// Show the nodes of a cluster with leader and progress, as known to the asked node.
-    Cluster(ClusterArguments),
+    /// Show the nodes of a cluster with leader and progress, as known to the asked node; or hand
+    /// leadership over.
+    Cluster(cluster::ClusterArguments),
     /// List branches of XA transactions that wait for a decision, and end them.
     Transactions(transactions::TransactionsArguments),
     /// List routes, with the counts of their messages, or test one message.
@@ -90,16 +92,6 @@ pub struct ListArguments {
     /// Maximum number of rows [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max: Option<u64>,
-}
-
-/// Which node.
-#[derive(Debug, Args)]
-pub struct ClusterArguments {
-    #[command(flatten)]
-    broker: BrokerArguments,
-    /// Print one JSON object.
-    #[arg(long)]
-    json: bool,
 }
 
 /// A list, or a test.
@@ -217,16 +209,6 @@ const QUEUES: &[Column] = &[
     Column::number("DEAD", "dead_lettered"),
 ];
 
-const NODES: &[Column] = &[
-    Column::text("NODE", "node"),
-    Column::text("ADDRESS", "address"),
-    Column::text("ROLE", "role"),
-    Column::text("STATE", "state"),
-    Column::number("STORED", "stored"),
-    Column::number("LAG", "lag"),
-    Column::number("SENT", "sent_bytes"),
-];
-
 const CONNECTIONS: &[Column] = &[
     Column::text("CONNECTION", "connection"),
     Column::text("NAME", "name"),
@@ -341,7 +323,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
         Ctl::Bridges(list) => print(list, BRIDGES, "/api/v1/bridges", &[], None),
         Ctl::Ledger(arguments) => ledger::print(arguments),
         Ctl::Alerts(list) => print(list, ALERTS, "/api/v1/alerts", &[], None),
-        Ctl::Cluster(arguments) => print_cluster(arguments),
+        Ctl::Cluster(arguments) => cluster::run(arguments),
         Ctl::Consumers(ConsumersArguments { destination, list }) => {
             let of = [("destination", destination.as_deref())];
             print(list, CONSUMERS, "/api/v1/consumers", &of, None)
@@ -427,32 +409,6 @@ impl MessageArguments {
     fn path(&self) -> String {
         format!("/api/v1/queues/{}/messages/{}", encoded(&self.queue), encoded(&self.id))
     }
-}
-
-/// Prints who leads, and a row for each node.
-fn print_cluster(ClusterArguments { broker, json }: &ClusterArguments) -> anyhow::Result<()> {
-    let answer = request(broker, Method::Get, "/api/v1/cluster", None)?;
-    let Value::Array(rows) = &answer["items"] else { bail!("the broker is not a node of a cluster") };
-    let mut out = std::io::stdout().lock();
-    let printed = if *json {
-        writeln!(out, "{answer}")
-    } else {
-        let leader = answer["leader"].as_str().unwrap_or("none");
-        let (term, committed) = (&answer["term"], &answer["committed"]);
-        let elections = &answer["elections"];
-        let millis = |name: &str, rank: &str| answer[name][rank].as_f64().unwrap_or_default() / 1e3;
-        let (p50, p99) = (millis("commit_micros", "p50"), millis("commit_micros", "p99"));
-        let waits = millis("majority_micros", "p99");
-        writeln!(out, "leader {leader}, term {term}, committed {committed}, elections seen {elections}")
-            .and_then(|()| match answer["role"].as_str() {
-                Some("leader") => {
-                    writeln!(out, "commit p50 {p50} ms, p99 {p99} ms; after the local sync p99 {waits} ms")
-                }
-                _ => Ok(()),
-            })
-            .and_then(|()| Table::new(NODES).print(rows, &mut out))
-    };
-    printed.context("cannot write to standard output")
 }
 
 /// Prints a list page by page.

@@ -127,6 +127,11 @@ impl Listeners {
         self.forwarded = Some(forwarded);
     }
 
+    /// Gives back what [`Listeners::take_forwarded`] took.
+    pub fn release_forwarded(&mut self) -> Option<mpsc::Receiver<Forwarded>> {
+        self.forwarded.take()
+    }
+
     /// The next connection at any of them.
     ///
     /// # Errors

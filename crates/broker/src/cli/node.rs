@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use postroad_admin::Alerts;
 use postroad_amqp::AmqpOptions;
+use postroad_cluster::Term;
 use postroad_model::{ConnectionId, Elsewhere, Endpoint, Session};
 use postroad_net::{Listener, Places};
 use postroad_node::{Clients, Draining};
@@ -25,8 +26,8 @@ use crate::cli::stores;
 use crate::config::{Config, StoreKeys};
 use crate::control;
 use crate::runtime::{
-    ClusterOptions, ClusterView, Following, Forwarded, Led, LinkBoard, Orders, StatsCollector, TenantKeys,
-    Usher, admin_elsewhere, cluster_api,
+    ClusterOptions, ClusterView, Following, Forwarded, ForwardedClients, Led, LinkBoard, Orders, Seated,
+    StatsCollector, TenantKeys, Usher, admin_elsewhere, cluster_api, cluster_orders, restart,
 };
 use crate::runtime::{Runtime, RuntimeOptions, Service};
 
@@ -37,12 +38,15 @@ const VISITORS_MAX: u64 = 8192;
 /// Connections that other nodes carry here are closed within this time if this node does not lead.
 const STALE_EVERY: Duration = Duration::from_millis(500);
 
+/// A leader that was elected again takes its partitions over once its cores have given them back.
+const NOT_YET: Duration = Duration::from_millis(10);
+
 /// Stores that are open, with all that belongs to them.
 pub struct Open {
     /// The stores.
     pub opened: Opened,
     /// The keys of tenants.
-    pub keys: TenantKeys,
+    pub keys: Arc<TenantKeys>,
     /// The state of the cluster, in a node of one.
     pub view: Option<ClusterView>,
     /// The signals of the process, where they were listened to already.
@@ -51,6 +55,18 @@ pub struct Open {
     pub endpoints: Vec<Endpoint>,
     /// HTTP connections that other nodes carry here.
     pub http: Option<mpsc::Receiver<Forwarded>>,
+}
+
+/// A node that follows, with all that belongs to it.
+pub struct Follower {
+    /// The replica.
+    pub following: Following,
+    /// As in [`Open`].
+    pub keys: Arc<TenantKeys>,
+    /// As in [`Open`].
+    pub signals: Signals,
+    /// As in [`Open`].
+    pub endpoints: Vec<Endpoint>,
 }
 
 /// Opens the stores. A node of a cluster takes part, and returns once it leads; `None` if it was
@@ -66,14 +82,29 @@ pub async fn open(
 ) -> anyhow::Result<Option<Open>> {
     let Some(cluster) = config.cluster()? else {
         let (stores, keys) = stores::open(config, policies, keys)?;
-        let (opened, endpoints) = (Opened::Alone(stores), Vec::new());
+        let (opened, endpoints, keys) = (Opened::Alone(stores), Vec::new(), Arc::new(keys));
         return Ok(Some(Open { opened, keys, view: None, signals: None, endpoints, http: None }));
     };
     let cluster = ClusterOptions { endpoints: advertised(listeners, http, &cluster)?, ..cluster };
-    let mut signals = Signals::listen()?;
+    let signals = Signals::listen()?;
     let (following, keys) = stores::follow(config, policies, keys, &cluster)?;
-    let view = following.view.clone();
     announce(&cluster_endpoints(listeners, http, &cluster)?, config)?;
+    let follower = Follower { following, keys: Arc::new(keys), signals, endpoints: cluster.endpoints };
+    follow(config, policies, follower, (listeners, http)).await
+}
+
+/// Follows until this node leads; `None` if it was stopped first.
+///
+/// # Errors
+/// The control socket, or the configuration of addresses.
+pub async fn follow(
+    config: &Config,
+    policies: &Policies,
+    follower: Follower,
+    (listeners, http): (&mut Listeners, &Listener),
+) -> anyhow::Result<Option<Open>> {
+    let Follower { following, keys, mut signals, endpoints } = follower;
+    let view = following.replica.view.clone();
     let addressing = Addressing { routes: policies.routes.clone(), ..config.addressing()? };
     // Clients that are still being sent on end with it.
     let visitors = LocalSet::new();
@@ -84,10 +115,10 @@ pub async fn open(
     let none = || mpsc::channel(1).1;
     listeners.take_forwarded(std::mem::replace(&mut clients.sessions, none()));
     let http = Some(std::mem::replace(&mut clients.http, none()));
-    let endpoints = cluster.endpoints;
     Ok(led.map(|led| {
-        tracing::info!(term = led.term, "this node is the leader and serves clients");
-        Open { opened: Opened::Led(led), keys, view: Some(view), signals: Some(signals), endpoints, http }
+        tracing::info!(term = led.term.0, "this node is the leader and serves clients");
+        let opened = Opened::Led(Box::new(led));
+        Open { opened, keys, view: Some(view), signals: Some(signals), endpoints, http }
     }))
 }
 
@@ -96,7 +127,15 @@ pub enum Opened {
     /// Stores of its own.
     Alone(Stores),
     /// The store of a cluster that this node leads.
-    Led(Led),
+    Led(Box<Led>),
+}
+
+/// A node that leads, for as long as it does.
+pub struct Reign {
+    /// Its replica.
+    pub replica: Seated,
+    /// Its term.
+    pub term: Term,
 }
 
 impl Opened {
@@ -108,10 +147,14 @@ impl Opened {
         self,
         options: &RuntimeOptions,
         make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + Send + 'static,
-    ) -> std::io::Result<Runtime> {
+    ) -> std::io::Result<(Runtime, Option<Reign>)> {
         match self {
-            Opened::Alone(stores) => Runtime::start(stores, options, make),
-            Opened::Led(led) => Runtime::lead(led, options, make),
+            Opened::Alone(stores) => Ok((Runtime::start(stores, options, make)?, None)),
+            Opened::Led(led) => {
+                let Led { stores, term, replica, .. } = *led;
+                let runtime = Runtime::lead((stores, &replica), options, make)?;
+                Ok((runtime, Some(Reign { replica, term })))
+            }
         }
     }
 
@@ -121,6 +164,42 @@ impl Opened {
             Opened::Alone(stores) => stores.placement.partitions,
             Opened::Led(led) => led.stores.placement.partitions,
         }
+    }
+}
+
+impl Reign {
+    /// Comes back once another node leads.
+    pub async fn ended(reign: &mut Option<Reign>) {
+        match reign {
+            Some(Reign { replica, term }) => replica.deposed(*term).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Another node leads: clients are answered and sent away, and this one follows, while its
+    /// cores are still about it.
+    pub fn step_down(self, runtime: Runtime, clients: ForwardedClients) -> std::io::Result<Following> {
+        tracing::info!(term = self.term.0, "this node leads no more, and follows");
+        let door = self.replica.door.door.clone();
+        let steps = move || match runtime.step_down() {
+            Ok(partitions) => door.return_partitions(partitions),
+            Err(reason) => restart(&reason),
+        };
+        std::thread::Builder::new().name("stepping-down".to_owned()).spawn(steps)?;
+        Ok(Following { replica: self.replica, clients })
+    }
+
+    /// The node ends. Another one takes over first, if there is any.
+    pub async fn end(mut self, runtime: Runtime) {
+        if self.replica.hands_over(self.term).await {
+            match runtime.step_down() {
+                Ok(partitions) => self.replica.door.door.return_partitions(partitions),
+                Err(reason) => tracing::error!(reason, "a core did not end in order"),
+            }
+        } else {
+            runtime.stop();
+        }
+        self.replica.stop();
     }
 }
 
@@ -136,9 +215,9 @@ pub fn forwarded_openwire(options: &OpenWireOptions, endpoints: &[Endpoint]) -> 
     })
 }
 
-/// Further routes of the admin API of a node: the state of its cluster.
+/// Further routes of the admin API of a node: the state of its cluster, and orders to it.
 pub fn further_api(view: Option<ClusterView>) -> Router {
-    view.map_or_else(Router::new, cluster_api)
+    view.map_or_else(Router::new, |view| cluster_api(view.clone()).merge(cluster_orders(view)))
 }
 
 /// Where the broker is reached.
@@ -183,7 +262,7 @@ async fn follow_until_led(
     (listeners, http): (&mut Listeners, &Listener),
     signals: &mut Signals,
 ) -> anyhow::Result<Option<Led>> {
-    let (view, door) = (following.view.clone(), following.door.clone());
+    let (view, door) = (following.replica.view.clone(), following.replica.door.clone());
     let api = admin_elsewhere(view.clone());
     let links = LinkBoard::default();
     let policies = watch::channel(Arc::default()).1;
@@ -205,8 +284,7 @@ async fn follow_until_led(
     let (usher, max) = (Usher::new(view.clone()), visitors_max());
     let (visitors, http_places) = (Places::new(max), Places::new(max));
     let mut stale = tokio::time::interval(STALE_EVERY);
-    let door = Arc::new(config.door(&Arc::new(config.tokens()?), &Arc::default())?);
-    let mut admission = Admission::new(visitors, config.tls()?, door, websocket_bytes_max(config));
+    let mut admission = visitors_admission(config, visitors)?;
     let make = visitor_sessions(config, listeners)?;
     let led = loop {
         tokio::select! {
@@ -215,7 +293,10 @@ async fn follow_until_led(
             _ = signals.hangup.recv() => tracing::info!("the configuration is read when this node becomes the leader"),
             () = following.led() => match following.lead(addressing.clone())? {
                 Ok(led) => break Ok(led),
-                Err(not_yet) => following = not_yet,
+                Err(not_yet) => {
+                    following = not_yet;
+                    tokio::time::sleep(NOT_YET).await;
+                }
             },
             _ = stale.tick() => if !view.is_elected() {
                 following.clients.close();
@@ -243,7 +324,13 @@ async fn follow_until_led(
     if let Some(control) = control {
         control.end();
     }
-    Ok(led.map_err(Following::stop).ok())
+    Ok(led.map_err(|following: Following| following.replica.stop()).ok())
+}
+
+/// Visitors log in as at the leader.
+fn visitors_admission(config: &Config, places: Places) -> anyhow::Result<Admission> {
+    let door = Arc::new(config.door(&Arc::new(config.tokens()?), &Arc::default())?);
+    Ok(Admission::new(places, config.tls()?, door, websocket_bytes_max(config)))
 }
 
 /// A connection was not accepted: too many files are open, for instance.

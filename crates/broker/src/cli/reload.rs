@@ -62,6 +62,17 @@ impl Reloader<'_> {
         Ok((policies, self.file.iter().fold(door, |door, file| door.with_file(file.clone()))))
     }
 
+    /// The configuration in force, with the files of identities as they are now.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn in_force(&self) -> anyhow::Result<Reread> {
+        let config = self.config.borrow();
+        let (alerts, bridges, tls) = (config.alert_rules()?, config.bridges()?, config.tls()?);
+        let (policies, door) = self.identities_by(&config)?;
+        Ok(Reread { policies, alerts, tls, door, bridges })
+    }
+
     /// Reads the configuration file again; the result is in force from now on.
     ///
     /// # Errors

@@ -18,21 +18,21 @@ use postroad_routing::Permissions;
 use postroad_security::{Door, Visit};
 use postroad_store::broker_id;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::cli::ServeArguments;
 use crate::cli::admission::Admission;
 use crate::cli::alerts;
 use crate::cli::listeners::Listeners;
-use crate::cli::node::{self, Open};
+use crate::cli::node::{self, Follower, Open, Reign};
 use crate::cli::reload::{self, Changed, Reloader, Reread};
 use crate::config::{Config, OpenTo, OpenWireConfig, Shares};
 use crate::control;
 use crate::runtime::{
-    Diallers, Dials, Forwarded, HttpSocket, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions,
-    Service, SpreadOptions, SqsOptions, StatsCollector, TenantKeys, now_ms, read_portable, spread_clients,
-    watch_links,
+    Diallers, Dials, Following, Forwarded, ForwardedClients, HttpSocket, NewSocket, Origins, PushOptions,
+    Runtime, RuntimeOptions, Service, SpreadOptions, SqsOptions, StatsCollector, TenantKeys, now_ms,
+    read_portable, spread_clients, watch_links,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for
@@ -88,61 +88,119 @@ async fn serve(
     if config.data.exists() && !config.data.is_dir() {
         bail!("the store {} is a file; name a directory with --data", config.data.display());
     }
-    let (tls, keys, reloader) = (config.tls()?, config.keys()?, Reloader::new(arguments, config)?);
-    let (policies, door) = reloader.identities()?;
-    let policies = Arc::new(policies);
+    let (keys, reloader) = (config.keys()?, Reloader::new(arguments, config)?);
+    let policies = Arc::new(reloader.identities()?.0);
     let mut listeners = Listeners::bind(config)?;
     let http = Listener::bind("HTTP", SocketAddr::new(config.bind, config.port(config.ports.http)?))?;
-    let opened = node::open(config, &policies, keys, (&mut listeners, &http)).await?;
-    let Some(Open { opened, keys, view, signals, endpoints, http: forwarded_http }) = opened else {
-        return Ok(());
-    };
+    let http = Arc::new(http);
+    let mut opened = node::open(config, &policies, keys, (&mut listeners, &http)).await?;
+    while let Some(open) = opened {
+        let ways = (&mut listeners, &http);
+        let follower = serve_clients(config, open, ways, &reloader, (&places, descriptors)).await?;
+        let Some(follower) = follower else { return Ok(()) };
+        opened = node::follow(config, &policies, follower, (&mut listeners, &http)).await?;
+    }
+    Ok(())
+}
+
+/// Serves clients until the broker ends; or, in a node of a cluster, until another node leads.
+async fn serve_clients(
+    config: &Config,
+    open: Open,
+    (listeners, http): (&mut Listeners, &Arc<Listener>),
+    reloader: &Reloader<'_>,
+    (places, descriptors): (&Places, u64),
+) -> anyhow::Result<Option<Follower>> {
+    let Open { opened, keys, view, signals, endpoints: advertised, http: forwarded_http } = open;
+    let is_node = view.is_some();
+    let Reread { policies, alerts: rules, tls, door, bridges } = of_reign(reloader, is_node)?;
     let partitions = opened.partitions();
     let broker_id = broker_id::read_or_make(&config.data, &config.broker_name)?;
     let openwire = openwire_options(config, (partitions, broker_id), listeners.address(Service::OpenWire)?);
     let (http_max, push_max) = http_shares(descriptors);
     let push = config.push.options(&format!("http://{}", http.address()?), push_max as usize)?;
     let spread = spread_options(config, &openwire).zip(openwire.spread.clone());
-    let options = runtime_options(config, &openwire, keys, (push, &policies.permissions));
+    let options = runtime_options(config, &openwire, keys.clone(), (push, &policies.permissions));
     let amqp = amqp_options(config, partitions);
-    let bridges = config.bridges()?;
     let dials = Dials::default();
-    let make = sessions((openwire, amqp), &endpoints, dials.clone());
-    let runtime = opened.start(&options, make)?;
-    let admission = Admission::new(places, tls, Arc::new(door), websocket_bytes_max(config));
+    let make = sessions((openwire, amqp), &advertised, dials.clone());
+    let (runtime, mut reign) = opened.start(&options, make)?;
+    if is_node {
+        runtime.follow(policies);
+    }
+    let admission = Admission::new(places.clone(), tls, Arc::new(door), websocket_bytes_max(config));
     let (reload, changes) = reload::channel();
-    let (is_node, cluster) = (view.is_some(), view.clone());
-    alerts::start(config, &runtime)?;
+    runtime.alerts().follow(rules);
+    let cluster = view.clone();
     let api =
         postroad_admin::router(api_options(config, &runtime, (&admission, reload)), node::further_api(view));
     let everybody = StatsCollector { cluster, ..runtime.everybody() };
     let control = serve_control(&config.data, &runtime, (everybody.clone(), api.clone()));
     // A reader of the line that we are ready may send a signal at once.
-    let signals = signals.map_or_else(Signals::listen, Ok)?;
-    let endpoints = node::endpoints(&listeners, &http)?;
+    let mut signals = signals.map_or_else(Signals::listen, Ok)?;
+    let endpoints = node::endpoints(listeners, http)?;
     let (cores, door) = (runtime.http(), admission.door());
     let (sqs, places) = (SqsOptions::new(&config.data), Places::new(http_max as usize));
     let operators = Operators { cores, everybody, door, api, origins: config.http.origins(), places, sqs };
-    let http = tokio::spawn(serve_http((http, forwarded_http), operators));
+    let ends = Arc::new(Notify::new());
+    let http = tokio::spawn(serve_http((http.clone(), forwarded_http), operators, ends.clone()));
     if !is_node {
         announce(&endpoints, config).context("cannot write to standard output")?;
     }
     let links = Diallers::start(runtime.links(), dials, bridges);
     let mut watches = JoinSet::new();
+    watches.spawn(alerts::watch_rules(config, &runtime));
     watches.spawn(watch_links(runtime.clients(), runtime.links()));
     if let Some((options, spread)) = spread {
         watches.spawn(spread_clients(options, runtime.links(), spread));
     }
-    let runtime =
-        accept_until_stopped((&mut listeners, links), admission, runtime, signals, (reloader, changes)).await;
-    drop(listeners);
-    http.abort();
+    let (runtime, end) = accept_until_ended(
+        (listeners, links),
+        admission,
+        runtime,
+        (&mut signals, &mut reign),
+        (reloader, changes),
+    )
+    .await;
+    control.into_iter().for_each(control::Listening::end);
     watches.abort_all();
-    if let Some(control) = control {
-        control.end();
+    ends.notify_one();
+    let none = || mpsc::channel(1).1;
+    let http = http.await.unwrap_or_else(|_| none());
+    let sessions = listeners.release_forwarded().unwrap_or_else(none);
+    let following = ended(end, reign, runtime, ForwardedClients { sessions, http }).await?;
+    let endpoints = advertised;
+    Ok(following.map(|following| Follower { following, keys, signals, endpoints }))
+}
+
+/// Clients are served no more. A node that was deposed follows.
+async fn ended(
+    end: End,
+    reign: Option<Reign>,
+    runtime: Runtime,
+    clients: ForwardedClients,
+) -> anyhow::Result<Option<Following>> {
+    match (end, reign) {
+        (_, None) => runtime.stop(),
+        (End::Stopped, Some(reign)) => reign.end(runtime).await,
+        (End::Deposed, Some(reign)) => return Ok(Some(reign.step_down(runtime, clients)?)),
     }
-    runtime.stop();
-    Ok(())
+    Ok(None)
+}
+
+/// The configuration with which a broker begins to serve. A node of a cluster may have followed for
+/// a long time: it reads the file again.
+fn of_reign(reloader: &Reloader<'_>, is_node: bool) -> anyhow::Result<Reread> {
+    if !is_node {
+        return reloader.in_force();
+    }
+    reloader.reread().or_else(|error| {
+        tracing::error!(
+            error = format!("{error:#}"),
+            "reloading the configuration failed; the old one stays in use"
+        );
+        reloader.in_force()
+    })
 }
 
 fn api_options(config: &Config, runtime: &Runtime, (admission, reload): (&Admission, Reload)) -> ApiOptions {
@@ -174,7 +232,7 @@ fn totals(everybody: StatsCollector) -> Totals {
 fn runtime_options(
     config: &Config,
     openwire: &OpenWireOptions,
-    keys: TenantKeys,
+    keys: Arc<TenantKeys>,
     (push, permissions): (PushOptions, &Arc<Permissions>),
 ) -> RuntimeOptions {
     RuntimeOptions {
@@ -185,7 +243,7 @@ fn runtime_options(
         pin: config.runtime.pin,
         outstanding_bytes_max: Shares::of(config.memory_bytes).outstanding,
         sync_within: Duration::from_millis(config.store.main.async_sync_ms),
-        keys: Arc::new(keys),
+        keys,
         push,
         permissions: permissions.clone(),
     }
@@ -301,11 +359,13 @@ struct Operators {
     sqs: SqsOptions,
 }
 
-/// Deals HTTP connections to the cores in turn.
+/// Deals HTTP connections to the cores in turn, until it is to end. Gives back the way of those
+/// that other nodes carry here.
 async fn serve_http(
-    (listener, forwarded): (Listener, Option<mpsc::Receiver<Forwarded>>),
+    (listener, forwarded): (Arc<Listener>, Option<mpsc::Receiver<Forwarded>>),
     operators: Operators,
-) {
+    ends: Arc<Notify>,
+) -> mpsc::Receiver<Forwarded> {
     let mut forwarded = forwarded.unwrap_or_else(|| mpsc::channel(1).1);
     let Operators { cores, everybody, door, api, origins, places, sqs } = operators;
     let mut turns = (0..cores.len()).cycle();
@@ -313,12 +373,13 @@ async fn serve_http(
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(Forwarded { socket, client, .. }) = forwarded.recv() => Ok((socket, client)),
+            () = ends.notified() => return forwarded,
         };
         match accepted {
             Ok((stream, peer)) => {
                 // Beyond that it is closed.
                 let Some(place) = places.take() else { continue };
-                let Some(core) = turns.next().and_then(|turn| cores.get(turn)) else { return };
+                let Some(core) = turns.next().and_then(|turn| cores.get(turn)) else { return forwarded };
                 let (everybody, door, api) = (everybody.clone(), door.clone(), api.clone());
                 let (origins, sqs) = (origins.clone(), sqs.clone());
                 let socket = HttpSocket { stream, peer, place, everybody, door, api, origins, sqs };
@@ -367,18 +428,28 @@ impl Signals {
     }
 }
 
-async fn accept_until_stopped(
+/// Why clients are served no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The broker ends.
+    Stopped,
+    /// Another node leads.
+    Deposed,
+}
+
+async fn accept_until_ended(
     (listeners, (mut diallers, mut dialled)): (&mut Listeners, (Diallers, mpsc::Receiver<NewSocket>)),
     mut admission: Admission,
     mut runtime: Runtime,
-    mut signals: Signals,
-    (reloader, mut changes): (Reloader<'_>, mpsc::Receiver<Changed>),
-) -> Runtime {
+    (signals, reign): (&mut Signals, &mut Option<Reign>),
+    (reloader, mut changes): (&Reloader<'_>, mpsc::Receiver<Changed>),
+) -> (Runtime, End) {
     let draining = runtime.draining();
     loop {
         tokio::select! {
-            _ = signals.terminate.recv() => return runtime,
-            _ = signals.interrupt.recv() => return runtime,
+            _ = signals.terminate.recv() => return (runtime, End::Stopped),
+            _ = signals.interrupt.recv() => return (runtime, End::Stopped),
+            () = Reign::ended(reign) => return (runtime, End::Deposed),
             _ = signals.hangup.recv() => match reloader.reread() {
                 Ok(Reread { policies, alerts, bridges, tls, door }) => {
                     diallers.follow(bridges);

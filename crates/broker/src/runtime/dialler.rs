@@ -118,6 +118,12 @@ struct Running {
     task: JoinHandle<()>,
 }
 
+impl Drop for Diallers {
+    fn drop(&mut self) {
+        self.running.values().for_each(|running| running.task.abort());
+    }
+}
+
 /// Where the connections of one bridge go, and where they are listed.
 #[derive(Clone)]
 struct Ways {

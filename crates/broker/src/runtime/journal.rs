@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use postroad_admin::JournalFigures;
-use postroad_cluster::{EntryId, Term};
+use postroad_cluster::{EntryId, NodeId, Role, Term};
 use postroad_core::Partition;
 use postroad_journal::{Backup, Log2Histogram, Pace, RealDisk};
 use postroad_model::PartitionId;
@@ -155,6 +155,34 @@ impl JournalDoor {
         let mut writing = self.writing.lock().ok()?;
         let Writing { writer, seat, .. } = &mut *writing;
         seat.as_mut()?.take_partitions(writer)
+    }
+
+    /// The cores of a deposed leader are not reached any more: everything that it reported to them
+    /// is in their rings, and nothing that they send is taken.
+    pub fn detach(&self) {
+        if let Ok(mut writing) = self.writing.lock() {
+            (writing.links.from_cores, writing.links.to_cores) = (Vec::new(), Vec::new());
+        }
+    }
+
+    /// The partitions of a deposed leader follow from now on.
+    pub fn return_partitions(&self, partitions: BTreeMap<PartitionId, Partition>) {
+        if let Ok(mut writing) = self.writing.lock() {
+            let Writing { writer, seat, .. } = &mut *writing;
+            if let Some(seat) = seat {
+                seat.return_partitions(writer, partitions);
+            }
+        }
+        self.waker.wake();
+    }
+
+    /// Hands leadership to this node; to the one that has most of the log, if none is named. See
+    /// [`postroad_replication::Leadership::hand_over`].
+    pub fn transfer(&self, to: Option<NodeId>) {
+        if let Ok(mut writing) = self.writing.lock() {
+            writing.writer.leadership().hand_over(to);
+        }
+        self.waker.wake();
     }
 
     /// The term in which this node leads. Waits for the journal's turn.
@@ -421,7 +449,7 @@ impl Writing {
             None => self.writer.has_records() || in_time && self.writer.is_checkpointing(),
             Some(seat) => {
                 seat.end();
-                let waits = self.writer.has_records() || self.writer.is_committing();
+                let waits = self.writer.has_records() || self.writer.leadership().is_committing();
                 in_time && (waits || self.writer.is_checkpointing())
             }
         }
@@ -429,12 +457,12 @@ impl Writing {
 
     /// The broker ends: whether another replica is being made the leader in place of this one.
     fn hands_over(&mut self) -> bool {
-        let leads = self.writer.replica().is_some_and(|replica| replica.leads() == replica.elected());
+        let leads = self.writer.replica().is_some_and(|replica| replica.group_status().role == Role::Leader);
         if !leads || self.writer.replica().is_none_or(|replica| replica.failure().is_some()) {
             return false;
         }
         let until = *self.hands_over_until.get_or_insert_with(|| Instant::now() + HAND_OVER);
-        self.writer.hand_over();
+        self.writer.leadership().hand_over(None);
         Instant::now() < until
     }
 
@@ -471,7 +499,7 @@ impl Writing {
             damaged_places: self.writer.damaged_places() as u64,
             stopped: self.writer.stopped().map(ToString::to_string).collect(),
             full: self.writer.is_full(),
-            follows: self.seat.as_ref().is_some_and(Seat::follows).then(String::new),
+            follows: self.seat.as_ref().is_some_and(|seat| !seat.serves(&self.writer)).then(String::new),
             broken: self.writer.trouble_with_writing().map(str::to_owned),
             ..JournalFigures::default()
         };

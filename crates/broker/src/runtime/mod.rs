@@ -17,12 +17,14 @@ mod journal;
 mod link_watch;
 mod links;
 mod orders;
+mod pinning;
 mod reception;
 mod spreading;
 mod threads;
 
 pub use cluster::{
-    ClusterOptions, ClusterView, Following, Forwarded, Led, Usher, admin_elsewhere, cluster_api, follow,
+    ClusterOptions, ClusterView, Following, Forwarded, ForwardedClients, Led, Seated, Usher, admin_elsewhere,
+    cluster_api, cluster_orders, follow, restart,
 };
 pub use dialler::{Diallers, Dials};
 pub use figures::StatsCollector;

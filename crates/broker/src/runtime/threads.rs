@@ -20,7 +20,7 @@ use postroad_routing::{Addressing, Permissions, Policies, Routes};
 use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
-use crate::runtime::cluster::Led;
+use crate::runtime::cluster::Seated;
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::dialler::LinkNews;
 use crate::runtime::figures::{CoreFigures, QUESTIONS_MAX, Question, StatsCollector, watch_page};
@@ -29,6 +29,7 @@ use crate::runtime::identified::Identified;
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
 use crate::runtime::links::LinkBoard;
 use crate::runtime::orders::Orders;
+use crate::runtime::pinning::pin_to;
 use crate::runtime::{now, ticks_ms};
 use postroad_node::Share;
 use postroad_node::TenantKeys;
@@ -47,6 +48,9 @@ const LOGINS_MAX: usize = 1;
 
 /// How long connections get to end when the broker stops.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// The same when this node is deposed: nothing that they send is taken any more.
+const DEPOSED_DRAIN: Duration = Duration::from_millis(500);
 
 /// How the runtime is laid out.
 #[derive(Clone, Debug)]
@@ -181,7 +185,7 @@ impl Service {
 pub struct Runtime {
     sockets: Vec<mpsc::Sender<NewSocket>>,
     http: Vec<mpsc::Sender<HttpSocket>>,
-    cores: Vec<JoinHandle<()>>,
+    cores: Vec<JoinHandle<Yielded>>,
     journals: Vec<JoinHandle<()>>,
     doors: Vec<NamedDoor>,
     stop_cores: Arc<Stop>,
@@ -195,8 +199,14 @@ pub struct Runtime {
     next: usize,
 }
 
+/// The partitions that a core gives back when this node is deposed; none if the broker ends. Or why
+/// they must be read again from their log.
+type Yielded = Result<BTreeMap<PartitionId, Partition>, String>;
+
 struct Stop {
     asked: AtomicBool,
+    /// This node leads no more.
+    is_deposed: AtomicBool,
     wakers: Vec<Arc<Notify>>,
 }
 
@@ -244,27 +254,28 @@ impl Runtime {
         Runtime::over((journals, stop_journal), (partitions, places), wakers, options, make)
     }
 
-    /// As [`Runtime::start`], over a replicated store that this node leads.
+    /// As [`Runtime::start`], over a replicated store that this node leads. Its replica has a
+    /// thread of its own, which goes on.
     ///
     /// # Errors
     /// As [`Runtime::start`].
     pub fn lead(
-        led: Led,
+        (stores, replica): (Stores, &Seated),
         options: &RuntimeOptions,
         make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + Send + 'static,
     ) -> std::io::Result<Runtime> {
         let wakers = options.wakers();
-        let Led { stores, door, range, thread, waker, stop, .. } = led;
+        let Seated { door, range, waker, stop, .. } = replica;
         let Stores { partitions, placement, addressing, .. } = stores;
         let (keys, permissions) = (options.keys.clone(), options.permissions.clone());
         let draining = Draining::default();
         let places = Places { placement, addressing, keys, permissions, draining };
-        let Rings { rings, from_cores, to_cores } = journal_rings(&wakers, &waker);
+        let Rings { rings, from_cores, to_cores } = journal_rings(&wakers, waker);
         door.door.attach(JournalLinks { from_cores, to_cores, stop: stop.clone() });
-        let link = |ring| vec![LogLink { range, ring, journal: Box::new(door.door.clone()) }];
+        let link = |ring| vec![LogLink { range: *range, ring, journal: Box::new(door.door.clone()) }];
         let links = rings.into_iter().map(link).collect();
-        let journals = Journals { journals: vec![thread], doors: vec![door.clone()], links };
-        Runtime::over((journals, stop), (partitions, places), wakers, options, make)
+        let journals = Journals { journals: Vec::new(), doors: vec![door.clone()], links };
+        Runtime::over((journals, stop.clone()), (partitions, places), wakers, options, make)
     }
 
     fn over(
@@ -276,7 +287,8 @@ impl Runtime {
     ) -> std::io::Result<Runtime> {
         let (count, addressing, draining) =
             (wakers.len(), places.addressing.clone(), places.draining.clone());
-        let stop_cores = Arc::new(Stop { asked: AtomicBool::new(false), wakers: wakers.clone() });
+        let (asked, is_deposed) = (AtomicBool::new(false), AtomicBool::new(false));
+        let stop_cores = Arc::new(Stop { asked, is_deposed, wakers: wakers.clone() });
         let Journals { journals, doors, links } = journals;
         let shares = dealt(partitions, count);
         let (mut sockets, mut http, mut cores, mut questions) = (vec![], vec![], vec![], vec![]);
@@ -394,19 +406,41 @@ impl Runtime {
         self.policies.send_replace(Arc::new(policies));
     }
 
-    /// Ends all connections, writes outstanding records, and ends the threads.
-    pub fn stop(self) {
-        self.doors.iter().for_each(|store| store.door.expect_last_snapshots());
+    /// This node leads no more: all requests are answered and all connections end. The partitions
+    /// are as those of a follower then.
+    ///
+    /// # Errors
+    /// They must be read again from their log.
+    pub fn step_down(mut self) -> Yielded {
+        self.doors.iter().for_each(|store| store.door.detach());
+        self.stop_cores.is_deposed.store(true, Ordering::Release);
+        self.end_cores()
+    }
+
+    fn end_cores(&mut self) -> Yielded {
         self.stop_cores.asked.store(true, Ordering::Release);
         for waker in &self.stop_cores.wakers {
             waker.notify_one();
         }
-        drop(self.sockets);
-        drop(self.http);
-        for core in self.cores {
-            if core.join().is_err() {
-                tracing::error!("a core thread had panicked");
+        self.sockets.clear();
+        self.http.clear();
+        let mut yielded = Ok(BTreeMap::new());
+        for core in self.cores.drain(..) {
+            let partitions = core.join().unwrap_or_else(|_| Err("a core thread had panicked".to_owned()));
+            match (&mut yielded, partitions) {
+                (Ok(all), Ok(partitions)) => all.extend(partitions),
+                (Ok(_), Err(reason)) => yielded = Err(reason),
+                (Err(_), _) => {}
             }
+        }
+        yielded
+    }
+
+    /// Ends all connections, writes outstanding records, and ends the threads.
+    pub fn stop(mut self) {
+        self.doors.iter().for_each(|store| store.door.expect_last_snapshots());
+        if let Err(reason) = self.end_cores() {
+            tracing::error!(reason, "a core did not end in order");
         }
         self.stop_journal.store(true, Ordering::Release);
         self.journals.iter().for_each(|journal| journal.thread().unpark());
@@ -525,7 +559,7 @@ fn run_core(
     parts: CoreParts,
     places: Places,
     make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + 'static,
-) {
+) -> Yielded {
     if let Some(processor) = parts.processor {
         pin_to(processor);
     }
@@ -535,7 +569,7 @@ fn run_core(
         Err(error) => {
             // The thread that starts the cores waits for this.
             let _ = parts.begun.send(Err(error));
-            return;
+            return Ok(BTreeMap::new());
         }
     };
     let CoreParts {
@@ -577,16 +611,38 @@ fn run_core(
         tokio::task::spawn_local(follow(core.clone(), policies, wake.clone()));
         tokio::task::spawn_local(handle.identified.clone().watch());
         tokio::task::spawn_local(say(core.clone(), questions));
-        let turning = tokio::task::spawn_local(turn_until_stopped(core.clone(), wake.clone(), stop));
-        if turning.await.is_err() {
+        let turning = tokio::task::spawn_local(turn_until_stopped(core.clone(), wake.clone(), stop.clone()));
+        let turned = turning.await;
+        if turned.is_err() {
             tracing::error!(core = number, "a core's task had panicked");
         }
-        closing.begin();
-        if tokio::time::timeout(DRAIN, drain(&core, &wake)).await.is_err() {
-            tracing::warn!(core = number, "closed connections that did not end in time");
+        let ended = end_core((&core, &wake), &closing, stop.is_deposed.load(Ordering::Acquire)).await;
+        turned.map_err(|error| error.to_string()).and(ended)
+    })
+}
+
+/// Ends all connections of a core, and its part.
+async fn end_core(
+    (core, wake): (&Rc<RefCell<Core>>, &Notify),
+    closing: &Closing,
+    is_deposed: bool,
+) -> Yielded {
+    let stopped = if is_deposed { core.borrow_mut().step_down() } else { Ok(()) };
+    closing.begin();
+    let within = if is_deposed { DEPOSED_DRAIN } else { DRAIN };
+    let mut core = match tokio::time::timeout(within, drain(core, wake)).await {
+        Ok(()) => core.borrow_mut(),
+        Err(_) => {
+            let core = core.borrow_mut();
+            tracing::warn!(core = core.number(), "closed connections that did not end in time");
+            core
         }
-        core.borrow_mut().end();
-    });
+    };
+    if !is_deposed {
+        core.end();
+        return Ok(BTreeMap::new());
+    }
+    stopped.map(|()| core.take_partitions()).map_err(|error| error.to_string())
 }
 
 /// The wall clock may be set while something is due later: it is looked at this often at least.
@@ -737,13 +793,5 @@ async fn drain(core: &Rc<RefCell<Core>>, wake: &Notify) {
             return;
         }
         wake.notified().await;
-    }
-}
-
-fn pin_to(processor: usize) {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(processor);
-    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::debug!(processor, %error, "cannot pin a core thread");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use postroad_cluster::{Config, JournalLog, META_PARTITION, Message, NodeId, VoteError, VoteFile};
+use postroad_cluster::{Config, JournalLog, META_PARTITION, Message, NodeId, Term, VoteError, VoteFile};
 use postroad_journal::{Journal, Keys, Options, Payload, Record, SimulatedDisk};
 use postroad_model::{PartitionId, Position};
 
@@ -84,7 +84,23 @@ struct Node {
     state: State,
     /// Proposed by this node as the leader, and not known to be durable.
     proposed: Vec<u64>,
+    part: Part,
     checkpoints: u64,
+    /// How often it was deposed, and went on as a follower.
+    steps_down: u64,
+    /// How often it began again from its disk.
+    failures: u64,
+}
+
+/// Who has the state, as in a broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The replica applies what is committed.
+    Follows,
+    /// The leader of this term: it applies what it proposed.
+    Leads(Term),
+    /// A leader that was deposed has the state for this number of turns.
+    StepsDown(u64),
 }
 
 fn open(number: u64, disk: &SimulatedDisk, network: &Network) -> (LogWriter<SimulatedDisk>, State) {
@@ -116,7 +132,9 @@ impl Node {
     fn new(number: u64, seed: u64, network: &Network) -> Node {
         let (disk, network) = (SimulatedDisk::new(seed * 4 + number), network.clone());
         let (writer, state) = open(number, &disk, &network);
-        Node { number, disk, network, writer, state, proposed: Vec::new(), checkpoints: 0 }
+        let (proposed, part) = (Vec::new(), Part::Follows);
+        let (checkpoints, steps_down, failures) = (0, 0, 0);
+        Node { number, disk, network, writer, state, proposed, part, checkpoints, steps_down, failures }
     }
 
     /// The process ends, with or without the machine, and begins again from the disk.
@@ -126,10 +144,11 @@ impl Node {
         }
         (self.writer, self.state) = open(self.number, &self.disk, &self.network);
         self.proposed.clear();
+        self.part = Part::Follows;
     }
 
     fn leads(&self) -> bool {
-        self.writer.replica().is_some_and(|replica| replica.leads().is_some() && replica.failure().is_none())
+        matches!(self.part, Part::Leads(_))
     }
 
     fn shown(&self) -> String {
@@ -150,46 +169,93 @@ impl Node {
         self.writer.push(ToWriter::Batch { partition: PARTITION, epoch: 0, records, sync: true });
     }
 
-    /// Does all that is to be done; returns the values that are durable now.
-    fn turn(&mut self) -> Vec<u64> {
+    /// Does all that is to be done; returns the values that are durable now. A leader that was
+    /// deposed keeps its state for `lingers` turns.
+    fn turn(&mut self, lingers: u64) -> Vec<u64> {
         let mut durable = Vec::new();
         if self.writer.has_records() {
             self.writer.write();
         }
         self.writer.drive();
-        while let Some(replicated) = self.writer.next_replicated() {
-            assert!(self.proposed.is_empty(), "a leader proposes alone");
-            self.state.apply(replicated.position, &replicated.record);
+        if self.writer.replica().is_some_and(|replica| replica.failure().is_some()) {
+            self.failures += 1;
+            self.begin_again(false);
+            return durable;
         }
-        loop {
-            if self.writer.replica().is_some_and(|replica| replica.failure().is_some()) {
-                self.begin_again(false);
-                return durable;
-            }
-            match self.writer.next_message() {
-                Some(ToPartition::Durable { through, .. }) => {
+        self.apply();
+        while let Some(message) = self.writer.next_message() {
+            match message {
+                ToPartition::Durable { through, .. } => {
+                    assert!(self.leads(), "only a leader's own proposals are reported");
                     let count = through.get() as usize - self.state.0.len();
                     for value in self.proposed.drain(..count) {
                         self.state.0.push(value);
                         durable.push(value);
                     }
                 }
-                Some(ToPartition::SnapshotWanted { partition }) => {
-                    if let Some(position) = self.state.position() {
-                        let state = self.state.to_bytes().into();
-                        self.writer.push(ToWriter::Snapshot { partition, position, state });
-                    }
-                }
-                Some(ToPartition::Failed { reason, .. }) => panic!("nothing is void in a replica: {reason}"),
-                Some(_) => {}
-                None => match self.writer.next_job() {
-                    Some(job) => drop(self.writer.finish(job.run(&self.disk, &mut ()))),
-                    None => break,
-                },
+                ToPartition::SnapshotWanted { .. } => self.write_down(),
+                ToPartition::Failed { reason, .. } => panic!("nothing is void in a replica: {reason}"),
+                _ => {}
             }
         }
+        while let Some(job) = self.writer.next_job() {
+            self.writer.finish(job.run(&self.disk, &mut ()));
+        }
+        self.change_part(lingers);
         self.checkpoints = self.checkpoints.max(self.writer.written().checkpoints);
         durable
+    }
+
+    fn apply(&mut self) {
+        if self.part == Part::Follows {
+            while let Some(replicated) = self.writer.next_replicated() {
+                self.state.apply(replicated.position, &replicated.record);
+            }
+        }
+    }
+
+    /// While the state is with a leader that steps down, there is no answer.
+    fn write_down(&mut self) {
+        if let Some(position) = self.state.position()
+            && !matches!(self.part, Part::StepsDown(_))
+        {
+            let (partition, state) = (PARTITION, self.state.to_bytes().into());
+            self.writer.push(ToWriter::Snapshot { partition, position, state });
+        }
+    }
+
+    fn change_part(&mut self, lingers: u64) {
+        let leads = self.writer.replica().and_then(Replica::leads);
+        self.part = match self.part {
+            Part::Follows => {
+                self.apply();
+                self.writer.leadership().take_over().map_or(Part::Follows, Part::Leads)
+            }
+            Part::Leads(term) if leads == Some(term) => Part::Leads(term),
+            Part::Leads(_) => {
+                self.steps_down += 1;
+                Part::StepsDown(lingers)
+            }
+            Part::StepsDown(0) => {
+                // Their outcome is unknown: some may be committed by the next leader.
+                self.proposed.clear();
+                self.part = Part::Follows;
+                self.apply();
+                if !self.writer.leadership().awaited_states().is_empty() {
+                    self.write_down();
+                }
+                Part::Follows
+            }
+            Part::StepsDown(turns) => {
+                // It has not heard yet that they are dropped.
+                self.propose_late();
+                Part::StepsDown(turns - 1)
+            }
+        };
+    }
+
+    fn propose_late(&mut self) {
+        self.propose(std::iter::once(u64::MAX), 0);
     }
 }
 
@@ -200,6 +266,9 @@ struct Seen {
     leaders: usize,
     checkpoints: u64,
     recycled: u64,
+    transfers: u64,
+    steps_down: u64,
+    failures: u64,
 }
 
 struct Cluster {
@@ -212,6 +281,7 @@ struct Cluster {
     proposes: bool,
     durable: Vec<u64>,
     leaders: BTreeMap<u64, usize>,
+    transfers: u64,
 }
 
 impl Cluster {
@@ -223,6 +293,11 @@ impl Cluster {
         if faults && self.random.one_in(200) {
             let (node, crash) = (self.random.below(3) as usize, self.random.one_in(2));
             self.nodes[node].begin_again(crash);
+        }
+        if faults && self.random.one_in(60) {
+            let (to, from) = (NodeId::new(1 + self.random.below(3)).unwrap(), self.random.below(3) as usize);
+            self.transfers += u64::from(self.nodes[from].leads());
+            self.nodes[from].writer.leadership().hand_over(Some(to));
         }
         if self.random.one_in(4) {
             self.nodes.iter_mut().for_each(|node| node.writer.tick());
@@ -250,7 +325,8 @@ impl Cluster {
                 self.next_value += count;
                 *self.leaders.entry(index as u64).or_default() += 1;
             }
-            let durable = self.nodes[index].turn();
+            let lingers = self.random.below(60);
+            let durable = self.nodes[index].turn(lingers);
             self.durable.extend(durable);
         }
     }
@@ -268,6 +344,7 @@ fn run(seed: u64) -> Seen {
         proposes: true,
         durable: Vec::new(),
         leaders: BTreeMap::new(),
+        transfers: 0,
     };
     for _ in 0..1500 {
         cluster.step(true);
@@ -293,6 +370,7 @@ fn run(seed: u64) -> Seen {
     let mut places: BTreeMap<u64, usize> = BTreeMap::new();
     for (place, value) in state.iter().enumerate() {
         assert_eq!(places.insert(*value, place), None, "seed {seed}: {value} is there twice");
+        assert!(*value < cluster.next_value, "seed {seed}: a deposed leader's late record was taken");
     }
     for value in &cluster.durable {
         assert!(places.contains_key(value), "seed {seed}: {value} was durable and is lost");
@@ -303,6 +381,9 @@ fn run(seed: u64) -> Seen {
         leaders: cluster.leaders.len(),
         checkpoints: cluster.nodes.iter().map(|node| node.checkpoints).sum(),
         recycled: cluster.nodes.iter().map(meta).max().unwrap_or(0),
+        transfers: cluster.transfers,
+        steps_down: cluster.nodes.iter().map(|node| node.steps_down).sum(),
+        failures: cluster.nodes.iter().map(|node| node.failures).sum(),
     }
 }
 
@@ -317,7 +398,12 @@ fn durable_records_are_in_all_replicas_at_the_end() {
         all.leaders = all.leaders.max(seen.leaders);
         all.checkpoints += seen.checkpoints;
         all.recycled += seen.recycled;
+        all.transfers += seen.transfers;
+        all.steps_down += seen.steps_down;
+        all.failures += seen.failures;
     }
+    eprintln!("{seeds} seeds: {all:?}");
     assert!(all.durable > 10_000 && all.leaders == 3, "{all:?}");
     assert!(all.checkpoints > 100 && all.recycled > 100, "{all:?}");
+    assert!(all.transfers > 100 && all.steps_down > 100, "{all:?}");
 }

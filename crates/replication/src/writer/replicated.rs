@@ -1,7 +1,7 @@
 //! The writer of a store with several replicas: batches are proposed to the group, and durable once
 //! they are committed.
 
-use postroad_cluster::{Message, Refused};
+use postroad_cluster::{Message, NodeId, Refused, Term};
 use postroad_journal::{Checkpoint, Disk};
 use postroad_model::{MessageRow, PartitionId};
 
@@ -49,25 +49,6 @@ impl<D: Disk> LogWriter<D> {
     /// See [`postroad_cluster::Refused`].
     pub fn receive(&mut self, message: Message) -> Result<(), Refused> {
         self.replica_mut().map_or(Ok(()), |replica| replica.receive(message))
-    }
-
-    /// Whether something is written that other replicas have not confirmed yet, as far as this one
-    /// leads.
-    pub fn is_committing(&self) -> bool {
-        let leading =
-            self.replica().filter(|replica| replica.leads().is_some() && replica.failure().is_none());
-        leading.is_some_and(|replica| {
-            let group = replica.status().group;
-            group.committed < group.last
-        })
-    }
-
-    /// Hands leadership to another replica.
-    pub fn hand_over(&mut self) {
-        if let Some(replica) = self.replica_mut() {
-            replica.hand_over();
-        }
-        self.drive();
     }
 
     /// Carries out the actions of the replica group, and reports committed records.
@@ -123,5 +104,63 @@ impl<D: Disk> LogWriter<D> {
                 self.jobs.extend(replica.ripe_checkpoint().map(Job::Checkpoint));
             }
         }
+    }
+}
+
+/// The leadership of a store: how it is taken over, and handed over. A store without replicas has
+/// none.
+pub struct Leadership<'w, D: Disk>(&'w mut LogWriter<D>);
+
+impl<D: Disk> LogWriter<D> {
+    /// The leadership of its store.
+    pub fn leadership(&mut self) -> Leadership<'_, D> {
+        Leadership(self)
+    }
+}
+
+impl<D: Disk> Leadership<'_, D> {
+    /// This node leads, and its partitions have applied all that was handed out: batches are taken
+    /// from now on, until it is deposed. `None` if it does not lead.
+    pub fn take_over(self) -> Option<Term> {
+        let writer = self.0;
+        let term = writer.replica_mut()?.take_over()?;
+        // Of an earlier reign.
+        writer.filling.clear();
+        writer.filling_syncs = false;
+        writer.say_space();
+        Some(term)
+    }
+
+    /// Hands leadership to this replica, or to the one that has most of the log, within moments or
+    /// not at all: see [`postroad_cluster::Group::transfer_leadership`].
+    pub fn hand_over(self, to: Option<NodeId>) {
+        if let Some(replica) = self.0.replica_mut() {
+            match to {
+                Some(to) => replica.transfer(to),
+                None => replica.hand_over(),
+            }
+        }
+        self.0.drive();
+    }
+
+    /// Whether something is written that other replicas have not confirmed yet, as far as this one
+    /// leads.
+    pub fn is_committing(&self) -> bool {
+        let leading =
+            self.0.replica().filter(|replica| replica.leads().is_some() && replica.failure().is_none());
+        leading.is_some_and(|replica| {
+            let group = replica.status().group;
+            group.committed < group.last
+        })
+    }
+
+    /// Partitions whose states a checkpoint waits for.
+    pub fn awaited_states(&self) -> Vec<PartitionId> {
+        self.0.gathering.iter().flat_map(|gathering| gathering.missing.clone()).collect()
+    }
+
+    /// How many records of other leaders wait to be applied: see [`LogWriter::next_replicated`].
+    pub fn unapplied(&self) -> usize {
+        self.0.replicated.len()
     }
 }

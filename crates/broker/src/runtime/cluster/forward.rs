@@ -177,8 +177,10 @@ fn path_of(bytes: &[u8]) -> Option<&[u8]> {
     words.next().map(|_| path)
 }
 
+/// Orders, below the path of the cluster's state, are for the leader.
 fn is_own(path: &[u8]) -> bool {
-    [&b"/health"[..], b"/metrics", b"/api/v1/cluster"].iter().any(|own| path.starts_with(own))
+    let is_state = path.split(|byte| *byte == b'?').next() == Some(b"/api/v1/cluster");
+    is_state || [&b"/health"[..], b"/metrics"].iter().any(|own| path.starts_with(own))
 }
 
 #[cfg(test)]
@@ -192,6 +194,8 @@ mod tests {
             ("GET /health/ready HTTP/1.1\r\n", Some(true)),
             ("GET /metrics HTTP/1.1", Some(true)),
             ("GET /api/v1/cluster ", Some(true)),
+            ("GET /api/v1/cluster?x=1 HTTP/1.1", Some(true)),
+            ("POST /api/v1/cluster/transfer HTTP/1.1", Some(false)),
             ("POST /3/projects/p/queues/q/messages HTTP/1.1", Some(false)),
             ("GET /health", None),
             ("", None),

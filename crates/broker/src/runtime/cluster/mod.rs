@@ -1,10 +1,11 @@
 //! One node of a cluster: its connections to the others, and its replica of the store.
 //!
 //! `peers` moves messages between nodes, `seat` lets the journal's thread take part in the group,
-//! `opening` opens a replica's directory, `identity` distinguishes stores, `usher` sends clients of
-//! a follower to the leader, and `restart` begins again from the disk once a replica has ended. A
-//! node whose disk was replaced does not vote (`joining`) before it was filled by a copy of the
-//! leader's store (`copy`, `copies`).
+//! `opening` opens a replica's directory and keeps its part, `identity` distinguishes stores,
+//! `orders` are those of operators, `usher` sends clients of a follower to the leader, and
+//! `restart` begins again from the disk once a replica has ended. A node whose disk was replaced
+//! does not vote (`joining`) before it was filled by a copy of the leader's store (`copy`,
+//! `copies`).
 //!
 //! Never here: how nodes agree (crates/cluster), clients of the broker.
 
@@ -15,6 +16,7 @@ mod forward;
 mod identity;
 mod joining;
 mod opening;
+mod orders;
 mod peers;
 mod restart;
 mod seat;
@@ -29,8 +31,10 @@ use postroad_cluster::NodeId;
 use postroad_model::Endpoint;
 use postroad_security::nodes::NodeTlsFiles;
 
-pub use forward::Forwarded;
-pub use opening::{Following, Led, follow};
+pub use forward::{Forwarded, ForwardedClients};
+pub use opening::{Following, Led, Seated, follow};
+pub use orders::cluster_orders;
+pub use restart::restart;
 pub use seat::Seat;
 pub use usher::{Usher, admin_elsewhere};
 pub use view::{ClusterView, cluster_api};

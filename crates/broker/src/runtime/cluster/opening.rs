@@ -7,14 +7,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use postroad_cluster::{Config, JournalLog, NodeId, VoteError, VoteFile};
+use postroad_cluster::{Config, JournalLog, NodeId, Term, VoteError, VoteFile};
 use postroad_core::{Partition, Settings};
 use postroad_journal::{Journal, Keys, Options, RealDisk};
 use postroad_model::{PartitionId, PartitionRange, Placement};
 use postroad_node::ThreadWaker;
 use postroad_replication::{LogWriter, Replica};
 use postroad_routing::Addressing;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::runtime::cluster::copies::{self, Copies};
 use crate::runtime::cluster::copy::{self, Outgoing};
@@ -35,40 +35,44 @@ const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
 /// Payload of entries that are kept in memory for followers.
 const CACHE_BYTES_MAX: u64 = 16 << 20;
 
-/// A replica that takes part, and whose partitions follow.
-pub struct Following {
+/// So long a leader that ends waits for another to take over.
+const HANDED_OVER_WITHIN: Duration = Duration::from_secs(1);
+
+/// A replica that takes part, whether it follows or leads.
+pub struct Seated {
     /// How the cluster is.
     pub view: ClusterView,
     /// The replica's journal.
     pub door: NamedDoor,
-    /// Clients that other nodes carry here.
-    pub clients: ForwardedClients,
-    leads: Arc<Notify>,
-    range: PartitionRange,
+    /// The partitions that live in it.
+    pub range: PartitionRange,
+    /// Wakes the journal's thread.
+    pub waker: Arc<ThreadWaker>,
+    /// Ends it.
+    pub stop: Arc<AtomicBool>,
+    reign: watch::Receiver<Option<Term>>,
     placement: Placement,
     thread: JoinHandle<()>,
-    waker: Arc<ThreadWaker>,
-    stop: Arc<AtomicBool>,
 }
 
-/// A store that this node leads: its journal's thread runs.
+/// A replica whose partitions follow, or will in a moment.
+pub struct Following {
+    /// The replica.
+    pub replica: Seated,
+    /// Clients that other nodes carry here.
+    pub clients: ForwardedClients,
+}
+
+/// A store that this node leads.
 pub struct Led {
     /// Its partitions and where addresses live.
     pub stores: Stores,
     /// Clients that other nodes carry here.
     pub clients: ForwardedClients,
     /// The term, which no other leader has.
-    pub term: u64,
-    /// Its journal.
-    pub door: NamedDoor,
-    /// The partitions that live in it.
-    pub range: PartitionRange,
-    /// The journal's thread.
-    pub thread: JoinHandle<()>,
-    /// Wakes it.
-    pub waker: Arc<ThreadWaker>,
-    /// Ends it.
-    pub stop: Arc<AtomicBool>,
+    pub term: Term,
+    /// The replica.
+    pub replica: Seated,
 }
 
 /// Opens or makes the replica of the store in a data directory, and has it take part. `tune`
@@ -131,17 +135,18 @@ pub fn follow(
     let applied = partitions.iter().filter_map(|(id, partition)| Some((*id, partition.applied()?)));
     let replica = Replica::open(&config, log, vote, applied, send).context("the replica cannot join")?;
     let writer = LogWriter::new(replica, range.iter());
-    let (status, shown) = watch::channel(None);
-    let leads = Arc::new(Notify::new());
+    let ((status, shown), (reigns, reign)) = (watch::channel(None), watch::channel(None));
     let filling = (copies.clone(), arrivals);
-    let seat = Seat::new(messages, membership.clone(), filling, (partitions, status, leads.clone()));
+    let seat = Seat::new(messages, membership.clone(), filling, partitions, (status, reigns));
     let stop = Arc::new(AtomicBool::new(false));
     let links = JournalLinks { from_cores: Vec::new(), to_cores: Vec::new(), stop: stop.clone() };
     let (thread, door) = journal::start(None, disk, (writer, Some(seat)), links, sync_within, &waker)?;
     shared.outgoing().open(door.clone());
-    let view = ClusterView::new(cluster, number, shared.peers().clone(), (membership, copies), shown);
+    let (peers, state) = (shared.peers().clone(), (membership, copies));
+    let view = ClusterView::new((cluster, number), peers, state, (door.clone(), shown));
     let door = NamedDoor { store: name.into(), path, door };
-    Ok(Following { view, door, clients, leads, range, placement, thread, waker, stop })
+    let replica = Seated { view, door, range, waker, stop, reign, placement, thread };
+    Ok(Following { replica, clients })
 }
 
 fn group_config(cluster: &ClusterOptions, number: NodeId) -> Config {
@@ -182,20 +187,37 @@ fn open_vote(
 
 impl Following {
     /// Comes back once this node leads, and has applied all that is committed.
-    pub async fn led(&self) {
-        self.leads.notified().await;
+    pub async fn led(&mut self) {
+        // If the journal's thread has ended, the process does.
+        let _ = self.replica.reign.wait_for(Option::is_some).await;
     }
 
-    /// Takes over the store; `None` if this node leads no more: to be waited for again.
+    /// Takes over the store; `Err` if this node leads no more, or its partitions are not back yet:
+    /// to be tried again.
     ///
     /// # Errors
     /// The configuration of addresses is not valid.
     pub fn lead(self, addressing: Addressing) -> anyhow::Result<Result<Led, Following>> {
-        let Some((partitions, term)) = self.door.door.lead() else { return Ok(Err(self)) };
-        let Following { door, clients, range, placement, thread, waker, stop, .. } = self;
+        let Some((partitions, term)) = self.replica.door.door.lead() else { return Ok(Err(self)) };
+        let Following { replica, clients } = self;
+        let placement = replica.placement;
         let mut stores = Stores { stores: Vec::new(), partitions, placement, addressing: Arc::default() };
         stores.settle(addressing)?;
-        Ok(Ok(Led { stores, clients, term: term.0, door, range, thread, waker, stop }))
+        Ok(Ok(Led { stores, clients, term, replica }))
+    }
+}
+
+impl Seated {
+    /// Comes back once this node does not lead in this term any more.
+    pub async fn deposed(&mut self, term: Term) {
+        let _ = self.reign.wait_for(|reign| *reign != Some(term)).await;
+    }
+
+    /// Hands leadership to another node, and waits until that leads; `false` if none takes it in
+    /// time.
+    pub async fn hands_over(&mut self, term: Term) -> bool {
+        self.door.door.transfer(None);
+        tokio::time::timeout(HANDED_OVER_WITHIN, self.deposed(term)).await.is_ok()
     }
 
     /// Ends the replica's part.

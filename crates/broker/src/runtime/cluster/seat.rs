@@ -12,7 +12,7 @@ use postroad_core::{Partition, decode_record};
 use postroad_journal::RealDisk;
 use postroad_model::{Effect, PartitionId};
 use postroad_replication::{LogWriter, ToPartition, ToWriter};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::runtime::cluster::commits::CommitTimes;
 use crate::runtime::cluster::copies::{Arrived, Copies};
@@ -23,6 +23,10 @@ use crate::runtime::cluster::view::Shown;
 
 /// A leader is replaced after 10 to 20 of these without a word of it.
 const TICK: Duration = Duration::from_millis(50);
+
+/// Committed records that wait for partitions which a deposed leader's cores still have; with more,
+/// messages wait, and are dropped, as a network may.
+const UNAPPLIED_MAX: usize = 100_000;
 
 /// A refused message is logged once in this time.
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -35,11 +39,11 @@ pub struct Seat {
     /// Complete copies of the leader's store.
     arrivals: Receiver<Arrived>,
     tick_at: Instant,
-    /// Those that follow; `None` once this node leads and its cores have them.
+    /// Those that follow; `None` while cores have them, as this node leads, or did a moment ago.
     partitions: Option<BTreeMap<PartitionId, Partition>>,
     status: watch::Sender<Option<Shown>>,
-    /// Notified once this node leads.
-    leads: Arc<Notify>,
+    /// The term in which this node leads, once everything before it is committed.
+    reign: watch::Sender<Option<Term>>,
     leader: Option<NodeId>,
     elections: u64,
     commits: CommitTimes,
@@ -53,11 +57,8 @@ impl Seat {
         incoming: Receiver<Message>,
         membership: Arc<Membership>,
         (copies, arrivals): (Arc<Copies>, Receiver<Arrived>),
-        (partitions, status, leads): (
-            BTreeMap<PartitionId, Partition>,
-            watch::Sender<Option<Shown>>,
-            Arc<Notify>,
-        ),
+        partitions: BTreeMap<PartitionId, Partition>,
+        (status, reign): (watch::Sender<Option<Shown>>, watch::Sender<Option<Term>>),
     ) -> Seat {
         Seat {
             incoming,
@@ -67,7 +68,7 @@ impl Seat {
             tick_at: Instant::now(),
             partitions: Some(partitions),
             status,
-            leads,
+            reign,
             leader: None,
             elections: 0,
             commits: CommitTimes::default(),
@@ -91,11 +92,18 @@ impl Seat {
         self.partitions.is_some()
     }
 
+    /// Whether clients are served.
+    pub fn serves(&self, writer: &LogWriter<RealDisk>) -> bool {
+        !self.follows() && writer.replica().is_some_and(|replica| replica.leads_now().is_some())
+    }
+
     /// Takes messages in, and carries out all that follows. Does not return if the replica has
     /// ended.
     pub fn turn(&mut self, writer: &mut LogWriter<RealDisk>) {
         let joined = self.membership.joined();
-        while let Ok(message) = self.incoming.try_recv() {
+        while writer.leadership().unapplied() < UNAPPLIED_MAX
+            && let Ok(message) = self.incoming.try_recv()
+        {
             if !joined {
                 continue;
             }
@@ -174,9 +182,8 @@ impl Seat {
         {
             restart(reason);
         }
-        if self.follows() && replica.leads().is_some() {
-            self.leads.notify_one();
-        }
+        let leads = replica.leads();
+        self.reign.send_if_modified(|known| std::mem::replace(known, leads) != leads);
         if ticks {
             let replica = replica.status();
             self.copies.lags.store(replica.needs_copy, Ordering::Release);
@@ -188,7 +195,7 @@ impl Seat {
                 self.elections += 1;
             }
             self.leader = leader.or(self.leader);
-            let (serves, elections, commits) = (!self.follows(), self.elections, self.commits.latency());
+            let (serves, elections, commits) = (self.serves(writer), self.elections, self.commits.latency());
             self.status.send_replace(Some(Shown { replica, serves, elections, commits }));
         }
     }
@@ -219,13 +226,28 @@ impl Seat {
         &mut self,
         writer: &mut LogWriter<RealDisk>,
     ) -> Option<(BTreeMap<PartitionId, Partition>, Term)> {
-        let term = writer.replica()?.leads()?;
+        writer.replica()?.leads()?;
         self.apply(writer);
         let mut partitions = self.partitions.take()?;
         for (id, partition) in &mut partitions {
             writer.recount(*id, partition.live_messages());
-            partition.begin_run(term.0);
         }
+        let term = writer.leadership().take_over()?;
+        partitions.values_mut().for_each(|partition| partition.begin_run(term.0));
         Some((partitions, term))
+    }
+
+    /// The cores of a deposed leader give its partitions back: they follow from now on.
+    pub fn return_partitions(
+        &mut self,
+        writer: &mut LogWriter<RealDisk>,
+        partitions: BTreeMap<PartitionId, Partition>,
+    ) {
+        self.partitions = Some(partitions);
+        self.apply(writer);
+        // Asked for while no one could answer.
+        for partition in writer.leadership().awaited_states() {
+            self.answer(writer, ToPartition::SnapshotWanted { partition });
+        }
     }
 }

@@ -46,6 +46,9 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Passwords that are checked at a time.
 const LOGINS_MAX: usize = 2;
 
+/// Bytes of the body of a request that are read before it is sent on.
+const BODY_BYTES_MAX: usize = 64 << 10;
+
 /// Seconds after which clients should try again while no leader is known: about as long as an
 /// election takes.
 const RETRY_AFTER: &str = "1";
@@ -215,7 +218,10 @@ async fn part(connection: &mut Connection) -> std::io::Result<()> {
 /// leader.
 pub fn admin_elsewhere(view: ClusterView) -> Router {
     let sends_on = view.clone();
-    cluster_api(view).fallback(move |Extension(peer): Extension<Peer>, request: Request| async move {
+    cluster_api(view).fallback(move |Extension(peer): Extension<Peer>, mut request: Request| async move {
+        // A socket that is closed with unread bytes may take the answer with it.
+        let body = std::mem::take(request.body_mut());
+        let _ = axum::body::to_bytes(body, BODY_BYTES_MAX).await;
         send_on(&sends_on.elsewhere("http"), peer, &request)
     })
 }

@@ -20,18 +20,20 @@ use crate::runtime::cluster::copy::Progress;
 use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::peers::{Peer, Peers};
 use crate::runtime::durations::Durations;
+use crate::runtime::journal::JournalDoor;
 
 /// See the head of this file.
 #[derive(Clone)]
 pub struct ClusterView {
     cluster: Arc<str>,
-    node: Arc<str>,
+    pub(super) node: Arc<str>,
     number: NodeId,
     listen: Arc<str>,
-    peers: Peers,
+    pub(super) peers: Peers,
     membership: Arc<Membership>,
     copies: Arc<Copies>,
-    status: watch::Receiver<Option<Shown>>,
+    pub(super) door: JournalDoor,
+    pub(super) status: watch::Receiver<Option<Shown>>,
 }
 
 /// The part that changes.
@@ -49,11 +51,10 @@ pub struct Shown {
 
 impl ClusterView {
     pub(super) fn new(
-        options: &ClusterOptions,
-        number: NodeId,
+        (options, number): (&ClusterOptions, NodeId),
         peers: Peers,
         (membership, copies): (Arc<Membership>, Arc<Copies>),
-        status: watch::Receiver<Option<Shown>>,
+        (door, status): (JournalDoor, watch::Receiver<Option<Shown>>),
     ) -> ClusterView {
         ClusterView {
             cluster: options.cluster.as_str().into(),
@@ -63,6 +64,7 @@ impl ClusterView {
             peers,
             membership,
             copies,
+            door,
             status,
         }
     }
@@ -173,7 +175,7 @@ impl ClusterView {
         self.peers.len().div_ceil(2) + 1
     }
 
-    fn name(&self, node: NodeId) -> String {
+    pub(super) fn name(&self, node: NodeId) -> String {
         if node == self.number {
             return self.node.to_string();
         }

@@ -55,6 +55,8 @@ final class Clients {
     final Ledger ledger = new Ledger();
     private final List<Thread> threads = new ArrayList<>();
     private final List<AtomicInteger> sends = new ArrayList<>();
+    /** The longest time of a send, of each producer. */
+    private final List<AtomicLong> pausesNanos = new ArrayList<>();
     private final AtomicBoolean stopSending = new AtomicBoolean();
     private final AtomicBoolean stopReceiving = new AtomicBoolean();
 
@@ -62,13 +64,20 @@ final class Clients {
     void start(Protocol protocol, String queue, List<Node> nodes) {
         AtomicInteger count = new AtomicInteger();
         sends.add(count);
-        run(() -> produce(protocol, queue, nodes, count));
+        AtomicLong pauseNanos = new AtomicLong();
+        pausesNanos.add(pauseNanos);
+        run(() -> produce(protocol, queue, nodes, count, pauseNanos));
         run(() -> consume(protocol, queue, nodes));
     }
 
     /** Confirmed sends so far, of each queue. */
     int[] sends() {
         return sends.stream().mapToInt(AtomicInteger::get).toArray();
+    }
+
+    /** How long the longest send of each producer took. */
+    List<Long> pausesMs() {
+        return pausesNanos.stream().map(nanos -> nanos.get() / 1_000_000).toList();
     }
 
     /** Whether each producer has had this many sends confirmed since. */
@@ -174,7 +183,8 @@ final class Clients {
                 + "&jms.prefetchPolicy.all=50&jms.connectTimeout=2000");
     }
 
-    private void produce(Protocol protocol, String queue, List<Node> nodes, AtomicInteger count) throws JMSException {
+    private void produce(Protocol protocol, String queue, List<Node> nodes, AtomicInteger count, AtomicLong pauseNanos)
+            throws JMSException {
         AtomicLong lostNanos = new AtomicLong(System.nanoTime());
         Connection connection = connect(protocol, nodes, lostNanos);
         Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
@@ -182,7 +192,9 @@ final class Clients {
         for (int number = 0; !stopSending.get(); number++) {
             String text = queue + "/" + number;
             long lostBefore = lostNanos.get();
+            long beganNanos = System.nanoTime();
             producer.send(session.createTextMessage(text));
+            pauseNanos.accumulateAndGet(System.nanoTime() - beganNanos, Math::max);
             if (protocol.sendsAgain && lostNanos.get() != lostBefore) {
                 ledger.sentTwice.add(text);
             }

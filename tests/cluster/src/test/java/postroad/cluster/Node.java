@@ -5,6 +5,7 @@ import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -64,9 +65,24 @@ final class Node {
         return "http://127.0.0.1:" + http;
     }
 
+    private static String binary() {
+        return System.getProperty("postroad.bin", "../../target/release/postroad");
+    }
+
+    /** What {@code postroad ctl} prints about this node, in both its streams. */
+    String ctl(String... arguments) throws IOException, InterruptedException {
+        List<String> command = new ArrayList<>(List.of(binary(), "ctl"));
+        command.addAll(List.of(arguments));
+        command.addAll(List.of("--data", directory.resolve("data").toString()));
+        Process ctl = new ProcessBuilder(command).redirectErrorStream(true).start();
+        String printed = new String(ctl.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        ctl.waitFor();
+        return printed.strip();
+    }
+
     void start() throws IOException {
         Path log = directory.resolve("log");
-        process = new ProcessBuilder(System.getProperty("postroad.bin", "../../target/release/postroad"), "serve",
+        process = new ProcessBuilder(binary(), "serve",
                 "--config", directory.resolve("postroad.toml").toString(), "--data", directory.resolve("data").toString(),
                 "--node", name, "--cluster-listen", listen, "--cluster-seeds", String.join(",", seeds))
                 .redirectOutput(ProcessBuilder.Redirect.appendTo(log.toFile()))
