@@ -21,7 +21,7 @@ use tower::ServiceExt;
 use crate::api::Peer;
 use crate::exposition;
 use crate::figures::{Figures, JournalFigures};
-use crate::patience::Patience;
+use crate::stall_timeout::StallTimeout;
 
 /// A request's head arrives within this time, on a connection that is kept open too.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
@@ -78,7 +78,7 @@ pub async fn serve_on(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(Patience::new(TokioIo::new(stream)), service)
+        .serve_connection(StallTimeout::new(TokioIo::new(stream)), service)
         .await
         .map_err(|error| {
             error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))

@@ -11,7 +11,7 @@ mod api;
 mod console;
 mod figures;
 mod metrics;
-mod patience;
+mod stall_timeout;
 
 mod exposition;
 mod http;
@@ -29,4 +29,4 @@ pub use figures::{
 };
 pub use http::{Source, respond, serve, serve_on};
 pub use metrics::{METRICS, Metric, QUEUES_MAX};
-pub use patience::Patience;
+pub use stall_timeout::StallTimeout;

@@ -38,7 +38,7 @@ pub struct Plan {
     /// Whether they are confirmed when they are on the disk.
     pub persistent: bool,
     /// When the messages are due, if not at once.
-    pub due: Option<DueLater>,
+    pub due: Option<ScheduledMessages>,
     /// How often it is looked.
     pub interval: Duration,
     /// Distinguishes queues of different runs.
@@ -47,14 +47,14 @@ pub struct Plan {
 
 /// Messages that the broker keeps for later.
 #[derive(Clone, Copy, Debug)]
-pub struct DueLater {
+pub struct ScheduledMessages {
     /// When the first one is due, from when it was sent.
     pub first: Duration,
-    /// The others are due within so long after that, in no order.
+    /// The others are due within this time after that, in no order.
     pub spread: Duration,
 }
 
-impl DueLater {
+impl ScheduledMessages {
     /// How long after its send the message of this number is due, in ms (a multiplicative hash by
     /// the golden ratio).
     fn delay_ms(self, number: u64) -> u64 {

@@ -21,7 +21,7 @@ const START_MAX: Duration = Duration::from_secs(600);
 /// How often it is tried whether it has.
 const KNOCK: Duration = Duration::from_millis(5);
 
-/// A broker rests if it takes next to no processor time for so long: [`REST_SPENT_MAX`].
+/// A broker is idle if it takes next to no processor time during this time: [`REST_SPENT_MAX`].
 const REST: Duration = Duration::from_millis(250);
 
 const REST_SPENT_MAX: Duration = Duration::from_millis(10);

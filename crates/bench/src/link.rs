@@ -20,7 +20,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How often a wait looks at the clock and at the stop signal.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A broker that shows no sign of life for so long is taken for dead, unless it asks for less.
+/// A broker without a sign of life for this time is considered dead, unless it asks for less.
 const INACTIVITY_MS_MAX: i64 = 30_000;
 
 /// The size of a read from the socket.
@@ -286,7 +286,7 @@ impl Link {
         Ok(())
     }
 
-    /// Reads once, and says how many bytes: waits for so long, or not at all.
+    /// Reads once, and says how many bytes: waits for this time, or not at all.
     fn read(&mut self, wait: Option<Duration>) -> Result<usize, LinkError> {
         let read = self.read_socket(wait);
         match read {

@@ -88,7 +88,7 @@ impl Sample {
     }
 }
 
-/// Lets the load go on for so long.
+/// Lets the load go on for this time.
 ///
 /// # Errors
 /// [`LinkError::Stopped`]: the measurement was stopped.
@@ -135,8 +135,8 @@ pub(crate) fn durable_message(
     Ok(outgoing.to_message()?)
 }
 
-/// Sends one message again and again for so long, each time when it was confirmed before, and notes
-/// the microseconds that each took.
+/// Sends one message again and again during this time, each after the confirmation of the one
+/// before, and notes the microseconds that each took.
 pub(crate) fn send_one_by_one(
     link: Link,
     message: &Message,

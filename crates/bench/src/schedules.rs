@@ -18,7 +18,7 @@ use crate::{Link, LinkError, ServerTime, Waited};
 /// Milliseconds; the latest message that is resolved.
 const LATE_MS_MAX: u64 = 3_600_000;
 
-/// The first probe is due so long after it was sent, for all to be sent by then.
+/// Delay of the first probe: all are sent by then.
 const LEAD: Duration = Duration::from_secs(5);
 
 /// Probes that are sent ahead of their confirmations: their delays are counted from when they

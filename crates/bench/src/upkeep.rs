@@ -67,7 +67,7 @@ pub struct Plan {
 /// The load beside the measured sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Beside {
+pub enum BackgroundLoad {
     /// Nothing.
     Nothing,
     /// Messages pass, and all are consumed: checkpoints.
@@ -80,7 +80,7 @@ pub enum Beside {
 #[derive(Clone, Debug, Serialize)]
 pub struct Measurement {
     /// The load.
-    pub beside: Beside,
+    pub beside: BackgroundLoad,
     /// Confirmed sends of the publisher that waits for each.
     pub published: u64,
     /// Median time from a send to its confirmation.
@@ -154,7 +154,7 @@ struct Done {
 pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Vec<Measurement>, UpkeepError> {
     let tells = done(plan).is_ok();
     let plan = Plan { metrics: plan.metrics.clone().filter(|_| tells), ..plan.clone() };
-    let each = [Beside::Nothing, Beside::Passing, Beside::Keeping];
+    let each = [BackgroundLoad::Nothing, BackgroundLoad::Passing, BackgroundLoad::Keeping];
     each.into_iter().map(|beside| window(&plan, beside, stop)).collect()
 }
 
@@ -162,7 +162,7 @@ fn queue(plan: &Plan, name: &str) -> Destination {
     Destination::Queue(format!("postroad.bench.{}.{name}", plan.run).into())
 }
 
-fn window(plan: &Plan, beside: Beside, stop: &Arc<AtomicBool>) -> Result<Measurement, UpkeepError> {
+fn window(plan: &Plan, beside: BackgroundLoad, stop: &Arc<AtomicBool>) -> Result<Measurement, UpkeepError> {
     let (ends, passed, kept) =
         (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let taker = |name: &'static str, count: &Arc<AtomicU64>| {
@@ -171,9 +171,10 @@ fn window(plan: &Plan, beside: Beside, stop: &Arc<AtomicBool>) -> Result<Measure
     };
     // Remaining messages would make the broker compact.
     let mut workers: Vec<Worker> = vec![taker("measured", &Arc::default())];
-    if beside != Beside::Nothing {
+    if beside != BackgroundLoad::Nothing {
         workers.push(taker("passing", &passed));
-        let (plan, ends, kept, keeps) = (plan.clone(), ends.clone(), kept.clone(), beside == Beside::Keeping);
+        let (plan, ends, kept, keeps) =
+            (plan.clone(), ends.clone(), kept.clone(), beside == BackgroundLoad::Keeping);
         workers.push(thread::spawn(move || pass(&plan, keeps, &kept, &ends)));
     }
     let measured = measure(plan, beside, &passed, stop);
@@ -186,7 +187,7 @@ fn window(plan: &Plan, beside: Beside, stop: &Arc<AtomicBool>) -> Result<Measure
 
 fn measure(
     plan: &Plan,
-    beside: Beside,
+    beside: BackgroundLoad,
     passed: &AtomicU64,
     stop: &Arc<AtomicBool>,
 ) -> Result<Measurement, UpkeepError> {
@@ -198,9 +199,9 @@ fn measure(
     let since = |count: fn(Done) -> u64| Some(count(after?) - count(before?));
     let (checkpoints, compactions) = (since(|done| done.checkpoints), since(|done| done.compactions));
     let idle = match beside {
-        Beside::Nothing => None,
-        Beside::Passing => (checkpoints == Some(0)).then_some("checkpoint"),
-        Beside::Keeping => (compactions == Some(0)).then_some("compaction"),
+        BackgroundLoad::Nothing => None,
+        BackgroundLoad::Passing => (checkpoints == Some(0)).then_some("checkpoint"),
+        BackgroundLoad::Keeping => (compactions == Some(0)).then_some("compaction"),
     };
     if let Some(what) = idle {
         return Err(UpkeepError::Idle { what, seconds: plan.window.as_secs_f64() });
@@ -220,16 +221,16 @@ fn measure(
 
 /// Waits until the broker does the work to be measured; one without metrics has as long as the
 /// window is to begin with it.
-fn await_first(plan: &Plan, beside: Beside, stop: &AtomicBool) -> Result<(), UpkeepError> {
+fn await_first(plan: &Plan, beside: BackgroundLoad, stop: &AtomicBool) -> Result<(), UpkeepError> {
     let begin = Instant::now();
-    if beside == Beside::Nothing {
+    if beside == BackgroundLoad::Nothing {
         return Ok(());
     }
     let Some(before) = done(plan)? else { return Ok(pause(plan.window, stop)?) };
     let has_begun = |now: Done| match beside {
-        Beside::Nothing => true,
-        Beside::Passing => before.checkpoints < now.checkpoints,
-        Beside::Keeping => before.compactions < now.compactions,
+        BackgroundLoad::Nothing => true,
+        BackgroundLoad::Passing => before.checkpoints < now.checkpoints,
+        BackgroundLoad::Keeping => before.compactions < now.compactions,
     };
     while !done(plan)?.is_some_and(has_begun) && begin.elapsed() < LEAD_MAX {
         pause(LOOK, stop)?;

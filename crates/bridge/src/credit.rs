@@ -17,7 +17,7 @@
 /// it has become stale.
 const CORE_CREDIT_MAX: u32 = 64;
 
-/// Credit that the peer has not confirmed for so long may be gone.
+/// After this time without a confirmation, credit may be lost.
 const FRESH_MS: u64 = 500;
 
 /// The first pause after the peer had no credit; each further one is twice as long.

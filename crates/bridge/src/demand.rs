@@ -35,7 +35,7 @@ const NO_USER: &str = "";
 /// Prefix of the durable subscriptions that links make (`NetworkConnector.DURABLE_SUB_PREFIX`).
 const DURABLE_PREFIX: &str = "NC-DS_";
 
-/// A message that the peer has refused rests for so long at first.
+/// First delay before a message that the peer refused is sent again.
 const REST_MS: u64 = 1000;
 
 /// Each further refusal in a row doubles that, up to 32 seconds.

@@ -170,7 +170,7 @@ pub struct OpenWireConfig {
     pub tight_encoding: bool,
     /// Offer marshalling caches.
     pub cache: bool,
-    /// A client that is silent for so long is taken for dead; 0 for never.
+    /// A client that is silent for this time is considered dead; 0 for never.
     pub max_inactivity_ms: i64,
     /// Where clients and other brokers reach this broker; empty for the address of the port.
     pub published_url: String,
@@ -194,7 +194,7 @@ pub struct AmqpConfig {
     pub max_frame_bytes: u32,
     /// Largest message that a client may send, in as many frames as it takes.
     pub max_message_bytes: u64,
-    /// A client that is silent for so long is taken for dead; 0 for never.
+    /// A client that is silent for this time is considered dead; 0 for never.
     pub max_inactivity_ms: u64,
 }
 
@@ -386,7 +386,7 @@ const ASYNC_SYNC_MS_MAX: u64 = 60_000;
 /// The file of tokens in the data directory.
 const TOKENS_FILE: &str = "tokens";
 
-/// A greeting and a small message fit in so much.
+/// A greeting and a small message fit in it.
 const FRAME_BYTES_MIN: u64 = 1024;
 
 impl Config {

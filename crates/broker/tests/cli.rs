@@ -80,7 +80,7 @@ impl Broker {
         Broker::configured("")
     }
 
-    /// With so much more in its configuration.
+    /// With these lines added to its configuration.
     fn configured(more: &str) -> Broker {
         Broker::start_in(tempfile::tempdir().unwrap(), more)
     }

@@ -10,7 +10,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::delivery::consumer::Consumer;
-use crate::memory::bodies::Sought;
+use crate::memory::bodies::BodyLocation;
 use crate::queue::{Entry, EntryState, LaneNumber, Queue, untag};
 
 impl Partition {
@@ -142,7 +142,7 @@ struct Judged<'m> {
 
 /// An entry in an open page.
 struct Found {
-    sought: Sought,
+    sought: BodyLocation,
     state: EntryState,
     deliveries: u32,
 }
@@ -151,7 +151,7 @@ fn entry_of(queue: &Queue, tag: EntryTag) -> Option<Found> {
     let (_, sequence) = untag(tag);
     let lane = queue.lanes.get(LaneNumber::of_tag(tag))?;
     let entry: &Entry = lane.get(sequence)?;
-    Some(Found { sought: Sought::from(entry), state: entry.state, deliveries: entry.deliveries() })
+    Some(Found { sought: BodyLocation::from(entry), state: entry.state, deliveries: entry.deliveries() })
 }
 
 /// In a page that was packed to save memory; all that is there is ready.

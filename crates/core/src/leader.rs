@@ -22,10 +22,10 @@ use crate::delivery::gathering::Gatherings;
 use crate::delivery::spread::Spread;
 use crate::intake::account::Accounts;
 use crate::intake::chunks::Uploads;
-use crate::intake::lines::WaitingLines;
 use crate::intake::link::Links;
 use crate::intake::parked::ParkedSends;
 use crate::intake::routes::Paces;
+use crate::intake::wait_queues::WaitQueues;
 use crate::intake::waiting::Waiting;
 use crate::leasing::Leasing;
 use crate::log::completion::Completion;
@@ -102,7 +102,7 @@ pub struct Intake {
     /// Sends that wait for memory, or for room in a queue, by address, in order.
     pub parked: ParkedSends,
     /// The addresses of these, by the cause of the wait of the first send of each.
-    pub lines: WaitingLines,
+    pub lines: WaitQueues,
     /// Messages and bytes that tenants and the broker hold.
     pub accounts: Accounts,
     /// Events that wait for queues and subscriptions that are on their way into the log.

@@ -46,7 +46,7 @@ pub use intake::audit::OriginOf;
 pub use intake::blocked::BlockedOn;
 pub use intake::routes::ChangeHeaders;
 pub use log::ahead::UnwrittenPages;
-pub use log::mend::{Doubts, Holder, LostMessage, Mended, Mending};
+pub use log::mend::{Doubts, Holder, LostMessage, PartitionRebuild, RebuiltPartition};
 pub use log::read_back::{
     LastRecord, Sends, chunk_in_record, jobs_in_record, message_in_record, read_back, sends_in_record,
     sent_in_record, tell_together,

@@ -20,7 +20,7 @@ use crate::intake::routes::ChangeHeaders;
 use crate::leader::Leader;
 use crate::log::completion::Completion;
 use crate::log::durability;
-use crate::memory::bodies::{Gone, Sought};
+use crate::memory::bodies::{BodyLocation, Gone};
 use crate::pausing;
 use crate::queue::{Entry, EntryState, Lane, LaneNumber, Load, Queue, untag};
 use crate::schedule::WriteDue;
@@ -706,8 +706,8 @@ impl Partition {
     }
 
     /// The message and body that the entry refers to, for a lookup.
-    pub(crate) fn sought(&mut self, queue: QueueId, tag: EntryTag) -> Option<Sought> {
-        self.entry(queue, tag).map(|entry| Sought::from(&*entry))
+    pub(crate) fn sought(&mut self, queue: QueueId, tag: EntryTag) -> Option<BodyLocation> {
+        self.entry(queue, tag).map(|entry| BodyLocation::from(&*entry))
     }
 }
 

@@ -41,7 +41,7 @@ pub struct Settings {
     pub transaction_bytes_max: u64,
     /// All that are open may hold this many bytes together.
     pub open_bytes_max: u64,
-    /// A transaction may be open for so long, if there is a limit, until it is prepared.
+    /// Longest time of a transaction before it is prepared, if there is a limit.
     pub transaction_ms_max: Option<u64>,
     /// Changes of a transaction that one turn carries out.
     pub slice_changes: usize,

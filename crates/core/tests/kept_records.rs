@@ -9,9 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_core::{Partition, SLICE_CHANGES, Settings, decode_record, encode_record};
 use postroad_model::{
-    Again, Binding, BranchId, Changes, Chunks, Command, Compression, Deduplication, Destination, Due,
-    Encoding, EntryTag, Group, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol,
-    QueueId, RareHeaders, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId, UserKey,
+    Binding, BranchId, Changes, Chunks, Command, Compression, Deduplication, Destination, Due, Encoding,
+    EntryTag, Group, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol, QueueId,
+    RareHeaders, Recurrence, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId, UserKey,
 };
 use postroad_routing::Policies;
 
@@ -149,8 +149,8 @@ fn records_of_bindings() -> Vec<(&'static str, Command)> {
 /// Records of branches and of messages that are due later.
 fn records_of_schedules() -> Vec<(&'static str, Command)> {
     let due = Due { at_ms: 1_795_000_000_000, position: Position::FIRST, ordinal: 3 };
-    let last = Again { period_ms: 0, times: Some(0), cron: None, delay_ms: 0 };
-    let often = Again { period_ms: 500, times: None, cron: Some("0 6 * * 1-5".into()), delay_ms: 20 };
+    let last = Recurrence { period_ms: 0, times: Some(0), cron: None, delay_ms: 0 };
+    let often = Recurrence { period_ms: 500, times: None, cron: Some("0 6 * * 1-5".into()), delay_ms: 20 };
     let later = |again| Sent {
         schedule: Some(Box::new(Schedule { job: "ID:1".into(), due_ms: due.at_ms, again })),
         ..sent(Destination::queue("orders"), b"a body")

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bench::{Bench, equipped, settings};
 use bytes::Bytes;
 use postroad_core::{
-    Doubts, Holder, LostMessage, Mended, Mending, Partition, Settings, decode_record, encode_record,
-    sent_in_record, shorten_record,
+    Doubts, Holder, LostMessage, Partition, PartitionRebuild, RebuiltPartition, Settings, decode_record,
+    encode_record, sent_in_record, shorten_record,
 };
 use postroad_model::{
     Chunks, Command, Compression, Destination, Message, MessageKey, Position, RareHeaders, Sent,
@@ -20,9 +20,9 @@ fn position(number: usize) -> Position {
 }
 
 /// Applies the records of partition 0 but for those at these positions, from 1.
-fn mend(log: &[Bytes], holes: &[usize]) -> Mended {
+fn mend(log: &[Bytes], holes: &[usize]) -> RebuiltPartition {
     let is_there = |at: Position| !holes.contains(&(at.get() as usize));
-    let mut mending = Mending::begin(equipped(Partition::new(settings(1))), is_there);
+    let mut mending = PartitionRebuild::begin(equipped(Partition::new(settings(1))), is_there);
     for (number, record) in (1..).zip(log) {
         match holes.contains(&number) {
             true => mending.lose(position(number)),
@@ -41,7 +41,7 @@ fn mend(log: &[Bytes], holes: &[usize]) -> Mended {
 }
 
 /// The contents of the queues: where, and by which record.
-fn entries(mended: &Mended) -> BTreeSet<(Destination, u64)> {
+fn entries(mended: &RebuiltPartition) -> BTreeSet<(Destination, u64)> {
     let entries = mended.partition.durable_entries().map(|entry| match entry.key {
         MessageKey::Durable { position, .. } => (entry.queue.clone(), position.get()),
         MessageKey::Volatile(_) => panic!("only in memory"),
@@ -72,7 +72,7 @@ fn whatever_is_lost_the_rest_of_what_was_there_stays() {
     // Everything that was ever in a queue.
     let settles = |record: &Bytes| matches!(decode_record(record), Ok(Command::Settle(_)));
     let mut ever = entries(&mend(&log, &[]));
-    let mut mending = Mending::begin(equipped(Partition::new(settings(1))), |_| true);
+    let mut mending = PartitionRebuild::begin(equipped(Partition::new(settings(1))), |_| true);
     for (number, record) in (1..).zip(&log) {
         let command = match decode_record(record).expect("a record") {
             Command::Settle(_) => Command::Settle(Vec::new()),
@@ -216,7 +216,7 @@ fn messages_whose_records_are_gone_leave_everything_that_held_them() {
     };
     let gone = [at("m2"), at("t1"), at("later")];
     let partition = equipped(Partition::restore(settings(1), &snapshot).expect("a snapshot"));
-    let mended = Mending::begin(partition, |_| true).end(|position| !gone.contains(&position));
+    let mended = PartitionRebuild::begin(partition, |_| true).end(|position| !gone.contains(&position));
     let lost =
         |queue: Option<Destination>, subscription: Option<&str>, position, body_bytes, holder| LostMessage {
             queue,

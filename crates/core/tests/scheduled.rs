@@ -5,7 +5,7 @@ mod bench;
 
 use bench::{Bench, settings};
 use postroad_core::{HeldJob, Partition, encode_record, held_jobs_in_record, sent_in_record};
-use postroad_model::{Again, Command, Compression, Position, Schedule, Sent};
+use postroad_model::{Command, Compression, Position, Recurrence, Schedule, Sent};
 
 /// Runs each case on one partition; compares the answers.
 fn check(cases: &[(&str, &str, &str)]) {
@@ -192,7 +192,7 @@ fn a_job_by_an_expression_comes_in_a_copy_when_it_would_here() {
     let mut bench = Bench::new(settings(1));
     bench.run("send 1 a m at=10");
     let stored = sent_in_record(record(&bench, Position::FIRST), 0).expect("a record of ours");
-    let again = Again { period_ms: 0, times: None, cron: Some("0 * * * *".into()), delay_ms: 0 };
+    let again = Recurrence { period_ms: 0, times: None, cron: Some("0 * * * *".into()), delay_ms: 0 };
     let schedule = Schedule { job: "m".into(), due_ms: HOUR_MS / 2, again: Some(again) };
     let stored = Sent { schedule: Some(Box::new(schedule)), ..stored.expect("it has the message") };
     let bench = sent_anew([stored]);

@@ -3,10 +3,10 @@
 //! The thresholds of an alert divide sizes into regions. An alert fires when the size enters a
 //! higher region (ascending) or a lower one (descending); several regions at once are one message.
 
+use postroad_model::rfc3339;
 use serde_json::{Value, json};
 
 use crate::ApiError;
-use crate::date::rfc3339;
 use crate::fields::Fields;
 
 /// Alerts of one queue, at most.

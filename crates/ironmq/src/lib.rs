@@ -9,7 +9,6 @@
 pub mod alerts;
 mod answer;
 mod call;
-mod date;
 mod error;
 mod fields;
 mod id;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::{
-    Again, BranchId, Destination, Due, EntryTag, LeaseId, Message, PartitionId, Position, QueueId,
-    QueueOptions, Schedule, TransactionId,
+    BranchId, Destination, Due, EntryTag, LeaseId, Message, PartitionId, Position, QueueId, QueueOptions,
+    Recurrence, Schedule, TransactionId,
 };
 
 /// A durable change of one partition, applied in log order on every replica.
@@ -96,7 +96,7 @@ pub enum Command {
         /// Which firing of which job.
         due: Due,
         /// When it is due again, and how it goes on then.
-        next: Option<(u64, Again)>,
+        next: Option<(u64, Recurrence)>,
         /// The messages for its queues.
         sent: Sent,
     },

@@ -142,7 +142,7 @@ pub enum Effect {
         /// The consumer.
         consumer: ConsumerKey,
     },
-    /// The consumer is gone here, and had so much credit left.
+    /// The consumer is gone here; its remaining credit.
     Left {
         /// The consumer.
         consumer: ConsumerKey,

@@ -186,7 +186,7 @@ pub struct Reserve {
     pub messages_max: u32,
     /// Only messages that match; empty for all.
     pub selector: Arc<str>,
-    /// If nothing is there, wait for so long.
+    /// How long to wait if nothing is there.
     pub wait_ms: u64,
     /// The messages to take.
     pub take: Take,
@@ -210,7 +210,7 @@ pub struct Watch {
 /// How messages are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
-    /// They are leased for so long.
+    /// How long they are leased.
     Lease {
         /// Milliseconds.
         lasts_ms: u64,
@@ -257,7 +257,7 @@ pub enum HandleAction {
         /// Even if the lease has expired, unless another client holds the entry.
         even_expired: bool,
     },
-    /// Its lease lasts so long from now on.
+    /// New duration of its lease, from now on.
     Extend {
         /// Milliseconds.
         lasts_ms: u64,

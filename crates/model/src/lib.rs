@@ -10,6 +10,7 @@ pub mod address;
 mod ask;
 mod bridge;
 mod command;
+mod date;
 mod destination;
 mod effect;
 mod elsewhere;
@@ -42,6 +43,7 @@ pub use command::{
     Binding, Changes, Command, Compression, Durability, LeaseEnd, Sent, SettleCause, Settlement,
     Subscription, Urgency,
 };
+pub use date::{Date, rfc3339};
 pub use destination::{Destination, DestinationKind, PartitionRange, Placement};
 pub use effect::{Delivery, DetachCause, Effect, Moving};
 pub use elsewhere::{Elsewhere, Endpoint};
@@ -74,7 +76,7 @@ pub use notice::{
 pub use permission::{Action, Principal};
 pub use refusal::Refusal;
 pub use replies::Replies;
-pub use schedule::{Again, Due, JobsWanted, Schedule};
+pub use schedule::{Due, JobsWanted, Recurrence, Schedule};
 pub use session::{Deadline, Now, Parting, Session, ToSession};
 pub use spill::{Piece, Snapshot, Spill, Spilled};
 pub use user::UserKey;

@@ -98,7 +98,7 @@ impl Message {
         self
     }
 
-    /// The same message, having gone back so often.
+    /// The same message, with the number of its redrives.
     pub fn with_returns(mut self, returns: u32) -> Message {
         if self.returns() != returns {
             let rare = RareHeaders { returns, ..self.rare.as_deref().cloned().unwrap_or_default() };

@@ -13,7 +13,7 @@ pub struct Schedule {
     /// time from which the expression is looked at.
     pub due_ms: u64,
     /// When again.
-    pub again: Option<Again>,
+    pub again: Option<Recurrence>,
 }
 
 impl Schedule {
@@ -25,7 +25,7 @@ impl Schedule {
 
 /// How a job goes on after it was due.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Again {
+pub struct Recurrence {
     /// Between two of its messages, in ms.
     pub period_ms: u64,
     /// How many more messages come; `None` for no end.

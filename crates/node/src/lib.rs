@@ -25,7 +25,7 @@ mod translate;
 pub use self::core::{Clocks, ConnectionCounts, Core, Links, Places, SharedPlaces, ToCore, owner};
 pub use client::{
     Answer, Attachment, Client, ClientError, ClientLimits, ClientOptions, Clients, Consumer, CoreHandle,
-    Held, LocalClient, MailboxTask, Newcomer, Receipt, admit,
+    Held, JoiningClient, LocalClient, MailboxTask, Receipt, admit,
 };
 pub use draining::Draining;
 pub use equip::equip;

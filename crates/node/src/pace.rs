@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-/// A write that takes so long is no short break for the core: the disk is in trouble, or busy with
+/// A write of this duration is no short break for the core: the disk is in trouble, or busy with
 /// others.
 const LONG: Duration = Duration::from_millis(10);
 
@@ -32,7 +32,7 @@ impl Pace {
         self.aside_writes = ASIDE_WRITES;
     }
 
-    /// The core has written itself, and it took so long.
+    /// The core has written itself; the duration.
     pub fn wrote(&mut self, took: Duration) {
         if LONG <= took {
             self.aside_writes = ASIDE_WRITES;

@@ -182,7 +182,7 @@ impl Gathering {
 /// Consumers that have messages and say nothing about them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slow {
-    /// One that says nothing for so long is slow; `None` if none is.
+    /// A consumer that acknowledges nothing for this time is slow; `None`: none is.
     pub after_ms: Option<u64>,
     /// The action.
     pub then: SlowAction,
@@ -389,9 +389,9 @@ impl Factor {
 /// Whether the dead letters in a queue go back by themselves to where each was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Returning {
-    /// After they have lain there so long; `None` for never.
+    /// Age at which they are redriven; `None` for never.
     pub after_ms: Option<u64>,
-    /// A message goes back so often, then it stays.
+    /// Largest number of redrives of a message; then it stays.
     pub rounds_max: u32,
 }
 

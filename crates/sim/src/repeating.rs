@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use postroad_core::Firing;
-use postroad_model::{Again, Destination, DestinationKind, Message};
+use postroad_model::{Destination, DestinationKind, Message, Recurrence};
 
 use crate::oracle::{MessageNumber, number_of};
 use crate::random::Random;
@@ -14,7 +14,7 @@ const FIRED: MessageNumber = 1 << 63;
 
 /// How a job that sends there goes on, by chance: where a queue drops or forgets nothing, so that
 /// all of it must come.
-pub fn again(random: &mut Random, scene: &Scene, to: &Destination, message: &Message) -> Option<Again> {
+pub fn again(random: &mut Random, scene: &Scene, to: &Destination, message: &Message) -> Option<Recurrence> {
     if !scene.repeats || !random.one_in(2) {
         return None;
     }
@@ -23,7 +23,7 @@ pub fn again(random: &mut Random, scene: &Scene, to: &Destination, message: &Mes
     let is_plain = to.kind == DestinationKind::Queue && !special.contains(&Some(to));
     let lasts = message.persistent && message.expires_at_ms == 0;
     let (period_ms, times) = (1 + random.below(40), Some(random.below(4) as u32));
-    (is_plain && lasts).then_some(Again { period_ms, times, cron: None, delay_ms: 0 })
+    (is_plain && lasts).then_some(Recurrence { period_ms, times, cron: None, delay_ms: 0 })
 }
 
 /// The message of a job, as the assembly writes it.

@@ -50,7 +50,7 @@ pub struct Scene {
     pub plans_ahead: bool,
     /// Whose consumers must not be slow.
     pub slow: Option<(Destination, Slow)>,
-    /// Transactions may be open for so long.
+    /// Longest time of an open transaction.
     pub transaction_ms_max: Option<u64>,
     /// Queues move from partition to partition.
     pub moves: bool,

@@ -1,6 +1,7 @@
 //! Signatures, version 4 (`AWS4-HMAC-SHA256`): in the header `Authorization`, or in the query.
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+use postroad_model::Date;
 use ring::{digest, hmac};
 
 use crate::error::{Code, SqsError};
@@ -221,14 +222,10 @@ fn seconds(time: &str) -> Option<u64> {
     }
     let (year, month, day) = (number(0, 4)?, number(4, 6)?, number(6, 8)?);
     let (hour, minute, second) = (number(9, 11)?, number(11, 13)?, number(13, 15)?);
-    let is_date = 1970 <= year && (1..=12).contains(&month) && (1..=31).contains(&day);
-    if !is_date || 23 < hour || 59 < minute || 60 < second {
+    if 23 < hour || 59 < minute || 60 < second {
         return None;
     }
-    // Years begin in March, so that the leap day is their last (days_from_civil).
-    let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
-    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
-    Some((days - 719_468) * 86_400 + hour * 3600 + minute * 60 + second)
+    Some(Date { year, month, day }.days()? * 86_400 + hour * 3600 + minute * 60 + second)
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use postroad_core::{
-    LastRecord, Mended, Mending, Partition, Sends, Settings, decode_record, message_in_record,
-    sends_in_record,
+    LastRecord, Partition, PartitionRebuild, RebuiltPartition, Sends, Settings, decode_record,
+    message_in_record, sends_in_record,
 };
 use postroad_journal::{Checkpoint, Keys, LostRecords, Met, Options, ReadError, RealDisk, Repaired, Salvage};
 use postroad_model::{Message, MessageKey, PartitionId, Placement, Position, Sent};
 
-use crate::layout::{Belonging, FurtherLayout, LAYOUT_FILE, Layout};
+use crate::layout::{FurtherLayout, LAYOUT_FILE, Layout, StoreMembership};
 use crate::store::{StoreError, restore};
 use postroad_node::{equip, read_portable};
 
@@ -29,7 +29,7 @@ pub struct DamagedStore {
     /// Lost records of the log, in its order.
     pub lost: Vec<Lost>,
     /// All partitions, as they go on.
-    pub partitions: BTreeMap<PartitionId, Mended>,
+    pub partitions: BTreeMap<PartitionId, RebuiltPartition>,
 }
 
 /// Facts known about a directory whose layout file may be unreadable.
@@ -86,7 +86,7 @@ impl DamagedStore {
         let (layout, layout_damage) = layout_of(directory, seen, known)?;
         let placement = layout.placement();
         let settings = |id| settings(id, placement, layout.starts);
-        let mut mending: BTreeMap<PartitionId, Mending> = BTreeMap::new();
+        let mut mending: BTreeMap<PartitionId, PartitionRebuild> = BTreeMap::new();
         for checkpoint in salvage.checkpoints() {
             let id = checkpoint.partition;
             let mut partition = restore(&checkpoint, settings(id))?;
@@ -101,8 +101,9 @@ impl DamagedStore {
         for (id, mending) in &mut mending {
             put_back(&salvage, *id, mending)?;
         }
-        let end =
-            |(id, mending): (PartitionId, Mending)| (id, mending.end(|position| salvage.has(id, position)));
+        let end = |(id, mending): (PartitionId, PartitionRebuild)| {
+            (id, mending.end(|position| salvage.has(id, position)))
+        };
         let partitions = mending.into_iter().map(end).collect();
         Ok(DamagedStore { directory: directory.to_owned(), salvage, layout, layout_damage, lost, partitions })
     }
@@ -181,9 +182,9 @@ fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     std::io::Write::write_all(&mut made, bytes).and_then(|()| made.sync_all()).with_context(failed)
 }
 
-fn begin(salvage: &Salvage<RealDisk>, id: PartitionId, mut partition: Partition) -> Mending {
+fn begin(salvage: &Salvage<RealDisk>, id: PartitionId, mut partition: Partition) -> PartitionRebuild {
     equip(&mut partition);
-    Mending::begin(partition, |position| salvage.has(id, position))
+    PartitionRebuild::begin(partition, |position| salvage.has(id, position))
 }
 
 /// One more than the highest partition that has records or a state.
@@ -235,7 +236,8 @@ fn by_further(stores: &[PathBuf], starts: u64) -> anyhow::Result<Layout> {
     for path in stores {
         let found = Layout::find(path)?
             .with_context(|| format!("there is no {LAYOUT_FILE} in {}", path.display()))?;
-        let (Some(Belonging { name, of, first }), Some(identity)) = (found.further, found.identity) else {
+        let (Some(StoreMembership { name, of, first }), Some(identity)) = (found.further, found.identity)
+        else {
             bail!("{} is not a further store of another directory", path.display());
         };
         if main.as_ref().is_some_and(|main| *main != of) {
@@ -268,7 +270,7 @@ fn by_main(main: &Path, seen: u16, starts: u64) -> anyhow::Result<Layout> {
     let of = found.identity.with_context(|| format!("{} has no identity", main.display()))?;
     let mut layout = Layout::new(own.partitions, starts);
     layout.identity = Some(own.identity);
-    layout.further = Some(Belonging { name: own.name, of, first: own.first });
+    layout.further = Some(StoreMembership { name: own.name, of, first: own.first });
     Ok(layout)
 }
 
@@ -301,7 +303,11 @@ fn sends_left(
 }
 
 /// Puts jobs back that were in records of their own, as far as their messages are there.
-fn put_back(salvage: &Salvage<RealDisk>, id: PartitionId, mending: &mut Mending) -> Result<(), StoreError> {
+fn put_back(
+    salvage: &Salvage<RealDisk>,
+    id: PartitionId,
+    mending: &mut PartitionRebuild,
+) -> Result<(), StoreError> {
     let mut last = LastRecord::default();
     for row in mending.take_shelved() {
         for key in row.keys() {
@@ -314,7 +320,7 @@ fn put_back(salvage: &Salvage<RealDisk>, id: PartitionId, mending: &mut Mending)
 }
 
 fn replay(
-    mending: &mut BTreeMap<PartitionId, Mending>,
+    mending: &mut BTreeMap<PartitionId, PartitionRebuild>,
     met: Met,
     lost: &mut Vec<Lost>,
 ) -> Result<(), StoreError> {

@@ -39,7 +39,7 @@ pub struct Layout {
     pub stores: Vec<FurtherLayout>,
     /// The main store that it belongs to, if it is a further store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub further: Option<Belonging>,
+    pub further: Option<StoreMembership>,
     /// How its journal is written, if not as usual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     written: Option<Written>,
@@ -81,7 +81,7 @@ impl FurtherLayout {
 /// Membership of a further store, as its own layout states it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Belonging {
+pub struct StoreMembership {
     /// Its name.
     pub name: String,
     /// The identity of the main store.
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn stores_of_a_copy_belong_together_and_to_nobody_else() {
         let main = Layout { identity: Some("m".into()), stores: vec![listed(1, 1)], ..Layout::new(1, 1) };
-        let further = Some(Belonging { name: "fast".into(), of: "m".into(), first: 1 });
+        let further = Some(StoreMembership { name: "fast".into(), of: "m".into(), first: 1 });
         let fast = Layout { identity: Some("f".into()), further, ..Layout::new(1, 1) };
         let mut fresh = BTreeMap::new();
         let copies = [&main, &fast].map(|layout| layout.clone().copied(&mut fresh).unwrap());

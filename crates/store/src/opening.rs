@@ -82,7 +82,7 @@ impl Opening {
         self.reached.stage.store(stage as u8, Ordering::Relaxed);
     }
 
-    /// So much of it is done.
+    /// The part that is done.
     pub fn done(&self, done: u64) {
         self.reached.done.store(done, Ordering::Relaxed);
     }

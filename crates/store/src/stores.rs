@@ -24,7 +24,7 @@ use postroad_model::{
 };
 use postroad_routing::{Addressing, MAIN_STORE, is_wildcard};
 
-use crate::layout::{Belonging, FurtherLayout, LAYOUT_FILE, Layout, new_identity, unfinished};
+use crate::layout::{FurtherLayout, LAYOUT_FILE, Layout, StoreMembership, new_identity, unfinished};
 use crate::opening::Opening;
 use crate::store::{JournalFiles, Store, StoreError};
 
@@ -338,7 +338,7 @@ pub fn find_all(directories: Directories<'_>) -> Result<Vec<Found>, StoreError> 
             return Err(StoreError::LayoutGone { directory: directory.to_owned(), journal });
         }
     };
-    if let Some(Belonging { name, .. }) = layout.further {
+    if let Some(StoreMembership { name, .. }) = layout.further {
         return Err(StoreError::NotMain { directory: directory.to_owned(), name });
     }
     if 0 < layout.starts && !has_segments(directory, &disk)? {
@@ -433,7 +433,7 @@ fn find_known(of: &FurtherStore, store: &FurtherLayout, main: &str) -> Result<Fo
             None => format!("there is no {LAYOUT_FILE} in it; is its device mounted? {LOST}"),
         }));
     };
-    let belongs = Belonging { name: store.name.clone(), of: main.to_owned(), first: store.first };
+    let belongs = StoreMembership { name: store.name.clone(), of: main.to_owned(), first: store.first };
     if layout.further.as_ref() != Some(&belongs)
         || layout.identity.as_ref() != Some(&store.identity)
         || layout.partitions != store.partitions
@@ -457,7 +457,7 @@ fn find_new(
     choose: fn(&Path) -> Ways,
 ) -> Result<Found, StoreError> {
     let disk = of.lock()?;
-    let belongs = Belonging { name: of.name.clone(), of: main.to_owned(), first };
+    let belongs = StoreMembership { name: of.name.clone(), of: main.to_owned(), first };
     let layout = match Layout::find(&of.path)? {
         Some(layout) if layout.further.as_ref() == Some(&belongs) && layout.identity.is_some() => layout,
         Some(layout) => return Err(of.another(&layout, main)),
@@ -490,10 +490,10 @@ impl FurtherStore {
     /// The directory is something else than a store of the data directory with the identity `main`.
     fn another(&self, layout: &Layout, main: &str) -> StoreError {
         self.wrong(match &layout.further {
-            Some(Belonging { name, of, .. }) if of != main => format!(
+            Some(StoreMembership { name, of, .. }) if of != main => format!(
                 "it holds the store {name} of another data directory; a backup has one directory per store, as given with --store"
             ),
-            Some(Belonging { name, first, .. }) => format!(
+            Some(StoreMembership { name, first, .. }) => format!(
                 "it holds the store {name} of this data directory with partitions from {first}: another store, or one that was abandoned"
             ),
             None => "it is itself a data directory".to_owned(),

@@ -31,6 +31,7 @@ pub fn check(repository: &Repository) -> Vec<Fault> {
     }
     faults.extend(anchor_faults(repository));
     faults.extend(contents_faults(repository));
+    faults.extend(book_faults(repository));
     faults.extend(decision_faults(repository));
     faults.extend(map_faults(repository));
     faults.extend(command_faults(repository));
@@ -135,6 +136,28 @@ fn contents_faults(repository: &Repository) -> Vec<Fault> {
     missing
         .map(|page| Fault::new(CONTENTS, 1, format!("`{page}` is not listed"), "add a line for it"))
         .collect()
+}
+
+/// A link from a page to a page stays within the built pages, which are those of the contents.
+fn book_faults(repository: &Repository) -> Vec<Fault> {
+    let Some(contents) = repository.text(CONTENTS) else { return Vec::new() };
+    let is_built = |target: &str| {
+        let page = target.strip_prefix("docs/");
+        page.is_some_and(|page| contents.contains(&format!("]({page})")))
+    };
+    let pages = repository.texts().filter(|(path, _)| path.starts_with("docs/") && is_document(path));
+    let mut faults = Vec::new();
+    for (path, text) in pages.filter(|(path, _)| *path != CONTENTS) {
+        for (line, text) in super::prose::prose(text) {
+            let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+            let targets = targets.filter_map(|target| linked_path(path, target));
+            for target in targets.filter(|target| target.ends_with(".md") && !is_built(target)) {
+                let right = "name the file in back-ticks, or list it in docs/SUMMARY.md";
+                faults.push(Fault::new(path, line, format!("`{target}` is not a built page"), right));
+            }
+        }
+    }
+    faults
 }
 
 /// A decision is read to the end: one page, with its measurements elsewhere.
@@ -274,6 +297,9 @@ mod tests {
         }
         let listed = wrongs(&[page, ("docs/SUMMARY.md", "[a](a.md)"), ("docs/a.md", ""), (MAP, "")]);
         assert_eq!(listed, ["`b.md` is not listed"]);
+        let outside = ("docs/a.md", "[map](../ARCHITECTURE.md) and [a](a.md)");
+        let built = wrongs(&[("docs/SUMMARY.md", "[a](a.md)"), outside, (MAP, "")]);
+        assert_eq!(built, ["`ARCHITECTURE.md` is not a built page"]);
     }
 
     #[test]

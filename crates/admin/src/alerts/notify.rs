@@ -30,7 +30,7 @@ const LINES_MAX: usize = 10;
 /// Notifications that wait for one recipient; the newest are given up beyond that.
 const WAITING_MAX: usize = 100;
 
-/// A notification is tried so often.
+/// Attempts for each notification.
 const ATTEMPTS_MAX: u32 = 8;
 
 /// The pause after the first attempt, and the longest; each is twice as long as the one before.
@@ -47,7 +47,7 @@ pub type Post = Arc<dyn Fn(String, String) -> Posted + Send + Sync>;
 
 /// How notifications leave the broker.
 #[derive(Clone)]
-pub struct Outlets {
+pub struct NotificationTargets {
     pub broker_name: String,
     pub post: Post,
     pub clients: Clients,
@@ -55,7 +55,7 @@ pub struct Outlets {
 
 /// See the head of this file.
 pub struct Notifier {
-    outlets: Outlets,
+    outlets: NotificationTargets,
     alerts: Alerts,
     recipients: BTreeMap<Recipient, mpsc::Sender<Arc<Notification>>>,
     /// Notifications so far.
@@ -70,7 +70,7 @@ struct Notification {
 }
 
 impl Notifier {
-    pub fn new(outlets: Outlets, alerts: Alerts) -> Notifier {
+    pub fn new(outlets: NotificationTargets, alerts: Alerts) -> Notifier {
         Notifier { outlets, alerts, recipients: BTreeMap::new(), sent: 0 }
     }
 
@@ -184,7 +184,7 @@ fn log(rule: &AlertRule, changes: &[Change]) {
 async fn deliver_all(
     recipient: Recipient,
     mut waiting: mpsc::Receiver<Arc<Notification>>,
-    outlets: Outlets,
+    outlets: NotificationTargets,
     alerts: Alerts,
 ) {
     while let Some(notification) = waiting.recv().await {
@@ -199,7 +199,7 @@ async fn deliver_all(
 async fn deliver(
     recipient: &Recipient,
     notification: &Notification,
-    outlets: &Outlets,
+    outlets: &NotificationTargets,
 ) -> Result<(), String> {
     let mut pause = PAUSE.0;
     for attempt in 1..=ATTEMPTS_MAX {
@@ -220,7 +220,7 @@ async fn deliver(
 async fn attempt_of(
     recipient: &Recipient,
     notification: &Notification,
-    outlets: &Outlets,
+    outlets: &NotificationTargets,
 ) -> Result<(), String> {
     match recipient {
         Recipient::Log => Ok(()),
@@ -273,7 +273,7 @@ mod tests {
             Box::pin(async move { answer })
         });
         let (clients, _) = Clients::over(1);
-        let outlets = Outlets { broker_name: "one".to_owned(), post, clients };
+        let outlets = NotificationTargets { broker_name: "one".to_owned(), post, clients };
         Notifier::new(outlets, Alerts::default())
     }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::Alerts;
 use super::history::{Histories, Times};
 use super::ledger::{Check, LedgerSums};
-use super::notify::{Notifier, Outlets, Post};
+use super::notify::{NotificationTargets, Notifier, Post};
 use super::rule::{AlertRule, Measure};
 use super::state::{ALERTS_MAX, Readings};
 use crate::api::Process;
@@ -84,7 +84,11 @@ pub struct AlertSources {
 /// Watches as long as the process runs. Without rules only the ledger is checked, and not often.
 pub async fn watch(alerts: Alerts, sources: AlertSources) {
     let AlertSources { broker_name, post, clients, .. } = &sources;
-    let outlets = Outlets { broker_name: broker_name.clone(), post: post.clone(), clients: clients.clone() };
+    let outlets = NotificationTargets {
+        broker_name: broker_name.clone(),
+        post: post.clone(),
+        clients: clients.clone(),
+    };
     let mut notifier = Notifier::new(outlets, alerts.clone());
     let mut changed = alerts.0.rules.subscribe();
     let (mut histories, mut ledger_due) = (Histories::default(), Instant::now());

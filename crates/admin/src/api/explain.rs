@@ -20,13 +20,13 @@ pub struct Explained {
     /// The smallest change that would deliver the message, if one is needed.
     remedy: Option<String>,
     /// About the queue and the message.
-    queue_verdicts: Vec<Said>,
+    queue_verdicts: Vec<ExplainedVerdict>,
     /// About each consumer.
-    consumer_verdicts: Vec<Said>,
+    consumer_verdicts: Vec<ExplainedVerdict>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Said {
+struct ExplainedVerdict {
     #[serde(skip_serializing_if = "Option::is_none")]
     consumer: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,7 +84,7 @@ impl Explained {
     fn of(queue: String, message: Option<String>, rows: Vec<VerdictRow>) -> Explained {
         let (of_queue, of_consumers): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.consumer.is_none());
         let (summary, remedy) = summary(&of_queue, &of_consumers);
-        let said = |rows: Vec<&VerdictRow>| rows.into_iter().map(Said::of).collect();
+        let said = |rows: Vec<&VerdictRow>| rows.into_iter().map(ExplainedVerdict::of).collect();
         Explained {
             queue,
             message,
@@ -105,7 +105,7 @@ fn summary(of_queue: &[&VerdictRow], of_consumers: &[&VerdictRow]) -> (String, O
     });
     let decides = decides.or_else(|| first(|verdict| *verdict == Verdict::NoConsumer));
     if let Some(row) = decides {
-        let Said { text, remedy, .. } = Said::of(row);
+        let ExplainedVerdict { text, remedy, .. } = ExplainedVerdict::of(row);
         return (text, remedy);
     }
     let takers = of_consumers.iter().filter(|row| row.verdict == Verdict::Takes).count();
@@ -123,7 +123,7 @@ fn summary(of_queue: &[&VerdictRow], of_consumers: &[&VerdictRow]) -> (String, O
         _ => 6,
     };
     let nearest = of_consumers.iter().min_by_key(|row| rank(&row.verdict));
-    let Some(nearest) = nearest.map(|row| Said::of(row)) else {
+    let Some(nearest) = nearest.map(|row| ExplainedVerdict::of(row)) else {
         return ("The message waits for its turn.".to_owned(), None);
     };
     let all = of_consumers.len();
@@ -140,8 +140,8 @@ fn lower(text: &str) -> String {
     first + characters.as_str()
 }
 
-impl Said {
-    fn of(row: &VerdictRow) -> Said {
+impl ExplainedVerdict {
+    fn of(row: &VerdictRow) -> ExplainedVerdict {
         let (code, text, remedy) = words(&row.verdict);
         let blocks = !matches!(row.verdict, Verdict::Ready | Verdict::Takes | Verdict::Full);
         let connection = row.consumer.map(|key| super::lists::connection_text(key.connection));
@@ -149,7 +149,7 @@ impl Said {
             true => key.number.to_string(),
             false => row.name.to_string(),
         });
-        Said { consumer, connection, code, text, remedy: remedy.map(str::to_owned), blocks }
+        ExplainedVerdict { consumer, connection, code, text, remedy: remedy.map(str::to_owned), blocks }
     }
 }
 

@@ -2,7 +2,7 @@
 //! contents are passed on.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use postroad_model::portable::{AsItIs, LargeReader, LargeWriter, Portable, Step, TranslationError};
+use postroad_model::portable::{LargeReader, LargeWriter, PassThrough, Portable, Step, TranslationError};
 use postroad_model::{Message, Protocol};
 
 use crate::codec::{Reader, WireError};
@@ -37,7 +37,7 @@ pub fn write_large(portable: &Portable) -> Option<LargeWriter> {
         Section::Data => data_front,
         _ => text_front,
     };
-    Some(LargeWriter { front, keeps_length: true, step: Box::new(AsItIs) })
+    Some(LargeWriter { front, keeps_length: true, step: Box::new(PassThrough) })
 }
 
 /// Bytes with a length of four bytes (1.6.19).

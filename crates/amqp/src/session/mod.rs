@@ -57,7 +57,7 @@ pub struct AmqpOptions {
     /// From this size on the body of a message is passed on while it comes, and never in memory as
     /// a whole.
     pub large_message_bytes: u64,
-    /// A client that is silent for so long is taken for dead, in milliseconds; 0 for never.
+    /// A client that is silent for this time is considered dead, in milliseconds; 0 for never.
     pub max_inactivity_ms: u64,
     /// The broker's name.
     pub broker_name: String,

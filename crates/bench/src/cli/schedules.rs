@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use postroad_bench::Stop;
-use postroad_bench::backlog::{self, DueLater};
+use postroad_bench::backlog::{self, ScheduledMessages};
 use postroad_bench::schedules::{self, Lateness, Measurement, Plan};
 
 use crate::cli::{Filling, Target, run_name};
@@ -44,7 +44,8 @@ pub struct SchedulesArguments {
 /// Measures, and prints how it went.
 pub fn run(arguments: &SchedulesArguments) -> anyhow::Result<()> {
     let hours = |hours: u64| Duration::from_secs(hours * 3600);
-    let due = DueLater { first: hours(arguments.first_hours), spread: hours(arguments.spread_hours) };
+    let due =
+        ScheduledMessages { first: hours(arguments.first_hours), spread: hours(arguments.spread_hours) };
     let waiting = backlog::Plan {
         url: arguments.target.url.clone(),
         server: arguments.target.server()?,

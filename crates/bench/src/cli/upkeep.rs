@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use postroad_bench::upkeep::{self, Beside, Measurement, Plan};
+use postroad_bench::upkeep::{self, BackgroundLoad, Measurement, Plan};
 use postroad_bench::{BrokerUrl, Stop};
 
 use crate::cli::run_name;
@@ -76,9 +76,9 @@ fn print(out: &mut impl Write, measurement: &Measurement, seconds: f64) -> std::
     let Measurement { beside, published, p50_us, p99_us, p999_us, max_us, checkpoints, compactions, .. } =
         measurement;
     let beside = match beside {
-        Beside::Nothing => "nothing",
-        Beside::Passing => "messages that pass",
-        Beside::Keeping => "messages that pass, one in 48 MiB stays",
+        BackgroundLoad::Nothing => "nothing",
+        BackgroundLoad::Passing => "messages that pass",
+        BackgroundLoad::Keeping => "messages that pass, one in 48 MiB stays",
     };
     let told = |count: &Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
     let (checkpoints, compactions) = (told(checkpoints), told(compactions));

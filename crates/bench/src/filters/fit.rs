@@ -13,7 +13,7 @@ const INTERVAL: f64 = 1.96;
 pub struct Constant {
     /// The most likely value.
     pub value_us: f64,
-    /// The true value lies within so much of it with a probability of 95 %.
+    /// Half of the interval of 95 % confidence around it.
     pub error_us: f64,
 }
 

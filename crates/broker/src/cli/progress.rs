@@ -11,7 +11,7 @@ const EVERY_ON_TERMINAL: Duration = Duration::from_secs(1);
 /// Interval of the progress in a log.
 const EVERY_IN_LOG: Duration = Duration::from_secs(10);
 
-/// Shorter times are taken for so long: one message at once is no rate.
+/// Shorter times count as this one: one message at once is no rate.
 const CLOCK_SECONDS: f64 = 1e-6;
 
 /// Counts messages and shows the progress.

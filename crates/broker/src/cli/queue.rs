@@ -12,10 +12,10 @@ use crate::cli::control::ask;
 use crate::cli::names::{destination_text, parse_queue};
 use crate::control::{Answer, QueueMove, Request};
 
-/// Who waits looks so often.
+/// Interval of looks at a move while waiting.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// And says so often how far it is.
+/// Interval of progress lines.
 const TELL: Duration = Duration::from_secs(1);
 
 /// Commands for queues of a running broker.

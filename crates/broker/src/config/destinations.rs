@@ -29,7 +29,7 @@ pub struct PolicyConfig {
     pub dead_letter_expired: Option<bool>,
     /// Whether non-persistent messages go there.
     pub dead_letter_non_persistent: Option<bool>,
-    /// Dead letters in this queue go back by themselves after so long: see [`Returning`].
+    /// Dead letters in this queue are redriven after this time: see [`Returning`].
     pub redrive_after_ms: Option<u64>,
     /// How often each does.
     pub redrive_rounds_max: Option<u32>,

@@ -45,7 +45,7 @@ struct Pieces {
 
 enum Way {
     /// It leaves as it is in the log.
-    AsItIs,
+    PassThrough,
     /// It is put together first, and the message then sent with it.
     Whole(Box<Delivery>, BytesMut),
     /// It is read to know how long it will be for a consumer of another protocol, and leaves then.
@@ -142,7 +142,7 @@ impl Body {
 
     /// A body that leaves as it is in the log.
     pub fn streamed(consumer: ConsumerKey, from: PartitionId, chunks: Arc<Chunks>) -> Body {
-        Body::new(Pieces::of(consumer, from, chunks), Way::AsItIs)
+        Body::new(Pieces::of(consumer, from, chunks), Way::PassThrough)
     }
 
     /// A body that is put together first.
@@ -180,7 +180,7 @@ impl Body {
 
     /// Whether its message has left, and pieces of it follow.
     pub fn is_leaving(&self) -> bool {
-        matches!(self.way, Way::AsItIs | Way::Rewritten(_))
+        matches!(self.way, Way::PassThrough | Way::Rewritten(_))
     }
 
     /// Takes a piece that has come, or why it cannot be had, if it is one of those that were asked
@@ -202,7 +202,7 @@ impl Body {
         let Some((piece, is_last)) = self.pieces.next() else { return Ok(None) };
         let piece = piece?;
         match &mut self.way {
-            Way::AsItIs => Ok(Some(piece)),
+            Way::PassThrough => Ok(Some(piece)),
             Way::Rewritten(rewritten) => rewritten.take(&piece, is_last).map(Some),
             Way::Whole(_, whole) => {
                 whole.extend_from_slice(&piece);
@@ -223,7 +223,7 @@ impl Body {
     /// It turns out at its first piece that it cannot leave in pieces.
     fn put_together(&mut self, first: Bytes) -> Result<(), String> {
         let room = whole_bytes(&self.pieces.chunks)?;
-        if let Way::Measured(delivery, _) = std::mem::replace(&mut self.way, Way::AsItIs) {
+        if let Way::Measured(delivery, _) = std::mem::replace(&mut self.way, Way::PassThrough) {
             self.way = Way::Whole(delivery, room);
         }
         self.pieces.begin_again(first);
@@ -241,8 +241,8 @@ impl Body {
     /// Its result, now that it is complete, or faulty.
     pub fn end(self, lost: Option<String>) -> End {
         match (self.way, lost) {
-            (Way::AsItIs | Way::Rewritten(_), None) => End::Out,
-            (Way::AsItIs | Way::Rewritten(_), Some(reason)) => End::Torn(reason),
+            (Way::PassThrough | Way::Rewritten(_), None) => End::Out,
+            (Way::PassThrough | Way::Rewritten(_), Some(reason)) => End::Torn(reason),
             (Way::Whole(delivery, _) | Way::Measured(delivery, _), Some(reason)) => {
                 End::Never(delivery, reason)
             }

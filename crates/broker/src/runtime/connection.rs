@@ -18,7 +18,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Sleep;
 
 use crate::runtime::body::{Body, End};
-use crate::runtime::dialler::{LinkChange, LinkNews};
+use crate::runtime::dialler::{LinkChange, LinkReporter};
 use crate::runtime::identified::Identified;
 use crate::runtime::links::{LinkBoard, LinkKey};
 use crate::runtime::now_ms;
@@ -38,7 +38,7 @@ const UNREAD_BYTES_MAX: u64 = 16 << 10;
 /// Time that a peer has to read the last frame before its connection is closed.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// The layers of a connection, such as TLS, have so long to agree with the peer.
+/// Time for the handshakes of a connection, such as TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Time for which bytes that a peer still sends after the last frame are discarded.
@@ -106,7 +106,7 @@ pub async fn serve(
     mut connection: Connection,
     (peer, door): (SocketAddr, watch::Receiver<Arc<Door>>),
     make: impl FnOnce(ConnectionId, &Visit) -> Box<dyn Session>,
-    (closing, link): (Rc<Notify>, Option<LinkNews>),
+    (closing, link): (Rc<Notify>, Option<LinkReporter>),
 ) {
     let mut closed = std::pin::pin!(closing.notified());
     let shaken = tokio::select! {
@@ -175,7 +175,7 @@ async fn shake_hands(connection: &mut Connection) -> Result<(), Parting> {
     }
 }
 
-fn tell(parting: &Parting, peer: SocketAddr, link: Option<&LinkNews>) {
+fn tell(parting: &Parting, peer: SocketAddr, link: Option<&LinkReporter>) {
     match (link, parting) {
         (Some(link), parting) => link.tell(LinkChange::Ended(reason_of(parting).to_owned())),
         (None, Parting::Fault(reason)) => tracing::warn!(%peer, reason, "connection ended"),
@@ -225,7 +225,7 @@ struct Task {
     /// Output of the session that must wait after that message.
     behind: BytesMut,
     /// Who wants to hear of it, if this broker has opened it to another one.
-    link: Option<LinkNews>,
+    link: Option<LinkReporter>,
     id: ConnectionId,
     peer: SocketAddr,
     /// Who is let in, now and later.

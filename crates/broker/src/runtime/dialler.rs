@@ -23,10 +23,10 @@ use crate::config::{Bridge, BridgeConfig, PeerAddress};
 use crate::runtime::links::{LinkBoard, LinkKey};
 use crate::runtime::threads::{NewSocket, Service};
 
-/// A peer that accepts no connection for so long is tried again later.
+/// Connection time-out; the peer is tried again later.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// A link that lasted so long begins with the first pause again.
+/// A link that lasted this time begins with the first pause again.
 const STABLE: Duration = Duration::from_secs(10);
 
 /// Connections of a link by default, for each round-trip time that is shorter: one lost segment
@@ -60,9 +60,9 @@ pub enum LinkChange {
 
 /// The channel by which the connection of a link reports to the dialler.
 #[derive(Clone, Debug)]
-pub struct LinkNews(mpsc::Sender<LinkChange>);
+pub struct LinkReporter(mpsc::Sender<LinkChange>);
 
-impl LinkNews {
+impl LinkReporter {
     /// Waits until the dialler has gone: the link is not wanted any more.
     pub async fn abandoned(&self) {
         self.0.closed().await;
@@ -271,7 +271,7 @@ impl Lane {
         };
         self.ways.board.introduces(&self.key);
         let (news, told) = mpsc::channel(NEWS_MAX);
-        let socket = dressed(number, stream, (tls.clone(), LinkNews(news)));
+        let socket = dressed(number, stream, (tls.clone(), LinkReporter(news)));
         let socket = socket.map_err(|error| error.to_string())?;
         if self.ways.sockets.send(socket).await.is_err() {
             return Ok(());
@@ -333,7 +333,7 @@ fn links_for(round_trip: Duration) -> u16 {
 fn dressed(
     number: u16,
     stream: TcpStream,
-    (tls, news): (Option<TlsClient>, LinkNews),
+    (tls, news): (Option<TlsClient>, LinkReporter),
 ) -> std::io::Result<NewSocket> {
     stream.set_nodelay(true)?;
     let peer: SocketAddr = stream.peer_addr()?;

@@ -49,20 +49,21 @@ const WORKERS: [WorkerKind; 5] = [
     WorkerKind { jobs: JobKind::Background, name: "journal-compact", rest_share: 4, nice: 0 },
 ];
 
-/// A sealed segment is read for damage so often: with 64 MiB to each, 90 GB a day.
+/// Interval in which a sealed segment is read for damage: with 64 MiB to each, 90 GB a day.
 const SCRUB_EVERY: Duration = Duration::from_secs(60);
 
 /// Messages that are confirmed within this time after the directory was removed are lost with it.
 const PLACE_EVERY: Duration = Duration::from_secs(1);
 
-/// A journal at rest for so long is sealed: damage to its last group is known as such from then on.
+/// A journal that is idle for this time is sealed: from then on damage to its last group is
+/// recognised.
 const SEAL_AFTER: Duration = Duration::from_secs(1);
 
-/// So long the end of the broker waits for its last checkpoint; without it the next start has more
+/// How long a broker that stops waits for its last checkpoint; without it the next start has more
 /// to do.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(10);
 
-/// So long a leader that ends waits for another to take over.
+/// How long a leader that ends waits for another to take over.
 const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// The longest rest, should one step hang.

@@ -26,7 +26,7 @@ const EVERY: Duration = Duration::from_millis(500);
 /// A turn that takes longer is given up: cores that do not answer have other alarms.
 const TURN_MAX: Duration = Duration::from_secs(5);
 
-/// A message that waits so long is stuck.
+/// A message that waits for this time is stuck.
 const STUCK_AFTER_MS: u64 = 1000;
 
 /// Queues that one turn looks at; with more of them each turn goes on after the last.

@@ -13,7 +13,7 @@ use postroad_admin::Alerts;
 use postroad_core::Partition;
 use postroad_model::{ConnectionId, PartitionId, Session};
 use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsClient, TlsConfig, WebSocket};
-use postroad_node::{Clients, Draining, Newcomer};
+use postroad_node::{Clients, Draining, JoiningClient};
 use postroad_openwire::Advisories;
 use postroad_replication::{LogWriter, ToPartition, ToWriter};
 use postroad_routing::{Addressing, Permissions, Policies, Routes};
@@ -22,7 +22,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 use crate::runtime::cluster::Seated;
 use crate::runtime::connection::{self, CoreHandle};
-use crate::runtime::dialler::LinkNews;
+use crate::runtime::dialler::LinkReporter;
 use crate::runtime::figures::{CoreFigures, QUESTIONS_MAX, Question, StatsCollector, watch_page};
 use crate::runtime::http::{self, HttpSocket, PushOptions, PushPart};
 use crate::runtime::identified::Identified;
@@ -124,7 +124,7 @@ pub struct NewSocket {
     /// TLS that this broker begins, over a connection that it has opened.
     pub tls_to_peer: Option<TlsClient>,
     /// Who wants to hear of it, if it is a link.
-    pub link: Option<LinkNews>,
+    pub link: Option<LinkReporter>,
 }
 
 impl NewSocket {
@@ -223,7 +223,7 @@ struct CoreParts {
     policies: watch::Receiver<Arc<Policies>>,
     questions: mpsc::Receiver<Question>,
     /// Clients inside the process that come to this core.
-    newcomers: mpsc::Receiver<Newcomer>,
+    joining: mpsc::Receiver<JoiningClient>,
     advisories: Advisories,
     board: LinkBoard,
     processor: Option<usize>,
@@ -293,12 +293,12 @@ impl Runtime {
         let shares = dealt(partitions, count);
         let (mut sockets, mut http, mut cores, mut questions) = (vec![], vec![], vec![], vec![]);
         let (policies, _) = watch::channel(options.first_policies(&addressing));
-        let (clients, newcomers) = Clients::over(count);
+        let (clients, joining) = Clients::over(count);
         let rings = core_rings(&wakers);
         let ((begun, begins), board) = (std::sync::mpsc::channel(), LinkBoard::default());
         let push = http::push_parts(count, &options.push);
-        let shares = shares.into_iter().zip(rings).zip(links).zip(newcomers).zip(push).enumerate();
-        for (index, ((((partitions, (to_cores, from_cores)), logs), newcomers), push)) in shares {
+        let shares = shares.into_iter().zip(rings).zip(links).zip(joining).zip(push).enumerate();
+        for (index, ((((partitions, (to_cores, from_cores)), logs), joining), push)) in shares {
             let (sender, receiver) = mpsc::channel(NEW_SOCKETS_MAX);
             sockets.push(sender);
             let (sender, http_sockets) = mpsc::channel(NEW_SOCKETS_MAX);
@@ -317,7 +317,7 @@ impl Runtime {
                 stop: stop_cores.clone(),
                 policies: policies.subscribe(),
                 questions: asked,
-                newcomers,
+                joining,
                 advisories: options.advisories(index as u16),
                 board: board.clone(),
                 processor: options.pin.then_some(index),
@@ -583,7 +583,7 @@ fn run_core(
         stop,
         policies,
         questions,
-        newcomers,
+        joining,
         advisories,
         board,
         outstanding_bytes_max,
@@ -602,7 +602,7 @@ fn run_core(
         core.borrow_mut().start();
         core.borrow_mut().flush();
         let closing = Rc::new(Closing::default());
-        tokio::task::spawn_local(admit_clients(handle.of_clients(), newcomers, closing.clone()));
+        tokio::task::spawn_local(admit_clients(handle.of_clients(), joining, closing.clone()));
         tokio::task::spawn_local(http::welcome(handle.clone(), push.hub, http, closing.word.clone()));
         if let Some(pusher) = push.pusher {
             tokio::task::spawn_local(http::drive(handle.clone(), pusher, closing.word.clone()));
@@ -688,13 +688,13 @@ async fn turn_until_stopped(core: Rc<RefCell<Core>>, wake: Arc<Notify>, stop: Ar
 /// Serves clients inside the process until the core stops.
 async fn admit_clients(
     handle: postroad_node::CoreHandle,
-    newcomers: mpsc::Receiver<Newcomer>,
+    joining: mpsc::Receiver<JoiningClient>,
     closing: Rc<Closing>,
 ) {
     let mut closed = std::pin::pin!(closing.word.notified());
     tokio::select! {
         () = closed.as_mut() => {}
-        () = postroad_node::admit(handle, newcomers) => {}
+        () = postroad_node::admit(handle, joining) => {}
     }
 }
 
@@ -768,7 +768,7 @@ async fn welcome(
 
 /// The word at which the connection of a link ends: the broker stops, or the link is not wanted any
 /// more.
-fn word_of(link: LinkNews, closing: &Rc<Closing>) -> Rc<Notify> {
+fn word_of(link: LinkReporter, closing: &Rc<Closing>) -> Rc<Notify> {
     let (word, closing) = (Rc::new(Notify::new()), closing.clone());
     let told = word.clone();
     tokio::task::spawn_local(async move {

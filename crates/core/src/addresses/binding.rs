@@ -21,7 +21,7 @@ const SELECTORS_MAX: usize = 64;
 
 /// A topic that feeds a queue, as the queue keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fed {
+pub struct TopicFeed {
     /// The topic, or a pattern of topics.
     pub topic: Destination,
     /// See [`Binding::selectors`].
@@ -127,7 +127,7 @@ impl Partition {
         let id = self.declare_queue(&queue);
         if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.fed_by.retain(|fed| fed.topic != topic);
-            queue.fed_by.push(Fed { topic: topic.clone(), selectors: selectors.clone() });
+            queue.fed_by.push(TopicFeed { topic: topic.clone(), selectors: selectors.clone() });
         }
         let takes_everything = selectors.iter().any(|selector| selector.is_empty());
         let chosen = selectors.iter().filter_map(|text| selection::of_binding(text)).collect();
@@ -163,7 +163,7 @@ impl Partition {
         queues.sort_unstable_by_key(|(id, ..)| *id);
         for (_, queue, fed_by) in queues {
             let feeds = self.settings.addressing.feeds_of(&queue);
-            for Fed { topic, .. } in fed_by {
+            for TopicFeed { topic, .. } in fed_by {
                 if !feeds.iter().any(|feed| feed.topic == topic) {
                     let command = Command::Unbind { topic, queue: queue.clone() };
                     self.propose(command, Urgency::Lazy, Completion::Nothing, effects);

@@ -8,7 +8,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::addresses::binding::Fed;
+use crate::addresses::binding::TopicFeed;
 use crate::log::completion::Completion;
 
 impl Partition {
@@ -130,7 +130,7 @@ impl Partition {
     fn feed_again(&mut self, id: QueueId, topic: &Destination) {
         let Some(queue) = self.state.queues.get(&id) else { return };
         let fed = queue.fed_by.iter().find(|fed| fed.topic == *topic).cloned();
-        if let Some(Fed { topic, selectors }) = fed {
+        if let Some(TopicFeed { topic, selectors }) = fed {
             self.apply_bind(Binding { topic, queue: queue.source.clone(), selectors });
         }
     }

@@ -7,7 +7,7 @@ use postroad_model::{Binding, Command, Destination, MessageKey};
 use postroad_routing::is_wildcard;
 
 use crate::Partition;
-use crate::addresses::binding::Fed;
+use crate::addresses::binding::TopicFeed;
 use crate::queue::Queue;
 
 impl Partition {
@@ -39,8 +39,8 @@ impl Partition {
         let commands = wide.into_iter().flat_map(|queue| match &queue.subscription {
             Some(subscription) => vec![Command::Subscribe(subscription.clone())],
             None => {
-                let bind = |fed: &Fed| {
-                    let Fed { topic, selectors } = fed.clone();
+                let bind = |fed: &TopicFeed| {
+                    let TopicFeed { topic, selectors } = fed.clone();
                     Command::Bind(Binding { topic, queue: queue.source.clone(), selectors })
                 };
                 let declare = Command::Declare { queue: queue.source.clone() };

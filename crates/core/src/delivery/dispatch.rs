@@ -6,7 +6,7 @@ use crate::Partition;
 use crate::delivery::fetches::{Fetch, Waiter};
 use crate::delivery::group::GroupTurn;
 use crate::delivery::selection::Selected;
-use crate::memory::bodies::Sought;
+use crate::memory::bodies::BodyLocation;
 use crate::pausing;
 use crate::queue::{EntryState, LaneNumber, Load, ReadOn};
 
@@ -155,7 +155,7 @@ impl Partition {
         let browsing =
             self.leader.delivery.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
         let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
-        let (sought, state) = (Sought::from(&*entry), entry.state);
+        let (sought, state) = (BodyLocation::from(&*entry), entry.state);
         if browsing && state != EntryState::Ready && self.peeks(consumer) {
             self.pass_by(consumer, tag);
             return Step::Skipped;
@@ -388,7 +388,7 @@ impl Partition {
         (number, first): (u8, u64),
         messages_max: u64,
         bytes_max: u64,
-    ) -> Vec<(EntryTag, Sought)> {
+    ) -> Vec<(EntryTag, BodyLocation)> {
         let (mut absent, mut bytes, mut sequence) = (Vec::new(), 0, first);
         // There may be many readers: the smaller the rest for all, the less each takes of it. A due
         // message comes in any case.
@@ -403,7 +403,7 @@ impl Partition {
                 break;
             };
             let tag = crate::queue::tag(number, found);
-            let open = lane.get(found).map(Sought::from);
+            let open = lane.get(found).map(BodyLocation::from);
             let opened = || {
                 let rest = Load { messages: messages_max - count, bytes: bytes_max.saturating_sub(bytes) };
                 self.unpack(id, LaneNumber(number), found..end, rest);
@@ -425,7 +425,7 @@ impl Partition {
     }
 
     /// Asks for these bodies, all of them in one go.
-    fn fetch(&mut self, absent: &[(EntryTag, Sought)], effects: &mut Vec<Effect>) {
+    fn fetch(&mut self, absent: &[(EntryTag, BodyLocation)], effects: &mut Vec<Effect>) {
         if absent.is_empty() {
             return;
         }
@@ -437,7 +437,7 @@ impl Partition {
     }
 
     /// The body is on its way from now on, unless it was before.
-    pub(crate) fn begin_fetch(&mut self, what: Sought) -> &mut Fetch {
+    pub(crate) fn begin_fetch(&mut self, what: BodyLocation) -> &mut Fetch {
         let bytes = self.state.bodies.absent(what).unwrap_or(0);
         self.leader.delivery.fetches.begin(what, bytes)
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use postroad_model::{ConsumerKey, MessageKey, QueueId};
 use rustc_hash::FxBuildHasher;
 
-use crate::memory::bodies::Sought;
+use crate::memory::bodies::BodyLocation;
 
 /// One that cannot go on before a body is here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Waiter {
 /// A body that is on its way from the log.
 pub struct Fetch {
     /// Which.
-    pub what: Sought,
+    pub what: BodyLocation,
     /// How large it is.
     bytes: u64,
     /// Those that wait for it.
@@ -67,7 +67,7 @@ impl Fetches {
     }
 
     /// This body of this size is on its way from now on, unless it was before.
-    pub fn begin(&mut self, what: Sought, bytes: u64) -> &mut Fetch {
+    pub fn begin(&mut self, what: BodyLocation, bytes: u64) -> &mut Fetch {
         let total = &mut self.bytes;
         self.under_way.entry(what.key).or_insert_with(|| {
             *total += bytes;

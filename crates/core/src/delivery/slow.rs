@@ -18,7 +18,7 @@ use postroad_routing::{Slow, SlowAction};
 use crate::Partition;
 use crate::queue::EntryState;
 
-/// Consumers are looked at so often, while any has something that must not be slow.
+/// Interval of checks for slow consumers, while any has messages.
 const LOOK_MS: u64 = 200;
 
 /// The pace of a consumer.

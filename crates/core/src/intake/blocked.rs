@@ -12,7 +12,7 @@ use postroad_model::{ConnectionId, Destination, Publish, QueueId, Refusal};
 
 use crate::Partition;
 use crate::intake::account::AccountNumber;
-use crate::intake::parked::Ahead;
+use crate::intake::parked::SendObstacle;
 use crate::intake::publish::Admitted;
 
 /// The reason of a waiting send. The order of the variants is the order in which the reasons are
@@ -82,7 +82,7 @@ impl Partition {
         publish: &Publish,
         admitted: &Result<Admitted, Refusal>,
         receivers: &[QueueId],
-        ahead: Ahead,
+        ahead: SendObstacle,
     ) -> Option<BlockedOn> {
         let sent = &publish.sent;
         let admitted_as = match admitted {

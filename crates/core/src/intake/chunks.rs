@@ -42,7 +42,7 @@ pub struct Uploads {
     /// Pieces that wait for earlier ones, of any sender.
     waiting: VecDeque<Piece>,
     under_way_bytes: u64,
-    lent: Vec<Lent>,
+    lent: Vec<ChunksInUse>,
     next_look_ms: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ struct Piece {
 }
 
 /// Pieces that count because they are in use.
-struct Lent {
+struct ChunksInUse {
     chunks: Arc<Chunks>,
     /// They were not sent to a consumer yet: they need not be lent any more once the message is in
     /// the log.
@@ -291,7 +291,7 @@ impl Partition {
         let positions = pieces.into_values().map(|(position, _)| position).collect();
         let chunks = Arc::new(Chunks { bytes, piece_bytes, positions });
         // They count already, each since it is in the log.
-        self.leader.intake.uploads.lent.push(Lent { chunks: chunks.clone(), is_new: true });
+        self.leader.intake.uploads.lent.push(ChunksInUse { chunks: chunks.clone(), is_new: true });
         self.look_later();
         Some(chunks)
     }
@@ -300,7 +300,7 @@ impl Partition {
     pub(crate) fn retain_chunks(&mut self, message: &Message, effects: &mut Vec<Effect>) {
         let Some(chunks) = message.chunks() else { return };
         retain(chunks, effects);
-        let is_it = |lent: &Lent| lent.is_new && Arc::ptr_eq(&lent.chunks, chunks);
+        let is_it = |lent: &ChunksInUse| lent.is_new && Arc::ptr_eq(&lent.chunks, chunks);
         if let Some(index) = self.leader.intake.uploads.lent.iter().position(is_it) {
             release(&self.leader.intake.uploads.lent.swap_remove(index).chunks, effects);
         }
@@ -330,7 +330,7 @@ impl Partition {
             Some(lent) => lent.is_new = false,
             None => {
                 retain(chunks, effects);
-                self.leader.intake.uploads.lent.push(Lent { chunks: chunks.clone(), is_new: false });
+                self.leader.intake.uploads.lent.push(ChunksInUse { chunks: chunks.clone(), is_new: false });
                 self.look_later();
             }
         }

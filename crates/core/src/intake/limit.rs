@@ -3,7 +3,7 @@
 //! | at the limit | effect |
 //! |---|---|
 //! | block | a send waits, and its producer with it, until there is room |
-//! | fail | it waits so long as the policy says, then it is refused |
+//! | fail | it waits for the time of the policy, then it is refused |
 //! | drop the oldest | it is taken in, and the oldest of the lowest priority that waits for a consumer leaves |
 //! | drop the newest | the same, but it is the newest that leaves |
 //!
@@ -31,7 +31,7 @@ use postroad_routing::{AtLimit, Limit};
 use crate::Partition;
 use crate::intake::account::{AccountNumber, Owners};
 use crate::intake::blocked::BlockedOn;
-use crate::intake::parked::{Ahead, Parked};
+use crate::intake::parked::{Parked, SendObstacle};
 use crate::queue::{EntryState, Queue};
 
 /// Messages that leave by limits in one step, in one record for each queue: a millisecond of work.
@@ -102,7 +102,7 @@ impl Partition {
         &self,
         sent: &Sent,
         receivers: &[QueueId],
-        ahead: Ahead,
+        ahead: SendObstacle,
     ) -> Option<Option<u64>> {
         if !self.settings.policies.any_limit() {
             return None;
@@ -151,7 +151,7 @@ impl Partition {
 
     /// Whether a message that cannot wait would have to.
     pub(crate) fn is_full_for(&self, sent: &Sent, from: ConnectionId) -> bool {
-        let ahead = Ahead { here: self.leader.intake.parked.is_at(&sent.to), own: false };
+        let ahead = SendObstacle { here: self.leader.intake.parked.is_at(&sent.to), own: false };
         self.settings.policies.any_limit()
             && self.wait_for_room(sent, &self.receivers_of(sent, Some(from)), ahead).is_some()
     }

@@ -30,7 +30,7 @@ impl Parked {
 
 /// The obstacle before a send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ahead {
+pub struct SendObstacle {
     /// Something at its address.
     pub here: bool,
     /// A send of its own producer to one of its addresses, persistent like it or not: that must not
@@ -132,13 +132,13 @@ impl ParkedSends {
     }
 
     /// The obstacle before this send, which has just come.
-    pub fn ahead_of(&self, publish: &Publish) -> Ahead {
-        Ahead { here: self.is_at(&publish.sent.to), own: self.has_own_ahead(publish, i64::MAX) }
+    pub fn ahead_of(&self, publish: &Publish) -> SendObstacle {
+        SendObstacle { here: self.is_at(&publish.sent.to), own: self.has_own_ahead(publish, i64::MAX) }
     }
 
     /// The obstacle before the first at some address.
-    pub fn ahead_of_first(&self, first: &Parked) -> Ahead {
-        Ahead { here: false, own: self.has_own_ahead(&first.publish, first.number) }
+    pub fn ahead_of_first(&self, first: &Parked) -> SendObstacle {
+        SendObstacle { here: false, own: self.has_own_ahead(&first.publish, first.number) }
     }
 
     fn has_own_ahead(&self, publish: &Publish, number: i64) -> bool {

@@ -10,7 +10,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::intake::blocked::BlockedOn;
-use crate::intake::parked::{Ahead, Parked};
+use crate::intake::parked::{Parked, SendObstacle};
 use crate::log::completion::Completion;
 use crate::memory::bodies::is_part;
 
@@ -109,7 +109,7 @@ impl Partition {
         publish: &Publish,
         admitted: &Result<Admitted, Refusal>,
         receivers: &[QueueId],
-        ahead: Ahead,
+        ahead: SendObstacle,
     ) -> Option<Option<u64>> {
         let blocked_on = self.blocked_on(publish, admitted, receivers, ahead)?;
         match (admitted, blocked_on) {

@@ -58,7 +58,7 @@ pub(super) struct Posts {
 
 /// The messages of a post that its queue does not know, and the others.
 #[derive(Default)]
-struct Parted {
+struct SplitPost {
     messages: Vec<Message>,
     duplicates: Vec<Duplicate>,
     repeats: Vec<(usize, u64, u128)>,
@@ -76,7 +76,7 @@ impl Partition {
         }
         let Post { connection, ticket, to, messages } = post;
         let parted = self.without_duplicates(&to, messages);
-        let Parted { messages, duplicates, repeats, keys } = match parted {
+        let SplitPost { messages, duplicates, repeats, keys } = match parted {
             Ok(parted) => parted,
             Err(refusal) => return self.reply(connection, ticket, Err(refusal), effects),
         };
@@ -100,10 +100,10 @@ impl Partition {
 
     /// Leaves those out that the queue knows, and those that are like an earlier one of the same
     /// post.
-    fn without_duplicates(&self, to: &Destination, messages: Vec<Message>) -> Result<Parted, Refusal> {
+    fn without_duplicates(&self, to: &Destination, messages: Vec<Message>) -> Result<SplitPost, Refusal> {
         let known = self.own_queue(to).and_then(|id| self.state.queues.get(&id)?.duplicates.as_ref());
         let now_ms = self.wall_ms();
-        let mut parted = Parted::default();
+        let mut parted = SplitPost::default();
         let mut fresh: BTreeMap<u128, (u64, u128)> = BTreeMap::new();
         for (index, message) in messages.into_iter().enumerate() {
             if let Some(of) = message.deduplication() {

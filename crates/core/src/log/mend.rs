@@ -1,4 +1,4 @@
-//! Mending: how a partition goes on after records that are lost.
+//! Rebuild of a partition from a log with lost records.
 //!
 //! Records name entries by numbers, which each reader of all records counts alike. Behind a lost
 //! record the count may be another one than that of the broker which wrote the log, and a
@@ -19,7 +19,7 @@ use crate::Partition;
 use crate::queue::{LaneNumber, Packed, Queue, tag, untag};
 
 /// A partition that is put together again from a log with holes.
-pub struct Mending {
+pub struct PartitionRebuild {
     partition: Partition,
     /// The next sequence of each lane of each queue when the first record was lost; `None` until
     /// then.
@@ -32,7 +32,7 @@ pub struct Mending {
 type Lanes = BTreeMap<QueueId, BTreeMap<u8, u64>>;
 
 /// How a partition goes on.
-pub struct Mended {
+pub struct RebuiltPartition {
     /// Its state: every message in it is there.
     pub partition: Partition,
     /// The messages that it had, and that are gone with their records. The contents of lost records
@@ -81,12 +81,12 @@ pub enum Holder {
     Job,
 }
 
-impl Mending {
+impl PartitionRebuild {
     /// Begins with the state of a checkpoint, or with nothing. `is_there` says which records are
     /// left; the messages of prepared transactions are here by now, as far as they are.
-    pub fn begin(partition: Partition, is_there: impl Fn(Position) -> bool) -> Mending {
+    pub fn begin(partition: Partition, is_there: impl Fn(Position) -> bool) -> PartitionRebuild {
         let (certain, lost, messages, doubts) = (None, Vec::new(), Vec::new(), Doubts::default());
-        let mut mending = Mending { partition, certain, lost, messages, doubts };
+        let mut mending = PartitionRebuild { partition, certain, lost, messages, doubts };
         mending.drop_shares(&is_there);
         mending
     }
@@ -187,7 +187,8 @@ impl Mending {
         std::mem::take(&mut self.partition.state.jobs.shelves).keys.rows().collect()
     }
 
-    /// A message of [`Mending::take_shelved`], with its size; `None` if its record is not there.
+    /// A message of [`PartitionRebuild::take_shelved`], with its size; `None` if its record is not
+    /// there.
     pub fn put_back(&mut self, key: MessageKey, body_bytes: u64, sent: Option<&Sent>) {
         let MessageKey::Durable { position, ordinal } = key else { return };
         let Some((sent, schedule)) = sent.and_then(|sent| Some((sent, sent.schedule.as_ref()?))) else {
@@ -199,9 +200,9 @@ impl Mending {
         self.partition.take_job(key, bytes, schedule, &mut Vec::new());
     }
 
-    /// Behind the last record, and after [`Mending::take_shelved`]: ends whatever needs a record
-    /// that is not there any more.
-    pub fn end(mut self, is_there: impl Fn(Position) -> bool) -> Mended {
+    /// After the last record, and after [`PartitionRebuild::take_shelved`]: ends whatever needs a
+    /// record that is not there any more.
+    pub fn end(mut self, is_there: impl Fn(Position) -> bool) -> RebuiltPartition {
         self.drop_entries(&is_there);
         self.drop_jobs(&is_there);
         let mut prepared = std::mem::take(&mut self.partition.state.prepared);
@@ -209,7 +210,7 @@ impl Mending {
             share.settlements.retain(|end| self.partition.entry(end.queue, end.tag).is_some());
         }
         self.partition.state.prepared = prepared;
-        Mended { partition: self.partition, lost: self.messages, doubts: self.doubts }
+        RebuiltPartition { partition: self.partition, lost: self.messages, doubts: self.doubts }
     }
 
     fn drop_entries(&mut self, is_there: &impl Fn(Position) -> bool) {

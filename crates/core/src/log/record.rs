@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{
-    Again, Binding, BranchId, Changes, Chunks, Command, Compression, Deduplication, Destination,
-    DestinationKind, Due, Encoding, EntryTag, Group, HIGHEST_PRIORITY, LeaseEnd, LeaseId, Message,
-    PartitionId, Piece, Position, Protocol, QueueId, QueueOptions, RareHeaders, Schedule, Sent, SettleCause,
+    Binding, BranchId, Changes, Chunks, Command, Compression, Deduplication, Destination, DestinationKind,
+    Due, Encoding, EntryTag, Group, HIGHEST_PRIORITY, LeaseEnd, LeaseId, Message, PartitionId, Piece,
+    Position, Protocol, QueueId, QueueOptions, RareHeaders, Recurrence, Schedule, Sent, SettleCause,
     Settlement, Snapshot, Spilled, Subscription, TransactionId, UserKey,
 };
 
@@ -452,7 +452,7 @@ impl Writer {
         })
     }
 
-    pub(crate) fn again(&mut self, again: &Again) -> &mut Writer {
+    pub(crate) fn again(&mut self, again: &Recurrence) -> &mut Writer {
         let times = again.times.map_or(u64::MAX, u64::from);
         self.u64(again.period_ms).u64(times).u64(again.delay_ms);
         self.text(again.cron.as_deref().unwrap_or_default())
@@ -697,10 +697,10 @@ impl Reader<'_> {
         Ok(Schedule { job, due_ms, again: self.list(Reader::again)?.pop() })
     }
 
-    pub(crate) fn again(&mut self) -> Result<Again, RecordError> {
+    pub(crate) fn again(&mut self) -> Result<Recurrence, RecordError> {
         let (period_ms, times, delay_ms) = (self.u64()?, u32::try_from(self.u64()?).ok(), self.u64()?);
         let cron = Some(self.text()?).filter(|cron| !cron.is_empty());
-        Ok(Again { period_ms, times, cron, delay_ms })
+        Ok(Recurrence { period_ms, times, cron, delay_ms })
     }
 
     pub(crate) fn due(&mut self) -> Result<Due, RecordError> {

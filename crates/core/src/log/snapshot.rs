@@ -15,7 +15,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::addresses::binding::Fed;
+use crate::addresses::binding::TopicFeed;
 use crate::intake::arrivals::Arrivals;
 use crate::intake::audit::Audit;
 use crate::leasing::Remembered;
@@ -653,7 +653,7 @@ impl Partition {
 
 /// The bindings of queues, beside direct sends.
 fn bindings(queues: &[&Queue]) -> Vec<Binding> {
-    let of = |queue: &Queue, fed: &Fed| Binding {
+    let of = |queue: &Queue, fed: &TopicFeed| Binding {
         topic: fed.topic.clone(),
         queue: queue.source.clone(),
         selectors: fed.selectors.clone(),

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::num::NonZero;
 
-use crate::memory::bodies::Sought;
+use crate::memory::bodies::BodyLocation;
 
 /// Those in flight are swept out once there may be as many of them as of the others, and this many
 /// more.
@@ -15,23 +15,28 @@ pub type Mark = NonZero<u32>;
 
 /// See the head of this file.
 #[derive(Default)]
-pub struct Ahead {
+pub struct ReadAhead {
     /// Their total size.
     bytes: u64,
     /// The oldest first, each with the mark that it got; among them some that are no longer ahead.
-    order: VecDeque<(Sought, Mark)>,
+    order: VecDeque<(BodyLocation, Mark)>,
     last: u32,
     sweep_at: usize,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Their total size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// One more of this size; `is_ahead` says which of the others still are, by their marks.
-    pub fn add(&mut self, body: Sought, bytes: u64, is_ahead: impl Fn(Sought, Mark) -> bool) -> Mark {
+    pub fn add(
+        &mut self,
+        body: BodyLocation,
+        bytes: u64,
+        is_ahead: impl Fn(BodyLocation, Mark) -> bool,
+    ) -> Mark {
         if self.sweep_at.max(SWEPT_MIN) <= self.order.len() {
             self.order.retain(|(body, mark)| is_ahead(*body, *mark));
             self.sweep_at = 2 * self.order.len() + SWEPT_MIN;
@@ -49,7 +54,7 @@ impl Ahead {
     }
 
     /// The oldest, which may be ahead no longer.
-    pub fn oldest(&mut self) -> Option<(Sought, Mark)> {
+    pub fn oldest(&mut self) -> Option<(BodyLocation, Mark)> {
         self.order.pop_front()
     }
 }
@@ -61,8 +66,8 @@ mod tests {
 
     #[test]
     fn one_that_comes_and_goes_leaves_nothing_behind() {
-        let body = Sought::from(MessageKey::Durable { position: Position::FIRST, ordinal: 0 });
-        let (mut ahead, mut current) = (Ahead::default(), None);
+        let body = BodyLocation::from(MessageKey::Durable { position: Position::FIRST, ordinal: 0 });
+        let (mut ahead, mut current) = (ReadAhead::default(), None);
         for _ in 0..20 * SWEPT_MIN {
             if current.take().is_some() {
                 ahead.remove(7);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_model::{Chunks, Message, MessageKey, MessageRow};
 
-use crate::memory::ahead::{Ahead, Mark};
+use crate::memory::ahead::{Mark, ReadAhead};
 use crate::memory::packed_counts::{PACKED_COUNT_MAX, PackedCounts, Seen};
 use crate::memory::shelf::{Place, Shelf, Stay};
 use crate::partition::Memory;
@@ -56,7 +56,7 @@ pub struct Bodies {
     /// Bytes of all packed pages.
     page_bytes: u64,
     /// Bodies that were read back or returned, and are not in flight.
-    ahead: Ahead,
+    ahead: ReadAhead,
 }
 
 struct Stored {
@@ -73,22 +73,22 @@ struct Stored {
 
 /// A message that is sought, and where it lies unless that has changed: then the table knows.
 #[derive(Clone, Copy, Debug)]
-pub struct Sought {
+pub struct BodyLocation {
     /// Which.
     pub key: MessageKey,
     /// Where it probably lies.
     pub place: Place,
 }
 
-impl From<MessageKey> for Sought {
-    fn from(key: MessageKey) -> Sought {
-        Sought { key, place: Place::NONE }
+impl From<MessageKey> for BodyLocation {
+    fn from(key: MessageKey) -> BodyLocation {
+        BodyLocation { key, place: Place::NONE }
     }
 }
 
-impl From<&Entry> for Sought {
-    fn from(entry: &Entry) -> Sought {
-        Sought { key: entry.key, place: entry.place }
+impl From<&Entry> for BodyLocation {
+    fn from(entry: &Entry) -> BodyLocation {
+        BodyLocation { key: entry.key, place: entry.place }
     }
 }
 
@@ -103,7 +103,7 @@ impl Stored {
     }
 
     /// It is in flight now, or cannot be delivered from here.
-    fn leave_ahead(&mut self, ahead: &mut Ahead) {
+    fn leave_ahead(&mut self, ahead: &mut ReadAhead) {
         if self.ahead.take().is_some() {
             ahead.remove(self.own_bytes());
         }
@@ -116,7 +116,7 @@ impl Stored {
 }
 
 /// Whether the body that lies there is ahead since it got this mark.
-fn is_ahead(shelf: &Shelf<Stored>, Sought { key, place }: Sought, mark: Mark) -> bool {
+fn is_ahead(shelf: &Shelf<Stored>, BodyLocation { key, place }: BodyLocation, mark: Mark) -> bool {
     shelf.get(place).is_some_and(|stored| stored.key == key && stored.ahead == Some(mark))
 }
 
@@ -155,17 +155,17 @@ impl Bodies {
         }
     }
 
-    fn place(&self, message: impl Into<Sought>) -> Option<Place> {
-        let Sought { key, place } = message.into();
+    fn place(&self, message: impl Into<BodyLocation>) -> Option<Place> {
+        let BodyLocation { key, place } = message.into();
         let is_there = self.shelf.get(place).is_some_and(|stored| stored.key == key);
         if is_there { Some(place) } else { self.places.get(&key).copied() }
     }
 
-    fn stored(&self, message: impl Into<Sought>) -> Option<&Stored> {
+    fn stored(&self, message: impl Into<BodyLocation>) -> Option<&Stored> {
         self.shelf.get(self.place(message)?)
     }
 
-    fn stored_mut(&mut self, message: impl Into<Sought>) -> Option<&mut Stored> {
+    fn stored_mut(&mut self, message: impl Into<BodyLocation>) -> Option<&mut Stored> {
         self.shelf.get_mut(self.place(message)?)
     }
 
@@ -237,16 +237,16 @@ impl Bodies {
 
     /// One queue fewer holds it; its part in the log if that was the last one, and the message is
     /// gone.
-    pub fn unrefer(&mut self, message: impl Into<Sought>) -> Option<Gone> {
+    pub fn unrefer(&mut self, message: impl Into<BodyLocation>) -> Option<Gone> {
         self.let_go(message.into(), 0)
     }
 
     /// As [`Bodies::unrefer`], by one who has pinned it.
-    pub fn put_down(&mut self, message: impl Into<Sought>) -> Option<Gone> {
+    pub fn put_down(&mut self, message: impl Into<BodyLocation>) -> Option<Gone> {
         self.let_go(message.into(), 1)
     }
 
-    fn let_go(&mut self, message: Sought, pins: u32) -> Option<Gone> {
+    fn let_go(&mut self, message: BodyLocation, pins: u32) -> Option<Gone> {
         let key = message.key;
         let stored = self.stored_mut(message)?;
         stored.pins = stored.pins.saturating_sub(pins);
@@ -265,7 +265,7 @@ impl Bodies {
 
     /// Whether a queue may pack the message: no consumer has it by that queue, and there is room to
     /// note that it is packed.
-    pub fn is_packable(&self, message: impl Into<Sought>) -> bool {
+    pub fn is_packable(&self, message: impl Into<BodyLocation>) -> bool {
         let message = message.into();
         let is_idle = |stored: &Stored| stored.pins == 0 || stored.references > 1;
         self.stored(message).is_some_and(is_idle) && self.packed_counts.of(message.key) < PACKED_COUNT_MAX
@@ -274,7 +274,7 @@ impl Bodies {
     /// How many hold the message: queues, by open pages or packed ones, and transactions. If that
     /// is one it will never be more, and beyond [`PACKED_COUNT_MAX`] it would not be known any more
     /// how many if all pages were packed.
-    pub fn holders(&self, message: impl Into<Sought>) -> u32 {
+    pub fn holders(&self, message: impl Into<BodyLocation>) -> u32 {
         let message = message.into();
         let open = self.stored(message).map_or(0, |stored| stored.references);
         open.saturating_add(self.packed_counts.of(message.key).into())
@@ -396,22 +396,22 @@ impl Bodies {
     }
 
     /// The message, if its body is in memory.
-    pub fn resident(&self, message: impl Into<Sought>) -> Option<&Message> {
+    pub fn resident(&self, message: impl Into<BodyLocation>) -> Option<&Message> {
         self.stored(message).filter(|stored| stored.resident).map(|stored| &stored.message)
     }
 
     /// Bytes of the message's own record that are in memory with its body, if that is not there.
-    pub fn absent(&self, message: impl Into<Sought>) -> Option<u64> {
+    pub fn absent(&self, message: impl Into<BodyLocation>) -> Option<u64> {
         self.stored(message).filter(|stored| !stored.resident).map(Stored::own_bytes)
     }
 
     /// The message's headers, whether or not the body is here, and the size of the body.
-    pub fn headers(&self, message: impl Into<Sought>) -> Option<(&Message, u64)> {
+    pub fn headers(&self, message: impl Into<BodyLocation>) -> Option<(&Message, u64)> {
         self.stored(message).map(|stored| (&stored.message, stored.bytes))
     }
 
     /// A consumer holds it: the body stays in memory.
-    pub fn pin(&mut self, message: impl Into<Sought>) {
+    pub fn pin(&mut self, message: impl Into<BodyLocation>) {
         let place = self.place(message);
         if let Some(stored) = place.and_then(|place| self.shelf.get_mut(place)) {
             stored.pins += 1;
@@ -420,7 +420,7 @@ impl Bodies {
     }
 
     /// One consumer fewer holds it.
-    pub fn unpin(&mut self, message: impl Into<Sought>) {
+    pub fn unpin(&mut self, message: impl Into<BodyLocation>) {
         let Some(place) = self.place(message) else { return };
         if let Some(stored) = self.shelf.get_mut(place) {
             stored.pins = stored.pins.saturating_sub(1);
@@ -432,7 +432,7 @@ impl Bodies {
     fn put_ahead(&mut self, place: Place) {
         let stored = self.shelf.get(place).filter(|stored| stored.is_loose() && stored.ahead.is_none());
         let Some(stored) = stored else { return };
-        let (body, bytes) = (Sought { key: stored.key, place }, stored.own_bytes());
+        let (body, bytes) = (BodyLocation { key: stored.key, place }, stored.own_bytes());
         let Bodies { shelf, ahead, .. } = self;
         let mark = ahead.add(body, bytes, |body, mark| is_ahead(shelf, body, mark));
         if let Some(stored) = shelf.get_mut(place) {
@@ -513,7 +513,7 @@ impl Bodies {
     }
 
     /// Puts a body back that was read from the log.
-    pub fn restore(&mut self, which: impl Into<Sought>, message: Message) {
+    pub fn restore(&mut self, which: impl Into<BodyLocation>, message: Message) {
         let Some(place) = self.place(which) else { return };
         if let Some(stored) = self.shelf.get_mut(place)
             && !stored.resident

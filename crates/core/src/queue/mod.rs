@@ -18,7 +18,7 @@ use postroad_model::{
 };
 use postroad_routing::{Limit, Policies, Returning, Slow};
 
-use crate::addresses::binding::Fed;
+use crate::addresses::binding::TopicFeed;
 use crate::delivery::idle::Selecting;
 use crate::figures::QueueCounts;
 use crate::intake::account::Owners;
@@ -44,7 +44,7 @@ pub struct Queue {
     /// The durable subscription that it is, if it is one.
     pub subscription: Option<Subscription>,
     /// The topics that feed it, in addition to direct sends.
-    pub fed_by: Vec<Fed>,
+    pub fed_by: Vec<TopicFeed>,
     /// Its entries.
     pub lanes: Lanes,
     /// The stamp of the next entry; see [`Entry::stamp`].

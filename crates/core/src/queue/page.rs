@@ -253,7 +253,7 @@ impl Page {
 
     /// Its entries, in order.
     pub fn entries(&self) -> Vec<Packed> {
-        let facts = Facts::read(&self.bytes());
+        let facts = PageColumns::read(&self.bytes());
         debug_assert!(facts.is_ok(), "a page was read when it was made");
         facts.map(|facts| facts.entries(self.stamp)).unwrap_or_default()
     }
@@ -412,15 +412,15 @@ fn read_headers(bytes: &Bytes, input: Numbers<'_>, count: u64) -> Result<Vec<Mes
 }
 
 /// All columns of a page.
-struct Facts {
+struct PageColumns {
     columns: [Vec<u64>; Column::ALL.len()],
     /// Those that its entries have.
     headers: Vec<Message>,
 }
 
-impl Facts {
+impl PageColumns {
     /// Reads a page that has an [`Outline`].
-    fn read(bytes: &Bytes) -> Result<Facts, RecordError> {
+    fn read(bytes: &Bytes) -> Result<PageColumns, RecordError> {
         let mut input = Numbers { bytes };
         let count = input.number()?;
         let mut columns: [Vec<u64>; Column::ALL.len()] = Default::default();
@@ -429,7 +429,7 @@ impl Facts {
         }
         let which = &columns[Column::Headers as usize];
         let headers = which.iter().max().map_or(0, |last| last + 1);
-        Ok(Facts { columns, headers: read_headers(bytes, input, headers)? })
+        Ok(PageColumns { columns, headers: read_headers(bytes, input, headers)? })
     }
 
     fn column(&self, column: Column) -> &[u64] {

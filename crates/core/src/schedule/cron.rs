@@ -4,6 +4,8 @@
 //! a step after `/` (POSIX, `crontab`, "INPUT FILES"; steps are the common extension). Sunday is 0
 //! or 7.
 
+use postroad_model::Date;
+
 /// A parsed expression: for each field the values that it allows, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cron {
@@ -59,7 +61,7 @@ impl Cron {
     }
 
     fn has_day(&self, day: u64) -> bool {
-        let (month, day_of_month) = month_and_day(day);
+        let Date { month, day: day_of_month, .. } = Date::of_days(day);
         // 1970 began on a Thursday.
         let (by_date, by_weekday) = (has(self.days, day_of_month), has(self.weekdays, (day + 4) % 7));
         let fits = if self.either_day { by_date || by_weekday } else { by_date && by_weekday };
@@ -97,18 +99,6 @@ fn parse_field(text: &str, (name, least, greatest): (&str, u64, u64)) -> Result<
         mask |= (from..=to).step_by(step).fold(0, |mask, value| mask | 1 << value);
     }
     Ok(mask)
-}
-
-/// Month and day of month of a day since 1970-01-01, in the Gregorian calendar: years begin in
-/// March here, so that the leap day is their last (the known way of counting days in eras of 400
-/// years).
-fn month_and_day(day: u64) -> (u64, u64) {
-    let day_of_era = (day + 719_468) % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day_of_month = day_of_year - (153 * month + 2) / 5 + 1;
-    (if month < 10 { month + 3 } else { month - 9 }, day_of_month)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Never here: the messages, which are in the log.
 
 use bytes::Bytes;
-use postroad_model::{Again, Due, Position, Schedule};
+use postroad_model::{Due, Position, Recurrence, Schedule};
 
 use super::Job;
 use super::packed::PackedJobs;
@@ -17,13 +17,13 @@ pub struct HeldJob {
     /// When it is due next, and where in the log it lies.
     pub due: Due,
     /// How it goes on then.
-    pub again: Option<Again>,
+    pub again: Option<Recurrence>,
     /// Bytes of its body; of one above 4 GiB as many.
     pub body_bytes: u32,
 }
 
 impl HeldJob {
-    fn of((due, job): (Due, Job), again: Option<&Again>) -> HeldJob {
+    fn of((due, job): (Due, Job), again: Option<&Recurrence>) -> HeldJob {
         HeldJob { due, again: again.cloned(), body_bytes: job.bytes }
     }
 

@@ -23,7 +23,7 @@ mod shelving;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use postroad_model::{
-    Again, Command, Due, Effect, Message, MessageKey, Position, Refusal, Schedule, Sent, Urgency,
+    Command, Due, Effect, Message, MessageKey, Position, Recurrence, Refusal, Schedule, Sent, Urgency,
 };
 use rustc_hash::FxBuildHasher;
 
@@ -54,13 +54,13 @@ pub struct Firing<'a> {
     pub number: Option<u64>,
 }
 
-/// Bodies are asked for so long before they are due: longer than a disk takes.
+/// How long before they are due bodies are read: longer than a disk takes.
 const AHEAD_MS: u64 = 250;
 
 /// Jobs whose bodies are read, or whose records are written, at once.
 const UNDER_WAY_MAX: usize = 256;
 
-/// After a failure of the log a job waits so long.
+/// Delay of a job after a failure of the log.
 const RETRY_MS: u64 = 1000;
 
 /// The jobs of a partition.
@@ -68,7 +68,7 @@ pub struct Jobs {
     /// By time.
     pub waiting: Calendars,
     /// Jobs that are due more than once, each with the time when it is due next.
-    again: HashMap<(Position, u32), (u64, Again), FxBuildHasher>,
+    again: HashMap<(Position, u32), (u64, Recurrence), FxBuildHasher>,
     /// Jobs whose bodies were asked for, or that are being fired; known to this run alone.
     under_way: HashMap<MessageKey, (Due, Era), FxBuildHasher>,
     /// Jobs whose messages are on their way to the log.
@@ -131,12 +131,12 @@ impl Jobs {
     }
 
     /// Takes a job in.
-    pub fn insert(&mut self, due: Due, job: Job, again: Option<Again>) {
+    pub fn insert(&mut self, due: Due, job: Job, again: Option<Recurrence>) {
         self.waiting.insert(due, job);
         self.note_again(due, again);
     }
 
-    fn note_again(&mut self, due: Due, again: Option<Again>) {
+    fn note_again(&mut self, due: Due, again: Option<Recurrence>) {
         match again {
             Some(again) => self.again.insert((due.position, due.ordinal), (due.at_ms, again)),
             None => self.again.remove(&(due.position, due.ordinal)),
@@ -144,11 +144,11 @@ impl Jobs {
     }
 
     /// Jobs that are due more than once, each with when it is due next.
-    pub fn repeating(&self) -> Vec<(Due, &Again)> {
+    pub fn repeating(&self) -> Vec<(Due, &Recurrence)> {
         let repeating = self.again.iter().map(|((position, ordinal), (at_ms, again))| {
             (Due { at_ms: *at_ms, position: *position, ordinal: *ordinal }, again)
         });
-        let mut repeating: Vec<(Due, &Again)> = repeating.collect();
+        let mut repeating: Vec<(Due, &Recurrence)> = repeating.collect();
         repeating.sort_unstable_by_key(|(due, _)| *due);
         repeating
     }
@@ -160,7 +160,7 @@ impl Jobs {
     pub fn restore(
         &mut self,
         pages: Vec<WrittenPage>,
-        repeating: Vec<(Due, Again)>,
+        repeating: Vec<(Due, Recurrence)>,
     ) -> Result<(), RecordError> {
         self.waiting.restore(pages)?;
         let key = |due: Due| (due.position, due.ordinal);
@@ -168,7 +168,7 @@ impl Jobs {
         Ok(())
     }
 
-    fn again_of(&self, due: Due) -> Option<&Again> {
+    fn again_of(&self, due: Due) -> Option<&Recurrence> {
         self.again.get(&(due.position, due.ordinal)).map(|(_, again)| again)
     }
 
@@ -192,7 +192,7 @@ impl Jobs {
     }
 
     /// The jobs that are in memory, in the order in which they are due.
-    pub fn iter(&self) -> impl Iterator<Item = (Due, Job, Option<&Again>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Due, Job, Option<&Recurrence>)> {
         self.waiting.iter().map(|(due, job)| (due, job, self.again_of(due)))
     }
 
@@ -403,7 +403,7 @@ impl Partition {
         &mut self,
         position: Position,
         due: Due,
-        next: Option<(u64, Again)>,
+        next: Option<(u64, Recurrence)>,
         sent: Sent,
         effects: &mut Vec<Effect>,
     ) {
@@ -446,19 +446,19 @@ impl Partition {
 }
 
 /// A cron job that sends several messages each time begins a job of its own for them.
-fn burst(schedule: &Schedule, due: Due, again: &Again) -> Option<Schedule> {
+fn burst(schedule: &Schedule, due: Due, again: &Recurrence) -> Option<Schedule> {
     if again.cron.is_none() || again.times == Some(0) || again.period_ms == 0 {
         return None;
     }
     let wait_ms = if again.delay_ms > 0 { again.delay_ms } else { again.period_ms };
-    let again = Again { cron: None, delay_ms: 0, ..again.clone() };
+    let again = Recurrence { cron: None, delay_ms: 0, ..again.clone() };
     Some(Schedule { job: schedule.job.clone(), due_ms: due.at_ms + wait_ms, again: Some(again) })
 }
 
 /// When a job is due after this firing. Firings missed while the broker was down are skipped: a
 /// period that is over already begins again now (as ActiveMQ's
 /// `JobSchedulerImpl.calculateNextExecutionTime`, which counts from now).
-fn next_firing(due: Due, again: &Again, now_ms: u64) -> Option<(u64, Again)> {
+fn next_firing(due: Due, again: &Recurrence, now_ms: u64) -> Option<(u64, Recurrence)> {
     if let Some(cron) = &again.cron {
         let cron = Cron::parse(cron).ok()?;
         return Some((cron.next_after(now_ms.max(due.at_ms))?, again.clone()));
@@ -470,5 +470,5 @@ fn next_firing(due: Due, again: &Again, now_ms: u64) -> Option<(u64, Again)> {
     };
     let next_ms = due.at_ms.saturating_add(again.period_ms);
     let next_ms = if now_ms < next_ms { next_ms } else { now_ms.saturating_add(again.period_ms) };
-    Some((next_ms, Again { times, ..again.clone() }))
+    Some((next_ms, Recurrence { times, ..again.clone() }))
 }

@@ -30,7 +30,7 @@ const ONCE_MIN: usize = 16;
 /// Records with jobs that are on their way out, or back, at once.
 const MOVING_MAX: usize = 4;
 
-/// A shelf is read so long before the first of its jobs is due: many may overlap.
+/// How long before the first of its jobs is due a shelf is read: many may overlap.
 const AHEAD_MS: u64 = 60_000;
 
 /// How many jobs that are due once may be in memory.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use postroad_model::{ConsumerKey, Delivery, Effect, EntryTag, QueueId};
 
 use crate::Partition;
-use crate::memory::bodies::Sought;
+use crate::memory::bodies::BodyLocation;
 use crate::queue::EntryState;
 
 /// Deliveries of a partition that are kept: their bodies stay in memory.
@@ -96,7 +96,7 @@ pub fn hand_on(
     for (holder, tag) in kept.held {
         let held = EntryState::Held { by: holder, in_transaction: false };
         let Some(entry) = partition.entry(id, tag).filter(|entry| entry.state == held) else { continue };
-        let (sought, failed_deliveries) = (Sought::from(&*entry), entry.deliveries());
+        let (sought, failed_deliveries) = (BodyLocation::from(&*entry), entry.deliveries());
         // In flight until now, so its body is in memory.
         let Some(message) = partition.state.bodies.resident(sought).cloned() else {
             partition.release(id, holder, &[tag], false, effects);

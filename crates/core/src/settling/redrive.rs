@@ -44,7 +44,7 @@ const STEP_MS: u64 = 1;
 /// Redrives that may be under way at once.
 const REDRIVES_MAX: usize = 16;
 
-/// Queues whose dead letters go back by themselves are looked at so often.
+/// Interval of checks for dead letters to redrive.
 const LOOK_MS: u64 = 1000;
 
 /// Moments that are kept of the past of such a queue: a message goes back not later than by this

@@ -4,7 +4,7 @@ use postroad_model::{Command, ConsumerKey, Effect, EntryTag, QueueId, Urgency};
 
 use crate::Partition;
 use crate::log::completion::Completion;
-use crate::memory::bodies::Sought;
+use crate::memory::bodies::BodyLocation;
 use crate::queue::{EntryState, LaneNumber};
 
 impl Partition {
@@ -21,7 +21,7 @@ impl Partition {
         for tag in tags {
             let Some(entry) = self.entry(id, *tag) else { continue };
             if entry.state == (EntryState::Held { by: holder, in_transaction: false }) {
-                let held = Sought::from(&*entry);
+                let held = BodyLocation::from(&*entry);
                 self.state.bodies.unpin(held);
                 released.push(*tag);
             }

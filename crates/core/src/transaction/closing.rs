@@ -65,7 +65,7 @@ enum Stage {
     Check(Check),
     Sort(Sort),
     /// Nothing of it must be in the log.
-    CarryOut(IntoIter<Settlement>, IntoIter<(ConnectionId, Sent)>, Answers),
+    ApplyChanges(IntoIter<Settlement>, IntoIter<(ConnectionId, Sent)>, Answers),
     Undo(Undo),
 }
 
@@ -248,7 +248,7 @@ impl Stage {
             Stage::Check(check) => Some(&check.then),
             Stage::Sort(sort) => sort.then.as_ref(),
             Stage::Undo(undo) => Some(&undo.then),
-            Stage::CarryOut(..) => None,
+            Stage::ApplyChanges(..) => None,
         }
     }
 
@@ -261,13 +261,13 @@ impl Stage {
                     || sort.volatile.sends_to(queue)
                     || sort.sends.as_slice().iter().chain(&sort.changes.sends).any(to_queue)
             }
-            Stage::CarryOut(_, sends, _) => sends.as_slice().iter().any(|(_, sent)| to_queue(sent)),
+            Stage::ApplyChanges(_, sends, _) => sends.as_slice().iter().any(|(_, sent)| to_queue(sent)),
             Stage::Undo(_) => false,
         }
     }
 
     fn carry_out(changes: VolatileChanges, answers: Answers) -> Stage {
-        Stage::CarryOut(changes.settlements.into_iter(), changes.sends.into_iter(), answers)
+        Stage::ApplyChanges(changes.settlements.into_iter(), changes.sends.into_iter(), answers)
     }
 }
 
@@ -371,7 +371,7 @@ pub fn go_on_closing(partition: &mut Partition, effects: &mut Vec<Effect>) {
 pub fn finish_decided(partition: &mut Partition, effects: &mut Vec<Effect>) {
     let (decided, others) = std::mem::take(&mut partition.leader.transactions.closings.under_way)
         .into_iter()
-        .partition(|closing| matches!(closing.stage, Stage::CarryOut(..)));
+        .partition(|closing| matches!(closing.stage, Stage::ApplyChanges(..)));
     partition.leader.transactions.closings.under_way = others;
     let decided: VecDeque<Closing> = decided;
     for closing in decided {
@@ -460,7 +460,7 @@ impl Stage {
             Stage::Check(check) => check.step(partition, budget, effects),
             Stage::Sort(sort) => sort.step(partition, budget, effects),
             Stage::Undo(undo) => undo.step(partition, budget, effects),
-            Stage::CarryOut(mut ends, mut sends, answers) => {
+            Stage::ApplyChanges(mut ends, mut sends, answers) => {
                 for end in super::slices::next(&mut ends, budget) {
                     partition.end_entry(end.queue, end.tag, end.cause, effects);
                 }
@@ -468,7 +468,7 @@ impl Stage {
                     partition.publish_volatile(sent, Some(connection), effects);
                 }
                 if ends.len() + sends.len() > 0 {
-                    return Some(Stage::CarryOut(ends, sends, answers));
+                    return Some(Stage::ApplyChanges(ends, sends, answers));
                 }
                 answers.give(partition, &Ok(()), effects);
                 None
@@ -536,10 +536,10 @@ impl Sort {
                 return Some(Stage::Sort(self));
             }
             let Some((connection, kinds, open)) = self.open.pop_front() else { break };
-            let OpenTransaction { sends, settled, said_again, .. } = open;
+            let OpenTransaction { sends, settled, settled_again, .. } = open;
             self.of = Some((connection, kinds));
             (self.sends, self.settled) = (sends.into_iter(), settled.into_iter());
-            self.volatile.said_again.extend(said_again);
+            self.volatile.settled_again.extend(settled_again);
         }
         if self.changes != Changes::default() {
             self.new_queues.iter().for_each(|queue| partition.bind_new_queue(queue, effects));
@@ -564,9 +564,9 @@ fn commit(
     (volatile, answers): (VolatileChanges, Answers),
     effects: &mut Vec<Effect>,
 ) -> Option<Stage> {
-    let said_again = volatile.said_again.clone();
+    let settled_again = volatile.settled_again.clone();
     let needs_record = changes != Changes::default();
-    if !needs_record && said_again.is_empty() {
+    if !needs_record && settled_again.is_empty() {
         return Some(Stage::carry_out(volatile, answers));
     }
     let Answers { shares, answer, .. } = answers;
@@ -574,7 +574,7 @@ fn commit(
     let completion = Completion::Transacted { settlements, volatile, shares, answer };
     let command = match needs_record {
         true => Command::Transact(changes),
-        false => Command::Settle(said_again),
+        false => Command::Settle(settled_again),
     };
     partition.propose(command, Urgency::Waiting, completion, effects);
     None

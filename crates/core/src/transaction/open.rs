@@ -28,7 +28,7 @@ pub struct OpenTransaction {
     pub(super) sends: Vec<Sent>,
     pub(super) settled: Vec<(ConsumerKey, Settlement)>,
     /// Entries that are leaving already: the same consumer settled them outside of the transaction.
-    pub(super) said_again: Vec<Settlement>,
+    pub(super) settled_again: Vec<Settlement>,
     bytes: u64,
     /// Memory that the transaction takes.
     held_bytes: u64,
@@ -98,7 +98,7 @@ impl OpenTransaction {
 
     /// The part of it that its settlements take.
     fn settled_bytes(&self) -> u64 {
-        (self.settled.len() + self.said_again.len()) as u64 * SETTLED_BYTES
+        (self.settled.len() + self.settled_again.len()) as u64 * SETTLED_BYTES
     }
 
     /// Drops all settlements so far, and returns them.
@@ -108,12 +108,12 @@ impl OpenTransaction {
 
     /// Its changes.
     pub(super) fn len(&self) -> usize {
-        self.sends.len() + self.settled.len() + self.said_again.len()
+        self.sends.len() + self.settled.len() + self.settled_again.len()
     }
 
     /// How often [`check_open`] looks at it.
     pub(super) fn checks(&self) -> usize {
-        1 + self.said_again.len() + self.sends.len()
+        1 + self.settled_again.len() + self.sends.len()
     }
 
     /// Whether it sends to this queue.
@@ -141,7 +141,7 @@ pub struct VolatileChanges {
     /// if the transaction fails.
     pub holders: Vec<(ConsumerKey, Settlement)>,
     /// Entries that a command ahead in the log settles: that command must complete first.
-    pub said_again: Vec<Settlement>,
+    pub settled_again: Vec<Settlement>,
 }
 
 impl VolatileChanges {
@@ -278,7 +278,7 @@ impl Partition {
             return self.refuse_open(transaction, Refusal::TransactionsFull { max_bytes });
         }
         let held = EntryState::Held { by: consumer, in_transaction: false };
-        let (mut settled, mut said_again) = (Vec::with_capacity(tags.len()), Vec::new());
+        let (mut settled, mut settled_again) = (Vec::with_capacity(tags.len()), Vec::new());
         for tag in tags {
             let settlement = Settlement { queue, tag: *tag, cause };
             match self.entry(queue, *tag) {
@@ -286,14 +286,14 @@ impl Partition {
                     entry.state = EntryState::Held { by: consumer, in_transaction: true };
                     settled.push((consumer, settlement));
                 }
-                Some(entry) if entry.state == EntryState::Leaving => said_again.push(settlement),
+                Some(entry) if entry.state == EntryState::Leaving => settled_again.push(settlement),
                 _ => {}
             }
         }
-        let bytes = (settled.len() + said_again.len()) as u64 * SETTLED_BYTES;
+        let bytes = (settled.len() + settled_again.len()) as u64 * SETTLED_BYTES;
         let open = self.open_transaction(transaction);
         open.settled.extend(settled);
-        open.said_again.extend(said_again);
+        open.settled_again.extend(settled_again);
         open.held_bytes += bytes;
         self.leader.transactions.open_bytes += bytes;
     }
@@ -474,12 +474,12 @@ pub fn check_open(
     kinds: &mut Kinds,
 ) -> Option<Refusal> {
     let Some(number) = number.checked_sub(1) else { return open.refused.clone() };
-    if let Some(end) = open.said_again.get(number) {
+    if let Some(end) = open.settled_again.get(number) {
         let entry = partition.entry(end.queue, end.tag);
         let has_come_back = entry.is_some_and(|entry| entry.state != EntryState::Leaving);
         return has_come_back.then_some(Refusal::TakenBack);
     }
-    let sent = open.sends.get(number - open.said_again.len())?;
+    let sent = open.sends.get(number - open.settled_again.len())?;
     kinds.both_ways |= partition.goes_both_ways(sent);
     match partition.admit(sent) {
         Ok(Admitted::NeedsQueue) => kinds.needs_queue[usize::from(sent.message.persistent)] = true,

@@ -66,13 +66,13 @@ pub struct Rest {
 }
 
 enum Work {
-    CarryOut(CarryOut),
+    ApplyChanges(ApplyChanges),
     Prepare(Preparing),
     Abort(Aborting),
 }
 
 /// Changes that are left of a transaction.
-struct CarryOut {
+struct ApplyChanges {
     ends: IntoIter<Settlement>,
     jobs: IntoIter<(MessageKey, u64, Schedule)>,
     sends: Sends,
@@ -99,7 +99,7 @@ impl Rest {
             effects.push(crate::intake::publish::retained(position, &changes.sends));
         }
         let sends = Sends::Recorded(position, 0, changes.sends.into_iter());
-        Rest::new(Work::CarryOut(CarryOut::new(changes.settlements, Vec::new(), sends)))
+        Rest::new(Work::ApplyChanges(ApplyChanges::new(changes.settlements, Vec::new(), sends)))
     }
 
     /// A share of a transaction that was prepared, and is committed.
@@ -108,10 +108,10 @@ impl Rest {
         let volatile_ends = std::mem::take(&mut volatile.settlements);
         let volatile_sends = std::mem::take(&mut volatile.sends);
         let sends = Sends::Prepared { sends: sends.into_iter(), moved, senders: volatile };
-        Rest::new(Work::CarryOut(CarryOut {
+        Rest::new(Work::ApplyChanges(ApplyChanges {
             volatile_ends: volatile_ends.into_iter(),
             volatile_sends: volatile_sends.into_iter(),
-            ..CarryOut::new(settlements, scheduled, sends)
+            ..ApplyChanges::new(settlements, scheduled, sends)
         }))
     }
 
@@ -131,7 +131,7 @@ impl Rest {
 
     fn len(&self) -> usize {
         match &self.work {
-            Work::CarryOut(work) => work.len(),
+            Work::ApplyChanges(work) => work.len(),
             Work::Prepare(work) => work.len(),
             Work::Abort(work) => work.len(),
         }
@@ -140,16 +140,16 @@ impl Rest {
     /// Carries out changes as far as the budget allows.
     fn step(&mut self, partition: &mut Partition, budget: &mut usize, effects: &mut Vec<Effect>) {
         match &mut self.work {
-            Work::CarryOut(work) => work.step(partition, budget, effects),
+            Work::ApplyChanges(work) => work.step(partition, budget, effects),
             Work::Prepare(work) => work.step(partition, budget, effects),
             Work::Abort(work) => work.step(partition, budget, effects),
         }
     }
 }
 
-impl CarryOut {
-    fn new(ends: Vec<Settlement>, jobs: Vec<(MessageKey, u64, Schedule)>, sends: Sends) -> CarryOut {
-        CarryOut {
+impl ApplyChanges {
+    fn new(ends: Vec<Settlement>, jobs: Vec<(MessageKey, u64, Schedule)>, sends: Sends) -> ApplyChanges {
+        ApplyChanges {
             ends: ends.into_iter(),
             jobs: jobs.into_iter(),
             sends,
@@ -261,7 +261,7 @@ pub fn carry_out(partition: &mut Partition, mut rest: Rest, effects: &mut Vec<Ef
         let mut everything = usize::MAX;
         return rest.step(partition, &mut everything, effects);
     }
-    if let (Work::CarryOut(work), Some(completion)) = (&mut rest.work, completion) {
+    if let (Work::ApplyChanges(work), Some(completion)) = (&mut rest.work, completion) {
         work.take_volatile(completion);
     }
     rest.step(partition, &mut slice.max(1), effects);

@@ -17,7 +17,7 @@ use postroad_model::{BranchId, ConsumerKey, Effect, EntryTag, QueueId, Refusal, 
 use crate::Partition;
 use crate::queue::EntryState;
 
-/// Transactions are looked at so often, while any is open.
+/// Interval of checks for transactions that time out, while any is open.
 const LOOK_MS: u64 = 200;
 
 impl Partition {

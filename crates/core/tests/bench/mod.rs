@@ -62,12 +62,12 @@ use postroad_core::{
     places_of_leaving, sent_in_record,
 };
 use postroad_model::{
-    Again, Attach, BranchId, BranchStanding, ClientNotice, Command, Compression, ConnectionId, ConsumerKey,
+    Attach, BranchId, BranchStanding, ClientNotice, Command, Compression, ConnectionId, ConsumerKey,
     ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Delivery, Destination, DestinationKind,
     Durability, Effect, Encoding, EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName,
     Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Now, Origin, Outcome, PartitionId, Peer, Placement,
-    Position, ProducerNotice, Protocol, Publish, RareHeaders, Redrive, Refusal, ResumeLink, Retain, Revived,
-    Schedule, Sent, Settle, Share, Ticket, TransactionKey, UserKey,
+    Position, ProducerNotice, Protocol, Publish, RareHeaders, Recurrence, Redrive, Refusal, ResumeLink,
+    Retain, Revived, Schedule, Sent, Settle, Share, Ticket, TransactionKey, UserKey,
 };
 use postroad_model::{Handle, LeaseAnswer, LeaseEvent, LeaseId, QueueDescription, Reserved, Stale};
 use postroad_routing::{Policies, is_wildcard};
@@ -946,13 +946,13 @@ impl Bench {
             bytes: Bytes::copy_from_slice(plain[2].as_bytes()),
         };
         let transaction = transaction.map(|number| TransactionKey { connection, number });
-        let again = option("every").map(|period_ms| Again {
+        let again = option("every").map(|period_ms| Recurrence {
             period_ms,
             times: option("times").map(|times| times as u32),
             cron: None,
             delay_ms: 0,
         });
-        let again = again.or(option("cron").map(|minute| Again {
+        let again = again.or(option("cron").map(|minute| Recurrence {
             period_ms: 0,
             times: None,
             cron: Some(format!("{minute} * * * *").into()),

@@ -24,7 +24,7 @@ pub const LEASE_MS: u64 = 90_000;
 const EXTEND_EVERY_MS: u64 = 30_000;
 /// Leases that one extension names, at most.
 const EXTENDED_MAX: usize = 1000;
-/// An endpoint's wish to be left alone is followed for so long at most.
+/// Longest `Retry-After` of an endpoint that is followed.
 const RETRY_AFTER_MS_MAX: u64 = 86_400_000;
 
 /// A request that is to be sent.
@@ -53,7 +53,7 @@ pub struct Answer {
     pub status: u16,
     /// Why there was none.
     pub error: String,
-    /// The endpoint asks not to be asked again for so long.
+    /// The endpoint asks for this pause before the next request.
     pub retry_after_ms: Option<u64>,
 }
 

@@ -113,7 +113,7 @@ impl<F: DiskFile> NearRequest<F> {
         let (file, end, keys) = (last.file.clone(), last.end, last.keys.clone());
         self.announce_heads();
         let window = Window::with_keys(&*file, READ_STEP_BYTES, end, &keys);
-        let mut passage = Passage { window, group: None };
+        let mut passage = SegmentCursor { window, group: None };
         let (mut entries, mut payload_bytes) = (Vec::with_capacity(self.requests.len()), 0);
         for request in &self.requests {
             let entry = passage.find(request);
@@ -185,13 +185,13 @@ fn read_payloads<F: DiskFile>(
 }
 
 /// The way through one segment, from each record to the next.
-struct Passage<'f, F> {
+struct SegmentCursor<'f, F> {
     window: Window<'f, F>,
     /// The group that was looked at last, and how far.
     group: Option<(GroupHead, usize)>,
 }
 
-impl<F: DiskFile> Passage<'_, F> {
+impl<F: DiskFile> SegmentCursor<'_, F> {
     /// Where the record is, which lies after all that were found before; `None` unless all on the
     /// way to it is as it should be.
     fn find(&mut self, request: &ReadRequest<F>) -> Option<RecordEntry> {

@@ -45,7 +45,7 @@ pub(crate) struct Compactions {
     /// Segments that are being read.
     busy: BTreeSet<SegmentNumber>,
     /// Segments of which a compaction failed for another reason than space.
-    setbacks: BTreeMap<SegmentNumber, Setback>,
+    backoffs: BTreeMap<SegmentNumber, Backoff>,
     /// The last attempt failed: no checkpoint is made only for the next one.
     pub failed: bool,
     /// Names of files that were replaced.
@@ -60,7 +60,7 @@ pub(crate) struct Compactions {
 
 /// A compaction that failed is tried again, after twice as many checkpoints each time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Setback {
+struct Backoff {
     failures: u32,
     /// Not planned with an earlier checkpoint.
     until: u64,
@@ -112,9 +112,9 @@ impl Compactions {
     }
 
     fn set_back(&mut self, number: SegmentNumber, checkpoint: u64) {
-        let setback = self.setbacks.entry(number).or_default();
-        setback.failures = (setback.failures + 1).min(FAILURES_COUNTED_MAX);
-        setback.until = checkpoint + (1 << setback.failures);
+        let backoff = self.backoffs.entry(number).or_default();
+        backoff.failures = (backoff.failures + 1).min(FAILURES_COUNTED_MAX);
+        backoff.until = checkpoint + (1 << backoff.failures);
     }
 
     /// Whether something is under way, or will be without a further checkpoint once `oldest` is the
@@ -161,8 +161,8 @@ impl<D: Disk> Journal<D> {
         if self.compactions.left().is_some() || !self.compactions.busy.is_empty() {
             return;
         }
-        let Compactions { setbacks, .. } = &mut self.compactions;
-        setbacks.retain(|number, _| self.segments.contains(*number));
+        let Compactions { backoffs, .. } = &mut self.compactions;
+        backoffs.retain(|number, _| self.segments.contains(*number));
         let mut batches = self.batches(sequence, summary);
         if self.room.short {
             batches.make_contiguous().sort_by_key(|batch| Reverse(batch.gain_bytes));
@@ -237,7 +237,7 @@ impl<D: Disk> Journal<D> {
             && summary.is_past(segment)
             && !self.segments.keeps(segment)
             && segment.ranges.keys().all(known)
-            && self.compactions.setbacks.get(&number).is_none_or(|setback| setback.until <= checkpoint)
+            && self.compactions.backoffs.get(&number).is_none_or(|backoff| backoff.until <= checkpoint)
     }
 
     /// The order for the next compaction, if one is due and none is under way. Ask after every

@@ -46,9 +46,9 @@ pub struct LargeWriter {
 
 /// Pieces that both sides have in the same form.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AsItIs;
+pub struct PassThrough;
 
-impl Step for AsItIs {
+impl Step for PassThrough {
     fn take(&mut self, piece: &[u8], out: &mut BytesMut) -> Result<(), String> {
         out.put_slice(piece);
         Ok(())

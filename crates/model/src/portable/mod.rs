@@ -14,7 +14,7 @@ mod value;
 
 pub use decimal::Decimal;
 pub use id::{Id, uuid_text};
-pub use large::{AsItIs, LargeReader, LargeWriter, Step};
+pub use large::{LargeReader, LargeWriter, PassThrough, Step};
 pub use text::Text;
 pub use value::{Map, Value};
 

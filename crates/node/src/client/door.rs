@@ -23,7 +23,7 @@ const JOBS_MAX: usize = 16;
 type Job = Box<dyn FnOnce(LocalClient) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
 /// A client that wants to join a core.
-pub struct Newcomer {
+pub struct JoiningClient {
     options: ClientOptions,
     jobs: mpsc::Receiver<Job>,
     admitted: oneshot::Sender<Result<(), ClientError>>,
@@ -32,13 +32,13 @@ pub struct Newcomer {
 /// Makes clients, spread over the cores.
 #[derive(Clone)]
 pub struct Clients {
-    cores: Arc<[mpsc::Sender<Newcomer>]>,
+    cores: Arc<[mpsc::Sender<JoiningClient>]>,
     next: Arc<AtomicUsize>,
 }
 
 impl Clients {
     /// Over this number of cores; each passes the output of its receiver to [`admit`].
-    pub fn over(cores: usize) -> (Clients, Vec<mpsc::Receiver<Newcomer>>) {
+    pub fn over(cores: usize) -> (Clients, Vec<mpsc::Receiver<JoiningClient>>) {
         let (cores, doors): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::channel(NEWCOMERS_MAX)).unzip();
         (Clients { cores: cores.into(), next: Arc::default() }, doors)
     }
@@ -52,8 +52,8 @@ impl Clients {
         let core = self.cores.get(turn % self.cores.len().max(1)).ok_or(ClientError::Ended)?;
         let (jobs, receiver) = mpsc::channel(JOBS_MAX);
         let (admitted, answer) = oneshot::channel();
-        let newcomer = Newcomer { options, jobs: receiver, admitted };
-        core.send(newcomer).await.map_err(|_| ClientError::Ended)?;
+        let joining = JoiningClient { options, jobs: receiver, admitted };
+        core.send(joining).await.map_err(|_| ClientError::Ended)?;
         answer.await.map_err(|_| ClientError::Ended)??;
         Ok(Client { jobs })
     }
@@ -122,16 +122,16 @@ impl Client {
 }
 
 /// Serves the clients that come to this core, until the future is dropped: all of them end then.
-pub async fn admit(handle: CoreHandle, mut newcomers: mpsc::Receiver<Newcomer>) {
+pub async fn admit(handle: CoreHandle, mut newcomers: mpsc::Receiver<JoiningClient>) {
     let mut served = JoinSet::new();
     loop {
         tokio::select! {
-            newcomer = newcomers.recv() => {
-                let Some(newcomer) = newcomer else { return };
+            joining = newcomers.recv() => {
+                let Some(joining) = joining else { return };
                 if served.len() < CLIENTS_MAX {
-                    served.spawn_local(serve(handle.clone(), newcomer));
+                    served.spawn_local(serve(handle.clone(), joining));
                 } else {
-                    let _ = newcomer.admitted.send(Err(ClientError::TooManyClients { max: CLIENTS_MAX }));
+                    let _ = joining.admitted.send(Err(ClientError::TooManyClients { max: CLIENTS_MAX }));
                 }
             }
             Some(_) = served.join_next() => {}
@@ -139,8 +139,8 @@ pub async fn admit(handle: CoreHandle, mut newcomers: mpsc::Receiver<Newcomer>) 
     }
 }
 
-async fn serve(handle: CoreHandle, newcomer: Newcomer) {
-    let Newcomer { options, mut jobs, admitted } = newcomer;
+async fn serve(handle: CoreHandle, joining: JoiningClient) {
+    let JoiningClient { options, mut jobs, admitted } = joining;
     if admitted.send(Ok(())).is_err() {
         return;
     }

@@ -58,7 +58,7 @@ use crate::router::Router;
 use crate::translate::with_body;
 
 pub use consumer::{Attachment, Consumer, Held};
-pub use door::{Client, Clients, Newcomer, admit};
+pub use door::{Client, Clients, JoiningClient, admit};
 pub use mailbox_task::MailboxTask;
 
 use consumer::Inbox;

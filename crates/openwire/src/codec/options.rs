@@ -19,7 +19,7 @@ pub struct WireFormatOptions {
     pub size_prefix_disabled: bool,
     pub tcp_no_delay: bool,
     pub stack_traces: bool,
-    /// A side that hears nothing for so long closes; 0 for never.
+    /// A side that hears nothing for this time closes; 0 for never.
     pub max_inactivity_ms: i64,
     pub max_inactivity_initial_delay_ms: i64,
     /// 0 for no opinion.

@@ -2,7 +2,7 @@
 //! is OpenWire's alone; bytes and objects stay as they are.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use postroad_model::portable::{AsItIs, Body, LargeReader, LargeWriter, Step, TranslationError};
+use postroad_model::portable::{Body, LargeReader, LargeWriter, PassThrough, Step, TranslationError};
 use postroad_model::{Message, Protocol};
 
 use crate::codec::{MessageKind, WireString, from_stored, with_content};
@@ -31,7 +31,7 @@ pub fn read_large(message: &Message) -> Result<Option<LargeReader>, TranslationE
     let bytes = with_content(bytes, version, stub).map_err(unreadable)?;
     let step: Box<dyn Step> = match is_text {
         true => Box::new(FromText { total: message.chunk_bytes(), ..FromText::default() }),
-        false => Box::new(AsItIs),
+        false => Box::new(PassThrough),
     };
     let known = (!is_text).then_some(message.chunk_bytes());
     let message = Message { bytes, ..message.clone() }.with_chunks(None);
@@ -45,7 +45,7 @@ pub fn write_large(body: &Body) -> Option<LargeWriter> {
             LargeWriter { front: text_front, keeps_length: false, step: Box::new(ToText::default()) }
         }
         Body::Bytes(_) | Body::Object(_) => {
-            LargeWriter { front: no_front, keeps_length: true, step: Box::new(AsItIs) }
+            LargeWriter { front: no_front, keeps_length: true, step: Box::new(PassThrough) }
         }
         _ => return None,
     })

@@ -72,7 +72,7 @@ pub struct OpenWireOptions {
     pub tight_encoding: bool,
     /// Offer marshalling caches: smaller frames, more work on both sides.
     pub cache: bool,
-    /// A peer that is silent for so long is taken for dead, in milliseconds; 0 for never.
+    /// A peer that is silent for this time is considered dead, in milliseconds; 0 for never.
     pub max_inactivity_ms: i64,
     /// The broker's name.
     pub broker_name: String,

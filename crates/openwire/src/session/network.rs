@@ -45,7 +45,7 @@ const ADVISORY_PREFETCH: i32 = 1000;
 /// Advisories that one acknowledgement covers.
 const ADVISORY_ACK_EVERY: i32 = 250;
 
-/// A peer has so long to answer our introduction.
+/// Time for a peer to answer our introduction.
 const LINKED_WITHIN_MS: u64 = 30_000;
 
 /// Age of an unanswered message at which the peer is asked for a sign of life, and the interval of

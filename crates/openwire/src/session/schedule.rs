@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use postroad_model::{Again, Event, JobsWanted, Message, Schedule};
+use postroad_model::{Event, JobsWanted, Message, Recurrence, Schedule};
 
 use super::exception::Exception;
 use super::replies::Then;
@@ -68,11 +68,11 @@ pub fn schedule_of(message: &codec::Message, now_ms: u64) -> Result<Option<Sched
     let wait_ms = if delay_ms > 0 { delay_ms } else { period_ms };
     Ok(Some(match cron {
         Some(cron) => {
-            let again = Again { period_ms, times, cron: Some(cron.as_str().into()), delay_ms };
+            let again = Recurrence { period_ms, times, cron: Some(cron.as_str().into()), delay_ms };
             Schedule { job, due_ms: now_ms, again: Some(again) }
         }
         None => {
-            let again = Again { period_ms, times, cron: None, delay_ms: 0 };
+            let again = Recurrence { period_ms, times, cron: None, delay_ms: 0 };
             let again = Some(again).filter(|_| times != Some(0));
             Schedule { job, due_ms: now_ms.saturating_add(wait_ms), again }
         }
@@ -207,7 +207,7 @@ mod tests {
     fn properties_say_when_a_message_is_due() {
         let long = Primitive::Long;
         let at = |due_ms, again| Ok(Some(Schedule { job: "".into(), due_ms, again }));
-        let every = |period_ms, times| Some(Again { period_ms, times, cron: None, delay_ms: 0 });
+        let every = |period_ms, times| Some(Recurrence { period_ms, times, cron: None, delay_ms: 0 });
         let cron = Primitive::String("* * * * *".into());
         for (name, properties, want) in [
             ("none", vec![("other", long(1))], Ok(None)),
@@ -232,7 +232,12 @@ mod tests {
                 vec![(CRON, cron.clone()), (DELAY, long(5)), (PERIOD, long(7)), (REPEAT, Primitive::Int(1))],
                 at(
                     100,
-                    Some(Again { period_ms: 7, times: Some(1), cron: Some("* * * * *".into()), delay_ms: 5 }),
+                    Some(Recurrence {
+                        period_ms: 7,
+                        times: Some(1),
+                        cron: Some("* * * * *".into()),
+                        delay_ms: 5,
+                    }),
                 ),
             ),
             (

@@ -9,10 +9,10 @@ use super::{OpenWireSession, Turn};
 use crate::codec::{Command, ConnectionControl, ControlCommand};
 use crate::spread::{ClientSpread, CountedClient};
 
-/// Brokers tell each other so often how many clients they have.
+/// Interval in which brokers report their number of clients.
 const REPORT_EVERY_MS: u64 = 2000;
 
-/// A client that was asked to move is left alone for so long.
+/// A client that was asked to move is not asked again for this time.
 const MOVED_PAUSE_MS: u64 = 10_000;
 
 /// Prefix of a broker's report.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use postroad_model::{Again, DestinationKind, Message, Schedule, Sent};
+use postroad_model::{DestinationKind, Message, Recurrence, Schedule, Sent};
 
 use crate::repeating::{first_of, repeated};
 
@@ -17,7 +17,7 @@ pub(super) struct Repeats {
 
 impl Letter {
     /// How the job goes on that it made.
-    fn again(&self) -> Option<&Again> {
+    fn again(&self) -> Option<&Recurrence> {
         self.sent.schedule.as_ref()?.again.as_ref()
     }
 }

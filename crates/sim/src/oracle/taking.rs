@@ -20,7 +20,7 @@ pub(super) struct Taking {
     unsure: BTreeSet<ConsumerKey>,
     /// Second verdicts of a consumer on the same message, without an answer yet: they hold if all
     /// of the first was refused.
-    said_again: BTreeMap<Spot, Vec<Number>>,
+    settled_again: BTreeMap<Spot, Vec<Number>>,
     /// The messages of consumers when they were detached for being slow.
     ousted: BTreeMap<ConsumerKey, Vec<(EntryTag, Spot)>>,
 }
@@ -113,7 +113,7 @@ impl Oracle {
     /// A consumer gets a message: if it had nothing its time begins.
     pub(super) fn begins_to_hold(&mut self, key: ConsumerKey, spot: &Spot) {
         self.taking.judged.remove(&(key, spot.clone()));
-        self.taking.said_again.remove(spot);
+        self.taking.settled_again.remove(spot);
         let has = |(_, spot): &(EntryTag, Spot)| {
             let hold = self.copies.get(spot).map(|copy| copy.hold);
             matches!(hold, Some(Hold::Held(by) | Hold::InTransaction(_, by)) if by == key)
@@ -247,13 +247,13 @@ impl Oracle {
         });
         for spot in spots.map(|(_, spot)| spot.clone()).collect::<Vec<_>>() {
             self.operations[operation].settles.push(spot.clone());
-            self.taking.said_again.entry(spot).or_default().push(operation);
+            self.taking.settled_again.entry(spot).or_default().push(operation);
         }
     }
 
     /// Its consumer's verdict on the message was refused: a later verdict counts, if that may hold.
     pub(super) fn said_after(&mut self, spot: &Spot) -> Option<Number> {
-        let said = self.taking.said_again.get_mut(spot)?;
+        let said = self.taking.settled_again.get_mut(spot)?;
         while !said.is_empty() {
             let number = said.remove(0);
             if self.operations[number].fate != Fate::Aborted {

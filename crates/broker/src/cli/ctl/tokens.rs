@@ -4,6 +4,7 @@ use std::io::Write;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use postroad_model::Date;
 use serde_json::{Value, json};
 
 use super::http::{BrokerArguments, Method, encoded, request};
@@ -104,17 +105,9 @@ fn with_dates(row: &Value) -> Value {
     row
 }
 
-/// A time in UTC, to the minute (days from civil dates as in Hinnant's algorithm).
+/// A time in UTC, to the minute.
 fn date(ms: u64) -> String {
-    let (minutes, days) = (ms / 60_000 % 1440, ms / 86_400_000);
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (minutes, Date { year, month, day }) = (ms / 60_000 % 1440, Date::of_days(ms / 86_400_000));
     format!("{year}-{month:02}-{day:02} {:02}:{:02}Z", minutes / 60, minutes % 60)
 }
 

@@ -36,7 +36,7 @@ pub struct RepairArguments {
 }
 
 /// One finding: as text, and as an object.
-struct Told(String, Value);
+struct Finding(String, Value);
 
 /// Reads everything and reports the losses; with `--write` makes the directory one that opens.
 pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
@@ -47,12 +47,12 @@ pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
     let found = DamagedStore::look(data, &known, keys, settings(&Config::default())?)
         .with_context(|| format!("cannot read {}", data.display()))?;
     let mut out = std::io::stdout().lock();
-    let mut say = |Told(text, object): &Told| match arguments.place.json {
+    let mut say = |Finding(text, object): &Finding| match arguments.place.json {
         true => writeln!(out, "{object}"),
         false => writeln!(out, "{text}"),
     };
     if !found.is_damaged() {
-        say(&Told("nothing to repair".into(), json!({"kind": "summary", "damaged": 0})))?;
+        say(&Finding("nothing to repair".into(), json!({"kind": "summary", "damaged": 0})))?;
         return Ok(());
     }
     let told = tell(&found);
@@ -61,7 +61,7 @@ pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
         bail!("nothing was changed; with --write {} is repaired without the lost records", data.display());
     }
     broker_id::forget(data)?;
-    let report: String = told.iter().map(|Told(_, object)| format!("{object}\n")).collect();
+    let report: String = told.iter().map(|Finding(_, object)| format!("{object}\n")).collect();
     let (aside, repaired) =
         found.repair(report.as_bytes()).with_context(|| format!("cannot repair {}", data.display()))?;
     let files = counted(repaired.aside.len() as u64, "file");
@@ -69,7 +69,7 @@ pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
     let aside = aside.display().to_string();
     let object =
         json!({"kind": "repaired", "aside": aside, "files": repaired.aside, "rescued": repaired.rescued});
-    say(&Told(text, object))?;
+    say(&Finding(text, object))?;
     let again = arguments.place.open().context("the repaired directory does not open")?;
     match again.report.damaged.first() {
         Some(damage) => bail!("damage remains: {damage}"),
@@ -77,18 +77,18 @@ pub fn run(arguments: &RepairArguments) -> anyhow::Result<()> {
     }
 }
 
-fn tell(found: &DamagedStore) -> Vec<Told> {
-    let mut told: Vec<Told> = Vec::new();
+fn tell(found: &DamagedStore) -> Vec<Finding> {
+    let mut told: Vec<Finding> = Vec::new();
     if let Some(what) = &found.layout_damage {
         let partitions = found.partition_count();
         let text = format!("the layout file is damaged: {what}; {partitions} partitions");
-        told.push(Told(text, json!({"kind": "layout", "what": what, "partitions": partitions})));
+        told.push(Finding(text, json!({"kind": "layout", "what": what, "partitions": partitions})));
     }
     for damage in found.salvage().damaged() {
         let (file, what) = (damage.file.display().to_string(), damage.kind.to_string());
         let partition = damage.partition.map(|partition| partition.0);
         let object = json!({"kind": "damage", "file": file, "offset": damage.offset, "partition": partition, "what": what});
-        told.push(Told(damage.to_string(), object));
+        told.push(Finding(damage.to_string(), object));
     }
     told.extend(found.lost.iter().map(lost_records));
     for (id, mended) in &found.partitions {
@@ -100,20 +100,20 @@ fn tell(found: &DamagedStore) -> Vec<Told> {
                 format!("{of}: {count} acknowledgements left out: these messages may be delivered again");
             let object =
                 json!({"kind": "doubt", "partition": id.0, "destination": queue, "settlements": count});
-            told.push(Told(text, object));
+            told.push(Finding(text, object));
         }
         if 0 < mended.doubts.transactions {
             let count = mended.doubts.transactions;
             let text =
                 format!("partition {}: {count} transactions ended, because parts of them are lost", id.0);
-            told.push(Told(text, json!({"kind": "doubt", "partition": id.0, "transactions": count})));
+            told.push(Finding(text, json!({"kind": "doubt", "partition": id.0, "transactions": count})));
         }
     }
     told.push(summary(found));
     told
 }
 
-fn summary(found: &DamagedStore) -> Told {
+fn summary(found: &DamagedStore) -> Finding {
     let damaged = found.salvage().damaged().len() + usize::from(found.layout_damage.is_some());
     let records: u64 =
         found.lost.iter().map(|lost| lost.records.last.get() - lost.records.first.get() + 1).sum();
@@ -130,10 +130,10 @@ fn summary(found: &DamagedStore) -> Told {
     let object = json!({
         "kind": "summary", "damaged": damaged, "lost_records": records, "lost_messages": messages, "kept_entries": kept,
     });
-    Told(text, object)
+    Finding(text, object)
 }
 
-fn lost_records(lost: &Lost) -> Told {
+fn lost_records(lost: &Lost) -> Finding {
     let (partition, first, last) =
         (lost.records.partition.0, lost.records.first.get(), lost.records.last.get());
     let mut text = match first == last {
@@ -150,10 +150,10 @@ fn lost_records(lost: &Lost) -> Told {
             messages.iter().map(|(to, id)| json!({"destination": to, "message_id": id})).collect();
         object["damaged_bytes_read_as"] = json!({"record": kind, "messages": messages});
     }
-    Told(text, object)
+    Finding(text, object)
 }
 
-fn lost_message(found: &DamagedStore, partition: PartitionId, lost: &LostMessage) -> Told {
+fn lost_message(found: &DamagedStore, partition: PartitionId, lost: &LostMessage) -> Finding {
     let queue = lost.queue.as_ref().map(ToString::to_string);
     let id = found.id_of(partition, lost.position, lost.ordinal);
     let holder = match lost.holder {
@@ -179,5 +179,5 @@ fn lost_message(found: &DamagedStore, partition: PartitionId, lost: &LostMessage
         "partition": partition.0, "position": position, "ordinal": ordinal, "body_bytes": lost.body_bytes,
         "damaged_bytes_message_id": id,
     });
-    Told(text, object)
+    Finding(text, object)
 }

@@ -19,7 +19,7 @@ use crate::runtime::cluster::peers::Shared;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// From one attempt to the next.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The parts of a copy that is not needed any more stay for so long.
+/// How long the parts of a copy that is not needed any more are kept.
 const KEPT: Duration = Duration::from_secs(120);
 /// The journal's thread answers within this time.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);

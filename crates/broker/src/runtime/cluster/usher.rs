@@ -40,7 +40,7 @@ const ELECTED_WITHIN: Duration = Duration::from_secs(3);
 /// address it finishes first.
 const RESTORED_WITHIN: Duration = Duration::from_secs(1);
 
-/// A client that was sent on gets so long to read its address, and to close.
+/// Time for a redirected client to read its address, and to close.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Passwords that are checked at a time.

@@ -85,7 +85,7 @@ impl Wire {
         Ok(self)
     }
 
-    /// A peer may be silent for so long.
+    /// Longest silence of a peer.
     ///
     /// # Errors
     /// The system refuses.
@@ -93,7 +93,7 @@ impl Wire {
         self.socket.set_read_timeout(Some(silence))
     }
 
-    /// A peer may read nothing for so long.
+    /// Longest time in which a peer may read nothing.
     ///
     /// # Errors
     /// The system refuses.

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// MiB of them at most.
 const GATHERED_BYTES_MAX: u64 = 64 << 20;
 
-/// A request waits so long for memory; then it is refused.
+/// Longest wait of a request for memory; then it is refused.
 const ROOM_WITHIN: Duration = Duration::from_secs(10);
 
 /// Bytes of one permit.

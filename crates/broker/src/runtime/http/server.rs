@@ -13,7 +13,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, He
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use postroad_admin::{Body, Patience, Peer};
+use postroad_admin::{Body, Peer, StallTimeout};
 use postroad_ironmq::{ApiError, Call, OPENAPI_PATH};
 use postroad_net::Place;
 use postroad_security::Door;
@@ -136,7 +136,7 @@ async fn serve(
             .keep_alive_interval(HEAD_WITHIN)
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEAD_BYTES_MAX as u32)
-            .serve_connection(Patience::new(TokioIo::new(stream)), answering)
+            .serve_connection(StallTimeout::new(TokioIo::new(stream)), answering)
             .await
             .map_err(|error| error.to_string());
     }
@@ -144,7 +144,7 @@ async fn serve(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
         .max_buf_size(HEAD_BYTES_MAX.max(64 << 10))
-        .serve_connection(Patience::new(TokioIo::new(stream)), answering)
+        .serve_connection(StallTimeout::new(TokioIo::new(stream)), answering)
         .await
         .map_err(|error| error.to_string())
 }

@@ -22,7 +22,7 @@ pub(super) const DIRECTORY: &str = "incoming";
 /// Which copy it is.
 const MANIFEST: &str = "manifest.json";
 
-/// The author makes the copy, or rests, for so long at most.
+/// Longest time in which the sender makes the copy, or pauses.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How far a copy has come.

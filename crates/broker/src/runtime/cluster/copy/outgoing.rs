@@ -23,13 +23,13 @@ use postroad_store::new_identity;
 /// The directory of it, in the data directory.
 const DIRECTORY: &str = "outgoing";
 
-/// A copy whose connection was lost may be resumed for so long.
+/// How long a copy whose connection was lost may be resumed.
 const KEPT: Duration = Duration::from_secs(600);
 
 /// After each chunk the sender rests as long as it took, up to this: the disk has other work.
 const REST_MAX: Duration = Duration::from_millis(50);
 
-/// A receiver that writes to its disk may not read for so long.
+/// Longest time in which a receiver that writes to its disk may not read.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// See the head of this file.

@@ -24,9 +24,9 @@ use crate::runtime::http::client::FrontClient;
 use crate::runtime::http::ironmq::{post_bodies, wall_ms};
 use crate::runtime::http::stored::{BODY_BYTES_MAX, push_headers_of, raw_body_of};
 
-/// A reserve that finds nothing waits so long before the next one.
+/// Pause after a reserve that finds nothing.
 const WAIT_MS: u64 = 30_000;
-/// After a refusal the next attempt waits so long.
+/// Pause after a refusal.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// Queues on one page of the list that is read at the start.
 const PAGE: u32 = 500;

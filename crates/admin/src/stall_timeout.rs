@@ -9,21 +9,21 @@ use std::time::Duration;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use tokio::time::{Instant, Sleep};
 
-/// A client takes something of an answer at least so often.
+/// Longest time in which a client reads nothing of an answer.
 pub const TAKES_WITHIN: Duration = Duration::from_secs(10);
 
 /// See the head of this file.
-pub struct Patience<S> {
+pub struct StallTimeout<S> {
     stream: S,
     /// When it is over, while the client takes nothing.
     until: Pin<Box<Sleep>>,
     is_waiting: bool,
 }
 
-impl<S> Patience<S> {
+impl<S> StallTimeout<S> {
     /// Around a stream.
-    pub fn new(stream: S) -> Patience<S> {
-        Patience { stream, until: Box::pin(tokio::time::sleep(TAKES_WITHIN)), is_waiting: false }
+    pub fn new(stream: S) -> StallTimeout<S> {
+        StallTimeout { stream, until: Box::pin(tokio::time::sleep(TAKES_WITHIN)), is_waiting: false }
     }
 
     /// The result of an attempt to write, or the end of the patience.
@@ -43,7 +43,7 @@ impl<S> Patience<S> {
     }
 }
 
-impl<S: Read + Unpin> Read for Patience<S> {
+impl<S: Read + Unpin> Read for StallTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -53,7 +53,7 @@ impl<S: Read + Unpin> Read for Patience<S> {
     }
 }
 
-impl<S: Write + Unpin> Write for Patience<S> {
+impl<S: Write + Unpin> Write for StallTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

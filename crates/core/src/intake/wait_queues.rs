@@ -11,7 +11,7 @@ use crate::intake::blocked::BlockedOn;
 
 /// See the head of this file.
 #[derive(Default)]
-pub struct WaitingLines {
+pub struct WaitQueues {
     lines: BTreeMap<BlockedOn, VecDeque<Destination>>,
     /// The reason of each waiting address; an entry in a line with another reason is of the past.
     by_address: BTreeMap<Destination, BlockedOn>,
@@ -19,7 +19,7 @@ pub struct WaitingLines {
     counts: BTreeMap<BlockedOn, u64>,
 }
 
-impl WaitingLines {
+impl WaitQueues {
     /// Whether no address waits.
     pub fn is_empty(&self) -> bool {
         self.by_address.is_empty()
@@ -41,7 +41,7 @@ impl WaitingLines {
 
     /// All waits end.
     pub fn clear(&mut self) {
-        *self = WaitingLines::default();
+        *self = WaitQueues::default();
     }
 
     /// The address waits for this from now on, after others or, if it has waited longest, before
