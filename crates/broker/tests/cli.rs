@@ -1105,8 +1105,8 @@ fn a_broker_says_which_branches_wait_and_why_it_ends_none() {
             assert!(errors(&output).contains(want), "case: {case}, {word}: {}", errors(&output));
         }
     }
-    let nobody = offline(&["transactions", "list", "--data", text(data.parent().unwrap())]);
-    assert!(errors(&nobody).contains("no broker answers"), "{}", errors(&nobody));
+    let stopped = offline(&["transactions", "list", "--data", text(data.parent().unwrap())]);
+    assert!(errors(&stopped).contains("no broker answers"), "{}", errors(&stopped));
 }
 
 #[test]

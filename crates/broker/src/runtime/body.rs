@@ -212,7 +212,7 @@ impl Body {
                 let measured = measure.take(&delivery.message, &piece, is_last);
                 match measured.map_err(|error| error.to_string())? {
                     Measured::Going => {}
-                    Measured::Anew(first) => self.pieces.begin_again(first),
+                    Measured::Restarted(first) => self.pieces.begin_again(first),
                     Measured::NotInPieces => self.put_together(piece)?,
                 }
                 Ok(None)
@@ -279,7 +279,7 @@ fn whole_bytes(chunks: &Chunks) -> Result<BytesMut, String> {
 enum Measured {
     Going,
     /// The assumption was wrong: once more from the first piece on, which this is.
-    Anew(Bytes),
+    Restarted(Bytes),
     NotInPieces,
 }
 
@@ -310,7 +310,7 @@ impl Measure {
                     (self.as_bytes, self.bytes) = (true, 0);
                     let as_bytes = Rewriter::of(message, &first, self.to, true)?;
                     self.begun = Some((first.clone(), as_bytes.ok_or_else(|| unreadable(message, reason))?));
-                    return Ok(Measured::Anew(first));
+                    return Ok(Measured::Restarted(first));
                 }
             }
         }

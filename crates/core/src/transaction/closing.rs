@@ -323,9 +323,9 @@ pub fn carry_out_volatile(
 /// Consumers hold again the entries that they had settled; those without a consumer return to their
 /// queues. All at once: the queues that it returns are to be dispatched.
 pub fn give_up(partition: &mut Partition, open: OpenTransaction, effects: &mut Vec<Effect>) -> Vec<QueueId> {
-    let nobody = ConnectionId::internal(partition.settings.id);
+    let internal = ConnectionId::internal(partition.settings.id);
     let mut undo =
-        Undo::begin(partition, vec![(nobody, open)], (None, Close::Undo(Answers::default())), effects);
+        Undo::begin(partition, vec![(internal, open)], (None, Close::Undo(Answers::default())), effects);
     undo.go_on(partition, &mut { usize::MAX }, effects);
     undo.returning.end(partition)
 }
