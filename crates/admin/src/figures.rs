@@ -100,6 +100,8 @@ pub struct TenantFigures {
     pub disk_bytes: u64,
     /// Addresses whose next message waits for room there.
     pub waiting: u64,
+    /// Leases of its queues, if they have a limit.
+    pub leases: u64,
 }
 
 /// One alert rule.

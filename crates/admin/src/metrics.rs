@@ -89,6 +89,9 @@ pub const METRICS: &[Metric] = &[
         "destinations whose sends wait because the tenant's quota is full",
         |figures| tenants(figures, |tenant| tenant.waiting),
     ),
+    gauge("postroad_tenant_leases", "leases of all queues of a tenant with leases_max", |figures| {
+        tenants(figures, |tenant| tenant.leases)
+    }),
     counter("postroad_route_messages_total", "messages that the route forwarded", |figures| {
         routes(figures, |of| of.matched)
     }),

@@ -12,7 +12,7 @@ use postroad_model::{
     HandleEntries, LeaseEvent, LeaseId, Message, NORMAL_PRIORITY, Post, Protocol, QueueOptions, RareHeaders,
     Reserve, Take, Ticket, Watch,
 };
-use postroad_routing::{LeaseLimit, Policies, Policy};
+use postroad_routing::{DestinationPattern, LeaseLimit, Limit, Policies, Policy, Tenant};
 
 const CLIENT: ConnectionId = ConnectionId::new(0, 90);
 const LEASE: Take = Take::Lease { lasts_ms: 100 };
@@ -448,6 +448,69 @@ fn at_the_bound_of_leases_a_reserve_is_refused() {
     let first = of(&bench, "m", 0);
     assert_eq!(handle(&mut bench, &[first], DELETE), "done ok");
     assert_eq!(reserve(&mut bench, 9, 0, LEASE), "o#1 ok");
+}
+
+/// A tenant that owns all queues, with this many leases.
+fn tenant(leases_max: u64) -> Policies {
+    let mut policies = Policies::default();
+    let tenant = Tenant { leases_max: Some(leases_max), ..Tenant::new("acme", Limit::default()) };
+    let all = DestinationPattern::parse("queue://>").expect("a pattern");
+    policies.tenants.add(tenant, &[all]).expect("one tenant");
+    policies
+}
+
+fn reserve_of(bench: &mut Bench, queue: &str, wait_ms: u64, number: u64) -> String {
+    let (connection, ticket, queue) = (CLIENT, Ticket(number), Destination::queue(queue));
+    let (messages_max, selector, take) = (9, "".into(), LEASE);
+    let reserve = Reserve { connection, ticket, queue, messages_max, selector, wait_ms, take };
+    bench.lease(LeaseEvent::Reserve(reserve))
+}
+
+#[test]
+fn at_the_bound_of_a_tenant_reserves_of_all_its_queues_are_refused() {
+    let full = "no: the tenant acme has the maximum of 3 messages in flight";
+    for restart in [|_: &mut Bench| (), Bench::restart as fn(&mut Bench), Bench::reload] {
+        let mut bench = bench();
+        bench.follow(tenant(3));
+        post(&mut bench, &["m", "n"]);
+        bench.run("send 1 b x\nsend 1 b y\nmake 1 c");
+        assert_eq!(reserve(&mut bench, 9, 0, LEASE), "m#1 n#1 ok");
+        restart(&mut bench);
+        bench.run("time 1001");
+        assert_eq!(reserve_of(&mut bench, "b", 0, 2), "x#1 ok", "it gets as many as there may be");
+        for queue in ["a", "b", "c"] {
+            assert!(reserve_of(&mut bench, queue, 0, 2).starts_with(full), "{queue}");
+        }
+        assert_eq!(reserve(&mut bench, 9, 0, Take::Peek), "nothing ok", "looking is no lease");
+        let m = of(&bench, "m", 0);
+        assert_eq!(handle(&mut bench, &[m], HandleAction::Extend { lasts_ms: 99 }), "done ok");
+        assert_eq!(handle(&mut bench, &[m], HandleAction::Release { delay_ms: 50 }), "done ok");
+        assert_eq!(reserve_of(&mut bench, "b", 0, 2), "y#1 ok", "a delay is no lease");
+        bench.run("time 1101");
+        assert_eq!(bench.partitions[0].miscounted(), None);
+        assert_eq!(reserve_of(&mut bench, "a", 0, 2), "m#2 n#2 ok", "leases have ended");
+        assert_eq!(reserve_of(&mut bench, "b", 0, 2), "x#2 ok");
+        bench.run("unmake 1 a");
+        assert_eq!(reserve_of(&mut bench, "b", 0, 2), "y#2 ok", "a deleted queue has no leases");
+        assert_eq!(bench.partitions[0].miscounted(), None);
+    }
+}
+
+#[test]
+fn waiting_reserves_do_not_pass_the_bound_together() {
+    let mut bench = bench();
+    bench.follow(tenant(2));
+    bench.run("make 1 a");
+    for number in [11, 12, 13] {
+        assert_eq!(reserve_of(&mut bench, "a", 500, number), "");
+    }
+    let answers = post(&mut bench, &["m", "n", "o"]);
+    let refused = "no: the tenant acme has the maximum of 2 messages in flight";
+    assert_eq!(answers.matches("#1").count(), 2, "{answers}");
+    assert_eq!(answers.matches(refused).count(), 1, "{answers}");
+    assert_eq!(describe(&mut bench), "3: 2 leased, 0 delayed, 0 held ok");
+    bench.run("time 1100");
+    assert_eq!(reserve_of(&mut bench, "a", 0, 2), "m#2 n#2 ok");
 }
 
 #[test]

@@ -593,7 +593,7 @@ fn shared(tenant: Limit, broker: Limit) -> Policies {
     for name in ["acme", "lab"] {
         let owns = [format!("queue://{name}.>"), format!("topic://{name}.>")];
         let owns = owns.map(|text| DestinationPattern::parse(&text).expect("a sound pattern"));
-        policies.tenants.add(Tenant { name: name.into(), limit: tenant }, &owns).expect("sound tenants");
+        policies.tenants.add(Tenant::new(name, tenant), &owns).expect("sound tenants");
     }
     policies.limit = broker;
     policies

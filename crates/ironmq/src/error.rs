@@ -50,6 +50,7 @@ impl ApiError {
             | Refusal::NotLeader
             | Refusal::OutcomeUnknown
             | Refusal::TooManyLeases { .. }
+            | Refusal::TooManyTenantLeases { .. }
             | Refusal::TooManyWaiting { .. }
             | Refusal::Draining
             | Refusal::QueueMoving(_) => 503,

@@ -165,6 +165,16 @@ pub enum Refusal {
         /// How many there may be.
         max: u64,
     },
+    /// The queues of the tenant have its maximum of leases.
+    #[error(
+        "the tenant {tenant} has the maximum of {max} messages in flight: delete or release some, or wait until their leases expire"
+    )]
+    TooManyTenantLeases {
+        /// The tenant.
+        tenant: std::sync::Arc<str>,
+        /// How many there may be here.
+        max: u64,
+    },
     /// The queue has its maximum of deduplication ids.
     #[error("{queue} has the maximum of {max} deduplication ids: send fewer messages in five minutes")]
     TooManyDeduplicationIds {

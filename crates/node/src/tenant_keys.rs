@@ -71,7 +71,7 @@ mod tests {
         let mut tenants = Tenants::default();
         for name in ["acme", "lab", "poor"] {
             let owns = DestinationPattern::parse(&format!("queue://{name}.>")).unwrap();
-            tenants.add(Tenant { name: name.into(), limit: Limit::default() }, &[owns]).unwrap();
+            tenants.add(Tenant::new(name, Limit::default()), &[owns]).unwrap();
         }
         let keys = BTreeMap::from([("acme".into(), id(1)), ("lab".into(), id(2))]);
         let keys = TenantKeys { tenants, keys };

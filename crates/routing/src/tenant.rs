@@ -14,6 +14,15 @@ pub struct Tenant {
     pub name: Arc<str>,
     /// How much all that it owns may hold together. It never drops.
     pub limit: Limit,
+    /// How many leases its queues may have together; `None` for any number.
+    pub leases_max: Option<u64>,
+}
+
+impl Tenant {
+    /// One with this limit of what it holds, and any number of leases.
+    pub fn new(name: &str, limit: Limit) -> Tenant {
+        Tenant { name: name.into(), limit, leases_max: None }
+    }
 }
 
 /// All tenants, and their patterns: a destination belongs to the tenant with the narrowest pattern
@@ -101,7 +110,7 @@ mod tests {
             ("acme", &["queue://acme.>", "topic://acme.>"][..]),
             ("lab", &["queue://acme.lab.>", "temp-queue://>"]),
         ] {
-            tenants.add(Tenant { name: name.into(), limit: Limit::default() }, &patterns(owns)).unwrap();
+            tenants.add(Tenant::new(name, Limit::default()), &patterns(owns)).unwrap();
         }
         tenants
     }
@@ -130,8 +139,7 @@ mod tests {
             ("new", "queue://acme.lab.>", "acme.lab.> already belongs to the tenant lab"),
         ] {
             let owns = patterns(&["queue://free", owns]);
-            let error =
-                tenants.add(Tenant { name: name.into(), limit: Limit::default() }, &owns).unwrap_err();
+            let error = tenants.add(Tenant::new(name, Limit::default()), &owns).unwrap_err();
             assert_eq!(error.to_string(), want);
             assert!(tenants.owner_of(&Destination::queue("free")).is_none());
         }

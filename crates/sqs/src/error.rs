@@ -104,7 +104,9 @@ impl SqsError {
     pub fn of_refusal(refusal: &Refusal) -> SqsError {
         let code = match refusal {
             Refusal::NoSuchQueue(_) | Refusal::NoSuchDestination(_) => return SqsError::no_such_queue(),
-            Refusal::TooManyLeases { .. } | Refusal::TooManyDeduplicationIds { .. } => Code::OverLimit,
+            Refusal::TooManyLeases { .. }
+            | Refusal::TooManyTenantLeases { .. }
+            | Refusal::TooManyDeduplicationIds { .. } => Code::OverLimit,
             Refusal::NotPermitted { .. } => Code::AccessDenied,
             Refusal::InUse { .. } | Refusal::NotOwner(_) => Code::UnsupportedOperation,
             // Clients try again.

@@ -256,7 +256,7 @@ mod tests {
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
         let id = key_of(HEX).unwrap().id();
         let mut tenants = Tenants::default();
-        tenants.add(Tenant { name: "acme".into(), limit: Limit::default() }, &[]).unwrap();
+        tenants.add(Tenant::new("acme", Limit::default()), &[]).unwrap();
         let of = |config: EncryptionConfig, tenant_key: Vec<TenantKeyConfig>| {
             let config = EncryptionConfig { tenant_key, ..config };
             let keys = config.check(&tenants).and_then(|()| config.keys());

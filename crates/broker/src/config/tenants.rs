@@ -27,6 +27,9 @@ pub struct TenantConfig {
     /// Of these bytes those that lie on the disk; 0 for any number.
     #[serde(default)]
     pub disk_bytes_max: u64,
+    /// Leases that its queues may have together; 0 for any number.
+    #[serde(default)]
+    pub leases_max: u64,
     /// The action at these limits.
     #[serde(default)]
     pub at_limit: AtSharedLimitConfig,
@@ -54,7 +57,8 @@ impl TenantConfig {
         }
         let owns = self.destinations.iter().map(|pattern| DestinationPattern::parse(pattern));
         let owns = owns.collect::<Result<Vec<_>, _>>()?;
-        Ok(tenants.add(Tenant { name: self.name.as_str().into(), limit: self.limit() }, &owns)?)
+        let leases_max = Some(self.leases_max).filter(|max| *max > 0);
+        Ok(tenants.add(Tenant { leases_max, ..Tenant::new(&self.name, self.limit()) }, &owns)?)
     }
 
     fn limit(&self) -> Limit {
@@ -105,6 +109,8 @@ mod tests {
             ..Limit::default()
         };
         assert_eq!(limit, want);
+        let leases_max = |text: &str| read(text).unwrap().tenants.named("acme").unwrap().leases_max;
+        assert_eq!((leases_max(good), leases_max(&format!("{good}leases_max = 7"))), (None, Some(7)));
         assert!(Config::parse(&format!("{good}at_limit = \"drop-oldest\"")).is_err(), "whose would it drop?");
         let broker = read("[limits]\nmessages_max = 7\nbytes_max = 9").unwrap().limit;
         assert_eq!(broker, Limit { messages_max: Some(7), bytes_max: Some(9), ..Limit::default() });

@@ -176,6 +176,7 @@ impl StatsCollector {
                     bytes: all.bytes + share.bytes,
                     disk_bytes: all.disk_bytes + share.disk_bytes,
                     waiting: all.waiting + share.waiting,
+                    leases: all.leases + share.leases,
                 };
             }
             for ConnectionFigures { protocol, open, opened } in own {
@@ -339,6 +340,7 @@ impl CoreFigures {
             bytes: account.load.bytes,
             disk_bytes: account.load.bytes.saturating_sub(account.volatile_bytes),
             waiting,
+            leases: account.leases,
         }));
     }
 

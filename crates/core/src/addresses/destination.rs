@@ -142,6 +142,8 @@ impl Partition {
         self.state.addresses.listed.remove(&queue);
         self.state.paused.forget(id);
         self.leader.intake.accounts.close(&queue);
+        let leased = self.state.leases.counts(id).leased;
+        self.leader.intake.accounts.leased(queue.owners, leased, 0);
         let skips = queue.subscription.as_ref().is_some_and(|subscription| subscription.skips.is_some());
         self.state.skipping_subscriptions -= u64::from(skips);
         self.state.addresses.unbind(&queue.source, id);

@@ -6,6 +6,7 @@ use crate::Partition;
 use crate::delivery::fetches::{Fetch, Waiter};
 use crate::delivery::group::GroupTurn;
 use crate::delivery::selection::Selected;
+use crate::leasing::ends_at_bound;
 use crate::memory::bodies::BodyLocation;
 use crate::pausing;
 use crate::queue::{EntryState, LaneNumber, Load, ReadOn};
@@ -155,13 +156,12 @@ impl Partition {
         let browsing =
             self.leader.delivery.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
         let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
-        let (sought, state) = (BodyLocation::from(&*entry), entry.state);
+        let (sought, state, failed_deliveries) =
+            (BodyLocation::from(&*entry), entry.state, entry.deliveries());
         if browsing && state != EntryState::Ready && self.peeks(consumer) {
             self.pass_by(consumer, tag);
             return Step::Skipped;
         }
-        let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
-        let failed_deliveries = entry.failed_deliveries + entry.uncounted_deliveries;
         let Some((headers, _)) = self.state.bodies.headers(sought) else { return Step::Nothing };
         if self.is_over(headers) && !browsing {
             if self.state.bodies.resident(sought).is_none() && self.grave_of(id, sought.key).is_some() {
@@ -183,6 +183,9 @@ impl Partition {
         }
         if !browsing && self.may_bury_spent(id, consumer) && self.bury_if_spent(id, tag, effects) {
             return Step::Skipped;
+        }
+        if ends_at_bound(self, id, consumer) {
+            return Step::Sent;
         }
         self.selected(consumer, tag);
         self.lend(&message, effects);

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use postroad_model::{Destination, DestinationKind, QueueId, Refusal, Sent};
-use postroad_routing::{Limit, Policies};
+use postroad_routing::{Limit, Policies, Tenant};
 
 use crate::Partition;
 use crate::intake::blocked::BlockedOn;
@@ -40,6 +40,10 @@ pub struct Account {
     pub incoming: Load,
     /// Messages on their way to the log that will be in queues made for them.
     pub unborn: Load,
+    /// This partition's part of how many leases there may be; `None` for any number.
+    pub leases_max: Option<u64>,
+    /// Leases of its queues.
+    pub leases: u64,
 }
 
 impl Account {
@@ -61,19 +65,27 @@ impl Account {
 pub struct Accounts {
     all: Vec<Account>,
     by_owner: BTreeMap<Option<Arc<str>>, AccountNumber>,
+    /// One of them has a limit of leases.
+    limits_leases: bool,
 }
 
 impl Accounts {
     /// Empty accounts for all that policies limit; `parts` partitions share each limit.
     fn new(policies: &Policies, parts: u64) -> Accounts {
-        let broker = (None, policies.limit);
-        let tenants = policies.tenants.iter().map(|tenant| (Some(tenant.name.clone()), tenant.limit));
+        let broker = (None, policies.limit, None);
+        let of = |tenant: &Arc<Tenant>| (Some(tenant.name.clone()), tenant.limit, tenant.leases_max);
+        let all = std::iter::once(broker).chain(policies.tenants.iter().map(of));
         let mut accounts = Accounts::default();
-        for (owner, limit) in std::iter::once(broker).chain(tenants).filter(|(_, limit)| !limit.is_none()) {
+        for (owner, limit, leases_max) in
+            all.filter(|(_, limit, leases)| !limit.is_none() || leases.is_some())
+        {
             // More tenants than that are held by their queues' limits alone.
             let Ok(number) = u16::try_from(accounts.all.len()) else { break };
             accounts.by_owner.insert(owner.clone(), AccountNumber(number));
-            accounts.all.push(Account { owner, limit: limit.part_of(parts), ..Account::default() });
+            let (limit, leases_max) =
+                (limit.part_of(parts), leases_max.map(|max| max.div_ceil(parts.max(1))));
+            accounts.limits_leases |= leases_max.is_some();
+            accounts.all.push(Account { owner, limit, leases_max, ..Account::default() });
         }
         accounts
     }
@@ -134,6 +146,32 @@ impl Accounts {
         self.of_owners(owners, |account| account.unborn.remove(bytes));
     }
 
+    /// Whether leases are counted.
+    pub fn limits_leases(&self) -> bool {
+        self.limits_leases
+    }
+
+    /// A queue had `before` leases, and has `now`.
+    pub fn leased(&mut self, owners: Owners, before: u64, now: u64) {
+        if self.limits_leases {
+            self.of_owners(owners, |account| account.leases = (account.leases + now).saturating_sub(before));
+        }
+    }
+
+    /// How many more leases there may be in a queue of these owners; refused if there may be none.
+    pub fn leases_left(&self, owners: Owners) -> Result<u64, Refusal> {
+        let mut left = u64::MAX;
+        let limited = owners.into_iter().flatten().filter_map(|number| self.all.get(usize::from(number.0)));
+        for (account, max) in limited.filter_map(|account| Some((account, account.leases_max?))) {
+            left = left.min(max.saturating_sub(account.leases));
+            if left == 0 {
+                let tenant = account.owner.clone().unwrap_or_default();
+                return Err(Refusal::TooManyTenantLeases { tenant, max });
+            }
+        }
+        Ok(left)
+    }
+
     /// All that the queue holds.
     fn open(&mut self, queue: &Queue) {
         self.of_owners(queue.owners, |account| {
@@ -175,7 +213,11 @@ impl Partition {
             queue.owners = accounts.owners_of(&queue.source, &self.settings.policies);
         }
         self.leader.intake.accounts = accounts;
-        self.state.queues.values().for_each(|queue| self.leader.intake.accounts.open(queue));
+        for queue in self.state.queues.values() {
+            self.leader.intake.accounts.open(queue);
+            let leased = self.state.leases.counts(queue.id).leased;
+            self.leader.intake.accounts.leased(queue.owners, 0, leased);
+        }
     }
 
     /// An account that is not the sum of its queues: there must be none.
@@ -184,10 +226,15 @@ impl Partition {
             load: Load::default(),
             incoming: Load::default(),
             volatile_bytes: 0,
+            leases: 0,
             ..account.clone()
         });
-        let mut sums = Accounts { all: all.collect(), by_owner: BTreeMap::new() };
-        self.state.queues.values().for_each(|queue| sums.open(queue));
+        let limits_leases = self.leader.intake.accounts.limits_leases;
+        let mut sums = Accounts { all: all.collect(), by_owner: BTreeMap::new(), limits_leases };
+        for queue in self.state.queues.values() {
+            sums.open(queue);
+            sums.leased(queue.owners, 0, self.state.leases.counts(queue.id).leased);
+        }
         sums.all != self.leader.intake.accounts.all
     }
 

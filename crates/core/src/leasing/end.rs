@@ -7,7 +7,7 @@ use postroad_model::{
     QueueId, Sent, SettleCause,
 };
 
-use super::Lease;
+use super::{Lease, Leases};
 use crate::Partition;
 use crate::queue::EntryState;
 
@@ -38,7 +38,8 @@ impl Partition {
         if let (Some(group), Some(queue)) = (&group, self.state.queues.get_mut(&id)) {
             queue.groups.get_or_insert_default().lease(group);
         }
-        self.state.leases.insert((id, tag), Lease { id: lease, end, until_ms, group });
+        let lease = Lease { id: lease, end, until_ms, group };
+        change_leases(self, id, |leases| leases.insert((id, tag), lease));
     }
 
     /// The entry's lease keeps no group from others any more; returns whether one became free.
@@ -57,7 +58,7 @@ impl Partition {
             return;
         }
         let freed = self.free_leased_group(id, tag);
-        self.state.leases.remove(id, tag);
+        change_leases(self, id, |leases| drop(leases.remove(id, tag)));
         if freed {
             self.offer_to_all_again(id);
             self.leader.leasing.freed.push(id);
@@ -162,5 +163,18 @@ impl Partition {
         self.announce_message(id, tag, MessageEvent::DeadLettered, None, effects);
         self.move_entries((id, &[tag], SettleCause::DeadLettered), vec![sent], Vec::new(), None, effects);
         true
+    }
+}
+
+/// Changes the leases of a queue, and counts them for its tenant.
+fn change_leases(partition: &mut Partition, id: QueueId, change: impl FnOnce(&mut Leases)) {
+    let (accounts, leases) = (&mut partition.leader.intake.accounts, &mut partition.state.leases);
+    if !accounts.limits_leases() {
+        return change(leases);
+    }
+    let before = leases.counts(id).leased;
+    change(leases);
+    if let Some(queue) = partition.state.queues.get(&id) {
+        accounts.leased(queue.owners, before, leases.counts(id).leased);
     }
 }

@@ -40,7 +40,7 @@ pub(crate) use handle::{Handling, take_back_handled};
 pub(crate) use post::Posting;
 use post::Posts;
 use reserve::Reserves;
-pub(crate) use reserve::{Answering, Reserving};
+pub(crate) use reserve::{Answering, Reserving, ends_at_bound};
 use watch::Watches;
 
 /// The lease of one entry, or its delay.

@@ -42,6 +42,43 @@ pub struct Reserving {
     bytes: u64,
     /// Bodies were on their way when its time was over: it ends when they are here.
     is_overdue: bool,
+    /// Others had all leases that there may be when a message came.
+    refusal: Option<Refusal>,
+}
+
+/// How many more leases there may be in the queue; refused if there may be none.
+fn leases_left(partition: &Partition, id: QueueId) -> Result<u64, Refusal> {
+    let Some(queue) = partition.state.queues.get(&id) else { return Ok(0) };
+    let max = queue.requests.leases_max.0;
+    let left = max.saturating_sub(partition.state.leases.counts(id).leased);
+    if left == 0 {
+        return Err(Refusal::TooManyLeases { queue: queue.source.clone(), max });
+    }
+    Ok(left.min(partition.leader.intake.accounts.leases_left(queue.owners)?))
+}
+
+/// Whether a reserve whose turn it is may lease nothing, as others that waited beside it have all
+/// leases that there may be: then it ends, and is refused if it has got nothing.
+pub(crate) fn ends_at_bound(partition: &mut Partition, id: QueueId, key: ConsumerKey) -> bool {
+    if !partition.is_reserving(key) {
+        return false;
+    }
+    let leases = |reserving: &Reserving| matches!(reserving.take, Take::Lease { .. });
+    let consumer = partition.leader.delivery.consumers.get(&key);
+    let reserving = consumer.and_then(|consumer| consumer.reserving.as_ref());
+    let Some(refusal) =
+        reserving.filter(|reserving| leases(reserving)).and_then(|_| leases_left(partition, id).err())
+    else {
+        return false;
+    };
+    let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key) else { return false };
+    consumer.credit = 0;
+    let Some(reserving) = &mut consumer.reserving else { return false };
+    reserving.refusal = Some(refusal);
+    if reserving.taken.is_empty() {
+        partition.leader.leasing.reserves.fed.push(key);
+    }
+    true
 }
 
 /// The reserves of a partition that need attention.
@@ -113,12 +150,8 @@ impl Partition {
         }
         let wanted = reserve.messages_max.clamp(1, RESERVED_MAX);
         let Take::Lease { .. } = reserve.take else { return Ok((id, wanted)) };
-        let max = self.settings.policies.of(queue).leases_max.0;
-        let left = max.saturating_sub(self.state.leases.counts(id).leased);
-        match u32::try_from(left).unwrap_or(u32::MAX).min(wanted) {
-            0 => Err(Refusal::TooManyLeases { queue: queue.clone(), max }),
-            credit => Ok((id, credit)),
-        }
+        let left = leases_left(self, id)?;
+        Ok((id, u32::try_from(left).unwrap_or(u32::MAX).min(wanted)))
     }
 
     fn begin_reserve(&mut self, id: QueueId, credit: u32, reserve: Reserve, effects: &mut Vec<Effect>) {
@@ -153,8 +186,15 @@ impl Partition {
             queue.requests.last_reserve_ms = Some(self.now_ms);
         }
         let until_ms = self.now_ms.saturating_add(wait_ms);
-        let reserving =
-            Reserving { ticket, take, until_ms, taken: Vec::new(), bytes: 0, is_overdue: wait_ms == 0 };
+        let reserving = Reserving {
+            ticket,
+            take,
+            until_ms,
+            taken: Vec::new(),
+            bytes: 0,
+            is_overdue: wait_ms == 0,
+            refusal: None,
+        };
         self.seat_reserve(id, key, &attach, reserving);
         self.dispatch(id, effects);
         self.end_or_wait(id, key, effects);
@@ -347,8 +387,11 @@ impl Partition {
         let (id, Some(reserving)) = (consumer.queue, consumer.reserving.take()) else { return };
         self.forget_reserve(id, key, reserving.until_ms);
         self.remove_consumer(key, Delivered::None, effects);
-        let Reserving { ticket, take, taken, .. } = *reserving;
+        let Reserving { ticket, take, taken, refusal, .. } = *reserving;
         let connection = key.connection;
+        if let Some(refusal) = refusal.filter(|_| taken.is_empty()) {
+            return self.reply(connection, ticket, Err(refusal), effects);
+        }
         let answering = Answering { connection, ticket, messages: taken };
         match take {
             Take::Lease { lasts_ms } => self.propose_lease(id, lasts_ms, answering, effects),

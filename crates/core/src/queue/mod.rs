@@ -16,7 +16,7 @@ use postroad_model::{
     ConsumerKey, ConsumerMode, Destination, DestinationKind, EntryTag, MessageKey, QueueId, QueueOptions,
     Subscription,
 };
-use postroad_routing::{Limit, Policies, Returning, Slow};
+use postroad_routing::{LeaseLimit, Limit, Policies, Returning, Slow};
 
 use crate::addresses::binding::TopicFeed;
 use crate::delivery::idle::Selecting;
@@ -116,6 +116,8 @@ pub struct Requests {
     pub last_reserve_ms: Option<u64>,
     /// A client waits for a change of its length.
     pub is_watched: bool,
+    /// How many leases there may be.
+    pub leases_max: LeaseLimit,
 }
 
 /// Where bodies were read ahead to.
@@ -174,6 +176,7 @@ impl Queue {
     pub fn follow(&mut self, policies: &Policies) {
         let policy = policies.of(&self.source);
         (self.limit, self.slow, self.keeps_last) = (policy.limit, policy.slow, policy.last_value.is_some());
+        self.requests.leases_max = policy.leases_max;
         if self.id.is_volatile() && self.source.kind == DestinationKind::Topic {
             self.limit = policy.pending.limit(self.prefetch).unwrap_or(policy.limit);
         }
