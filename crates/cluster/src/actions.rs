@@ -1,6 +1,7 @@
 //! Actions that a replica requests.
 
 use crate::entry::{Entry, EntryId, NodeId, Term};
+use crate::members::Members;
 use crate::message::Message;
 use crate::vote::Vote;
 
@@ -42,6 +43,9 @@ pub struct Actions {
     pub append: Vec<Entry>,
     /// To be applied: synced here and on a majority.
     pub committed: Vec<Entry>,
+    /// The members from the last committed entry on, if that changes them: to be synced, before
+    /// [`crate::Group::change_members`].
+    pub members: Option<Members>,
     /// The new role and its term, if they changed.
     pub role: Option<(Role, Term)>,
 }

@@ -8,6 +8,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::entry::{Entry, EntryId, EntryKind, Index, NodeId, Term};
+use crate::members::Members;
 use crate::message::{Body, Message};
 
 /// The first byte of each message.
@@ -156,6 +157,7 @@ fn put_append(
         out.put_u8(match entry.kind {
             EntryKind::Opening => 0,
             EntryKind::Batch => 1,
+            EntryKind::Members => 2,
         });
         out.put_u32_le(entry.payload.len() as u32);
         out.put_slice(&entry.payload);
@@ -276,6 +278,7 @@ impl Fields {
         let kind = match self.byte()? {
             0 => EntryKind::Opening,
             1 => EntryKind::Batch,
+            2 => EntryKind::Members,
             other => return Err(CodecError::Unknown(other)),
         };
         let length = self.0.try_get_u32_le().map_err(|_| CodecError::Short)? as usize;
@@ -285,6 +288,10 @@ impl Fields {
         if (kind == EntryKind::Opening) != (length == 0) {
             return Err(CodecError::Payload);
         }
-        Ok(Entry { id, kind, payload: self.0.split_to(length) })
+        let payload = self.0.split_to(length);
+        if kind == EntryKind::Members && Members::decode(id.index, &payload).is_none() {
+            return Err(CodecError::Payload);
+        }
+        Ok(Entry { id, kind, payload })
     }
 }

@@ -2,9 +2,12 @@
 
 use bytes::Bytes;
 use raft::CAMPAIGN_TRANSFER;
-use raft::eraftpb::{self, MessageType, Snapshot, SnapshotMetadata};
+use raft::eraftpb::{
+    self, ConfChangeSingle, ConfChangeType, ConfChangeV2, EntryType, MessageType, Snapshot, SnapshotMetadata,
+};
 
 use crate::entry::{Entry, EntryId, EntryKind, Index, NodeId, Term};
+use crate::members::{MemberChange, Members};
 use crate::message::{Body, Message};
 use crate::tail::conf_state;
 
@@ -12,8 +15,12 @@ fn id(index: u64, term: u64) -> EntryId {
     EntryId { index: Index(index), term: Term(term) }
 }
 
+/// The engine looks at the content of a change of members when it is proposed, and later only at
+/// the type.
 pub(crate) fn entry_in(entry: Entry) -> eraftpb::Entry {
+    let is_change = entry.kind == EntryKind::Members;
     eraftpb::Entry {
+        entry_type: if is_change { EntryType::EntryConfChange } else { EntryType::EntryNormal },
         index: entry.id.index.0,
         term: entry.id.term.0,
         data: entry.payload,
@@ -22,11 +29,73 @@ pub(crate) fn entry_in(entry: Entry) -> eraftpb::Entry {
 }
 
 pub(crate) fn entry_out(entry: eraftpb::Entry) -> Entry {
-    let kind = if entry.data.is_empty() { EntryKind::Opening } else { EntryKind::Batch };
-    Entry { id: id(entry.index, entry.term), kind, payload: entry.data }
+    let id = id(entry.index, entry.term);
+    match entry.entry_type {
+        EntryType::EntryConfChange => Entry { id, kind: EntryKind::Members, payload: entry.data },
+        // Proposed here: see `change_in`.
+        EntryType::EntryConfChangeV2 => {
+            Entry { id, kind: EntryKind::Members, payload: members_in(&entry.data) }
+        }
+        EntryType::EntryNormal if entry.data.is_empty() => {
+            Entry { id, kind: EntryKind::Opening, payload: entry.data }
+        }
+        EntryType::EntryNormal => Entry { id, kind: EntryKind::Batch, payload: entry.data },
+    }
 }
 
-pub(crate) fn snapshot(last: EntryId, members: &[NodeId]) -> Snapshot {
+/// A change for the engine.
+pub(crate) fn change_in(change: MemberChange) -> ConfChangeV2 {
+    let (kind, node) = match change {
+        MemberChange::Add(node) => (ConfChangeType::AddLearnerNode, node),
+        MemberChange::Promote(node) => (ConfChangeType::AddNode, node),
+        MemberChange::Remove(node) => (ConfChangeType::RemoveNode, node),
+    };
+    let single = ConfChangeSingle { change_type: kind, node_id: node.get(), ..ConfChangeSingle::default() };
+    ConfChangeV2 { changes: vec![single].into(), ..ConfChangeV2::default() }
+}
+
+/// The proposal of a change after which these are the members.
+///
+/// Its content is the engine's: a `ConfChangeV2` in Protocol Buffers with one change (field 2: kind
+/// 1, node 2) and the members as its context (field 3).
+pub(crate) fn proposal_in(change: MemberChange, after: &Members) -> eraftpb::Entry {
+    let (kind, node) = match change {
+        MemberChange::Promote(node) => (0, node),
+        MemberChange::Remove(node) => (1, node),
+        MemberChange::Add(node) => (2, node),
+    };
+    let (mut single, context) = (vec![0x08, kind, 0x10], after.encode());
+    put_varint(&mut single, node.get());
+    let mut data = vec![0x12, single.len() as u8];
+    data.extend(single);
+    data.push(CONTEXT);
+    put_varint(&mut data, context.len() as u64);
+    data.extend(context);
+    let (entry_type, data) = (EntryType::EntryConfChangeV2, data.into());
+    eraftpb::Entry { entry_type, data, ..eraftpb::Entry::default() }
+}
+
+/// The tag of field 3.
+const CONTEXT: u8 = 0x1a;
+
+fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+    while 0x80 <= number {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// The members in such a content.
+fn members_in(content: &Bytes) -> Bytes {
+    let single = content.get(1).map_or(0, |length| usize::from(*length));
+    let length_at = 2 + single + 1;
+    let length = content.get(length_at..).unwrap_or_default();
+    let bytes = length.iter().position(|byte| *byte < 0x80).map_or(0, |last| last + 1);
+    content.slice((length_at + bytes).min(content.len())..)
+}
+
+pub(crate) fn snapshot(last: EntryId, members: &Members) -> Snapshot {
     let metadata = SnapshotMetadata {
         index: last.index.0,
         term: last.term.0,
@@ -37,7 +106,7 @@ pub(crate) fn snapshot(last: EntryId, members: &[NodeId]) -> Snapshot {
 }
 
 /// A message for the engine.
-pub(crate) fn message_in(message: Message, members: &[NodeId]) -> eraftpb::Message {
+pub(crate) fn message_in(message: Message, members: &Members) -> eraftpb::Message {
     let mut out = eraftpb::Message {
         from: message.from.get(),
         to: message.to.get(),

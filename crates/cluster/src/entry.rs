@@ -57,6 +57,8 @@ pub enum EntryKind {
     Opening,
     /// A batch that was proposed: one journal group.
     Batch,
+    /// The members from now on: see [`crate::Members`].
+    Members,
 }
 
 /// One entry of the log.
@@ -66,6 +68,6 @@ pub struct Entry {
     pub id: EntryId,
     /// Its purpose.
     pub kind: EntryKind,
-    /// The batch; empty for [`EntryKind::Opening`] only.
+    /// The batch, or the members; empty for [`EntryKind::Opening`] only.
     pub payload: Bytes,
 }

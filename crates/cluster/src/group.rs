@@ -8,9 +8,10 @@ use raft::{ProgressState, RawNode, SnapshotStatus, StateRole};
 
 use crate::actions::{Actions, Role, Turn};
 use crate::engine;
-use crate::entry::{EntryId, Index, NodeId, Term};
+use crate::entry::{EntryId, EntryKind, Index, NodeId, Term};
 use crate::guard::{self, Refused, View};
 use crate::log::{EntryLog, LogError};
+use crate::members::{ChangeRefused, MemberChange, Members};
 use crate::message::{Body, Message};
 use crate::tail::Tail;
 use crate::vote::Vote;
@@ -38,8 +39,8 @@ const DISK_TICKS_MAX: u64 = 20;
 pub struct Config {
     /// This node.
     pub node: NodeId,
-    /// All voting members, this one among them.
-    pub members: Vec<NodeId>,
+    /// The members that were last synced, or those of a new group.
+    pub members: Members,
     /// Chance: election timeouts follow from it. Should differ between nodes.
     pub seed: u64,
     /// Payload of proposals that are not committed yet; further ones are refused.
@@ -52,7 +53,7 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// This node is not among the members, or a member is named twice.
+    /// No node has a vote.
     #[error("the members of the group are not valid")]
     Members,
     /// Vote, log and state do not fit together: a part of the store was lost or is of another time.
@@ -91,6 +92,24 @@ pub enum ProposeError {
     /// An empty payload, or one of more than 32 MiB.
     #[error("a payload of {0} bytes is not possible")]
     Size(usize),
+}
+
+/// Why a change of members was not proposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeError {
+    /// It makes no sense.
+    #[error(transparent)]
+    Refused(#[from] ChangeRefused),
+    /// It would end the leader's own part.
+    #[error("node {} leads: hand leadership over first", .0.get())]
+    Leads(NodeId),
+    /// The change before is not committed yet, or nothing of this leader is.
+    #[error("another change is under way")]
+    Busy,
+    /// This node cannot propose anything now.
+    #[error(transparent)]
+    Propose(#[from] ProposeError),
 }
 
 /// The state of a replica, to be shown.
@@ -164,6 +183,10 @@ pub struct Group<L: EntryLog> {
     released: Vec<Message>,
     offer: Option<SnapshotOffer>,
     role: (Role, Term),
+    /// Committed changes of members that are not in force yet.
+    changes: Vec<Members>,
+    /// Those that the snapshot has that is being installed.
+    installing: Option<Members>,
     /// For the test of the tests: commits entries that only this node has synced.
     #[cfg(test)]
     pub(crate) commits_alone: bool,
@@ -176,10 +199,8 @@ impl<L: EntryLog> Group<L> {
     /// # Errors
     /// [`GroupError::Members`], [`GroupError::Inconsistent`].
     pub fn open(config: &Config, log: L, vote: Vote, applied: Index) -> Result<Group<L>, GroupError> {
-        let mut members = config.members.clone();
-        members.sort_unstable();
-        members.dedup();
-        if members.len() != config.members.len() || !members.contains(&config.node) {
+        let members = effective(&config.members, &log.members());
+        if members.voters.is_empty() {
             return Err(GroupError::Members);
         }
         let (floor, last) = (log.floor().index, log.last());
@@ -201,6 +222,8 @@ impl<L: EntryLog> Group<L> {
             released: Vec::new(),
             offer: None,
             role: (Role::Follower { leader: None }, vote.term),
+            changes: Vec::new(),
+            installing: None,
             #[cfg(test)]
             commits_alone: false,
         };
@@ -225,10 +248,16 @@ impl<L: EntryLog> Group<L> {
     fn leave_a_hung_disk(&mut self) {
         let hangs = self.waiting.front().is_some_and(|waiting| waiting.since + DISK_TICKS_MAX < self.ticks);
         if hangs && self.raft.raft.state == StateRole::Leader && self.raft.raft.lead_transferee.is_none() {
-            let stored = self.stored_by_others().into_iter();
-            if let Some((node, _)) = stored.max_by_key(|(node, index)| (*index, node.get())) {
-                self.transfer_leadership(node);
-            }
+            self.hand_over();
+        }
+    }
+
+    /// Hands leadership to the voter that has most of the log: see [`Group::transfer_leadership`].
+    pub fn hand_over(&mut self) {
+        let voters = &self.raft.store().members.voters;
+        let stored = self.stored_by_others().into_iter().filter(|(node, _)| voters.contains(node));
+        if let Some((node, _)) = stored.max_by_key(|(node, index)| (*index, node.get())) {
+            self.transfer_leadership(node);
         }
     }
 
@@ -254,7 +283,7 @@ impl<L: EntryLog> Group<L> {
         let end = tail.last().max(Index(self.raft.raft.raft_log.last_index()));
         let view = View {
             node: self.node,
-            members: tail.members(),
+            members: &tail.members,
             term: Term(self.raft.raft.term),
             last: EntryId { index: end, term: Term(0) },
             leads: self.raft.raft.state == StateRole::Leader,
@@ -269,7 +298,7 @@ impl<L: EntryLog> Group<L> {
             self.offer = Some(SnapshotOffer { from: message.from, term: message.term, last });
             return Ok(());
         }
-        let message = engine::message_in(message, tail.members());
+        let message = engine::message_in(message, &tail.members);
         // The engine refuses messages from unknown nodes, and the sender was checked.
         let _ = self.raft.step(message);
         self.draw_timeout();
@@ -305,10 +334,67 @@ impl<L: EntryLog> Group<L> {
         Ok(EntryId { index, term: Term(self.raft.raft.term) })
     }
 
+    /// Proposes a change of one member. It is in force once it comes back by [`Actions::members`].
+    ///
+    /// # Errors
+    /// See [`ChangeError`].
+    pub fn propose_change(&mut self, change: MemberChange) -> Result<EntryId, ChangeError> {
+        let raft = &self.raft.raft;
+        if raft.state != StateRole::Leader {
+            return Err(ProposeError::NotLeader { leader: NodeId::new(raft.leader_id) }.into());
+        }
+        if raft.lead_transferee.is_some() {
+            return Err(ProposeError::Transferring.into());
+        }
+        let tail = self.raft.store();
+        let after = tail.members.after(change)?;
+        if change == MemberChange::Remove(self.node) {
+            return Err(ChangeError::Leads(self.node));
+        }
+        // Two leaders that each change the members by one would not need a common voter, unless
+        // the later one has committed something first (Ongaro, raft-dev, July 2015).
+        let has_committed = tail.term_of(Index(raft.raft_log.committed)) == Some(Term(raft.term));
+        if !has_committed || !self.changes.is_empty() || raft.has_pending_conf() {
+            return Err(ChangeError::Busy);
+        }
+        if self.waiting.len() >= TURNS_MAX {
+            return Err(ProposeError::Full.into());
+        }
+        let mut message = raft::eraftpb::Message { from: self.node.get(), ..Default::default() };
+        message.set_msg_type(MessageType::MsgPropose);
+        message.set_entries(vec![engine::proposal_in(change, &after)].into());
+        self.raft.raft.step(message).map_err(|_| ProposeError::Full)?;
+        let index = Index(self.raft.raft.raft_log.last_index());
+        Ok(EntryId { index, term: Term(self.raft.raft.term) })
+    }
+
+    /// The members that [`Actions::members`] named are synced, and in force from now on. To be
+    /// called before the next [`Group::actions`].
+    pub fn change_members(&mut self) {
+        for members in std::mem::take(&mut self.changes) {
+            let change = self.raft.store().members.change_to(&members);
+            // A leader before it has proposed that. The engine takes a leader for a voter.
+            if self.raft.raft.state == StateRole::Leader && !members.voters.contains(&self.node) {
+                let term = self.raft.raft.term;
+                self.raft.raft.become_follower(term, raft::INVALID_ID);
+            }
+            self.raft.mut_store().members = members;
+            if let Some(change) = change {
+                // It refuses changes of several at once alone.
+                let _ = self.raft.apply_conf_change(&engine::change_in(change));
+            }
+        }
+    }
+
+    /// The members in force.
+    pub fn members(&self) -> &Members {
+        &self.raft.store().members
+    }
+
     /// Hands leadership to another member, as soon as it has the whole log. Proposals are refused
     /// meanwhile, for an election timeout at most. Nothing happens unless this node leads.
     pub fn transfer_leadership(&mut self, to: NodeId) {
-        if self.raft.raft.state == StateRole::Leader && self.raft.store().members().contains(&to) {
+        if self.raft.raft.state == StateRole::Leader && self.raft.store().members.voters.contains(&to) {
             self.raft.transfer_leader(to.get());
         }
     }
@@ -358,12 +444,23 @@ impl<L: EntryLog> Group<L> {
             let last = EntryId { index: Index(metadata.index), term: Term(metadata.term) };
             tail.restart(last);
             actions.restarted = Some(last);
+            if let Some(members) = self.installing.take() {
+                tail.members = members.clone();
+                actions.members = Some(members);
+            }
         }
         actions.append = ready.take_entries().into_iter().map(engine::entry_out).collect();
         tail.append(&actions.append);
         actions.committed = ready.take_committed_entries().into_iter().map(engine::entry_out).collect();
         if let Some(last) = actions.committed.last() {
             tail.handed_out = last.id.index;
+        }
+        let since = tail.members.since;
+        let changes = actions.committed.iter().filter(|entry| entry.kind == EntryKind::Members);
+        let later = changes.filter(|entry| since < entry.id.index);
+        self.changes.extend(later.filter_map(|entry| Members::decode(entry.id.index, &entry.payload)));
+        if let Some(members) = self.changes.last() {
+            actions.members = Some(members.clone());
         }
         let last = actions.append.last().map(|entry| entry.id).or(actions.restarted);
         let restarts = actions.restarted.is_some();
@@ -403,15 +500,17 @@ impl<L: EntryLog> Group<L> {
     }
 
     /// The files of this snapshot are here, and the next [`Actions::restarted`] may replace the log
-    /// by them. `false` if the snapshot is not wanted any more: the files are to be removed.
-    pub fn install_snapshot(&mut self, offer: SnapshotOffer) -> bool {
+    /// by them, with its members. `false` if the snapshot is not wanted any more: the files are to
+    /// be removed.
+    pub fn install_snapshot(&mut self, offer: SnapshotOffer, members: Members) -> bool {
         if self.snapshot_offer() != Some(offer) {
             return false;
         }
         self.offer = None;
         let body = Body::SnapshotOffer { last: offer.last };
         let message = Message { from: offer.from, to: self.node, term: offer.term, body };
-        let message = engine::message_in(message, self.raft.store().members());
+        let message = engine::message_in(message, &members);
+        self.installing = Some(members);
         let _ = self.raft.step(message);
         self.draw_timeout();
         true
@@ -473,8 +572,8 @@ impl<L: EntryLog> Group<L> {
             return Vec::new();
         }
         let progress = self.raft.raft.prs();
-        let others = self.raft.store().members().iter().filter(|node| **node != self.node);
-        let stored = |node: &NodeId| progress.get(node.get()).map(|found| (*node, Index(found.matched)));
+        let others = self.raft.store().members.all().into_iter().filter(|node| *node != self.node);
+        let stored = |node: NodeId| progress.get(node.get()).map(|found| (node, Index(found.matched)));
         others.filter_map(stored).collect()
     }
 
@@ -496,6 +595,14 @@ impl<L: EntryLog> Group<L> {
         let timeout = ELECTION_TICKS + (mixed % ELECTION_TICKS as u64) as usize;
         raft.set_randomized_election_timeout(timeout);
     }
+}
+
+/// The members with which a replica begins: those that were synced, or later ones in its log that
+/// are known to be committed. A leader proposes the next change after it has committed the one
+/// before, and says so with it.
+fn effective(synced: &Members, stored: &[Members]) -> Members {
+    let committed = stored.split_last().and_then(|(_, before)| before.last());
+    committed.filter(|members| synced.since < members.since).unwrap_or(synced).clone()
 }
 
 fn engine_config(config: &Config, applied: Index) -> raft::Config {

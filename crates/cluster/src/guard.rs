@@ -2,13 +2,14 @@
 //! violates.
 
 use crate::entry::{EntryId, Index, NodeId, Term};
+use crate::members::Members;
 use crate::message::{Body, Message};
 
 /// Why a message was refused. It changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// It is for another node, or from one that is not a member.
+    /// It is for another node, or from one that was removed.
     #[error("not from a member of the group to this one: from node {}", .from.get())]
     Stranger {
         /// The sender.
@@ -50,7 +51,7 @@ pub enum Refused {
 /// The replica's state that decides about a message.
 pub(crate) struct View<'a> {
     pub node: NodeId,
-    pub members: &'a [NodeId],
+    pub members: &'a Members,
     pub term: Term,
     pub last: EntryId,
     pub leads: bool,
@@ -58,8 +59,9 @@ pub(crate) struct View<'a> {
 
 pub(crate) fn check(message: &Message, view: &View<'_>) -> Result<(), Refused> {
     let from = message.from;
-    let known = view.members.contains(&from) && from != view.node && message.to == view.node;
-    if !known {
+    // A node that lags does not know later members; the leader may be one of them.
+    let is_gone = view.members.former.contains(&from);
+    if is_gone || from == view.node || message.to != view.node {
         return Err(Refused::Stranger { from });
     }
     if message.term == Term(0) {

@@ -16,6 +16,7 @@ use postroad_model::{PartitionId, Position};
 use crate::batch::{BatchError, decode_batch, encode_batch};
 use crate::entry::{Entry, EntryId, EntryKind, Index, Term};
 use crate::log::{EntryLog, LogError};
+use crate::members::Members;
 
 /// The partition whose records say which entry a group is. No partition of the broker has this
 /// number.
@@ -23,6 +24,7 @@ pub const META_PARTITION: PartitionId = PartitionId(u16::MAX);
 
 const OPENING: u8 = 0;
 const BATCH: u8 = 1;
+const MEMBERS: u8 = 2;
 
 /// Why the log of a group cannot be opened or written.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +66,8 @@ pub struct JournalLog<D: Disk> {
     last: Index,
     /// The entry whose state the checkpoint has that was recovered.
     checkpointed: Index,
+    /// Changes of members behind the checkpoint with which it was opened.
+    members: Vec<Members>,
 }
 
 impl<D: Disk> JournalLog<D> {
@@ -92,7 +96,8 @@ impl<D: Disk> JournalLog<D> {
             if journal.segments().any(|segment| segment.records > 0) {
                 return Err(JournalLogError::NotReplicated);
             }
-            journal.commit(&[meta(EntryId::default(), EntryKind::Opening)])?;
+            let (id, kind) = (EntryId::default(), EntryKind::Opening);
+            journal.commit(&[meta(&Entry { id, kind, payload: Bytes::new() })])?;
         }
         let first = journal.first_whole(META_PARTITION, u64::MAX);
         let mut log = JournalLog {
@@ -104,6 +109,7 @@ impl<D: Disk> JournalLog<D> {
             terms: BTreeMap::new(),
             last: Index(0),
             checkpointed: Index(0),
+            members: Vec::new(),
         };
         log.learn(recovered)?;
         log.set_floor(first.map_or(Index(0), |first| Index(first.get() - 1)).previous());
@@ -120,20 +126,24 @@ impl<D: Disk> JournalLog<D> {
         for record in recovered.records() {
             let record = record?;
             if record.partition == META_PARTITION {
-                let (id, _) =
-                    meta_id(record.position, &record.payload).ok_or(JournalLogError::NotReplicated)?;
-                self.note(id);
+                let entry =
+                    meta_entry(record.position, &record.payload).ok_or(JournalLogError::NotReplicated)?;
+                self.note(&entry);
             }
         }
         Ok(())
     }
 
-    fn note(&mut self, id: EntryId) {
+    fn note(&mut self, entry: &Entry) {
+        let id = entry.id;
         let changes = self.terms.last_key_value().is_none_or(|(_, term)| *term != id.term);
         if changes {
             self.terms.insert(id.index, id.term);
         }
         self.last = id.index;
+        if entry.kind == EntryKind::Members {
+            self.members.extend(Members::decode(id.index, &entry.payload));
+        }
     }
 
     /// Writes entries and syncs them. Entries from the first one's index on are replaced.
@@ -151,12 +161,12 @@ impl<D: Disk> JournalLog<D> {
         }
         let mut journal = self.journal.take().ok_or(CommitError::NeedsReopen)?;
         for entry in entries {
-            let mut records = vec![meta(entry.id, entry.kind)];
+            let mut records = vec![meta(entry)];
             if entry.kind == EntryKind::Batch {
                 records.extend(decode_batch(entry.payload.clone())?);
             }
             journal.append(&records)?;
-            self.note(entry.id);
+            self.note(entry);
         }
         journal.sync()?;
         self.journal = Some(journal);
@@ -171,6 +181,7 @@ impl<D: Disk> JournalLog<D> {
         journal.keep_from(META_PARTITION, position(self.floor.index.next()));
         self.journal = Some(journal);
         self.terms.split_off(&index.next());
+        self.members.retain(|members| members.since <= index);
         self.last = index;
         Ok(())
     }
@@ -248,6 +259,10 @@ impl<D: Disk> EntryLog for JournalLog<D> {
         self.terms.range(..=index).next_back().filter(|_| known).map(|(_, term)| *term)
     }
 
+    fn members(&self) -> Vec<Members> {
+        self.members.clone()
+    }
+
     fn entries(&self, from: Index, through: Index, bytes_max: u64) -> Result<Vec<Entry>, LogError> {
         let mut entries: Vec<Entry> = Vec::new();
         let (mut next, mut bytes) = (from, 0);
@@ -279,12 +294,11 @@ impl<D: Disk> JournalLog<D> {
         let mut entries = Vec::with_capacity(groups.len());
         for (group, index) in groups.into_iter().zip(from.0..).map(|(group, index)| (group, Index(index))) {
             let (first, records) = group.split_first().ok_or(LogError::Compacted(index))?;
-            let found = meta_id(first.position, &first.payload.to_bytes());
-            let found = found.filter(|(id, _)| id.index == index && Some(id.term) == self.term(index));
-            let (id, kind) =
-                found.ok_or_else(|| unreadable(index, "the group is another entry".to_owned()))?;
-            let payload = if records.is_empty() { Bytes::new() } else { encode_batch(records) };
-            entries.push(Entry { id, kind, payload });
+            let found = meta_entry(first.position, &first.payload.to_bytes());
+            let found = found.filter(|it| it.id.index == index && Some(it.id.term) == self.term(index));
+            let entry = found.ok_or_else(|| unreadable(index, "the group is another entry".to_owned()))?;
+            let payload = if records.is_empty() { entry.payload } else { encode_batch(records) };
+            entries.push(Entry { payload, ..entry });
         }
         Ok(entries)
     }
@@ -294,23 +308,34 @@ fn position(index: Index) -> Position {
     Position::new(index.0.saturating_add(1)).unwrap_or(Position::FIRST)
 }
 
-fn meta(id: EntryId, kind: EntryKind) -> Record {
+fn meta(entry: &Entry) -> Record {
     let mut payload = BytesMut::with_capacity(9);
-    payload.put_u64_le(id.term.0);
-    payload.put_u8(match kind {
+    payload.put_u64_le(entry.id.term.0);
+    payload.put_u8(match entry.kind {
         EntryKind::Opening => OPENING,
         EntryKind::Batch => BATCH,
+        EntryKind::Members => MEMBERS,
     });
-    let payload = Payload::from(payload.freeze());
-    Record { partition: META_PARTITION, position: position(id.index), payload, reserve: true, key: None }
+    if entry.kind == EntryKind::Members {
+        payload.put_slice(&entry.payload);
+    }
+    let (position, payload) = (position(entry.id.index), Payload::from(payload.freeze()));
+    Record { partition: META_PARTITION, position, payload, reserve: true, key: None }
 }
 
-fn meta_id(position: Position, mut payload: &[u8]) -> Option<(EntryId, EntryKind)> {
+/// The entry of a group by its first record; the payload of a batch is in the others.
+fn meta_entry(position: Position, mut payload: &[u8]) -> Option<Entry> {
     let term = Term(payload.try_get_u64_le().ok()?);
     let kind = match payload.try_get_u8().ok()? {
         OPENING => EntryKind::Opening,
         BATCH => EntryKind::Batch,
+        MEMBERS => EntryKind::Members,
         _ => return None,
     };
-    payload.is_empty().then_some((EntryId { index: Index(position.get() - 1), term }, kind))
+    let id = EntryId { index: Index(position.get() - 1), term };
+    let fits = match kind {
+        EntryKind::Members => Members::decode(id.index, payload).is_some(),
+        _ => payload.is_empty(),
+    };
+    fits.then(|| Entry { id, kind, payload: Bytes::copy_from_slice(payload) })
 }

@@ -17,6 +17,7 @@ mod guard;
 mod hello;
 mod journal_log;
 mod log;
+mod members;
 mod message;
 mod tail;
 mod vote;
@@ -28,7 +29,7 @@ pub use entry::{Entry, EntryId, EntryKind, Index, NodeId, Term};
 pub use forward::{
     FORWARD_BYTES_MAX, FORWARD_HEAD_BYTES, FORWARD_KEY_BYTES, FORWARD_MAGIC, ForwardError, Forwarding,
 };
-pub use group::{Config, CopyRefused, Group, GroupError, ProposeError, SnapshotOffer, Status};
+pub use group::{ChangeError, Config, CopyRefused, Group, GroupError, ProposeError, SnapshotOffer, Status};
 pub use guard::Refused;
 pub use hello::{
     HELLO_BYTES_MAX, Hello, HelloError, NONCE_BYTES, PROOF_BYTES, Purpose, VERDICT_BYTES, Verdict, prove,
@@ -36,6 +37,7 @@ pub use hello::{
 };
 pub use journal_log::{JournalLog, JournalLogError, META_PARTITION};
 pub use log::{EntryLog, LogError};
+pub use members::{ChangeRefused, MEMBERS_MAX, MemberChange, Members};
 pub use message::{Body, Message};
 pub use vote::{Vote, VoteError, VoteFile};
 

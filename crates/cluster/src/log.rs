@@ -1,6 +1,7 @@
 //! The seam to the place where entries are stored.
 
 use crate::entry::{Entry, EntryId, Index, Term};
+use crate::members::Members;
 
 /// Why entries cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +32,10 @@ pub trait EntryLog {
 
     /// The term of an entry above the floor; `None` if there is no such entry.
     fn term(&self, index: Index) -> Option<Term>;
+
+    /// The changes of members that it has, in order; those that a checkpoint includes may be left
+    /// out.
+    fn members(&self) -> Vec<Members>;
 
     /// Entries from `from` through `through`: at least one, and no more than `bytes_max` of payload
     /// unless the first alone has more.

@@ -10,6 +10,7 @@ use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 use crate::engine;
 use crate::entry::{Entry, EntryId, Index, NodeId, Term};
 use crate::log::{EntryLog, LogError};
+use crate::members::Members;
 use crate::vote::Vote;
 
 /// Entries that one read from storage returns at most: more than one message takes.
@@ -27,7 +28,7 @@ pub(crate) struct Tail<L> {
     durable: Index,
     pub handed_out: Index,
     start: (Vote, Index),
-    members: Vec<NodeId>,
+    pub members: Members,
     /// The first entry that could not be read.
     failure: RefCell<Option<LogError>>,
     /// The end of a snapshot that is replacing the log: until that is done, the log must not be
@@ -36,7 +37,7 @@ pub(crate) struct Tail<L> {
 }
 
 impl<L: EntryLog> Tail<L> {
-    pub fn new(log: L, start: (Vote, Index), members: Vec<NodeId>, cache_bytes_max: u64) -> Tail<L> {
+    pub fn new(log: L, start: (Vote, Index), members: Members, cache_bytes_max: u64) -> Tail<L> {
         Tail {
             durable: log.last(),
             handed_out: start.1,
@@ -49,10 +50,6 @@ impl<L: EntryLog> Tail<L> {
             failure: RefCell::new(None),
             restarting: None,
         }
-    }
-
-    pub fn members(&self) -> &[NodeId] {
-        &self.members
     }
 
     pub fn durable(&self) -> Index {
@@ -218,6 +215,8 @@ impl<L: EntryLog> Storage for Tail<L> {
     }
 }
 
-pub(crate) fn conf_state(members: &[NodeId]) -> ConfState {
-    ConfState { voters: members.iter().map(|node| node.get()).collect(), ..ConfState::default() }
+pub(crate) fn conf_state(members: &Members) -> ConfState {
+    let numbers = |nodes: &[NodeId]| nodes.iter().map(|node| node.get()).collect();
+    let (voters, learners) = (numbers(&members.voters), numbers(&members.learners));
+    ConfState { voters, learners, ..ConfState::default() }
 }

@@ -1,9 +1,11 @@
-//! The vote of a replica, in a file of its own.
+//! The vote of a replica, and the members that it knows, in a file of its own.
 //!
 //! ```text
 //! 0..512     slot 0      each slot, little endian:
-//! 512..1024  slot 1      magic 8 │ version u16 │ 6 zero │ sequence u64 │ term u64 │ node u64 │ checksum u32
+//! 512..1024  slot 1      magic 8 │ version u16 │ 6 zero │ sequence u64 │ term u64 │ node u64
+//!                        │ since u64 │ length u16 │ members │ zero │ checksum u32, the last bytes
 //! ```
+//! Members are as in an entry ([`Members`]); the length is 0 while they are those of a new group.
 //! Writes alternate between the slots, so that a crash in a write leaves the vote before. Each slot
 //! has a sector of its own. The checksum is CRC-32C of the bytes before it.
 
@@ -11,7 +13,8 @@ use std::io;
 
 use postroad_journal::{Disk, DiskFile};
 
-use crate::entry::{NodeId, Term};
+use crate::entry::{Index, NodeId, Term};
+use crate::members::Members;
 
 /// The state that a replica must keep over a restart besides its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,9 +48,10 @@ pub enum VoteError {
 }
 
 const MAGIC: [u8; 8] = *b"PRvote\r\n";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const SLOT_BYTES: usize = 512;
-const CHECKED_BYTES: usize = 40;
+const CHECKED_BYTES: usize = SLOT_BYTES - 4;
+const MEMBERS_AT: usize = 50;
 const NAME: &str = "vote";
 
 /// The open file.
@@ -55,6 +59,7 @@ const NAME: &str = "vote";
 pub struct VoteFile<F> {
     file: F,
     vote: Vote,
+    members: Option<Members>,
     sequence: u64,
     failed: bool,
 }
@@ -70,7 +75,7 @@ impl<F: DiskFile> VoteFile<F> {
         }
         let file = disk.create(NAME)?;
         file.allocate(2 * SLOT_BYTES as u64)?;
-        let mut created = VoteFile { file, vote: Vote::default(), sequence: 0, failed: false };
+        let mut created = VoteFile { file, vote: Vote::default(), members: None, sequence: 0, failed: false };
         created.write(Vote::default())?;
         disk.sync_directory()?;
         Ok(created)
@@ -91,9 +96,23 @@ impl<F: DiskFile> VoteFile<F> {
             }
         }
         let (first, second) = bytes.split_at(SLOT_BYTES);
-        let newest = slot(first)?.into_iter().chain(slot(second)?).max_by_key(|(sequence, _)| *sequence);
-        let (sequence, vote) = newest.ok_or(VoteError::Damaged)?;
-        Ok(VoteFile { file, vote, sequence, failed: false })
+        let newest = slot(first)?.into_iter().chain(slot(second)?).max_by_key(|slot| slot.sequence);
+        let Slot { sequence, vote, members } = newest.ok_or(VoteError::Damaged)?;
+        Ok(VoteFile { file, vote, members, sequence, failed: false })
+    }
+
+    /// The members that were written last; `None` if they never changed.
+    pub fn members(&self) -> Option<&Members> {
+        self.members.as_ref()
+    }
+
+    /// Writes and syncs the members that are in force from now on.
+    ///
+    /// # Errors
+    /// As [`VoteFile::write`].
+    pub fn write_members(&mut self, members: Members) -> Result<(), VoteError> {
+        self.members = Some(members);
+        self.write(self.vote)
     }
 
     /// The last vote written.
@@ -113,7 +132,7 @@ impl<F: DiskFile> VoteFile<F> {
         let sequence = self.sequence + 1;
         let offset = (sequence % 2) * SLOT_BYTES as u64;
         self.failed = true;
-        let bytes = slot_bytes(sequence, vote);
+        let bytes = slot_bytes(sequence, vote, self.members.as_ref());
         let mut written = 0;
         while written < bytes.len() {
             let rest = [io::IoSlice::new(&bytes[written..])];
@@ -128,20 +147,32 @@ impl<F: DiskFile> VoteFile<F> {
     }
 }
 
-fn slot_bytes(sequence: u64, vote: Vote) -> [u8; CHECKED_BYTES + 4] {
-    let mut bytes = [0; CHECKED_BYTES + 4];
+fn slot_bytes(sequence: u64, vote: Vote, members: Option<&Members>) -> [u8; SLOT_BYTES] {
+    let mut bytes = [0; SLOT_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
     bytes[16..24].copy_from_slice(&sequence.to_le_bytes());
     bytes[24..32].copy_from_slice(&vote.term.0.to_le_bytes());
     bytes[32..40].copy_from_slice(&vote.voted_for.map_or(0, NodeId::get).to_le_bytes());
+    if let Some(members) = members {
+        let list = members.encode();
+        bytes[40..48].copy_from_slice(&members.since.0.to_le_bytes());
+        bytes[48..50].copy_from_slice(&(list.len() as u16).to_le_bytes());
+        bytes[MEMBERS_AT..MEMBERS_AT + list.len()].copy_from_slice(&list);
+    }
     let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
     bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
     bytes
 }
 
+struct Slot {
+    sequence: u64,
+    vote: Vote,
+    members: Option<Members>,
+}
+
 /// The content of a slot; `None` if it was never written or its write did not finish.
-fn slot(bytes: &[u8]) -> Result<Option<(u64, Vote)>, VoteError> {
+fn slot(bytes: &[u8]) -> Result<Option<Slot>, VoteError> {
     let number = |from: usize| {
         let mut number = [0; 8];
         number.copy_from_slice(&bytes[from..from + 8]);
@@ -156,7 +187,13 @@ fn slot(bytes: &[u8]) -> Result<Option<(u64, Vote)>, VoteError> {
         return Err(VoteError::Version { got });
     }
     let vote = Vote { term: Term(number(24)), voted_for: NodeId::new(number(32)) };
-    Ok(Some((number(16), vote)))
+    let length = usize::from(u16::from_le_bytes([bytes[48], bytes[49]]));
+    let list = bytes.get(MEMBERS_AT..MEMBERS_AT + length).filter(|list| !list.is_empty());
+    let members = match list {
+        Some(list) => Some(Members::decode(Index(number(40)), list).ok_or(VoteError::Damaged)?),
+        None => None,
+    };
+    Ok(Some(Slot { sequence: number(16), vote, members }))
 }
 
 #[cfg(test)]
@@ -187,6 +224,22 @@ mod tests {
     }
 
     #[test]
+    fn members_stay_with_later_votes_and_over_a_start() {
+        let disk = SimulatedDisk::new(3);
+        let mut file = VoteFile::create(&disk).unwrap();
+        assert_eq!(VoteFile::open(&disk).unwrap().members(), None);
+        let nodes = |numbers: std::ops::Range<u64>| numbers.filter_map(NodeId::new).collect::<Vec<_>>();
+        let full =
+            Members { since: Index(9), voters: nodes(1..17), learners: nodes(17..33), former: nodes(33..49) };
+        for members in [Members { since: Index(5), ..Members::first(nodes(1..4)) }, full] {
+            file.write_members(members.clone()).unwrap();
+            file.write(vote(7)).unwrap();
+            let found = VoteFile::open(&disk).unwrap();
+            assert_eq!((found.members(), found.vote()), (Some(&members), vote(7)));
+        }
+    }
+
+    #[test]
     fn a_damaged_or_later_file_is_refused() {
         let disk = SimulatedDisk::new(1);
         assert!(
@@ -196,11 +249,11 @@ mod tests {
         assert!(VoteFile::create(&disk).is_err());
         let intact = disk.contents(NAME).unwrap();
         let mut later = intact.clone();
-        later[8] = 2;
+        later[8] = 3;
         let checksum = crc32c::crc32c(&later[..CHECKED_BYTES]).to_le_bytes();
         later[CHECKED_BYTES..CHECKED_BYTES + 4].copy_from_slice(&checksum);
         disk.set_contents(NAME, later);
-        assert!(matches!(VoteFile::open(&disk), Err(VoteError::Version { got: 2 })));
+        assert!(matches!(VoteFile::open(&disk), Err(VoteError::Version { got: 3 })));
         let mut damaged = intact;
         (damaged[30], damaged[SLOT_BYTES + 30]) = (damaged[30] ^ 1, damaged[SLOT_BYTES + 30] ^ 1);
         disk.set_contents(NAME, damaged);

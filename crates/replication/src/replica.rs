@@ -12,8 +12,9 @@ use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 use postroad_cluster::{
-    Config, CopyRefused, EntryId, EntryLog, Group, GroupError, Index, JournalLog, META_PARTITION, Message,
-    NodeId, ProposeError, Refused, Role, Status, Term, VoteFile, decode_batch, encode_batch,
+    ChangeError, Config, CopyRefused, EntryId, EntryKind, EntryLog, Group, GroupError, Index, JournalLog,
+    META_PARTITION, MemberChange, Members, Message, NodeId, ProposeError, Refused, Role, Status, Term,
+    VoteFile, decode_batch, encode_batch,
 };
 use postroad_journal::{Checkpoint, CheckpointError, CheckpointRequest, Disk, Journal, Record};
 use postroad_model::{PartitionId, Position};
@@ -130,7 +131,8 @@ pub struct ReplicaStatus {
 
 impl<D: Disk> Replica<D> {
     /// The replica of an open store, whose partitions have the states of its checkpoint, at these
-    /// positions.
+    /// positions. The members of the configuration are those of a new group; later ones are in the
+    /// file of the vote.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -142,7 +144,8 @@ impl<D: Disk> Replica<D> {
         send: Outlet,
     ) -> Result<Replica<D>, GroupError> {
         let applied = log.checkpointed();
-        let group = Group::open(config, log, vote.vote(), applied)?;
+        let members = vote.members().unwrap_or(&config.members).clone();
+        let group = Group::open(&Config { members, ..config.clone() }, log, vote.vote(), applied)?;
         let checkpoints = Checkpoints { written: [applied].into(), ..Checkpoints::default() };
         let committed = states.into_iter().collect();
         let (elected, leads, serves, failure) = (None, None, None, None);
@@ -248,12 +251,19 @@ impl<D: Disk> Replica<D> {
         self.group.receive(message)
     }
 
-    /// Hands leadership to the replica that has most of the log.
+    /// See [`Group::hand_over`].
     pub(crate) fn hand_over(&mut self) {
-        let stored = self.group.stored_by_others().into_iter();
-        if let Some((node, _)) = stored.max_by_key(|(node, index)| (*index, node.get())) {
-            self.group.transfer_leadership(node);
-        }
+        self.group.hand_over();
+    }
+
+    /// See [`Group::propose_change`].
+    pub(crate) fn propose_change(&mut self, change: MemberChange) -> Result<EntryId, ChangeError> {
+        self.group.propose_change(change)
+    }
+
+    /// The members of the group, as far as is known here.
+    pub fn members(&self) -> &Members {
+        self.group.members()
     }
 
     /// See [`Group::transfer_leadership`].
@@ -320,6 +330,10 @@ impl<D: Disk> Replica<D> {
         if let Some(vote) = actions.vote {
             self.vote.write(vote).map_err(|error| error.to_string())?;
         }
+        if let Some(members) = actions.members {
+            self.vote.write_members(members).map_err(|error| error.to_string())?;
+            self.group.change_members();
+        }
         if actions.restarted.is_some() {
             return Err("the log was replaced by a snapshot, which this version cannot load".to_owned());
         }
@@ -341,7 +355,7 @@ impl<D: Disk> Replica<D> {
             if is_own {
                 self.leads = self.elected;
             }
-            if entry.payload.is_empty() {
+            if entry.kind != EntryKind::Batch {
                 continue;
             }
             let records = decode_batch(entry.payload).map_err(|error| error.to_string())?;

@@ -6,10 +6,10 @@ use bytes::Bytes;
 
 use super::codec::{id, message};
 use super::replica::StoredLog;
-use crate::{Body, Config, Group, Index, Message, NodeId, Role, Turn, Vote};
+use crate::{Body, Config, Group, Index, Members, Message, NodeId, Role, Turn, Vote};
 
 fn group(number: u64) -> Group<StoredLog> {
-    let members = (1..=3).filter_map(NodeId::new).collect();
+    let members = Members::first((1..=3).filter_map(NodeId::new));
     let node = NodeId::new(number).unwrap();
     let config =
         Config { node, members, seed: number, uncommitted_bytes_max: 1 << 20, cache_bytes_max: 1 << 10 };

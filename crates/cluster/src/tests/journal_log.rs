@@ -6,8 +6,8 @@ use postroad_model::{PartitionId, Position};
 
 use super::random::Random;
 use crate::{
-    BatchError, Entry, EntryId, EntryKind, EntryLog, Index, JournalLog, JournalLogError, Term, decode_batch,
-    encode_batch,
+    BatchError, Entry, EntryId, EntryKind, EntryLog, Index, JournalLog, JournalLogError, Members, NodeId,
+    Term, decode_batch, encode_batch,
 };
 
 const OPTIONS: Options = Options {
@@ -43,6 +43,10 @@ fn some_entries(before: &[Entry], term: u64, count: u64, random: &mut Random) ->
         let id = EntryId { index: Index(before.len() as u64 + place + 1), term: Term(term) };
         if random.one_in(6) {
             return Entry { id, kind: EntryKind::Opening, payload: Bytes::new() };
+        }
+        if random.one_in(6) {
+            let payload = Members::first((1..=id.index.0 % 8 + 1).filter_map(NodeId::new)).encode();
+            return Entry { id, kind: EntryKind::Members, payload };
         }
         position += 1;
         let payload = encode_batch(&[record(3, position, random.below(3000) as usize)]);

@@ -9,8 +9,8 @@ use super::random::Random;
 use super::simulation::Broken;
 use crate::group::synced_alone;
 use crate::{
-    Config, Entry, EntryId, EntryLog, Group, Index, LogError, Message, NodeId, Role, SnapshotOffer, Term,
-    Turn, Vote, VoteFile,
+    Config, Entry, EntryId, EntryKind, EntryLog, Group, Index, LogError, Members, Message, NodeId, Role,
+    SnapshotOffer, Term, Turn, Vote, VoteFile,
 };
 
 /// The synced entries. It reads like a disk: only bytes of finished writes.
@@ -57,6 +57,10 @@ impl EntryLog for StoredLog {
         self.entries.get(self.place(index)?).map(|entry| entry.id.term)
     }
 
+    fn members(&self) -> Vec<Members> {
+        changes(&self.entries).collect()
+    }
+
     fn entries(&self, from: Index, through: Index, bytes_max: u64) -> Result<Vec<Entry>, LogError> {
         let place = self.place(from).ok_or(LogError::Compacted(from))?;
         let mut bytes = 0;
@@ -67,6 +71,12 @@ impl EntryLog for StoredLog {
         let count = (through.0 + 1 - from.0) as usize;
         Ok(self.entries.iter().skip(place).take(count).take_while(fits).cloned().collect())
     }
+}
+
+/// The members that entries bring.
+pub fn changes(entries: &[Entry]) -> impl Iterator<Item = Members> {
+    let changes = entries.iter().filter(|entry| entry.kind == EntryKind::Members);
+    changes.map(|entry| Members::decode(entry.id.index, &entry.payload).expect("a list of members"))
 }
 
 const DISK_TIME_MAX: Time = 1500 * MILLISECOND;
@@ -96,6 +106,8 @@ pub struct Replica {
     pub applied: Vec<Entry>,
     /// How many of them a restart finds again.
     checkpoint: usize,
+    /// The members in force, and those before.
+    pub members: [Members; 2],
     /// Of the snapshot that is being installed.
     files: Vec<Entry>,
     /// Proposed in this life and not seen again.
@@ -134,6 +146,7 @@ impl Replica {
             paused_until: 0,
             applied: Vec::new(),
             checkpoint: 0,
+            members: Default::default(),
             files: Vec::new(),
             proposed: BTreeMap::new(),
             broken,
@@ -159,12 +172,15 @@ impl Replica {
         log.has(id) || place < self.checkpoint && self.applied[place].id == id
     }
 
-    pub fn start(&mut self, nodes: usize, random: &mut Random) {
+    pub fn start(&mut self, first: &Members, random: &mut Random) {
         let vote_file = VoteFile::open(&self.disk).expect("votes survive");
         self.applied.truncate(self.checkpoint);
         let config = Config {
             node: NodeId::new(self.number as u64 + 1).expect("not zero"),
-            members: (1..=nodes as u64).filter_map(NodeId::new).collect(),
+            members: match vote_file.members() {
+                Some(members) if self.broken != Broken::ForgetsMembers => members.clone(),
+                _ => first.clone(),
+            },
             seed: random.number(),
             uncommitted_bytes_max: 1 << 20,
             cache_bytes_max: random.below(2000),
@@ -174,6 +190,7 @@ impl Replica {
         let mut group =
             Group::open(&config, log, vote_file.vote(), applied).expect("a store that fits together");
         group.commits_alone = self.broken == Broken::CommitsAlone;
+        self.members = [group.members().clone(), group.members().clone()];
         (self.group, self.vote_file) = (Some(group), Some(vote_file));
         self.life += 1;
     }
@@ -250,6 +267,12 @@ impl Replica {
             let early = actions.committed.iter().filter(|entry| entry.id.index > after).cloned();
             self.applied.extend(early.clone());
             done.applied.extend(early);
+            if let (Some(members), Some(file)) = (actions.members, self.vote_file.as_mut()) {
+                file.write_members(members.clone()).expect("no fault is planned");
+                group.change_members();
+                self.members.swap(0, 1);
+                self.members[1] = members;
+            }
             if actions.turn == Turn(0) {
                 continue;
             }
@@ -291,8 +314,9 @@ impl Replica {
     }
 
     /// Takes the files of a snapshot in, if they are still wanted.
-    pub fn install(&mut self, offer: SnapshotOffer, files: Vec<Entry>) -> bool {
+    pub fn install(&mut self, offer: SnapshotOffer, files: Vec<Entry>, first: &Members) -> bool {
+        let members = changes(&files).last().unwrap_or_else(|| first.clone());
         self.files = files;
-        self.group.as_mut().is_some_and(|group| group.install_snapshot(offer))
+        self.group.as_mut().is_some_and(|group| group.install_snapshot(offer, members))
     }
 }

@@ -33,7 +33,15 @@ fn acknowledged_batches_survive_every_seed() {
         runs += 1;
     }
     eprintln!("{runs} seeds in {:?}: {total:?}", began.elapsed());
-    let often = [total.terms, total.crashes, total.cuts, total.pauses, total.transfers, total.snapshots];
+    let often = [
+        total.terms,
+        total.crashes,
+        total.cuts,
+        total.pauses,
+        total.transfers,
+        total.changes,
+        total.snapshots,
+    ];
     let enough = often.iter().all(|count| 4 * count > runs) && total.acknowledged > 20 * runs;
     assert!(runs < 20 || enough, "hardly anything happened in {runs} runs: {total:?}");
 }
@@ -48,7 +56,8 @@ fn the_same_seed_does_the_same() {
 
 #[test]
 fn broken_rules_are_found() {
-    for broken in [Broken::CommitsAlone, Broken::ForgetsVote, Broken::AnswersUnsynced] {
+    for broken in [Broken::CommitsAlone, Broken::ForgetsVote, Broken::AnswersUnsynced, Broken::ForgetsMembers]
+    {
         let found = (0..BROKEN_SEEDS).find_map(|seed| {
             let run = || Simulation::run(seed, broken);
             match std::panic::catch_unwind(run) {

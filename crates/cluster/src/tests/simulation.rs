@@ -9,7 +9,7 @@ use super::network::{MILLISECOND, Network, SECOND, Time};
 use super::oracle::{Oracle, payload};
 use super::random::Random;
 use super::replica::{Done, Replica};
-use crate::{NodeId, Role, SnapshotOffer, decode, encode};
+use crate::{EntryId, MemberChange, Members, NodeId, Refused, Role, SnapshotOffer, decode, encode};
 
 const TICK: Time = 50 * MILLISECOND;
 const FAULTS_END: Time = 10 * SECOND;
@@ -26,6 +26,8 @@ pub enum Broken {
     ForgetsVote,
     /// Votes and entries are confirmed before they are synced.
     AnswersUnsynced,
+    /// After a start the members are those of the beginning.
+    ForgetsMembers,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +55,7 @@ pub struct Report {
     pub pauses: u64,
     pub cuts: u64,
     pub transfers: u64,
+    pub changes: u64,
     pub snapshots: u64,
     /// Longest time from the last fault to a whole group, in milliseconds.
     pub recovery_ms_max: u64,
@@ -68,6 +71,7 @@ impl Report {
         self.pauses += other.pauses;
         self.cuts += other.cuts;
         self.transfers += other.transfers;
+        self.changes += other.changes;
         self.snapshots += other.snapshots;
         self.recovery_ms_max = self.recovery_ms_max.max(other.recovery_ms_max);
     }
@@ -83,6 +87,8 @@ pub struct Simulation {
     offers: Vec<Option<SnapshotOffer>>,
     oracle: Oracle,
     payloads: u64,
+    /// The members of the beginning.
+    first: Members,
     report: Report,
     faults: bool,
     broken: Broken,
@@ -91,7 +97,9 @@ pub struct Simulation {
 impl Simulation {
     pub fn run(seed: u64, broken: Broken) -> Result<Report, String> {
         let mut random = Random::new(seed);
-        let nodes = if random.one_in(4) { 5 } else { 3 };
+        let voters = if random.one_in(4) { 5 } else { 3 };
+        let nodes = voters + random.below(4) as usize;
+        let first = Members::first((1..=voters as u64).filter_map(NodeId::new));
         let network = Network::new(nodes, &mut random);
         let replicas = (0..nodes).map(|number| Replica::new(number, random.number(), broken)).collect();
         let mut simulation = Simulation {
@@ -104,6 +112,7 @@ impl Simulation {
             offers: vec![None; nodes],
             oracle: Oracle::default(),
             payloads: 0,
+            first,
             report: Report::default(),
             faults: true,
             broken,
@@ -135,7 +144,8 @@ impl Simulation {
         }
         self.report.recovery_ms_max = (self.now - began) / MILLISECOND;
         (self.report.acknowledged, self.report.terms) = (self.oracle.acknowledgements(), self.oracle.terms());
-        self.replicas.iter().try_for_each(|replica| self.oracle.end(replica.number, &replica.applied))
+        let mut members = self.replicas.iter().filter(|replica| self.is_member(replica.number));
+        members.try_for_each(|replica| self.oracle.end(replica.number, &replica.applied))
     }
 
     fn end_faults(&mut self) {
@@ -151,9 +161,18 @@ impl Simulation {
 
     /// Whether all have applied the same, something proposed after the faults among it.
     fn is_whole(&self, mark: u64) -> bool {
-        let first = &self.replicas[0].applied;
-        let fresh = first.last().and_then(payload).is_some_and(|payload| payload > mark);
-        fresh && self.replicas.iter().all(|replica| replica.applied.len() == first.len())
+        let Some(leader) = self.replicas.iter().find(|replica| replica.leads()) else { return false };
+        let applied = &leader.applied;
+        let fresh = applied.last().and_then(payload).is_some_and(|payload| payload > mark);
+        let members = self.replicas.iter().filter(|replica| self.is_member(replica.number));
+        fresh && members.into_iter().all(|replica| replica.applied.len() == applied.len())
+    }
+
+    /// Whether a node gets the log, by the last leader that knows.
+    fn is_member(&self, node: usize) -> bool {
+        let lists = self.replicas.iter().map(|replica| &replica.members[1]);
+        let last = lists.max_by_key(|members| members.since);
+        last.is_some_and(|members| members.contains(number(node)))
     }
 
     fn picture(&mut self) -> String {
@@ -231,6 +250,7 @@ impl Simulation {
         let message = decode(bytes).map_err(|error| format!("a message that was sent: {error}"))?;
         if let Some(group) = self.replicas[node].group() {
             match group.receive(message) {
+                Err(Refused::Stranger { .. }) => {}
                 Err(refused) if self.broken == Broken::Nothing => {
                     return Err(format!("node {node}: {refused}"));
                 }
@@ -283,9 +303,10 @@ impl Simulation {
             self.oracle.applied(node, &entry)?;
             let id = entry.id;
             if let Some(payload) = self.replicas[node].proposed.remove(&(id.index.0, id.term.0)) {
-                let synced = self.replicas.iter().filter(|replica| replica.has_synced(id)).count();
-                if self.broken == Broken::Nothing && 2 * synced <= self.replicas.len() {
-                    return Err(format!("{id:?} was acknowledged, and {synced} disks have it"));
+                // It was committed by the members in force, or by those before.
+                let lists = &self.replicas[node].members;
+                if self.broken == Broken::Nothing && !lists.iter().any(|list| self.has_majority(list, id)) {
+                    return Err(format!("{id:?} was acknowledged without a majority of {lists:?}"));
                 }
                 self.oracle.acknowledged(payload, id);
             }
@@ -298,6 +319,11 @@ impl Simulation {
         Ok(())
     }
 
+    fn has_majority(&self, members: &Members, id: EntryId) -> bool {
+        let synced = members.voters.iter().filter(|node| self.replicas[place(**node)].has_synced(id));
+        members.voters.len() < 2 * synced.count()
+    }
+
     fn fetched(&mut self, node: usize, life: u64) -> Result<(), String> {
         let Some(offer) = self.offers[node].take() else { return Ok(()) };
         let source = offer.from.get() as usize - 1;
@@ -307,7 +333,7 @@ impl Simulation {
         if let Some(files) = files
             && reachable
             && self.replicas[node].life == life
-            && self.replicas[node].install(offer, files)
+            && self.replicas[node].install(offer, files, &self.first)
         {
             self.report.snapshots += 1;
         }
@@ -316,9 +342,8 @@ impl Simulation {
 
     fn start(&mut self, node: usize) {
         if !self.replicas[node].is_up() {
-            let nodes = self.replicas.len();
             self.offers[node] = None;
-            self.replicas[node].start(nodes, &mut self.random);
+            self.replicas[node].start(&self.first, &mut self.random);
         }
     }
 
@@ -329,7 +354,7 @@ impl Simulation {
         let leader = self.replicas.iter().position(Replica::leads);
         let any = self.random.below(self.replicas.len() as u64) as usize;
         let node = leader.filter(|_| self.random.one_in(2)).unwrap_or(any);
-        match self.random.below(8) {
+        match self.random.below(10) {
             0..2 => self.kill(node),
             2 => {
                 self.report.pauses += 1;
@@ -350,6 +375,7 @@ impl Simulation {
                     .filter_map(Replica::group)
                     .for_each(|group| group.transfer_leadership(to));
             }
+            7 | 8 => self.change_members(),
             _ => (0..self.replicas.len()).for_each(|node| {
                 if self.random.one_in(2) {
                     self.kill(node);
@@ -358,6 +384,23 @@ impl Simulation {
         }
         let pause = self.random.between(10, 1500) * MILLISECOND;
         self.at(pause, Event::Fault);
+    }
+
+    /// Each leader is asked for a change that makes sense to it.
+    fn change_members(&mut self) {
+        let node = number(self.random.below(self.replicas.len() as u64) as usize);
+        let removes = self.random.one_in(2);
+        for replica in &mut self.replicas {
+            let Some(group) = replica.group() else { continue };
+            let members = group.members();
+            let change = match (members.contains(node), members.learners.contains(&node)) {
+                (false, _) => MemberChange::Add(node),
+                (true, true) if !removes => MemberChange::Promote(node),
+                (true, _) if members.voters.len() < 3 => continue,
+                (true, _) => MemberChange::Remove(node),
+            };
+            self.report.changes += u64::from(group.propose_change(change).is_ok());
+        }
     }
 
     fn kill(&mut self, node: usize) {
@@ -379,4 +422,12 @@ fn node_of(event: &Event) -> Option<usize> {
         }
         Event::Propose | Event::Fault | Event::Heal | Event::Start(_) | Event::Checkpoint(_) => None,
     }
+}
+
+fn number(node: usize) -> NodeId {
+    NodeId::new(node as u64 + 1).expect("not zero")
+}
+
+fn place(node: NodeId) -> usize {
+    node.get() as usize - 1
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use postroad_cluster::{Config, JournalLog, META_PARTITION, Message, NodeId, Term, VoteError, VoteFile};
+use postroad_cluster::{
+    Config, JournalLog, META_PARTITION, MemberChange, Members, Message, NodeId, Term, VoteError, VoteFile,
+};
 use postroad_journal::{Journal, Keys, Options, Payload, Record, SimulatedDisk};
 use postroad_model::{PartitionId, Position};
 
@@ -116,7 +118,7 @@ fn open(number: u64, disk: &SimulatedDisk, network: &Network) -> (LogWriter<Simu
     let log = JournalLog::over(disk.clone(), (OPTIONS, Keys::default()), journal, &recovered).unwrap();
     let config = Config {
         node: NodeId::new(number).unwrap(),
-        members: (1..=3).filter_map(NodeId::new).collect(),
+        members: Members::first((1..=3).filter_map(NodeId::new)),
         seed: number,
         uncommitted_bytes_max: 1 << 20,
         cache_bytes_max: 4 << 10,
@@ -267,6 +269,7 @@ struct Seen {
     checkpoints: u64,
     recycled: u64,
     transfers: u64,
+    changes: u64,
     steps_down: u64,
     failures: u64,
 }
@@ -282,9 +285,23 @@ struct Cluster {
     durable: Vec<u64>,
     leaders: BTreeMap<u64, usize>,
     transfers: u64,
+    changes: u64,
 }
 
 impl Cluster {
+    /// Adds or removes a learner that never answers: the replicas are to agree about it.
+    fn change_members(&mut self) {
+        let from = self.random.below(3) as usize;
+        let Some(replica) = self.nodes[from].writer.replica() else { return };
+        let members = replica.members();
+        let next = NodeId::new(4 + members.former.len() as u64).unwrap();
+        let change = match members.contains(next) {
+            true => MemberChange::Remove(next),
+            false => MemberChange::Add(next),
+        };
+        self.changes += u64::from(self.nodes[from].writer.leadership().change_members(change).is_ok());
+    }
+
     fn step(&mut self, faults: bool) {
         // Cuts are short enough for the log that is kept: copies of a store are not made yet.
         if faults && self.random.one_in(if self.cut.is_some() { 30 } else { 150 }) {
@@ -298,6 +315,9 @@ impl Cluster {
             let (to, from) = (NodeId::new(1 + self.random.below(3)).unwrap(), self.random.below(3) as usize);
             self.transfers += u64::from(self.nodes[from].leads());
             self.nodes[from].writer.leadership().hand_over(Some(to));
+        }
+        if faults && self.random.one_in(60) {
+            self.change_members();
         }
         if self.random.one_in(4) {
             self.nodes.iter_mut().for_each(|node| node.writer.tick());
@@ -313,7 +333,7 @@ impl Cluster {
             let (from, to) = (message.from.get(), message.to.get());
             let is_cut = self.cut.is_some_and(|cut| cut == from || cut == to);
             let is_lost = faults && self.random.one_in(50);
-            if !is_cut && !is_lost {
+            if !is_cut && !is_lost && to <= 3 {
                 self.nodes[to as usize - 1].writer.receive(message).unwrap();
             }
         }
@@ -345,6 +365,7 @@ fn run(seed: u64) -> Seen {
         durable: Vec::new(),
         leaders: BTreeMap::new(),
         transfers: 0,
+        changes: 0,
     };
     for _ in 0..1500 {
         cluster.step(true);
@@ -366,6 +387,10 @@ fn run(seed: u64) -> Seen {
         let statuses = || cluster.nodes.iter().map(Node::shown).collect::<Vec<_>>();
         assert!(steps < 20_000, "seed {seed}: the group does not come together: {:#?}", statuses());
     }
+    let members = |node: &Node| node.writer.replica().map(|replica| replica.members().clone());
+    for node in &cluster.nodes {
+        assert_eq!(members(node), members(&cluster.nodes[0]), "seed {seed}: members");
+    }
     let state = &cluster.nodes[0].state.0;
     let mut places: BTreeMap<u64, usize> = BTreeMap::new();
     for (place, value) in state.iter().enumerate() {
@@ -382,6 +407,7 @@ fn run(seed: u64) -> Seen {
         checkpoints: cluster.nodes.iter().map(|node| node.checkpoints).sum(),
         recycled: cluster.nodes.iter().map(meta).max().unwrap_or(0),
         transfers: cluster.transfers,
+        changes: cluster.changes,
         steps_down: cluster.nodes.iter().map(|node| node.steps_down).sum(),
         failures: cluster.nodes.iter().map(|node| node.failures).sum(),
     }
@@ -399,11 +425,12 @@ fn durable_records_are_in_all_replicas_at_the_end() {
         all.checkpoints += seen.checkpoints;
         all.recycled += seen.recycled;
         all.transfers += seen.transfers;
+        all.changes += seen.changes;
         all.steps_down += seen.steps_down;
         all.failures += seen.failures;
     }
     eprintln!("{seeds} seeds: {all:?}");
     assert!(all.durable > 10_000 && all.leaders == 3, "{all:?}");
     assert!(all.checkpoints > 100 && all.recycled > 100, "{all:?}");
-    assert!(all.transfers > 100 && all.steps_down > 100, "{all:?}");
+    assert!(all.transfers > 100 && all.changes > 100 && all.steps_down > 100, "{all:?}");
 }

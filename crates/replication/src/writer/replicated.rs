@@ -1,7 +1,7 @@
 //! The writer of a store with several replicas: batches are proposed to the group, and durable once
 //! they are committed.
 
-use postroad_cluster::{Message, NodeId, Refused, Term};
+use postroad_cluster::{ChangeError, MemberChange, Message, NodeId, Refused, Term};
 use postroad_journal::{Checkpoint, Disk};
 use postroad_model::{MessageRow, PartitionId};
 
@@ -141,6 +141,18 @@ impl<D: Disk> Leadership<'_, D> {
             }
         }
         self.0.drive();
+    }
+
+    /// Changes the members of the group by one: see [`postroad_cluster::Group::propose_change`].
+    ///
+    /// # Errors
+    /// See [`ChangeError`].
+    pub fn change_members(self, change: MemberChange) -> Result<(), ChangeError> {
+        if let Some(replica) = self.0.replica_mut() {
+            replica.propose_change(change)?;
+        }
+        self.0.drive();
+        Ok(())
     }
 
     /// Whether something is written that other replicas have not confirmed yet, as far as this one

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use postroad_cluster::{Config, JournalLog, NodeId, Term, VoteError, VoteFile};
+use postroad_cluster::{Config, JournalLog, Members, NodeId, Term, VoteError, VoteFile};
 use postroad_core::{Partition, Settings};
 use postroad_journal::{Journal, Keys, Options, RealDisk};
 use postroad_model::{PartitionId, PartitionRange, Placement};
@@ -152,7 +152,7 @@ pub fn follow(
 fn group_config(cluster: &ClusterOptions, number: NodeId) -> Config {
     Config {
         node: number,
-        members: cluster.members(),
+        members: Members::first(cluster.members()),
         seed: number.get(),
         uncommitted_bytes_max: UNCOMMITTED_BYTES_MAX,
         cache_bytes_max: CACHE_BYTES_MAX,
