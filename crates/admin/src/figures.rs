@@ -60,6 +60,8 @@ pub struct ClusterFigures {
     pub commit_micros: Distribution,
     /// Microseconds of them after the local sync.
     pub majority_micros: Distribution,
+    /// Bytes of the copy that fills its store, and those that are here; 0 without a copy.
+    pub copy_bytes: (u64, u64),
     /// The other nodes.
     pub peers: Vec<PeerFigures>,
 }
@@ -75,6 +77,8 @@ pub struct PeerFigures {
     pub lag: Option<u64>,
     /// Bytes of messages sent to it.
     pub sent_bytes: u64,
+    /// Bytes of copies of the store sent to it.
+    pub copied_bytes: u64,
 }
 
 /// The steps of a core: each is the handling of one event, record or tick, during which it does

@@ -435,6 +435,21 @@ pub const METRICS: &[Metric] = &[
     counter("postroad_cluster_sent_bytes_total", "bytes sent to the other node", |figures| {
         peers(figures, |of| Some(of.sent_bytes))
     }),
+    counter(
+        "postroad_cluster_copied_bytes_total",
+        "bytes of store copies sent to the other node",
+        |figures| peers(figures, |of| Some(of.copied_bytes)),
+    ),
+    gauge(
+        "postroad_cluster_copy_bytes",
+        "size of the store copy that fills this node; 0 without a copy",
+        |figures| figures.cluster.iter().map(|of| Sample::of(of.copy_bytes.0)).collect(),
+    ),
+    gauge(
+        "postroad_cluster_copy_received_bytes",
+        "bytes received of the store copy that fills this node",
+        |figures| figures.cluster.iter().map(|of| Sample::of(of.copy_bytes.1)).collect(),
+    ),
 ];
 
 fn peers(figures: &Figures, value: fn(&PeerFigures) -> Option<u64>) -> Vec<Sample> {

@@ -53,6 +53,7 @@ const NODES: &[Column] = &[
     Column::number("STORED", "stored"),
     Column::number("LAG", "lag"),
     Column::number("SENT", "sent_bytes"),
+    Column::number("COPIED", "copied_bytes"),
 ];
 
 /// Carries it out.
@@ -108,6 +109,10 @@ fn print_cluster(broker: &BrokerArguments, json: bool) -> anyhow::Result<()> {
                     writeln!(out, "commit p50 {p50} ms, p99 {p99} ms; after the local sync p99 {waits} ms")
                 }
                 _ => Ok(()),
+            })
+            .and_then(|()| match answer["balanced"].as_str() {
+                Some(balanced) => writeln!(out, "balanced: {balanced}"),
+                None => Ok(()),
             })
             .and_then(|()| Table::new(NODES).print(rows, &mut out))
     };

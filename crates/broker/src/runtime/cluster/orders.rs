@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::runtime::cluster::view::ClusterView;
 
 /// A node that lags by more entries is not made the leader: clients would wait while it gets them.
-const LAG_MAX: u64 = 1000;
+pub const LAG_MAX: u64 = 1000;
 
 /// Why an order is not carried out: status and reason.
 type Refused = (StatusCode, String);

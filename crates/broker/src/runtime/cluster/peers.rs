@@ -72,6 +72,8 @@ pub struct Peer {
     pub sockets: AtomicU64,
     /// Bytes of messages sent since the start.
     pub sent_bytes: AtomicU64,
+    /// Bytes of copies of the store sent since the start.
+    pub copied_bytes: AtomicU64,
     queued_bytes: AtomicU64,
     queue: SyncSender<Post>,
 }
@@ -184,6 +186,7 @@ pub fn start(
             connected: AtomicBool::new(false),
             sockets: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
+            copied_bytes: AtomicU64::new(0),
             queued_bytes: AtomicU64::new(0),
             queue,
         }));
@@ -310,7 +313,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             count.fetch_sub(1, Ordering::AcqRel);
             let served = met.and_then(|(wire, introduced)| match introduced.hello.purpose {
                 Purpose::Messages => talk(&shared, wire, &introduced),
-                Purpose::Copy => shared.outgoing.serve(&wire, &introduced.hello.name),
+                Purpose::Copy => send_copy(&shared, &wire, &introduced.hello),
             });
             if let Err(error) = served {
                 tracing::warn!(%from, error = format!("{error:#}"), "refused a node");
@@ -320,6 +323,13 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             strangers.fetch_sub(1, Ordering::AcqRel);
         }
     }
+}
+
+/// Sends a copy of the store to a peer.
+fn send_copy(shared: &Shared, wire: &Wire, peer: &Hello) -> anyhow::Result<()> {
+    let known = shared.peers.iter().find(|known| known.node == peer.node);
+    let known = known.with_context(|| format!("node {} is not a member", peer.node.get()))?;
+    shared.outgoing.serve(wire, &peer.name, &known.copied_bytes)
 }
 
 /// Connects to a peer, again and again.

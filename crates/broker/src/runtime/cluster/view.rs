@@ -18,6 +18,7 @@ use crate::runtime::cluster::commits::CommitLatency;
 use crate::runtime::cluster::copies::Copies;
 use crate::runtime::cluster::copy::Progress;
 use crate::runtime::cluster::joining::Membership;
+use crate::runtime::cluster::orders::LAG_MAX;
 use crate::runtime::cluster::peers::{Peer, Peers};
 use crate::runtime::durations::Durations;
 use crate::runtime::journal::JournalDoor;
@@ -200,8 +201,10 @@ impl ClusterView {
                 connected: peer.connected.load(Ordering::Acquire),
                 lag: stored.map(|(_, index)| group.last.0.saturating_sub(index.0)),
                 sent_bytes: peer.sent_bytes.load(Ordering::Relaxed),
+                copied_bytes: peer.copied_bytes.load(Ordering::Relaxed),
             }
         };
+        let Progress { received, bytes } = &self.copies.progress;
         Some(ClusterFigures {
             node: self.node.to_string(),
             role,
@@ -210,7 +213,31 @@ impl ClusterView {
             committed: group.committed.0,
             commit_micros: commits.total.distribution(),
             majority_micros: commits.majority.distribution(),
+            copy_bytes: (bytes.load(Ordering::Relaxed), received.load(Ordering::Relaxed)),
             peers: self.peers.iter().map(peer).collect(),
+        })
+    }
+
+    /// Whether the work is spread as it should be, and why. Only a leader knows.
+    fn balance(&self, replica: &ReplicaStatus) -> Option<String> {
+        if replica.group.role != Role::Leader {
+            return None;
+        }
+        let last = replica.group.last.0;
+        let reason = |peer: &Arc<Peer>| {
+            let name = self.name(peer.node);
+            let stored = replica.stored.iter().find(|(node, _)| *node == peer.node);
+            let lag = stored.map_or(last, |(_, index)| last.saturating_sub(index.0));
+            match peer.connected.load(Ordering::Acquire) {
+                false => Some(format!("{name} is not reached, and its replica falls behind")),
+                true if LAG_MAX < lag => Some(format!("the replica of {name} lags by {lag} entries")),
+                true => None,
+            }
+        };
+        let reasons: Vec<String> = self.peers.iter().filter_map(reason).collect();
+        Some(match reasons.is_empty() {
+            true => format!("yes, because one store has one leader, {}, and no replica lags", self.node),
+            false => format!("no, because {}", reasons.join(", and ")),
         })
     }
 
@@ -226,6 +253,7 @@ impl ClusterView {
             Role::Candidate => ("candidate", None),
             Role::Follower { leader } => ("follower", leader),
         };
+        let balanced = self.balance(&replica);
         let mut rows = vec![json!({
             "node": &*self.node, "number": self.number.get(), "address": &*self.listen, "role": role,
             "state": match (serves, replica.needs_copy, self.membership.joined()) {
@@ -246,12 +274,13 @@ impl ClusterView {
                 "stored": stored.map(|(_, index)| index.0),
                 "lag": stored.map(|(_, index)| group.last.0.saturating_sub(index.0)),
                 "sent_bytes": peer.sent_bytes.load(Ordering::Relaxed),
+                "copied_bytes": peer.copied_bytes.load(Ordering::Relaxed),
                 "connections": peer.sockets.load(Ordering::Acquire),
             }));
         }
         json!({
             "cluster": &*self.cluster, "node": &*self.node, "role": role, "serves": serves,
-            "leader": leader.map(|leader| self.name(leader)),
+            "leader": leader.map(|leader| self.name(leader)), "balanced": balanced,
             "term": group.term.0, "elections": elections, "last": group.last.0, "durable": group.durable.0,
             "committed": group.committed.0, "floor": replica.floor.0, "items": rows,
             "commit_micros": micros(&commits.total), "majority_micros": micros(&commits.majority),

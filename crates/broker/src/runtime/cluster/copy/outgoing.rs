@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -69,11 +70,11 @@ impl Outgoing {
         }
     }
 
-    /// Answers a node that asks for a copy.
+    /// Answers a node that asks for a copy, and counts the bytes sent.
     ///
     /// # Errors
     /// The connection has ended, or a file cannot be read.
-    pub fn serve(&self, wire: &Wire, to: &str) -> anyhow::Result<()> {
+    pub fn serve(&self, wire: &Wire, to: &str, sent: &AtomicU64) -> anyhow::Result<()> {
         wire.write_within(PATIENCE)?;
         let request = wire.read_frame(MANIFEST_BYTES_MAX)?;
         let request: Request = serde_json::from_slice(&request).context("malformed request for a copy")?;
@@ -102,7 +103,7 @@ impl Outgoing {
         let have = if request.copy == manifest.copy { request.have } else { BTreeMap::new() };
         for (number, (name, bytes)) in (0..).zip(&manifest.files) {
             let from = have.get(name).copied().unwrap_or(0);
-            self.send(wire, (number, name), from, *bytes).with_context(|| format!("of {name}"))?;
+            self.send((wire, sent), (number, name), from, *bytes).with_context(|| format!("of {name}"))?;
         }
         // The receiver says so once it has checked everything; otherwise it may come again.
         wire.expect_within(KEPT)?;
@@ -158,7 +159,13 @@ impl Outgoing {
         Ok(Some(Manifest { version: VERSION, copy: new_identity()?, term, last, layout, files }))
     }
 
-    fn send(&self, wire: &Wire, (number, name): (u32, &str), from: u64, end: u64) -> anyhow::Result<()> {
+    fn send(
+        &self,
+        (wire, sent): (&Wire, &AtomicU64),
+        (number, name): (u32, &str),
+        from: u64,
+        end: u64,
+    ) -> anyhow::Result<()> {
         let file = File::open(self.directory().join(name))?;
         let (mut buffer, mut offset) = (vec![0; CHUNK_BYTES], from);
         while offset < end {
@@ -167,6 +174,7 @@ impl Outgoing {
             file.read_exact_at(&mut buffer[..length], offset)?;
             wire.write_frame(&encode_chunk(number, offset, &buffer[..length]))?;
             offset += length as u64;
+            sent.fetch_add(length as u64, Ordering::Relaxed);
             thread::sleep(began.elapsed().min(REST_MAX));
         }
         Ok(())

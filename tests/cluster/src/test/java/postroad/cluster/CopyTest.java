@@ -114,7 +114,10 @@ class CopyTest {
         follower.wipe();
         follower.start();
         cluster.followers(leader);
+        double copied = leader.metric("postroad_cluster_copied_bytes_total{node=\"" + follower.name + "\"}");
+        assertTrue(copied > 0, () -> copied + " bytes of copies");
         kill(follower);
+        cluster.await("a lost node is named", () -> leader.ctl("cluster").contains("balanced: no, because " + follower.name + " is not reached"));
         follower.returnDisk();
         follower.start();
         cluster.await("the former disk is refused", () -> follower.hasLogged("knows a later store of this node"));

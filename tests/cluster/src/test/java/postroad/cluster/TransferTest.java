@@ -72,5 +72,8 @@ class TransferTest {
         clients.stop();
         System.out.println("transfers: " + clients.ledger);
         clients.ledger.assertNothingLostOrDoubled();
+        Node last = leader;
+        String balanced = "balanced: yes, because one store has one leader, " + last.name;
+        cluster.await(balanced, () -> last.ctl("cluster").contains(balanced));
     }
 }
