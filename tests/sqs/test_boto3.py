@@ -44,6 +44,13 @@ class Queues(Case):
         self.assertEqual([len(page.get("QueueUrls", [])) for page in pages], [2, 2, 1])
         self.assertNotIn("QueueUrls", self.sqs.list_queues(QueueNamePrefix="none"))
 
+    def test_permissions_are_refused_with_the_error_of_sqs(self):
+        url = self.queue("shared-with")
+        unsupported = "AWS.SimpleQueueService.UnsupportedOperation"
+        add = {"QueueUrl": url, "Label": "l", "AWSAccountIds": ["123456789012"], "Actions": ["SendMessage"]}
+        self.code(unsupported, self.sqs.add_permission, **add)
+        self.code(unsupported, self.sqs.remove_permission, QueueUrl=url, Label="l")
+
     def test_tags(self):
         url = self.sqs.create_queue(QueueName="tagged", tags={"a": "1", "b": "2"})["QueueUrl"]
         self.sqs.tag_queue(QueueUrl=url, Tags={"b": "3", "c": ""})
