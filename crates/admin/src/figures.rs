@@ -6,6 +6,7 @@ use std::sync::Arc;
 use postroad_model::Destination;
 
 use crate::alerts::Ledger;
+use serde::Serialize;
 
 /// All statistics of the broker.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -281,6 +282,8 @@ pub struct BridgeFigures {
     pub state: &'static str,
     /// Since when, in milliseconds since 1970.
     pub since_ms: u64,
+    /// The profile of one that is opened by this broker.
+    pub profile: &'static str,
     /// The other end.
     pub address: String,
     /// The peer's name, while linked.
@@ -313,9 +316,16 @@ pub struct BridgeFigures {
     pub oldest_in_flight_ms: u64,
     /// Times that it was opened again.
     pub reconnects: u64,
-    /// Messages that wait for it for over a second although a consumer at the peer could have them.
+    /// Messages that wait for it.
+    pub wait: BridgeWait,
+}
+
+/// Messages that wait for a link to another broker for over a second.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BridgeWait {
+    /// Those that a consumer at the peer could have.
     pub stuck_messages: u64,
-    /// How long one has waited that waits for it.
+    /// How long one has waited.
     pub longest_wait_ms: u64,
     /// Why; empty if none waits.
     pub wait_cause: &'static str,

@@ -23,7 +23,7 @@ pub use alerts::{
 pub use api::{ApiOptions, Peer, Reload, Totals, router, structured};
 pub use axum::body::Body;
 pub use figures::{
-    AlertFigures, BRIDGE_STATES, BridgeFigures, CLUSTER_ROLES, ClusterFigures, ConnectionFigures,
+    AlertFigures, BRIDGE_STATES, BridgeFigures, BridgeWait, CLUSTER_ROLES, ClusterFigures, ConnectionFigures,
     Distribution, Figures, JournalFigures, PartitionFigures, PeerFigures, QueueFigures, RouteFigures,
     StepFigures, TenantFigures, WatchedQueue,
 };

@@ -386,10 +386,10 @@ pub const METRICS: &[Metric] = &[
     gauge(
         "postroad_bridge_stuck_messages",
         "messages that waited more than a second while the peer has demand",
-        |figures| bridges(figures, |of| of.stuck_messages),
+        |figures| bridges(figures, |of| of.wait.stuck_messages),
     ),
     gauge("postroad_bridge_longest_wait_seconds", "longest wait of a message for the link", |figures| {
-        let seconds = |of: &BridgeFigures| Sample::of_f64(of.longest_wait_ms as f64 / 1e3);
+        let seconds = |of: &BridgeFigures| Sample::of_f64(of.wait.longest_wait_ms as f64 / 1e3);
         figures.bridges.iter().map(|of| of_bridge(seconds(of), of)).collect()
     }),
     gauge("postroad_cluster_role", "1 for the role of this node, 0 for the other roles", |figures| {

@@ -6,6 +6,7 @@ mod cluster;
 mod destinations;
 mod encryption;
 mod http;
+mod link_profile;
 mod memory;
 mod permissions;
 mod push;
@@ -508,13 +509,13 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::load`]; or a named file of users, keys or certificates cannot be used.
-    pub fn check_file(file: &Path) -> anyhow::Result<()> {
+    pub fn check_file(file: &Path) -> anyhow::Result<Config> {
         let config = Config::of(Some(file))?;
         config.check_reach()?;
         config.tls()?;
         config.users()?;
         config.keys()?;
-        Ok(())
+        Ok(config)
     }
 
     /// The configuration of a file, for commands that need no more of it; without a file the

@@ -154,6 +154,8 @@ pub struct DialOptions {
     pub user: Option<Arc<str>>,
     /// Its password.
     pub password: Option<Arc<str>>,
+    /// A peer that says nothing for so long is gone; `None`: as for all connections; 0: never.
+    pub max_inactivity_ms: Option<u64>,
     /// The forwarded destinations.
     pub link: LinkOptions,
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Api;
 use super::lists::{List, Which, query};
 use super::problem::Problem;
-use crate::figures::BridgeFigures;
+use crate::figures::{BridgeFigures, BridgeWait};
 
 #[derive(Debug, Serialize)]
 pub struct Bridge {
@@ -17,6 +17,7 @@ pub struct Bridge {
     direction: &'static str,
     state: &'static str,
     since_ms: u64,
+    profile: &'static str,
     address: String,
     peer: String,
     peer_id: String,
@@ -31,10 +32,8 @@ pub struct Bridge {
     refused: u64,
     received: u64,
     reconnects: u64,
-    stuck_messages: u64,
-    longest_wait_ms: u64,
-    wait_cause: &'static str,
-    wait_queue: String,
+    #[serde(flatten)]
+    wait: BridgeWait,
     reason: String,
     retry_seconds: u64,
 }
@@ -47,6 +46,7 @@ impl From<BridgeFigures> for Bridge {
             direction: of.direction,
             state: of.state,
             since_ms: of.since_ms,
+            profile: of.profile,
             address: of.address,
             peer: of.peer,
             peer_id: of.peer_id,
@@ -61,10 +61,7 @@ impl From<BridgeFigures> for Bridge {
             refused: of.refused,
             received: of.received,
             reconnects: of.reconnects,
-            stuck_messages: of.stuck_messages,
-            longest_wait_ms: of.longest_wait_ms,
-            wait_cause: of.wait_cause,
-            wait_queue: of.wait_queue,
+            wait: of.wait,
             reason: of.reason,
             retry_seconds: of.retry_seconds,
         }

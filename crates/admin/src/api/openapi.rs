@@ -399,7 +399,7 @@ fn objects() -> Value {
              mode:string selector:string priority:integer credit:integer held:integer",
         ),
         "Bridge": object(
-            "name:string number:integer direction:string state:string since_ms:integer address:string peer:string \
+            "name:string number:integer direction:string state:string since_ms:integer profile:string address:string peer:string \
              peer_id:string swimlane:string duplex:boolean demand:integer in_flight:integer oldest_in_flight_ms:integer \
              dispatched:integer dispatched_bytes:integer forwarded:integer refused:integer received:integer \
              reconnects:integer stuck_messages:integer longest_wait_ms:integer wait_cause:string \

@@ -60,8 +60,11 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
 const REFERENCE: &str = include_str!("../../../../docs/postroad.toml");
 
 fn check(file: &Path) -> anyhow::Result<()> {
-    Configuration::check_file(file)?;
+    let config = Configuration::check_file(file)?;
     eprintln!("{} is valid", file.display());
+    for bridge in config.bridges()? {
+        eprintln!("{bridge}");
+    }
     Ok(())
 }
 

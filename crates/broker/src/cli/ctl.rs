@@ -245,6 +245,7 @@ const BRIDGES: &[Column] = &[
     Column::number("LINK", "number"),
     Column::text("DIRECTION", "direction"),
     Column::text("STATE", "state"),
+    Column::text("PROFILE", "profile"),
     Column::text("PEER", "peer"),
     Column::text("ADDRESS", "address"),
     Column::number("DEMAND", "demand"),

@@ -1,6 +1,7 @@
 //! `[[bridge]]`: links that this broker opens to others.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
 
+use crate::config::link_profile::{LinkDefaults, Profile};
 use crate::config::secrets::{text_in_file, text_in_variable};
 
 /// Links that one broker may open: each is a connection and a task.
@@ -22,6 +24,9 @@ const BRIDGES_MAX: usize = 256;
 
 /// The longest pause that can be asked for: an hour.
 const RETRY_MS_MAX: u64 = 3_600_000;
+
+/// The longest wait for a peer that can be asked for: ten minutes.
+const WAIT_MS_MAX: u64 = 600_000;
 
 /// One link.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -47,13 +52,15 @@ pub struct BridgeConfig {
     include: Vec<String>,
     /// Not these.
     exclude: Vec<String>,
+    /// Defaults of the keys that are options below.
+    profile: Profile,
     /// Connections that share the destinations among them; 0: as the round-trip time suggests.
-    links: u16,
+    links: Option<u16>,
     /// These are forwarded without demand.
     #[serde(rename = "static")]
     statics: Vec<String>,
     /// Messages in flight for each subscription.
-    prefetch: u32,
+    prefetch: Option<u32>,
     /// Brokers that a message may pass; negative for any number.
     message_ttl: i32,
     /// Brokers over which a consumer is known; negative for any number.
@@ -66,10 +73,14 @@ pub struct BridgeConfig {
     temporary: bool,
     /// Whether nothing but the static destinations is forwarded.
     only_static: bool,
+    /// A peer that accepts no connection for so long is tried again later.
+    connect_ms: Option<u64>,
+    /// A peer that says nothing for so long is gone; 0: never.
+    max_inactivity_ms: Option<u64>,
     /// The first pause before a link that ended is opened again; each further one is twice as long.
-    retry_ms: u64,
+    retry_ms: Option<u64>,
     /// The longest pause.
-    retry_max_ms: u64,
+    retry_max_ms: Option<u64>,
 }
 
 /// TLS of one link.
@@ -91,8 +102,8 @@ pub struct BridgeTlsConfig {
 #[serde(transparent)]
 pub struct Password(String);
 
-impl std::fmt::Debug for Password {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(hidden)")
     }
 }
@@ -106,8 +117,12 @@ pub struct Bridge {
     pub dial: DialOptions,
     /// Its connections; `None`: as the round-trip time suggests.
     pub links: Option<u16>,
+    /// A peer that accepts no connection for so long is tried again later.
+    pub connect_within: Duration,
     /// The first and the longest pause before a link that ended is opened again.
     pub retry: (Duration, Duration),
+    /// Its profile.
+    pub profile: Profile,
     /// The table that it is made of, to see a change.
     pub config: BridgeConfig,
 }
@@ -158,7 +173,7 @@ impl BridgeTlsConfig {
 
 impl Default for BridgeConfig {
     fn default() -> BridgeConfig {
-        let LinkOptions { prefetch, message_ttl, consumer_ttl, priority, .. } = LinkOptions::default();
+        let LinkOptions { message_ttl, consumer_ttl, priority, .. } = LinkOptions::default();
         let LinkOptions { decreases_priority, temporaries, only_statics, .. } = LinkOptions::default();
         BridgeConfig {
             name: String::new(),
@@ -171,17 +186,20 @@ impl Default for BridgeConfig {
             tls: BridgeTlsConfig::default(),
             include: Vec::new(),
             exclude: Vec::new(),
-            links: 0,
+            profile: Profile::default(),
+            links: None,
             statics: Vec::new(),
-            prefetch,
+            prefetch: None,
             message_ttl,
             consumer_ttl,
             priority,
             decrease_priority: decreases_priority,
             temporary: temporaries,
             only_static: only_statics,
-            retry_ms: 1000,
-            retry_max_ms: 30_000,
+            connect_ms: None,
+            max_inactivity_ms: None,
+            retry_ms: None,
+            retry_max_ms: None,
         }
     }
 }
@@ -247,18 +265,7 @@ impl BridgeConfig {
         if self.name.is_empty() || !self.name.chars().all(legal) {
             bail!("name is {:?}; use letters, digits, '-', '_' and '.'", self.name);
         }
-        if !(1..=BridgeConfig::PREFETCH_MAX).contains(&self.prefetch) {
-            bail!("prefetch is {}; it must be from 1 to {}", self.prefetch, BridgeConfig::PREFETCH_MAX);
-        }
-        if LinkShare::MAX < self.links {
-            bail!("links is {}; it must be from 1 to {}, or 0 for a default", self.links, LinkShare::MAX);
-        }
-        if self.retry_ms == 0 || self.retry_max_ms < self.retry_ms || RETRY_MS_MAX < self.retry_max_ms {
-            let (first, last) = (self.retry_ms, self.retry_max_ms);
-            bail!(
-                "retry_ms is {first} and retry_max_ms {last}; use 1 <= retry_ms <= retry_max_ms <= {RETRY_MS_MAX}"
-            );
-        }
+        let of = self.effective()?;
         let tls = self.tls.config()?;
         let mut addresses = Vec::new();
         for url in &self.to {
@@ -276,8 +283,9 @@ impl BridgeConfig {
             duplex: self.duplex,
             user: some(&self.user),
             password: some(&password.0),
+            max_inactivity_ms: of.max_inactivity_ms,
             link: LinkOptions {
-                prefetch: self.prefetch,
+                prefetch: of.prefetch,
                 message_ttl: self.message_ttl,
                 consumer_ttl: self.consumer_ttl,
                 priority: self.priority,
@@ -290,12 +298,81 @@ impl BridgeConfig {
                 ..LinkOptions::default()
             },
         };
-        let retry = (Duration::from_millis(self.retry_ms), Duration::from_millis(self.retry_max_ms));
-        let links = Some(self.links).filter(|links| 0 < *links);
+        let retry = (Duration::from_millis(of.retry_ms), Duration::from_millis(of.retry_max_ms));
+        let connect_within = Duration::from_millis(of.connect_ms);
+        let links = Some(of.links).filter(|links| 0 < *links);
         // With the password itself: if the file has another one at the next reading, the link
         // changes.
         let config = BridgeConfig { password, ..self.clone() };
-        Ok(Bridge { addresses, dial, links, retry, config })
+        let profile = self.profile;
+        Ok(Bridge { addresses, dial, links, connect_within, retry, profile, config })
+    }
+
+    /// The keys of the table, and the defaults of its profile for the others.
+    ///
+    /// # Errors
+    /// A value is out of its range.
+    fn effective(&self) -> anyhow::Result<LinkDefaults> {
+        let defaults = self.profile.defaults();
+        let (retry_ms, retry_max_ms) = match (self.retry_ms, self.retry_max_ms) {
+            // One of the two moves the other.
+            (Some(first), None) => (first, defaults.retry_max_ms.max(first)),
+            (None, Some(longest)) => (defaults.retry_ms.min(longest), longest),
+            (first, longest) => {
+                (first.unwrap_or(defaults.retry_ms), longest.unwrap_or(defaults.retry_max_ms))
+            }
+        };
+        let of = LinkDefaults {
+            links: self.links.unwrap_or(defaults.links),
+            prefetch: self.prefetch.unwrap_or(defaults.prefetch),
+            connect_ms: self.connect_ms.unwrap_or(defaults.connect_ms),
+            max_inactivity_ms: self.max_inactivity_ms.or(defaults.max_inactivity_ms),
+            retry_ms,
+            retry_max_ms,
+        };
+        if !(1..=BridgeConfig::PREFETCH_MAX).contains(&of.prefetch) {
+            bail!("prefetch is {}; it must be from 1 to {}", of.prefetch, BridgeConfig::PREFETCH_MAX);
+        }
+        if LinkShare::MAX < of.links {
+            bail!("links is {}; it must be from 1 to {}, or 0 for a default", of.links, LinkShare::MAX);
+        }
+        if !(1..=WAIT_MS_MAX).contains(&of.connect_ms) {
+            bail!("connect_ms is {}; it must be from 1 to {WAIT_MS_MAX}", of.connect_ms);
+        }
+        if of.max_inactivity_ms.is_some_and(|ms| WAIT_MS_MAX < ms) {
+            let ms = of.max_inactivity_ms.unwrap_or_default();
+            bail!("max_inactivity_ms is {ms}; it must be at most {WAIT_MS_MAX}, or 0 for never");
+        }
+        if of.retry_ms == 0 || of.retry_max_ms < of.retry_ms || RETRY_MS_MAX < of.retry_max_ms {
+            let (first, last) = (of.retry_ms, of.retry_max_ms);
+            bail!(
+                "retry_ms is {first} and retry_max_ms {last}; use 1 <= retry_ms <= retry_max_ms <= {RETRY_MS_MAX}"
+            );
+        }
+        Ok(of)
+    }
+}
+
+impl fmt::Display for Bridge {
+    /// What `postroad config check` says of it: the options that follow from its profile.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Bridge { dial, links, connect_within, retry: (first, longest), profile, .. } = self;
+        let links = links.map_or_else(|| "by round-trip time".to_owned(), |links| links.to_string());
+        let silent = dial.max_inactivity_ms.map_or_else(
+            || "openwire.max_inactivity_ms".to_owned(),
+            |ms| if ms == 0 { "never".to_owned() } else { format!("{ms} ms") },
+        );
+        write!(
+            out,
+            "bridge {}: profile {}, links {links}, prefetch {}, connect within {} ms, silent peer gone after {silent}, \
+             retry after {} to {} ms",
+            dial.name,
+            profile.name(),
+            dial.link.prefetch,
+            connect_within.as_millis(),
+            first.as_millis(),
+            longest.as_millis(),
+        )
     }
 }
 
@@ -367,16 +444,62 @@ mod tests {
             (with(|bridge| bridge.to = vec!["ssl://a:1".to_owned()]), "ssl:// needs tls.trust"),
             (with(|bridge| bridge.tls.key = "k".into()), "tls.key needs tls.certificate"),
             (with(|bridge| bridge.tls.trust = "/no/such".into()), "cannot read /no/such"),
-            (with(|bridge| bridge.prefetch = 0), "prefetch is 0; it must be from 1 to 100000"),
-            (with(|bridge| bridge.links = 17), "links is 17; it must be from 1 to 16"),
-            (with(|bridge| bridge.retry_ms = 0), "retry_ms is 0"),
-            (with(|bridge| bridge.retry_max_ms = 10), "retry_max_ms 10"),
+            (with(|bridge| bridge.prefetch = Some(0)), "prefetch is 0; it must be from 1 to 100000"),
+            (with(|bridge| bridge.connect_ms = Some(0)), "connect_ms is 0; it must be from 1 to 600000"),
+            (
+                with(|bridge| bridge.max_inactivity_ms = Some(600_001)),
+                "max_inactivity_ms is 600001; it must be",
+            ),
+            (with(|bridge| bridge.links = Some(17)), "links is 17; it must be from 1 to 16"),
+            (with(|bridge| bridge.retry_ms = Some(0)), "retry_ms is 0"),
+            (
+                with(|bridge| (bridge.retry_ms, bridge.retry_max_ms) = (Some(20), Some(10))),
+                "retry_ms is 20 and retry_max_ms 10",
+            ),
             (with(|bridge| bridge.include = vec!["a".to_owned()]), "include has \"a\""),
             (vec![named("n", "tcp://a:1"), named("n", "tcp://b:1")], "the name n is taken"),
         ] {
             let error = format!("{:#}", bridges(&configs).unwrap_err());
             assert!(error.contains(want) && error.contains("[[bridge]]"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_profile_has_defaults_that_keys_of_the_table_replace() {
+        let of = |profile: &str, more: &str| -> String {
+            let text = format!("name = 'n'\nto = ['tcp://a:1']\n{profile}{more}");
+            bridges(&[toml::from_str(&text).unwrap()]).unwrap()[0].to_string()
+        };
+        for (profile, more, want) in [
+            (
+                "",
+                "",
+                "bridge n: profile auto, links by round-trip time, prefetch 1000, connect within 10000 ms, \
+                 silent peer gone after openwire.max_inactivity_ms, retry after 1000 to 30000 ms",
+            ),
+            (
+                "profile = 'lan'\n",
+                "",
+                "bridge n: profile lan, links 1, prefetch 1000, connect within 3000 ms, silent peer gone after 5000 ms, \
+                 retry after 250 to 5000 ms",
+            ),
+            (
+                "profile = 'wan'\n",
+                "",
+                "bridge n: profile wan, links 4, prefetch 10000, connect within 30000 ms, \
+                 silent peer gone after 30000 ms, retry after 1000 to 60000 ms",
+            ),
+            (
+                "profile = 'wan'\n",
+                "links = 0\nprefetch = 7\nconnect_ms = 8\nmax_inactivity_ms = 0\nretry_max_ms = 9\n",
+                "bridge n: profile wan, links by round-trip time, prefetch 7, connect within 8 ms, \
+                 silent peer gone after never, retry after 9 to 9 ms",
+            ),
+        ] {
+            assert_eq!(of(profile, more), want);
+        }
+        let unknown = toml::from_str::<BridgeConfig>("profile = 'moon'").unwrap_err().to_string();
+        assert!(unknown.contains("expected one of `auto`, `lan`, `wan`"), "{unknown}");
     }
 
     #[test]

@@ -23,9 +23,6 @@ use crate::config::{Bridge, BridgeConfig, PeerAddress};
 use crate::runtime::links::{LinkBoard, LinkKey};
 use crate::runtime::threads::{NewSocket, Service};
 
-/// Connection time-out; the peer is tried again later.
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-
 /// A link that lasted this time begins with the first pause again.
 const STABLE: Duration = Duration::from_secs(10);
 
@@ -206,7 +203,7 @@ impl Drop for Dial {
 
 impl Lane {
     fn new(bridge: &Arc<Bridge>, ways: &Ways, number: u16) -> Lane {
-        let key = ways.board.opened(&bridge.dial.name, number);
+        let key = ways.board.opened(&bridge.dial.name, number, bridge.profile.name());
         Lane { bridge: bridge.clone(), ways: ways.clone(), key, number, dial: None }
     }
 
@@ -257,10 +254,11 @@ impl Lane {
         let (bridge, link) = (self.bridge.dial.name.clone(), self.number);
         self.ways.board.connects(&self.key, address);
         tracing::info!(bridge = &*bridge, link, address, "link connects");
-        let connecting = tokio::time::timeout(CONNECT_WITHIN, connect(address)).await;
+        let within = self.bridge.connect_within;
+        let connecting = tokio::time::timeout(within, connect(address)).await;
         let (stream, round_trip) = match connecting {
             Ok(connected) => connected.map_err(|error| format!("cannot connect: {error}"))?,
-            Err(_) => return Err(format!("no connection after {} s", CONNECT_WITHIN.as_secs())),
+            Err(_) => return Err(format!("no connection after {} s", within.as_secs_f32())),
         };
         if self.dial.is_none() {
             let round_trip = quickest(round_trip, address).await;

@@ -464,7 +464,7 @@ mod tests {
     #[test]
     fn a_turn_looks_at_a_bounded_number_of_queues_and_all_get_their_turn() {
         let board = LinkBoard::default();
-        let key = board.opened("east", 0);
+        let key = board.opened("east", 0, "auto");
         let mut link = WatchedLink::default();
         for number in 0..QUEUES_MAX as u32 + 10 {
             let of = ConsumerKey::new(ConnectionId::new(0, 1), number);

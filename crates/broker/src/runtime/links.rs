@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use postroad_admin::BridgeFigures;
+use postroad_admin::{BridgeFigures, BridgeWait};
 use postroad_model::{LinkedPeer, QueuesOfLink};
 
 use crate::runtime::link_watch::{Cause, WatchedLink};
@@ -57,6 +57,8 @@ pub struct LinkKey {
 struct Row {
     state: LinkState,
     since_ms: u64,
+    /// The profile of a link that this broker opens.
+    profile: &'static str,
     address: String,
     peer: Option<LinkedPeer>,
     /// Why it ended, or a message was refused.
@@ -127,9 +129,10 @@ impl LinkBoard {
     }
 
     /// A link that this broker opens, or one of its connections.
-    pub fn opened(&self, name: &str, number: u16) -> LinkKey {
+    pub fn opened(&self, name: &str, number: u16, profile: &'static str) -> LinkKey {
         let key = LinkKey { name: name.to_owned(), opened_by: String::new(), number };
-        self.rows().insert(key.clone(), Row::new(LinkState::Connecting, String::new()));
+        let row = Row { profile, ..Row::new(LinkState::Connecting, String::new()) };
+        self.rows().insert(key.clone(), row);
         key
     }
 
@@ -253,6 +256,7 @@ impl Row {
         Row {
             state,
             since_ms: now_ms(),
+            profile: "",
             address,
             peer: None,
             reason: String::new(),
@@ -320,6 +324,7 @@ impl Row {
             direction: if key.opened_by.is_empty() { "opened" } else { "accepted" },
             state: self.state.name(),
             since_ms: self.since_ms,
+            profile: self.profile,
             address: self.address.clone(),
             peer: text(|peer| &peer.peer_name),
             swimlane: text(|peer| &peer.swimlane),
@@ -340,10 +345,12 @@ impl Row {
             in_flight: of_peer(|peer| peer.figures.in_flight.get()),
             oldest_in_flight_ms: if oldest_sent_ms == 0 { 0 } else { now_ms.saturating_sub(oldest_sent_ms) },
             reconnects: self.links.saturating_sub(1),
-            stuck_messages: wait.map_or(0, |wait| wait.stuck_messages),
-            longest_wait_ms: wait.map_or(0, |wait| wait.longest_ms),
-            wait_cause: wait.map_or("", |wait| wait.cause.code()),
-            wait_queue: wait.map_or_else(String::new, |wait| wait.queue.clone()),
+            wait: BridgeWait {
+                stuck_messages: wait.map_or(0, |wait| wait.stuck_messages),
+                longest_wait_ms: wait.map_or(0, |wait| wait.longest_ms),
+                wait_cause: wait.map_or("", |wait| wait.cause.code()),
+                wait_queue: wait.map_or_else(String::new, |wait| wait.queue.clone()),
+            },
         }
     }
 }
@@ -373,7 +380,7 @@ mod tests {
     #[test]
     fn counts_of_a_link_outlive_its_connections() {
         let board = LinkBoard::default();
-        let east = board.opened("east", 0);
+        let east = board.opened("east", 0, "wan");
         for round in 1..=2 {
             board.connects(&east, "a:1");
             board.introduces(&east);
@@ -386,6 +393,7 @@ mod tests {
         }
         let [row] = &board.figures()[..] else { panic!() };
         assert_eq!((&*row.reason, row.retry_seconds, row.forwarded), ("the cable is cut", 4, 10));
+        assert_eq!(row.profile, "wan");
     }
 
     #[test]

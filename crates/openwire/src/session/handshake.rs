@@ -162,7 +162,7 @@ impl OpenWireSession {
             tight_encoding: self.options.tight_encoding,
             cache: self.options.cache,
             cache_size: 1024,
-            max_inactivity_ms: self.options.max_inactivity_ms,
+            max_inactivity_ms: self.network.max_inactivity_ms().unwrap_or(self.options.max_inactivity_ms),
             provider_name: Some(PROVIDER.to_owned()),
             provider_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             ..WireFormatOptions::pass_through(self.options.max_frame_bytes as i64)

@@ -131,6 +131,13 @@ impl Network {
         self.dial.is_some()
     }
 
+    /// How long the peer of a link that this broker opens may be silent, if the link has an own
+    /// option.
+    pub fn max_inactivity_ms(&self) -> Option<i64> {
+        let ms = self.dial.as_ref()?.options.max_inactivity_ms?;
+        i64::try_from(ms).ok()
+    }
+
     /// Whether the peer has let us in; `None` if the peer has opened the connection.
     pub fn is_linked(&self) -> Option<bool> {
         self.dial.as_ref().map(|dial| dial.linked)
@@ -348,7 +355,7 @@ impl OpenWireSession {
     /// The peer has said which broker it is: now we do.
     fn introduce_link(&mut self, turn: &mut Turn<'_>) {
         let Some((peer, dial)) = self.network.peer.as_ref().zip(self.network.dial.as_ref()) else { return };
-        let DialOptions { name, duplex, user, password, link } = dial.options.clone();
+        let DialOptions { name, duplex, user, password, link, .. } = dial.options.clone();
         let number = link.share.number;
         // Another broker would forward the same messages over each connection.
         let duplex = duplex && (number == 0 || self.network.peer_is_postroad);
