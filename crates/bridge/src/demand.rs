@@ -352,7 +352,11 @@ impl DemandEngine {
         (number, credit, ticket): (u32, u32, Ticket),
     ) -> Option<Attach> {
         let (link, wanted) = (self.link.as_ref()?, self.targets.get(target)?);
-        let client: Arc<str> = format!("{}_inbound_{}", link.peer_name, link.broker_name).into();
+        // A message of a topic that came back would be another one.
+        let may_return = link.counts_credit && target.source.kind == DestinationKind::Queue;
+        // Two peers may have the same name. The id of another broker changes when it is restarted.
+        let peer = if link.counts_credit { &link.peer_id } else { &link.peer_name };
+        let client: Arc<str> = format!("{peer}_inbound_{}", link.broker_name).into();
         let name = format!("{DURABLE_PREFIX}{}_{}", link.broker_name, target.source.name);
         let subscription = target.is_durable.then(|| model::Subscription::name_of(NO_USER, &client, &name));
         let mut brokers = wanted.path.clone();
@@ -393,11 +397,7 @@ impl DemandEngine {
                 false => self.heir_of(target),
             },
             client: Some(client),
-            selector: selector_for(
-                &target.selector,
-                (&link.peer_id, link.counts_credit),
-                self.options.message_ttl,
-            ),
+            selector: selector_for(&target.selector, (&link.peer_id, may_return), self.options.message_ttl),
             subscription,
             share: Share::No,
             retroactive: false,

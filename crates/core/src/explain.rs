@@ -11,7 +11,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::delivery::consumer::Consumer;
 use crate::memory::bodies::BodyLocation;
-use crate::queue::{Entry, EntryState, LaneNumber, Queue, untag};
+use crate::queue::{Entry, EntryState, LaneNumber, Load, Queue, untag};
 
 impl Partition {
     /// The verdicts on a message; on the next one to be delivered, if none is named.
@@ -52,7 +52,7 @@ impl Partition {
             (!queue.consumers.iter().any(consumes), Verdict::NoConsumer),
             (queue.gathers_until_ms.is_some(), Verdict::Gathering),
             (queue.fetching, Verdict::Reading),
-            (!queue.has_room_for(1, true), Verdict::Full),
+            (!queue.has_room_for(1, true, Load::default()), Verdict::Full),
         ];
         all.into_iter().filter(|(holds, _)| *holds).map(|(_, verdict)| verdict).collect()
     }

@@ -22,8 +22,10 @@ use crate::delivery::gathering::Gatherings;
 use crate::delivery::spread::Spread;
 use crate::intake::account::Accounts;
 use crate::intake::chunks::Uploads;
+use crate::intake::limit::UnbornQueues;
 use crate::intake::link::Links;
 use crate::intake::parked::ParkedSends;
+use crate::intake::recent::Recent;
 use crate::intake::routes::Paces;
 use crate::intake::wait_queues::WaitQueues;
 use crate::intake::waiting::Waiting;
@@ -103,6 +105,8 @@ pub struct Intake {
     pub parked: ParkedSends,
     /// The addresses of these, by the cause of the wait of the first send of each.
     pub lines: WaitQueues,
+    /// Messages on their way to queues that their records make.
+    pub unborn_queues: UnbornQueues,
     /// Messages and bytes that tenants and the broker hold.
     pub accounts: Accounts,
     /// Events that wait for queues and subscriptions that are on their way into the log.
@@ -111,6 +115,8 @@ pub struct Intake {
     pub links: Links,
     /// Large bodies on their way in or out.
     pub uploads: Uploads,
+    /// Topic messages that came by links.
+    pub recent: Recent,
     /// When the next message of a throttled route is due.
     pub paces: Paces,
     /// When the first waiting send is refused, or a time before that.

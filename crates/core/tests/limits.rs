@@ -816,3 +816,53 @@ fn what_was_taken_back_and_is_on_the_disk_is_not_lost_by_a_verdict() {
         assert_eq!(again.contains("3.1<m?k=4"), !held.is_empty(), "{words}: {again}");
     }
 }
+
+#[test]
+fn messages_on_their_way_to_a_queue_that_they_make_count_at_its_limit() {
+    let sends = "send 1 a m\nsend 2 a n\nsend 3 a o\nsend 3 a p";
+    let full = "no: queue://a is at the limit of its policy (messages_max = 2), and refuses messages until some are consumed";
+    for (name, limit, script, want, held) in [
+        ("they wait", messages(2, AtLimit::Block), sends, "ok ok", "a:2"),
+        (
+            "until there is room",
+            messages(2, AtLimit::Block),
+            &format!("{sends}\nattach 4.1 a 9\naccept 4.1 m"),
+            "ok ok ok 4.1<m 4.1<n 4.1<o ok ok",
+            "a:2",
+        ),
+        ("they are refused", messages(2, AtLimit::Fail), sends, &format!("{full} {full} ok ok"), "a:2"),
+        ("the newest go", messages(2, AtLimit::DropNewest), sends, "ok ok ok ok", "a:2"),
+        (
+            "bytes count too",
+            Limit { bytes_max: Some(5), action: AtLimit::Block, ..Limit::default() },
+            "send 1 a mmm\nsend 2 a nnn",
+            "ok",
+            "a:1",
+        ),
+        (
+            "others are not held up",
+            messages(1, AtLimit::Block),
+            "send 1 a m\nsend 2 a n\nsend 3 b o",
+            "ok ok",
+            "a:1 b:1",
+        ),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.follow(limited("queue://>", limit));
+        let (late, rest) =
+            script.split_once("\nattach").map_or((script, None), |(late, rest)| (late, Some(rest)));
+        let mut said = bench.run_all_late(late);
+        if let Some(rest) = rest {
+            said = format!("{said} {}", bench.run(&format!("attach{rest}")));
+        }
+        assert_eq!((said.as_str(), bench.held().as_str()), (want, held), "case: {name}");
+    }
+    // The log refuses the earlier ones: the queue has room.
+    let mut bench = Bench::new(settings(1));
+    bench.follow(limited("queue://>", messages(1, AtLimit::Block)));
+    bench.late_from_now_on();
+    bench.run("send 1 a m\nsend 2 a n");
+    let said = bench.all_fail();
+    assert!(said.starts_with("no: ") && said.ends_with(" ok"), "{said}");
+    assert_eq!(bench.held(), "a:1");
+}

@@ -419,6 +419,8 @@ pub struct Publish {
     pub retain: Option<Retain>,
     /// Its client had lost a connection, and may have sent it before: see [`crate::Origin`].
     pub resent: bool,
+    /// Names a message that may come by several links: it is taken in once.
+    pub once: Option<u128>,
     /// It is an advisory, and waits for no room: a subscription without room misses it.
     pub is_notice: bool,
     /// Its body has come in pieces, all of them in the log by now: see [`Event::Chunk`].
@@ -440,6 +442,7 @@ impl Publish {
             transaction: None,
             retain: None,
             resent: false,
+            once: None,
             is_notice: false,
             upload: None,
             delivery: None,

@@ -169,22 +169,43 @@ fn demand_that_would_loop_or_is_not_permitted_is_passed_over() {
 
 #[test]
 fn a_durable_subscription_wants_messages_until_it_is_unsubscribed() {
-    let mut engine = engine(LinkOptions::default());
-    let subscription: (Arc<str>, Arc<str>) = ("client".into(), "news".into());
-    let sources = vec![Destination::topic("news")];
-    let consumer = RemoteConsumer {
-        id: "a".into(),
-        sources,
-        prefetch: 5,
-        subscription: Some(subscription.clone()),
-        ..RemoteConsumer::default()
-    };
-    let mut events = Vec::new();
-    engine.demand(Demand::Consumer(consumer), &mut events).unwrap();
-    let [Event::Attach(attach)] = &events[..] else { panic!("{events:?}") };
-    assert_eq!(attach.subscription.as_deref(), Some("18:there_inbound_here:NC-DS_here_news"));
-    assert_eq!(change(&mut engine, gone("a")), [""; 0]);
-    assert_eq!(change(&mut engine, Demand::Unsubscribed { subscription }), ["drain"]);
+    // Peers of the same name differ by their ids, where these last.
+    for (counts_credit, want) in
+        [(false, "18:there_inbound_here:NC-DS_here_news"), (true, "21:ID:there_inbound_here:NC-DS_here_news")]
+    {
+        let mut engine = engine_of(LinkOptions::default(), counts_credit);
+        let subscription: (Arc<str>, Arc<str>) = ("client".into(), "news".into());
+        let consumer = RemoteConsumer {
+            id: "a".into(),
+            sources: vec![Destination::topic("news")],
+            prefetch: 5,
+            subscription: Some(subscription.clone()),
+            ..RemoteConsumer::default()
+        };
+        let mut events = Vec::new();
+        engine.demand(Demand::Consumer(consumer), &mut events).unwrap();
+        let [Event::Attach(attach)] = &events[..] else { panic!("{events:?}") };
+        assert_eq!(attach.subscription.as_deref(), Some(want));
+        assert_eq!(change(&mut engine, gone("a")), [""; 0]);
+        assert_eq!(change(&mut engine, Demand::Unsubscribed { subscription }), ["drain"]);
+    }
+}
+
+#[test]
+fn messages_of_queues_return_to_brokers_that_they_have_passed_and_those_of_topics_do_not() {
+    for (source, want) in [
+        (Destination::queue("orders"), ""),
+        (
+            Destination::topic("orders"),
+            "(JMSActiveMQBrokerPath IS NULL OR JMSActiveMQBrokerPath NOT LIKE '%ID:there%' ESCAPE '\\')",
+        ),
+    ] {
+        let mut engine = engine_of(LinkOptions { message_ttl: -1, ..LinkOptions::default() }, true);
+        let mut events = Vec::new();
+        engine.demand(consumer("a", source.clone(), 5), &mut events).unwrap();
+        let [Event::Attach(attach)] = &events[..] else { panic!("{events:?}") };
+        assert_eq!(&*attach.selector, want, "{source}");
+    }
 }
 
 #[test]

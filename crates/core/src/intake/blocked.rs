@@ -12,6 +12,7 @@ use postroad_model::{ConnectionId, Destination, Publish, QueueId, Refusal};
 
 use crate::Partition;
 use crate::intake::account::AccountNumber;
+use crate::intake::limit::full_unborn;
 use crate::intake::parked::SendObstacle;
 use crate::intake::publish::Admitted;
 
@@ -31,7 +32,7 @@ pub enum BlockedOn {
     /// An earlier send to the same address is blocked.
     Line,
     /// The log has not confirmed earlier sends that this one, which bypasses it, must not overtake;
-    /// or the queue is being made.
+    /// or the queue is being made, and as many messages as it may have are on their way to it.
     Log,
     /// This queue holds its share of the memory for non-persistent messages.
     Share(QueueId),
@@ -102,7 +103,8 @@ impl Partition {
             }
             let queue = self.full_queues(sent, receivers, ahead.here).next();
             let queue = queue.map(|queue| BlockedOn::Queue(queue.id));
-            queue.or_else(|| {
+            let unborn = || full_unborn(self, sent, ahead.here).next().map(|_| BlockedOn::Log);
+            queue.or_else(unborn).or_else(|| {
                 self.full_accounts(sent, receivers, ahead.here).first().copied().map(BlockedOn::Account)
             })
         };

@@ -22,6 +22,8 @@
 //! A drop is decided here and in the log like an expiry, so that a replay knows of it; until it is,
 //! the entry is leaving.
 
+use std::collections::BTreeMap;
+
 use postroad_model::{
     ConnectionId, Destination, Effect, EntryTag, MessageEvent, Notice, Publish, QueueId, Refusal, Sent,
     SettleCause,
@@ -32,7 +34,7 @@ use crate::Partition;
 use crate::intake::account::{AccountNumber, Owners};
 use crate::intake::blocked::BlockedOn;
 use crate::intake::parked::{Parked, SendObstacle};
-use crate::queue::{EntryState, Queue};
+use crate::queue::{EntryState, Load, Queue};
 
 /// Messages that leave by limits in one step, in one record for each queue: a millisecond of work.
 const TRIM_MAX: usize = 256;
@@ -44,13 +46,62 @@ pub struct Expecting {
     queues: Vec<QueueId>,
     /// In these accounts too, by queues that its record makes.
     unborn: Vec<Owners>,
+    /// The queues with a limit among those.
+    unborn_queues: Vec<Destination>,
 }
 
 impl Expecting {
     /// Whether it counts nowhere.
     pub fn is_empty(&self) -> bool {
-        self.queues.is_empty() && self.unborn.is_empty()
+        self.queues.is_empty() && self.unborn.is_empty() && self.unborn_queues.is_empty()
     }
+}
+
+/// Messages on their way to the log that will be in queues made for them, by queue: as many as the
+/// proposals that have not come back.
+#[derive(Debug, Default)]
+pub struct UnbornQueues(BTreeMap<Destination, Load>);
+
+impl UnbornQueues {
+    fn add(&mut self, queue: &Destination, bytes: u64) {
+        self.0.entry(queue.clone()).or_default().add(bytes);
+    }
+
+    fn remove(&mut self, queue: &Destination, bytes: u64) {
+        let Some(load) = self.0.get_mut(queue) else { return };
+        load.remove(bytes);
+        if load.messages == 0 {
+            self.0.remove(queue);
+        }
+    }
+
+    fn load(&self, queue: &Destination) -> Load {
+        self.0.get(queue).copied().unwrap_or_default()
+    }
+
+    /// Whether the queue may have one more, beside those that are on their way.
+    fn has_room_for(&self, queue: &Destination, bytes: u64, limit: &Limit) -> bool {
+        let Some(mut load) = self.0.get(queue).copied() else { return true };
+        load.add(bytes);
+        load.is_within(limit, load.bytes)
+    }
+}
+
+/// Of the queues that the record of this message would make those at whose limit it waits: earlier
+/// messages that make them are on their way to the log.
+pub fn full_unborn<'s>(
+    partition: &Partition,
+    sent: &'s Sent,
+    is_behind: bool,
+) -> impl Iterator<Item = (&'s Destination, Limit)> {
+    let bytes = sent.message.size();
+    // Scheduled messages count when they are due.
+    let queues = partition.new_queues(sent).filter(|_| sent.schedule.is_none());
+    let limited = queues.map(|queue| (queue, partition.settings.policies.of(queue).limit));
+    limited.filter(move |(queue, limit)| {
+        let has_room = || partition.leader.intake.unborn_queues.has_room_for(queue, bytes, limit);
+        !limit.drops() && !limit.is_none() && (is_behind || !has_room())
+    })
 }
 
 impl Partition {
@@ -110,7 +161,8 @@ impl Partition {
         let queues = self.full_queues(sent, receivers, ahead.here).map(|queue| queue.limit);
         let accounts = self.full_accounts(sent, receivers, ahead.here);
         let accounts = accounts.into_iter().map(|number| self.account(number).limit);
-        let full = queues.chain(accounts).map(|limit| match limit.action {
+        let unborn = full_unborn(self, sent, ahead.here).map(|(_, limit)| limit);
+        let full = queues.chain(accounts).chain(unborn).map(|limit| match limit.action {
             AtLimit::Fail => Some(self.now_ms.saturating_add(limit.wait_ms)),
             _ => None,
         });
@@ -127,7 +179,9 @@ impl Partition {
         let (bytes, persistent) = (sent.message.size(), sent.message.persistent);
         let queues = receivers.iter().filter_map(|id| self.state.queues.get(id));
         let holding = queues.filter(|queue| !queue.limit.drops() && !queue.limit.is_none());
-        holding.filter(move |queue| is_behind || !queue.has_room_for(bytes, persistent))
+        // The first record has made the queue, and others that were to make it are on their way.
+        let coming = |queue: &Queue| self.leader.intake.unborn_queues.load(&queue.source);
+        holding.filter(move |queue| is_behind || !queue.has_room_for(bytes, persistent, coming(queue)))
     }
 
     /// The reason for which the first send to this address waits, if one waits.
@@ -169,7 +223,9 @@ impl Partition {
         let refusal = [false, true].into_iter().find_map(|is_behind| {
             let queue =
                 self.full_queues(sent, &receivers, is_behind).next().map(|queue| of_queue(queue.limit));
-            queue.or_else(|| self.full_accounts(sent, &receivers, is_behind).first().copied().map(of_account))
+            let unborn = || full_unborn(self, sent, is_behind).next().map(|(_, limit)| of_queue(limit));
+            let account = || self.full_accounts(sent, &receivers, is_behind).first().copied().map(of_account);
+            queue.or_else(unborn).or_else(account)
         });
         refusal.unwrap_or_else(|| of_queue(Limit::default()))
     }
@@ -303,7 +359,13 @@ impl Partition {
                 queues.push(*id);
             }
         }
-        Expecting { queues, unborn }
+        let limited = |queue: &&Destination| {
+            let limit = self.settings.policies.of(queue).limit;
+            sent.schedule.is_none() && !limit.is_none() && !limit.drops()
+        };
+        let unborn_queues: Vec<Destination> = self.new_queues(sent).filter(limited).cloned().collect();
+        unborn_queues.iter().for_each(|queue| self.leader.intake.unborn_queues.add(queue, bytes));
+        Expecting { queues, unborn, unborn_queues }
     }
 
     /// There may be room again where it counted.
@@ -312,6 +374,9 @@ impl Partition {
         for id in &expecting.queues {
             accounts.extend(self.state.queues.get(id).into_iter().flat_map(|queue| queue.owners).flatten());
             self.unpark_held_by(BlockedOn::Queue(*id), effects);
+        }
+        if !expecting.unborn_queues.is_empty() {
+            self.unpark_held_by(BlockedOn::Log, effects);
         }
         accounts.sort_unstable();
         accounts.dedup();
@@ -326,6 +391,8 @@ impl Partition {
             .unborn
             .iter()
             .for_each(|owners| self.leader.intake.accounts.expected_unborn(*owners, bytes));
+        let unborn_queues = expecting.unborn_queues.iter();
+        unborn_queues.for_each(|queue| self.leader.intake.unborn_queues.remove(queue, bytes));
         for id in &expecting.queues {
             if let Some(queue) = self.state.queues.get_mut(id) {
                 queue.incoming.remove(bytes);

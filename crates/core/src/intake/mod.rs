@@ -11,6 +11,7 @@ pub mod limit;
 pub mod link;
 pub mod parked;
 pub mod publish;
+pub mod recent;
 pub mod routes;
 pub mod wait_queues;
 pub mod waiting;

@@ -132,6 +132,13 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let (connection, ticket) = (publish.connection, publish.ticket);
+        let is_taken = matches!(admitted, Ok(Admitted::Durable | Admitted::Volatile));
+        if let Some(name) = publish.once.filter(|_| is_taken)
+            && !self.leader.intake.recent.is_new(name)
+        {
+            self.counters.duplicates += 1;
+            return self.reply(connection, ticket, Ok(()), effects);
+        }
         match admitted {
             Ok(Admitted::Durable) => {
                 self.bind_new_queues(std::slice::from_ref(&publish.sent), effects);

@@ -296,6 +296,7 @@ impl Partition {
         // Records that are durable come to their end. Proposals that follow from it are behind the
         // failure.
         let made = self.leader.log.made;
+        self.leader.intake.recent.clear();
         self.finish_records(effects);
         let log = &mut self.leader.log;
         let failed = log.pending.len() - (log.made - made) as usize;

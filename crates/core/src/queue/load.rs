@@ -58,11 +58,12 @@ impl Queue {
         waiting.messages > 1 && !waiting.is_within(&self.limit, on_disk)
     }
 
-    /// Whether one more of this size may come, with those that are on their way. An empty queue
-    /// takes any; only persistent messages take disk space.
-    pub fn has_room_for(&self, bytes: u64, persistent: bool) -> bool {
+    /// Whether one more of this size may come, with those that are on their way and as many others.
+    /// An empty queue takes any; only persistent messages take disk space.
+    pub fn has_room_for(&self, bytes: u64, persistent: bool, others: Load) -> bool {
         let mut load = self.load;
         load.add_all(self.incoming);
+        load.add_all(others);
         let is_empty = load.messages == 0;
         load.add(bytes);
         let on_disk = if persistent { load.bytes.saturating_sub(self.volatile_bytes) } else { 0 };

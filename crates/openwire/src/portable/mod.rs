@@ -17,8 +17,8 @@ mod write;
 pub(crate) use inflate::inflate;
 pub use large::{read_large, write_large};
 pub use read::read_portable;
-pub(crate) use write::to_wire_destination;
 pub use write::{TranslatedId, write_portable};
+pub(crate) use write::{is_made_up, to_wire_destination};
 
 /// Properties in which ActiveMQ's clients keep fields without an OpenWire header
 /// (`AmqpMessageSupport`).

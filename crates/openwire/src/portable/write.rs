@@ -30,6 +30,11 @@ pub struct TranslatedId<'a> {
 /// Producers that no client can have: their connection is called so.
 const CONNECTION: &str = "ID:postroad-translated";
 
+/// Whether the producer of an id is none of a client: see [`TranslatedId`].
+pub fn is_made_up(producer: &ProducerId) -> bool {
+    producer.connection_id.as_ref().is_some_and(|connection| connection.as_bytes() == CONNECTION.as_bytes())
+}
+
 impl TranslatedId<'_> {
     fn message_id(self, shown: Option<WireString>) -> MessageId {
         let mut hasher = rustc_hash::FxHasher::default();

@@ -6,7 +6,8 @@
 use bytes::Bytes;
 use postroad_model::{EntryTag, Origin, PartitionId, QueueId};
 
-use crate::codec::{ProducerId, peek_message_id, peek_producer_named};
+use crate::codec::{Destination, Message, ProducerId, peek_message_id, peek_producer_named};
+use crate::portable::is_made_up;
 
 /// Prefix of the connection id of a producer that is a queue of another broker.
 const LINK_PREFIX: &str = "postroad-link:";
@@ -50,6 +51,22 @@ pub fn origin_of(stored: &Bytes, version: u8) -> Option<Origin> {
     let id = peek_message_id(stored, version).ok()??;
     let sequence = u64::try_from(id.producer_sequence_id).ok()?;
     Some(Origin { producer: digest(&id.producer_id?), sequence, from_link: false })
+}
+
+/// Names a topic message that may come by several links, by its id and its topic: brokers that
+/// forward it keep them. `None` for any other, without an id, and where a broker has made up the
+/// id for want of one.
+pub fn once(message: &Message) -> Option<u128> {
+    let Destination::Topic(topic) = message.destination.as_ref()? else { return None };
+    let id = message.message_id.as_ref()?;
+    let producer = id.producer_id.as_ref().filter(|producer| !is_made_up(producer))?;
+    let producer = digest(producer);
+    let to = digest(&ProducerId {
+        connection_id: Some(topic.clone()),
+        session_id: id.producer_sequence_id,
+        value: 0,
+    });
+    Some(producer.rotate_left(1) ^ to)
 }
 
 /// 128 bits that stand for a producer, in every build alike, for they are kept: two producers that
@@ -130,6 +147,35 @@ mod tests {
                 assert_eq!(seen.insert(origin.producer), version == 1, "{broker} {at:?} {lane}");
             }
         }
+    }
+
+    #[test]
+    fn a_topic_message_has_one_name_whichever_broker_forwards_it() {
+        let message = |producer_id: &str, sequence, to: Destination, by: &str| Message {
+            destination: Some(to),
+            producer_id: Some(producer(by, 1, 1)),
+            message_id: Some(MessageId {
+                producer_id: Some(producer(producer_id, 1, 1)),
+                producer_sequence_id: sequence,
+                ..MessageId::default()
+            }),
+            ..Message::default()
+        };
+        let topic = |name: &str| Destination::Topic(name.into());
+        let name = once(&message("ID:x", 7, topic("t"), "ID:a")).expect("it has one");
+        assert_eq!(once(&message("ID:x", 7, topic("t"), "ID:b")), Some(name), "by another broker");
+        for other in [
+            message("ID:x", 8, topic("t"), "ID:a"),
+            message("ID:y", 7, topic("t"), "ID:a"),
+            message("ID:x", 7, topic("u"), "ID:a"),
+            message("ID:x", 9, topic("t"), "ID:a"),
+        ] {
+            assert!(once(&other).is_some_and(|other| other != name), "{other:?}");
+        }
+        assert_eq!(once(&message("ID:x", 7, Destination::Queue("t".into()), "ID:a")), None, "a queue");
+        let made_up = message("ID:postroad-translated", 1, topic("t"), "ID:a");
+        assert_eq!(once(&made_up), None, "equal messages have equal ids");
+        assert_eq!(once(&Message { destination: Some(topic("t")), ..Message::default() }), None, "no id");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use postroad_model::{
 use super::exception::Exception;
 use super::replies::{self, Then};
 use super::schedule::{is_management, schedule_of};
-use super::{Done, OpenWireSession, Turn, names};
+use super::{Done, OpenWireSession, Turn, names, origin};
 use crate::advisory::is_advisory;
 use crate::codec::{self, ProducerId, ProducerInfo, stored_form};
 
@@ -106,6 +106,7 @@ impl OpenWireSession {
                 let publish = Publish {
                     transaction,
                     resent: self.reconnected && self.network.may_know(&message),
+                    once: origin::once(&message).filter(|_| self.network.is_link()),
                     upload: self.uploads.arrived.take().map(|upload| upload.number),
                     ..Publish::plain(self.id, ticket, sent)
                 };

@@ -30,8 +30,8 @@ import org.junit.jupiter.api.Test;
 /** Three Postroads, each linked with the others, and consumers that move from one to another. */
 @Tag("postroad")
 class MovingConsumersTest {
-    /** Ten minutes by night. */
-    private static final int SECONDS = Integer.getInteger("network.seconds", 40);
+    /** A minute, and ten by night. */
+    private static final int SECONDS = Integer.getInteger("network.seconds", 60);
     private static final int CONSUMERS = 2;
     private static final int BODY_BYTES = 4096;
     private static final int MESSAGES_MAX = 100_000;
