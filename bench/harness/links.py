@@ -176,17 +176,25 @@ def measure(kind, settings, scratch, round_trip_ms):
 def table(results):
     """A row for each pair and round trip."""
     rows = [
-        "| brokers | round trip ms | messages/s | source CPU µs/message | target CPU µs/message | both | faults |",
-        "|---|---|---|---|---|---|---|",
+        "| brokers | round trip ms | messages/s | of the shortest | source CPU µs/message | target CPU µs/message | both | faults |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for of in results:
         faults = [f"{of[fault]} {fault}" for fault in FAULTS if of[fault]]
         source, target = of["source_cpu_us"], of["target_cpu_us"]
         rows.append(
             f"| {of['brokers']} {of['version']} | {of['round_trip_ms']:g} | {of['drained_per_s']:,.0f} "
+            f"| {share_of_shortest(of, results):.2f} "
             f"| {source:.0f} | {target:.0f} | {source + target:.0f} | {', '.join(faults) or 'none'} |"
         )
     return "\n".join(rows)
+
+
+def share_of_shortest(of, results):
+    """The rate as a part of that of the same brokers with the shortest round trip."""
+    same = [other for other in results if other["brokers"] == of["brokers"]]
+    shortest = min(same, key=lambda other: other["round_trip_ms"])
+    return of["drained_per_s"] / shortest["drained_per_s"] if shortest["drained_per_s"] else 0.0
 
 
 FAULTS = ["lost", "doubled", "reordered", "wrong_body"]
