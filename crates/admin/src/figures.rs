@@ -194,6 +194,8 @@ pub struct RouteFigures {
 pub struct PartitionFigures {
     /// Its number.
     pub partition: u16,
+    /// Messages that came in.
+    pub intake: IntakeFigures,
     /// Entries put into queues.
     pub enqueued: u64,
     /// Entries that consumers accepted.
@@ -210,8 +212,6 @@ pub struct PartitionFigures {
     pub delivered: u64,
     /// Entries of deleted queues and ended subscriptions.
     pub discarded: u64,
-    /// Sends that had come before.
-    pub duplicates: u64,
     /// Non-persistent messages that could never be processed and so ended.
     pub dropped: u64,
     /// Dead letters that went back to where they were.
@@ -242,6 +242,17 @@ pub struct PartitionFigures {
     pub page_bytes: u64,
     /// Bytes of messages that are only in memory.
     pub volatile_bytes: u64,
+}
+
+/// Messages that came in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IntakeFigures {
+    /// Messages taken in.
+    pub received: u64,
+    /// Selectors installed at the addresses of these messages, counted for each message.
+    pub filters: u64,
+    /// Sends that had come before.
+    pub duplicates: u64,
 }
 
 /// One lasting queue.

@@ -8,9 +8,11 @@
 
 mod alerts;
 mod api;
+mod configuration;
 mod console;
 mod figures;
 mod metrics;
+mod planner;
 mod stall_timeout;
 
 mod exposition;
@@ -20,12 +22,16 @@ pub use alerts::{
     AlertRule, AlertSources, Alerts, Disks, Ledger, LedgerSums, Measure, Post, Posted, RULES_MAX, Recipient,
     Severity, WatchCursor, WatchPage, WatchQueues, WatchRequest, watch,
 };
-pub use api::{ApiOptions, Peer, Reload, Totals, router, structured};
+pub use api::{ApiOptions, ListenerRow, Peer, Reload, Totals, router, structured};
 pub use axum::body::Body;
+pub use configuration::{
+    Configuration, ConfigurationAnswer, ConfigurationAuthor, ConfigurationFault, ConfigurationOrder,
+    ConfigurationPlan, ConfigurationSource, ConfigurationVersion, Setting, SettingChange, SettingOrigin,
+};
 pub use figures::{
     AlertFigures, BRIDGE_STATES, BridgeFigures, BridgeWait, CLUSTER_ROLES, ClusterFigures, ConnectionFigures,
-    Distribution, Figures, JournalFigures, PartitionFigures, PeerFigures, QueueFigures, RouteFigures,
-    StepFigures, TenantFigures, WatchedQueue,
+    Distribution, Figures, IntakeFigures, JournalFigures, PartitionFigures, PeerFigures, QueueFigures,
+    RouteFigures, StepFigures, TenantFigures, WatchedQueue,
 };
 pub use http::{Source, respond, serve, serve_on};
 pub use metrics::{METRICS, Metric, QUEUES_MAX};

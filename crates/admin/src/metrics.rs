@@ -170,6 +170,12 @@ pub const METRICS: &[Metric] = &[
     gauge("postroad_queues_unlisted", "queues without series of their own", |figures| {
         vec![Sample::of(figures.queues_unlisted)]
     }),
+    counter("postroad_received_total", "messages taken in", |figures| {
+        partitions(figures, |partition| partition.intake.received)
+    }),
+    counter("postroad_filters_total", "selectors installed for the messages taken in", |figures| {
+        partitions(figures, |partition| partition.intake.filters)
+    }),
     counter("postroad_enqueued_total", "messages enqueued, in all queues", |figures| {
         partitions(figures, |partition| partition.enqueued)
     }),
@@ -195,7 +201,7 @@ pub const METRICS: &[Metric] = &[
         |figures| partitions(figures, |partition| partition.discarded),
     ),
     counter("postroad_duplicates_total", "resent messages that duplicate detection recognised", |figures| {
-        partitions(figures, |partition| partition.duplicates)
+        partitions(figures, |partition| partition.intake.duplicates)
     }),
     counter(
         "postroad_dead_letters_discarded_total",

@@ -27,6 +27,7 @@ mod node;
 mod progress;
 mod show;
 mod stores;
+mod versions;
 mod ways;
 mod words;
 

@@ -12,6 +12,7 @@ mod permissions;
 mod push;
 mod routes;
 mod secrets;
+mod settings;
 mod stores;
 mod tenants;
 mod tls;
@@ -39,6 +40,7 @@ pub use memory::{Shares, parse_bytes};
 pub use permissions::{GroupConfig, PermissionConfig};
 pub use push::PushConfig;
 pub use routes::RouteConfig;
+pub use settings::{REFERENCE, Settings, is_masked, without_secrets};
 pub use stores::StoresConfig;
 pub use tls::TlsFileConfig;
 
@@ -397,10 +399,24 @@ impl Config {
     /// The file cannot be read, or has an unknown key or a wrong value: the error names the line
     /// and the nearest known key.
     pub fn load(arguments: &ServeArguments) -> anyhow::Result<Config> {
-        let mut config = match &arguments.config {
+        let config = match &arguments.config {
             Some(file) => Config::read(file)?,
             None => Config::default(),
         };
+        config.overruled(arguments)
+    }
+
+    /// As [`Config::load`], of the text of a file.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn load_text(text: &str, arguments: &ServeArguments) -> anyhow::Result<Config> {
+        Config::parse(text)?.overruled(arguments)
+    }
+
+    /// Under the options of the command line, and checked.
+    fn overruled(mut self, arguments: &ServeArguments) -> anyhow::Result<Config> {
+        let config = &mut self;
         if let Some(data) = &arguments.data {
             config.data.clone_from(data);
         }
@@ -417,7 +433,12 @@ impl Config {
         config.cluster.follow(arguments);
         config.check()?;
         config.check_reach()?;
-        Ok(config)
+        Ok(self)
+    }
+
+    /// Names the file of users of another configuration.
+    pub fn keep_users_of(&mut self, other: &Config) {
+        self.security.users.clone_from(&other.security.users);
     }
 
     /// Checks that no type makes: numbers with which a broker would be unusable.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Command, ConnectionId, DeadLetter, Destination, Effect, EntryTag, Event, Message, MessageKey, Now,
-    PartitionId, Position, QueueId, Refusal, Revived, Ticket, Urgency,
+    Command, ConnectionId, DeadLetter, Destination, DestinationKind, Effect, EntryTag, Event, Message,
+    MessageKey, Now, PartitionId, Position, QueueId, Refusal, Revived, Ticket, Urgency,
 };
 use postroad_routing::{Addressing, Policies};
 use postroad_selector::Selector;
 
+use crate::addresses::address::Addresses;
 use crate::clock::Clock;
 use crate::delivery::selection::{self, PropertiesOf};
 use crate::delivery::spread::end_crowded;
@@ -39,6 +40,10 @@ pub type CountRetained = fn(&Message, u64) -> Message;
 /// Counters of messages since the start; they only rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
+    /// Messages that were taken in, whatever became of them.
+    pub received: u64,
+    /// Selectors installed at the addresses of these messages, counted for each message.
+    pub filters: u64,
     /// Entries that were put into queues.
     pub enqueued: u64,
     /// Deliveries sent to consumers.
@@ -77,6 +82,16 @@ pub struct Counters {
     pub packed_pages: u64,
     /// Packed pages that were opened again.
     pub opened_pages: u64,
+}
+
+impl Counters {
+    /// Counts a message that came in for this address.
+    pub(crate) fn receive(&mut self, to: &Destination, addresses: &Addresses) {
+        self.received += 1;
+        if to.kind == DestinationKind::Topic {
+            self.filters += addresses.filters_of(to);
+        }
+    }
 }
 
 /// Memory taken by the messages of a partition.

@@ -1215,6 +1215,7 @@ fn every_entry_leaves_for_one_counted_cause() {
          unmake 1 ~t",
     );
     let want = Counters {
+        received: 5,
         enqueued: 7,
         delivered: 3,
         consumed: 1,

@@ -565,11 +565,6 @@ impl Policies {
         Policies::new(Policy { dead_letters, ..Policy::default() })
     }
 
-    /// Routes, and the defaults for all else.
-    pub fn with_routes(routes: &Arc<Routes>) -> Policies {
-        Policies { routes: routes.clone(), ..Policies::default() }
-    }
-
     /// `fallback` for every destination.
     pub fn new(fallback: Policy) -> Policies {
         Policies { asked: Asked::by(&fallback), fallback, ..Policies::default() }
@@ -682,6 +677,14 @@ impl Policies {
         let map = &mut self.by_pattern[place(pattern.kind, pattern.temporary)];
         map.remove(&pattern.name);
         map.get_or_insert_with(&pattern.name, || policy);
+    }
+
+    /// The pattern whose policy is that of the destination; `None` if it is the fallback.
+    pub fn pattern_of(&self, destination: &Destination) -> Option<String> {
+        let Destination { kind, temporary, name } = destination;
+        let (pattern, _) = self.by_pattern[place(*kind, *temporary)].narrowest(name)?;
+        let (kind, temporary, name) = (*kind, *temporary, pattern.clone());
+        Some(DestinationPattern { kind, temporary, name }.to_string())
     }
 
     /// The policy of the destination: that of the narrowest pattern that matches it.

@@ -77,13 +77,19 @@ const OF_BROKER: &[&str] = &[
     "/api/v1/broker/drain",
     "/api/v1/broker/resume",
     "/api/v1/cluster",
+    "/api/v1/configuration",
     "/api/v1/ledger",
+    "/api/v1/listeners",
+    "/api/v1/planner",
     "/api/v1/routes",
+    "/api/v1/stores",
+    "/api/v1/subscriptions",
     "/api/v1/transactions",
 ];
 
 /// As those, with all paths below.
-const BELOW_BROKER: [&str; 2] = ["/api/v1/cluster/", "/api/v1/transactions/"];
+const BELOW_BROKER: [&str; 4] =
+    ["/api/v1/cluster/", "/api/v1/configuration/", "/api/v1/subscriptions/", "/api/v1/transactions/"];
 
 /// Refuses lists of the whole broker to users without `admin` on every destination.
 fn permit(api: &Api, caller: Caller, path: &str) -> Result<Caller, Problem> {

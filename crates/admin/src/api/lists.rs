@@ -196,7 +196,12 @@ impl Which {
         Ok(rows)
     }
 
-    fn ask(&self, question: Question) -> Result<Ask, Problem> {
+    /// Only names that have this in them.
+    pub fn filter(&self) -> Option<&str> {
+        self.filter.as_deref()
+    }
+
+    pub fn ask(&self, question: Question) -> Result<Ask, Problem> {
         let columns = columns_of(&question);
         let order = self.sort.as_deref().map(|sort| order_of(sort, columns)).transpose()?.unwrap_or_default();
         Ok(Ask { question, after: self.after()?, rows: self.rows()?, order })
@@ -251,7 +256,7 @@ fn read_cursor(text: &str) -> Result<RowKey, Problem> {
     read().ok_or_else(|| Problem::new(400, "cursor is not the \"next\" of an earlier page".to_owned()))
 }
 
-fn write_cursor(key: &RowKey) -> String {
+pub fn write_cursor(key: &RowKey) -> String {
     let text = serde_json::to_vec(&(key.rank, &*key.name, &*key.detail)).unwrap_or_default();
     BASE64URL_NOPAD.encode(&text)
 }
@@ -283,8 +288,7 @@ pub async fn queues(
     }))
 }
 
-/// Queues that the caller may read or write. A page may be short while others follow, as few of
-/// many rows may be shown.
+/// Queues that the caller may read or write.
 async fn permitted(api: &Api, caller: &Caller, ask: Ask) -> Result<Page, Problem> {
     let grants = (api.0.options.permissions)().grants_of(&caller.principal);
     let is_shown = |row: &Row| match row {
@@ -295,12 +299,22 @@ async fn permitted(api: &Api, caller: &Caller, ask: Ask) -> Result<Page, Problem
         _ => false,
     };
     let client = api.client(&Caller { principal: Principal::Operator, ..Caller::anonymous() }).await?;
+    page_where(&client, ask, is_shown).await
+}
+
+/// Those rows of a list that are shown. A page may be short while others follow, as few of many
+/// rows may be shown; its total is its own.
+pub async fn page_where(
+    client: &postroad_node::Client,
+    ask: Ask,
+    is_shown: impl Fn(&Row) -> bool,
+) -> Result<Page, Problem> {
     let (rows_max, mut after) = (ask.rows as usize, ask.after.clone());
     let mut shown = Page { rows: Vec::new(), next: None, total: 0 };
     for _ in 0..SCANNED_PAGES_MAX {
         let rows = (rows_max - shown.rows.len()) as u32;
         let page = client.ask(Ask { after: after.take(), rows, ..ask.clone() }).await?;
-        shown.rows.extend(page.rows.into_iter().filter(is_shown));
+        shown.rows.extend(page.rows.into_iter().filter(&is_shown));
         shown.next = page.next;
         if shown.next.is_none() || rows_max <= shown.rows.len() {
             break;

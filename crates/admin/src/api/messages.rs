@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::lists::{existing, find, query};
 use super::problem::Problem;
-use super::shown::{Shown, ToSend};
+use super::shown::{Shown, ToSend, body_has};
 use super::{Api, Caller, destination_of, queue_of};
 
 /// Messages of a page, if nothing else is asked for, and at most.
@@ -32,6 +32,9 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// A page has the messages found within this time: a selector may match little of a long queue.
 const BROWSE_WITHIN: Duration = Duration::from_secs(5);
 
+/// Messages that a search looks at before others have their turn.
+const YIELD_EVERY: u64 = 64;
+
 /// A message that is moved is not larger.
 const MOVED_BYTES_MAX: u64 = 16 << 20;
 
@@ -42,9 +45,29 @@ const PURGE_MESSAGES: u32 = 500;
 #[serde(deny_unknown_fields)]
 pub struct Which {
     selector: Option<String>,
+    /// Only messages whose body has this text in it, in whatever case.
+    text: Option<String>,
+    /// Only messages that were sent at or after this time, in milliseconds since 1970.
+    from_ms: Option<i64>,
+    /// Only messages that were sent before this time.
+    to_ms: Option<i64>,
     limit: Option<u32>,
     cursor: Option<String>,
     body_bytes: Option<usize>,
+}
+
+impl Which {
+    /// The selector, with the times as further conditions.
+    fn condition(&self) -> String {
+        let own = self.selector.as_deref().map(str::trim).filter(|selector| !selector.is_empty());
+        let conditions = own.map(|own| format!("({own})")).into_iter();
+        let from = self.from_ms.map(|from| format!("JMSTimestamp >= {from}"));
+        let to = self.to_ms.map(|to| format!("JMSTimestamp < {to}"));
+        match (own, &from, &to) {
+            (Some(own), None, None) => own.to_owned(),
+            _ => conditions.chain(from).chain(to).collect::<Vec<_>>().join(" AND "),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -52,6 +75,19 @@ pub struct Messages {
     items: Vec<Shown>,
     /// The cursor of the next page; `None` if all has been seen.
     next: Option<String>,
+    /// Messages that were looked at, of those that the selector matches.
+    scanned: u64,
+}
+
+/// Messages to show.
+#[derive(Debug, Default)]
+struct Sought {
+    selector: String,
+    /// In lower case; empty for all.
+    text: String,
+    after: Vec<EntryTag>,
+    limit: u32,
+    body_bytes: usize,
 }
 
 /// A page of a queue.
@@ -59,6 +95,7 @@ struct Browsed {
     shown: Vec<Shown>,
     last: BTreeMap<u64, EntryTag>,
     has_more: bool,
+    scanned: u64,
 }
 
 pub async fn browse(
@@ -76,31 +113,36 @@ pub async fn browse(
     let after = which.cursor.as_deref().map(read_cursor).transpose()?.unwrap_or_default();
     let client = api.client(&caller).await?;
     existing(&client, &queue).await?;
-    let selector = which.selector.unwrap_or_default();
-    let page = client
-        .run(move |local| async move { page_of(&local, queue, &selector, after, limit, body_bytes).await });
-    let Browsed { shown, last, has_more } = page.await??;
-    Ok(Json(Messages { items: shown, next: has_more.then(|| write_cursor(&last)) }))
+    let text = which.text.as_deref().unwrap_or_default().to_lowercase();
+    let sought = Sought { selector: which.condition(), text, after, limit, body_bytes };
+    let page = client.run(move |local| async move { page_of(&local, queue, sought).await });
+    let Browsed { shown, last, has_more, scanned } = page.await??;
+    Ok(Json(Messages { items: shown, next: has_more.then(|| write_cursor(&last)), scanned }))
 }
 
-async fn page_of(
-    client: &LocalClient,
-    queue: Destination,
-    selector: &str,
-    after: Vec<EntryTag>,
-    limit: u32,
-    body_bytes: usize,
-) -> Result<Browsed, ClientError> {
-    let mut browser = client.attach(Attachment::browser(queue, selector, 0)).await?;
+async fn page_of(client: &LocalClient, queue: Destination, sought: Sought) -> Result<Browsed, ClientError> {
+    let Sought { selector, text, after, limit, body_bytes } = sought;
+    let mut browser = client.attach(Attachment::browser(queue, &selector, 0)).await?;
     browser.seek(&after);
     browser.credit(limit)?;
-    let mut page = Browsed { shown: Vec::new(), last: by_lane(after), has_more: false };
+    let mut page = Browsed { shown: Vec::new(), last: by_lane(after), has_more: false, scanned: 0 };
     let until = tokio::time::Instant::now() + BROWSE_WITHIN;
     while page.shown.len() < limit as usize {
         match tokio::time::timeout_at(until, browser.next()).await {
             Ok(Some(delivery)) => {
                 page.last.extend(by_lane([delivery.tag]));
-                page.shown.push(Shown::of(&delivery, body_bytes));
+                page.scanned += 1;
+                match text.is_empty() || body_has(&delivery.message, &text) {
+                    true => page.shown.push(Shown::of(&delivery, body_bytes)),
+                    false => browser.credit(1)?,
+                }
+                // A busy queue must not keep a core from its other work.
+                if page.scanned.is_multiple_of(YIELD_EVERY) {
+                    tokio::task::yield_now().await;
+                    if until <= tokio::time::Instant::now() {
+                        break;
+                    }
+                }
             }
             Ok(None) => return Ok(page),
             Err(_) => break,
@@ -147,7 +189,7 @@ pub async fn tag_of(
     queue: Destination,
     id: &str,
 ) -> Result<Option<EntryTag>, ClientError> {
-    let page = page_of(client, queue, &of_id(id), Vec::new(), 1, 0).await?;
+    let page = page_of(client, queue, Sought { selector: of_id(id), limit: 1, ..Sought::default() }).await?;
     Ok(page.last.into_values().next())
 }
 
@@ -160,8 +202,8 @@ pub async fn one(
     let client = api.client(&caller).await?;
     existing(&client, &queue).await?;
     let (selector, of) = (of_id(&id), queue.clone());
-    let page = client
-        .run(move |local| async move { page_of(&local, of, &selector, Vec::new(), 1, BODY_BYTES_MAX).await });
+    let sought = Sought { selector, limit: 1, body_bytes: BODY_BYTES_MAX, ..Sought::default() };
+    let page = client.run(move |local| async move { page_of(&local, of, sought).await });
     page.await??.shown.pop().map(Json).ok_or_else(|| no_message(&queue, &id))
 }
 
@@ -217,6 +259,60 @@ pub async fn move_to(
     });
     moved.await??;
     Ok(Json(said))
+}
+
+pub async fn copy_to(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Path((name, id)): Path<(String, String)>,
+    body: Bytes,
+) -> Result<Json<Value>, Problem> {
+    let (queue, to) = (queue_of(&name)?, destination_of(&read_json::<Move>(&body)?.to)?);
+    let client = api.client(&caller).await?;
+    existing(&client, &queue).await?;
+    let said = json!({ "copied": id, "to": to.to_string() });
+    let copied = client.run(move |local| async move {
+        let mut browser = local.attach(Attachment::browser(queue.clone(), &of_id(&id), 1)).await?;
+        let found = tokio::time::timeout(BROWSE_WITHIN, browser.next()).await;
+        let slow = |_| Problem::new(503, format!("{id} was not found in time; try again"));
+        let delivery = found.map_err(slow)?.ok_or_else(|| no_message(&queue, &id))?;
+        let message = local.whole(&delivery, MOVED_BYTES_MAX).await?;
+        Ok::<_, Problem>(local.publish(Sent::new(to, message)).await?)
+    });
+    copied.await??;
+    Ok(Json(said))
+}
+
+/// Counts the messages of a page of a dead-letter queue that a redrive would take, by the queues
+/// that they would go to; the second is whether all have been seen.
+pub async fn redrivable(
+    client: &LocalClient,
+    queue: Destination,
+    selector: String,
+    messages_max: u64,
+) -> Result<(BTreeMap<String, u64>, bool), ClientError> {
+    let (mut origins, mut after, mut seen) = (BTreeMap::new(), Vec::new(), 0);
+    let until = tokio::time::Instant::now() + BROWSE_WITHIN;
+    loop {
+        let sought = Sought {
+            selector: selector.clone(),
+            after,
+            limit: u32::try_from(messages_max - seen).unwrap_or(MESSAGES_MAX).min(MESSAGES_MAX),
+            ..Sought::default()
+        };
+        let page = page_of(client, queue.clone(), sought).await?;
+        seen += page.shown.len() as u64;
+        for message in &page.shown {
+            *origins.entry(message.origin().unwrap_or_default().to_owned()).or_insert(0) += 1;
+        }
+        if !page.has_more || messages_max <= seen {
+            return Ok((origins, !page.has_more));
+        }
+        if until <= tokio::time::Instant::now() {
+            return Ok((origins, false));
+        }
+        after = page.last.into_values().collect();
+    }
 }
 
 /// The copy arrives, and the original leaves, in one transaction.
@@ -330,6 +426,22 @@ mod tests {
         assert_eq!(read_cursor(&write_cursor(&by_lane(tags.clone()))), Ok(tags));
         for text in ["!", "AAAA", &"A".repeat(10_000)] {
             assert_eq!(read_cursor(text).map_err(|problem| problem.status), Err(400), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_conditions_of_the_selector() {
+        let which = |selector: Option<&str>, from_ms, to_ms| {
+            Which { selector: selector.map(str::to_owned), from_ms, to_ms, ..Which::default() }.condition()
+        };
+        for (got, want) in [
+            (which(None, None, None), ""),
+            (which(Some(" "), None, None), ""),
+            (which(Some("a = 1"), None, None), "a = 1"),
+            (which(Some("a = 1 OR b = 2"), Some(5), None), "(a = 1 OR b = 2) AND JMSTimestamp >= 5"),
+            (which(None, Some(5), Some(9)), "JMSTimestamp >= 5 AND JMSTimestamp < 9"),
+        ] {
+            assert_eq!(got, want);
         }
     }
 

@@ -8,6 +8,7 @@ mod access;
 mod alerts;
 mod audit;
 mod bridges;
+mod configuration;
 mod explain;
 mod jolokia;
 mod known;
@@ -17,12 +18,16 @@ mod messages;
 mod openapi;
 mod overview;
 mod pausing;
+mod planner;
+mod policies;
 mod problem;
 mod process;
 mod redrive;
 mod routes;
 mod session;
 mod shown;
+mod stores;
+mod subscriptions;
 mod tokens;
 mod transactions;
 mod users;
@@ -41,7 +46,7 @@ use axum::routing::{delete, get, post, put};
 use axum::{Json, Router, middleware};
 use postroad_model::{Action, Destination, DestinationKind, Principal, Refusal};
 use postroad_node::{Client, ClientOptions, Clients, Draining};
-use postroad_routing::Permissions;
+use postroad_routing::{Permissions, Policies};
 use postroad_security::Door;
 use serde::Serialize;
 use tokio::sync::{Mutex, Semaphore, watch};
@@ -51,8 +56,10 @@ use problem::Problem;
 pub(crate) use process::Process;
 
 use crate::alerts::Alerts;
+use crate::configuration::Configuration;
 use crate::console;
 use crate::figures::{BridgeFigures, Figures, RouteFigures};
+use crate::planner::Planner;
 
 /// A request's body is not larger.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -121,6 +128,21 @@ pub struct ApiOptions {
     pub permissions: Arc<dyn Fn() -> Arc<Permissions> + Send + Sync>,
     /// Follows a change of users or groups.
     pub reload: Reload,
+    /// Shows and changes the configuration.
+    pub configuration: Configuration,
+    /// The policies in force.
+    pub policies: Arc<dyn Fn() -> Arc<Policies> + Send + Sync>,
+    /// The addresses that clients connect to.
+    pub listeners: Vec<ListenerRow>,
+}
+
+/// An address that clients connect to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ListenerRow {
+    /// As in the table that `postroad serve` prints.
+    pub protocol: String,
+    /// Its URL.
+    pub url: String,
 }
 
 /// The state of the API.
@@ -138,6 +160,7 @@ struct Shared {
     seen: Mutex<Seen>,
     changes: Mutex<audit::Changes>,
     sessions: Mutex<session::Sessions>,
+    planner: Mutex<Planner>,
 }
 
 /// The admin API and the console. Serve it for every path that nothing else answers. To be called
@@ -155,9 +178,11 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         seen: Mutex::default(),
         changes: Mutex::default(),
         sessions: Mutex::default(),
+        planner: Mutex::default(),
     };
     let api = Api(Arc::new(shared));
     tokio::spawn(overview::keep_history(Arc::downgrade(&api.0)));
+    tokio::spawn(planner::observe(Arc::downgrade(&api.0)));
     let queue = get(lists::queue).put(messages::declare).delete(messages::delete_queue);
     let message = get(messages::one).delete(messages::remove);
     Router::new()
@@ -171,6 +196,7 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/queues/{queue}/consumers", get(lists::consumers_of))
         .route("/api/v1/queues/{queue}/messages", get(messages::browse).post(messages::send))
         .route("/api/v1/queues/{queue}/messages/{id}", message)
+        .route("/api/v1/queues/{queue}/messages/{id}/copy", post(messages::copy_to))
         .route("/api/v1/queues/{queue}/messages/{id}/move", post(messages::move_to))
         .route("/api/v1/queues/{queue}/purge", post(messages::purge))
         .route("/api/v1/queues/{queue}/pause", post(pausing::pause))
@@ -178,18 +204,10 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/queues/{queue}/redrive", post(redrive::redrive))
         .route("/api/v1/queues/{queue}/explain", get(explain::of_queue))
         .route("/api/v1/queues/{queue}/messages/{id}/explain", get(explain::of_message))
-        .route("/api/v1/alerts", get(alerts::list))
-        .route("/api/v1/audit", get(audit::list))
-        .route("/api/v1/ledger", get(ledger::show))
         .route("/api/v1/connections", get(lists::connections))
         .route("/api/v1/consumers", get(lists::consumers))
-        .route("/api/v1/bridges", get(bridges::list))
-        .route("/api/v1/routes", get(routes::list))
+        .route("/api/v1/queues/{queue}/policy", get(policies::of_queue))
         .route("/api/v1/session", get(session::show).delete(session::sign_out))
-        .route("/api/v1/transactions", get(transactions::list))
-        .route("/api/v1/transactions/{branch}", delete(transactions::forget))
-        .route("/api/v1/transactions/{branch}/commit", post(transactions::commit))
-        .route("/api/v1/transactions/{branch}/rollback", post(transactions::rollback))
         .route("/api/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/api/v1/tokens/{id}", delete(tokens::revoke))
         .route("/api/v1/users", get(users::list).post(users::create))
@@ -197,6 +215,7 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/users/{name}/password", put(users::password))
         .route("/api/v1/users/{name}/groups", put(users::groups))
         .route("/api/jolokia/read/{*path}", get(jolokia::read))
+        .merge(of_broker())
         .merge(further.with_state(()))
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
@@ -204,6 +223,31 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .layer(middleware::from_fn_with_state(api.clone(), access::admit))
         .merge(console::router())
         .with_state(api)
+}
+
+/// The paths of the broker as a whole and of its parts.
+fn of_broker() -> Router<Api> {
+    Router::new()
+        .route("/api/v1/alerts", get(alerts::list))
+        .route("/api/v1/audit", get(audit::list))
+        .route("/api/v1/ledger", get(ledger::show))
+        .route("/api/v1/configuration", get(configuration::get))
+        .route("/api/v1/configuration/diff", get(configuration::diff))
+        .route("/api/v1/configuration/plan", post(configuration::plan))
+        .route("/api/v1/configuration/apply", post(configuration::apply))
+        .route("/api/v1/configuration/history", get(configuration::history))
+        .route("/api/v1/configuration/history/{version}", get(configuration::version))
+        .route("/api/v1/bridges", get(bridges::list))
+        .route("/api/v1/listeners", get(stores::listeners))
+        .route("/api/v1/planner", get(planner::plan))
+        .route("/api/v1/routes", get(routes::list))
+        .route("/api/v1/stores", get(stores::stores))
+        .route("/api/v1/subscriptions", get(subscriptions::list))
+        .route("/api/v1/subscriptions/{name}", delete(subscriptions::end))
+        .route("/api/v1/transactions", get(transactions::list))
+        .route("/api/v1/transactions/{branch}", delete(transactions::forget))
+        .route("/api/v1/transactions/{branch}/commit", post(transactions::commit))
+        .route("/api/v1/transactions/{branch}/rollback", post(transactions::rollback))
 }
 
 impl Api {

@@ -63,7 +63,7 @@ pub const OPERATIONS: &[Operation] = &[
     read(
         "/api/v1/queues/{queue}/messages",
         "Browse messages in the order of their delivery",
-        &["selector", "limit", "cursor", "body_bytes"],
+        &["selector", "text", "from_ms", "to_ms", "limit", "cursor", "body_bytes"],
         "Messages",
     ),
     Operation {
@@ -76,6 +76,14 @@ pub const OPERATIONS: &[Operation] = &[
     },
     read("/api/v1/queues/{queue}/messages/{id}", "One message, by its JMSMessageID", &[], "Message"),
     change("delete", "/api/v1/queues/{queue}/messages/{id}", "Remove a message that no consumer has"),
+    Operation {
+        method: "post",
+        path: "/api/v1/queues/{queue}/messages/{id}/copy",
+        summary: "Copy a message to another queue or topic",
+        query: &[],
+        takes: Some("Move"),
+        gives: (200, Some("Copied")),
+    },
     Operation {
         method: "post",
         path: "/api/v1/queues/{queue}/messages/{id}/move",
@@ -153,6 +161,46 @@ pub const OPERATIONS: &[Operation] = &[
         "/api/v1/transactions/{branch}",
         "Forget the outcome of a branch that an operator has ended",
     ),
+    read(
+        "/api/v1/configuration",
+        "The settings in force, with the origin of each, by key",
+        &["filter", "limit", "cursor"],
+        "Settings",
+    ),
+    read(
+        "/api/v1/configuration/diff",
+        "Changes that the configuration file would make to the settings in force",
+        &[],
+        "Plan",
+    ),
+    Operation {
+        method: "post",
+        path: "/api/v1/configuration/plan",
+        summary: "Changes that another configuration would make, and whether each needs a restart",
+        query: &[],
+        takes: Some("WantedConfiguration"),
+        gives: (200, Some("Plan")),
+    },
+    Operation {
+        method: "post",
+        path: "/api/v1/configuration/apply",
+        summary: "Replace the configuration file, and follow the changes that need no restart",
+        query: &[],
+        takes: Some("WantedConfiguration"),
+        gives: (200, Some("Plan")),
+    },
+    read(
+        "/api/v1/configuration/history",
+        "Versions of the configuration, the newest first",
+        &["filter", "limit", "cursor"],
+        "Versions",
+    ),
+    read(
+        "/api/v1/configuration/history/{version}",
+        "One version, with its text; secrets are masked",
+        &[],
+        "VersionText",
+    ),
     read("/api/v1/connections", "Connections of clients", PAGE, "Connections"),
     read(
         "/api/v1/consumers",
@@ -165,6 +213,36 @@ pub const OPERATIONS: &[Operation] = &[
         "Links to other brokers, opened and accepted",
         &["filter", "limit", "cursor"],
         "Bridges",
+    ),
+    read(
+        "/api/v1/stores",
+        "Stores, with the state of their journals",
+        &["filter", "limit", "cursor"],
+        "Stores",
+    ),
+    read(
+        "/api/v1/listeners",
+        "Addresses that clients connect to",
+        &["filter", "limit", "cursor"],
+        "Listeners",
+    ),
+    read(
+        "/api/v1/subscriptions",
+        "Durable subscriptions, by the name of the topic or a figure",
+        &["filter", "sort", "limit", "cursor"],
+        "Subscriptions",
+    ),
+    change(
+        "delete",
+        "/api/v1/subscriptions/{name}",
+        "End a durable subscription without consumers, and all that it holds",
+    ),
+    read("/api/v1/queues/{queue}/policy", "The policy in force, and where it comes from", &[], "Policy"),
+    read(
+        "/api/v1/planner",
+        "Costs of messages, headroom, and the forecast for another load",
+        &["subscribers", "matching", "size", "rate"],
+        "Capacity",
     ),
     read(
         "/api/v1/routes",
@@ -281,8 +359,9 @@ impl Operation {
         );
         let in_query = self.query.iter().map(|name| {
             let kind = match *name {
-                "limit" | "body_bytes" => "integer",
+                "limit" | "body_bytes" | "from_ms" | "to_ms" => "integer",
                 "history" => "boolean",
+                "subscribers" | "matching" | "size" | "rate" => "number",
                 _ => "string",
             };
             json!({ "name": name, "in": "query", "schema": { "type": kind } })
@@ -344,6 +423,11 @@ const LISTS: &[(&str, &str)] = &[
     ("Connections", "Connection"),
     ("Bridges", "Bridge"),
     ("Routes", "Route"),
+    ("Settings", "Setting"),
+    ("Stores", "Store"),
+    ("Listeners", "Listener"),
+    ("Subscriptions", "Subscription"),
+    ("Versions", "Version"),
     ("Tokens", "Token"),
     ("Users", "User"),
     ("Consumers", "Consumer"),
@@ -364,10 +448,40 @@ const OF_IDENTITIES: &[(&str, &str)] = &[
     ("MadeToken", "token:string id:string user:string scope:string created_ms:integer expires_ms:integer?"),
 ];
 
+/// Objects of the broker's parts, with their members.
+const OF_PARTS: &[(&str, &str)] = &[
+    ("Setting", "key:string value:string origin:string needs_restart:boolean"),
+    ("Plan", "file:string? version:integer changes:array"),
+    ("WantedConfiguration", "text:string version:integer"),
+    ("Copied", "copied:string to:string"),
+    ("Listener", "protocol:string url:string"),
+    ("Policy", "destination:string pattern:string? tenant:string? settings:array"),
+    (
+        "Store",
+        "name:string state:string reason:string? segments:integer file_bytes:integer live_bytes:integer \
+         index_bytes:integer written_bytes:integer syncs:integer checkpoints:integer compactions:integer \
+         failed_jobs:integer damaged_places:integer",
+    ),
+    (
+        "Subscription",
+        "topic:string name:string kind:string subscription:string messages:integer bytes:integer \
+         in_flight:integer consumers:integer found:integer enqueued:integer consumed:integer \
+         expired:integer dead_lettered:integer dropped:integer moved:integer difference:integer \
+         is_moving:boolean is_paused:boolean",
+    ),
+    (
+        "Capacity",
+        "observations:integer processors:number load_max:number now:object costs:array headroom:object? \
+         forecast:object? model:object? error_next:object error_later:object",
+    ),
+    ("Version", "version:integer at_ms:integer cause:string changes:integer author:object?"),
+    ("VersionText", "version:integer at_ms:integer cause:string changes:integer author:object? text:string"),
+];
+
 fn schemas() -> Value {
     let mut schemas = objects();
     schemas["Branch"] = object("branch:string state:string");
-    for (name, members) in OF_IDENTITIES {
+    for (name, members) in OF_IDENTITIES.iter().chain(OF_PARTS) {
         schemas[*name] = object(members);
     }
     for (name, row) in LISTS {
@@ -422,8 +536,8 @@ fn objects() -> Value {
         "Sent": object("id:string"),
         "Move": object("to:string"),
         "Moved": object("moved:string to:string"),
-        "Redrive": object("to:string origin:string selector:string max:integer"),
-        "Redriven": object("moved:integer stayed:integer"),
+        "Redrive": object("to:string origin:string selector:string max:integer dry_run:boolean"),
+        "Redriven": object("moved:integer stayed:integer plan:object"),
         "Explained": object(
             "queue:string message:string? summary:string remedy:string? queue_verdicts:array \
              consumer_verdicts:array",

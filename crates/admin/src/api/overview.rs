@@ -18,6 +18,7 @@ use super::process::Process;
 use super::{Api, ApiOptions, Caller, Shared, alerts, ledger};
 use crate::alerts::{Ledger, Severity};
 use crate::figures::{Distribution, Figures, JournalFigures};
+use crate::planner::Counted;
 
 /// Time between two samples of the history.
 const EVERY: Duration = Duration::from_secs(10);
@@ -158,6 +159,26 @@ async fn sample(api: &Api) -> Result<(Sample, Arc<Figures>), Problem> {
     let said = (last.sample.clone(), last.figures.clone());
     seen.last = Some(last);
     Ok(said)
+}
+
+/// The figures of the newest sample.
+pub async fn figures(api: &Api) -> Result<Arc<Figures>, Problem> {
+    Ok(sample(api).await?.1)
+}
+
+/// The counters of the capacity planner.
+pub async fn counted(api: &Api) -> Result<Counted, Problem> {
+    let (sample, figures) = sample(api).await?;
+    let of_all = |value: fn(&crate::PartitionFigures) -> u64| figures.partitions.iter().map(value).sum();
+    Ok(Counted {
+        at_ms: sample.at_ms,
+        received: of_all(|of| of.intake.received),
+        filters: of_all(|of| of.intake.filters),
+        delivered: sample.delivered_total,
+        written_bytes: sample.written_bytes_total,
+        syncs: sample.syncs_total,
+        cpu_micros: sample.process_cpu_ms_total * 1000,
+    })
 }
 
 impl Last {

@@ -1,13 +1,15 @@
 //! Dead letters go back to the queues that they came from.
 
+use std::collections::BTreeMap;
+
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
-use postroad_model::{Event, Redrive, ToSession};
+use postroad_model::{Destination, Event, Redrive, ToSession};
 use serde::{Deserialize, Serialize};
 
 use super::lists::existing;
-use super::messages::read_json;
+use super::messages::{read_json, redrivable};
 use super::problem::Problem;
 use super::{Api, Caller, queue_of};
 
@@ -22,6 +24,9 @@ struct Wanted {
     selector: Option<String>,
     /// Not more messages than this.
     max: Option<u64>,
+    /// Only count the messages that would go.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -30,6 +35,48 @@ pub struct Redriven {
     moved: u64,
     /// Messages that stayed: not asked for, or without a queue to go back to.
     stayed: u64,
+    /// Of a dry run: what would go, and where to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<Plan>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Plan {
+    messages: u64,
+    to: Vec<Target>,
+    /// Messages without a queue to go back to.
+    without_origin: u64,
+    /// Whether all messages were counted: a search ends after some seconds.
+    is_complete: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Target {
+    destination: String,
+    messages: u64,
+}
+
+/// The messages that would go, by target.
+fn plan(
+    (origins, is_complete): (BTreeMap<String, u64>, bool),
+    to: Option<&Destination>,
+    origin: Option<&Destination>,
+) -> Plan {
+    let origin = origin.map(ToString::to_string);
+    let wanted = |(from, _): &(String, u64)| origin.as_ref().is_none_or(|origin| origin == from);
+    let mut plan = Plan { messages: 0, to: Vec::new(), without_origin: 0, is_complete };
+    let mut targets: BTreeMap<String, u64> = BTreeMap::new();
+    for (from, count) in origins.into_iter().filter(wanted) {
+        // Dead letters of a subscription stay: all others of the topic would get them too.
+        let target = to.map(ToString::to_string).or_else(|| from.starts_with("queue://").then_some(from));
+        match target {
+            Some(target) => *targets.entry(target).or_insert(0) += count,
+            None => plan.without_origin += count,
+        }
+    }
+    plan.messages = targets.values().sum();
+    plan.to = targets.into_iter().map(|(destination, messages)| Target { destination, messages }).collect();
+    plan
 }
 
 pub async fn redrive(
@@ -39,19 +86,22 @@ pub async fn redrive(
     body: Bytes,
 ) -> Result<Json<Redriven>, Problem> {
     let from = queue_of(&name)?;
-    let Wanted { to, origin, selector, max } = match body.is_empty() {
+    let Wanted { to, origin, selector, max, dry_run } = match body.is_empty() {
         true => Wanted::default(),
         false => read_json(&body)?,
     };
-    let wanted = Box::new(Redrive {
-        from: from.clone(),
-        to: to.as_deref().map(queue_of).transpose()?,
-        origin: origin.as_deref().map(queue_of).transpose()?,
-        selector: selector.unwrap_or_default().into(),
-        messages_max: max.unwrap_or(u64::MAX),
-    });
+    let (to, origin) =
+        (to.as_deref().map(queue_of).transpose()?, origin.as_deref().map(queue_of).transpose()?);
+    let (selector, max) = (selector.unwrap_or_default(), max.unwrap_or(u64::MAX));
     let client = api.client(&caller).await?;
     existing(&client, &from).await?;
+    if dry_run {
+        let counted =
+            client.run(move |local| async move { redrivable(&local, from, selector, max).await }).await??;
+        let plan = Some(plan(counted, to.as_ref(), origin.as_ref()));
+        return Ok(Json(Redriven { moved: 0, stayed: 0, plan }));
+    }
+    let wanted = Box::new(Redrive { from, to, origin, selector: selector.into(), messages_max: max });
     let make = |connection, ticket| Event::Redrive { wanted, connection, ticket };
     let answer = client.request(make).await?;
     let counts = answer.collected.iter().find_map(|message| match message {
@@ -60,10 +110,32 @@ pub async fn redrive(
     });
     let (moved, stayed) = counts.unwrap_or_default();
     match answer.result {
-        Ok(()) => Ok(Json(Redriven { moved, stayed })),
+        Ok(()) => Ok(Json(Redriven { moved, stayed, plan: None })),
         Err(refusal) => {
             let Problem { status, message, .. } = refusal.into();
             Err(Problem::new(status, format!("{message} ({moved} went back before)")))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_counts_by_target() {
+        let origins = || {
+            let all = [("", 2), ("queue://a", 3), ("queue://b", 4), ("topic://t", 5)];
+            (all.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(), true)
+        };
+        let of = |to: Option<Destination>, origin: Option<Destination>| {
+            let plan = plan(origins(), to.as_ref(), origin.as_ref());
+            let to = plan.to.iter().map(|to| format!("{} {}", to.destination, to.messages));
+            (plan.messages, to.collect::<Vec<_>>().join(", "), plan.without_origin)
+        };
+        let queue = Destination::queue;
+        assert_eq!(of(None, None), (7, "queue://a 3, queue://b 4".to_owned(), 7));
+        assert_eq!(of(Some(queue("x")), None), (14, "queue://x 14".to_owned(), 0));
+        assert_eq!(of(None, Some(queue("b"))), (4, "queue://b 4".to_owned(), 0));
     }
 }

@@ -60,6 +60,11 @@ impl Shown {
         shown
     }
 
+    /// Where a dead letter was.
+    pub fn origin(&self) -> Option<&str> {
+        self.origin.as_deref()
+    }
+
     fn without_portable(delivery: &Delivery) -> Shown {
         let message = &delivery.message;
         Shown {
@@ -102,6 +107,29 @@ impl Shown {
         if message.chunks().is_none() {
             self.body = Some(shown_body(&portable.body, body_bytes_max));
         }
+    }
+}
+
+/// Bytes of a body that are searched.
+const SEARCHED_BYTES_MAX: usize = 1 << 20;
+
+/// Whether the body of a message has this text, which is in lower case, in it. Bytes are searched
+/// as text; the body of a large message is not searched.
+pub fn body_has(message: &Message, text: &str) -> bool {
+    let within = |body: &str| {
+        let end = body.floor_char_boundary(SEARCHED_BYTES_MAX);
+        body[..end].to_lowercase().contains(text)
+    };
+    if message.chunks().is_some() {
+        return false;
+    }
+    match read_portable(message).map(|portable| portable.body) {
+        Ok(Body::Text(Some(body))) => within(body.as_str()),
+        Ok(Body::Bytes(bytes)) => {
+            within(&String::from_utf8_lossy(&bytes[..bytes.len().min(SEARCHED_BYTES_MAX)]))
+        }
+        Ok(body) => structured(&body).is_some_and(|body| within(&body.to_string())),
+        Err(_) => false,
     }
 }
 

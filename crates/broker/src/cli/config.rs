@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use postroad_migrate::{Translation, decode};
 
-use crate::config::Config as Configuration;
+use crate::config::{Config as Configuration, REFERENCE};
 
 /// A larger file is not a configuration.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -55,9 +55,6 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         Config::Check(arguments) => check(&arguments.file),
     }
 }
-
-/// The reference, which a test of `crate::config` compares with the keys and defaults of the code.
-const REFERENCE: &str = include_str!("../../../../docs/postroad.toml");
 
 fn check(file: &Path) -> anyhow::Result<()> {
     let config = Configuration::check_file(file)?;

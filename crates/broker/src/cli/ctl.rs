@@ -4,9 +4,13 @@
 mod access_keys;
 mod broker;
 mod cluster;
+mod configuration;
 mod http;
 mod ledger;
+mod plan;
+mod redrive;
 mod routes;
+mod subscriptions;
 mod table;
 mod tokens;
 pub mod top;
@@ -34,6 +38,16 @@ pub enum Ctl {
     Broker(broker::BrokerStateArguments),
     /// List queues and durable subscriptions with their counts.
     Queues(QueuesArguments),
+    /// List durable subscriptions, and delete them.
+    Subscriptions(subscriptions::SubscriptionsArguments),
+    /// Show the policy in force for a queue or topic, and where it comes from.
+    Policy(PolicyArguments),
+    /// List stores, with the state of their journals.
+    Stores(ListArguments),
+    /// List the addresses that clients connect to.
+    Listeners(ListArguments),
+    /// Show the costs of messages, the headroom, and the forecast for another load.
+    Plan(plan::PlanArguments),
     /// List the connections of clients.
     Connections(ListArguments),
     /// List consumers, of one queue or all.
@@ -60,12 +74,19 @@ pub enum Ctl {
     Remove(MessageArguments),
     /// Move one message of a queue to another queue or topic.
     Move(MoveArguments),
+    /// Copy one message of a queue to another queue or topic.
+    Copy(MoveArguments),
+    /// Send dead letters back to the queues that they came from.
+    Redrive(redrive::RedriveArguments),
     /// Remove all messages of a queue that no consumer has.
     Purge(QueueArguments),
     /// Pause a queue: consumers stay attached and get nothing, sends go on.
     Pause(QueueArguments),
     /// Resume a paused queue.
     Resume(QueueArguments),
+    /// Show, plan and change the configuration.
+    #[command(subcommand)]
+    Config(configuration::ConfigurationCommand),
     /// Create, list and delete access keys of SQS clients.
     #[command(subcommand)]
     Key(access_keys::AccessKeyCommand),
@@ -122,6 +143,19 @@ pub struct QueuesArguments {
     list: ListArguments,
 }
 
+/// Which destination.
+#[derive(Debug, Args)]
+pub struct PolicyArguments {
+    /// The queue or topic: queue://NAME, topic://NAME, or NAME for a queue.
+    #[arg(value_name = "DESTINATION")]
+    destination: String,
+    #[command(flatten)]
+    broker: BrokerArguments,
+    /// Print the answer as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
 /// Whose consumers.
 #[derive(Debug, Args)]
 pub struct ConsumersArguments {
@@ -141,6 +175,18 @@ pub struct BrowseArguments {
     /// Only messages that match this JMS selector.
     #[arg(long, value_name = "CONDITION")]
     selector: Option<String>,
+    /// Only messages whose body has this text in it, in whatever case.
+    #[arg(long, value_name = "TEXT")]
+    text: Option<String>,
+    /// Only messages sent at or after this time, in milliseconds since 1970.
+    #[arg(long, value_name = "MS")]
+    from_ms: Option<i64>,
+    /// Only messages sent before this time, in milliseconds since 1970.
+    #[arg(long, value_name = "MS")]
+    to_ms: Option<i64>,
+    /// Print at most this number of bytes of each body [default: 4096].
+    #[arg(long, value_name = "N")]
+    body_bytes: Option<u64>,
     /// Continue an earlier listing from the cursor that it printed.
     #[arg(long, value_name = "CURSOR")]
     from: Option<String>,
@@ -208,6 +254,21 @@ const QUEUES: &[Column] = &[
     Column::number("CONSUMED", "consumed"),
     Column::number("DEAD", "dead_lettered"),
 ];
+
+const STORES: &[Column] = &[
+    Column::text("NAME", "name"),
+    Column::text("STATE", "state"),
+    Column::number("SEGMENTS", "segments"),
+    Column::number("FILES", "file_bytes"),
+    Column::number("LIVE", "live_bytes"),
+    Column::number("WRITTEN", "written_bytes"),
+    Column::number("SYNCS", "syncs"),
+    Column::number("FAILED", "failed_jobs"),
+    Column::number("DAMAGED", "damaged_places"),
+    Column::text("REASON", "reason"),
+];
+
+const LISTENERS: &[Column] = &[Column::text("PROTOCOL", "protocol"), Column::whole("URL", "url")];
 
 const CONNECTIONS: &[Column] = &[
     Column::text("CONNECTION", "connection"),
@@ -311,8 +372,14 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
             let query = [("filter", filter.as_deref())];
             print_rows(list, QUEUES, "/api/v1/queues", &query, with_state)
         }
+        Ctl::Subscriptions(arguments) => subscriptions::run(arguments),
+        Ctl::Policy(arguments) => print_policy(arguments),
+        Ctl::Stores(list) => print(list, STORES, "/api/v1/stores", &[], None),
+        Ctl::Listeners(list) => print(list, LISTENERS, "/api/v1/listeners", &[], None),
+        Ctl::Plan(arguments) => plan::run(arguments),
         Ctl::Transactions(arguments) => transactions::run(arguments),
         Ctl::Broker(arguments) => broker::run(arguments),
+        Ctl::Config(command) => configuration::run(command),
         Ctl::Key(command) => access_keys::run(command),
         Ctl::Token(command) => tokens::run(command),
         Ctl::User(command) => users::run(command),
@@ -329,10 +396,14 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
             let of = [("destination", destination.as_deref())];
             print(list, CONSUMERS, "/api/v1/consumers", &of, None)
         }
-        Ctl::Browse(BrowseArguments { queue, selector, from, list }) => {
-            let path = format!("/api/v1/queues/{}/messages", encoded(queue));
-            print(list, MESSAGES, &path, &[("selector", selector.as_deref())], from.clone())
+        Ctl::Browse(arguments) => browse(arguments),
+        Ctl::Copy(MoveArguments { message, to }) => {
+            let path = format!("{}/copy", message.path());
+            request(&message.broker, Method::Post, &path, Some(&json!({ "to": to })))?;
+            eprintln!("copied {} from {} to {to}", message.id, message.queue);
+            Ok(())
         }
+        Ctl::Redrive(arguments) => redrive::run(arguments),
         Ctl::Explain(arguments) => explain(arguments),
         Ctl::Remove(message) => {
             request(&message.broker, Method::Delete, &message.path(), None)?;
@@ -361,6 +432,40 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+fn print_policy(PolicyArguments { destination, broker, json }: &PolicyArguments) -> anyhow::Result<()> {
+    let path = format!("/api/v1/queues/{}/policy", encoded(destination));
+    let answer = request(broker, Method::Get, &path, None)?;
+    let mut out = std::io::stdout().lock();
+    if *json {
+        writeln!(out, "{answer}")?;
+        return Ok(());
+    }
+    let named = |member: &str, none: &str| answer[member].as_str().unwrap_or(none).to_owned();
+    writeln!(out, "destination  {}", named("destination", ""))?;
+    writeln!(out, "policy       {}", named("pattern", "no [[policy]] matches: the defaults are in force"))?;
+    writeln!(out, "tenant       {}", named("tenant", "none"))?;
+    for setting in answer["settings"].as_array().into_iter().flatten() {
+        let member = |name: &str| setting[name].as_str().unwrap_or_default();
+        writeln!(out, "  {} = {} ({})", member("key"), member("value"), member("origin"))?;
+    }
+    Ok(())
+}
+
+fn browse(arguments: &BrowseArguments) -> anyhow::Result<()> {
+    let BrowseArguments { queue, selector, text, from_ms, to_ms, body_bytes, from, list } = arguments;
+    let path = format!("/api/v1/queues/{}/messages", encoded(queue));
+    let (from_ms, to_ms) = (from_ms.map(|ms| ms.to_string()), to_ms.map(|ms| ms.to_string()));
+    let body_bytes = body_bytes.map(|bytes| bytes.to_string());
+    let query = [
+        ("selector", selector.as_deref()),
+        ("text", text.as_deref()),
+        ("from_ms", from_ms.as_deref()),
+        ("to_ms", to_ms.as_deref()),
+        ("body_bytes", body_bytes.as_deref()),
+    ];
+    print(list, MESSAGES, &path, &query, from.clone())
 }
 
 /// A queue, with its state in a word.

@@ -1,23 +1,35 @@
-//! Reloading: on SIGHUP the whole configuration, and after a change of users or groups these alone.
+//! The configuration in force, and its changes: by SIGHUP and by operators the whole file, after a
+//! change of users or groups these alone.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::bail;
-use postroad_admin::{AlertRule, Reload};
+use anyhow::{Context, bail};
+use postroad_admin::{
+    AlertRule, Configuration, ConfigurationAnswer, ConfigurationAuthor, ConfigurationFault,
+    ConfigurationOrder, ConfigurationPlan, ConfigurationSource, ConfigurationVersion, Reload,
+};
 use postroad_net::TlsConfig;
 use postroad_routing::Policies;
 use postroad_security::{Attempts, Door, TokenBook, UserFile};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::ServeArguments;
-use crate::config::{Bridge, Config};
+use crate::cli::versions::{KeptVersion, Versions, check_length, replace_configuration};
+use crate::config::{Bridge, Config, Settings, is_masked, without_secrets};
+use crate::runtime::now_ms;
 
 /// Changes that wait for the main thread, at most: each request waits for its own.
 const CHANGES_MAX: usize = 16;
 
-/// A change of users that the broker is to follow, with the way of the answer.
-pub type Changed = oneshot::Sender<Result<(), String>>;
+/// Work for the main thread, with the way of the answer.
+pub enum Changed {
+    /// Users, groups or tokens are others now.
+    Identities(oneshot::Sender<Result<(), String>>),
+    /// An order about the configuration.
+    Configuration(ConfigurationOrder, oneshot::Sender<Result<ConfigurationAnswer, ConfigurationFault>>),
+}
 
 /// The parts of the configuration that a running broker follows.
 pub struct Reread {
@@ -32,6 +44,9 @@ pub struct Reread {
 pub struct Reloader<'a> {
     arguments: &'a ServeArguments,
     config: RefCell<Config>,
+    /// The settings in force, as flat keys.
+    running: RefCell<Settings>,
+    versions: Versions,
     tokens: Arc<TokenBook>,
     attempts: Arc<Attempts>,
     file: Option<Arc<UserFile>>,
@@ -45,7 +60,31 @@ impl Reloader<'_> {
     pub fn new<'a>(arguments: &'a ServeArguments, config: &Config) -> anyhow::Result<Reloader<'a>> {
         let file = config.users_file().map(|file| Arc::new(UserFile::new(file)));
         let (tokens, attempts) = (Arc::new(config.tokens()?), Arc::default());
-        Ok(Reloader { arguments, config: RefCell::new(config.clone()), tokens, attempts, file })
+        let running = RefCell::new(Settings::of(&text_of(arguments)?, arguments)?);
+        let (config, versions) = (RefCell::new(config.clone()), Versions::new(&config.data));
+        Ok(Reloader { arguments, config, running, versions, tokens, attempts, file })
+    }
+
+    /// Keeps the configuration that the broker has started with, unless it is the newest version.
+    /// The data directory exists.
+    pub fn keep_first(&self) {
+        let kept = text_of(self.arguments).and_then(|text| {
+            let newest = self.newest_text();
+            if newest.as_ref() == Some(&text) {
+                return Ok(());
+            }
+            let before = Settings::of(&newest.unwrap_or_default(), self.arguments).unwrap_or_default();
+            let changes = before.changes_to(&self.running.borrow()).len() as u64;
+            self.keep("start", (text, changes), None).map(|_| ())
+        });
+        if let Err(error) = kept {
+            tracing::warn!(error = format!("{error:#}"), "the version of the configuration is not kept");
+        }
+    }
+
+    /// The text of the newest version that is kept.
+    fn newest_text(&self) -> Option<String> {
+        Some(self.versions.find(self.versions.newest().ok()?).ok()??.text)
     }
 
     /// Policies and users by the configuration in force, with the files of identities as they are
@@ -79,30 +118,181 @@ impl Reloader<'_> {
     /// A file cannot be read, or another file of users is named; the configuration before stays in
     /// force.
     pub fn reread(&self) -> anyhow::Result<Reread> {
-        let config = Config::load(self.arguments)?;
+        let text = text_of(self.arguments)?;
+        let config = Config::load_text(&text, self.arguments).with_context(|| self.place())?;
         if config.users_file() != self.config.borrow().users_file() {
             bail!("security.users names another file: this needs a restart");
         }
+        let reread = self.parts_of(&config)?;
+        let settings = Settings::of(&text, self.arguments)?;
+        let changes = self.running.borrow().changes_to(&settings).len() as u64;
+        // Signals without a change must not push earlier versions out.
+        let is_kept = self.newest_text().is_some_and(|newest| newest == text);
+        if let Err(error) = if is_kept { Ok(0) } else { self.keep("reload", (text, changes), None) } {
+            tracing::warn!(error = format!("{error:#}"), "the version of the configuration is not kept");
+        }
+        self.now_in_force(config, &settings);
+        Ok(reread)
+    }
+
+    /// Carries out an order. What it returns beside the answer is to be followed.
+    ///
+    /// # Errors
+    /// With the reason; nothing is changed then.
+    pub fn carry_out(
+        &self,
+        order: ConfigurationOrder,
+    ) -> Result<(ConfigurationAnswer, Option<Reread>), ConfigurationFault> {
+        let failed = |error: anyhow::Error| ConfigurationFault::Failed(format!("{error:#}"));
+        let answer = match order {
+            ConfigurationOrder::Get => ConfigurationAnswer::Settings(self.running.borrow().shown()),
+            ConfigurationOrder::Diff => {
+                let text = text_of(self.arguments).map_err(failed)?;
+                let checked = self
+                    .checked(&text)
+                    .map_err(|error| ConfigurationFault::Conflict(format!("{}: {error:#}", self.place())));
+                ConfigurationAnswer::Plan(self.plan(&checked?.1).map_err(failed)?)
+            }
+            ConfigurationOrder::Plan(source) => {
+                let (_, settings) = self.checked(&self.text_of_source(source)?).map_err(invalid)?;
+                ConfigurationAnswer::Plan(self.plan(&settings).map_err(failed)?)
+            }
+            ConfigurationOrder::Apply(source, author) => return self.apply(source, author),
+            ConfigurationOrder::History => {
+                ConfigurationAnswer::Versions(self.versions.all().map_err(failed)?)
+            }
+            ConfigurationOrder::Version(number) => {
+                let KeptVersion { about, text } = self.kept(number)?;
+                ConfigurationAnswer::Version(about, without_secrets(&text))
+            }
+        };
+        Ok((answer, None))
+    }
+
+    fn apply(
+        &self,
+        source: ConfigurationSource,
+        author: ConfigurationAuthor,
+    ) -> Result<(ConfigurationAnswer, Option<Reread>), ConfigurationFault> {
+        let failed = |error: anyhow::Error| ConfigurationFault::Failed(format!("{error:#}"));
+        let text = self.text_of_source(source)?;
+        let (mut config, settings) = self.checked(&text).map_err(invalid)?;
+        let Some(file) = &self.arguments.config else {
+            let right = "the broker runs without a configuration file; start it with --config FILE";
+            return Err(ConfigurationFault::Conflict(right.to_owned()));
+        };
+        let mut plan = self.plan(&settings).map_err(failed)?;
+        // Another file of users is read at the next start.
+        config.keep_users_of(&self.config.borrow());
+        let reread = self.parts_of(&config).map_err(invalid)?;
+        let before = text_of(self.arguments).map_err(failed)?;
+        replace_configuration(file, &text).map_err(failed)?;
+        let changes = plan.changes.len() as u64;
+        match self.keep("apply", (text, changes), Some(author)) {
+            Ok(version) => plan.version = version,
+            Err(error) => {
+                replace_configuration(file, &before).map_err(failed)?;
+                return Err(failed(error));
+            }
+        }
+        self.now_in_force(config, &settings);
+        Ok((ConfigurationAnswer::Plan(plan), Some(reread)))
+    }
+
+    /// The configuration of a text that a broker could start with, and its flat keys.
+    fn checked(&self, text: &str) -> anyhow::Result<(Config, Settings)> {
+        check_length(text)?;
+        if is_masked(text) {
+            bail!("a password is masked (\"***\"): write the password itself, or use password_file");
+        }
+        let config = Config::load_text(text, self.arguments)?;
+        config.tls()?;
+        Ok((config, Settings::of(text, self.arguments)?))
+    }
+
+    fn plan(&self, settings: &Settings) -> anyhow::Result<ConfigurationPlan> {
+        let file = self.arguments.config.as_ref().map(|file| file.display().to_string());
+        let changes = self.running.borrow().changes_to(settings);
+        Ok(ConfigurationPlan { file, version: self.versions.newest()?, changes })
+    }
+
+    fn text_of_source(&self, source: ConfigurationSource) -> Result<String, ConfigurationFault> {
+        match source {
+            ConfigurationSource::Text(text) => Ok(text),
+            ConfigurationSource::Version(number) => Ok(self.kept(number)?.text),
+        }
+    }
+
+    fn kept(&self, number: u64) -> Result<KeptVersion, ConfigurationFault> {
+        let found = self.versions.find(number);
+        let found = found.map_err(|error| ConfigurationFault::Failed(format!("{error:#}")))?;
+        let right = "`postroad ctl config history` lists all";
+        found.ok_or_else(|| ConfigurationFault::Missing(format!("there is no version {number}; {right}")))
+    }
+
+    fn keep(
+        &self,
+        cause: &str,
+        (text, changes): (String, u64),
+        author: Option<ConfigurationAuthor>,
+    ) -> anyhow::Result<u64> {
+        let (at_ms, cause) = (now_ms(), cause.to_owned());
+        let about = ConfigurationVersion { version: 0, at_ms, cause, changes, author };
+        self.versions.add(KeptVersion { about, text })
+    }
+
+    fn parts_of(&self, config: &Config) -> anyhow::Result<Reread> {
         let (alerts, bridges, tls) = (config.alert_rules()?, config.bridges()?, config.tls()?);
         self.tokens.reload()?;
-        let (policies, door) = self.identities_by(&config)?;
-        self.config.replace(config);
+        let (policies, door) = self.identities_by(config)?;
         Ok(Reread { policies, alerts, tls, door, bridges })
+    }
+
+    fn now_in_force(&self, config: Config, settings: &Settings) {
+        self.config.replace(config);
+        let followed = self.running.borrow().followed(settings);
+        self.running.replace(followed);
+    }
+
+    fn place(&self) -> String {
+        let file = self.arguments.config.as_deref().unwrap_or(Path::new("the command line"));
+        format!("in {}", file.display())
     }
 }
 
-/// The way of requests to the main thread, and its end there.
-pub fn channel() -> (Reload, mpsc::Receiver<Changed>) {
+fn invalid(error: anyhow::Error) -> ConfigurationFault {
+    ConfigurationFault::Invalid(format!("{error:#}"))
+}
+
+/// The text of the configuration file; empty without one.
+fn text_of(arguments: &ServeArguments) -> anyhow::Result<String> {
+    let Some(file) = &arguments.config else { return Ok(String::new()) };
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// The ways of requests to the main thread, and their end there.
+pub fn channel() -> (Reload, Configuration, mpsc::Receiver<Changed>) {
     let (changes, receiver) = mpsc::channel::<Changed>(CHANGES_MAX);
+    let of_identities = changes.clone();
     let reload = Arc::new(move || {
-        let changes = changes.clone();
+        let changes = of_identities.clone();
         let ended = || "the broker is shutting down".to_owned();
         let future = async move {
             let (answer, answered) = oneshot::channel();
-            changes.send(answer).await.map_err(|_| ended())?;
+            changes.send(Changed::Identities(answer)).await.map_err(|_| ended())?;
             answered.await.map_err(|_| ended())?
         };
         Box::pin(future) as _
     });
-    (reload, receiver)
+    let configuration = Arc::new(move |order| {
+        let changes = changes.clone();
+        let future = async move {
+            let (answer, answered) = oneshot::channel();
+            let change = Changed::Configuration(order, answer);
+            changes.send(change).await.map_err(|_| ConfigurationFault::Ended)?;
+            answered.await.map_err(|_| ConfigurationFault::Ended)?
+        };
+        Box::pin(future) as _
+    });
+    (reload, configuration, receiver)
 }

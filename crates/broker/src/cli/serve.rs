@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::Router;
-use postroad_admin::{ApiOptions, Reload, Totals};
+use postroad_admin::{ApiOptions, Configuration, ListenerRow, Reload, Totals};
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::{ConnectionId, Endpoint, Session};
 use postroad_net::{Listener, Places};
 use postroad_openwire::network::DialOptions;
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
-use postroad_routing::Permissions;
+use postroad_routing::Policies;
 use postroad_security::{Door, Visit};
 use postroad_store::broker_id;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -120,7 +120,8 @@ async fn serve_clients(
     let (http_max, push_max) = http_shares(descriptors);
     let push = config.push.options(&format!("http://{}", http.address()?), push_max as usize)?;
     let spread = spread_options(config, &openwire).zip(openwire.spread.clone());
-    let options = runtime_options(config, &openwire, keys.clone(), (push, &policies.permissions));
+    let first = Arc::new(policies.clone());
+    let options = runtime_options(config, &openwire, keys.clone(), (push, first));
     let amqp = amqp_options(config, partitions);
     let dials = Dials::default();
     let make = sessions((openwire, amqp), &advertised, dials.clone());
@@ -129,16 +130,17 @@ async fn serve_clients(
         runtime.follow(policies);
     }
     let admission = Admission::new(places.clone(), tls, Arc::new(door), websocket_bytes_max(config));
-    let (reload, changes) = reload::channel();
+    let (reload, configuration, changes) = reload::channel();
+    reloader.keep_first();
     runtime.alerts().follow(rules);
     let cluster = view.clone();
-    let api =
-        postroad_admin::router(api_options(config, &runtime, (&admission, reload)), node::further_api(view));
+    let endpoints = node::endpoints(listeners, http)?;
+    let api = api_options(config, &runtime, (&admission, reload, configuration), &endpoints);
+    let api = postroad_admin::router(api, node::further_api(view));
     let everybody = StatsCollector { cluster, ..runtime.everybody() };
     let control = serve_control(&config.data, &runtime, (everybody.clone(), api.clone()));
     // A reader of the line that we are ready may send a signal at once.
     let mut signals = signals.map_or_else(Signals::listen, Ok)?;
-    let endpoints = node::endpoints(listeners, http)?;
     let (cores, door) = (runtime.http(), admission.door());
     let (sqs, places) = (SqsOptions::new(&config.data), Places::new(http_max as usize));
     let operators = Operators { cores, everybody, door, api, origins: config.http.origins(), places, sqs };
@@ -203,8 +205,16 @@ fn of_reign(reloader: &Reloader<'_>, is_node: bool) -> anyhow::Result<Reread> {
     })
 }
 
-fn api_options(config: &Config, runtime: &Runtime, (admission, reload): (&Admission, Reload)) -> ApiOptions {
+fn api_options(
+    config: &Config,
+    runtime: &Runtime,
+    (admission, reload, configuration): (&Admission, Reload, Configuration),
+    endpoints: &[(&str, String)],
+) -> ApiOptions {
     let (everybody, of_permissions, board) = (runtime.everybody(), runtime.everybody(), runtime.links());
+    let of_policies = runtime.everybody();
+    let listener =
+        |(protocol, url): &(&str, String)| ListenerRow { protocol: (*protocol).to_owned(), url: url.clone() };
     ApiOptions {
         broker_name: config.broker_name.clone(),
         version: env!("CARGO_PKG_VERSION"),
@@ -219,6 +229,9 @@ fn api_options(config: &Config, runtime: &Runtime, (admission, reload): (&Admiss
         alerts: runtime.alerts(),
         permissions: Arc::new(move || of_permissions.permissions()),
         reload,
+        configuration,
+        policies: Arc::new(move || of_policies.policies()),
+        listeners: endpoints.iter().map(listener).collect(),
     }
 }
 
@@ -233,7 +246,7 @@ fn runtime_options(
     config: &Config,
     openwire: &OpenWireOptions,
     keys: Arc<TenantKeys>,
-    (push, permissions): (PushOptions, &Arc<Permissions>),
+    (push, policies): (PushOptions, Arc<Policies>),
 ) -> RuntimeOptions {
     RuntimeOptions {
         broker_name: openwire.broker_name.clone(),
@@ -245,7 +258,7 @@ fn runtime_options(
         sync_within: Duration::from_millis(config.store.main.async_sync_ms),
         keys,
         push,
-        permissions: permissions.clone(),
+        policies,
     }
 }
 
@@ -451,24 +464,16 @@ async fn accept_until_ended(
             _ = signals.interrupt.recv() => return (runtime, End::Stopped),
             () = Reign::ended(reign) => return (runtime, End::Deposed),
             _ = signals.hangup.recv() => match reloader.reread() {
-                Ok(Reread { policies, alerts, bridges, tls, door }) => {
-                    diallers.follow(bridges);
-                    runtime.follow(policies);
-                    runtime.alerts().follow(alerts);
-                    admission.follow(tls, door);
+                Ok(reread) => {
+                    follow(reread, (&mut diallers, &mut runtime, &mut admission));
                     tracing::info!("configuration reloaded");
                 }
                 Err(error) => {
                     tracing::error!(error = format!("{error:#}"), "reloading the configuration failed; the old one stays in use");
                 }
             },
-            Some(answer) = changes.recv() => {
-                let followed = reloader.identities().map(|(policies, door)| {
-                    runtime.follow(policies);
-                    admission.follow(None, door);
-                });
-                // The request may have ended.
-                let _ = answer.send(followed.map_err(|error| format!("{error:#}")));
+            Some(changed) = changes.recv() => {
+                carry_out(changed, reloader, (&mut diallers, &mut runtime, &mut admission));
             }
             Some(socket) = dialled.recv() => runtime.serve(socket).await,
             accepted = listeners.accept() => match accepted {
@@ -484,6 +489,40 @@ async fn accept_until_ended(
                     tokio::time::sleep(control::ACCEPT_PAUSE).await;
                 }
             },
+        }
+    }
+}
+
+/// The parts of the broker that follow changes of the configuration.
+type Followers<'f> = (&'f mut Diallers, &'f mut Runtime, &'f mut Admission);
+
+fn follow(reread: Reread, (diallers, runtime, admission): Followers<'_>) {
+    let Reread { policies, alerts, bridges, tls, door } = reread;
+    diallers.follow(bridges);
+    runtime.follow(policies);
+    runtime.alerts().follow(alerts);
+    admission.follow(tls, door);
+}
+
+/// Answers a request about users or the configuration. The request may have ended meanwhile.
+fn carry_out(changed: Changed, reloader: &Reloader<'_>, (diallers, runtime, admission): Followers<'_>) {
+    match changed {
+        Changed::Identities(answer) => {
+            let followed = reloader.identities().map(|(policies, door)| {
+                runtime.follow(policies);
+                admission.follow(None, door);
+            });
+            let _ = answer.send(followed.map_err(|error| format!("{error:#}")));
+        }
+        Changed::Configuration(order, answer) => {
+            let done = reloader.carry_out(order).map(|(done, reread)| {
+                if let Some(reread) = reread {
+                    follow(reread, (diallers, runtime, admission));
+                    tracing::info!("a new configuration was applied");
+                }
+                done
+            });
+            let _ = answer.send(done);
         }
     }
 }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postroad_admin::{
-    Alerts, ConnectionFigures, Figures, JournalFigures, LedgerSums, PartitionFigures, QUEUES_MAX,
-    QueueFigures, RouteFigures, Source, StepFigures, TenantFigures, WatchPage, WatchRequest, WatchedQueue,
+    Alerts, ConnectionFigures, Figures, IntakeFigures, JournalFigures, LedgerSums, PartitionFigures,
+    QUEUES_MAX, QueueFigures, RouteFigures, Source, StepFigures, TenantFigures, WatchPage, WatchRequest,
+    WatchedQueue,
 };
 use postroad_core::{Counters, Memory, Partition, Watched, paused_queues};
 use postroad_model::{PartitionId, QueueId};
@@ -125,6 +126,11 @@ impl StatsCollector {
     /// The permissions in force.
     pub fn permissions(&self) -> Arc<Permissions> {
         self.policies.borrow().permissions.clone()
+    }
+
+    /// The policies in force.
+    pub fn policies(&self) -> Arc<Policies> {
+        self.policies.borrow().clone()
     }
 
     /// How the routes are.
@@ -366,13 +372,14 @@ impl CoreFigures {
 fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures {
     let Counters { delivered, discarded, duplicates, dropped, redriven, overflowed, replaced, .. } =
         partition.counters();
-    let Counters { enqueued, consumed, expired, dead_lettered, .. } = partition.counters();
+    let Counters { received, filters, enqueued, consumed, expired, dead_lettered, .. } = partition.counters();
     let Counters {
         slow_consumers, timed_out_transactions, advisories_dropped, unretained, unreadable, ..
     } = partition.counters();
     let Memory { messages, packed_messages, resident_bytes, page_bytes, volatile_bytes } = partition.memory();
     PartitionFigures {
         partition: id.0,
+        intake: IntakeFigures { received, filters, duplicates },
         enqueued,
         consumed,
         expired,
@@ -381,7 +388,6 @@ fn partition_figures(id: PartitionId, partition: &Partition) -> PartitionFigures
         paused_queues: paused_queues(partition),
         delivered,
         discarded,
-        duplicates,
         dropped,
         redriven,
         overflowed,

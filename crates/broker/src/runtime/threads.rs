@@ -16,7 +16,7 @@ use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsClient, TlsConfig
 use postroad_node::{Clients, Draining, JoiningClient};
 use postroad_openwire::Advisories;
 use postroad_replication::{LogWriter, ToPartition, ToWriter};
-use postroad_routing::{Addressing, Permissions, Policies, Routes};
+use postroad_routing::{Addressing, Policies, Routes};
 use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
@@ -73,16 +73,16 @@ pub struct RuntimeOptions {
     pub keys: Arc<TenantKeys>,
     /// To which endpoints messages are pushed.
     pub push: PushOptions,
-    /// Which user may do which action, until later policies.
-    pub permissions: Arc<Permissions>,
+    /// The policies, until later ones.
+    pub policies: Arc<Policies>,
 }
 
 impl RuntimeOptions {
     /// The partitions of the store know their first policies, and look only at later ones: these
-    /// are for requests that list routes or check permissions.
+    /// are for requests that show policies or routes, or check permissions.
     fn first_policies(&self, addressing: &Addressing) -> Arc<Policies> {
-        let mut policies = Policies::with_routes(&addressing.routes);
-        policies.permissions = self.permissions.clone();
+        let mut policies = Policies::clone(&self.policies);
+        policies.routes = addressing.routes.clone();
         Arc::new(policies)
     }
 
@@ -247,7 +247,7 @@ impl Runtime {
         let wakers = options.wakers();
         let stop_journal = Arc::new(AtomicBool::new(false));
         let Stores { stores, partitions, placement, addressing } = stores;
-        let (keys, permissions) = (options.keys.clone(), options.permissions.clone());
+        let (keys, permissions) = (options.keys.clone(), options.policies.permissions.clone());
         let draining = Draining::default();
         let places = Places { placement, addressing, keys, permissions, draining };
         let journals = start_journals(stores, &wakers, &stop_journal, options.sync_within)?;
@@ -267,7 +267,7 @@ impl Runtime {
         let wakers = options.wakers();
         let Seated { door, range, waker, stop, .. } = replica;
         let Stores { partitions, placement, addressing, .. } = stores;
-        let (keys, permissions) = (options.keys.clone(), options.permissions.clone());
+        let (keys, permissions) = (options.keys.clone(), options.policies.permissions.clone());
         let draining = Draining::default();
         let places = Places { placement, addressing, keys, permissions, draining };
         let Rings { rings, from_cores, to_cores } = journal_rings(&wakers, waker);

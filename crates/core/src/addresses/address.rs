@@ -64,6 +64,11 @@ impl Bound {
         self.open.iter().chain(self.choosers.keys()).copied()
     }
 
+    /// How many selectors are installed.
+    pub fn filters(&self) -> usize {
+        self.choosing.len()
+    }
+
     /// Whether it feeds none.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.choosers.is_empty()
@@ -152,6 +157,13 @@ impl Addresses {
             self.by_pattern.each_match(&destination.name, &mut visit);
         }
         bounds
+    }
+
+    /// How many selectors are installed at the topic. Without wildcards this is one lookup.
+    pub fn filters_of(&self, topic: &Destination) -> u64 {
+        let mut filters = self.get(topic).map_or(0, |address| address.bound.filters());
+        self.by_pattern.each_match(&topic.name, &mut |_, bound| filters += bound.filters());
+        filters as u64
     }
 
     /// The queues fed by the address, or by the topics of the pattern, to change them.

@@ -36,6 +36,7 @@ impl Partition {
         }
         self.prepare_sent(&mut publish.sent);
         if publish.transaction.is_some() {
+            self.counters.receive(&publish.sent.to, &self.state.addresses);
             return self.publish_in_transaction(publish, effects);
         }
         if let Some(publish) = self.behind_what_came_before(publish, effects) {
@@ -66,6 +67,7 @@ impl Partition {
             self.tell_all(publish, receivers, effects);
             return self.reply(connection, ticket, Ok(()), effects);
         }
+        self.counters.receive(&publish.sent.to, &self.state.addresses);
         let ahead = self.leader.intake.parked.ahead_of(&publish);
         match self.must_wait(&publish, &admitted, &receivers, ahead) {
             Some(until_ms) => self.park(publish, until_ms, effects),

@@ -92,6 +92,7 @@ impl Partition {
         };
         self.bind_new_queues(&sends, effects);
         let count = sends.len() as u64;
+        sends.iter().for_each(|sent| self.counters.receive(&sent.to, &self.state.addresses));
         let command = Command::Transact(Changes { sends, settlements: Vec::new() });
         self.leader.leasing.posts.keys.extend(&keys);
         let posting = Posting { connection, ticket, to, count, duplicates, repeats, keys, expecting };
