@@ -7,18 +7,22 @@ import { useLive } from "./live";
 import { AlertsPage } from "./pages/alerts";
 import { AuditPage } from "./pages/audit";
 import { BridgesPage } from "./pages/bridges";
+import { ConfigurationPage } from "./pages/configuration";
 import { ConnectionsPage } from "./pages/connections";
 import { ConsumersPage } from "./pages/consumers";
 import { DeadLettersPage } from "./pages/dead-letters";
+import { LedgerPage } from "./pages/ledger";
 import { OverviewPage } from "./pages/overview";
+import { PlannerPage } from "./pages/planner";
 import { QueuePage } from "./pages/queue";
 import { QueuesPage } from "./pages/queues";
 import { RoutesPage } from "./pages/routes";
 import { SignInPage } from "./pages/sign-in";
+import { TransactionsPage } from "./pages/transactions";
 import { go, Link, to, useRoute } from "./router";
 import { type Caller, signedIn, signedOut, useSession } from "./session";
 import { chooseTheme, chosenTheme, type Theme } from "./theme";
-import { AlarmIcon, AuditIcon, AutoIcon, BridgeIcon, ConnectionIcon, ConsumerIcon, DeadIcon, MoonIcon, MoreIcon, MoveIcon, OverviewIcon, QueueIcon, SunIcon } from "./ui/icons";
+import { AlarmIcon, AuditIcon, AutoIcon, BridgeIcon, CheckIcon, ClockIcon, ConnectionIcon, ConsumerIcon, DeadIcon, MoonIcon, MoreIcon, MoveIcon, OverviewIcon, QueueIcon, SettingsIcon, SunIcon, TransactionIcon } from "./ui/icons";
 import { Empty } from "./ui/state";
 import { Toasts } from "./ui/toast";
 
@@ -32,6 +36,10 @@ const SECTIONS: { path: string; title: string; icon: ComponentType; key: string;
   { path: "bridges", title: "Bridges", icon: BridgeIcon, key: "b", isOfBroker: true },
   { path: "routes", title: "Routes", icon: MoveIcon, key: "r", isOfBroker: true },
   { path: "alerts", title: "Alerts", icon: AlarmIcon, key: "l", isOfBroker: true },
+  { path: "transactions", title: "Transactions", icon: TransactionIcon, key: "t", isOfBroker: true },
+  { path: "ledger", title: "Ledger", icon: CheckIcon, key: "e", isOfBroker: true },
+  { path: "capacity", title: "Capacity", icon: ClockIcon, key: "p", isOfBroker: true },
+  { path: "configuration", title: "Configuration", icon: SettingsIcon, key: "f", isOfBroker: true },
   { path: "audit", title: "Audit", icon: AuditIcon, key: "a", isOfBroker: true },
 ];
 
@@ -110,6 +118,10 @@ function PageOf({ parts }: { parts: string[] }) {
   if (section === "bridges" && name === undefined) return <BridgesPage />;
   if (section === "routes" && name === undefined) return <RoutesPage />;
   if (section === "alerts" && name === undefined) return <AlertsPage />;
+  if (section === "transactions" && name === undefined) return <TransactionsPage />;
+  if (section === "ledger" && name === undefined) return <LedgerPage />;
+  if (section === "capacity" && name === undefined) return <PlannerPage />;
+  if (section === "configuration" && rest.length === 0) return <ConfigurationPage tab={name} />;
   if (section === "audit" && name === undefined) return <AuditPage />;
   if (section === "connections" && name === undefined) return <ConnectionsPage />;
   if (section === "consumers" && name === undefined) return <ConsumersPage />;

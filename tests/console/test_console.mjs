@@ -24,6 +24,12 @@ const PAGES = [
   { name: "dead-letters", path: "/dead-letters", ready: (page) => page.getByRole("button", { name: "Send back" }).first() },
   { name: "alerts", path: "/alerts", ready: (page) => page.getByText("no consumer is attached").or(page.locator(".badge", { hasText: "firing" })).first() },
   { name: "audit", path: "/audit", ready: (page) => page.getByText("Send a message").first() },
+  { name: "transactions", path: "/transactions", ready: (page) => page.getByText("No branch waits for its manager") },
+  { name: "ledger", path: "/ledger", ready: (page) => page.getByRole("link", { name: "invoices.create" }) },
+  { name: "capacity", path: "/capacity", ready: (page) => page.getByText("Each message received") },
+  { name: "configuration", path: "/configuration", ready: (page) => page.getByText("broker_name").first() },
+  { name: "configuration-change", path: "/configuration/change", ready: (page) => page.getByRole("button", { name: "Plan" }).and(page.locator(":enabled")) },
+  { name: "configuration-versions", path: "/configuration/versions", ready: (page) => page.getByText("start").first() },
   { name: "bridges", path: "/bridges", ready: (page) => page.getByText("No link to another broker") },
   { name: "routes", path: "/routes", ready: (page) => page.getByText("copy-orders") },
   { name: "connections", path: "/connections", ready: (page) => page.getByRole("row").nth(1) },
@@ -205,6 +211,47 @@ test("messages are found by selector, moved, removed, sent and purged", async ()
   await confirm.click();
   await page.getByText("Removed 138 messages from invoices.create").waitFor();
   await page.getByText("The queue is empty").waitFor();
+  await close();
+});
+
+test("messages are found by the text in their bodies", async () => {
+  for (const body of ["one Apple", "two pears", "three APPLES"]) await broker.send("found.here", { body });
+  const { page, close } = await open("/queues/found.here");
+  await page.getByLabel("Contains").fill("apple");
+  await page.getByRole("button", { name: "Find" }).click();
+  await page.getByText("2 rows").waitFor();
+  await page.getByLabel("Contains").fill("plum");
+  await page.getByRole("button", { name: "Find" }).click();
+  await page.getByText("No message matches").waitFor();
+  await close();
+});
+
+test("the configuration is planned, applied, and taken back", async () => {
+  const { page, errors, close } = await open("/configuration/change");
+  const text = page.getByLabel("Configuration file (TOML)");
+  await until("the text", async () => (await text.inputValue()).includes("copy-orders"));
+  const before = await text.inputValue();
+  await text.fill(`port_ofset = 1\n${before}`);
+  await page.getByRole("button", { name: "Plan" }).click();
+  await page.getByText("did you mean `port_offset`?", { exact: false }).waitFor();
+  await text.fill(`${before}\n[[policy]]\ndestination = "queue://few.here"\nmessages_max = 1\nat_limit = "fail"\n`);
+  await page.getByRole("button", { name: "Plan" }).click();
+  await page.getByRole("cell", { name: "policy[queue://few.here].messages_max" }).waitFor();
+  await page.getByRole("button", { name: "Apply…" }).click();
+  await page.getByText("3 changes in force at once, 0 at the next start", { exact: false }).waitFor();
+  await page.getByRole("button", { name: "Apply", exact: true }).click();
+  await page.getByText("Version 2 is in force").waitFor();
+  await broker.send("few.here", { body: "one" });
+  await assert.rejects(broker.send("few.here", { body: "two" }));
+
+  await page.goto(`${broker.http}/console/configuration/versions`);
+  await page.getByRole("row", { name: /start/ }).click();
+  await page.getByRole("button", { name: "Apply again…" }).click();
+  await page.getByText("3 changes in force at once", { exact: false }).waitFor();
+  await page.getByRole("button", { name: "Apply", exact: true }).click();
+  await page.getByText("Version 3 is in force").waitFor();
+  await broker.send("few.here", { body: "two" });
+  assert.deepEqual(errors.filter((error) => !error.includes("400")), []);
   await close();
 });
 

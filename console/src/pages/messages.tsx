@@ -22,11 +22,13 @@ type Doing = { what: "move" | "remove"; ids: string[] } | undefined;
 export function Messages({ queue, isEmpty, onChanged }: { queue: string; isEmpty: boolean; onChanged: () => void }) {
   const [typed, setTyped] = useState("");
   const [selector, setSelector] = useState("");
+  const [typedText, setTypedText] = useState("");
+  const [text, setText] = useState("");
   const [open, setOpen] = useState<string | undefined>();
   const [picked, setPicked] = useState<ReadonlySet<string>>(new Set());
   const [doing, setDoing] = useState<Doing>();
-  const pages = usePages<Message>(withQuery(pathOf("queues", queue, "messages"), { selector, body_bytes: PREVIEW_BYTES }), PAGE);
-  const field = useId();
+  const pages = usePages<Message>(withQuery(pathOf("queues", queue, "messages"), { selector, text, body_bytes: PREVIEW_BYTES }), PAGE);
+  const [field, textField] = [useId(), useId()];
 
   const pick = (id: string, isPicked: boolean) => {
     const next = new Set(picked);
@@ -75,21 +77,26 @@ export function Messages({ queue, isEmpty, onChanged }: { queue: string; isEmpty
         onSubmit={(event) => {
           event.preventDefault();
           setSelector(typed.trim());
+          setText(typedText.trim());
           setPicked(new Set());
         }}
       >
         <label htmlFor={field}>Selector</label>
         <input id={field} className="mono" value={typed} placeholder="colour = 'red' AND JMSPriority > 4" onChange={(event) => setTyped(event.target.value)} autoComplete="off" spellCheck={false} />
+        <label htmlFor={textField}>Contains</label>
+        <input id={textField} className="is-short" value={typedText} placeholder="any text" onChange={(event) => setTypedText(event.target.value)} autoComplete="off" spellCheck={false} />
         <button type="submit" className="button">
           Find
         </button>
-        {selector !== "" && (
+        {selector + text !== "" && (
           <button
             type="button"
             className="button is-plain"
             onClick={() => {
               setTyped("");
               setSelector("");
+              setTypedText("");
+              setText("");
             }}
           >
             Clear
@@ -122,8 +129,8 @@ export function Messages({ queue, isEmpty, onChanged }: { queue: string; isEmpty
           onOpen={(message) => message.id !== null && setOpen(message.id)}
           isSelected={(message) => message.id !== null && message.id === open}
           empty={
-            selector !== "" ? (
-              <Empty title="No message matches">The selector was applied to the whole queue.</Empty>
+            selector + text !== "" ? (
+              <Empty title="No message matches">All messages that can be browsed were looked at.</Empty>
             ) : (
               <Empty title={isEmpty ? "The queue is empty" : "No message can be browsed"}>{isEmpty ? undefined : "All are with consumers or rest until their redelivery."}</Empty>
             )

@@ -65,6 +65,13 @@ export const TransactionIcon = () => (
     <path d="M4 7h11l-3-3M16 13H5l3 3" />
   </Icon>
 );
+export const SettingsIcon = () => (
+  <Icon>
+    <path d="M3 6h7M14 6h3M3 14h3M10 14h7" />
+    <circle cx="12" cy="6" r="2" />
+    <circle cx="8" cy="14" r="2" />
+  </Icon>
+);
 export const SunIcon = () => (
   <Icon>
     <circle cx="10" cy="10" r="3.2" />
