@@ -5,10 +5,11 @@
 //! half a route would lose messages.
 
 use super::element::Element;
+use super::error_handler;
 use super::translation::{Table, Translation, Value};
 
 /// Steps that change nothing about the message.
-const IGNORED: &[&str] = &["log", "description", "onException", "errorHandler"];
+const IGNORED: &[&str] = &["log", "description"];
 
 /// Elements inside each other that are followed.
 const DEPTH_MAX: usize = 32;
@@ -17,7 +18,9 @@ const DEPTH_MAX: usize = 32;
 pub fn translate(context: &Element<'_>, translation: &mut Translation) {
     for element in context.children() {
         match element.name() {
-            "route" => route(&element, translation),
+            "route" => route(&element, context, translation),
+            // Of the routes that refer to it.
+            "errorHandler" | "redeliveryPolicyProfile" => {}
             "routeContext" | "routes" => translate(&element, translation),
             _ => translation.note(&element, "not translated: only routes are translated from Camel"),
         }
@@ -41,12 +44,14 @@ struct Draft {
     throttle: Option<(u64, u64)>,
     /// Whether each message matches a target.
     matches_all: bool,
+    /// The keys of its error handler.
+    redelivery: Vec<(&'static str, Value)>,
 }
 
 /// Why a route cannot be translated: the note stands already.
 struct LeftOut;
 
-fn route(element: &Element<'_>, translation: &mut Translation) {
+fn route(element: &Element<'_>, context: &Element<'_>, translation: &mut Translation) {
     let from = element.child("from").and_then(|from| {
         let uri = from.value("uri", translation)?;
         address_of(uri)
@@ -69,8 +74,10 @@ fn route(element: &Element<'_>, translation: &mut Translation) {
         delay_ms: None,
         throttle: None,
         matches_all: false,
+        redelivery: Vec::new(),
     };
-    let steps: Vec<Element<'_>> = element.children().filter(|step| step.name() != "from").collect();
+    let steps: Vec<Element<'_>> =
+        element.children().filter(|step| !["from", "errorHandler"].contains(&step.name())).collect();
     if draft.steps(&steps, 0, translation).is_err() {
         let why = format!(
             "not translated: the route {} is left out, because one of its steps cannot be translated",
@@ -78,6 +85,7 @@ fn route(element: &Element<'_>, translation: &mut Translation) {
         );
         return translation.note(element, &why);
     }
+    draft.redelivery = error_handler::keys_of(element, context, translation);
     draft.finish(element, translation);
 }
 
@@ -145,6 +153,11 @@ impl Draft {
                 }
                 None => left_out(step, "has a number of messages that is not a constant", translation),
             },
+            // The message itself is not handed to code that could throw.
+            "onException" => {
+                translation.note(step, "not translated: what full targets refuse goes to the error handler");
+                Ok(())
+            }
             name if IGNORED.contains(&name) => {
                 translation.note(step, "not needed");
                 Ok(())
@@ -269,6 +282,7 @@ impl Draft {
             delay_ms: None,
             throttle: None,
             matches_all: false,
+            redelivery: Vec::new(),
         }
     }
 
@@ -331,6 +345,7 @@ impl Draft {
                 keys.push(("throttle_messages", messages.into()));
                 keys.push(("throttle_ms", period_ms.into()));
             }
+            keys.extend(self.redelivery.iter().cloned());
             keys.extend(rest);
             translation.push(Table { name: "route", lines: vec![element.line()], keys });
         }
@@ -347,7 +362,7 @@ fn left_out(step: &Element<'_>, why: &str, translation: &mut Translation) -> Res
 }
 
 /// `activemq:queue:a?selector=…`, `jms:topic:b`, `broker:a`: the address, and the selector.
-fn address_of(uri: &str) -> Option<(String, Option<String>)> {
+pub fn address_of(uri: &str) -> Option<(String, Option<String>)> {
     let (uri, options) = uri.split_once('?').unwrap_or((uri, ""));
     let (component, rest) = uri.split_once(':')?;
     if !["activemq", "activemq6", "amq", "jms", "broker"].contains(&component) {

@@ -44,6 +44,12 @@ impl<'a> Element<'a> {
         self.children().find(|child| child.name() == name)
     }
 
+    /// The first element of the document with this id.
+    pub fn with_id(&self, id: &str) -> Option<Element<'a>> {
+        let mut all = self.node.document().descendants();
+        all.find(|node| node.is_element() && node.attribute("id") == Some(id)).map(Element::new)
+    }
+
     /// Whether the attribute is there.
     pub fn has(&self, name: &str) -> bool {
         self.node.has_attribute(name)

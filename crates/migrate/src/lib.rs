@@ -12,6 +12,7 @@ mod broker;
 mod camel;
 mod element;
 mod error;
+mod error_handler;
 mod network;
 mod policies;
 mod text;
@@ -52,7 +53,8 @@ pub fn translate(text: &str) -> Result<Translation, MigrateError> {
     let root = Some(document.root_element()).filter(|root| *root != node);
     let beside = root.iter().flat_map(roxmltree::Node::children);
     for outside in beside.filter(|other| other.is_element() && *other != node && !is_camel(other)) {
-        if !outside.descendants().any(|inner| inner == node) {
+        let is_of_camel = outside.attribute("class").is_some_and(error_handler::is_bean);
+        if !is_of_camel && !outside.descendants().any(|inner| inner == node) {
             let element = Element::new(outside);
             translation
                 .note(&element, "is outside <broker>: Postroad has no beans and resolves no placeholders");
