@@ -185,8 +185,21 @@ pub struct RouteFigures {
     pub dead_lettered: u64,
     /// Messages that had passed too many routes to take this one too.
     pub cut: u64,
-    /// By target, the copies that it got; recipients that messages named are one target.
-    pub targets: Vec<(String, u64)>,
+    /// By target; recipients that messages named are one target.
+    pub targets: Vec<RouteTargetFigures>,
+}
+
+/// One target of a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteTargetFigures {
+    /// Its address.
+    pub destination: String,
+    /// Copies sent to it.
+    pub copies: u64,
+    /// Times that it refused a copy, which is sent to it again later.
+    pub retried: u64,
+    /// Copies that it refused for the last time.
+    pub refused: u64,
 }
 
 /// One partition.

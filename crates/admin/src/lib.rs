@@ -31,7 +31,7 @@ pub use configuration::{
 pub use figures::{
     AlertFigures, BRIDGE_STATES, BridgeFigures, BridgeWait, CLUSTER_ROLES, ClusterFigures, ConnectionFigures,
     Distribution, Figures, IntakeFigures, JournalFigures, PartitionFigures, PeerFigures, QueueFigures,
-    RouteFigures, StepFigures, TenantFigures, WatchedQueue,
+    RouteFigures, RouteTargetFigures, StepFigures, TenantFigures, WatchedQueue,
 };
 pub use http::{Source, respond, serve, serve_on};
 pub use metrics::{METRICS, Metric, QUEUES_MAX};

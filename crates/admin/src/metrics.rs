@@ -3,7 +3,8 @@
 use crate::exposition::Sample;
 use crate::figures::{
     AlertFigures, BRIDGE_STATES, BridgeFigures, CLUSTER_ROLES, ClusterFigures, Distribution, Figures,
-    JournalFigures, PartitionFigures, PeerFigures, QueueFigures, RouteFigures, StepFigures, TenantFigures,
+    JournalFigures, PartitionFigures, PeerFigures, QueueFigures, RouteFigures, RouteTargetFigures,
+    StepFigures, TenantFigures,
 };
 
 /// Limit of the queues of one partition with metrics of their own: with seven lines each, this is
@@ -109,8 +110,18 @@ pub const METRICS: &[Metric] = &[
         |figures| routes(figures, |of| of.cut),
     ),
     counter("postroad_route_copies_total", "copies that the route sent to the target", |figures| {
-        figures.routes.iter().flat_map(route_copies).take(ROUTE_TARGETS_MAX).collect()
+        route_targets(figures, |target| Some(target.copies))
     }),
+    counter(
+        "postroad_route_retries_total",
+        "copies that the target refused and the route redelivers; targets that refused any",
+        |figures| route_targets(figures, |target| Some(target.retried).filter(|retried| 0 < *retried)),
+    ),
+    counter(
+        "postroad_route_refused_total",
+        "copies that the target refused at the last redelivery; targets that refused any",
+        |figures| route_targets(figures, |target| Some(target.refused).filter(|refused| 0 < *refused)),
+    ),
     gauge("postroad_alerts_firing", "queues, stores or brokers for which the alert fires", |figures| {
         let sample = |of: &AlertFigures| {
             Sample::of(of.firing).label("alert", &of.alert).label("severity", of.severity)
@@ -514,10 +525,15 @@ fn routes(figures: &Figures, value: fn(&RouteFigures) -> u64) -> Vec<Sample> {
     figures.routes.iter().map(sample).collect()
 }
 
-fn route_copies(of: &RouteFigures) -> Vec<Sample> {
-    let sample =
-        |(to, copies): &(String, u64)| Sample::of(*copies).label("route", &of.route).label("target", to);
-    of.targets.iter().map(sample).collect()
+fn route_targets(figures: &Figures, value: fn(&RouteTargetFigures) -> Option<u64>) -> Vec<Sample> {
+    let of_route = |of: &RouteFigures| {
+        let sample = |target: &RouteTargetFigures| {
+            let sample = Sample::of(value(target)?).label("route", &of.route);
+            Some(sample.label("target", &target.destination))
+        };
+        of.targets.iter().filter_map(sample).collect::<Vec<_>>()
+    };
+    figures.routes.iter().flat_map(of_route).take(ROUTE_TARGETS_MAX).collect()
 }
 
 fn partitions(figures: &Figures, value: fn(&PartitionFigures) -> u64) -> Vec<Sample> {

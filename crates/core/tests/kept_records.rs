@@ -11,7 +11,8 @@ use postroad_core::{Partition, SLICE_CHANGES, Settings, decode_record, encode_re
 use postroad_model::{
     Binding, BranchId, Changes, Chunks, Command, Compression, Deduplication, Destination, Due, Encoding,
     EntryTag, Group, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol, QueueId,
-    RareHeaders, Recurrence, Schedule, Sent, SettleCause, Settlement, Subscription, TransactionId, UserKey,
+    RareHeaders, Recurrence, RouteRetry, Schedule, Sent, SettleCause, Settlement, Subscription,
+    TransactionId, UserKey,
 };
 use postroad_routing::Policies;
 
@@ -152,7 +153,7 @@ fn records_of_schedules() -> Vec<(&'static str, Command)> {
     let last = Recurrence { period_ms: 0, times: Some(0), cron: None, delay_ms: 0 };
     let often = Recurrence { period_ms: 500, times: None, cron: Some("0 6 * * 1-5".into()), delay_ms: 20 };
     let later = |again| Sent {
-        schedule: Some(Box::new(Schedule { job: "ID:1".into(), due_ms: due.at_ms, again })),
+        schedule: Some(Box::new(Schedule { job: "ID:1".into(), due_ms: due.at_ms, again, retry: None })),
         ..sent(Destination::queue("orders"), b"a body")
     };
     let now = sent(Destination::queue("orders"), b"a body");
@@ -164,6 +165,15 @@ fn records_of_schedules() -> Vec<(&'static str, Command)> {
         ("fire-last", Command::Fire { due, next: None, sent: now }),
         ("unschedule", Command::Unschedule { jobs: vec![due] }),
     ]
+}
+
+fn records_of_routes() -> Vec<(&'static str, Command)> {
+    let retry = Schedule {
+        retry: Some(RouteRetry { route: "orders".into(), failed: 2 }),
+        ..Schedule::once("postroad-route:orders".into(), 1_795_000_000_000)
+    };
+    let refused = Sent { schedule: Some(Box::new(retry)), ..sent(Destination::queue("orders"), b"a body") };
+    vec![("enqueue-retry", Command::Enqueue(refused))]
 }
 
 fn promise() -> Command {
@@ -429,7 +439,7 @@ fn partition_with_many_jobs() -> Partition {
     }
     for number in 0..100_u64 {
         let due_ms = 2_000_000 + number * number % 37 * 100;
-        let schedule = Schedule { job: format!("job-{number}").into(), due_ms, again: None };
+        let schedule = Schedule { job: format!("job-{number}").into(), due_ms, again: None, retry: None };
         let mut later = sent(Destination::queue("a"), b"later");
         later.schedule = Some(Box::new(schedule));
         let position = partition.applied().map_or(Position::FIRST, Position::next);
@@ -531,6 +541,7 @@ fn all_records() -> Vec<(&'static str, Command)> {
         records_of_rare_headers(),
         records_of_bindings(),
         records_of_schedules(),
+        records_of_routes(),
         overruled(),
         large_records(),
         vec![("enqueue-returned", returned_record()), ("left", left())],

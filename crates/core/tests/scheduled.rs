@@ -193,7 +193,7 @@ fn a_job_by_an_expression_comes_in_a_copy_when_it_would_here() {
     bench.run("send 1 a m at=10");
     let stored = sent_in_record(record(&bench, Position::FIRST), 0).expect("a record of ours");
     let again = Recurrence { period_ms: 0, times: None, cron: Some("0 * * * *".into()), delay_ms: 0 };
-    let schedule = Schedule { job: "m".into(), due_ms: HOUR_MS / 2, again: Some(again) };
+    let schedule = Schedule { job: "m".into(), due_ms: HOUR_MS / 2, again: Some(again), retry: None };
     let stored = Sent { schedule: Some(Box::new(schedule)), ..stored.expect("it has the message") };
     let bench = sent_anew([stored]);
     let copy = copied(&bench);

@@ -477,12 +477,14 @@ pub struct Hold {
     pub delay_ms: u64,
     /// And until it is its turn.
     pub pace: Option<Pace>,
+    /// The route that redelivers the copy if its target refuses it; `None`: the send is refused.
+    pub retry: Option<Arc<str>>,
 }
 
 impl Hold {
-    /// Whether it does not wait.
+    /// Whether it does not wait, and is not redelivered.
     pub fn is_none(&self) -> bool {
-        self.delay_ms == 0 && self.pace.is_none()
+        self.delay_ms == 0 && self.pace.is_none() && self.retry.is_none()
     }
 }
 

@@ -76,7 +76,7 @@ pub use notice::{
 pub use permission::{Action, Principal};
 pub use refusal::Refusal;
 pub use replies::Replies;
-pub use schedule::{Due, JobsWanted, Recurrence, Schedule};
+pub use schedule::{Due, JobsWanted, Recurrence, RouteRetry, Schedule};
 pub use session::{Deadline, Now, Parting, Session, ToSession};
 pub use spill::{Piece, Snapshot, Spill, Spilled};
 pub use user::UserKey;

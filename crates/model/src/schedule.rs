@@ -14,13 +14,24 @@ pub struct Schedule {
     pub due_ms: u64,
     /// When again.
     pub again: Option<Recurrence>,
+    /// Set for a copy of a route that its target refused: when due, it is sent once more.
+    pub retry: Option<RouteRetry>,
 }
 
 impl Schedule {
     /// Due once.
     pub fn once(job: Arc<str>, due_ms: u64) -> Schedule {
-        Schedule { job, due_ms, again: None }
+        Schedule { job, due_ms, again: None, retry: None }
     }
+}
+
+/// A copy that the target of a route refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteRetry {
+    /// The name of the route.
+    pub route: Arc<str>,
+    /// Redeliveries that failed too.
+    pub failed: u32,
 }
 
 /// How a job goes on after it was due.

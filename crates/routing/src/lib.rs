@@ -33,8 +33,9 @@ pub use policy::{
     Returning, Slow, SlowAction, TimeToLive,
 };
 pub use route::{
-    Changed, Cycle, Distribution, HOPS_MAX, HeaderChange, HeaderRule, RECIPIENTS_MAX, Recipients, Route,
-    RouteCounters, RouteFigures, RouteTarget, Routed, RoutedCopy, Routes, Template, TemplateError, Throttle,
+    Changed, Cycle, Distribution, HOPS_MAX, HeaderChange, HeaderRule, NamedRoute, RECIPIENTS_MAX, Recipients,
+    Route, RouteCounters, RouteFigures, RouteTarget, RouteTargetFigures, Routed, RoutedCopy, Routes,
+    Template, TemplateError, Throttle,
 };
 pub use tenant::{Tenant, TenantError, Tenants};
 pub use virtual_topic::VirtualTopic;

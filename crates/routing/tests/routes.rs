@@ -43,6 +43,7 @@ fn route(name: &str, from: &str, to: &[&str]) -> Route {
         recipients: None,
         delay_ms: 0,
         throttle: None,
+        redelivery: None,
         dead_letter: None,
     }
 }

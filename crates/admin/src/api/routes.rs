@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Api;
 use super::lists::{List, Which, query};
 use super::problem::Problem;
-use crate::figures::RouteFigures;
+use crate::figures::{RouteFigures, RouteTargetFigures};
 
 #[derive(Debug, Serialize)]
 pub struct Route {
@@ -20,6 +20,7 @@ pub struct Route {
     dead_lettered: u64,
     cut: u64,
     copies: u64,
+    retried: u64,
     targets: Vec<RouteTarget>,
 }
 
@@ -27,6 +28,8 @@ pub struct Route {
 pub struct RouteTarget {
     destination: String,
     copies: u64,
+    retried: u64,
+    refused: u64,
 }
 
 impl From<RouteFigures> for Route {
@@ -39,13 +42,17 @@ impl From<RouteFigures> for Route {
             unmatched: of.unmatched,
             dead_lettered: of.dead_lettered,
             cut: of.cut,
-            copies: of.targets.iter().map(|(_, copies)| copies).sum(),
-            targets: of
-                .targets
-                .into_iter()
-                .map(|(destination, copies)| RouteTarget { destination, copies })
-                .collect(),
+            copies: of.targets.iter().map(|target| target.copies).sum(),
+            retried: of.targets.iter().map(|target| target.retried).sum(),
+            targets: of.targets.into_iter().map(RouteTarget::from).collect(),
         }
+    }
+}
+
+impl From<RouteTargetFigures> for RouteTarget {
+    fn from(of: RouteTargetFigures) -> RouteTarget {
+        let RouteTargetFigures { destination, copies, retried, refused } = of;
+        RouteTarget { destination, copies, retried, refused }
     }
 }
 

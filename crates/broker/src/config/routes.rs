@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, bail};
 use postroad_model::{Destination, HIGHEST_PRIORITY, HeaderValue, SETTABLE_HEADERS};
 use postroad_routing::{
-    Addressing, DestinationPattern, Distribution, HeaderChange, HeaderRule, Recipients, Route, RouteTarget,
-    Routes, Template, Throttle,
+    Addressing, DestinationPattern, Distribution, Factor, HeaderChange, HeaderRule, Recipients, Redelivery,
+    Route, RouteTarget, Routes, Template, Throttle,
 };
 use postroad_selector::Selector;
 use serde::Deserialize;
+
+use super::destinations::FactorConfig;
 
 /// Routes that one broker may have.
 const ROUTES_MAX: usize = 10_000;
@@ -19,6 +21,9 @@ const TARGETS_MAX: usize = 1_000;
 
 /// Longest delay and longest period of a throttle: a week.
 const TIME_MS_MAX: u64 = 7 * 24 * 3_600_000;
+
+/// Redeliveries of one copy: each is a record with its body.
+const REDELIVERIES_MAX: u32 = 10_000;
 
 /// One `[[route]]`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -56,6 +61,14 @@ pub struct RouteConfig {
     throttle_messages: u32,
     /// That period.
     throttle_ms: u64,
+    /// How often a copy that its target refuses is sent to it again; without it the send fails.
+    redelivery_count: Option<u32>,
+    /// How long it waits before the first time.
+    redelivery_delay_ms: Option<u64>,
+    /// Each further wait is longer by this factor.
+    redelivery_multiplier: Option<FactorConfig>,
+    /// The longest wait.
+    redelivery_delay_max_ms: Option<u64>,
     /// Where messages go that cannot be sent on.
     dead_letter_queue: Option<String>,
 }
@@ -79,6 +92,10 @@ impl Default for RouteConfig {
             delay_ms: 0,
             throttle_messages: 0,
             throttle_ms: 1_000,
+            redelivery_count: None,
+            redelivery_delay_ms: None,
+            redelivery_multiplier: None,
+            redelivery_delay_max_ms: None,
             dead_letter_queue: None,
         }
     }
@@ -188,6 +205,7 @@ impl RouteConfig {
             recipients: self.recipients()?,
             delay_ms: self.delay_ms,
             throttle: self.throttle()?,
+            redelivery: self.redelivery()?,
             dead_letter,
         })
     }
@@ -213,6 +231,41 @@ impl RouteConfig {
         let allow = self.recipients_allow.iter().map(|pattern| DestinationPattern::parse(pattern));
         let allow = allow.collect::<Result<_, _>>().context("recipients_allow")?;
         Ok(Some(Recipients { header: header.into(), delimiter: delimiter.into(), allow }))
+    }
+
+    fn redelivery(&self) -> anyhow::Result<Option<Redelivery>> {
+        let times = [self.redelivery_delay_ms, self.redelivery_delay_max_ms];
+        let Some(count_max) = self.redelivery_count else {
+            if times.iter().any(Option::is_some) || self.redelivery_multiplier.is_some() {
+                bail!(
+                    "redelivery_delay_ms, redelivery_multiplier and redelivery_delay_max_ms need redelivery_count"
+                );
+            }
+            return Ok(None);
+        };
+        if REDELIVERIES_MAX < count_max {
+            bail!("redelivery_count is {count_max}; the most is {REDELIVERIES_MAX}");
+        }
+        if let Some(time_ms) =
+            times.into_iter().flatten().find(|time_ms| !(1..=TIME_MS_MAX).contains(time_ms))
+        {
+            bail!(
+                "redelivery_delay_ms or redelivery_delay_max_ms is {time_ms}; it must be from 1 to {TIME_MS_MAX}"
+            );
+        }
+        if self.dead_letter_queue.is_none() {
+            bail!(
+                "redelivery_count needs dead_letter_queue = \"NAME\", for messages that are refused once more"
+            );
+        }
+        let fallback = Redelivery::default();
+        Ok(Some(Redelivery {
+            count_max,
+            delay_ms: self.redelivery_delay_ms.unwrap_or(fallback.delay_ms),
+            multiplier: self.redelivery_multiplier.map_or(fallback.multiplier, Factor::from),
+            delay_ms_max: self.redelivery_delay_max_ms.unwrap_or(fallback.delay_ms_max),
+            ..fallback
+        }))
     }
 
     fn throttle(&self) -> anyhow::Result<Option<Throttle>> {
@@ -348,6 +401,9 @@ mod tests {
             recipients_allow = [\"queue://cc.>\"]
             delay_ms = 10
             throttle_messages = 100
+            redelivery_count = 3
+            redelivery_delay_ms = 10
+            redelivery_multiplier = 2
             dead_letter_queue = \"bad\"";
         let routes = read(text).unwrap();
         let rule = routes.rules().next().unwrap().clone();
@@ -357,6 +413,11 @@ mod tests {
         assert_eq!(rule.throttle, Some(Throttle { messages: 100, period_ms: 1_000 }));
         assert_eq!(rule.dead_letter, Some(Destination::queue("bad")));
         assert_eq!(rule.distribution, Distribution::First);
+        let redelivery = rule.redelivery.unwrap();
+        assert_eq!(
+            [0, 1, 2, 3].map(|failed| redelivery.rest_ms(failed)),
+            [Some(10), Some(20), Some(40), None]
+        );
     }
 
     #[test]
@@ -371,6 +432,17 @@ mod tests {
             (format!("{FROM}{to}set = {{ JMSPriority = 10 }}"), "it must be from 0 to 9"),
             (format!("{FROM}{to}set = {{ x = \"${{y\" }}"), "has no closing brace"),
             (format!("{FROM}{to}throttle_ms = 0"), "throttle_ms is 0; it must be from 1 to"),
+            (format!("{FROM}{to}redelivery_delay_ms = 5"), "need redelivery_count"),
+            (format!("{FROM}{to}redelivery_count = 5"), "redelivery_count needs dead_letter_queue"),
+            (
+                format!("{FROM}{to}redelivery_count = 5\nredelivery_delay_ms = 0\ndead_letter_queue = \"d\""),
+                "is 0; it must be from 1 to",
+            ),
+            (format!("{FROM}{to}redelivery_count = 10001"), "redelivery_count is 10001; the most is 10000"),
+            (
+                format!("{FROM}{to}redelivery_count = 1\nredelivery_multiplier = 0.5"),
+                "0.5 is not a factor from 1",
+            ),
             (format!("{FROM}{to}recipients_allow = [\"queue://b\"]"), "need recipients"),
             (format!("{FROM}{to}{FROM}{to}"), "the name r is taken"),
             (FROM.replace("queue://a", "temp-queue://a") + to, "use queue:// or topic://"),

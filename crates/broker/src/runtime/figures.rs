@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use postroad_admin::{
     Alerts, ConnectionFigures, Figures, IntakeFigures, JournalFigures, LedgerSums, PartitionFigures,
-    QUEUES_MAX, QueueFigures, RouteFigures, Source, StepFigures, TenantFigures, WatchPage, WatchRequest,
-    WatchedQueue,
+    QUEUES_MAX, QueueFigures, RouteFigures, RouteTargetFigures, Source, StepFigures, TenantFigures,
+    WatchPage, WatchRequest, WatchedQueue,
 };
 use postroad_core::{Counters, Memory, Partition, Watched, paused_queues};
 use postroad_model::{PartitionId, QueueId};
@@ -74,14 +74,16 @@ fn route_figures(policies: &Policies) -> Vec<RouteFigures> {
         let names = rule.fixed_targets().map(|target| target.destination.to_string());
         let names =
             names.chain(rule.recipients.as_ref().map(|recipients| format!("${{{}}}", recipients.header)));
-        let mut targets: Vec<(String, u64)> = Vec::new();
+        let mut targets: Vec<RouteTargetFigures> = Vec::new();
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
-        for (name, copies) in names.zip(counted.targets) {
+        for (name, counted) in names.zip(counted.targets) {
             let place = *places.entry(name.clone()).or_insert_with(|| {
-                targets.push((name, 0));
+                targets.push(RouteTargetFigures { destination: name, ..Default::default() });
                 targets.len() - 1
             });
-            targets[place].1 += copies;
+            targets[place].copies += counted.copies;
+            targets[place].retried += counted.retried;
+            targets[place].refused += counted.refused;
         }
         RouteFigures {
             route: rule.name.to_string(),

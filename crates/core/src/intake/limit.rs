@@ -203,8 +203,11 @@ impl Partition {
         }
     }
 
-    /// Whether a message that cannot wait would have to.
+    /// Whether a message that cannot wait would have to. One that is due later counts then.
     pub(crate) fn is_full_for(&self, sent: &Sent, from: ConnectionId) -> bool {
+        if sent.schedule.is_some() {
+            return false;
+        }
         let ahead = SendObstacle { here: self.leader.intake.parked.is_at(&sent.to), own: false };
         self.settings.policies.any_limit()
             && self.wait_for_room(sent, &self.receivers_of(sent, Some(from)), ahead).is_some()

@@ -12,6 +12,7 @@ pub mod link;
 pub mod parked;
 pub mod publish;
 pub mod recent;
+pub mod route_retries;
 pub mod routes;
 pub mod wait_queues;
 pub mod waiting;

@@ -29,7 +29,8 @@ impl Partition {
             return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
         if let Some(routing) = publish.routed.take() {
-            if !routing.further.is_empty() {
+            let is_redelivered = publish.transaction.is_some() && routing.hold.retry.is_some();
+            if !routing.further.is_empty() || is_redelivered {
                 return self.publish_routed(publish, *routing, effects);
             }
             self.hold(&mut publish.sent, &routing.hold);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use postroad_model::{Effect, HeaderChanges, Hold, Message, Pace, Publish, RoutedSend, Routing, Sent};
 
 use crate::Partition;
+use crate::intake::route_retries::put_off_refused;
 
 /// How the assembly changes headers of a message, whatever its protocol. A message that it cannot
 /// read stays as it is.
@@ -67,8 +68,10 @@ impl Partition {
             }
             self.prepare_sent(&mut sent);
             self.hold(&mut sent, &hold);
-            let version = Publish { transaction, resent, ..Publish::plain(connection, ticket, sent) };
-            result = result.and(self.put_in_transaction(version));
+            for sent in put_off_refused(self, sent, hold.retry.as_ref(), connection) {
+                let version = Publish { transaction, resent, ..Publish::plain(connection, ticket, sent) };
+                result = result.and(self.put_in_transaction(version));
+            }
         }
         self.reply(connection, ticket, result, effects);
     }

@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn record() -> Bytes {
-        let later = Box::new(Schedule { job: "job".into(), due_ms: 7, again: None });
+        let later = Box::new(Schedule { job: "job".into(), due_ms: 7, again: None, retry: None });
         let sends = vec![sent("zero", None), sent("one", Some(later)), sent("two", None)];
         let command = Command::Transact(Changes { sends, ..Changes::default() });
         encode_record(&command, Compression::None).concat().into()

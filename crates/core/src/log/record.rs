@@ -9,8 +9,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{
     Binding, BranchId, Changes, Chunks, Command, Compression, Deduplication, Destination, DestinationKind,
     Due, Encoding, EntryTag, Group, HIGHEST_PRIORITY, LeaseEnd, LeaseId, Message, PartitionId, Piece,
-    Position, Protocol, QueueId, QueueOptions, RareHeaders, Recurrence, Schedule, Sent, SettleCause,
-    Settlement, Snapshot, Spilled, Subscription, TransactionId, UserKey,
+    Position, Protocol, QueueId, QueueOptions, RareHeaders, Recurrence, RouteRetry, Schedule, Sent,
+    SettleCause, Settlement, Snapshot, Spilled, Subscription, TransactionId, UserKey,
 };
 
 use crate::log::compressed::{self, Method};
@@ -447,8 +447,12 @@ impl Writer {
 
     pub(crate) fn schedule(&mut self, schedule: &Schedule) -> &mut Writer {
         let again: Vec<_> = schedule.again.iter().collect();
+        let retry: Vec<_> = schedule.retry.iter().collect();
         self.text(&schedule.job).u64(schedule.due_ms).list(&again, |out, again| {
             out.again(again);
+        });
+        self.list(&retry, |out, retry| {
+            out.text(&retry.route).u32(retry.failed);
         })
     }
 
@@ -694,7 +698,9 @@ impl Reader<'_> {
 
     pub(crate) fn schedule(&mut self) -> Result<Schedule, RecordError> {
         let (job, due_ms) = (self.text()?, self.u64()?);
-        Ok(Schedule { job, due_ms, again: self.list(Reader::again)?.pop() })
+        let again = self.list(Reader::again)?.pop();
+        let retry = self.list(|input| Ok(RouteRetry { route: input.text()?, failed: input.u32()? }))?.pop();
+        Ok(Schedule { job, due_ms, again, retry })
     }
 
     pub(crate) fn again(&mut self) -> Result<Recurrence, RecordError> {

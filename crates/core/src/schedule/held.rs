@@ -33,7 +33,7 @@ impl HeldJob {
         let has_cron = self.again.as_ref().is_some_and(|again| again.cron.is_some());
         // An expression is looked at after this moment.
         let due_ms = self.due.at_ms.saturating_sub(u64::from(has_cron));
-        Schedule { job: stored.job.clone(), due_ms, again: self.again.clone() }
+        Schedule { job: stored.job.clone(), due_ms, again: self.again.clone(), retry: stored.retry.clone() }
     }
 }
 

@@ -29,6 +29,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
 use crate::clock::{Clock, ERAS, Era};
+use crate::intake::route_retries::redeliver;
 use crate::log::completion::Completion;
 use crate::log::record::RecordError;
 pub use calendar::{Calendar, WrittenPage};
@@ -389,7 +390,11 @@ impl Partition {
             }
         };
         let schedule = burst.map(Box::new);
-        let sent = Sent { message, schedule, to: stored.to.clone(), also: stored.also.clone(), moved: None };
+        let retry = stored.schedule.as_ref().and_then(|schedule| schedule.retry.as_ref());
+        let sent = match retry {
+            Some(retry) => redeliver(self, stored, retry),
+            None => Sent { message, schedule, to: stored.to.clone(), also: stored.also.clone(), moved: None },
+        };
         self.state.jobs.firing.insert(due);
         if sent.schedule.is_none() {
             self.send_after(&sent, effects);
@@ -452,7 +457,7 @@ fn burst(schedule: &Schedule, due: Due, again: &Recurrence) -> Option<Schedule> 
     }
     let wait_ms = if again.delay_ms > 0 { again.delay_ms } else { again.period_ms };
     let again = Recurrence { cron: None, delay_ms: 0, ..again.clone() };
-    Some(Schedule { job: schedule.job.clone(), due_ms: due.at_ms + wait_ms, again: Some(again) })
+    Some(Schedule { job: schedule.job.clone(), due_ms: due.at_ms + wait_ms, again: Some(again), retry: None })
 }
 
 /// When a job is due after this firing. Firings missed while the broker was down are skipped: a

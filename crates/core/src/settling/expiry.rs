@@ -10,6 +10,7 @@ use postroad_model::{Destination, Effect, EntryTag, MessageEvent, MessageKey, Qu
 
 use crate::Partition;
 use crate::clock::{Clock, ERAS, Era};
+use crate::intake::route_retries::{grave_of_staged, is_staging};
 use crate::queue::EntryState;
 
 /// Work of one tick at most, in entries that end without a grave: many that end at once do not
@@ -182,6 +183,11 @@ impl Partition {
     /// discarded.
     pub(crate) fn grave_of(&self, id: QueueId, key: MessageKey) -> Option<Destination> {
         let queue = self.state.queues.get(&id).filter(|_| !id.is_volatile())?;
+        if is_staging(&queue.source) {
+            let staged = self.state.bodies.resident(key).map(|message| grave_of_staged(self, message));
+            // Which one is known once its body is read.
+            return staged.unwrap_or_else(|| Some(queue.source.clone()));
+        }
         let policy = &self.settings.policies.of(&queue.source).dead_letters;
         let (headers, _) = self.state.bodies.headers(key)?;
         let keeps = policy.expired && (headers.persistent || policy.non_persistent);

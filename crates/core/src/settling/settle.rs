@@ -12,6 +12,7 @@ use crate::Partition;
 use crate::figures::QueueCounts;
 use crate::intake::account::Owners;
 use crate::intake::blocked::BlockedOn;
+use crate::intake::route_retries::is_staging;
 use crate::log::completion::Completion;
 use crate::queue::{Entry, EntryState};
 
@@ -227,12 +228,18 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let Some(origin) = self.state.queues.get(&queue).map(|queue| queue.source.clone()) else { return };
+        // It has its past already.
+        let is_staged = is_staging(&origin);
         let past = DeadLetter { queue: grave.clone(), origin, reason: Some(EXPIRED.into()) };
         let (mut sends, mut moving) = (Vec::new(), Vec::new());
         for tag in tags {
             let key = self.entry(queue, *tag).map(|entry| entry.key);
             if let Some(message) = key.and_then(|key| self.state.bodies.resident(key)) {
-                sends.push(Sent::new(grave.clone(), self.dead(message, &past)));
+                let dead = match is_staged {
+                    true => Message { expires_at_ms: 0, ..message.clone() },
+                    false => self.dead(message, &past),
+                };
+                sends.push(Sent::new(grave.clone(), dead));
                 moving.push(*tag);
                 self.announce_message(queue, *tag, MessageEvent::DeadLettered, None, effects);
             }

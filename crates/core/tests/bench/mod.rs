@@ -958,7 +958,8 @@ impl Bench {
             cron: Some(format!("{minute} * * * *").into()),
             delay_ms: 0,
         }));
-        let schedule = option("at").map(|due_ms| Box::new(Schedule { job: plain[2].into(), due_ms, again }));
+        let schedule = option("at")
+            .map(|due_ms| Box::new(Schedule { job: plain[2].into(), due_ms, again, retry: None }));
         let sent = Sent { also: targets.collect(), schedule, ..Sent::new(to.clone(), message) };
         let resent = plain.contains(&"again");
         let delivery = link.map(|link| {

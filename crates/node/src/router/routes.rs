@@ -39,7 +39,8 @@ impl Router {
         let mut versions: Vec<Share> = copies.into_iter().map(|copy| version(&publish.sent, copy)).collect();
         match versions.len() {
             0 => Targets::None,
-            1 => {
+            // Redelivery needs a transaction: the copies of full targets are apart from the others.
+            1 if versions.iter().all(|(_, hold)| hold.retry.is_none()) => {
                 let (sent, hold) = versions.remove(0);
                 publish.sent = sent;
                 publish.routed = (!hold.is_none()).then(|| Box::new(Routing { hold, further: Vec::new() }));

@@ -69,12 +69,12 @@ pub fn schedule_of(message: &codec::Message, now_ms: u64) -> Result<Option<Sched
     Ok(Some(match cron {
         Some(cron) => {
             let again = Recurrence { period_ms, times, cron: Some(cron.as_str().into()), delay_ms };
-            Schedule { job, due_ms: now_ms, again: Some(again) }
+            Schedule { job, due_ms: now_ms, again: Some(again), retry: None }
         }
         None => {
             let again = Recurrence { period_ms, times, cron: None, delay_ms: 0 };
             let again = Some(again).filter(|_| times != Some(0));
-            Schedule { job, due_ms: now_ms.saturating_add(wait_ms), again }
+            Schedule { job, due_ms: now_ms.saturating_add(wait_ms), again, retry: None }
         }
     }))
 }
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn properties_say_when_a_message_is_due() {
         let long = Primitive::Long;
-        let at = |due_ms, again| Ok(Some(Schedule { job: "".into(), due_ms, again }));
+        let at = |due_ms, again| Ok(Some(Schedule { job: "".into(), due_ms, again, retry: None }));
         let every = |period_ms, times| Some(Recurrence { period_ms, times, cron: None, delay_ms: 0 });
         let cron = Primitive::String("* * * * *".into());
         for (name, properties, want) in [

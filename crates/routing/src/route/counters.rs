@@ -13,7 +13,26 @@ pub struct RouteCounters {
     /// Rises with each message that goes to one of several targets in turn.
     turn: AtomicU64,
     /// By target, those of `otherwise` after the others, and last those that messages named.
-    targets: Box<[AtomicU64]>,
+    targets: Box<[TargetCounters]>,
+}
+
+/// Counters of the copies for one target.
+#[derive(Debug, Default)]
+struct TargetCounters {
+    copies: AtomicU64,
+    retried: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// The figures of one target at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouteTargetFigures {
+    /// Copies sent to it.
+    pub copies: u64,
+    /// Times that it refused a copy, which is sent to it again later.
+    pub retried: u64,
+    /// Copies that it refused for the last time: they went to the dead letters.
+    pub refused: u64,
 }
 
 /// The figures of a route at one moment.
@@ -27,13 +46,13 @@ pub struct RouteFigures {
     pub dead_lettered: u64,
     /// Messages that had passed too many routes to take this one too.
     pub cut: u64,
-    /// Copies by target, in the order of the rule; last those for recipients that messages named.
-    pub targets: Vec<u64>,
+    /// By target, in the order of the rule; last those for recipients that messages named.
+    pub targets: Vec<RouteTargetFigures>,
 }
 
 impl RouteCounters {
     pub(super) fn new(targets: usize) -> RouteCounters {
-        let targets = std::iter::repeat_with(AtomicU64::default).take(targets + 1).collect();
+        let targets = std::iter::repeat_with(TargetCounters::default).take(targets + 1).collect();
         RouteCounters { targets, ..RouteCounters::default() }
     }
 
@@ -56,9 +75,24 @@ impl RouteCounters {
     /// One more copy for this target; for a recipient that the message named if there is none of
     /// this number.
     pub(super) fn note_target(&self, target: Option<u32>) {
+        self.count_at(target, |counts| &counts.copies);
+    }
+
+    /// See [`RouteTargetFigures::retried`].
+    pub(super) fn note_retried(&self, target: Option<u32>) {
+        self.count_at(target, |counts| &counts.retried);
+    }
+
+    /// See [`RouteTargetFigures::refused`].
+    pub(super) fn note_refused(&self, target: Option<u32>) {
+        self.count_at(target, |counts| &counts.refused);
+        self.note_dead_lettered();
+    }
+
+    fn count_at(&self, target: Option<u32>, counter: fn(&TargetCounters) -> &AtomicU64) {
         let place = target.map_or(self.targets.len() - 1, |target| target as usize);
-        if let Some(count) = self.targets.get(place) {
-            count.fetch_add(1, Relaxed);
+        if let Some(counts) = self.targets.get(place) {
+            counter(counts).fetch_add(1, Relaxed);
         }
     }
 
@@ -75,12 +109,22 @@ impl RouteCounters {
             unmatched: self.unmatched.load(Relaxed),
             dead_lettered: self.dead_lettered.load(Relaxed),
             cut: self.cut.load(Relaxed),
-            targets: self.targets.iter().map(|count| count.load(Relaxed)).collect(),
+            targets: self.targets.iter().map(TargetCounters::figures).collect(),
         }
     }
 
     /// Whether it has places for as many targets.
     pub(super) fn has_places_for(&self, targets: usize) -> bool {
         self.targets.len() == targets + 1
+    }
+}
+
+impl TargetCounters {
+    fn figures(&self) -> RouteTargetFigures {
+        RouteTargetFigures {
+            copies: self.copies.load(Relaxed),
+            retried: self.retried.load(Relaxed),
+            refused: self.refused.load(Relaxed),
+        }
     }
 }

@@ -22,7 +22,7 @@ use postroad_selector::{Properties, Selector, SelectorIndex};
 use crate::addressing::Addressing;
 use crate::pattern_map::PatternMap;
 
-pub use counters::{RouteCounters, RouteFigures};
+pub use counters::{RouteCounters, RouteFigures, RouteTargetFigures};
 pub use cycle::Cycle;
 pub use header::{Changed, HeaderChange, HeaderRule, Template, TemplateError};
 pub use plan::{HOPS_MAX, RECIPIENTS_MAX, Routed, RoutedCopy};
@@ -32,6 +32,7 @@ pub use rule::{Distribution, Recipients, Route, RouteTarget, Throttle};
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
     all: Vec<Compiled>,
+    by_name: BTreeMap<Arc<str>, u32>,
     /// Routes by where they take messages from: of queues, and of topics.
     by_address: [PatternMap<Choices>; 2],
 }
@@ -43,6 +44,32 @@ struct Compiled {
     targets: Choices,
     otherwise: Choices,
     counters: Arc<RouteCounters>,
+}
+
+/// One route, to count what becomes of its copies.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedRoute<'r> {
+    /// The route.
+    pub rule: &'r Route,
+    counters: &'r RouteCounters,
+}
+
+impl NamedRoute<'_> {
+    /// The target refused a copy, which is sent to it once more, later.
+    pub fn note_retried(&self, target: &Destination) {
+        self.counters.note_retried(self.place_of(target));
+    }
+
+    /// The target refused a copy for the last time.
+    pub fn note_refused(&self, target: &Destination) {
+        self.counters.note_refused(self.place_of(target));
+    }
+
+    /// The target's number; `None` for one that messages name.
+    fn place_of(&self, target: &Destination) -> Option<u32> {
+        let mut targets = (0..).zip(self.rule.fixed_targets());
+        targets.find(|(_, fixed)| fixed.destination == *target).map(|(number, _)| number)
+    }
 }
 
 /// Things with selectors: those that a message matches are found without asking each.
@@ -106,6 +133,7 @@ impl Routes {
             let targets = Choices::over(rule.targets.iter().map(|target| &target.selector));
             let otherwise = Choices::over(rule.otherwise.iter().map(|target| &target.selector));
             let counters = Arc::new(RouteCounters::new(rule.fixed_targets().count()));
+            routes.by_name.insert(rule.name.clone(), number);
             routes.all.push(Compiled { rule, targets, otherwise, counters });
         }
         let rules: Vec<&Route> = routes.rules().collect();
@@ -128,6 +156,12 @@ impl Routes {
     /// Each rule with its counters.
     pub fn counted(&self) -> impl Iterator<Item = (&Route, &Arc<RouteCounters>)> {
         self.all.iter().map(|route| (&route.rule, &route.counters))
+    }
+
+    /// The route of this name.
+    pub fn named(&self, name: &str) -> Option<NamedRoute<'_>> {
+        let route = self.all.get(*self.by_name.get(name)? as usize)?;
+        Some(NamedRoute { rule: &route.rule, counters: &route.counters })
     }
 
     /// Goes on with the counters of earlier routes of the same names, as far as these have the same

@@ -307,7 +307,8 @@ fn held_by(rule: &Route, hold: Hold) -> Hold {
         messages: throttle.messages,
         period_ms: throttle.period_ms,
     });
-    Hold { delay_ms: hold.delay_ms.saturating_add(rule.delay_ms), pace: pace.or(hold.pace) }
+    let retry = rule.redelivery.map(|_| rule.name.clone());
+    Hold { delay_ms: hold.delay_ms.saturating_add(rule.delay_ms), pace: pace.or(hold.pace), retry }
 }
 
 /// The addresses that a message names, each once; or why they cannot be used.

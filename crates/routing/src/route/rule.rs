@@ -5,7 +5,7 @@ use std::sync::Arc;
 use postroad_model::Destination;
 use postroad_selector::Selector;
 
-use crate::policy::DestinationPattern;
+use crate::policy::{DestinationPattern, Redelivery};
 use crate::route::header::HeaderRule;
 
 /// A rule that moves or copies the messages of some addresses to others.
@@ -33,8 +33,11 @@ pub struct Route {
     pub delay_ms: u64,
     /// How many messages in which time; more of them wait at their targets.
     pub throttle: Option<Throttle>,
-    /// Where a message goes whose recipient list or header changes cannot be carried out; without
-    /// one it stays at its address.
+    /// How often a copy that its target refuses is sent to it again, before it goes to the dead
+    /// letters; without it the send is refused.
+    pub redelivery: Option<Redelivery>,
+    /// Where a message goes whose recipient list or header changes cannot be carried out, or that
+    /// a target refuses after its last redelivery. Without one it stays at its address.
     pub dead_letter: Option<Destination>,
 }
 
