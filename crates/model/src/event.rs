@@ -420,7 +420,7 @@ pub struct Publish {
     /// Its client had lost a connection, and may have sent it before: see [`crate::Origin`].
     pub resent: bool,
     /// Names a message that may come by several links: it is taken in once.
-    pub once: Option<u128>,
+    pub once: Option<Box<u128>>,
     /// It is an advisory, and waits for no room: a subscription without room misses it.
     pub is_notice: bool,
     /// Its body has come in pieces, all of them in the log by now: see [`Event::Chunk`].

@@ -707,16 +707,8 @@ mod tests {
         let sent = Sent { also: targets.collect(), ..Sent::new(to, message) };
         let transaction = transaction.map(|number| TransactionKey { connection: CONNECTION, number });
         Event::Publish(Publish {
-            connection: CONNECTION,
-            ticket: Ticket(ticket),
-            sent,
             transaction,
-            resent: false,
-            retain: None,
-            is_notice: false,
-            upload: None,
-            delivery: None,
-            routed: None,
+            ..Publish::plain(CONNECTION, Ticket(ticket), sent)
         })
     }
 

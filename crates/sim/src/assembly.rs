@@ -48,6 +48,7 @@ pub enum Source {
 }
 
 /// The input of a partition.
+#[allow(clippy::large_enum_variant, reason = "nearly all are events")]
 pub enum Arriving {
     /// An event for it.
     Event(Event),

@@ -136,8 +136,8 @@ impl Partition {
     ) {
         let (connection, ticket) = (publish.connection, publish.ticket);
         let is_taken = matches!(admitted, Ok(Admitted::Durable | Admitted::Volatile));
-        if let Some(name) = publish.once.filter(|_| is_taken)
-            && !self.leader.intake.recent.is_new(name)
+        if let Some(name) = publish.once.as_deref().filter(|_| is_taken)
+            && !self.leader.intake.recent.is_new(*name)
         {
             self.counters.duplicates += 1;
             return self.reply(connection, ticket, Ok(()), effects);

@@ -106,7 +106,7 @@ impl OpenWireSession {
                 let publish = Publish {
                     transaction,
                     resent: self.reconnected && self.network.may_know(&message),
-                    once: origin::once(&message).filter(|_| self.network.is_link()),
+                    once: self.network.is_link().then(|| origin::once(&message)).flatten().map(Box::new),
                     upload: self.uploads.arrived.take().map(|upload| upload.number),
                     ..Publish::plain(self.id, ticket, sent)
                 };
