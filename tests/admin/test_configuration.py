@@ -87,6 +87,32 @@ class Configuration(unittest.TestCase):
         self.assertEqual(self.own_file(), FIRST)
         self.operator.send("small", "two")
 
+    def test_the_file_is_read_again_by_order(self):
+        with open(self.broker.config, "w") as file:
+            file.write(FIRST.replace("first", "second") + SMALL)
+        changes = self.changes("diff")
+        self.assertEqual((len(changes), changes["broker_name"]), (4, True))
+        self.assertEqual(self.changes("reload", "--dry-run"), changes)
+        self.operator.send("small", "one")
+        self.operator.send("small", "a dry run changes nothing")
+        self.assertIn("reloaded version 2: 3 changes are in force, 1 need a restart", self.ctl("reload").stderr)
+        status, text = self.operator.request("POST", "/api/v1/queues/small/messages", {"body": "three"})
+        self.assertEqual(status, 507, text)
+        # Once more changes nothing, and keeps no version.
+        self.assertEqual(self.changes("reload"), {"broker_name": True})
+        versions = self.operator.api("GET", "configuration/history")["items"]
+        self.assertEqual([(row["version"], row["cause"]) for row in versions], [(2, "reload"), (1, "start")])
+        self.assertEqual(versions[0]["author"]["peer"], "control socket")
+        for text, want in [("[[route", "TOML parse error"), ("port_ofset = 1", "did you mean `port_offset`?")]:
+            with open(self.broker.config, "w") as file:
+                file.write(text)
+            for words in (["--dry-run"], []):
+                said = self.ctl("reload", *words, code=1)
+                self.assertIn("postroad.toml", said.stderr)
+                self.assertIn(want, said.stderr)
+        status, text = self.operator.request("POST", "/api/v1/queues/small/messages", {"body": "four"})
+        self.assertEqual(status, 507, "the policy is still in force")
+
     def test_a_bad_file_changes_nothing(self):
         for text, want in [
             ("port_ofset = 1", "did you mean `port_offset`?"),
@@ -111,9 +137,10 @@ class Configuration(unittest.TestCase):
     def test_a_broker_without_a_file_has_nothing_to_apply_to(self):
         bare = Broker().start()
         self.addCleanup(bare.stop)
-        said = Operator(bare).ctl("config", "apply", self.file("port_offset = 0"))
-        self.assertEqual(said.returncode, 1)
-        self.assertIn("start it with --config FILE", said.stderr)
+        for words in (["apply", self.file("port_offset = 0")], ["reload"]):
+            said = Operator(bare).ctl("config", *words)
+            self.assertEqual(said.returncode, 1)
+            self.assertIn("start it with --config FILE", said.stderr)
 
 
 if __name__ == "__main__":

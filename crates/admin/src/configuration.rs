@@ -27,6 +27,8 @@ pub enum ConfigurationOrder {
     Plan(ConfigurationSource),
     /// That another configuration takes the place of the file and is followed.
     Apply(ConfigurationSource, ConfigurationAuthor),
+    /// That the file as it is now is followed.
+    Reload(ConfigurationAuthor),
     /// The versions that are kept, the newest first.
     History,
     /// One version, with its text.
@@ -56,7 +58,7 @@ pub struct ConfigurationAuthor {
 pub enum ConfigurationAnswer {
     /// Of `Get`, by key.
     Settings(Vec<Setting>),
-    /// Of `Diff`, `Plan` and `Apply`.
+    /// Of `Diff`, `Plan`, `Apply` and `Reload`.
     Plan(ConfigurationPlan),
     /// Of `History`.
     Versions(Vec<ConfigurationVersion>),
@@ -139,6 +141,6 @@ pub struct ConfigurationVersion {
     pub cause: String,
     /// Keys that it changed.
     pub changes: u64,
-    /// Who it was, of `apply`.
+    /// Who it was; unknown of a start and a signal.
     pub author: Option<ConfigurationAuthor>,
 }

@@ -706,10 +706,7 @@ mod tests {
         let to = targets.next().expect("a name");
         let sent = Sent { also: targets.collect(), ..Sent::new(to, message) };
         let transaction = transaction.map(|number| TransactionKey { connection: CONNECTION, number });
-        Event::Publish(Publish {
-            transaction,
-            ..Publish::plain(CONNECTION, Ticket(ticket), sent)
-        })
+        Event::Publish(Publish { transaction, ..Publish::plain(CONNECTION, Ticket(ticket), sent) })
     }
 
     /// The events for each partition: `0: a,b in 7`, `0: seal`, `0: commit over 2`.

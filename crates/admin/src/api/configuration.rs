@@ -85,9 +85,27 @@ pub async fn apply(
     peer: Option<Extension<Peer>>,
     body: Bytes,
 ) -> Result<(Extension<Detail>, Json<ConfigurationPlan>), Problem> {
+    change(&api, ConfigurationOrder::Apply(source(&body)?, author(&caller, peer))).await
+}
+
+pub async fn reload(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    peer: Option<Extension<Peer>>,
+) -> Result<(Extension<Detail>, Json<ConfigurationPlan>), Problem> {
+    change(&api, ConfigurationOrder::Reload(author(&caller, peer))).await
+}
+
+fn author(caller: &Caller, peer: Option<Extension<Peer>>) -> ConfigurationAuthor {
     let user = caller.principal.user().map(|user| user.to_string());
-    let author = ConfigurationAuthor { user, peer: peer_text(peer.map(|Extension(peer)| peer)) };
-    let plan = planned(give(&api, ConfigurationOrder::Apply(source(&body)?, author)).await?)?;
+    ConfigurationAuthor { user, peer: peer_text(peer.map(|Extension(peer)| peer)) }
+}
+
+async fn change(
+    api: &Api,
+    order: ConfigurationOrder,
+) -> Result<(Extension<Detail>, Json<ConfigurationPlan>), Problem> {
+    let plan = planned(give(api, order).await?)?;
     let detail = Detail(format!("version {}, {} changes", plan.version, plan.changes.len()));
     Ok((Extension(detail), Json(plan)))
 }

@@ -235,6 +235,7 @@ fn of_broker() -> Router<Api> {
         .route("/api/v1/configuration/diff", get(configuration::diff))
         .route("/api/v1/configuration/plan", post(configuration::plan))
         .route("/api/v1/configuration/apply", post(configuration::apply))
+        .route("/api/v1/configuration/reload", post(configuration::reload))
         .route("/api/v1/configuration/history", get(configuration::history))
         .route("/api/v1/configuration/history/{version}", get(configuration::version))
         .route("/api/v1/bridges", get(bridges::list))

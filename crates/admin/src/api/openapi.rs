@@ -189,6 +189,14 @@ pub const OPERATIONS: &[Operation] = &[
         takes: Some("WantedConfiguration"),
         gives: (200, Some("Plan")),
     },
+    Operation {
+        method: "post",
+        path: "/api/v1/configuration/reload",
+        summary: "Read the configuration file again, and follow the changes that need no restart",
+        query: &[],
+        takes: None,
+        gives: (200, Some("Plan")),
+    },
     read(
         "/api/v1/configuration/history",
         "Versions of the configuration, the newest first",

@@ -147,17 +147,14 @@ impl Reloader<'_> {
         let answer = match order {
             ConfigurationOrder::Get => ConfigurationAnswer::Settings(self.running.borrow().shown()),
             ConfigurationOrder::Diff => {
-                let text = text_of(self.arguments).map_err(failed)?;
-                let checked = self
-                    .checked(&text)
-                    .map_err(|error| ConfigurationFault::Conflict(format!("{}: {error:#}", self.place())));
-                ConfigurationAnswer::Plan(self.plan(&checked?.1).map_err(failed)?)
+                ConfigurationAnswer::Plan(self.plan(&self.checked_file()?.1).map_err(failed)?)
             }
             ConfigurationOrder::Plan(source) => {
                 let (_, settings) = self.checked(&self.text_of_source(source)?).map_err(invalid)?;
                 ConfigurationAnswer::Plan(self.plan(&settings).map_err(failed)?)
             }
             ConfigurationOrder::Apply(source, author) => return self.apply(source, author),
+            ConfigurationOrder::Reload(author) => return self.reload(author),
             ConfigurationOrder::History => {
                 ConfigurationAnswer::Versions(self.versions.all().map_err(failed)?)
             }
@@ -177,10 +174,7 @@ impl Reloader<'_> {
         let failed = |error: anyhow::Error| ConfigurationFault::Failed(format!("{error:#}"));
         let text = self.text_of_source(source)?;
         let (mut config, settings) = self.checked(&text).map_err(invalid)?;
-        let Some(file) = &self.arguments.config else {
-            let right = "the broker runs without a configuration file; start it with --config FILE";
-            return Err(ConfigurationFault::Conflict(right.to_owned()));
-        };
+        let file = self.file()?;
         let mut plan = self.plan(&settings).map_err(failed)?;
         // Another file of users is read at the next start.
         config.keep_users_of(&self.config.borrow());
@@ -197,6 +191,42 @@ impl Reloader<'_> {
         }
         self.now_in_force(config, &settings);
         Ok((ConfigurationAnswer::Plan(plan), Some(reread)))
+    }
+
+    fn reload(
+        &self,
+        author: ConfigurationAuthor,
+    ) -> Result<(ConfigurationAnswer, Option<Reread>), ConfigurationFault> {
+        let failed = |error: anyhow::Error| ConfigurationFault::Failed(format!("{error:#}"));
+        self.file()?;
+        let (mut config, settings, text) = self.checked_file()?;
+        let mut plan = self.plan(&settings).map_err(failed)?;
+        // Another file of users is read at the next start.
+        config.keep_users_of(&self.config.borrow());
+        let reread = self.parts_of(&config).map_err(invalid)?;
+        // A reload without a change must not push earlier versions out.
+        if self.newest_text().is_none_or(|newest| newest != text) {
+            let changes = plan.changes.len() as u64;
+            plan.version = self.keep("reload", (text, changes), Some(author)).map_err(failed)?;
+        }
+        self.now_in_force(config, &settings);
+        Ok((ConfigurationAnswer::Plan(plan), Some(reread)))
+    }
+
+    /// The configuration file, which a change needs.
+    fn file(&self) -> Result<&Path, ConfigurationFault> {
+        let missing = "the broker runs without a configuration file; start it with --config FILE";
+        self.arguments.config.as_deref().ok_or_else(|| ConfigurationFault::Conflict(missing.to_owned()))
+    }
+
+    /// The file as it is now, as in [`Reloader::checked`], and its text.
+    fn checked_file(&self) -> Result<(Config, Settings, String), ConfigurationFault> {
+        let text = text_of(self.arguments);
+        let text = text.map_err(|error| ConfigurationFault::Failed(format!("{error:#}")))?;
+        let checked = self.checked(&text);
+        let (config, settings) =
+            checked.map_err(|error| ConfigurationFault::Conflict(format!("{}: {error:#}", self.place())))?;
+        Ok((config, settings, text))
     }
 
     /// The configuration of a text that a broker could start with, and its flat keys.

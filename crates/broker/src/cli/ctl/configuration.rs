@@ -45,6 +45,9 @@ pub enum ConfigurationCommand {
     Plan(SourceArguments),
     /// Replace the broker's configuration file; changes that need no restart are in force at once.
     Apply(SourceArguments),
+    /// Have the broker read its configuration file again; changes that need no restart are in force
+    /// at once.
+    Reload(ReloadArguments),
     /// List the versions that have been in force, or print one of them.
     History(HistoryArguments),
 }
@@ -82,6 +85,16 @@ pub struct SourceArguments {
     answer: AnswerArguments,
 }
 
+/// Whether to change anything.
+#[derive(Debug, Args)]
+pub struct ReloadArguments {
+    /// List the changes only, as `diff` does.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    answer: AnswerArguments,
+}
+
 /// Which version.
 #[derive(Debug, Args)]
 pub struct HistoryArguments {
@@ -98,7 +111,8 @@ pub fn run(command: &ConfigurationCommand) -> anyhow::Result<()> {
             let query = [("filter", filter.as_deref())];
             print_rows(list, SETTINGS, "/api/v1/configuration", &query, with_follows)
         }
-        ConfigurationCommand::Diff(answer) => {
+        ConfigurationCommand::Diff(answer)
+        | ConfigurationCommand::Reload(ReloadArguments { dry_run: true, answer }) => {
             let plan = request(&answer.broker, Method::Get, "/api/v1/configuration/diff", None)?;
             let file = plan["file"].as_str().unwrap_or("the command line").to_owned();
             print_plan(&plan, answer.json, &format!("{file} and the settings in force are the same"))
@@ -108,16 +122,11 @@ pub fn run(command: &ConfigurationCommand) -> anyhow::Result<()> {
             print_plan(&plan, source.answer.json, "nothing would change")
         }
         ConfigurationCommand::Apply(source) => {
-            let plan = source.post("/api/v1/configuration/apply")?;
-            print_plan(&plan, source.answer.json, "nothing has changed")?;
-            let changes = plan["changes"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let waiting = changes.iter().filter(|change| change["needs_restart"] == true).count();
-            eprintln!(
-                "applied version {}: {} changes are in force, {waiting} need a restart",
-                plan["version"],
-                changes.len() - waiting
-            );
-            Ok(())
+            print_change(&source.post("/api/v1/configuration/apply")?, "applied", source.answer.json)
+        }
+        ConfigurationCommand::Reload(ReloadArguments { answer, .. }) => {
+            let plan = request(&answer.broker, Method::Post, "/api/v1/configuration/reload", None)?;
+            print_change(&plan, "reloaded", answer.json)
         }
         ConfigurationCommand::History(HistoryArguments { version: Some(version), list }) => {
             let path = format!("/api/v1/configuration/history/{version}");
@@ -155,6 +164,19 @@ impl SourceArguments {
             (None, version) => format!("version {} is refused", version.unwrap_or_default()),
         })
     }
+}
+
+/// Prints changes that were made, and says how many wait.
+fn print_change(plan: &Value, made: &str, json: bool) -> anyhow::Result<()> {
+    print_plan(plan, json, "nothing has changed")?;
+    let changes = plan["changes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let waiting = changes.iter().filter(|change| change["needs_restart"] == true).count();
+    eprintln!(
+        "{made} version {}: {} changes are in force, {waiting} need a restart",
+        plan["version"],
+        changes.len() - waiting
+    );
+    Ok(())
 }
 
 fn print_plan(plan: &Value, json: bool, none: &str) -> anyhow::Result<()> {
