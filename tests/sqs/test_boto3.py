@@ -384,6 +384,47 @@ class Fifo(Case):
             broker.stop()
 
 
+class Bounded(unittest.TestCase):
+    code = Case.code
+
+    def test_messages_in_flight_of_a_tenant_have_a_maximum_over_all_its_queues(self):
+        broker = Broker()
+        broker.config = f"{broker.folder}/postroad.toml"
+        owns = '["queue://first", "queue://second"]'
+        with open(broker.config, "w") as file:
+            file.write(f'[[tenant]]\nname = "acme"\ndestinations = {owns}\nleases_max = 2\n')
+        broker.start()
+        try:
+            sqs = client(broker)
+            urls = [sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("first", "second", "other")]
+            for url in urls:
+                for body in ("m", "n"):
+                    sqs.send_message(QueueUrl=url, MessageBody=body)
+            first, second, other = urls
+            [held] = sqs.receive_message(QueueUrl=first)["Messages"]
+            self.assertEqual(len(sqs.receive_message(QueueUrl=second, MaxNumberOfMessages=10)["Messages"]), 1)
+            for url in (first, second):
+                self.code("OverLimit", sqs.receive_message, status=403, QueueUrl=url)
+            reserve = urllib.request.Request(
+                f"http://127.0.0.1:{broker.http}/3/projects/default/queues/first/reservations",
+                b'{"n": 1}',
+                {"Content-Type": "application/json"},
+            )
+            with self.assertRaises(urllib.error.HTTPError) as raised:
+                urllib.request.urlopen(reserve, timeout=30)
+            refused = json.load(raised.exception)
+            self.assertEqual(raised.exception.code, 503)
+            self.assertIn("the tenant acme has the maximum of 2 messages in flight", refused["msg"])
+            raised.exception.close()
+            with urllib.request.urlopen(f"http://127.0.0.1:{broker.http}/metrics", timeout=30) as answer:
+                self.assertIn('postroad_tenant_leases{tenant="acme"} 2', answer.read().decode())
+            self.assertEqual(len(sqs.receive_message(QueueUrl=other, MaxNumberOfMessages=10)["Messages"]), 2)
+            sqs.delete_message(QueueUrl=first, ReceiptHandle=held["ReceiptHandle"])
+            self.assertEqual(len(sqs.receive_message(QueueUrl=second)["Messages"]), 1)
+        finally:
+            broker.stop()
+
+
 class Signatures(Case):
     def test_keys_are_made_listed_and_deleted(self):
         key_id, secret = new_key(self.broker, "alice")

@@ -1,5 +1,7 @@
 //! Answers of the broker, as JSON.
 
+use std::io::Write as _;
+
 use postroad_model::{LeaseId, QueueDescription, Reserved};
 use serde_json::{Value, json};
 
@@ -35,9 +37,46 @@ pub fn message(reserved: &Reserved, body: &str) -> Value {
     message
 }
 
-/// Several messages.
-pub fn messages(messages: Vec<Value>) -> Value {
-    json!({ "messages": messages })
+/// The JSON of several messages, written message by message: a batch makes no tree of values.
+#[derive(Debug)]
+pub struct Messages {
+    text: Vec<u8>,
+    shows_leases: bool,
+}
+
+impl Messages {
+    /// None yet; whether clients are to see the leases.
+    pub fn new(shows_leases: bool) -> Messages {
+        Messages { text: br#"{"messages":["#.to_vec(), shows_leases }
+    }
+
+    /// One message more, with its body.
+    pub fn push(&mut self, reserved: &Reserved, body: &str) {
+        if self.text.last() == Some(&b'}') {
+            self.text.push(b',');
+        }
+        self.text.extend_from_slice(br#"{"body":"#);
+        quote(&mut self.text, body);
+        let id = MessageId { queue: reserved.queue, tag: reserved.tag };
+        let lease = reserved.lease.filter(|_| self.shows_leases).map(|lease| lease.0);
+        // A vector takes all that is written.
+        let _ = write!(self.text, r#","id":"{id}","#);
+        if let Some(lease) = lease {
+            let _ = write!(self.text, r#""reservation_id":"{lease}","#);
+        }
+        let _ = write!(self.text, r#""reserved_count":{}}}"#, reserved.deliveries);
+    }
+
+    /// The whole answer.
+    pub fn into_json(mut self) -> Vec<u8> {
+        self.text.extend_from_slice(b"]}");
+        self.text
+    }
+}
+
+fn quote(out: &mut Vec<u8>, text: &str) {
+    // Text is always JSON, and a vector takes all that is written.
+    let _ = serde_json::to_writer(out, text);
 }
 
 /// How far each subscriber is with a message.
@@ -78,4 +117,41 @@ pub fn queue_info(project: &str, name: &str, about: &QueueDescription) -> Value 
     answer["queue"]["size"] = json!(about.length);
     answer["queue"]["total_messages"] = json!(about.total);
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use postroad_model::{Encoding, EntryTag, Message, NORMAL_PRIORITY, PartitionId, Protocol, QueueId};
+
+    use super::*;
+
+    fn reserved(tag: u64, lease: Option<u64>) -> Reserved {
+        let encoding = Encoding { protocol: Protocol::Amqp, version: 0 };
+        let (priority, bytes) = (NORMAL_PRIORITY, Bytes::new());
+        let message = Message { encoding, persistent: true, priority, expires_at_ms: 0, rare: None, bytes };
+        let (queue, tag, from) = (QueueId(1), EntryTag(tag), PartitionId(0));
+        Reserved { queue, tag, lease: lease.map(LeaseId), deliveries: 2, from, message }
+    }
+
+    #[test]
+    fn messages_are_written_as_single_ones_are() {
+        let taken = [
+            (reserved(1, Some(7)), "a \"b\" \u{1} größe\n"),
+            (reserved(2, None), "}"),
+            (reserved(3, Some(8)), ""),
+        ];
+        for count in 0..=taken.len() {
+            for shows_leases in [true, false] {
+                let mut written = Messages::new(shows_leases);
+                taken[..count].iter().for_each(|(reserved, body)| written.push(reserved, body));
+                let single = |(one, body): &(Reserved, &str)| {
+                    let one = Reserved { lease: one.lease.filter(|_| shows_leases), ..one.clone() };
+                    message(&one, body)
+                };
+                let want = json!({ "messages": taken[..count].iter().map(single).collect::<Vec<_>>() });
+                assert_eq!(String::from_utf8(written.into_json()).unwrap(), want.to_string());
+            }
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use postroad_model::LeaseId;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::alerts::{AlertChange, Alerts, Chosen};
@@ -268,7 +269,36 @@ fn reserve(request: &Request<'_>, queue: String) -> Result<Operation, ApiError> 
     Ok(Operation::Reserve { queue, n, timeout_s, wait_s, delete })
 }
 
+/// The body of a delete as most clients write it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlainDelete<'b> {
+    #[serde(borrow)]
+    ids: Vec<PlainHandle<'b>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlainHandle<'b> {
+    id: &'b str,
+    reservation_id: &'b str,
+}
+
+/// The messages of a plain body; of any other it is for the fields to say what is wrong.
+fn plain_deletes(body: &[u8]) -> Option<Vec<Deleted>> {
+    let PlainDelete { ids } = serde_json::from_slice(body).ok()?;
+    let one = |handle: PlainHandle<'_>| {
+        let (id, reservation) = (message_id(handle.id).ok()?, lease(handle.reservation_id).ok()?);
+        Some(Deleted { id, reservation: Some(reservation), subscriber: None })
+    };
+    let messages: Option<Vec<Deleted>> = ids.into_iter().map(one).collect();
+    messages.filter(|messages| (1..=DELETED_MAX).contains(&messages.len()))
+}
+
 fn delete(request: &Request<'_>, queue: String) -> Result<Operation, ApiError> {
+    if let Some(messages) = plain_deletes(request.body) {
+        return Ok(Operation::Delete { queue, messages });
+    }
     let mut fields = Fields::parse(request.body)?;
     let Some(items) = fields.list("ids")? else { return Ok(Operation::Clear { queue }) };
     if items.is_empty() || DELETED_MAX < items.len() {

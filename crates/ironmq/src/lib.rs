@@ -17,7 +17,7 @@ pub mod push;
 mod settings;
 
 pub use answer::{
-    ids_posted, message, messages, msg, names, push_statuses, queue_info, queue_settings, touched,
+    Messages, ids_posted, message, msg, names, push_statuses, queue_info, queue_settings, touched,
 };
 pub use call::{Call, Change, Deleted, NewMessage, Operation, Request};
 pub use error::ApiError;

@@ -157,6 +157,10 @@ impl FrontClient {
         let room = self.bodies.room_for(reserved).await?;
         let mut complete = Vec::with_capacity(reserved.len());
         for mut one in std::mem::take(reserved) {
+            if one.message.chunks().is_none() {
+                complete.push(one);
+                continue;
+            }
             match self.client.whole_of(&one).await {
                 Ok(message) => {
                     one.message = message;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use postroad_ironmq::alerts::Alerts;
 use postroad_ironmq::push::{Acknowledged, of_webhook};
 use postroad_ironmq::{
-    ApiError, Call, Deleted, MessageId, NewMessage, Operation, Settings, ids_posted, message, messages, msg,
+    ApiError, Call, Deleted, MessageId, Messages, NewMessage, Operation, Settings, ids_posted, message, msg,
     names, push_statuses, queue_info, queue_name, queue_settings, touched,
 };
 use postroad_model::{
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::client::{Answered, FrontClient, passed_over};
 use super::push::{PushHub, ToPusher};
-use super::stored::{BODY_BYTES_MAX, body_of, stored};
+use super::stored::{BODY_BYTES_MAX, body_of, stored, with_body};
 
 /// A lease of a message that is deleted at once: long enough for a slow disk.
 const DELETED_WITHIN_MS: u64 = 60_000;
@@ -27,8 +27,38 @@ const DELETED_WITHIN_MS: u64 = 60_000;
 /// The result of a call: a status and a body.
 pub type Done = Result<(u16, Value), ApiError>;
 
-/// Carries out a call; `headers` and `body` are those of the request.
+/// Carries out a call; `headers` and `body` are those of the request. Returns the status and the
+/// JSON of the answer.
 pub async fn carry_out(
+    (client, hub): (&FrontClient, &PushHub),
+    call: Call,
+    headers: &hyper::HeaderMap,
+    body: &Bytes,
+) -> Result<(u16, Vec<u8>), ApiError> {
+    let named = |queue: &str| queue_name(&call.project, queue).map(|name| Destination::queue(&name));
+    match call.operation {
+        Operation::Reserve { queue, n, timeout_s, wait_s, delete } => {
+            let queue = named(&queue)?;
+            if delete {
+                return Ok((200, reserve_and_delete(client, queue, n, wait_s * 1000).await?));
+            }
+            let lasts_ms = match timeout_s {
+                Some(timeout_s) => timeout_s * 1000,
+                None => timeout_ms(client, &queue, None).await?,
+            };
+            Ok((200, reserve(client, queue, n, wait_s * 1000, Take::Lease { lasts_ms }).await?))
+        }
+        Operation::Peek { queue, n } => Ok((200, reserve(client, named(&queue)?, n, 0, Take::Peek).await?)),
+        operation => {
+            let call = Call { operation, ..call };
+            let (status, value) = carry_out_other((client, hub), call, headers, body).await?;
+            Ok((status, value.to_string().into_bytes()))
+        }
+    }
+}
+
+/// Carries out a call that does not take messages.
+async fn carry_out_other(
     (client, hub): (&FrontClient, &PushHub),
     call: Call,
     headers: &hyper::HeaderMap,
@@ -43,20 +73,6 @@ pub async fn carry_out(
             let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
             let push_headers = of_webhook(headers)?;
             post_bodies(client, to, vec![(body.clone(), 0, kept(&push_headers))]).await
-        }
-        Operation::Reserve { queue, n, timeout_s, wait_s, delete } => {
-            let queue = named(&queue)?;
-            if delete {
-                return Ok((200, messages(reserve_and_delete(client, queue, n, wait_s * 1000).await?)));
-            }
-            let lasts_ms = match timeout_s {
-                Some(timeout_s) => timeout_s * 1000,
-                None => timeout_ms(client, &queue, None).await?,
-            };
-            Ok((200, messages(reserve(client, queue, n, wait_s * 1000, Take::Lease { lasts_ms }).await?)))
-        }
-        Operation::Peek { queue, n } => {
-            Ok((200, messages(reserve(client, named(&queue)?, n, 0, Take::Peek).await?)))
         }
         Operation::Get { queue, id } => get(client, named(&queue)?, id).await,
         Operation::Delete { queue, messages } => {
@@ -307,9 +323,10 @@ async fn reserve(
     messages_max: u32,
     wait_ms: u64,
     take: Take,
-) -> Result<Vec<Value>, ApiError> {
+) -> Result<Vec<u8>, ApiError> {
+    let name = queue.name.clone();
     let taken = take_some(client, queue, messages_max, wait_ms, take).await?;
-    Ok(taken.into_iter().map(|(_, shown)| shown).collect())
+    Ok(written(&name, &taken, true).1)
 }
 
 /// Deletes the messages before they are handed out. They are leased and read first: those which
@@ -319,19 +336,14 @@ async fn reserve_and_delete(
     queue: Destination,
     messages_max: u32,
     wait_ms: u64,
-) -> Result<Vec<Value>, ApiError> {
+) -> Result<Vec<u8>, ApiError> {
     let take = Take::Lease { lasts_ms: DELETED_WITHIN_MS };
     let taken = take_some(client, queue.clone(), messages_max, wait_ms, take).await?;
-    if taken.is_empty() {
-        return Ok(Vec::new());
+    let (entries, json) = written(&queue.name, &taken, false);
+    if !entries.is_empty() {
+        handle(client, queue, entries, HandleAction::Delete { even_expired: true }).await?;
     }
-    let (entries, shown): (Vec<_>, Vec<Value>) = taken.into_iter().unzip();
-    handle(client, queue, entries, HandleAction::Delete { even_expired: true }).await?;
-    let unreserved = |mut shown: Value| {
-        shown.as_object_mut().map(|message| message.remove("reservation_id"));
-        shown
-    };
-    Ok(shown.into_iter().map(unreserved).collect())
+    Ok(json)
 }
 
 async fn take_some(
@@ -340,36 +352,49 @@ async fn take_some(
     messages_max: u32,
     wait_ms: u64,
     take: Take,
-) -> Result<Vec<(Held, Value)>, ApiError> {
-    let (selector, name): (Arc<str>, _) = (Arc::default(), queue.name.clone());
+) -> Result<Vec<Reserved>, ApiError> {
+    let selector: Arc<str> = Arc::default();
     let reserve =
         |connection, ticket| Reserve { connection, ticket, queue, messages_max, selector, wait_ms, take };
     let reserved = client.reserve_whole(reserve, BODY_BYTES_MAX).await;
-    let reserved = reserved.map_err(|refusal| ApiError::of_refusal(&refusal))?;
-    Ok(reserved.iter().filter_map(|reserved| shown(&name, reserved)).collect())
+    reserved.map_err(|refusal| ApiError::of_refusal(&refusal))
 }
 
 /// A message and its lease.
 type Held = (MessageId, Option<LeaseId>);
 
-/// A message as its client gets it; `None` if its body is too large for that.
-fn shown(queue: &str, reserved: &Reserved) -> Option<(Held, Value)> {
-    let body = body_of(&reserved.message);
-    if BODY_BYTES_MAX < body.len() as u64 {
-        passed_over(queue, body.len() as u64, BODY_BYTES_MAX);
-        return None;
+/// Messages as their client gets them, without those whose bodies are too large for that.
+fn written(queue: &str, taken: &[Reserved], shows_leases: bool) -> (Vec<Held>, Vec<u8>) {
+    let (mut entries, mut messages) = (Vec::with_capacity(taken.len()), Messages::new(shows_leases));
+    for reserved in taken {
+        let shown = with_body(&reserved.message, |body| {
+            let fits = body.len() as u64 <= BODY_BYTES_MAX;
+            match fits {
+                true => messages.push(reserved, body),
+                false => passed_over(queue, body.len() as u64, BODY_BYTES_MAX),
+            }
+            fits
+        });
+        if shown {
+            entries.push((MessageId { queue: reserved.queue, tag: reserved.tag }, reserved.lease));
+        }
     }
-    let id = MessageId { queue: reserved.queue, tag: reserved.tag };
-    Some(((id, reserved.lease), message(reserved, &body)))
+    (entries, messages.into_json())
 }
 
 async fn get(client: &FrontClient, queue: Destination, id: MessageId) -> Done {
     if describe(client, &queue).await?.queue != id.queue {
         return Err(ApiError::message_not_found());
     }
-    let mut found = reserve(client, queue, 1, 0, Take::Get(id.tag)).await?;
-    let message = found.pop().ok_or_else(ApiError::message_not_found)?;
-    Ok((200, serde_json::json!({ "message": message })))
+    let name = queue.name.clone();
+    let found = take_some(client, queue, 1, 0, Take::Get(id.tag)).await?;
+    let found = found.first().ok_or_else(ApiError::message_not_found)?;
+    let body = body_of(&found.message);
+    if BODY_BYTES_MAX < body.len() as u64 {
+        passed_over(&name, body.len() as u64, BODY_BYTES_MAX);
+        return Err(ApiError::message_not_found());
+    }
+    Ok((200, serde_json::json!({ "message": message(found, &body) })))
 }
 
 /// Has something done with messages; returns the leases that are new.

@@ -17,7 +17,6 @@ use postroad_admin::{Body, Peer, StallTimeout};
 use postroad_ironmq::{ApiError, Call, OPENAPI_PATH};
 use postroad_net::Place;
 use postroad_security::Door;
-use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::bodies::Room;
@@ -194,8 +193,11 @@ async fn answer(
             response
         }
         false => match queues(service, (request, address), door).await {
-            Ok(((status, body), room)) => json(status, &body, &headers, room),
-            Err(error) => json(error.status, &postroad_ironmq::msg(&error.msg), &headers, Room::default()),
+            Ok(((status, body), room)) => json(status, body, &headers, room),
+            Err(error) => {
+                let text = postroad_ironmq::msg(&error.msg).to_string().into_bytes();
+                json(error.status, text, &headers, Room::default())
+            }
         },
     };
     origins.headers(&headers, is_preflight, response.headers_mut());
@@ -206,10 +208,10 @@ async fn queues(
     service: &Service,
     (request, address): (Request<Incoming>, IpAddr),
     door: &Arc<Door>,
-) -> Result<((u16, Value), Room), ApiError> {
+) -> Result<((u16, Vec<u8>), Room), ApiError> {
     let (head, body) = request.into_parts();
     if head.uri.path() == OPENAPI_PATH {
-        return Ok(((200, postroad_ironmq::openapi()), Room::default()));
+        return Ok(((200, postroad_ironmq::openapi().to_string().into_bytes()), Room::default()));
     }
     let query = head.uri.query().unwrap_or_default();
     let token = token_of(&head.headers, query);
@@ -254,11 +256,10 @@ fn token_of<'r>(headers: &'r HeaderMap, query: &'r str) -> Option<&'r str> {
     token.or_else(|| query.split('&').find_map(|pair| pair.strip_prefix("oauth=")))
 }
 
-fn json(status: u16, body: &Value, request: &HeaderMap, room: Room) -> Response<Body> {
-    let text = body.to_string();
+fn json(status: u16, text: Vec<u8>, request: &HeaderMap, room: Room) -> Response<Body> {
     let packed = if reads_gzip(request) { compressed(&text) } else { None };
     let is_packed = packed.is_some();
-    let mut response = Response::new(Body::from(room.answer(packed.unwrap_or_else(|| text.into_bytes()))));
+    let mut response = Response::new(Body::from(room.answer(packed.unwrap_or(text))));
     if is_packed {
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use data_encoding::BASE64;
+use postroad_amqp::message::{BodyKind, Sections};
 use postroad_amqp::portable::write_portable;
 use postroad_model::portable::{Body, Headers, Portable, Text, Value};
 use postroad_model::{Encoding, Message, NORMAL_PRIORITY, Protocol};
@@ -64,6 +65,27 @@ pub fn body_of(message: &Message) -> String {
     }
 }
 
+/// As [`body_of`], without a copy where the body is text in the message as it is stored.
+pub fn with_body<T>(message: &Message, read: impl FnOnce(&str) -> T) -> T {
+    match text_of(message) {
+        Some(text) => read(text.as_str()),
+        None => read(&body_of(message)),
+    }
+}
+
+/// The body of a message whose body is one text of AMQP, as those are that HTTP clients post.
+fn text_of(message: &Message) -> Option<postroad_amqp::codec::Text> {
+    if message.encoding.protocol != Protocol::Amqp {
+        return None;
+    }
+    let sections = Sections::scan(&message.bytes).ok()?;
+    sections.body.as_ref().filter(|body| body.kind == BodyKind::Value)?;
+    match sections.body_values(&message.bytes).ok()?.into_iter().next()? {
+        postroad_amqp::codec::Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
 /// The body of a message as it is sent to endpoints: bytes as they are.
 pub fn raw_body_of(message: &Message) -> Bytes {
     match read_portable(message).map(|portable| as_text(portable.body)) {
@@ -92,8 +114,11 @@ mod tests {
         for body in [&b""[..], b"text", "größe".as_bytes()] {
             let message = stored(Bytes::copy_from_slice(body), 1000, (0, 0), None);
             assert_eq!(body_of(&message).as_bytes(), body);
+            assert!(text_of(&message).is_some());
+            with_body(&message, |shown| assert_eq!(shown.as_bytes(), body));
         }
-        assert_eq!(body_of(&stored(Bytes::from_static(b"\xff\x00"), 1000, (0, 0), None)), "/wA=");
+        let binary = stored(Bytes::from_static(b"\xff\x00"), 1000, (0, 0), None);
+        with_body(&binary, |shown| assert_eq!(shown, "/wA="));
         let pushed = stored(Bytes::new(), 1000, (0, 0), Some(r#"{"X-A":"b"}"#.to_owned()));
         assert_eq!(push_headers_of(&pushed), [("X-A".to_owned(), "b".to_owned())]);
         assert_eq!(stored(Bytes::new(), 1000, (0, 1500), None).visible_at_ms(), 1500);
