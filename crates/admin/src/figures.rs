@@ -23,7 +23,7 @@ pub struct Figures {
     pub draining: bool,
     /// How many there are beside them.
     pub queues_unlisted: u64,
-    /// Tenants with a limit, and the broker if it has one, by name.
+    /// Tenants, and the broker if it has a limit, by name.
     pub tenants: Vec<TenantFigures>,
     /// Routes, in the order of the configuration.
     pub routes: Vec<RouteFigures>,
@@ -107,6 +107,10 @@ pub struct TenantFigures {
     pub waiting: u64,
     /// Leases of its queues, if they have a limit.
     pub leases: u64,
+    /// Its queues, with durable subscriptions.
+    pub queues: u64,
+    /// Connections of its users, with HTTP requests under way.
+    pub connections: u64,
 }
 
 /// One alert rule.

@@ -85,6 +85,12 @@ pub const METRICS: &[Metric] = &[
     gauge("postroad_tenant_disk_bytes", "bytes of the tenant's messages on disk", |figures| {
         tenants(figures, |tenant| tenant.disk_bytes)
     }),
+    gauge("postroad_tenant_queues", "queues and durable subscriptions of the tenant", |figures| {
+        tenants(figures, |tenant| tenant.queues)
+    }),
+    gauge("postroad_tenant_connections", "connections of the tenant's users, and HTTP requests", |figures| {
+        tenants(figures, |tenant| tenant.connections)
+    }),
     gauge(
         "postroad_tenant_blocked_destinations",
         "destinations whose sends wait because the tenant's quota is full",

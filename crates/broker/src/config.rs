@@ -26,7 +26,7 @@ use postroad_admin::AlertRule;
 use postroad_net::TlsConfig;
 use postroad_node::WRITTEN_STEP_BYTES;
 use postroad_routing::{Addressing, Homes, Limit, Policies};
-use postroad_security::{Attempts, Door, TokenBook, Users};
+use postroad_security::{Attempts, Door, TenantBook, TokenBook, Users};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
@@ -389,6 +389,9 @@ const ASYNC_SYNC_MS_MAX: u64 = 60_000;
 /// The file of tokens in the data directory.
 const TOKENS_FILE: &str = "tokens";
 
+/// Tenants that were made while the broker ran, in the data directory.
+const TENANTS_FILE: &str = "tenants";
+
 /// A greeting and a small message fit in it.
 const FRAME_BYTES_MIN: u64 = 1024;
 
@@ -558,6 +561,14 @@ impl Config {
         Ok(TokenBook::open(&self.data.join(TOKENS_FILE))?)
     }
 
+    /// Tenants that were made while the broker ran, in a file of the data directory.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn made_tenants(&self) -> anyhow::Result<TenantBook> {
+        Ok(TenantBook::open(&self.data.join(TENANTS_FILE))?)
+    }
+
     /// Who is let in.
     ///
     /// # Errors
@@ -585,8 +596,10 @@ impl Config {
         &self,
         tokens: &Arc<TokenBook>,
         attempts: &Arc<Attempts>,
+        made_tenants: &TenantBook,
     ) -> anyhow::Result<(Policies, Door)> {
         let (users, mut policies) = (self.users()?, self.policies()?);
+        tenants::add_made(made_tenants, &mut policies)?;
         let permissions = Arc::make_mut(&mut policies.permissions);
         for (user, groups) in users.iter().flat_map(Users::groups_of_all) {
             groups.for_each(|group| permissions.add_member(&group.into(), user));
@@ -679,7 +692,6 @@ impl Config {
     /// A pattern cannot be read, or two tenants would own the same.
     pub fn policies(&self) -> anyhow::Result<Policies> {
         let mut policies = destinations::policies(&self.policy, &self.dead_letter_queue)?;
-        policies.tenants = tenants::tenants(&self.tenant)?;
         policies.limit = self.limits.shared();
         let addressing =
             destinations::addressing(&self.virtual_topic, &self.composite, &self.mirrored_queues)?;
@@ -687,6 +699,7 @@ impl Config {
         let has_users = !self.security.users.as_os_str().is_empty();
         policies.permissions =
             permissions::permissions(&self.security.permission, &self.security.group, has_users)?.into();
+        tenants::add_all(&self.tenant, &mut policies)?;
         Ok(policies)
     }
 

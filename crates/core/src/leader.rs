@@ -25,6 +25,7 @@ use crate::intake::chunks::Uploads;
 use crate::intake::limit::UnbornQueues;
 use crate::intake::link::Links;
 use crate::intake::parked::ParkedSends;
+use crate::intake::queue_quota::QueuesOnTheWay;
 use crate::intake::recent::Recent;
 use crate::intake::routes::Paces;
 use crate::intake::wait_queues::WaitQueues;
@@ -109,6 +110,8 @@ pub struct Intake {
     pub unborn_queues: UnbornQueues,
     /// Messages and bytes that tenants and the broker hold.
     pub accounts: Accounts,
+    /// Queues on their way into the log, as far as tenants may have a limited number.
+    pub queues_on_the_way: QueuesOnTheWay,
     /// Events that wait for queues and subscriptions that are on their way into the log.
     pub waiting: Waiting,
     /// Links of protocols whose deliveries outlive a connection.

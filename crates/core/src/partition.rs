@@ -17,6 +17,7 @@ use crate::figures::QueueCounts;
 use crate::intake::audit::OriginOf;
 use crate::intake::blocked::BlockedOn;
 use crate::intake::chunks;
+use crate::intake::queue_quota;
 use crate::intake::routes::ChangeHeaders;
 use crate::leader::Leader;
 use crate::log::completion::Completion;
@@ -575,6 +576,7 @@ impl Partition {
     ) {
         self.leader.log.pending.push_back(completion);
         self.leader.log.made += 1;
+        queue_quota::expect(self, &command);
         let durability = self.durability_of(&command);
         let compression = self.compression_of(&command);
         effects.push(Effect::Propose { command, urgency, durability, compression, addresses });
@@ -604,6 +606,7 @@ impl Partition {
             self.state.addresses.lasting.insert(queue.id);
         }
         self.state.addresses.listed.insert(&queue);
+        self.leader.intake.accounts.begin(&queue);
         self.state.queues.insert(queue.id, queue);
     }
 

@@ -5,7 +5,7 @@ mod bench;
 use bench::{Bench, settings};
 use postroad_core::Settings;
 use postroad_routing::{
-    AtLimit, DestinationPattern, Evicted, Limit, Pending, Policies, Policy, Slow, SlowAction, Tenant,
+    AtLimit, DestinationPattern, Evicted, Limit, Pending, Policies, Policy, Quota, Slow, SlowAction, Tenant,
 };
 
 fn limited(pattern: &str, limit: Limit) -> Policies {
@@ -589,13 +589,20 @@ fn what_a_verdict_names_twice_is_judged_once() {
 
 /// Two tenants, each with this limit for all that it owns, and one for the broker.
 fn shared(tenant: Limit, broker: Limit) -> Policies {
+    let mut policies = tenants(tenant, Quota::default());
+    policies.limit = broker;
+    policies
+}
+
+/// Two tenants, each with this limit and quota.
+fn tenants(limit: Limit, quota: Quota) -> Policies {
     let mut policies = Policies::with_dead_letters_in("dead");
     for name in ["acme", "lab"] {
         let owns = [format!("queue://{name}.>"), format!("topic://{name}.>")];
         let owns = owns.map(|text| DestinationPattern::parse(&text).expect("a sound pattern"));
-        policies.tenants.add(Tenant::new(name, tenant), &owns).expect("sound tenants");
+        let tenant = Tenant { quota, ..Tenant::new(name, limit) };
+        policies.tenants.add(tenant, &owns).expect("sound tenants");
     }
-    policies.limit = broker;
     policies
 }
 
@@ -691,6 +698,63 @@ fn all_that_a_tenant_owns_has_one_limit_together() {
         assert_eq!(bench.partitions[0].miscounted(), None, "case: {name}");
         bench.reload();
         assert_eq!(bench.partitions[0].miscounted(), None, "case: {name}, after a start");
+    }
+}
+
+#[test]
+fn a_tenant_has_so_many_queues_and_no_more() {
+    let two = || tenants(Limit::default(), Quota { queues_max: Some(2), ..Quota::default() });
+    let full = "no: the tenant acme has its maximum of 2 queues: delete some, or have its queues_max raised";
+    for (name, script, want, held) in [
+        (
+            "made by sends",
+            "send 1 acme.a m\nsend 1 acme.b n\nsend 1 acme.c o\nsend 1 acme.b p\nsend 1 lab.a q\nsend 1 c r",
+            format!("ok ok {full} ok ok ok"),
+            "acme.a:1 acme.b:2 c:1 lab.a:1",
+        ),
+        (
+            "close together, before the log has any of them",
+            "LATE send 1 acme.a m\nsend 1 acme.b n\nsend 1 acme.b o\nsend 1 acme.c p",
+            format!("{full} ok ok ok"),
+            "acme.a:1 acme.b:2",
+        ),
+        (
+            "by readers and subscriptions",
+            "attach 1.1 acme.a 1\nattach 1.2 #acme.t 0 sub=s\nattach 1.3 #acme.t 0 sub=u\nattach 1.4 acme.b 1\nattach 1.5 acme.a 1",
+            format!("ok ok {full} {full} ok"),
+            "",
+        ),
+        (
+            "by messages in memory",
+            "send 1 acme.a m volatile\nsend 1 acme.b n volatile\nsend 1 acme.c o volatile",
+            format!("ok ok {full}"),
+            "acme.a:1 acme.b:1",
+        ),
+        (
+            "volatile subscriptions do not count",
+            "attach 1.1 #acme.t 1\nattach 1.2 #acme.t 1\nattach 1.3 #acme.t 1\nsend 1 acme.a m",
+            "ok ok ok ok".to_owned(),
+            "acme.a:1",
+        ),
+        (
+            "a queue that goes makes room",
+            "send 1 acme.a m\nsend 1 acme.b n\nunmake 2 acme.a\nsend 1 acme.c o\nsend 1 acme.d p",
+            format!("ok ok ok ok {full}"),
+            "acme.b:1 acme.c:1",
+        ),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.follow(two());
+        let answers = match script.strip_prefix("LATE ") {
+            Some(script) => bench.run_all_late(script),
+            None => bench.run(script),
+        };
+        assert_eq!((answers, bench.held().as_str()), (want, held), "case: {name}");
+        assert_eq!(bench.partitions[0].miscounted(), None, "case: {name}");
+        bench.reload();
+        bench.follow(two());
+        let more = bench.run("send 7 acme.x m\nsend 7 acme.y m\nsend 7 acme.z m");
+        assert!(more.ends_with(full), "case: {name}, after a start: {more}");
     }
 }
 

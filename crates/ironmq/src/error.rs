@@ -41,11 +41,16 @@ impl ApiError {
     pub fn of_refusal(refusal: &Refusal) -> ApiError {
         let status = match refusal {
             Refusal::NoSuchQueue(_) | Refusal::NoSuchDestination(_) => return ApiError::queue_not_found(),
-            Refusal::InUse { .. } | Refusal::NotOwner(_) | Refusal::NotPermitted { .. } => 403,
+            Refusal::InUse { .. }
+            | Refusal::NotOwner(_)
+            | Refusal::NotPermitted { .. }
+            | Refusal::TooManyQueues { .. } => 403,
             // Clients try again.
             Refusal::StoreFull { .. }
             | Refusal::QueueFull { .. }
             | Refusal::QuotaFull { .. }
+            | Refusal::TooManyConnections { .. }
+            | Refusal::TooFast { .. }
             | Refusal::StoreFailed { .. }
             | Refusal::NotLeader
             | Refusal::OutcomeUnknown

@@ -61,4 +61,9 @@ pub enum LoginAnswer {
         /// For the log: the peer learns only that it failed.
         reason: String,
     },
+    /// It is known, and there is no room for its connection.
+    Full {
+        /// The quota that is used up.
+        reason: String,
+    },
 }

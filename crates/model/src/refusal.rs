@@ -61,6 +61,34 @@ pub enum Refusal {
         /// The limit, as configured.
         limit: Arc<str>,
     },
+    /// A tenant has as many queues as its quota permits.
+    #[error(
+        "the tenant {tenant} has its maximum of {max} queues: delete some, or have its queues_max raised"
+    )]
+    TooManyQueues {
+        /// The tenant.
+        tenant: Arc<str>,
+        /// How many it may have.
+        max: u64,
+    },
+    /// A tenant has as many connections as its quota permits.
+    #[error(
+        "the tenant {tenant} has its maximum of {max} connections: close some, or have its connections_max raised"
+    )]
+    TooManyConnections {
+        /// The tenant.
+        tenant: Arc<str>,
+        /// How many it may have.
+        max: u64,
+    },
+    /// A tenant sends faster than its quota permits, and the sender cannot wait longer.
+    #[error("the tenant {tenant} sends more than {max} messages in a second: send them more slowly")]
+    TooFast {
+        /// The tenant.
+        tenant: Arc<str>,
+        /// How many it may send.
+        max: u64,
+    },
     /// A durable subscription has one reader at a time.
     #[error("the durable subscription {} is in use", shown(name))]
     SubscriptionInUse {

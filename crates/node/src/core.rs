@@ -12,7 +12,8 @@ use postroad_core::{
 use postroad_journal::Log2Histogram;
 use postroad_model::{
     Announcement, CarriedPiece, ConnectionId, Destination, Effect, Event, MessageKey, Notice, Now,
-    PartitionId, PartitionRange, Peer, Placement, Position, Publish, Sent, Ticket, ToSession, TransactionKey,
+    PartitionId, PartitionRange, Peer, Placement, Position, Principal, Publish, Refusal, Sent, Ticket,
+    ToSession, TransactionKey,
 };
 use postroad_openwire::{Advisories, Advisory};
 use postroad_replication::{LogEvent, Proposal, ReplLog};
@@ -24,6 +25,7 @@ use crate::logs::{LogLink, Logs};
 use crate::mailbox::Mailbox;
 use crate::ring::{Receiver, WakingSender};
 use crate::tenant_keys::TenantKeys;
+use crate::tenant_meters::{Seat, TenantMeters};
 
 /// Messages between cores.
 pub enum ToCore {
@@ -56,6 +58,8 @@ pub struct Places {
     pub permissions: Arc<Permissions>,
     /// Whether messages of clients are refused.
     pub draining: Draining,
+    /// Connections and rates of tenants.
+    pub tenants: TenantMeters,
 }
 
 /// The places as one core knows them, shared with its connections.
@@ -65,6 +69,14 @@ impl Places {
     /// For all who are on one core.
     pub fn shared(self) -> SharedPlaces {
         Rc::new(RefCell::new(self))
+    }
+
+    /// The right to a connection of this principal; `None` if it belongs to no tenant.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyConnections`].
+    pub fn seat(&self, principal: &Principal) -> Result<Option<Seat>, Refusal> {
+        self.permissions.membership_of(principal).map_or(Ok(None), |of| self.tenants.seat(&of.tenant))
     }
 
     /// The partition that owns the address.

@@ -77,7 +77,7 @@ impl Gate {
     fn check_question(&mut self, question: &Question, ticket: Ticket) -> Result<(), (Ticket, Refusal)> {
         match question {
             Question::Queues { only: Some(queue), .. } | Question::Consumers { of: Some(queue) } => {
-                self.need_any(&[Action::Manage, Action::Read, Action::Write], queue, ticket)
+                self.need_any(&[Action::Manage, Action::Read, Action::Write, Action::Create], queue, ticket)
             }
             _ => self.need_everywhere(Action::Admin, ticket),
         }
@@ -203,7 +203,11 @@ mod tests {
             (clear("orders.a"), vec![Action::Manage], vec![Action::Read]),
             (describe("orders.a"), Action::ALL.to_vec(), vec![]),
             (declare("other"), vec![], Action::ALL.to_vec()),
-            (ask(only("orders.a")), vec![Action::Read, Action::Write, Action::Manage], vec![Action::Create]),
+            (
+                ask(only("orders.a")),
+                vec![Action::Read, Action::Write, Action::Manage, Action::Create],
+                vec![Action::Admin],
+            ),
             (ask(only("other")), vec![], Action::ALL.to_vec()),
             (ask(Question::Connections), vec![], Action::ALL.to_vec()),
             (Event::Credit { consumer: consumer(), add: 1 }, Action::ALL.to_vec(), vec![]),

@@ -20,6 +20,7 @@ mod pace;
 mod ring;
 mod router;
 mod tenant_keys;
+mod tenant_meters;
 mod translate;
 
 pub use self::core::{Clocks, ConnectionCounts, Core, Links, Places, SharedPlaces, ToCore, owner};
@@ -35,4 +36,5 @@ pub use outstanding::{Outstanding, Share};
 pub use ring::{Receiver, Sender, ThreadWaker, Wake, WakingSender, ring};
 pub use router::{Router, WRITTEN_STEP_BYTES, is_echo};
 pub use tenant_keys::TenantKeys;
+pub use tenant_meters::{Ahead, Seat, TenantMeters};
 pub use translate::{Rewriter, change_headers, properties_of, read_portable, with_body, write_message};

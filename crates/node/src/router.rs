@@ -688,6 +688,7 @@ mod tests {
             keys: Arc::default(),
             permissions: Arc::default(),
             draining: Default::default(),
+            tenants: Default::default(),
         };
         Router::new(CONNECTION, places.shared(), share())
     }
@@ -931,6 +932,7 @@ mod tests {
             keys: Arc::default(),
             permissions: Arc::default(),
             draining: Default::default(),
+            tenants: Default::default(),
         }
         .shared();
         let mut router = Router::new(CONNECTION, places.clone(), share());
@@ -961,6 +963,7 @@ mod tests {
             keys: Arc::default(),
             permissions: Arc::default(),
             draining: Default::default(),
+            tenants: Default::default(),
         };
         let mut router = Router::new(CONNECTION, places.shared(), share());
         assert_eq!(run(&mut router, piece(1, 7, &[&a, &b])), [format!("0: piece for {a},{b}")]);
@@ -1001,6 +1004,7 @@ mod tests {
             keys: Arc::default(),
             permissions: Arc::default(),
             draining: Default::default(),
+            tenants: Default::default(),
         };
         let mut router = Router::new(CONNECTION, places.shared(), share());
         for (name, want) in [("all", "0: a,b"), ("none", "0: commit over 0"), ("other", "0: other")] {

@@ -26,7 +26,7 @@ pub use homes::{Homes, MAIN_STORE};
 pub use name_map::NameMap;
 pub use pattern::{Pattern, PatternError, is_own_topic, is_wildcard};
 pub use pattern_map::PatternMap;
-pub use permission::{Actions, Grantee, Grants, Permission, Permissions};
+pub use permission::{Actions, Grantee, Grants, Membership, Permission, Permissions};
 pub use policy::{
     Advised, AtLimit, DeadLetterQueue, DeadLetters, DestinationPattern, DestinationPatternError, Evicted,
     Factor, Gathering, LeaseLimit, Limit, Pending, Policies, Policy, Prefetch, Recovery, Redelivery,
@@ -37,5 +37,5 @@ pub use route::{
     Route, RouteCounters, RouteFigures, RouteTarget, RouteTargetFigures, Routed, RoutedCopy, Routes,
     Template, TemplateError, Throttle,
 };
-pub use tenant::{Tenant, TenantError, Tenants};
+pub use tenant::{Quota, Tenant, TenantError, Tenants};
 pub use virtual_topic::VirtualTopic;

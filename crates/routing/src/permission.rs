@@ -62,6 +62,40 @@ pub struct Permissions {
     permissions: Vec<Permission>,
     /// The groups of each user.
     groups: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    /// Users who belong to a tenant. They may do nothing without a permission.
+    members: BTreeMap<Arc<str>, Membership>,
+    /// Destinations of each tenant, for its members.
+    of_tenants: BTreeMap<Arc<str>, Vec<DestinationPattern>>,
+}
+
+/// The tenant of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// Its name.
+    pub tenant: Arc<str>,
+    /// Whether the user administers it.
+    pub administers: bool,
+}
+
+/// Members of the tenant `NAME` are in the group `tenant:NAME`, its administrators in
+/// `tenant:NAME:admin`.
+const GROUP_OF_TENANT: &str = "tenant:";
+
+/// See [`GROUP_OF_TENANT`].
+const ADMINISTRATORS: &str = ":admin";
+
+impl Membership {
+    /// The tenant whose group this is, if it is one's.
+    pub fn of_group(group: &str) -> Option<Membership> {
+        let name = group.strip_prefix(GROUP_OF_TENANT)?;
+        let tenant = name.strip_suffix(ADMINISTRATORS);
+        Some(Membership { tenant: tenant.unwrap_or(name).into(), administers: tenant.is_some() })
+    }
+
+    /// The group of the members, or of the administrators, of a tenant.
+    pub fn group(&self) -> String {
+        format!("{GROUP_OF_TENANT}{}{}", self.tenant, if self.administers { ADMINISTRATORS } else { "" })
+    }
 }
 
 /// The permissions of one principal.
@@ -75,25 +109,53 @@ pub struct Grants {
 /// their own (`ActiveMQConnection.watchTopicAdvisories`) and give up the connection if they cannot.
 const ADVISORIES_FOR_ALL: [&str; 2] = ["ActiveMQ.Advisory.TempQueue", "ActiveMQ.Advisory.TempTopic"];
 
+/// What members of a tenant may do with its destinations.
+const TENANT_MEMBER: Actions = Actions(0).with(Action::Read).with(Action::Write).with(Action::Create);
+
+/// What its administrators may do.
+const TENANT_ADMINISTRATOR: Actions = TENANT_MEMBER.with(Action::Manage);
+
 impl Permissions {
     /// Adds a permission.
     pub fn add(&mut self, permission: Permission) {
         self.permissions.push(permission);
     }
 
-    /// Makes the user a member of the group.
+    /// The members of the tenant may use these destinations, and its administrators manage them.
+    pub fn add_tenant(&mut self, tenant: &Arc<str>, owns: Vec<DestinationPattern>) {
+        self.of_tenants.insert(tenant.clone(), owns);
+    }
+
+    /// The destinations of a tenant.
+    pub fn destinations_of(&self, tenant: &str) -> impl Iterator<Item = &DestinationPattern> {
+        self.of_tenants.get(tenant).into_iter().flatten()
+    }
+
+    /// The tenant of the principal, if it belongs to one.
+    pub fn membership_of(&self, principal: &Principal) -> Option<&Membership> {
+        self.members.get(principal.user()?)
+    }
+
+    /// Makes the user a member of the group, which may be that of a tenant: of two tenants the
+    /// first counts.
     pub fn add_member(&mut self, group: &Arc<str>, user: &str) {
+        if let Some(membership) = Membership::of_group(group) {
+            let known = self.members.entry(user.into()).or_insert_with(|| membership.clone());
+            known.administers |= known.tenant == membership.tenant && membership.administers;
+        }
         self.groups.entry(user.into()).or_default().push(group.clone());
     }
 
-    /// Whether every action is permitted, as no permission is configured.
+    /// Whether every action is permitted to everyone, as no permission is configured and no user
+    /// belongs to a tenant.
     pub fn permit_all(&self) -> bool {
-        self.permissions.is_empty()
+        self.permissions.is_empty() && self.members.is_empty()
     }
 
     /// The permissions of this principal.
     pub fn grants_of(&self, principal: &Principal) -> Grants {
-        if self.permit_all() || *principal == Principal::Operator {
+        let membership = self.membership_of(principal);
+        if *principal == Principal::Operator || self.permissions.is_empty() && membership.is_none() {
             return Grants { granted: None };
         }
         let user = principal.user();
@@ -108,7 +170,12 @@ impl Permissions {
         let granted = granted.flat_map(|permission| {
             permission.destinations.iter().map(|pattern| (pattern.clone(), permission.actions))
         });
-        Grants { granted: Some(granted.collect()) }
+        let owned = membership.and_then(|of| Some((of, self.of_tenants.get(&of.tenant)?)));
+        let owned = owned.into_iter().flat_map(|(of, owns)| {
+            let actions = if of.administers { TENANT_ADMINISTRATOR } else { TENANT_MEMBER };
+            owns.iter().map(move |pattern| (pattern.clone(), actions))
+        });
+        Grants { granted: Some(granted.chain(owned).collect()) }
     }
 }
 
@@ -215,6 +282,44 @@ mod tests {
             let user: Option<Arc<str>> = Some(user.into()).filter(|user: &Arc<str>| !user.is_empty());
             let grants = permissions.grants_of(&Principal::of(user.as_ref()));
             assert_eq!(grants.permit(action, &destination), want, "{user:?} {action} {destination}");
+        }
+    }
+
+    #[test]
+    fn members_of_a_tenant_have_its_destinations_alone_and_other_users_what_they_had() {
+        let pattern = |text: &str| DestinationPattern::parse(text).unwrap();
+        let mut permissions = Permissions::default();
+        permissions.add_tenant(&"acme".into(), vec![pattern("queue://acme.>")]);
+        for (group, user) in [
+            ("tenant:acme", "acme.app"),
+            ("tenant:acme", "acme.admin"),
+            ("tenant:acme:admin", "acme.admin"),
+            ("tenant:lab:admin", "acme.admin"),
+            ("tenant:gone", "left"),
+        ] {
+            permissions.add_member(&group.into(), user);
+        }
+        assert!(!permissions.permit_all());
+        let (own, other) = (Destination::queue("acme.a"), Destination::queue("lab.a"));
+        for (user, action, destination, want) in [
+            ("acme.app", Action::Write, &own, true),
+            ("acme.app", Action::Create, &own, true),
+            ("acme.app", Action::Manage, &own, false),
+            ("acme.app", Action::Read, &other, false),
+            ("acme.admin", Action::Manage, &own, true),
+            ("acme.admin", Action::Admin, &own, false),
+            ("acme.admin", Action::Manage, &other, false),
+            ("left", Action::Read, &own, false),
+            ("root", Action::Admin, &other, true),
+        ] {
+            let grants = permissions.grants_of(&Principal::User(user.into()));
+            assert_eq!(grants.permit(action, destination), want, "{user} {action} {destination}");
+        }
+        let of = |user: &str| permissions.membership_of(&Principal::User(user.into())).cloned();
+        let acme = |administers| Some(Membership { tenant: "acme".into(), administers });
+        assert_eq!((of("acme.app"), of("acme.admin"), of("root")), (acme(false), acme(true), None));
+        for group in ["tenant:acme", "tenant:acme:admin"] {
+            assert_eq!(Membership::of_group(group).map(|of| of.group()).as_deref(), Some(group));
         }
     }
 

@@ -607,6 +607,11 @@ impl Policies {
         !self.limit.is_none() || self.tenants.iter().any(|tenant| !tenant.limit.is_none())
     }
 
+    /// Whether any tenant may have a limited number of queues.
+    pub fn any_queue_quota(&self) -> bool {
+        self.tenants.iter().any(|tenant| tenant.quota.queues_max.is_some())
+    }
+
     /// Whether slow consumers are looked for anywhere.
     pub fn any_slow(&self) -> bool {
         self.asked.slow

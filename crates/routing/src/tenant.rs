@@ -16,12 +16,32 @@ pub struct Tenant {
     pub limit: Limit,
     /// How many leases its queues may have together; `None` for any number.
     pub leases_max: Option<u64>,
+    /// How many queues, connections and messages in a second it may have.
+    pub quota: Quota,
 }
 
 impl Tenant {
-    /// One with this limit of what it holds, and any number of leases.
+    /// One with this limit of what it holds, and any number of all else.
     pub fn new(name: &str, limit: Limit) -> Tenant {
-        Tenant { name: name.into(), limit, leases_max: None }
+        Tenant { name: name.into(), limit, leases_max: None, quota: Quota::default() }
+    }
+}
+
+/// What a tenant may have beside the contents of its queues; `None` for any number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Queues and durable subscriptions.
+    pub queues_max: Option<u64>,
+    /// Connections of its users, with their HTTP requests that are under way.
+    pub connections_max: Option<u64>,
+    /// Messages that its destinations take in a second.
+    pub messages_per_second_max: Option<u64>,
+}
+
+impl Quota {
+    /// Queues in one of this number of equal parts, rounded up.
+    pub fn queues_part_of(self, parts: u64) -> Option<u64> {
+        self.queues_max.map(|max| max.div_ceil(parts.max(1)))
     }
 }
 

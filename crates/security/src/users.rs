@@ -87,6 +87,24 @@ pub enum UserError {
         /// How many there may be.
         max: usize,
     },
+    /// The name of a tenant is not allowed.
+    #[error("{name:?} is not a valid tenant name: use 1 to 64 letters, digits, - and _")]
+    Tenant {
+        /// The name.
+        name: String,
+    },
+    /// A file of tenants is bounded.
+    #[error("the maximum of {max} tenants exists: delete some")]
+    TooManyTenants {
+        /// How many there may be.
+        max: usize,
+    },
+    /// A tenant has a bounded number of users.
+    #[error("the tenant has the maximum of {max} users: remove some")]
+    TooManyUsers {
+        /// How many there may be.
+        max: usize,
+    },
     /// The system has no chance to give.
     #[error("the system provides no random numbers")]
     NoChance,

@@ -66,6 +66,7 @@ codes! {
     RequestExpired: "com.amazon.coral.service#RequestExpired", "RequestExpired", 400;
     ResourceNotFound: "com.amazonaws.sqs#ResourceNotFoundException", "ResourceNotFoundException", 404;
     ServiceUnavailable: "com.amazon.coral.service#ServiceUnavailableException", "ServiceUnavailable", 503;
+    RequestThrottled: "com.amazonaws.sqs#RequestThrottled", "RequestThrottled", 400;
     TooManyEntriesInBatchRequest: "com.amazonaws.sqs#TooManyEntriesInBatchRequest", "AWS.SimpleQueueService.TooManyEntriesInBatchRequest", 400;
     UnsupportedOperation: "com.amazonaws.sqs#UnsupportedOperation", "AWS.SimpleQueueService.UnsupportedOperation", 400;
 }
@@ -106,7 +107,9 @@ impl SqsError {
             Refusal::NoSuchQueue(_) | Refusal::NoSuchDestination(_) => return SqsError::no_such_queue(),
             Refusal::TooManyLeases { .. }
             | Refusal::TooManyTenantLeases { .. }
-            | Refusal::TooManyDeduplicationIds { .. } => Code::OverLimit,
+            | Refusal::TooManyDeduplicationIds { .. }
+            | Refusal::TooManyQueues { .. } => Code::OverLimit,
+            Refusal::TooManyConnections { .. } | Refusal::TooFast { .. } => Code::RequestThrottled,
             Refusal::NotPermitted { .. } => Code::AccessDenied,
             Refusal::InUse { .. } | Refusal::NotOwner(_) => Code::UnsupportedOperation,
             // Clients try again.

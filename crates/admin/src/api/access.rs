@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
@@ -40,7 +40,7 @@ async fn serve(api: Api, request: Request, next: Next) -> Response {
         }
         Err(problem) => (None, problem.into_response()),
     };
-    if !is_safe(&method) {
+    if !is_safe(&method) || response.status() == StatusCode::FORBIDDEN {
         let detail = response.extensions().get().map(|Detail(detail)| detail.clone());
         let answer = (response.status().as_u16(), detail);
         record(&api, (peer, caller), (method, path), answer).await;

@@ -290,7 +290,7 @@ pub async fn queues(
 
 /// Queues that the caller may read or write.
 async fn permitted(api: &Api, caller: &Caller, ask: Ask) -> Result<Page, Problem> {
-    let grants = (api.0.options.permissions)().grants_of(&caller.principal);
+    let grants = api.permissions().grants_of(&caller.principal);
     let is_shown = |row: &Row| match row {
         Row::Queue(row) => {
             [Action::Read, Action::Write].iter().any(|&action| grants.permit(action, &row.destination))

@@ -28,6 +28,7 @@ mod session;
 mod shown;
 mod stores;
 mod subscriptions;
+mod tenants;
 mod tokens;
 mod transactions;
 mod users;
@@ -46,8 +47,8 @@ use axum::routing::{delete, get, post, put};
 use axum::{Json, Router, middleware};
 use postroad_model::{Action, Destination, DestinationKind, Principal, Refusal};
 use postroad_node::{Client, ClientOptions, Clients, Draining};
-use postroad_routing::{Permissions, Policies};
-use postroad_security::Door;
+use postroad_routing::{Membership, Permissions, Policies};
+use postroad_security::{Door, TenantBook};
 use serde::Serialize;
 use tokio::sync::{Mutex, Semaphore, watch};
 
@@ -124,14 +125,14 @@ pub struct ApiOptions {
     pub memory_bytes_max: u64,
     /// Alerts that are pending or fire.
     pub alerts: Alerts,
-    /// The permissions in force.
-    pub permissions: Arc<dyn Fn() -> Arc<Permissions> + Send + Sync>,
+    /// The policies in force, with permissions and tenants.
+    pub policies: Arc<dyn Fn() -> Arc<Policies> + Send + Sync>,
+    /// Tenants that are made while the broker runs.
+    pub made_tenants: Arc<TenantBook>,
     /// Follows a change of users or groups.
     pub reload: Reload,
     /// Shows and changes the configuration.
     pub configuration: Configuration,
-    /// The policies in force.
-    pub policies: Arc<dyn Fn() -> Arc<Policies> + Send + Sync>,
     /// The addresses that clients connect to.
     pub listeners: Vec<ListenerRow>,
 }
@@ -185,6 +186,7 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
     tokio::spawn(planner::observe(Arc::downgrade(&api.0)));
     let queue = get(lists::queue).put(messages::declare).delete(messages::delete_queue);
     let message = get(messages::one).delete(messages::remove);
+    let tenant = get(tenants::one).put(tenants::set).delete(tenants::remove);
     Router::new()
         .route("/api/v1/openapi.json", get(openapi::document))
         .route("/api/v1/broker", get(broker))
@@ -210,6 +212,8 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/session", get(session::show).delete(session::sign_out))
         .route("/api/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/api/v1/tokens/{id}", delete(tokens::revoke))
+        .route("/api/v1/tenants", get(tenants::list).post(tenants::create))
+        .route("/api/v1/tenants/{name}", tenant)
         .route("/api/v1/users", get(users::list).post(users::create))
         .route("/api/v1/users/{name}", delete(users::remove))
         .route("/api/v1/users/{name}/password", put(users::password))
@@ -261,8 +265,16 @@ impl Api {
 
     /// Whether the caller may look at, and change, the whole broker.
     fn administers(&self, caller: &Caller) -> bool {
-        let permissions = (self.0.options.permissions)();
-        permissions.grants_of(&caller.principal).permit_everywhere(Action::Admin)
+        self.permissions().grants_of(&caller.principal).permit_everywhere(Action::Admin)
+    }
+
+    fn permissions(&self) -> Arc<Permissions> {
+        (self.0.options.policies)().permissions.clone()
+    }
+
+    /// The tenant that the caller belongs to.
+    fn membership_of(&self, caller: &Caller) -> Option<Membership> {
+        self.permissions().membership_of(&caller.principal).cloned()
     }
 
     /// Refuses a request that needs `admin` on every destination.
@@ -272,9 +284,10 @@ impl Api {
     }
 
     fn about(&self) -> Broker {
-        let ApiOptions { broker_name, version, .. } = &self.0.options;
+        let ApiOptions { broker_name, version, listeners, .. } = &self.0.options;
         let (uptime_seconds, draining) = (self.0.begun.elapsed().as_secs(), self.0.options.draining.is_on());
-        Broker { name: broker_name.clone(), version, uptime_seconds, draining }
+        let (name, endpoints) = (broker_name.clone(), listeners.clone());
+        Broker { name, version, uptime_seconds, draining, endpoints }
     }
 
     fn now_ms(&self) -> u64 {
@@ -295,6 +308,7 @@ struct Broker {
     uptime_seconds: u64,
     /// An operator drains it.
     draining: bool,
+    endpoints: Vec<ListenerRow>,
 }
 
 async fn broker(State(api): State<Api>) -> Json<Broker> {

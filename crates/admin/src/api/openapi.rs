@@ -273,6 +273,30 @@ pub const OPERATIONS: &[Operation] = &[
         gives: (201, Some("MadeToken")),
     },
     change("delete", "/api/v1/tokens/{id}", "Revoke a token, at once"),
+    read(
+        "/api/v1/tenants",
+        "Tenants, with their quotas and usage",
+        &["filter", "limit", "cursor"],
+        "Tenants",
+    ),
+    Operation {
+        method: "post",
+        path: "/api/v1/tenants",
+        summary: "Add a tenant. The password of its administrator is in this answer only",
+        query: &[],
+        takes: Some("WantedTenant"),
+        gives: (201, Some("MadeTenant")),
+    },
+    read("/api/v1/tenants/{name}", "One tenant", &[], "Tenant"),
+    Operation {
+        method: "put",
+        path: "/api/v1/tenants/{name}",
+        summary: "Change quotas of a tenant; those that are not named stay",
+        query: &[],
+        takes: Some("Quotas"),
+        gives: (200, Some("Tenant")),
+    },
+    change("delete", "/api/v1/tenants/{name}", "Delete a tenant without queues, with its users"),
     read("/api/v1/users", "Users, with their groups", &["filter", "limit", "cursor"], "Users"),
     Operation {
         method: "post",
@@ -436,6 +460,7 @@ const LISTS: &[(&str, &str)] = &[
     ("Listeners", "Listener"),
     ("Subscriptions", "Subscription"),
     ("Versions", "Version"),
+    ("Tenants", "Tenant"),
     ("Tokens", "Token"),
     ("Users", "User"),
     ("Consumers", "Consumer"),
@@ -445,6 +470,22 @@ const LISTS: &[(&str, &str)] = &[
 /// Objects of users and their credentials, with their members.
 const OF_IDENTITIES: &[(&str, &str)] = &[
     ("Token", "id:string user:string scope:string created_ms:integer expires_ms:integer?"),
+    (
+        "Tenant",
+        "name:string destinations:array is_configured:boolean quotas:object usage:object users:integer",
+    ),
+    (
+        "WantedTenant",
+        "name:string connections_max:integer queues_max:integer messages_max:integer bytes_max:integer disk_bytes_max:integer messages_per_second_max:integer",
+    ),
+    (
+        "Quotas",
+        "connections_max:integer? queues_max:integer? messages_max:integer? bytes_max:integer? disk_bytes_max:integer? messages_per_second_max:integer?",
+    ),
+    (
+        "MadeTenant",
+        "name:string destinations:array is_configured:boolean quotas:object usage:object users:integer administrator:string? password:string?",
+    ),
     ("User", "name:string groups:array tokens:integer"),
     ("WantedUser", "name:string password:string groups:array"),
     ("MadeUser", "name:string groups:array password:string?"),
@@ -505,7 +546,7 @@ fn objects() -> Value {
             "broker:object is_limited:boolean now:object history:object alarms:array protocols:array stores:array \
              memory_bytes_max:integer ledger:object",
         ),
-        "Broker": object("name:string version:string uptime_seconds:integer draining:boolean"),
+        "Broker": object("name:string version:string uptime_seconds:integer draining:boolean endpoints:array"),
         "Queue": object(
             "name:string kind:string subscription:string messages:integer bytes:integer in_flight:integer \
              consumers:integer found:integer enqueued:integer consumed:integer expired:integer \

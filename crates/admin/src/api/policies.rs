@@ -28,7 +28,7 @@ pub async fn of_queue(
     Path(name): Path<String>,
 ) -> Result<Json<PolicyInForce>, Problem> {
     let destination = destination_of(&name)?;
-    let grants = (api.0.options.permissions)().grants_of(&caller.principal);
+    let grants = api.permissions().grants_of(&caller.principal);
     if ![Action::Read, Action::Write].iter().any(|&action| grants.permit(action, &destination)) {
         let user = caller.principal.user().cloned();
         return Err(Refusal::NotPermitted { user, action: Action::Read, destination }.into());

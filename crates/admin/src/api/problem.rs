@@ -75,7 +75,10 @@ fn status_of(refusal: &Refusal) -> u16 {
         Refusal::BadSelector { .. } | Refusal::BadSchedule { .. } => 400,
         Refusal::NotOwner(_) | Refusal::NotPermitted { .. } => 403,
         Refusal::NoSuchDestination(_) | Refusal::NoSuchQueue(_) | Refusal::NoSuchSubscription { .. } => 404,
-        Refusal::QueueFull { .. } | Refusal::QuotaFull { .. } | Refusal::StoreFull { .. } => 507,
+        Refusal::QueueFull { .. }
+        | Refusal::QuotaFull { .. }
+        | Refusal::StoreFull { .. }
+        | Refusal::TooManyQueues { .. } => 507,
         Refusal::StoreFailed { .. } | Refusal::NotLeader | Refusal::OutcomeUnknown | Refusal::Draining => 503,
         _ => 409,
     }

@@ -8,6 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use postroad_model::{Principal, RowKey};
+use postroad_routing::Permissions;
 use postroad_security::{Scopes, Token, TokenBook, UserError};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,7 @@ use super::audit::Detail;
 use super::lists::{List, Which, query};
 use super::messages::read_json;
 use super::problem::Problem;
+use super::tenants::Reach;
 use super::{Api, Caller};
 
 /// A longer expiry is a mistake: about a hundred years.
@@ -61,7 +63,7 @@ pub struct Made {
     row: Row,
 }
 
-/// Tokens of all users for those who administer the broker, and its own for another user.
+/// Tokens of all users in reach, and its own for another user.
 pub async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -69,9 +71,8 @@ pub async fn list(
 ) -> Result<Json<List<Row>>, Problem> {
     let which = query(which)?;
     let (book, now_ms) = (book(&api)?, api.now_ms());
-    let (own, sees_all) = (caller.principal.user().cloned(), api.administers(&caller));
-    let is_own = |token: &Token| own.as_ref() == Some(&token.user);
-    let is_shown = |token: &&Token| !token.has_expired(now_ms) && (sees_all || is_own(token));
+    let reach = Seen::by(&api, &caller);
+    let is_shown = |token: &&Token| !token.has_expired(now_ms) && reach.has(&token.user);
     let rows = book.all().values().filter(is_shown).cloned().map(Row::from).collect();
     which.page_of(rows, Row::key).map(Json)
 }
@@ -125,10 +126,35 @@ pub async fn revoke(
     }
 }
 
-/// Whether the caller may see and end tokens of this user.
+/// Users whose tokens the caller may see and end: its own, those of the tenant that it administers,
+/// or all.
+struct Seen {
+    own: Option<Arc<str>>,
+    reach: Option<Reach>,
+    permissions: Arc<Permissions>,
+}
+
+impl Seen {
+    fn by(api: &Api, caller: &Caller) -> Seen {
+        let (own, reach) = (caller.principal.user().cloned(), Reach::of(api, caller).ok());
+        Seen { own, reach, permissions: api.permissions() }
+    }
+
+    fn has(&self, user: &Arc<str>) -> bool {
+        let in_reach = || match &self.reach {
+            Some(Reach::Broker) => true,
+            Some(Reach::Tenant(tenant)) => {
+                let membership = self.permissions.membership_of(&Principal::User(user.clone()));
+                membership.is_some_and(|of| of.tenant == *tenant)
+            }
+            None => false,
+        };
+        self.own.as_ref() == Some(user) || in_reach()
+    }
+}
+
 fn may(api: &Api, caller: &Caller, user: &str) -> bool {
-    let own = matches!(&caller.principal, Principal::User(own) if **own == *user);
-    own || api.administers(caller)
+    Seen::by(api, caller).has(&user.into())
 }
 
 fn check(api: &Api, caller: &Caller, user: &str) -> Result<(), Problem> {
@@ -155,7 +181,10 @@ pub async fn writing<T: Send + 'static>(
 /// The status says whose fault it is.
 pub fn problem(error: UserError) -> Problem {
     let status = match &error {
-        UserError::TooManyTokens { .. } | UserError::TooManyKeys { .. } => 409,
+        UserError::TooManyTokens { .. }
+        | UserError::TooManyKeys { .. }
+        | UserError::TooManyTenants { .. }
+        | UserError::TooManyUsers { .. } => 409,
         UserError::File { .. } | UserError::Line { .. } | UserError::NoChance => 500,
         _ => 400,
     };

@@ -16,6 +16,7 @@ use super::audit::{Detail, peer_text};
 use super::lists::{List, Which, query};
 use super::messages::read_json;
 use super::problem::Problem;
+use super::tenants::Reach;
 use super::tokens::{problem, writing};
 use super::{Api, Caller, Peer};
 
@@ -70,7 +71,7 @@ pub async fn list(
     which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<List<Row>>, Problem> {
     let which = query(which)?;
-    let file = administered(&api, &caller)?;
+    let (file, reach) = reached(&api, &caller)?;
     let users = writing(move || file.users()).await?;
     let mut tokens = BTreeMap::new();
     let door = api.0.options.door.borrow().clone();
@@ -82,7 +83,8 @@ pub async fn list(
         groups: users.groups(name).map(str::to_owned).collect(),
         tokens: tokens.get(name).copied().unwrap_or(0),
     };
-    which.page_of(users.names().map(row).collect(), Row::key).map(Json)
+    let names = users.names().filter(|name| reach.has(&users, name));
+    which.page_of(names.map(row).collect(), Row::key).map(Json)
 }
 
 pub async fn create(
@@ -90,8 +92,9 @@ pub async fn create(
     Extension(caller): Extension<Caller>,
     body: Bytes,
 ) -> Result<(StatusCode, Extension<Detail>, Json<Made>), Problem> {
-    let file = administered(&api, &caller)?;
+    let (file, reach) = reached(&api, &caller)?;
     let Wanted { name, password, groups } = read_json(&body)?;
+    let groups = reach.groups(&name, groups)?;
     let made_up = match password {
         Some(_) => None,
         None => Some(secret().map_err(problem)?),
@@ -100,7 +103,10 @@ pub async fn create(
     let (of, in_groups) = (name.clone(), groups.clone());
     let add = move |users: &mut Users| match users.known(&of) {
         Some(_) => Ok(false),
-        None => users.set(&of, &password).and_then(|()| users.set_groups(&of, &in_groups)),
+        None => {
+            reach.check_room(users)?;
+            users.set(&of, &password).and_then(|()| users.set_groups(&of, &in_groups))
+        }
     };
     if !change(&api, file, add).await? {
         return Err(Problem::new(409, format!("the user {name:?} exists already")));
@@ -114,12 +120,12 @@ pub async fn remove(
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    let file = administered(&api, &caller)?;
+    let (file, reach) = reached(&api, &caller)?;
     if matches!(&caller.principal, Principal::User(own) if **own == *name) {
         return Err(Problem::new(409, "users cannot remove themselves".to_owned()));
     }
     let of = name.clone();
-    existing(change(&api, file, move |users| Ok(users.remove(&of))).await?, &name)?;
+    existing(change(&api, file, move |users| Ok(reach.has(users, &of) && users.remove(&of))).await?, &name)?;
     let door = api.0.options.door.borrow().clone();
     if let Some(book) = door.tokens().cloned() {
         writing(move || book.revoke_all_of(&name)).await?;
@@ -137,7 +143,7 @@ pub async fn password(
 ) -> Result<StatusCode, Problem> {
     let NewPassword { password, current } = read_json(&body)?;
     let is_own = matches!(&caller.principal, Principal::User(own) if **own == *name);
-    let file = if is_own { users_file(&api)? } else { administered(&api, &caller)? };
+    let (file, reach) = if is_own { (users_file(&api)?, Reach::Broker) } else { reached(&api, &caller)? };
     if let (true, Peer::Network(address)) = (is_own, peer) {
         let missing = || Problem::new(403, "current is missing: send the old password".to_owned());
         let door = api.0.options.door.borrow().clone();
@@ -151,8 +157,8 @@ pub async fn password(
     }
     let of = name.clone();
     let set = move |users: &mut Users| match users.known(&of) {
-        Some(_) => users.set(&of, &password).map(|()| true),
-        None => Ok(false),
+        Some(_) if reach.has(users, &of) => users.set(&of, &password).map(|()| true),
+        _ => Ok(false),
     };
     existing(change(&api, file, set).await?, &name).map(|()| StatusCode::NO_CONTENT)
 }
@@ -163,10 +169,11 @@ pub async fn groups(
     Path(name): Path<String>,
     body: Bytes,
 ) -> Result<(StatusCode, Extension<Detail>), Problem> {
-    let file = administered(&api, &caller)?;
+    let (file, reach) = reached(&api, &caller)?;
     let Groups { groups } = read_json(&body)?;
+    let groups = reach.groups(&name, groups)?;
     let (of, detail) = (name.clone(), Detail(format!("groups {}", groups.join(","))));
-    let set = move |users: &mut Users| users.set_groups(&of, &groups);
+    let set = move |users: &mut Users| Ok(reach.has(users, &of) && users.set_groups(&of, &groups)?);
     existing(change(&api, file, set).await?, &name)?;
     Ok((StatusCode::NO_CONTENT, Extension(detail)))
 }
@@ -191,12 +198,10 @@ fn existing(exists: bool, name: &str) -> Result<(), Problem> {
     }
 }
 
-/// The file of users, for those who administer the broker.
-fn administered(api: &Api, caller: &Caller) -> Result<Arc<UserFile>, Problem> {
-    match api.administers(caller) {
-        true => users_file(api),
-        false => Err(api.not_administrator(caller)),
-    }
+/// The file of users, and which of them the caller may change.
+fn reached(api: &Api, caller: &Caller) -> Result<(Arc<UserFile>, Reach), Problem> {
+    let reach = Reach::of(api, caller)?;
+    Ok((users_file(api)?, reach))
 }
 
 fn users_file(api: &Api) -> Result<Arc<UserFile>, Problem> {

@@ -75,6 +75,7 @@ impl From<&Refusal> for Error {
             | Refusal::Draining
             | Refusal::QueueFull { .. }
             | Refusal::QuotaFull { .. }
+            | Refusal::TooManyQueues { .. }
             | Refusal::TooManyLinks { .. }
             | Refusal::TransactionTooLarge { .. }
             | Refusal::TransactionsFull { .. }

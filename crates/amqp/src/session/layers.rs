@@ -135,6 +135,10 @@ impl AmqpSession {
                 self.layer = Layer::AuthenticatedHeader;
                 Ok(())
             }
+            LoginAnswer::Full { reason } => {
+                send_sasl(SaslOutcome { code: SaslCode::SystemTemporary, additional_data: None }, turn);
+                Err(Parting::Fault(reason))
+            }
             LoginAnswer::Refused { reason } => {
                 send_sasl(SaslOutcome { code: SaslCode::Auth, additional_data: None }, turn);
                 Err(Parting::Fault(format!("SASL failed: {reason}")))

@@ -12,6 +12,8 @@ mod redrive;
 mod routes;
 mod subscriptions;
 mod table;
+mod tenant_samples;
+mod tenants;
 mod tokens;
 pub mod top;
 mod transactions;
@@ -96,6 +98,9 @@ pub enum Ctl {
     /// Add, list and remove users, and set their passwords and groups.
     #[command(subcommand)]
     User(users::UserCommand),
+    /// Add, list, change and delete tenants.
+    #[command(subcommand)]
+    Tenant(tenants::TenantCommand),
 }
 
 /// Which broker, and how to print.
@@ -383,6 +388,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
         Ctl::Key(command) => access_keys::run(command),
         Ctl::Token(command) => tokens::run(command),
         Ctl::User(command) => users::run(command),
+        Ctl::Tenant(command) => tenants::run(command),
         Ctl::Connections(list) => print(list, CONNECTIONS, "/api/v1/connections", &[], None),
         Ctl::Routes(RoutesArguments { command: Some(RoutesCommand::Test(arguments)), .. }) => {
             routes::test(arguments)

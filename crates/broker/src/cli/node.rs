@@ -9,6 +9,7 @@ use postroad_amqp::AmqpOptions;
 use postroad_cluster::Term;
 use postroad_model::{ConnectionId, Elsewhere, Endpoint, Session};
 use postroad_net::{Listener, Places};
+use postroad_node::TenantMeters;
 use postroad_node::{Clients, Draining};
 use postroad_openwire::OpenWireOptions;
 use postroad_routing::{Addressing, Policies};
@@ -264,8 +265,7 @@ async fn follow_until_led(
 ) -> anyhow::Result<Option<Led>> {
     let (view, door) = (following.replica.view.clone(), following.replica.door.clone());
     let api = admin_elsewhere(view.clone());
-    let links = LinkBoard::default();
-    let policies = watch::channel(Arc::default()).1;
+    let (links, policies) = (LinkBoard::default(), watch::channel(Arc::default()).1);
     let (cluster, alerts, draining) = (Some(view.clone()), Alerts::default(), Draining::default());
     let everybody = StatsCollector {
         cores: Vec::new(),
@@ -275,6 +275,7 @@ async fn follow_until_led(
         cluster,
         alerts,
         draining,
+        tenants: TenantMeters::default(),
     };
     let (clients, _) = Clients::over(0);
     let (orders, journals) = (Orders::new(clients), Vec::new());

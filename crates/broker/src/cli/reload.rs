@@ -12,7 +12,7 @@ use postroad_admin::{
 };
 use postroad_net::TlsConfig;
 use postroad_routing::Policies;
-use postroad_security::{Attempts, Door, TokenBook, UserFile};
+use postroad_security::{Attempts, Door, TenantBook, TokenBook, UserFile};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::ServeArguments;
@@ -49,6 +49,7 @@ pub struct Reloader<'a> {
     versions: Versions,
     tokens: Arc<TokenBook>,
     attempts: Arc<Attempts>,
+    made_tenants: Arc<TenantBook>,
     file: Option<Arc<UserFile>>,
 }
 
@@ -60,9 +61,15 @@ impl Reloader<'_> {
     pub fn new<'a>(arguments: &'a ServeArguments, config: &Config) -> anyhow::Result<Reloader<'a>> {
         let file = config.users_file().map(|file| Arc::new(UserFile::new(file)));
         let (tokens, attempts) = (Arc::new(config.tokens()?), Arc::default());
+        let made_tenants = Arc::new(config.made_tenants()?);
         let running = RefCell::new(Settings::of(&text_of(arguments)?, arguments)?);
         let (config, versions) = (RefCell::new(config.clone()), Versions::new(&config.data));
-        Ok(Reloader { arguments, config, running, versions, tokens, attempts, file })
+        Ok(Reloader { arguments, config, running, versions, tokens, attempts, made_tenants, file })
+    }
+
+    /// Tenants that were made while the broker ran.
+    pub fn made_tenants(&self) -> Arc<TenantBook> {
+        self.made_tenants.clone()
     }
 
     /// Keeps the configuration that the broker has started with, unless it is the newest version.
@@ -97,7 +104,7 @@ impl Reloader<'_> {
     }
 
     fn identities_by(&self, config: &Config) -> anyhow::Result<(Policies, Door)> {
-        let (policies, door) = config.identities(&self.tokens, &self.attempts)?;
+        let (policies, door) = config.identities(&self.tokens, &self.attempts, &self.made_tenants)?;
         Ok((policies, self.file.iter().fold(door, |door, file| door.with_file(file.clone()))))
     }
 
@@ -274,6 +281,7 @@ impl Reloader<'_> {
     fn parts_of(&self, config: &Config) -> anyhow::Result<Reread> {
         let (alerts, bridges, tls) = (config.alert_rules()?, config.bridges()?, config.tls()?);
         self.tokens.reload()?;
+        self.made_tenants.reload()?;
         let (policies, door) = self.identities_by(config)?;
         Ok(Reread { policies, alerts, tls, door, bridges })
     }

@@ -12,10 +12,11 @@ use postroad_admin::{ApiOptions, Configuration, ListenerRow, Reload, Totals};
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::{ConnectionId, Endpoint, Session};
 use postroad_net::{Listener, Places};
+use postroad_node::TenantMeters;
 use postroad_openwire::network::DialOptions;
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use postroad_routing::Policies;
-use postroad_security::{Door, Visit};
+use postroad_security::{Door, TenantBook, Visit};
 use postroad_store::broker_id;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
@@ -120,8 +121,7 @@ async fn serve_clients(
     let (http_max, push_max) = http_shares(descriptors);
     let push = config.push.options(&format!("http://{}", http.address()?), push_max as usize)?;
     let spread = spread_options(config, &openwire).zip(openwire.spread.clone());
-    let first = Arc::new(policies.clone());
-    let options = runtime_options(config, &openwire, keys.clone(), (push, first));
+    let options = runtime_options(config, &openwire, keys.clone(), (push, Arc::new(policies.clone())));
     let amqp = amqp_options(config, partitions);
     let dials = Dials::default();
     let make = sessions((openwire, amqp), &advertised, dials.clone());
@@ -135,7 +135,8 @@ async fn serve_clients(
     runtime.alerts().follow(rules);
     let cluster = view.clone();
     let endpoints = node::endpoints(listeners, http)?;
-    let api = api_options(config, &runtime, (&admission, reload, configuration), &endpoints);
+    let changing = (reload, configuration, reloader.made_tenants());
+    let api = api_options(config, &runtime, &admission, changing, &endpoints);
     let api = postroad_admin::router(api, node::further_api(view));
     let everybody = StatsCollector { cluster, ..runtime.everybody() };
     let control = serve_control(&config.data, &runtime, (everybody.clone(), api.clone()));
@@ -208,11 +209,11 @@ fn of_reign(reloader: &Reloader<'_>, is_node: bool) -> anyhow::Result<Reread> {
 fn api_options(
     config: &Config,
     runtime: &Runtime,
-    (admission, reload, configuration): (&Admission, Reload, Configuration),
+    admission: &Admission,
+    (reload, configuration, made_tenants): (Reload, Configuration, Arc<TenantBook>),
     endpoints: &[(&str, String)],
 ) -> ApiOptions {
-    let (everybody, of_permissions, board) = (runtime.everybody(), runtime.everybody(), runtime.links());
-    let of_policies = runtime.everybody();
+    let (everybody, of_policies, board) = (runtime.everybody(), runtime.everybody(), runtime.links());
     let listener =
         |(protocol, url): &(&str, String)| ListenerRow { protocol: (*protocol).to_owned(), url: url.clone() };
     ApiOptions {
@@ -227,10 +228,10 @@ fn api_options(
         totals: totals(runtime.everybody()),
         memory_bytes_max: config.memory_bytes,
         alerts: runtime.alerts(),
-        permissions: Arc::new(move || of_permissions.permissions()),
+        policies: Arc::new(move || of_policies.policies()),
+        made_tenants,
         reload,
         configuration,
-        policies: Arc::new(move || of_policies.policies()),
         listeners: endpoints.iter().map(listener).collect(),
     }
 }
@@ -248,6 +249,8 @@ fn runtime_options(
     keys: Arc<TenantKeys>,
     (push, policies): (PushOptions, Arc<Policies>),
 ) -> RuntimeOptions {
+    let tenants = TenantMeters::default();
+    tenants.follow(&policies);
     RuntimeOptions {
         broker_name: openwire.broker_name.clone(),
         broker_id: openwire.broker_id.clone(),
@@ -259,6 +262,7 @@ fn runtime_options(
         keys,
         push,
         policies,
+        tenants,
     }
 }
 

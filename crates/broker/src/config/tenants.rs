@@ -1,7 +1,10 @@
 //! Who owns which destinations, as the configuration file says it.
 
+use std::sync::Arc;
+
 use anyhow::{Context, bail};
-use postroad_routing::{DestinationPattern, Homes, Limit, Tenant, Tenants};
+use postroad_routing::{AtLimit, DestinationPattern, Homes, Limit, Policies, Quota, Tenant};
+use postroad_security::{TenantBook, TenantEntry};
 use serde::Deserialize;
 
 use super::StoresConfig;
@@ -13,7 +16,9 @@ use super::destinations::AtSharedLimitConfig;
 pub struct TenantConfig {
     /// Its name.
     pub name: String,
-    /// Its destinations: names or patterns, as for a policy.
+    /// Its destinations: names or patterns, as for a policy; `queue://NAME.>` and `topic://NAME.>`
+    /// without any.
+    #[serde(default)]
     pub destinations: Vec<String>,
     /// The store in which they live that do not exist yet when the broker starts, unless a policy
     /// names another.
@@ -36,6 +41,15 @@ pub struct TenantConfig {
     /// How long sends wait before they fail.
     #[serde(default)]
     pub at_limit_wait_ms: u64,
+    /// Queues and durable subscriptions; 0 for any number.
+    #[serde(default)]
+    pub queues_max: u64,
+    /// Connections of its users, with their HTTP requests under way; 0 for any number.
+    #[serde(default)]
+    pub connections_max: u64,
+    /// Messages in a second; 0 for any number.
+    #[serde(default)]
+    pub messages_per_second_max: u64,
 }
 
 impl TenantConfig {
@@ -45,24 +59,38 @@ impl TenantConfig {
     /// There is no such store, or a pattern cannot be read.
     pub fn place(&self, stores: &StoresConfig, homes: &mut Homes) -> anyhow::Result<()> {
         self.store.as_deref().map_or(Ok(()), |name| stores.check_name(name))?;
-        for pattern in &self.destinations {
-            homes.set_tenant(&DestinationPattern::parse(pattern)?, self.store.as_deref());
+        for pattern in &self.owns()? {
+            homes.set_tenant(pattern, self.store.as_deref());
         }
         Ok(())
     }
 
-    fn add_to(&self, tenants: &mut Tenants) -> anyhow::Result<()> {
+    fn add_to(&self, policies: &mut Policies) -> anyhow::Result<()> {
         if self.name.is_empty() {
             bail!("its name is empty");
         }
-        let owns = self.destinations.iter().map(|pattern| DestinationPattern::parse(pattern));
-        let owns = owns.collect::<Result<Vec<_>, _>>()?;
-        let leases_max = Some(self.leases_max).filter(|max| *max > 0);
-        Ok(tenants.add(Tenant { leases_max, ..Tenant::new(&self.name, self.limit()) }, &owns)?)
+        let (leases_max, quota) = (some(self.leases_max), self.quota());
+        let tenant = Tenant { leases_max, quota, ..Tenant::new(&self.name, self.limit()) };
+        add(policies, tenant, self.owns()?)
+    }
+
+    /// Its destinations.
+    fn owns(&self) -> anyhow::Result<Vec<DestinationPattern>> {
+        let own = TenantEntry::destinations_of(&self.name);
+        let named = if self.destinations.is_empty() { &own[..] } else { &self.destinations };
+        let owns = named.iter().map(|pattern| DestinationPattern::parse(pattern));
+        Ok(owns.collect::<Result<_, _>>()?)
+    }
+
+    fn quota(&self) -> Quota {
+        Quota {
+            queues_max: some(self.queues_max),
+            connections_max: some(self.connections_max),
+            messages_per_second_max: some(self.messages_per_second_max),
+        }
     }
 
     fn limit(&self) -> Limit {
-        let some = |max: u64| Some(max).filter(|max| *max > 0);
         Limit {
             messages_max: some(self.messages_max),
             bytes_max: some(self.bytes_max),
@@ -74,16 +102,50 @@ impl TenantConfig {
     }
 }
 
-/// The tenants of a file.
+/// 0 is any number.
+fn some(max: u64) -> Option<u64> {
+    Some(max).filter(|max| *max > 0)
+}
+
+/// Adds the tenants of a configuration file.
 ///
 /// # Errors
 /// One cannot be: with its number.
-pub fn tenants(configs: &[TenantConfig]) -> anyhow::Result<Tenants> {
-    let mut tenants = Tenants::default();
+pub fn add_all(configs: &[TenantConfig], policies: &mut Policies) -> anyhow::Result<()> {
     for (number, config) in (1..).zip(configs) {
-        config.add_to(&mut tenants).with_context(|| format!("configuration: [[tenant]] {number}"))?;
+        config.add_to(policies).with_context(|| format!("configuration: [[tenant]] {number}"))?;
     }
-    Ok(tenants)
+    Ok(())
+}
+
+/// Adds the tenants that were made while the broker ran.
+///
+/// # Errors
+/// One cannot be beside those of the configuration: it is named.
+pub fn add_made(book: &TenantBook, policies: &mut Policies) -> anyhow::Result<()> {
+    for (name, entry) in book.all().iter() {
+        let TenantEntry { messages_max, bytes_max, disk_bytes_max, .. } = *entry;
+        let owns = TenantEntry::destinations_of(name);
+        let owns = owns.iter().map(|pattern| DestinationPattern::parse(pattern));
+        let owns = owns.collect::<Result<Vec<_>, _>>()?;
+        let limit =
+            Limit { messages_max, bytes_max, disk_bytes_max, action: AtLimit::Fail, ..Limit::default() };
+        let quota = Quota {
+            queues_max: entry.queues_max,
+            connections_max: entry.connections_max,
+            messages_per_second_max: entry.messages_per_second_max,
+        };
+        let tenant = Tenant { quota, ..Tenant::new(name, limit) };
+        add(policies, tenant, owns).with_context(|| format!("tenant {name} of the data directory"))?;
+    }
+    Ok(())
+}
+
+fn add(policies: &mut Policies, tenant: Tenant, owns: Vec<DestinationPattern>) -> anyhow::Result<()> {
+    let name = tenant.name.clone();
+    policies.tenants.add(tenant, &owns)?;
+    Arc::make_mut(&mut policies.permissions).add_tenant(&name, owns);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -21,12 +21,12 @@ use crate::runtime::body::{Body, End};
 use crate::runtime::dialler::{LinkChange, LinkReporter};
 use crate::runtime::identified::Identified;
 use crate::runtime::links::{LinkBoard, LinkKey};
-use crate::runtime::now_ms;
 use crate::runtime::reception::Reception;
+use crate::runtime::{now_ms, ticks_ms};
 use postroad_node::Core;
 use postroad_node::Router;
-use postroad_node::Share;
 use postroad_node::{Mailbox, Taken};
+use postroad_node::{Seat, Share};
 
 /// Deliveries are encoded until this number of bytes waits for the socket.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
@@ -148,6 +148,8 @@ pub async fn serve(
         id,
         peer,
         door,
+        seat: None,
+        paced_until: None,
         bridge: None,
     };
     let parting = tokio::select! {
@@ -197,9 +199,9 @@ struct Bridged {
     row: Option<LinkKey>,
 }
 
-/// Operators see which permission a client lacks.
-fn log_missing_permission(message: &ToSession) {
-    if let ToSession::Reply { result: Err(refusal @ Refusal::NotPermitted { .. }), .. } = message {
+/// Operators see which permission a client lacks, and which quota a tenant has used up.
+pub fn log_refused_request(refusal: &Refusal) {
+    if matches!(refusal, Refusal::NotPermitted { .. } | Refusal::TooManyQueues { .. }) {
         tracing::warn!(%refusal, "request refused");
     }
 }
@@ -230,6 +232,10 @@ struct Task {
     peer: SocketAddr,
     /// Who is let in, now and later.
     door: watch::Receiver<Arc<Door>>,
+    /// Its place among the connections of its tenant.
+    seat: Option<Seat>,
+    /// Until then nothing is read: its tenant has sent faster than it may.
+    paced_until: Option<Instant>,
     bridge: Option<Box<Bridged>>,
 }
 
@@ -285,6 +291,7 @@ impl Task {
             () = self.alarm.rings() => self.wake(reads, missing).await?,
             answer = self.login.answered() => self.admit(answer)?,
             () = self.router.others_have_less(), if !reads => {}
+            () = paced(self.paced_until), if !reads => self.paced_until = None,
         }
         self.take_mail()?;
         self.let_in();
@@ -412,8 +419,11 @@ impl Task {
     /// Whether the socket is to be read now.
     fn listen(&mut self) -> bool {
         let room = self.connection.output.len().max(self.behind.len()) < OUTPUT_BYTES_MAX;
-        let listens =
-            room && self.connection.has_room() && self.router.may_read() && self.session.takes_input();
+        let listens = room
+            && self.paced_until.is_none()
+            && self.connection.has_room()
+            && self.router.may_read()
+            && self.session.takes_input();
         if listens != self.listens {
             self.listens = listens;
             // Input until now was read as it came, or was left in the socket and is read now.
@@ -444,7 +454,7 @@ impl Task {
             self.session.receive(input, now, &mut self.events, output)?;
             let Some(login) = self.session.login() else { return Ok(()) };
             let Some(answer) = self.login.ask(login) else { return Ok(()) };
-            self.identify(&answer);
+            let answer = self.identify(answer);
             let Connection { output: out, .. } = &mut self.connection;
             let output = self::output(&self.body, &mut self.behind, out);
             self.session.admit(answer, now, &mut self.events, output)?;
@@ -452,18 +462,27 @@ impl Task {
     }
 
     /// From the login on events need the permissions of the user, and the connection ends with its
-    /// credential.
-    fn identify(&mut self, answer: &LoginAnswer) {
-        let LoginAnswer::Welcome { user, .. } = answer else { return };
-        self.router.set_principal(Principal::of(user.as_ref()));
+    /// credential. It is refused if its tenant has no place for it.
+    fn identify(&mut self, answer: LoginAnswer) -> LoginAnswer {
+        let LoginAnswer::Welcome { user, .. } = &answer else { return answer };
+        let principal = Principal::of(user.as_ref());
+        let seat = self.handle.core.borrow().places().borrow().seat(&principal);
+        match seat {
+            Ok(seat) => self.seat = seat,
+            Err(refusal) => {
+                return LoginAnswer::Full { reason: refusal.to_string() };
+            }
+        }
+        self.router.set_principal(principal);
         if let Some((credential, is_revoked)) = self.login.credential() {
             let ends = (self.mailbox.clone(), is_revoked);
             self.handle.identified.add(self.id, (credential, self.door.clone()), ends);
         }
+        answer
     }
 
     fn admit(&mut self, answer: LoginAnswer) -> Result<(), Parting> {
-        self.identify(&answer);
+        let answer = self.identify(answer);
         let now = self.now();
         let output = output(&self.body, &mut self.behind, &mut self.connection.output);
         self.session.admit(answer, now, &mut self.events, output)?;
@@ -522,7 +541,9 @@ impl Task {
             self.router.note(&message, |partition, event| core.submit(partition, event));
             drop(core);
             let Some(message) = self.router.merge(message) else { continue };
-            log_missing_permission(&message);
+            if let ToSession::Reply { result: Err(refusal), .. } = &message {
+                log_refused_request(refusal);
+            }
             let mut core = self.handle.core.borrow_mut();
             self.router.resume(|partition, event| core.submit(partition, event));
             drop(core);
@@ -629,7 +650,27 @@ impl Task {
         Ok(())
     }
 
+    /// Counts what is sent in the rates of tenants.
+    fn pace(&mut self) {
+        let tenants = self.handle.core.borrow().places().borrow().tenants.clone();
+        if !tenants.any_rate() {
+            return;
+        }
+        let now = Duration::from_millis(ticks_ms());
+        let sends = self.events.iter().filter_map(|event| match event {
+            Event::Publish(publish) if !publish.is_notice => Some(&publish.sent),
+            _ => None,
+        });
+        let ahead = sends.flat_map(|sent| sent.targets()).filter_map(|to| tenants.sent(to, 1, now));
+        if let Some(wait) = ahead.map(|ahead| ahead.wait).max() {
+            self.paced_until = Some(Instant::now() + wait);
+        }
+    }
+
     fn submit(&mut self) {
+        if !self.events.is_empty() {
+            self.pace();
+        }
         let mut core = self.handle.core.borrow_mut();
         for event in self.events.drain(..) {
             self.router.route(event, |partition, event| core.submit(partition, event));
@@ -679,6 +720,14 @@ impl Task {
     fn leave(&mut self, id: ConnectionId) {
         self.handle.core.borrow_mut().leave(id);
         self.handle.wake.notify_one();
+    }
+}
+
+/// Waits until a connection is read again whose tenant was too fast.
+async fn paced(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until.into()).await,
+        None => std::future::pending().await,
     }
 }
 

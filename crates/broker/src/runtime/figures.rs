@@ -14,8 +14,8 @@ use postroad_admin::{
 };
 use postroad_core::{Counters, Memory, Partition, Watched, paused_queues};
 use postroad_model::{PartitionId, QueueId};
-use postroad_node::{ConnectionCounts, Core, Draining};
-use postroad_routing::{Permissions, Policies, Route, RouteCounters, is_wildcard};
+use postroad_node::{ConnectionCounts, Core, Draining, TenantMeters};
+use postroad_routing::{Policies, Route, RouteCounters, is_wildcard};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -65,6 +65,8 @@ pub struct StatsCollector {
     pub alerts: Alerts,
     /// Whether the broker is being drained.
     pub draining: Draining,
+    /// Connections of tenants.
+    pub tenants: TenantMeters,
 }
 
 /// How the routes are, in the order of the configuration.
@@ -125,11 +127,6 @@ impl Source for StatsCollector {
 }
 
 impl StatsCollector {
-    /// The permissions in force.
-    pub fn permissions(&self) -> Arc<Permissions> {
-        self.policies.borrow().permissions.clone()
-    }
-
     /// The policies in force.
     pub fn policies(&self) -> Arc<Policies> {
         self.policies.borrow().clone()
@@ -185,6 +182,8 @@ impl StatsCollector {
                     disk_bytes: all.disk_bytes + share.disk_bytes,
                     waiting: all.waiting + share.waiting,
                     leases: all.leases + share.leases,
+                    queues: all.queues + share.queues,
+                    connections: 0,
                 };
             }
             for ConnectionFigures { protocol, open, opened } in own {
@@ -194,6 +193,11 @@ impl StatsCollector {
             figures.partitions.extend(partitions);
             parts.into_iter().for_each(|part| merge(&mut queues, part));
             figures.queues_unlisted += queues_unlisted;
+        }
+        for (tenant, open) in self.tenants.connections() {
+            if let Some(of) = tenants.get_mut(&*tenant) {
+                of.connections = open;
+            }
         }
         figures.connections = connections.into_values().collect();
         figures.tenants = tenants.into_values().collect();
@@ -349,6 +353,8 @@ impl CoreFigures {
             disk_bytes: account.load.bytes.saturating_sub(account.volatile_bytes),
             waiting,
             leases: account.leases,
+            queues: account.queues,
+            connections: 0,
         }));
     }
 
@@ -447,6 +453,7 @@ mod tests {
             cluster: None,
             alerts: Alerts::default(),
             draining: Draining::default(),
+            tenants: TenantMeters::default(),
         };
         let want = [
             row("queue://a", "", 1),

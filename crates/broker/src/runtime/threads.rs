@@ -31,12 +31,10 @@ use crate::runtime::links::LinkBoard;
 use crate::runtime::orders::Orders;
 use crate::runtime::pinning::pin_to;
 use crate::runtime::{now, ticks_ms};
-use postroad_node::Share;
-use postroad_node::TenantKeys;
-use postroad_node::read_portable;
 use postroad_node::{Core, Links, Places, ToCore, owner};
 use postroad_node::{LogLink, LogRing};
 use postroad_node::{Receiver, ThreadWaker, WakingSender, ring};
+use postroad_node::{Share, TenantKeys, TenantMeters, read_portable};
 use postroad_store::{NamedStore, Stores};
 
 /// New sockets that wait for their core; the listener waits when it is full.
@@ -75,6 +73,8 @@ pub struct RuntimeOptions {
     pub push: PushOptions,
     /// The policies, until later ones.
     pub policies: Arc<Policies>,
+    /// Connections and rates of tenants.
+    pub tenants: TenantMeters,
 }
 
 impl RuntimeOptions {
@@ -196,6 +196,7 @@ pub struct Runtime {
     board: LinkBoard,
     alerts: Alerts,
     draining: Draining,
+    tenants: TenantMeters,
     next: usize,
 }
 
@@ -248,8 +249,8 @@ impl Runtime {
         let stop_journal = Arc::new(AtomicBool::new(false));
         let Stores { stores, partitions, placement, addressing } = stores;
         let (keys, permissions) = (options.keys.clone(), options.policies.permissions.clone());
-        let draining = Draining::default();
-        let places = Places { placement, addressing, keys, permissions, draining };
+        let (draining, tenants) = (Draining::default(), options.tenants.clone());
+        let places = Places { placement, addressing, keys, permissions, draining, tenants };
         let journals = start_journals(stores, &wakers, &stop_journal, options.sync_within)?;
         Runtime::over((journals, stop_journal), (partitions, places), wakers, options, make)
     }
@@ -268,8 +269,8 @@ impl Runtime {
         let Seated { door, range, waker, stop, .. } = replica;
         let Stores { partitions, placement, addressing, .. } = stores;
         let (keys, permissions) = (options.keys.clone(), options.policies.permissions.clone());
-        let draining = Draining::default();
-        let places = Places { placement, addressing, keys, permissions, draining };
+        let (draining, tenants) = (Draining::default(), options.tenants.clone());
+        let places = Places { placement, addressing, keys, permissions, draining, tenants };
         let Rings { rings, from_cores, to_cores } = journal_rings(&wakers, waker);
         door.door.attach(JournalLinks { from_cores, to_cores, stop: stop.clone() });
         let link = |ring| vec![LogLink { range: *range, ring, journal: Box::new(door.door.clone()) }];
@@ -344,6 +345,7 @@ impl Runtime {
             board,
             alerts: Alerts::default(),
             draining,
+            tenants: options.tenants.clone(),
             next: 0,
         })
     }
@@ -364,8 +366,8 @@ impl Runtime {
     pub fn everybody(&self) -> StatsCollector {
         let (cores, journals) = (self.questions.clone(), self.doors.clone());
         let (links, policies, cluster) = (self.links(), self.policies.subscribe(), None);
-        let (alerts, draining) = (self.alerts(), self.draining());
-        StatsCollector { cores, journals, links, policies, cluster, alerts, draining }
+        let (alerts, draining, tenants) = (self.alerts(), self.draining(), self.tenants.clone());
+        StatsCollector { cores, journals, links, policies, cluster, alerts, draining, tenants }
     }
 
     /// The rules of alerts, and the alerts of each.
@@ -403,6 +405,7 @@ impl Runtime {
         let mut routes = Routes::clone(&policies.routes);
         routes.count_on_from(&self.policies.borrow().routes);
         policies.routes = Arc::new(routes);
+        self.tenants.follow(&policies);
         self.policies.send_replace(Arc::new(policies));
     }
 

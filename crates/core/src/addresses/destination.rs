@@ -9,6 +9,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::addresses::binding::TopicFeed;
+use crate::intake::queue_quota;
 use crate::log::completion::Completion;
 
 impl Partition {
@@ -29,6 +30,9 @@ impl Partition {
         if destination.kind == DestinationKind::Queue
             && (is_for_it || self.state.addresses.get(&destination).is_none())
         {
+            if let Err(refusal) = queue_quota::check_queue(self, &destination) {
+                return self.reply(connection, ticket, Err(refusal), effects);
+            }
             let completion = Completion::Reply { connection, ticket };
             if is_for_it {
                 // A reader has stated the topics that are to feed it; or the queue is being

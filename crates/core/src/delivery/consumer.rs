@@ -15,6 +15,7 @@ use crate::delivery::browse::Browse;
 use crate::delivery::held::Held;
 use crate::delivery::selection::{self, Selection};
 use crate::delivery::slow::Pace;
+use crate::intake::queue_quota;
 use crate::leasing::Reserving;
 use crate::queue::Waiting;
 use crate::settling::doubt;
@@ -82,7 +83,11 @@ impl Partition {
             return;
         }
         let (connection, ticket) = (attach.consumer.connection, attach.ticket);
-        match self.source_of(&attach, effects) {
+        let source = match self.source_of(&attach, effects) {
+            Ok(None) => queue_quota::check_reader(self, &attach).map(|()| None),
+            found => found,
+        };
+        match source {
             Ok(Some(_)) if self.must_wait_for_bindings(&attach) => {
                 let queue = attach.source.clone();
                 self.declare_first(queue, attach, effects);

@@ -1,9 +1,9 @@
 //! Accounts: the contents and limits of all queues of a tenant together, and of all queues of the
 //! broker.
 //!
-//! A queue is in two accounts at most, and only in those that have a limit. A message in two queues
-//! of a tenant counts twice, as it does in the two queues. Each partition has an equal part of
-//! every limit and keeps its own accounts.
+//! A queue is in two accounts at most: its tenant's, and the broker's if that has a limit. A
+//! message in two queues of a tenant counts twice, as it does in the two queues. Each partition has
+//! an equal part of every limit and keeps its own accounts.
 //!
 //! Who waits for room in an account waits in a line of its own: those of other tenants are not
 //! asked.
@@ -16,6 +16,7 @@ use postroad_routing::{Limit, Policies, Tenant};
 
 use crate::Partition;
 use crate::intake::blocked::BlockedOn;
+use crate::intake::queue_quota;
 use crate::queue::{Load, Queue};
 
 /// Which account of a partition.
@@ -44,6 +45,12 @@ pub struct Account {
     pub leases_max: Option<u64>,
     /// Leases of its queues.
     pub leases: u64,
+    /// Its lasting queues, with durable subscriptions.
+    pub queues: u64,
+    /// Queues on their way into the log.
+    pub unborn_queues: u64,
+    /// This partition's part of how many queues it may have.
+    pub queues_max: Option<u64>,
 }
 
 impl Account {
@@ -70,22 +77,24 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Empty accounts for all that policies limit; `parts` partitions share each limit.
+    /// Empty accounts for tenants, and for the broker if it is limited; `parts` partitions share
+    /// each limit.
     fn new(policies: &Policies, parts: u64) -> Accounts {
-        let broker = (None, policies.limit, None);
-        let of = |tenant: &Arc<Tenant>| (Some(tenant.name.clone()), tenant.limit, tenant.leases_max);
-        let all = std::iter::once(broker).chain(policies.tenants.iter().map(of));
+        let broker = (!policies.limit.is_none()).then_some((None, policies.limit, None, None));
+        let of = |tenant: &Arc<Tenant>| {
+            let queues_max = tenant.quota.queues_part_of(parts);
+            (Some(tenant.name.clone()), tenant.limit, tenant.leases_max, queues_max)
+        };
+        let all = broker.into_iter().chain(policies.tenants.iter().map(of));
         let mut accounts = Accounts::default();
-        for (owner, limit, leases_max) in
-            all.filter(|(_, limit, leases)| !limit.is_none() || leases.is_some())
-        {
+        for (owner, limit, leases_max, queues_max) in all {
             // More tenants than that are held by their queues' limits alone.
             let Ok(number) = u16::try_from(accounts.all.len()) else { break };
             accounts.by_owner.insert(owner.clone(), AccountNumber(number));
             let (limit, leases_max) =
                 (limit.part_of(parts), leases_max.map(|max| max.div_ceil(parts.max(1))));
             accounts.limits_leases |= leases_max.is_some();
-            accounts.all.push(Account { owner, limit, leases_max, ..Account::default() });
+            accounts.all.push(Account { owner, limit, leases_max, queues_max, ..Account::default() });
         }
         accounts
     }
@@ -174,6 +183,7 @@ impl Accounts {
 
     /// All that the queue holds.
     fn open(&mut self, queue: &Queue) {
+        self.begin(queue);
         self.of_owners(queue.owners, |account| {
             account.load.add_all(queue.load);
             account.incoming.add_all(queue.incoming);
@@ -181,9 +191,25 @@ impl Accounts {
         });
     }
 
+    /// The queue is there, and holds nothing yet.
+    pub fn begin(&mut self, queue: &Queue) {
+        let counted = u64::from(!queue.id.is_volatile());
+        self.of_owners(queue.owners, |account| account.queues += counted);
+    }
+
+    /// A queue of this owner is on its way into the log, or is not any more.
+    pub(super) fn expect_queue(&mut self, owners: Owners, is_expected: bool) {
+        self.of_owners(owners, |account| match is_expected {
+            true => account.unborn_queues += 1,
+            false => account.unborn_queues = account.unborn_queues.saturating_sub(1),
+        });
+    }
+
     /// The queue is gone with all that it held.
     pub fn close(&mut self, queue: &Queue) {
+        let counted = u64::from(!queue.id.is_volatile());
         self.of_owners(queue.owners, |account| {
+            account.queues = account.queues.saturating_sub(counted);
             account.load.remove_all(queue.load);
             account.incoming.remove_all(queue.incoming);
             account.volatile_bytes = account.volatile_bytes.saturating_sub(queue.volatile_bytes);
@@ -192,8 +218,8 @@ impl Accounts {
 }
 
 impl Partition {
-    /// The accounts that have a limit here, each with the number of addresses that wait for room in
-    /// it.
+    /// The accounts of tenants, and of the broker if it has a limit, each with the number of
+    /// addresses that wait for room in it.
     pub fn accounts(&self) -> impl Iterator<Item = (&Account, u64)> {
         let numbered = (0..).map(AccountNumber).zip(&self.leader.intake.accounts.all);
         numbered.map(|(number, account)| {
@@ -213,6 +239,7 @@ impl Partition {
             queue.owners = accounts.owners_of(&queue.source, &self.settings.policies);
         }
         self.leader.intake.accounts = accounts;
+        queue_quota::expect_anew(self);
         for queue in self.state.queues.values() {
             self.leader.intake.accounts.open(queue);
             let leased = self.state.leases.counts(queue.id).leased;
@@ -227,6 +254,7 @@ impl Partition {
             incoming: Load::default(),
             volatile_bytes: 0,
             leases: 0,
+            queues: 0,
             ..account.clone()
         });
         let limits_leases = self.leader.intake.accounts.limits_leases;
@@ -261,7 +289,7 @@ impl Partition {
         }
         let is_full = |(number, share): &(AccountNumber, Load)| {
             let account = &self.leader.intake.accounts.all[usize::from(number.0)];
-            is_behind || !account.has_room_for(*share, sent.message.persistent)
+            !account.limit.is_none() && (is_behind || !account.has_room_for(*share, sent.message.persistent))
         };
         shares.iter().filter(|share| is_full(share)).map(|(number, _)| *number).collect()
     }

@@ -11,6 +11,7 @@ pub mod limit;
 pub mod link;
 pub mod parked;
 pub mod publish;
+pub mod queue_quota;
 pub mod recent;
 pub mod route_retries;
 pub mod routes;

@@ -11,6 +11,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::intake::blocked::BlockedOn;
 use crate::intake::parked::{Parked, SendObstacle};
+use crate::intake::queue_quota;
 use crate::log::completion::Completion;
 use crate::memory::bodies::is_part;
 
@@ -26,6 +27,11 @@ impl Partition {
             return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
         if let Err(refusal) = self.note_delivery(&publish) {
+            return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
+        }
+        if !publish.is_notice
+            && let Err(refusal) = queue_quota::check_sends(self, std::slice::from_ref(&publish.sent))
+        {
             return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
         if let Some(routing) = publish.routed.take() {

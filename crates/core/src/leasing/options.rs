@@ -9,6 +9,7 @@ use postroad_model::{
 
 use super::LeaseCounts;
 use crate::Partition;
+use crate::intake::queue_quota;
 use crate::log::completion::Completion;
 use crate::queue::{EntryState, Queue};
 
@@ -71,6 +72,9 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         if self.own_queue(&queue).is_none() {
+            if let Err(refusal) = queue_quota::check_queue(self, &queue) {
+                return self.reply(connection, ticket, Err(refusal), effects);
+            }
             // The topics that feed it go into the log with it.
             self.propose_queue(queue.clone(), None, Completion::Nothing, effects);
         }

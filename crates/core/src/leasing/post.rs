@@ -11,6 +11,7 @@ use super::duplicates::REMEMBERED_MAX;
 
 use crate::Partition;
 use crate::intake::limit::Expecting;
+use crate::intake::queue_quota;
 use crate::log::completion::Completion;
 use crate::queue::{EntryState, LaneNumber, tag};
 
@@ -86,7 +87,8 @@ impl Partition {
             return self.reply(connection, ticket, Ok(()), effects);
         }
         let sends: Vec<Sent> = messages.into_iter().map(|message| self.posted(&to, message)).collect();
-        let expecting = match self.admit_post(&to, &sends, connection) {
+        let quota = queue_quota::check_sends(self, &sends);
+        let expecting = match quota.and_then(|()| self.admit_post(&to, &sends, connection)) {
             Ok(expecting) => expecting,
             Err(refusal) => return self.reply(connection, ticket, Err(refusal), effects),
         };

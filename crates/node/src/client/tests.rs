@@ -84,6 +84,7 @@ fn bench() -> Bench {
         keys: Arc::default(),
         permissions: Arc::default(),
         draining: Default::default(),
+        tenants: Default::default(),
     };
     let advisories = Advisories::new(("test", "ID:test"), "tcp://test", 0, read_portable);
     let partitions: BTreeMap<PartitionId, Partition> = (0..PARTITIONS).map(partition).collect();

@@ -111,7 +111,8 @@ impl From<&Refusal> for Exception {
             | Refusal::StoreFailed { .. }
             | Refusal::Draining
             | Refusal::QueueFull { .. }
-            | Refusal::QuotaFull { .. } => "ResourceAllocationException",
+            | Refusal::QuotaFull { .. }
+            | Refusal::TooManyQueues { .. } => "ResourceAllocationException",
             Refusal::TransactionTooLarge { .. }
             | Refusal::TransactionsFull { .. }
             | Refusal::PreparedFull { .. }

@@ -234,6 +234,10 @@ impl OpenWireSession {
                 return Ok(());
             }
             LoginAnswer::Refused { reason } => reason,
+            LoginAnswer::Full { reason } => {
+                self.refuse(respond, &Exception::of("ResourceAllocationException", &reason), turn);
+                return Err(Parting::Fault(reason));
+            }
             LoginAnswer::Challenge(_) => "this mechanism needs a challenge and response".to_owned(),
         };
         self.refuse(respond, &Exception::of("JMSSecurityException", "user name or password are wrong"), turn);

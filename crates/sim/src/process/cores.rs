@@ -175,5 +175,6 @@ fn places(placement: Placement) -> Places {
         keys: Arc::default(),
         permissions: Arc::default(),
         draining: Default::default(),
+        tenants: Default::default(),
     }
 }

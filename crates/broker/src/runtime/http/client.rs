@@ -2,17 +2,19 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use postroad_model::{
     ConnectionId, Destination, Event, LeaseAnswer, LeaseEvent, Message, Principal, Refusal, Reserve,
     Reserved, Ticket, ToSession,
 };
-use postroad_node::{ClientError, ClientLimits, ClientOptions, LocalClient};
+use postroad_node::{Ahead, ClientError, ClientLimits, ClientOptions, LocalClient, Seat, TenantMeters};
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
 use super::bodies::{Bodies, Room};
-use crate::runtime::connection::CoreHandle;
+use crate::runtime::connection::{CoreHandle, log_refused_request};
+use crate::runtime::ticks_ms;
 
 /// Answers to a request about leases.
 pub type Answered = Result<Vec<LeaseAnswer>, Refusal>;
@@ -23,6 +25,9 @@ const REQUESTS_MAX: usize = 1 << 16;
 
 /// Bytes of headers and properties that a message may have beyond the limit of its body.
 const HEADERS_BYTES: u64 = 64 << 10;
+
+/// A post waits no longer for the rate of its tenant.
+const PACED_MAX: Duration = Duration::from_secs(5);
 
 /// Clients of users that are kept while no request of theirs waits.
 const IDLE_USERS_MAX: usize = 256;
@@ -44,10 +49,16 @@ impl Fronts {
         Rc::new(Fronts { handle, own, users: RefCell::default(), bodies: Bodies::default(), closing })
     }
 
-    /// A client for one request of this principal.
-    pub fn of(&self, principal: Principal) -> FrontClient {
+    /// A client for one request of this principal, which takes a place among the connections of its
+    /// tenant.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyConnections`].
+    pub fn of(&self, principal: Principal) -> Result<FrontClient, Refusal> {
+        let places = self.handle.core.borrow().places();
+        let (seat, tenants) = (places.borrow().seat(&principal)?, places.borrow().tenants.clone());
         let (client, bodies) = (self.client_of(principal), self.bodies.clone());
-        FrontClient { client, bodies, room: RefCell::default() }
+        Ok(FrontClient { client, bodies, room: RefCell::default(), tenants, _seat: seat })
     }
 
     fn client_of(&self, principal: Principal) -> Rc<LocalClient> {
@@ -87,19 +98,22 @@ pub struct FrontClient {
     bodies: Bodies,
     /// Memory of the large bodies that the request has been given.
     room: RefCell<Room>,
+    tenants: TenantMeters,
+    _seat: Option<Seat>,
 }
 
 impl FrontClient {
     /// A client of the broker itself with memory for large bodies of its own.
     pub fn new(handle: &CoreHandle, closing: &Rc<Notify>) -> Rc<FrontClient> {
         let client = join(handle, Principal::Operator, closing);
-        Rc::new(FrontClient { client, bodies: Bodies::default(), room: RefCell::default() })
+        let (bodies, room, tenants) = (Bodies::default(), RefCell::default(), TenantMeters::default());
+        Rc::new(FrontClient { client, bodies, room, tenants, _seat: None })
     }
 
     /// The same client, for work that outlives this request.
     pub fn another(&self) -> FrontClient {
-        let (client, bodies) = (self.client.clone(), self.bodies.clone());
-        FrontClient { client, bodies, room: RefCell::default() }
+        let (client, bodies, tenants) = (self.client.clone(), self.bodies.clone(), self.tenants.clone());
+        FrontClient { client, bodies, room: RefCell::default(), tenants, _seat: None }
     }
 
     /// Makes a request about leases, and waits for the answers. Dropped before they have come, a
@@ -187,7 +201,23 @@ impl FrontClient {
         to: Destination,
         messages: Vec<Message>,
     ) -> Result<Option<Vec<LeaseAnswer>>, Refusal> {
+        self.wait_for_rate(&to, messages.len() as u64).await?;
         self.client.post(to, messages).await.map_err(refusal)
+    }
+
+    /// Waits until the tenant of the destination may send again, and counts the messages.
+    async fn wait_for_rate(&self, to: &Destination, messages: u64) -> Result<(), Refusal> {
+        if !self.tenants.any_rate() {
+            return Ok(());
+        }
+        let now = || Duration::from_millis(ticks_ms());
+        match self.tenants.sent(to, 0, now()) {
+            Some(Ahead { wait, refusal }) if PACED_MAX < wait => return Err(refusal),
+            Some(Ahead { wait, .. }) => tokio::time::sleep(wait).await,
+            None => {}
+        }
+        let _ = self.tenants.sent(to, messages, now());
+        Ok(())
     }
 
     /// Makes a request, and waits until it is carried out.
@@ -217,7 +247,10 @@ pub fn passed_over(queue: &str, bytes: u64, bytes_max: u64) {
 
 fn refusal(error: ClientError) -> Refusal {
     match error {
-        ClientError::Refused(refusal) => refusal,
+        ClientError::Refused(refusal) => {
+            log_refused_request(&refusal);
+            refusal
+        }
         other => Refusal::StoreFailed { reason: other.to_string() },
     }
 }

@@ -241,7 +241,7 @@ async fn queues(
     let overriding = head.headers.get("x-http-method-override").and_then(|method| method.to_str().ok());
     let method = overriding.unwrap_or(head.method.as_str());
     let call = Call::parse(&postroad_ironmq::Request { method, path: head.uri.path(), query, body: &body })?;
-    let client = service.fronts.of(principal);
+    let client = service.fronts.of(principal).map_err(|refusal| ApiError::of_refusal(&refusal))?;
     let done = ironmq::carry_out((&client, &service.hub), call, &head.headers, &body).await?;
     Ok((done, client.take_room()))
 }

@@ -141,6 +141,7 @@ impl Front {
         let host = get(HOST.as_str()).unwrap_or("localhost").to_owned();
         let user_name = user.as_deref().map(Arc::from);
         let client = self.fronts.of(Principal::of(user_name.as_ref()));
+        let client = client.map_err(|refusal| SqsError::of_refusal(&refusal))?;
         let asked = Asked { client, user, scheme, host, tasks: &options.tasks, hub: &self.hub };
         let answer = asked.carry_out(call.action).await?;
         Ok((call.name, answer, asked.client.take_room()))
