@@ -1291,8 +1291,9 @@ fn files_with(data: &Path, bytes: &str) -> Vec<String> {
 /// Names and contents of the files that a broker keeps messages in.
 fn kept(data: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let files = fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path());
+    let others = ["LOCK", "control.sock", "configuration"];
     let kept =
-        files.filter(|file| file.file_name().is_some_and(|name| name != "LOCK" && name != "control.sock"));
+        files.filter(|file| file.file_name().is_some_and(|name| others.iter().all(|other| name != *other)));
     let mut kept: Vec<_> = kept.map(|file| (file.clone(), fs::read(&file).unwrap())).collect();
     kept.sort();
     kept

@@ -201,12 +201,18 @@ impl Partition {
     pub(crate) fn handled(&mut self, handling: Handling, effects: &mut Vec<Effect>) {
         let Handling { connection, ticket, results, renewed, locked: (queue, locked), releases, .. } =
             handling;
+        if releases && bury(self, queue, &locked, effects) {
+            // The client finds the dead letters in their queue.
+            let behind = Completion::Handled(Handling::new((connection, ticket), results));
+            self.propose(Command::Transact(Changes::default()), Urgency::Waiting, behind, effects);
+            return self.dispatch(queue, effects);
+        }
         if !renewed.is_empty() {
             effects.push(Effect::Lease { connection, ticket, answer: LeaseAnswer::Renewed(renewed) });
         }
         self.answer_handled(connection, ticket, results, effects);
-        if releases {
-            offer(self, queue, &locked, effects);
+        if releases && !locked.is_empty() {
+            self.dispatch(queue, effects);
         }
     }
 
@@ -277,12 +283,15 @@ pub(crate) fn take_back_handled(partition: &mut Partition, handling: &Handling) 
 
 /// Entries may be ready: they go to the dead letters, or to who waits for them.
 fn offer(partition: &mut Partition, queue: QueueId, tags: &[EntryTag], effects: &mut Vec<Effect>) {
-    for tag in tags {
-        partition.bury_if_spent(queue, *tag, effects);
-    }
+    bury(partition, queue, tags, effects);
     if !tags.is_empty() {
         partition.dispatch(queue, effects);
     }
+}
+
+/// Those that were delivered often enough are dead letters; returns whether there are any.
+fn bury(partition: &mut Partition, queue: QueueId, tags: &[EntryTag], effects: &mut Vec<Effect>) -> bool {
+    tags.iter().fold(false, |any, tag| partition.bury_if_spent(queue, *tag, effects) || any)
 }
 
 /// The broker moves an entry to another partition, as a dead letter or with its queue: no lease and
