@@ -12,7 +12,7 @@ export interface Caller {
 /** `asking` until the broker has answered, `out` while a sign-in is needed. */
 export type Session = { state: "asking" | "out" } | ({ state: "in" } & Caller);
 
-/** A user who has done nothing for so long is away: what the console asks for then keeps no session alive. */
+/** After this time without any action a user is away: what the console asks for then keeps no session alive. */
 const AWAY_AFTER_MS = 60_000;
 
 let session: Session = { state: "asking" };

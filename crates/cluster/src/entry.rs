@@ -20,7 +20,7 @@ impl NodeId {
     }
 }
 
-/// The reign of one leader: there is at most one leader in a term.
+/// The time of one leader: there is at most one leader in a term.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub u64);
 

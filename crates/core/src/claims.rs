@@ -19,7 +19,7 @@ use postroad_model::{ConnectionId, Effect, Event, LookupMap, Refusal, Ticket};
 
 use crate::Partition;
 
-/// A name is free so long after its connection was evicted or ended, whatever has become of that:
+/// A name is free this time after its connection was evicted or ended, whatever has become of that:
 /// somewhat longer than a connection waits for the partitions to finish with it.
 pub const CLAIM_WAIT_MS: u64 = 15_000;
 

@@ -25,7 +25,7 @@ use crate::logs::{LogLink, Logs};
 use crate::mailbox::Mailbox;
 use crate::ring::{Receiver, WakingSender};
 use crate::tenant_keys::TenantKeys;
-use crate::tenant_meters::{Seat, TenantMeters};
+use crate::tenant_meters::{ConnectionPermit, TenantMeters};
 
 /// Messages between cores.
 pub enum ToCore {
@@ -75,8 +75,8 @@ impl Places {
     ///
     /// # Errors
     /// [`Refusal::TooManyConnections`].
-    pub fn seat(&self, principal: &Principal) -> Result<Option<Seat>, Refusal> {
-        self.permissions.membership_of(principal).map_or(Ok(None), |of| self.tenants.seat(&of.tenant))
+    pub fn permit(&self, principal: &Principal) -> Result<Option<ConnectionPermit>, Refusal> {
+        self.permissions.membership_of(principal).map_or(Ok(None), |of| self.tenants.permit(&of.tenant))
     }
 
     /// The partition that owns the address.

@@ -36,5 +36,5 @@ pub use outstanding::{Outstanding, Share};
 pub use ring::{Receiver, Sender, ThreadWaker, Wake, WakingSender, ring};
 pub use router::{Router, WRITTEN_STEP_BYTES, is_echo};
 pub use tenant_keys::TenantKeys;
-pub use tenant_meters::{Ahead, Seat, TenantMeters};
+pub use tenant_meters::{Ahead, ConnectionPermit, TenantMeters};
 pub use translate::{Rewriter, change_headers, properties_of, read_portable, with_body, write_message};

@@ -45,9 +45,9 @@ struct Meter {
 
 /// The right to one connection, until it is dropped.
 #[derive(Debug)]
-pub struct Seat(Arc<Meter>);
+pub struct ConnectionPermit(Arc<Meter>);
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::AcqRel);
     }
@@ -85,14 +85,14 @@ impl TenantMeters {
     ///
     /// # Errors
     /// [`Refusal::TooManyConnections`].
-    pub fn seat(&self, tenant: &str) -> Result<Option<Seat>, Refusal> {
+    pub fn permit(&self, tenant: &str) -> Result<Option<ConnectionPermit>, Refusal> {
         let quotas = self.quotas();
         let Some((name, (quota, meter))) = quotas.by_name.get_key_value(tenant) else { return Ok(None) };
         let open = meter.connections.fetch_add(1, Ordering::AcqRel);
-        let seat = Seat(meter.clone());
+        let permit = ConnectionPermit(meter.clone());
         match quota.connections_max {
             Some(max) if max <= open => Err(Refusal::TooManyConnections { tenant: name.clone(), max }),
-            _ => Ok(Some(seat)),
+            _ => Ok(Some(permit)),
         }
     }
 
@@ -155,19 +155,19 @@ mod tests {
         let quota = |max| Quota { connections_max: max, ..Quota::default() };
         let meters = TenantMeters::default();
         meters.follow(&policies(quota(Some(2))));
-        let one = meters.seat("acme").expect("room");
-        let two = meters.seat("acme").expect("room");
+        let one = meters.permit("acme").expect("room");
+        let two = meters.permit("acme").expect("room");
         let refusal = Refusal::TooManyConnections { tenant: "acme".into(), max: 2 };
-        assert_eq!(meters.seat("acme").map(|seat| seat.is_some()), Err(refusal.clone()));
+        assert_eq!(meters.permit("acme").map(|permit| permit.is_some()), Err(refusal.clone()));
         assert_eq!(meters.connections(), BTreeMap::from([("acme".into(), 2)]));
-        assert!(meters.seat("other").expect("no quota").is_none());
+        assert!(meters.permit("other").expect("no quota").is_none());
         meters.follow(&policies(quota(Some(2))));
-        assert_eq!(meters.seat("acme").map(|seat| seat.is_some()), Err(refusal));
+        assert_eq!(meters.permit("acme").map(|permit| permit.is_some()), Err(refusal));
         drop(one);
-        let three = meters.seat("acme").expect("room again");
-        assert!(three.is_some() && meters.seat("acme").is_err());
+        let three = meters.permit("acme").expect("room again");
+        assert!(three.is_some() && meters.permit("acme").is_err());
         meters.follow(&policies(quota(None)));
-        assert!(meters.seat("acme").expect("no quota").is_some());
+        assert!(meters.permit("acme").expect("no quota").is_some());
         drop((two, three));
         assert_eq!(meters.connections(), BTreeMap::from([("acme".into(), 0)]));
     }

@@ -154,7 +154,7 @@ pub struct DialOptions {
     pub user: Option<Arc<str>>,
     /// Its password.
     pub password: Option<Arc<str>>,
-    /// A peer that says nothing for so long is gone; `None`: as for all connections; 0: never.
+    /// A peer that is silent for this time is gone; `None`: as for all connections; 0: never.
     pub max_inactivity_ms: Option<u64>,
     /// The forwarded destinations.
     pub link: LinkOptions,

@@ -21,7 +21,7 @@ pub use local::{LocalLog, Port};
 pub use log::{LogEvent, Proposal, ReplLog};
 pub use replica::{Held, Outlet, Replica, ReplicaStatus, Replicated};
 pub use writer::replicated::Leadership;
-pub use writer::{Change, LogWriter, Note, Opened, ToPartition, ToWriter, Trouble};
+pub use writer::{Change, FailedWork, LogWriter, Note, Opened, ToPartition, ToWriter};
 pub use written::Written;
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ impl ToPartition {
 
 /// The work beside the writing whose last attempt failed, with the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trouble {
+pub struct FailedWork {
     /// No segment could be made ready.
     pub segment: Option<String>,
     /// No checkpoint could be written.
@@ -165,7 +165,7 @@ pub struct Trouble {
     pub compaction: Option<String>,
 }
 
-impl Trouble {
+impl FailedWork {
     /// Whether failed work is to be tried again soon; a compaction waits for the next checkpoint.
     fn any(&self) -> bool {
         self.segment.is_some() || self.checkpoint.is_some()
@@ -198,7 +198,7 @@ pub struct LogWriter<D: Disk> {
     broken: Option<String>,
     /// Records of a failed write or sync, perhaps on the disk: void only after reopening.
     undecided: Option<(Vec<Record>, String)>,
-    trouble: Trouble,
+    trouble: FailedWork,
     checkpoint_pauses: Pauses,
     written: Written,
     scrub: Scrub,
@@ -241,7 +241,7 @@ impl<D: Disk> LogWriter<D> {
             gathering: None,
             broken: None,
             undecided: None,
-            trouble: Trouble::default(),
+            trouble: FailedWork::default(),
             checkpoint_pauses: Pauses::default(),
             written: Written::default(),
             scrub,
@@ -348,7 +348,7 @@ impl<D: Disk> LogWriter<D> {
     }
 
     /// Present failures of the work beside the writing.
-    pub fn trouble(&self) -> &Trouble {
+    pub fn trouble(&self) -> &FailedWork {
         &self.trouble
     }
 
@@ -915,7 +915,7 @@ mod tests {
             writer.keep_up();
             assert_eq!(settle_down(&mut writer, &disk, 5), space, "the checkpoint {attempt}");
         }
-        assert_eq!((writer.wants_retry(), writer.trouble()), (false, &Trouble::default()));
+        assert_eq!((writer.wants_retry(), writer.trouble()), (false, &FailedWork::default()));
     }
 
     #[test]
@@ -1035,7 +1035,7 @@ mod tests {
         let mut writer = with_one_record(&disk);
         writer.write();
         settle_down(&mut writer, &disk, 1);
-        // For so long that pauses get long, and not forever.
+        // Long enough for pauses to grow, and not forever.
         (0..20).for_each(|nth| disk.fail(Operation::Rename, nth, Fault::Broken));
         writer.ask_for_snapshots();
         settle_down(&mut writer, &disk, 1);
@@ -1050,6 +1050,6 @@ mod tests {
             writer.keep_up();
             settle_down(&mut writer, &disk, 1);
         }
-        assert_eq!((writer.written().checkpoints, writer.trouble()), (1, &Trouble::default()));
+        assert_eq!((writer.written().checkpoints, writer.trouble()), (1, &FailedWork::default()));
     }
 }

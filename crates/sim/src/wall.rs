@@ -47,7 +47,7 @@ impl Wall {
         ticks_ms + self.ahead_ms_max
     }
 
-    /// After so long all that was due in some time of day is due.
+    /// After this time all that was due in some time of day is due.
     pub fn spread_ms(&self) -> u64 {
         self.ahead_ms_max
     }

@@ -27,8 +27,9 @@ use crate::cli::stores;
 use crate::config::{Config, StoreKeys};
 use crate::control;
 use crate::runtime::{
-    ClusterOptions, ClusterView, Following, Forwarded, ForwardedClients, Led, LinkBoard, Orders, Seated,
-    StatsCollector, TenantKeys, Usher, admin_elsewhere, cluster_api, cluster_orders, restart,
+    ClientRedirect, ClusterOptions, ClusterView, Following, Forwarded, ForwardedClients, LeaderStore,
+    LinkBoard, NodeReplica, Orders, StatsCollector, TenantKeys, admin_elsewhere, cluster_api, cluster_orders,
+    restart,
 };
 use crate::runtime::{Runtime, RuntimeOptions, Service};
 
@@ -112,7 +113,7 @@ pub async fn follow(
     let led = follow_until_led((config, addressing), following, (&mut *listeners, http), &mut signals);
     let mut led = visitors.run_until(led).await?;
     drop(visitors);
-    let Some(Led { clients, .. }) = &mut led else { return Ok(None) };
+    let Some(LeaderStore { clients, .. }) = &mut led else { return Ok(None) };
     let none = || mpsc::channel(1).1;
     listeners.take_forwarded(std::mem::replace(&mut clients.sessions, none()));
     let http = Some(std::mem::replace(&mut clients.http, none()));
@@ -128,13 +129,13 @@ pub enum Opened {
     /// Stores of its own.
     Alone(Stores),
     /// The store of a cluster that this node leads.
-    Led(Box<Led>),
+    Led(Box<LeaderStore>),
 }
 
 /// A node that leads, for as long as it does.
-pub struct Reign {
+pub struct LeaderTerm {
     /// Its replica.
-    pub replica: Seated,
+    pub replica: NodeReplica,
     /// Its term.
     pub term: Term,
 }
@@ -148,13 +149,13 @@ impl Opened {
         self,
         options: &RuntimeOptions,
         make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + Send + 'static,
-    ) -> std::io::Result<(Runtime, Option<Reign>)> {
+    ) -> std::io::Result<(Runtime, Option<LeaderTerm>)> {
         match self {
             Opened::Alone(stores) => Ok((Runtime::start(stores, options, make)?, None)),
             Opened::Led(led) => {
-                let Led { stores, term, replica, .. } = *led;
+                let LeaderStore { stores, term, replica, .. } = *led;
                 let runtime = Runtime::lead((stores, &replica), options, make)?;
-                Ok((runtime, Some(Reign { replica, term })))
+                Ok((runtime, Some(LeaderTerm { replica, term })))
             }
         }
     }
@@ -168,11 +169,11 @@ impl Opened {
     }
 }
 
-impl Reign {
+impl LeaderTerm {
     /// Comes back once another node leads.
-    pub async fn ended(reign: &mut Option<Reign>) {
-        match reign {
-            Some(Reign { replica, term }) => replica.deposed(*term).await,
+    pub async fn ended(leading: &mut Option<LeaderTerm>) {
+        match leading {
+            Some(LeaderTerm { replica, term }) => replica.deposed(*term).await,
             None => std::future::pending().await,
         }
     }
@@ -262,7 +263,7 @@ async fn follow_until_led(
     mut following: Following,
     (listeners, http): (&mut Listeners, &Listener),
     signals: &mut Signals,
-) -> anyhow::Result<Option<Led>> {
+) -> anyhow::Result<Option<LeaderStore>> {
     let (view, door) = (following.replica.view.clone(), following.replica.door.clone());
     let api = admin_elsewhere(view.clone());
     let (links, policies) = (LinkBoard::default(), watch::channel(Arc::default()).1);
@@ -282,7 +283,7 @@ async fn follow_until_led(
     let served = control::Served { journals, orders, everybody: everybody.clone(), api: api.clone() };
     let control = control::serve(&config.data, served);
     let control = control.inspect_err(|error| tracing::warn!(%error, "no control socket")).ok();
-    let (usher, max) = (Usher::new(view.clone()), visitors_max());
+    let (redirect, max) = (ClientRedirect::new(view.clone()), visitors_max());
     let (visitors, http_places) = (Places::new(max), Places::new(max));
     let mut stale = tokio::time::interval(STALE_EVERY);
     let mut admission = visitors_admission(config, visitors)?;
@@ -305,7 +306,7 @@ async fn follow_until_led(
             accepted = http.accept() => match accepted {
                 Ok(accepted) => {
                     if let Some(place) = http_places.take() {
-                        usher.receive_http(accepted, place, (everybody.clone(), api.clone()));
+                        redirect.receive_http(accepted, place, (everybody.clone(), api.clone()));
                     }
                 }
                 Err(error) => pause(&error).await,
@@ -315,7 +316,7 @@ async fn follow_until_led(
                     if let Some(place) = admission.ask(peer) {
                         let (make, service) = (make.clone(), endpoint.service);
                         let make = move |elsewhere, visit: &Visit| make(service, elsewhere, visit);
-                        usher.receive(admission.dress(endpoint, socket, peer, place), endpoint.scheme(), make);
+                        redirect.receive(admission.dress(endpoint, socket, peer, place), endpoint.scheme(), make);
                     }
                 }
                 Err(error) => pause(&error).await,

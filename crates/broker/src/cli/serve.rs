@@ -26,7 +26,7 @@ use crate::cli::ServeArguments;
 use crate::cli::admission::Admission;
 use crate::cli::alerts;
 use crate::cli::listeners::Listeners;
-use crate::cli::node::{self, Follower, Open, Reign};
+use crate::cli::node::{self, Follower, LeaderTerm, Open};
 use crate::cli::reload::{self, Changed, Reloader, Reread};
 use crate::config::{Config, OpenTo, OpenWireConfig, Shares};
 use crate::control;
@@ -114,7 +114,7 @@ async fn serve_clients(
 ) -> anyhow::Result<Option<Follower>> {
     let Open { opened, keys, view, signals, endpoints: advertised, http: forwarded_http } = open;
     let is_node = view.is_some();
-    let Reread { policies, alerts: rules, tls, door, bridges } = of_reign(reloader, is_node)?;
+    let Reread { policies, alerts: rules, tls, door, bridges } = of_leader(reloader, is_node)?;
     let partitions = opened.partitions();
     let broker_id = broker_id::read_or_make(&config.data, &config.broker_name)?;
     let openwire = openwire_options(config, (partitions, broker_id), listeners.address(Service::OpenWire)?);
@@ -125,7 +125,7 @@ async fn serve_clients(
     let amqp = amqp_options(config, partitions);
     let dials = Dials::default();
     let make = sessions((openwire, amqp), &advertised, dials.clone());
-    let (runtime, mut reign) = opened.start(&options, make)?;
+    let (runtime, mut leading) = opened.start(&options, make)?;
     if is_node {
         runtime.follow(policies);
     }
@@ -161,7 +161,7 @@ async fn serve_clients(
         (listeners, links),
         admission,
         runtime,
-        (&mut signals, &mut reign),
+        (&mut signals, &mut leading),
         (reloader, changes),
     )
     .await;
@@ -171,7 +171,7 @@ async fn serve_clients(
     let none = || mpsc::channel(1).1;
     let http = http.await.unwrap_or_else(|_| none());
     let sessions = listeners.release_forwarded().unwrap_or_else(none);
-    let following = ended(end, reign, runtime, ForwardedClients { sessions, http }).await?;
+    let following = ended(end, leading, runtime, ForwardedClients { sessions, http }).await?;
     let endpoints = advertised;
     Ok(following.map(|following| Follower { following, keys, signals, endpoints }))
 }
@@ -179,21 +179,21 @@ async fn serve_clients(
 /// Clients are served no more. A node that was deposed follows.
 async fn ended(
     end: End,
-    reign: Option<Reign>,
+    leading: Option<LeaderTerm>,
     runtime: Runtime,
     clients: ForwardedClients,
 ) -> anyhow::Result<Option<Following>> {
-    match (end, reign) {
+    match (end, leading) {
         (_, None) => runtime.stop(),
-        (End::Stopped, Some(reign)) => reign.end(runtime).await,
-        (End::Deposed, Some(reign)) => return Ok(Some(reign.step_down(runtime, clients)?)),
+        (End::Stopped, Some(leading)) => leading.end(runtime).await,
+        (End::Deposed, Some(leading)) => return Ok(Some(leading.step_down(runtime, clients)?)),
     }
     Ok(None)
 }
 
 /// The configuration with which a broker begins to serve. A node of a cluster may have followed for
 /// a long time: it reads the file again.
-fn of_reign(reloader: &Reloader<'_>, is_node: bool) -> anyhow::Result<Reread> {
+fn of_leader(reloader: &Reloader<'_>, is_node: bool) -> anyhow::Result<Reread> {
     if !is_node {
         return reloader.in_force();
     }
@@ -458,7 +458,7 @@ async fn accept_until_ended(
     (listeners, (mut diallers, mut dialled)): (&mut Listeners, (Diallers, mpsc::Receiver<NewSocket>)),
     mut admission: Admission,
     mut runtime: Runtime,
-    (signals, reign): (&mut Signals, &mut Option<Reign>),
+    (signals, leading): (&mut Signals, &mut Option<LeaderTerm>),
     (reloader, mut changes): (&Reloader<'_>, mpsc::Receiver<Changed>),
 ) -> (Runtime, End) {
     let draining = runtime.draining();
@@ -466,7 +466,7 @@ async fn accept_until_ended(
         tokio::select! {
             _ = signals.terminate.recv() => return (runtime, End::Stopped),
             _ = signals.interrupt.recv() => return (runtime, End::Stopped),
-            () = Reign::ended(reign) => return (runtime, End::Deposed),
+            () = LeaderTerm::ended(leading) => return (runtime, End::Deposed),
             _ = signals.hangup.recv() => match reloader.reread() {
                 Ok(reread) => {
                     follow(reread, (&mut diallers, &mut runtime, &mut admission));

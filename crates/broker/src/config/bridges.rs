@@ -73,9 +73,9 @@ pub struct BridgeConfig {
     temporary: bool,
     /// Whether nothing but the static destinations is forwarded.
     only_static: bool,
-    /// A peer that accepts no connection for so long is tried again later.
+    /// A peer that accepts no connection within this time is tried again later.
     connect_ms: Option<u64>,
-    /// A peer that says nothing for so long is gone; 0: never.
+    /// A peer that is silent for this time is gone; 0: never.
     max_inactivity_ms: Option<u64>,
     /// The first pause before a link that ended is opened again; each further one is twice as long.
     retry_ms: Option<u64>,
@@ -117,7 +117,7 @@ pub struct Bridge {
     pub dial: DialOptions,
     /// Its connections; `None`: as the round-trip time suggests.
     pub links: Option<u16>,
-    /// A peer that accepts no connection for so long is tried again later.
+    /// A peer that accepts no connection within this time is tried again later.
     pub connect_within: Duration,
     /// The first and the longest pause before a link that ended is opened again.
     pub retry: (Duration, Duration),

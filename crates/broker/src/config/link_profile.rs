@@ -24,9 +24,9 @@ pub struct LinkDefaults {
     pub links: u16,
     /// Messages in flight for each subscription.
     pub prefetch: u32,
-    /// A peer that accepts no connection for so long is tried again later.
+    /// A peer that accepts no connection within this time is tried again later.
     pub connect_ms: u64,
-    /// A peer that says nothing for so long is gone; `None`: as for all OpenWire connections.
+    /// A peer that is silent for this time is gone; `None`: as for all OpenWire connections.
     pub max_inactivity_ms: Option<u64>,
     /// The first pause before a link that ended is opened again.
     pub retry_ms: u64,

@@ -25,8 +25,8 @@ use crate::runtime::reception::Reception;
 use crate::runtime::{now_ms, ticks_ms};
 use postroad_node::Core;
 use postroad_node::Router;
+use postroad_node::{ConnectionPermit, Share};
 use postroad_node::{Mailbox, Taken};
-use postroad_node::{Seat, Share};
 
 /// Deliveries are encoded until this number of bytes waits for the socket.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
@@ -148,7 +148,7 @@ pub async fn serve(
         id,
         peer,
         door,
-        seat: None,
+        permit: None,
         paced_until: None,
         bridge: None,
     };
@@ -233,7 +233,7 @@ struct Task {
     /// Who is let in, now and later.
     door: watch::Receiver<Arc<Door>>,
     /// Its place among the connections of its tenant.
-    seat: Option<Seat>,
+    permit: Option<ConnectionPermit>,
     /// Until then nothing is read: its tenant has sent faster than it may.
     paced_until: Option<Instant>,
     bridge: Option<Box<Bridged>>,
@@ -466,9 +466,9 @@ impl Task {
     fn identify(&mut self, answer: LoginAnswer) -> LoginAnswer {
         let LoginAnswer::Welcome { user, .. } = &answer else { return answer };
         let principal = Principal::of(user.as_ref());
-        let seat = self.handle.core.borrow().places().borrow().seat(&principal);
-        match seat {
-            Ok(seat) => self.seat = seat,
+        let permit = self.handle.core.borrow().places().borrow().permit(&principal);
+        match permit {
+            Ok(permit) => self.permit = permit,
             Err(refusal) => {
                 return LoginAnswer::Full { reason: refusal.to_string() };
             }

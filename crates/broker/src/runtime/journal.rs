@@ -16,9 +16,9 @@ use postroad_cluster::{EntryId, NodeId, Role, Term};
 use postroad_core::Partition;
 use postroad_journal::{Backup, Log2Histogram, Pace, RealDisk};
 use postroad_model::PartitionId;
-use postroad_replication::{Job, JobDone, JobKind, LogWriter, ToPartition, ToWriter, Trouble, Written};
+use postroad_replication::{FailedWork, Job, JobDone, JobKind, LogWriter, ToPartition, ToWriter, Written};
 
-use crate::runtime::cluster::Seat;
+use crate::runtime::cluster::Participant;
 use crate::runtime::durations::{Durations, distribution};
 use postroad_node::{JournalWriter, owner};
 use postroad_node::{Receiver, ThreadWaker, Wake, WakingSender};
@@ -154,8 +154,8 @@ impl JournalDoor {
     /// on. `None` if it does not lead any more.
     pub fn lead(&self) -> Option<(BTreeMap<PartitionId, Partition>, Term)> {
         let mut writing = self.writing.lock().ok()?;
-        let Writing { writer, seat, .. } = &mut *writing;
-        seat.as_mut()?.take_partitions(writer)
+        let Writing { writer, participant, .. } = &mut *writing;
+        participant.as_mut()?.take_partitions(writer)
     }
 
     /// The cores of a deposed leader are not reached any more: everything that it reported to them
@@ -169,9 +169,9 @@ impl JournalDoor {
     /// The partitions of a deposed leader follow from now on.
     pub fn return_partitions(&self, partitions: BTreeMap<PartitionId, Partition>) {
         if let Ok(mut writing) = self.writing.lock() {
-            let Writing { writer, seat, .. } = &mut *writing;
-            if let Some(seat) = seat {
-                seat.return_partitions(writer, partitions);
+            let Writing { writer, participant, .. } = &mut *writing;
+            if let Some(participant) = participant {
+                participant.return_partitions(writer, partitions);
             }
         }
         self.waker.wake();
@@ -250,7 +250,7 @@ impl JournalWriter for JournalDoor {
 pub fn start(
     store: Option<&str>,
     disk: RealDisk,
-    (writer, seat): (LogWriter<RealDisk>, Option<Seat>),
+    (writer, participant): (LogWriter<RealDisk>, Option<Participant>),
     links: JournalLinks,
     sync_within: Duration,
     waker: &Arc<ThreadWaker>,
@@ -258,13 +258,13 @@ pub fn start(
     let (done, results) = mpsc::channel::<JobDone<File>>();
     let (jobs, lists): (Vec<_>, Vec<_>) = WORKERS.iter().map(|_| mpsc::channel::<Job<File>>()).unzip();
     let (stop, workers_stop) = (links.stop.clone(), links.stop.clone());
-    let reported = Trouble::default();
+    let reported = FailedWork::default();
     let groups = Arc::new(AtomicU64::new(0));
     // There may be no writes for a long time.
     let seal_at = writer.must_leave().then(|| Instant::now() + SEAL_AFTER);
     let writing = Writing {
         writer,
-        seat,
+        participant,
         links,
         jobs,
         results,
@@ -395,8 +395,8 @@ fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
             }
             return;
         }
-        let seat_at = turn.seat.as_ref().map(Seat::due);
-        let until = [turn.retry_at, turn.sync_at, turn.seal_at, ends_at.filter(|_| in_time), seat_at]
+        let participant_at = turn.participant.as_ref().map(Participant::due);
+        let until = [turn.retry_at, turn.sync_at, turn.seal_at, ends_at.filter(|_| in_time), participant_at]
             .into_iter()
             .flatten()
             .fold(turn.scrub_at.min(turn.place_at), Instant::min);
@@ -413,7 +413,7 @@ fn rest(until: Instant) {
 struct Writing {
     writer: LogWriter<RealDisk>,
     /// In the group of replicas, if the store has several.
-    seat: Option<Seat>,
+    participant: Option<Participant>,
     links: JournalLinks,
     /// To the thread of each of [`WORKERS`].
     jobs: Vec<mpsc::Sender<Job<File>>>,
@@ -430,7 +430,7 @@ struct Writing {
     /// How many groups were written, for those who give way to them.
     groups: Arc<AtomicU64>,
     /// The writer's failures that were logged already.
-    reported: Trouble,
+    reported: FailedWork,
     /// Whether the failure of all writes was logged.
     tells_broken: bool,
     /// How long each group took, from its first byte until it was durable.
@@ -446,10 +446,10 @@ struct Writing {
 impl Writing {
     /// Whether something is left that is to be durable before the broker ends.
     fn has_work(&mut self, in_time: bool) -> bool {
-        match &mut self.seat {
+        match &mut self.participant {
             None => self.writer.has_records() || in_time && self.writer.is_checkpointing(),
-            Some(seat) => {
-                seat.end();
+            Some(participant) => {
+                participant.end();
                 let waits = self.writer.has_records() || self.writer.leadership().is_committing();
                 in_time && (waits || self.writer.is_checkpointing())
             }
@@ -500,7 +500,11 @@ impl Writing {
             damaged_places: self.writer.damaged_places() as u64,
             stopped: self.writer.stopped().map(ToString::to_string).collect(),
             full: self.writer.is_full(),
-            follows: self.seat.as_ref().is_some_and(|seat| !seat.serves(&self.writer)).then(String::new),
+            follows: self
+                .participant
+                .as_ref()
+                .is_some_and(|participant| !participant.serves(&self.writer))
+                .then(String::new),
             broken: self.writer.trouble_with_writing().map(str::to_owned),
             ..JournalFigures::default()
         };
@@ -539,8 +543,8 @@ impl Writing {
     /// Takes the messages that are there, writes them, and reports.
     fn pass(&mut self) {
         self.take_in();
-        if let Some(seat) = &mut self.seat {
-            seat.turn(&mut self.writer);
+        if let Some(participant) = &mut self.participant {
+            participant.turn(&mut self.writer);
         }
         if self.writer.has_records() && !self.writer.awaits_segment() {
             let (began, records) = (Instant::now(), self.writer.gathered());
@@ -552,8 +556,8 @@ impl Writing {
             self.batches.add(records);
             self.waited += took.saturating_mul(u32::try_from(records).unwrap_or(u32::MAX));
             self.seal_at = Some(ended + SEAL_AFTER);
-            if let Some(seat) = &mut self.seat {
-                seat.wrote(&self.writer, began, ended);
+            if let Some(participant) = &mut self.participant {
+                participant.wrote(&self.writer, began, ended);
             }
         }
         self.sync();
@@ -625,7 +629,7 @@ impl Writing {
 
     /// Logs each failure and each recovery, once.
     fn report(&mut self) {
-        let Trouble { segment, checkpoint, compaction } = self.writer.trouble();
+        let FailedWork { segment, checkpoint, compaction } = self.writer.trouble();
         let jobs = [
             ("next segment", &self.reported.segment, segment),
             ("checkpoint", &self.reported.checkpoint, checkpoint),
@@ -664,12 +668,12 @@ impl Writing {
             }
         }
         let cores = self.links.to_cores.len() as u16;
-        let follows = self.seat.as_ref().is_some_and(Seat::follows);
+        let follows = self.participant.as_ref().is_some_and(Participant::follows);
         while (follows || 0 < cores)
             && let Some(message) = self.writer.next_message()
         {
-            let message = match &mut self.seat {
-                Some(seat) => seat.answer(&mut self.writer, message),
+            let message = match &mut self.participant {
+                Some(participant) => participant.answer(&mut self.writer, message),
                 None => Some(message),
             };
             let Some(message) = message else { continue };

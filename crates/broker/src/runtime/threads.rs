@@ -20,7 +20,7 @@ use postroad_routing::{Addressing, Policies, Routes};
 use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
-use crate::runtime::cluster::Seated;
+use crate::runtime::cluster::NodeReplica;
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::dialler::LinkReporter;
 use crate::runtime::figures::{CoreFigures, QUESTIONS_MAX, Question, StatsCollector, watch_page};
@@ -261,12 +261,12 @@ impl Runtime {
     /// # Errors
     /// As [`Runtime::start`].
     pub fn lead(
-        (stores, replica): (Stores, &Seated),
+        (stores, replica): (Stores, &NodeReplica),
         options: &RuntimeOptions,
         make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + Send + 'static,
     ) -> std::io::Result<Runtime> {
         let wakers = options.wakers();
-        let Seated { door, range, waker, stop, .. } = replica;
+        let NodeReplica { door, range, waker, stop, .. } = replica;
         let Stores { partitions, placement, addressing, .. } = stores;
         let (keys, permissions) = (options.keys.clone(), options.policies.permissions.clone());
         let (draining, tenants) = (Draining::default(), options.tenants.clone());

@@ -65,7 +65,7 @@ impl Partition {
         given_up
     }
 
-    /// Puts these to rest, each for so long.
+    /// Puts these to rest, each for its time.
     fn lay_to_rest(&mut self, id: QueueId, resting: &[(EntryTag, u64)], effects: &mut Vec<Effect>) {
         let now_ms = self.now_ms;
         for (tag, rest_ms) in resting {

@@ -124,7 +124,7 @@ impl<D: Disk> Leadership<'_, D> {
     pub fn take_over(self) -> Option<Term> {
         let writer = self.0;
         let term = writer.replica_mut()?.take_over()?;
-        // Of an earlier reign.
+        // Of an earlier term of this leader.
         writer.filling.clear();
         writer.filling_syncs = false;
         writer.say_space();

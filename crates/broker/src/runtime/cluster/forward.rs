@@ -65,24 +65,24 @@ impl ForwardedClients {
 }
 
 /// The other end of [`ForwardedClients`].
-pub struct Taker {
+pub struct ForwardedIntake {
     key: [u8; FORWARD_KEY_BYTES],
     sessions: mpsc::Sender<Forwarded>,
     http: mpsc::Sender<Forwarded>,
 }
 
-impl Taker {
+impl ForwardedIntake {
     /// One with a key of its own.
     ///
     /// # Errors
     /// The system has no random bytes.
-    pub fn new() -> io::Result<(Taker, ForwardedClients)> {
+    pub fn new() -> io::Result<(ForwardedIntake, ForwardedClients)> {
         let mut key = [0; FORWARD_KEY_BYTES];
         getrandom(&mut key, GetRandomFlags::empty())?;
         let ((sessions, from_sessions), (http, from_http)) =
             (mpsc::channel(WAITING_MAX), mpsc::channel(WAITING_MAX));
         let clients = ForwardedClients { sessions: from_sessions, http: from_http };
-        Ok((Taker { key, sessions, http }, clients))
+        Ok((ForwardedIntake { key, sessions, http }, clients))
     }
 
     /// The key that other nodes need.
@@ -216,14 +216,14 @@ mod tests {
         ] {
             let mut sends = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             sends.write_all(first).unwrap();
-            let knows = Taker::knows(&listener.accept().unwrap().0, Duration::from_millis(50));
+            let knows = ForwardedIntake::knows(&listener.accept().unwrap().0, Duration::from_millis(50));
             assert_eq!(knows, want, "{first:?}");
         }
     }
 
     #[test]
     fn a_forwarded_client_is_taken_with_the_key_alone_and_up_to_a_bound() {
-        let (taker, mut clients) = Taker::new().unwrap();
+        let (intake, mut clients) = ForwardedIntake::new().unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = "192.0.2.7:4000".parse().unwrap();
         let take = |scheme: &str, key: [u8; FORWARD_KEY_BYTES]| {
@@ -231,15 +231,15 @@ mod tests {
             let mut sends = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             sends.write_all(&head).unwrap();
             let socket = listener.accept().unwrap().0;
-            assert!(Taker::knows(&socket, ACCEPTED_WITHIN));
-            taker.take(socket, ACCEPTED_WITHIN)
+            assert!(ForwardedIntake::knows(&socket, ACCEPTED_WITHIN));
+            intake.take(socket, ACCEPTED_WITHIN)
         };
         assert!(take("amqp", [0; FORWARD_KEY_BYTES]).unwrap_err().to_string().contains("without the key"));
-        take("http", taker.key()).unwrap();
+        take("http", intake.key()).unwrap();
         let taken = clients.http.try_recv().unwrap();
         assert_eq!((&*taken.scheme, taken.client), ("http", client));
         for _ in 0..WAITING_MAX + 3 {
-            take("amqp", taker.key()).unwrap();
+            take("amqp", intake.key()).unwrap();
         }
         assert_eq!(clients.sessions.len(), WAITING_MAX);
         clients.close();

@@ -45,7 +45,7 @@ const FORMER_MAX: usize = 64;
 
 /// What a node knows of the store of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Met {
+pub enum PeerStore {
     /// It is the one that is known, or the first, or was filled in place of it.
     Accepted,
     /// It is another, and was not filled.
@@ -102,15 +102,15 @@ impl Identities {
     ///
     /// # Errors
     /// It cannot be written down.
-    pub fn meet(&self, node: NodeId, identity: &str, joined: bool) -> anyhow::Result<Met> {
+    pub fn meet(&self, node: NodeId, identity: &str, joined: bool) -> anyhow::Result<PeerStore> {
         let Ok(text) = self.text.lock() else { bail!("the identities are missing") };
         let known = text.peers.get(&node.get()).cloned();
         let is_former =
             text.former.get(&node.get()).is_some_and(|former| former.iter().any(|it| it == identity));
         drop(text);
         match known {
-            Some(known) if known == identity => return Ok(Met::Accepted),
-            Some(_) if is_former || !joined => return Ok(Met::Replaced),
+            Some(known) if known == identity => return Ok(PeerStore::Accepted),
+            Some(_) if is_former || !joined => return Ok(PeerStore::Replaced),
             _ => {}
         }
         self.change(|text| {
@@ -120,7 +120,7 @@ impl Identities {
                 former.drain(..former.len().saturating_sub(FORMER_MAX));
             }
         })?;
-        Ok(Met::Accepted)
+        Ok(PeerStore::Accepted)
     }
 
     fn change(&self, change: impl FnOnce(&mut Text)) -> anyhow::Result<()> {
@@ -172,13 +172,13 @@ mod tests {
         let identities = Identities::open(home.path(), "c", node(1)).unwrap();
         let own = identities.own();
         for (number, identity, joined, want) in [
-            (2, "two", false, Met::Accepted),
-            (3, "three", true, Met::Accepted),
-            (2, "other", false, Met::Replaced),
-            (2, "two", true, Met::Accepted),
-            (2, "other", true, Met::Accepted),
-            (2, "two", true, Met::Replaced),
-            (2, "other", true, Met::Accepted),
+            (2, "two", false, PeerStore::Accepted),
+            (3, "three", true, PeerStore::Accepted),
+            (2, "other", false, PeerStore::Replaced),
+            (2, "two", true, PeerStore::Accepted),
+            (2, "other", true, PeerStore::Accepted),
+            (2, "two", true, PeerStore::Replaced),
+            (2, "other", true, PeerStore::Accepted),
         ] {
             for identities in [&identities, &Identities::open(home.path(), "c", node(1)).unwrap()] {
                 assert_eq!(identities.meet(node(number), identity, joined).unwrap(), want, "{identity}");
@@ -203,9 +203,9 @@ mod tests {
         let two = NodeId::new(2).unwrap();
         let identities = Identities::open(home.path(), "c", NodeId::new(1).unwrap()).unwrap();
         for number in 0..FORMER_MAX + 2 {
-            assert_eq!(identities.meet(two, &number.to_string(), true).unwrap(), Met::Accepted);
+            assert_eq!(identities.meet(two, &number.to_string(), true).unwrap(), PeerStore::Accepted);
         }
         assert_eq!(identities.text.lock().unwrap().former[&2].len(), FORMER_MAX);
-        assert_eq!(identities.meet(two, "1", true).unwrap(), Met::Replaced);
+        assert_eq!(identities.meet(two, "1", true).unwrap(), PeerStore::Replaced);
     }
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use postroad_cluster::{Body, Hello, Message, NodeId, Term, Verdict};
 
-use crate::runtime::cluster::identity::{Identities, Met};
+use crate::runtime::cluster::identity::{Identities, PeerStore};
 
 /// See the head of this file.
 pub struct Membership {
@@ -66,7 +66,7 @@ impl Membership {
     pub fn judge(&self, peer: &Hello) -> anyhow::Result<Verdict> {
         let met = self.identities.meet(peer.node, &peer.identity, peer.joined)?;
         let term = Term(self.term.load(Ordering::Acquire));
-        Ok(Verdict { replaced: met == Met::Replaced, term })
+        Ok(Verdict { replaced: met == PeerStore::Replaced, term })
     }
 
     /// Takes the verdict of a peer about this node's store.

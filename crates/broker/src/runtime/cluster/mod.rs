@@ -1,14 +1,15 @@
 //! One node of a cluster: its connections to the others, and its replica of the store.
 //!
-//! `peers` moves messages between nodes, `seat` lets the journal's thread take part in the group,
-//! `opening` opens a replica's directory and keeps its part, `identity` distinguishes stores,
-//! `orders` are those of operators, `usher` sends clients of a follower to the leader, and
-//! `restart` begins again from the disk once a replica has ended. A node whose disk was replaced
-//! does not vote (`joining`) before it was filled by a copy of the leader's store (`copy`,
+//! `peers` moves messages between nodes, `participant` lets the journal's thread take part in the
+//! group, `opening` opens a replica's directory and keeps its part, `identity` distinguishes
+//! stores, `orders` are those of operators, `client_redirect` sends clients of a follower to the
+//! leader, and `restart` begins again from the disk once a replica has ended. A node whose disk was
+//! replaced does not vote (`joining`) before it was filled by a copy of the leader's store (`copy`,
 //! `copies`).
 //!
 //! Never here: how nodes agree (crates/cluster), clients of the broker.
 
+mod client_redirect;
 mod commits;
 mod copies;
 mod copy;
@@ -17,10 +18,9 @@ mod identity;
 mod joining;
 mod opening;
 mod orders;
+mod participant;
 mod peers;
 mod restart;
-mod seat;
-mod usher;
 mod view;
 mod wire;
 
@@ -31,12 +31,12 @@ use postroad_cluster::NodeId;
 use postroad_model::Endpoint;
 use postroad_security::nodes::NodeTlsFiles;
 
+pub use client_redirect::{ClientRedirect, admin_elsewhere};
 pub use forward::{Forwarded, ForwardedClients};
-pub use opening::{Following, Led, Seated, follow};
+pub use opening::{Following, LeaderStore, NodeReplica, follow};
 pub use orders::cluster_orders;
+pub use participant::Participant;
 pub use restart::restart;
-pub use seat::Seat;
-pub use usher::{Usher, admin_elsewhere};
 pub use view::{ClusterView, cluster_api};
 
 /// The options of one node of a cluster.

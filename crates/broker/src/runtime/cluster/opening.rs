@@ -21,8 +21,8 @@ use crate::runtime::cluster::copy::{self, Outgoing};
 use crate::runtime::cluster::forward::ForwardedClients;
 use crate::runtime::cluster::identity::Identities;
 use crate::runtime::cluster::joining::Membership;
+use crate::runtime::cluster::participant::Participant;
 use crate::runtime::cluster::peers::{self, Started};
-use crate::runtime::cluster::seat::Seat;
 use crate::runtime::cluster::view::ClusterView;
 use crate::runtime::cluster::{ClusterOptions, identity};
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
@@ -35,11 +35,11 @@ const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
 /// Payload of entries that are kept in memory for followers.
 const CACHE_BYTES_MAX: u64 = 16 << 20;
 
-/// So long a leader that ends waits for another to take over.
+/// A leader that ends waits for another to take over, at most for this time.
 const HANDED_OVER_WITHIN: Duration = Duration::from_secs(1);
 
 /// A replica that takes part, whether it follows or leads.
-pub struct Seated {
+pub struct NodeReplica {
     /// How the cluster is.
     pub view: ClusterView,
     /// The replica's journal.
@@ -50,7 +50,7 @@ pub struct Seated {
     pub waker: Arc<ThreadWaker>,
     /// Ends it.
     pub stop: Arc<AtomicBool>,
-    reign: watch::Receiver<Option<Term>>,
+    leading: watch::Receiver<Option<Term>>,
     placement: Placement,
     thread: JoinHandle<()>,
 }
@@ -58,13 +58,13 @@ pub struct Seated {
 /// A replica whose partitions follow, or will in a moment.
 pub struct Following {
     /// The replica.
-    pub replica: Seated,
+    pub replica: NodeReplica,
     /// Clients that other nodes carry here.
     pub clients: ForwardedClients,
 }
 
 /// A store that this node leads.
-pub struct Led {
+pub struct LeaderStore {
     /// Its partitions and where addresses live.
     pub stores: Stores,
     /// Clients that other nodes carry here.
@@ -72,7 +72,7 @@ pub struct Led {
     /// The term, which no other leader has.
     pub term: Term,
     /// The replica.
-    pub replica: Seated,
+    pub replica: NodeReplica,
 }
 
 /// Opens or makes the replica of the store in a data directory, and has it take part. `tune`
@@ -135,17 +135,17 @@ pub fn follow(
     let applied = partitions.iter().filter_map(|(id, partition)| Some((*id, partition.applied()?)));
     let replica = Replica::open(&config, log, vote, applied, send).context("the replica cannot join")?;
     let writer = LogWriter::new(replica, range.iter());
-    let ((status, shown), (reigns, reign)) = (watch::channel(None), watch::channel(None));
+    let ((status, shown), (terms, leading)) = (watch::channel(None), watch::channel(None));
     let filling = (copies.clone(), arrivals);
-    let seat = Seat::new(messages, membership.clone(), filling, partitions, (status, reigns));
+    let participant = Participant::new(messages, membership.clone(), filling, partitions, (status, terms));
     let stop = Arc::new(AtomicBool::new(false));
     let links = JournalLinks { from_cores: Vec::new(), to_cores: Vec::new(), stop: stop.clone() };
-    let (thread, door) = journal::start(None, disk, (writer, Some(seat)), links, sync_within, &waker)?;
+    let (thread, door) = journal::start(None, disk, (writer, Some(participant)), links, sync_within, &waker)?;
     shared.outgoing().open(door.clone());
     let (peers, state) = (shared.peers().clone(), (membership, copies));
     let view = ClusterView::new((cluster, number), peers, state, (door.clone(), shown));
     let door = NamedDoor { store: name.into(), path, door };
-    let replica = Seated { view, door, range, waker, stop, reign, placement, thread };
+    let replica = NodeReplica { view, door, range, waker, stop, leading, placement, thread };
     Ok(Following { replica, clients })
 }
 
@@ -189,7 +189,7 @@ impl Following {
     /// Comes back once this node leads, and has applied all that is committed.
     pub async fn led(&mut self) {
         // If the journal's thread has ended, the process does.
-        let _ = self.replica.reign.wait_for(Option::is_some).await;
+        let _ = self.replica.leading.wait_for(Option::is_some).await;
     }
 
     /// Takes over the store; `Err` if this node leads no more, or its partitions are not back yet:
@@ -197,20 +197,20 @@ impl Following {
     ///
     /// # Errors
     /// The configuration of addresses is not valid.
-    pub fn lead(self, addressing: Addressing) -> anyhow::Result<Result<Led, Following>> {
+    pub fn lead(self, addressing: Addressing) -> anyhow::Result<Result<LeaderStore, Following>> {
         let Some((partitions, term)) = self.replica.door.door.lead() else { return Ok(Err(self)) };
         let Following { replica, clients } = self;
         let placement = replica.placement;
         let mut stores = Stores { stores: Vec::new(), partitions, placement, addressing: Arc::default() };
         stores.settle(addressing)?;
-        Ok(Ok(Led { stores, clients, term, replica }))
+        Ok(Ok(LeaderStore { stores, clients, term, replica }))
     }
 }
 
-impl Seated {
+impl NodeReplica {
     /// Comes back once this node does not lead in this term any more.
     pub async fn deposed(&mut self, term: Term) {
-        let _ = self.reign.wait_for(|reign| *reign != Some(term)).await;
+        let _ = self.leading.wait_for(|leading| *leading != Some(term)).await;
     }
 
     /// Hands leadership to another node, and waits until that leads; `false` if none takes it in

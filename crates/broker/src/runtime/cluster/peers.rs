@@ -25,7 +25,7 @@ use postroad_security::nodes::NodeTls;
 
 use crate::runtime::cluster::ClusterOptions;
 use crate::runtime::cluster::copy::Outgoing;
-use crate::runtime::cluster::forward::{ForwardedClients, Taker};
+use crate::runtime::cluster::forward::{ForwardedClients, ForwardedIntake};
 use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::wire::Wire;
 
@@ -99,7 +99,7 @@ pub struct Shared {
     hello: Hello,
     secret: Vec<u8>,
     tls: Option<NodeTls>,
-    taker: Taker,
+    intake: ForwardedIntake,
     membership: Arc<Membership>,
     outgoing: Outgoing,
     peers: Peers,
@@ -193,7 +193,7 @@ pub fn start(
         queues.push(posts);
     }
     let peers: Peers = Arc::new(peers);
-    let (taker, clients) = Taker::new().context("the system provides no random bytes")?;
+    let (intake, clients) = ForwardedIntake::new().context("the system provides no random bytes")?;
     let hello = Hello {
         cluster: options.cluster.clone(),
         members: options.seeds.join(","),
@@ -208,7 +208,7 @@ pub fn start(
     let tls = options.tls.as_ref().map(NodeTls::load).transpose().context("cluster.tls")?;
     let (secret, sent_by) = (options.secret.clone(), membership.clone());
     let shared =
-        Shared { hello, secret, tls, taker, membership, outgoing, peers: peers.clone(), incoming, waker };
+        Shared { hello, secret, tls, intake, membership, outgoing, peers: peers.clone(), incoming, waker };
     let shared = Arc::new(shared);
     for (peer, posts) in peers.iter().zip(queues) {
         let (writes, number) = (peer.clone(), peer.node.get());
@@ -298,9 +298,9 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let (shared, count) = (shared.clone(), strangers.clone());
         let started = named("peer-in".to_owned(), move || {
-            if Taker::knows(&socket, PATIENCE) {
+            if ForwardedIntake::knows(&socket, PATIENCE) {
                 count.fetch_sub(1, Ordering::AcqRel);
-                if let Err(error) = shared.taker.take(socket, PATIENCE) {
+                if let Err(error) = shared.intake.take(socket, PATIENCE) {
                     tracing::warn!(%from, error = format!("{error:#}"), "refused a forwarded client");
                 }
                 return;
@@ -388,7 +388,7 @@ fn introduce(
     verify(&shared.secret, &own, &bytes, &wire.read_frame(PROOF_BYTES)?)?;
     let ours = shared.membership.judge(&peer)?;
     // The key is for proven nodes alone.
-    wire.write_frame(&[&ours.encode()[..], &shared.taker.key()].concat())?;
+    wire.write_frame(&[&ours.encode()[..], &shared.intake.key()].concat())?;
     let frame = wire.read_frame(VERDICT_BYTES + FORWARD_KEY_BYTES)?;
     let (theirs, key) = frame.split_at(frame.len().min(VERDICT_BYTES));
     let (theirs, forward_key) =

@@ -8,7 +8,9 @@ use postroad_model::{
     ConnectionId, Destination, Event, LeaseAnswer, LeaseEvent, Message, Principal, Refusal, Reserve,
     Reserved, Ticket, ToSession,
 };
-use postroad_node::{Ahead, ClientError, ClientLimits, ClientOptions, LocalClient, Seat, TenantMeters};
+use postroad_node::{
+    Ahead, ClientError, ClientLimits, ClientOptions, ConnectionPermit, LocalClient, TenantMeters,
+};
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
@@ -56,9 +58,9 @@ impl Fronts {
     /// [`Refusal::TooManyConnections`].
     pub fn of(&self, principal: Principal) -> Result<FrontClient, Refusal> {
         let places = self.handle.core.borrow().places();
-        let (seat, tenants) = (places.borrow().seat(&principal)?, places.borrow().tenants.clone());
+        let (permit, tenants) = (places.borrow().permit(&principal)?, places.borrow().tenants.clone());
         let (client, bodies) = (self.client_of(principal), self.bodies.clone());
-        Ok(FrontClient { client, bodies, room: RefCell::default(), tenants, _seat: seat })
+        Ok(FrontClient { client, bodies, room: RefCell::default(), tenants, _permit: permit })
     }
 
     fn client_of(&self, principal: Principal) -> Rc<LocalClient> {
@@ -99,7 +101,7 @@ pub struct FrontClient {
     /// Memory of the large bodies that the request has been given.
     room: RefCell<Room>,
     tenants: TenantMeters,
-    _seat: Option<Seat>,
+    _permit: Option<ConnectionPermit>,
 }
 
 impl FrontClient {
@@ -107,13 +109,13 @@ impl FrontClient {
     pub fn new(handle: &CoreHandle, closing: &Rc<Notify>) -> Rc<FrontClient> {
         let client = join(handle, Principal::Operator, closing);
         let (bodies, room, tenants) = (Bodies::default(), RefCell::default(), TenantMeters::default());
-        Rc::new(FrontClient { client, bodies, room, tenants, _seat: None })
+        Rc::new(FrontClient { client, bodies, room, tenants, _permit: None })
     }
 
     /// The same client, for work that outlives this request.
     pub fn another(&self) -> FrontClient {
         let (client, bodies, tenants) = (self.client.clone(), self.bodies.clone(), self.tenants.clone());
-        FrontClient { client, bodies, room: RefCell::default(), tenants, _seat: None }
+        FrontClient { client, bodies, room: RefCell::default(), tenants, _permit: None }
     }
 
     /// Makes a request about leases, and waits for the answers. Dropped before they have come, a

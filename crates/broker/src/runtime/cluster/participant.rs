@@ -32,7 +32,7 @@ const UNAPPLIED_MAX: usize = 100_000;
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// See the head of this file.
-pub struct Seat {
+pub struct Participant {
     incoming: Receiver<Message>,
     membership: Arc<Membership>,
     copies: Arc<Copies>,
@@ -43,7 +43,7 @@ pub struct Seat {
     partitions: Option<BTreeMap<PartitionId, Partition>>,
     status: watch::Sender<Option<Shown>>,
     /// The term in which this node leads, once everything before it is committed.
-    reign: watch::Sender<Option<Term>>,
+    leading: watch::Sender<Option<Term>>,
     leader: Option<NodeId>,
     elections: u64,
     commits: CommitTimes,
@@ -52,15 +52,15 @@ pub struct Seat {
     ends: bool,
 }
 
-impl Seat {
+impl Participant {
     pub(super) fn new(
         incoming: Receiver<Message>,
         membership: Arc<Membership>,
         (copies, arrivals): (Arc<Copies>, Receiver<Arrived>),
         partitions: BTreeMap<PartitionId, Partition>,
-        (status, reign): (watch::Sender<Option<Shown>>, watch::Sender<Option<Term>>),
-    ) -> Seat {
-        Seat {
+        (status, leading): (watch::Sender<Option<Shown>>, watch::Sender<Option<Term>>),
+    ) -> Participant {
+        Participant {
             incoming,
             membership,
             copies,
@@ -68,7 +68,7 @@ impl Seat {
             tick_at: Instant::now(),
             partitions: Some(partitions),
             status,
-            reign,
+            leading,
             leader: None,
             elections: 0,
             commits: CommitTimes::default(),
@@ -183,7 +183,7 @@ impl Seat {
             restart(reason);
         }
         let leads = replica.leads();
-        self.reign.send_if_modified(|known| std::mem::replace(known, leads) != leads);
+        self.leading.send_if_modified(|known| std::mem::replace(known, leads) != leads);
         if ticks {
             let replica = replica.status();
             self.copies.lags.store(replica.needs_copy, Ordering::Release);

@@ -54,17 +54,17 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 const RETRY_AFTER: &str = "1";
 
 /// See the head of this file. Call its functions within a `LocalSet`; the clients end with it.
-pub struct Usher {
+pub struct ClientRedirect {
     view: ClusterView,
     logins: Arc<Semaphore>,
     leaders: watch::Receiver<Option<NodeId>>,
 }
 
-impl Usher {
+impl ClientRedirect {
     /// Sends clients to the leader that `view` knows.
-    pub fn new(view: ClusterView) -> Usher {
+    pub fn new(view: ClusterView) -> ClientRedirect {
         let leaders = view.leaders();
-        Usher { view, logins: Arc::new(Semaphore::new(LOGINS_MAX)), leaders }
+        ClientRedirect { view, logins: Arc::new(Semaphore::new(LOGINS_MAX)), leaders }
     }
 
     /// Lets a client say who it is in a session of `make`, and sends it on. `scheme` is that of the
