@@ -291,7 +291,8 @@ fn offer(partition: &mut Partition, queue: QueueId, tags: &[EntryTag], effects: 
 
 /// Those that were delivered often enough are dead letters; returns whether there are any.
 fn bury(partition: &mut Partition, queue: QueueId, tags: &[EntryTag], effects: &mut Vec<Effect>) -> bool {
-    tags.iter().fold(false, |any, tag| partition.bury_if_spent(queue, *tag, effects) || any)
+    let buried = tags.iter().filter(|tag| partition.bury_if_spent(queue, **tag, effects)).count();
+    0 < buried
 }
 
 /// The broker moves an entry to another partition, as a dead letter or with its queue: no lease and
