@@ -96,7 +96,9 @@ function Settings() {
   const pages = usePages<Setting>(withQuery(pathOf("configuration"), { filter: settled }), 200);
   return (
     <>
-      <Search label="Filter by key" value={filter} onChange={setFilter} />
+      <div className="filter-line">
+        <Search label="Filter by key" value={filter} onChange={setFilter} />
+      </div>
       <Table label="Settings" columns={SETTINGS} pages={pages} rowKey={({ key }) => key} empty={<Empty title="No key has this in it" />} />
     </>
   );

@@ -15,7 +15,7 @@ type Row = Queue & { found: number; moved: number; difference: number };
 const figure = (id: string, title: string, of: (row: Row) => number, room?: 2 | 3): Column<Row> => ({
   id,
   title,
-  width: "104px",
+  width: "86px",
   isNumber: true,
   ...(room === undefined ? {} : { room }),
   cell: (row) => <Figure value={of(row)} />,
@@ -31,7 +31,7 @@ const COLUMNS: Column<Row>[] = [
   figure("dead", "Dead letters", ({ dead_lettered }) => dead_lettered, 3),
   figure("dropped", "Dropped", ({ dropped }) => dropped, 3),
   figure("moved", "Moved", ({ moved }) => moved, 3),
-  { id: "difference", title: "Difference", width: "112px", cell: ({ difference }) => <Badge tone={difference === 0 ? "good" : "bad"}>{difference === 0 ? "none" : count(difference)}</Badge> },
+  { id: "difference", title: "Difference", width: "88px", cell: ({ difference }) => <Badge tone={difference === 0 ? "good" : "bad"}>{difference === 0 ? "none" : count(difference)}</Badge> },
 ];
 
 export function LedgerPage() {
@@ -49,7 +49,9 @@ export function LedgerPage() {
             : `${count(all.sent)} sent, ${count(all.held + all.in_flight)} there, ${all.difference === 0 ? "no difference" : `a difference of ${count(all.difference)}`}; checked at ${timeOfDay(all.checked_ms)}.`}
         </p>
       </header>
-      <Search label="Filter by name" value={filter} onChange={setFilter} />
+      <div className="filter-line">
+        <Search label="Filter by name" value={filter} onChange={setFilter} />
+      </div>
       <Table label="Ledger" columns={COLUMNS} pages={pages} rowKey={(row) => `${row.kind} ${queueTitle(row)}`} empty={<Empty title="No queue" />} />
     </>
   );
