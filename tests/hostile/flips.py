@@ -42,7 +42,8 @@ def exported(binary, data):
 
 def places(data):
     for name in sorted(os.listdir(data)):
-        if name == "LOCK":
+        # The versions of the configuration hold no messages.
+        if name in ("LOCK", "configuration"):
             continue
         with open(os.path.join(data, name), "rb") as source:
             content = source.read().rstrip(b"\0")

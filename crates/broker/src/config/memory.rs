@@ -18,10 +18,10 @@ const UNITS: [(&str, u64); 7] = [
 ];
 
 /// The broker's own part: the program, buffers, and free memory of the allocator...
-const OWN_BYTES: u64 = 40 << 20;
+const OWN_BYTES: u64 = 42 << 20;
 
-/// ... but no more than this number of sixteenths of its memory.
-const OWN_SIXTEENTHS: u64 = 10;
+/// ... but no more than this number of thirty-seconds of its memory.
+const OWN_PARTS_OF_32: u64 = 21;
 
 /// Durable messages take no more than this, however much memory there is: later ones are read ahead
 /// of their turn as fast.
@@ -60,7 +60,7 @@ pub struct Shares {
 impl Shares {
     /// Those of this number of bytes.
     pub fn of(memory_bytes: u64) -> Shares {
-        let own = OWN_BYTES.min(memory_bytes / 16 * OWN_SIXTEENTHS);
+        let own = OWN_BYTES.min(memory_bytes / 32 * OWN_PARTS_OF_32);
         let durable = ((memory_bytes - own) / 2).min(DURABLE_BYTES_MAX);
         let (indexes, sorting) = (memory_bytes / 16, (memory_bytes / 16).min(SORTING_BYTES_MAX));
         let outstanding = (memory_bytes / 8).min(OUTSTANDING_BYTES_MAX);
@@ -72,9 +72,9 @@ impl Shares {
             indexes,
             sorting,
             outstanding,
-            transactions: (memory_bytes / 8).min(messages / 4),
+            transactions: (memory_bytes / 8).min(messages / 3),
             recent: messages / 8,
-            retained: messages / 4 * 3,
+            retained: messages / 8 * 7,
         }
     }
 }
@@ -160,17 +160,17 @@ mod tests {
     #[test]
     fn the_broker_itself_is_in_its_memory() {
         for (memory, messages, [durable, volatile, transactions], [indexes, sorting, outstanding]) in [
-            (1 << 20, 128 << 10, [192 << 10, 64 << 10, 32 << 10], [64 << 10, 64 << 10, 128 << 10]),
-            (64 << 20, 8 << 20, [12 << 20, 4 << 20, 2 << 20], [4 << 20, 4 << 20, 8 << 20]),
-            (212 << 20, 119 << 20, [86 << 20, 53 << 20, 212 << 17], [212 << 16, 212 << 16, 212 << 17]),
+            (1 << 20, 96 << 10, [176 << 10, 48 << 10, 32 << 10], [64 << 10, 64 << 10, 128 << 10]),
+            (64 << 20, 6 << 20, [11 << 20, 3 << 20, 2 << 20], [4 << 20, 4 << 20, 8 << 20]),
+            (212 << 20, 117 << 20, [85 << 20, 53 << 20, 212 << 17], [212 << 16, 212 << 16, 212 << 17]),
             (
                 6164 << 20,
-                22_315 << 18,
+                22_307 << 18,
                 [128 << 20, 1541 << 20, 6164 << 17],
                 [6164 << 16, 32 << 20, 128 << 20],
             ),
         ] {
-            let (recent, retained) = (messages / 8, messages / 4 * 3);
+            let (recent, retained) = (messages / 8, messages / 8 * 7);
             let shares = Shares {
                 messages,
                 durable,
@@ -184,7 +184,7 @@ mod tests {
             };
             assert_eq!(Shares::of(memory), shares, "{memory}");
             let taken =
-                messages + indexes + sorting + outstanding + OWN_BYTES.min(memory / 16 * OWN_SIXTEENTHS);
+                messages + indexes + sorting + outstanding + OWN_BYTES.min(memory / 32 * OWN_PARTS_OF_32);
             assert_eq!(taken, memory, "all of it together");
         }
     }
