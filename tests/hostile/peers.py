@@ -92,7 +92,7 @@ def deep_maps(port):
         client = o.Client(port)
         message = o.frame(
             o.TEXT_MESSAGE, command_id=7, response_required=True, destination=o.queue("hostile.maps"),
-            message_id=(110, {"producer_id": (123, {"connection_id": "x"})}), properties=properties,
+            message_id=(110, {"producer_id": (123, {"connection_id": "x"})}), properties=properties, persistent=True,
         )
         client.peer.sendall(message)
         try:

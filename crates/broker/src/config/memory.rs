@@ -68,7 +68,7 @@ impl Shares {
         Shares {
             messages,
             durable,
-            volatile: (memory_bytes / 4).min(messages / 3 * 2),
+            volatile: (memory_bytes / 4).min(messages / 2),
             indexes,
             sorting,
             outstanding,
@@ -160,8 +160,8 @@ mod tests {
     #[test]
     fn the_broker_itself_is_in_its_memory() {
         for (memory, messages, [durable, volatile, transactions], [indexes, sorting, outstanding]) in [
-            (1 << 20, 96 << 10, [176 << 10, 64 << 10, 32 << 10], [64 << 10, 64 << 10, 128 << 10]),
-            (64 << 20, 6 << 20, [11 << 20, 4 << 20, 2 << 20], [4 << 20, 4 << 20, 8 << 20]),
+            (1 << 20, 96 << 10, [176 << 10, 48 << 10, 32 << 10], [64 << 10, 64 << 10, 128 << 10]),
+            (64 << 20, 6 << 20, [11 << 20, 3 << 20, 2 << 20], [4 << 20, 4 << 20, 8 << 20]),
             (212 << 20, 117 << 20, [85 << 20, 53 << 20, 212 << 17], [212 << 16, 212 << 16, 212 << 17]),
             (
                 6164 << 20,
