@@ -11,23 +11,24 @@ use crate::queue::EntryState;
 
 impl Partition {
     pub(crate) fn handle_entries(&mut self, asked: HandleEntries, effects: &mut Vec<Effect>) {
-        if asked.handles.iter().any(|handle| is_undecided(self, handle)) {
-            let nothing = Command::Transact(Changes::default());
-            let behind = Completion::Asked(Box::new(asked));
-            return self.propose(nothing, Urgency::Waiting, behind, effects);
-        }
-        let HandleEntries { queue, connection, ticket, mut handles, action, all_or_none } = asked;
-        let own = self.own_queue(&queue);
+        let own = self.own_queue(&asked.queue);
         let mut seen = std::collections::BTreeSet::new();
-        let mut results: Vec<Result<(), Stale>> = Vec::with_capacity(handles.len());
-        for handle in &handles {
+        let mut results: Vec<Result<(), Stale>> = Vec::with_capacity(asked.handles.len());
+        for handle in &asked.handles {
             let result = match own == Some(handle.queue) {
-                true => self.check_handle(handle, action),
+                true => self.check_handle(handle, asked.action),
                 false => Err(Stale::Gone),
             };
+            // One that holds its entry is decided.
+            if result.is_err() && is_undecided(self, handle) {
+                let nothing = Command::Transact(Changes::default());
+                let behind = Completion::Asked(Box::new(asked));
+                return self.propose(nothing, Urgency::Waiting, behind, effects);
+            }
             let is_elsewhere = result.is_err() && is_of_elsewhere(self, handle);
             results.push(if is_elsewhere { Err(Stale::Expired) } else { result });
         }
+        let HandleEntries { connection, ticket, mut handles, action, all_or_none, .. } = asked;
         if all_or_none && results.iter().any(Result::is_err) {
             return self.answer_handled(connection, ticket, results, effects);
         }
