@@ -207,14 +207,17 @@ pub async fn one(
     page.await??.shown.pop().map(Json).ok_or_else(|| no_message(&queue, &id))
 }
 
+/// The end of a search for one message, which does not last long.
+async fn in_time<T>(id: &str, search: impl Future<Output = T>) -> Result<T, Problem> {
+    let found = tokio::time::timeout(BROWSE_WITHIN, search).await;
+    found.map_err(|_| Problem::new(503, format!("{id} was not found in time; try again")))
+}
+
 /// Takes one message, as a consumer would.
 async fn take(client: &LocalClient, queue: &Destination, id: &str) -> Result<(Consumer, Delivery), Problem> {
     let attachment = Attachment { selector: of_id(id).into(), ..Attachment::operator(queue.clone(), 1) };
     let mut consumer = client.attach(attachment).await?;
-    match tokio::time::timeout(BROWSE_WITHIN, consumer.drain()).await {
-        Ok(()) => {}
-        Err(_) => return Err(Problem::new(503, format!("{id} was not found in time; try again"))),
-    }
+    in_time(id, consumer.drain()).await?;
     let delivery = consumer.take().ok_or_else(|| no_message(queue, id))?;
     Ok((consumer, delivery))
 }
@@ -273,9 +276,8 @@ pub async fn copy_to(
     let said = json!({ "copied": id, "to": to.to_string() });
     let copied = client.run(move |local| async move {
         let mut browser = local.attach(Attachment::browser(queue.clone(), &of_id(&id), 1)).await?;
-        let found = tokio::time::timeout(BROWSE_WITHIN, browser.next()).await;
-        let slow = |_| Problem::new(503, format!("{id} was not found in time; try again"));
-        let delivery = found.map_err(slow)?.ok_or_else(|| no_message(&queue, &id))?;
+        let found = in_time(&id, browser.next()).await?;
+        let delivery = found.ok_or_else(|| no_message(&queue, &id))?;
         let message = local.whole(&delivery, MOVED_BYTES_MAX).await?;
         Ok::<_, Problem>(local.publish(Sent::new(to, message)).await?)
     });
