@@ -1,26 +1,36 @@
 //! Files of identities: written as a whole or not at all, and readable by their owner only.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::users::UserError;
 
-/// Replaces the file's content. On success it is durable, with its name.
+/// Replaces the file's content, as [`replace_file`].
 ///
 /// # Errors
 /// It cannot be written; the old content is still there.
 pub(crate) fn replace(file: &Path, text: &str) -> Result<(), UserError> {
-    let wrong = |source| UserError::File { file: file.to_owned(), source };
+    replace_file(file, text, 0o600).map_err(|source| UserError::File { file: file.to_owned(), source })
+}
+
+/// Replaces the file's content, or makes the file. On success it is durable, with its name, and has
+/// this mode.
+///
+/// # Errors
+/// It cannot be written; the old content is still there.
+pub fn replace_file(file: &Path, text: &str, mode: u32) -> io::Result<()> {
     let mut beside = file.as_os_str().to_owned();
     beside.push(".new");
-    let new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
-    let mut new = new.map_err(wrong)?;
-    new.write_all(text.as_bytes()).and_then(|()| new.sync_all()).map_err(wrong)?;
-    std::fs::rename(&beside, file).map_err(wrong)?;
+    let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&beside)?;
+    new.set_permissions(Permissions::from_mode(mode))?;
+    new.write_all(text.as_bytes())?;
+    new.sync_all()?;
+    std::fs::rename(&beside, file)?;
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all()).map_err(wrong)
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// The content of a file; `None` if there is no such file.
@@ -32,5 +42,65 @@ pub(crate) fn content(file: &Path) -> Result<Option<String>, UserError> {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(UserError::File { file: file.to_owned(), source }),
+    }
+}
+
+/// What a file says, with the file: a change is in force at once, for every thread.
+#[derive(Debug)]
+pub(crate) struct Book<T> {
+    file: PathBuf,
+    content: RwLock<Arc<T>>,
+    /// Held while the file is replaced.
+    writing: Mutex<()>,
+}
+
+impl<T: Clone + Default + PartialEq> Book<T> {
+    /// Of this file, which [`Book::reload`] reads.
+    pub(crate) fn new(file: &Path) -> Book<T> {
+        Book { file: file.to_owned(), content: RwLock::default(), writing: Mutex::default() }
+    }
+
+    /// Reads the file again; one that does not exist says nothing.
+    ///
+    /// # Errors
+    /// It cannot be read, or `parse` refuses a line; the old content stays in force.
+    pub(crate) fn reload(&self, parse: fn(&str) -> Result<T, (usize, String)>) -> Result<(), UserError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let wrong = |(line, reason)| UserError::Line { file: self.file.clone(), line, reason };
+        let text = content(&self.file)?;
+        let content = text.map_or_else(|| Ok(T::default()), |text| parse(&text).map_err(wrong))?;
+        self.put(content);
+        Ok(())
+    }
+
+    /// All that is in force.
+    pub(crate) fn all(&self) -> Arc<T> {
+        self.content.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes the content, and writes the file if it differs: not for a thread that others wait
+    /// for.
+    ///
+    /// # Errors
+    /// As `change`, or the file cannot be written; nothing is changed then.
+    pub(crate) fn change<R>(
+        &self,
+        change: impl FnOnce(&mut T) -> Result<R, UserError>,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<R, UserError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.all();
+        let mut content = T::clone(&before);
+        let changed = change(&mut content)?;
+        if content != *before {
+            replace(&self.file, &text(&content))?;
+            self.put(content);
+        }
+        Ok(changed)
+    }
+
+    /// What is in force from now on; the file is as it was.
+    pub(crate) fn put(&self, content: T) {
+        *self.content.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(content);
     }
 }

@@ -22,6 +22,7 @@ mod users;
 pub use access_keys::{AccessKey, AccessKeys};
 pub use attempts::Attempts;
 pub use door::{Credential, Door, PasswordCheck, Step, Visit, locked};
+pub use file::replace_file;
 pub use keys::ITERATIONS;
 pub use tenants::{TENANTS_MAX, TenantBook, TenantEntry, check_tenant_name};
 pub use tokens::{Scope, Scopes, TOKEN_PREFIX, TOKENS_MAX, Token, TokenBook, digest_of, secret};

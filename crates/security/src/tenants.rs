@@ -2,10 +2,10 @@
 //! quotas. Tenants of the configuration file are not in it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::path::Path;
+use std::sync::Arc;
 
-use crate::file;
+use crate::file::Book;
 use crate::users::UserError;
 
 /// The first line of the file begins so.
@@ -122,12 +122,7 @@ fn parse(text: &str) -> Result<Tenants, (usize, String)> {
 
 /// The tenants of a broker, with their file.
 #[derive(Debug)]
-pub struct TenantBook {
-    file: PathBuf,
-    tenants: RwLock<Arc<Tenants>>,
-    /// Held while the file is replaced.
-    writing: Mutex<()>,
-}
+pub struct TenantBook(Book<Tenants>);
 
 impl TenantBook {
     /// The tenants of this file; one that does not exist has none.
@@ -135,8 +130,7 @@ impl TenantBook {
     /// # Errors
     /// It cannot be read, or a line of it is no tenant.
     pub fn open(file: &Path) -> Result<TenantBook, UserError> {
-        let (tenants, writing) = (RwLock::default(), Mutex::default());
-        let book = TenantBook { file: file.to_owned(), tenants, writing };
+        let book = TenantBook(Book::new(file));
         book.reload()?;
         Ok(book)
     }
@@ -146,17 +140,12 @@ impl TenantBook {
     /// # Errors
     /// As [`TenantBook::open`]; the old tenants stay.
     pub fn reload(&self) -> Result<(), UserError> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let wrong = |(line, reason)| UserError::Line { file: self.file.clone(), line, reason };
-        let text = file::content(&self.file)?;
-        let tenants = text.map_or_else(|| Ok(Tenants::new()), |text| parse(&text).map_err(wrong))?;
-        self.replace(tenants);
-        Ok(())
+        self.0.reload(parse)
     }
 
     /// All tenants.
     pub fn all(&self) -> Arc<Tenants> {
-        self.tenants.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.all()
     }
 
     /// Changes the tenants, and writes the file if they differ: not for a thread that others wait
@@ -169,25 +158,19 @@ impl TenantBook {
         &self,
         change: impl FnOnce(&mut Tenants) -> Result<T, UserError>,
     ) -> Result<T, UserError> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.all();
-        let mut tenants = Tenants::clone(&before);
-        let changed = change(&mut tenants)?;
-        if TENANTS_MAX < tenants.len() {
-            return Err(UserError::TooManyTenants { max: TENANTS_MAX });
-        }
-        if tenants != *before {
+        let within = |tenants: &mut Tenants| {
+            let changed = change(tenants)?;
+            match tenants.len() <= TENANTS_MAX {
+                true => Ok(changed),
+                false => Err(UserError::TooManyTenants { max: TENANTS_MAX }),
+            }
+        };
+        self.0.change(within, |tenants| {
             let title =
                 format!("{TITLE}{FORMAT}: a name and its quotas. `postroad ctl tenant` changes it.\n");
             let lines = tenants.iter().map(|(name, entry)| TenantEntry::line(name, entry));
-            file::replace(&self.file, &std::iter::once(title).chain(lines).collect::<String>())?;
-            self.replace(tenants);
-        }
-        Ok(changed)
-    }
-
-    fn replace(&self, tenants: Tenants) {
-        *self.tenants.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tenants);
+            std::iter::once(title).chain(lines).collect()
+        })
     }
 }
 

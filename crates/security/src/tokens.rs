@@ -4,9 +4,9 @@
 //! secret has 256 random bits, so that a slow hash would add nothing.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use data_encoding::{BASE32_NOPAD, HEXLOWER};
@@ -14,7 +14,7 @@ use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use subtle::ConstantTimeEq;
 
-use crate::file;
+use crate::file::Book;
 use crate::users::{UserError, check_name};
 
 /// Each token begins with this, so that no check of a password is wasted on it, and scanners of
@@ -162,12 +162,7 @@ fn parse(text: &str) -> Result<Tokens, (usize, String)> {
 
 /// The tokens of a broker, with their file: what it says is in force at once, for every thread.
 #[derive(Debug)]
-pub struct TokenBook {
-    file: PathBuf,
-    tokens: RwLock<Arc<Tokens>>,
-    /// Held while the file is replaced.
-    writing: Mutex<()>,
-}
+pub struct TokenBook(Book<Tokens>);
 
 impl TokenBook {
     /// The tokens of this file; one that does not exist has none.
@@ -175,7 +170,7 @@ impl TokenBook {
     /// # Errors
     /// It cannot be read, or a line of it is no token.
     pub fn open(file: &Path) -> Result<TokenBook, UserError> {
-        let book = TokenBook { file: file.to_owned(), tokens: RwLock::default(), writing: Mutex::default() };
+        let book = TokenBook(Book::new(file));
         book.reload()?;
         Ok(book)
     }
@@ -185,12 +180,7 @@ impl TokenBook {
     /// # Errors
     /// As [`TokenBook::open`]; the old tokens stay in force.
     pub fn reload(&self) -> Result<(), UserError> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let wrong = |(line, reason)| UserError::Line { file: self.file.clone(), line, reason };
-        let text = file::content(&self.file)?;
-        let tokens = text.map_or_else(|| Ok(Tokens::new()), |text| parse(&text).map_err(wrong))?;
-        self.replace(tokens);
-        Ok(())
+        self.0.reload(parse)
     }
 
     /// Makes a token, and returns it with its text. Writes the file: not for a thread that others
@@ -253,7 +243,7 @@ impl TokenBook {
 
     /// All tokens, by id.
     pub fn all(&self) -> Arc<Tokens> {
-        self.tokens.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.all()
     }
 
     /// The token of this text, if it is in force.
@@ -271,21 +261,13 @@ impl TokenBook {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Tokens) -> Result<T, UserError>) -> Result<T, UserError> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut tokens = Tokens::clone(&self.all());
-        let changed = change(&mut tokens)?;
-        let title = format!(
-            "{TITLE}{FORMAT}: id, SHA-256 of the secret, user, scopes, and when it was made and expires, in \
-             milliseconds since 1970. `postroad ctl token` changes it.\n"
-        );
-        let text: String = std::iter::once(title).chain(tokens.values().map(Token::line)).collect();
-        file::replace(&self.file, &text)?;
-        self.replace(tokens);
-        Ok(changed)
-    }
-
-    fn replace(&self, tokens: Tokens) {
-        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
+        self.0.change(change, |tokens| {
+            let title = format!(
+                "{TITLE}{FORMAT}: id, SHA-256 of the secret, user, scopes, and when it was made and expires, \
+                 in milliseconds since 1970. `postroad ctl token` changes it.\n"
+            );
+            std::iter::once(title).chain(tokens.values().map(Token::line)).collect()
+        })
     }
 }
 
@@ -369,7 +351,7 @@ mod tests {
                 (number.to_string().into(), user.clone(), scopes.clone());
             (id.clone(), Token { id, user, scopes, created_ms: 0, expires_ms: None, digest })
         };
-        book.replace((0..TOKENS_MAX).map(token).collect());
+        book.0.put((0..TOKENS_MAX).map(token).collect());
         let refused = book.issue("ann", Scopes::default(), None).map(drop).unwrap_err();
         assert!(matches!(refused, UserError::TooManyTokens { max: TOKENS_MAX }), "{refused}");
         assert!(book.revoke("7").unwrap() && book.issue("ann", Scopes::default(), None).is_ok());

@@ -1,13 +1,12 @@
 //! Versions of the configuration, kept in the data directory: a file for each, readable by its
 //! owner only, since texts may have secrets.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use postroad_admin::ConfigurationVersion;
+use postroad_security::replace_file;
 use serde::{Deserialize, Serialize};
 
 /// Versions that are kept; beyond that the oldest are removed.
@@ -110,19 +109,8 @@ impl Versions {
     }
 }
 
-/// Replaces the file's content, or makes the file. On success it is durable, with its name.
 fn replace(file: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
-    let place = || format!("cannot write {}", file.display());
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".new");
-    let new = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&beside);
-    let mut new = new.with_context(place)?;
-    new.set_permissions(std::fs::Permissions::from_mode(mode)).with_context(place)?;
-    new.write_all(text.as_bytes()).and_then(|()| new.sync_all()).with_context(place)?;
-    std::fs::rename(&beside, file).with_context(place)?;
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
-    folder.with_context(place)
+    replace_file(file, text, mode).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// Replaces the content of a configuration file, which keeps its mode. A link keeps naming its
@@ -149,6 +137,8 @@ pub fn check_length(text: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn version(text: &str) -> KeptVersion {
