@@ -133,9 +133,7 @@ impl Reloader<'_> {
         let reread = self.parts_of(&config)?;
         let settings = Settings::of(&text, self.arguments)?;
         let changes = self.running.borrow().changes_to(&settings).len() as u64;
-        // Signals without a change must not push earlier versions out.
-        let is_kept = self.newest_text().is_some_and(|newest| newest == text);
-        if let Err(error) = if is_kept { Ok(0) } else { self.keep("reload", (text, changes), None) } {
+        if let Err(error) = self.keep_reloaded((text, changes), None) {
             tracing::warn!(error = format!("{error:#}"), "the version of the configuration is not kept");
         }
         self.now_in_force(config, &settings);
@@ -150,7 +148,6 @@ impl Reloader<'_> {
         &self,
         order: ConfigurationOrder,
     ) -> Result<(ConfigurationAnswer, Option<Reread>), ConfigurationFault> {
-        let failed = |error: anyhow::Error| ConfigurationFault::Failed(format!("{error:#}"));
         let answer = match order {
             ConfigurationOrder::Get => ConfigurationAnswer::Settings(self.running.borrow().shown()),
             ConfigurationOrder::Diff => {
@@ -178,7 +175,6 @@ impl Reloader<'_> {
         source: ConfigurationSource,
         author: ConfigurationAuthor,
     ) -> Result<(ConfigurationAnswer, Option<Reread>), ConfigurationFault> {
-        let failed = |error: anyhow::Error| ConfigurationFault::Failed(format!("{error:#}"));
         let text = self.text_of_source(source)?;
         let (mut config, settings) = self.checked(&text).map_err(invalid)?;
         let file = self.file()?;
@@ -204,18 +200,15 @@ impl Reloader<'_> {
         &self,
         author: ConfigurationAuthor,
     ) -> Result<(ConfigurationAnswer, Option<Reread>), ConfigurationFault> {
-        let failed = |error: anyhow::Error| ConfigurationFault::Failed(format!("{error:#}"));
         self.file()?;
         let (mut config, settings, text) = self.checked_file()?;
         let mut plan = self.plan(&settings).map_err(failed)?;
         // Another file of users is read at the next start.
         config.keep_users_of(&self.config.borrow());
         let reread = self.parts_of(&config).map_err(invalid)?;
-        // A reload without a change must not push earlier versions out.
-        if self.newest_text().is_none_or(|newest| newest != text) {
-            let changes = plan.changes.len() as u64;
-            plan.version = self.keep("reload", (text, changes), Some(author)).map_err(failed)?;
-        }
+        let changes = plan.changes.len() as u64;
+        let kept = self.keep_reloaded((text, changes), Some(author)).map_err(failed)?;
+        plan.version = kept.unwrap_or(plan.version);
         self.now_in_force(config, &settings);
         Ok((ConfigurationAnswer::Plan(plan), Some(reread)))
     }
@@ -228,8 +221,7 @@ impl Reloader<'_> {
 
     /// The file as it is now, as in [`Reloader::checked`], and its text.
     fn checked_file(&self) -> Result<(Config, Settings, String), ConfigurationFault> {
-        let text = text_of(self.arguments);
-        let text = text.map_err(|error| ConfigurationFault::Failed(format!("{error:#}")))?;
+        let text = text_of(self.arguments).map_err(failed)?;
         let checked = self.checked(&text);
         let (config, settings) =
             checked.map_err(|error| ConfigurationFault::Conflict(format!("{}: {error:#}", self.place())))?;
@@ -261,10 +253,22 @@ impl Reloader<'_> {
     }
 
     fn kept(&self, number: u64) -> Result<KeptVersion, ConfigurationFault> {
-        let found = self.versions.find(number);
-        let found = found.map_err(|error| ConfigurationFault::Failed(format!("{error:#}")))?;
+        let found = self.versions.find(number).map_err(failed)?;
         let right = "`postroad ctl config history` lists all";
         found.ok_or_else(|| ConfigurationFault::Missing(format!("there is no version {number}; {right}")))
+    }
+
+    /// Keeps the file that was read again, unless it is the newest version: reloads without a
+    /// change must not push earlier ones out.
+    fn keep_reloaded(
+        &self,
+        (text, changes): (String, u64),
+        author: Option<ConfigurationAuthor>,
+    ) -> anyhow::Result<Option<u64>> {
+        if self.newest_text().is_some_and(|newest| newest == text) {
+            return Ok(None);
+        }
+        self.keep("reload", (text, changes), author).map(Some)
     }
 
     fn keep(
@@ -296,6 +300,10 @@ impl Reloader<'_> {
         let file = self.arguments.config.as_deref().unwrap_or(Path::new("the command line"));
         format!("in {}", file.display())
     }
+}
+
+fn failed(error: anyhow::Error) -> ConfigurationFault {
+    ConfigurationFault::Failed(format!("{error:#}"))
 }
 
 fn invalid(error: anyhow::Error) -> ConfigurationFault {
