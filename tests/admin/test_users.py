@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import unittest
 
@@ -120,6 +121,60 @@ class Users(unittest.TestCase):
         self.assertIn(("zoe", "PUT", f"{path}/zoe/groups", 403), audit)
         self.assertIn(("zoe", "PUT", f"{path}/zoe/password", 204), audit)
         self.assertNotIn("secret", json.dumps(audit))
+
+
+class WithoutScram(unittest.TestCase):
+    def plain(self, broker, response):
+        """The outcome that the broker gives to PLAIN over AMQP."""
+        described = lambda code, value: bytes((0, 0x53, code)) + value
+        value = bytes((0xA3, 5)) + b"PLAIN" + bytes((0xA0, len(response))) + response
+        body = described(0x41, bytes((0xC0, len(value) + 1, 2)) + value)
+        with socket.create_connection(("127.0.0.1", broker.amqp), 10) as peer:
+            peer.settimeout(10)
+            peer.sendall(b"AMQP\x03\x01\x00\x00" + (len(body) + 8).to_bytes(4, "big") + bytes((2, 1, 0, 0)) + body)
+            said = b""
+            while b"\0\x53\x44" not in said:
+                part = peer.recv(1 << 16)
+                if not part:
+                    break
+                said += part
+            return said.partition(b"\0\x53\x44")[2]
+
+    def test_a_file_with_argon2id_alone_lets_every_client_in_and_offers_no_scram(self):
+        broker = Broker("")
+        users = os.path.join(broker.folder, "users")
+        command = [BINARY, "user", "add", "--users", users, "--no-scram", "root"]
+        subprocess.run(command, input="secret-r\n", text=True, check=True, capture_output=True)
+        with open(broker.config, "w") as file:
+            file.write(f'memory_bytes = {64 << 20}\n[security]\nusers = "{users}"\n')
+        broker.start()
+        try:
+            root = Operator(broker, "root", "secret-r")
+            root.api("POST", "users", {"name": "late", "password": "secret-l"})
+            with open(users) as file:
+                lines = [line.split() for line in file if not line.startswith("#")]
+            self.assertEqual([line[0] for line in lines], ["late", "root"])
+            for line in lines:
+                self.assertEqual(len(line), 2, "later users follow the others of the file")
+                self.assertRegex(line[1], r"^\$argon2id\$v=19\$m=7168,t=5,p=1\$")
+            with socket.create_connection(("127.0.0.1", broker.amqp), 10) as peer:
+                peer.settimeout(10)
+                peer.sendall(b"AMQP\x03\x01\x00\x00")
+                offered = b""
+                while b"PLAIN" not in offered:
+                    offered += peer.recv(1 << 16)
+                self.assertNotIn(b"SCRAM", offered)
+            for password, want in (("secret-l", 0), ("secret-r", 1)):
+                command = [BINARY, "send", "a", "--body", "one", "--user", "late", "--password", password]
+                command += ["--url", f"tcp://127.0.0.1:{broker.openwire}"]
+                said = subprocess.run(command, capture_output=True, text=True, timeout=60)
+                self.assertEqual(said.returncode, want, said.stderr)
+            for password, want in ((b"secret-l", b"\x50\x00"), (b"secret-r", b"\x50\x01")):
+                self.assertIn(want, self.plain(broker, b"\0late\0" + password), "AMQP with PLAIN")
+            self.assertEqual(Operator(broker, "late", "secret-r").request("GET", "/api/v1/queues")[0], 401)
+            self.assertTrue(broker.is_alive())
+        finally:
+            broker.stop()
 
 
 if __name__ == "__main__":

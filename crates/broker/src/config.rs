@@ -36,7 +36,7 @@ pub use bridges::{Bridge, BridgeConfig, PeerAddress};
 pub use cluster::ClusterConfig;
 pub use encryption::{EncryptionConfig, StoreKeys, key_in_file};
 pub use http::HttpConfig;
-pub use memory::{Shares, parse_bytes};
+pub use memory::{Shares, parse_bytes, password_checks_max};
 pub use permissions::{GroupConfig, PermissionConfig};
 pub use push::PushConfig;
 pub use routes::RouteConfig;

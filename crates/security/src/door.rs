@@ -13,6 +13,7 @@ use data_encoding::BASE64;
 use postroad_model::{Login, LoginAnswer};
 use ring::rand::{SecureRandom, SystemRandom};
 
+use crate::argon::Argon;
 use crate::attempts::{Attempt, Attempts};
 use crate::certificate;
 use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
@@ -76,15 +77,26 @@ pub enum Step {
 pub struct PasswordCheck {
     user: Arc<str>,
     password: Box<str>,
-    keys: Keys,
+    verifier: Verifier,
     attempt: Option<Attempt>,
 }
 
+/// The verifier of a password.
+#[derive(Debug)]
+enum Verifier {
+    Argon(Argon),
+    /// Of a user whose password was set by an earlier version.
+    Scram(Keys),
+}
+
 impl PasswordCheck {
-    /// Looks at it. Takes as long as the keys' iterations say: not for a thread that others wait
-    /// for.
+    /// Looks at it. Takes as long as the verifier says, and waits for a permit: not for a thread
+    /// that others wait for.
     pub fn run(self) -> LoginAnswer {
-        let is_right = self.keys.are_of(&self.password);
+        let is_right = match &self.verifier {
+            Verifier::Argon(argon) => argon.is_of(&self.password),
+            Verifier::Scram(keys) => keys.are_of(&self.password),
+        };
         if let Some(attempt) = self.attempt {
             attempt.ended(is_right);
         }
@@ -158,7 +170,7 @@ impl Door {
 
     /// Changes with the password of the user; `None` if there is no such user.
     pub fn password_mark(&self, user: &str) -> Option<[u8; 32]> {
-        Some(digest_of(&self.users.as_ref()?.keys(user, None)?.to_text()))
+        Some(digest_of(&self.users.as_ref()?.verifiers(user)?))
     }
 
     /// The tokens of the users; `None` if everybody is let in.
@@ -198,6 +210,21 @@ impl Door {
     /// Whether all clients are admitted without a check.
     pub fn is_open(&self) -> bool {
         self.users.is_none()
+    }
+
+    /// The verifier of this user's password; if there is no such user, one that takes as long and
+    /// that no password has.
+    fn verifier(&self, users: &Users, name: &str) -> Verifier {
+        if let Some(argon) = users.argon(name) {
+            return Verifier::Argon(argon.clone());
+        }
+        match users.any_argon().filter(|_| users.known(name).is_none()) {
+            Some(like) => {
+                let named = format!("argon2id:{name}");
+                Verifier::Argon(like.of_nobody(Hash::Sha512.hmac(&self.secret, named.as_bytes())))
+            }
+            None => Verifier::Scram(self.keys(users, name, None)),
+        }
     }
 
     /// The keys of the user's password; those of an unknown password if there is no such user.
@@ -443,12 +470,12 @@ impl Visit {
             return Step::Answer(refused(WRONG));
         }
         let user: Arc<str> = users.known(user).unwrap_or(user).into();
-        let keys = self.door.keys(users, &user, None);
+        let verifier = self.door.verifier(users, &user);
         match self.attempt(&user) {
             Err(locked) => Step::Answer(locked),
             Ok(attempt) => {
                 self.credential = Some(Credential::Password { user: user.clone() });
-                Step::Check(PasswordCheck { user, password, keys, attempt })
+                Step::Check(PasswordCheck { user, password, verifier, attempt })
             }
         }
     }

@@ -5,6 +5,7 @@
 //! Never here: sockets, threads, permissions of an authenticated client, protocols' own frames.
 
 mod access_keys;
+mod argon;
 mod attempts;
 mod certificate;
 mod door;
@@ -20,6 +21,7 @@ mod tokens;
 mod users;
 
 pub use access_keys::{AccessKey, AccessKeys};
+pub use argon::set_checks_max as set_password_checks_max;
 pub use attempts::Attempts;
 pub use door::{Credential, Door, PasswordCheck, Step, Visit, locked};
 pub use file::replace_file;

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ring::rand::{SecureRandom, SystemRandom};
 
+use crate::argon::{Argon, PREFIX};
 use crate::file;
 use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
 use crate::prepare::prepared;
@@ -20,7 +21,7 @@ pub const PASSWORD_BYTES_MAX: usize = 1_024;
 
 /// The first lines of the file.
 const TITLE: &str =
-    "# Users of Postroad: a name, and what is kept of its password under each mechanism (RFC 5803).
+    "# Users of Postroad: a name, and the verifiers of its password: Argon2id, and SCRAM (RFC 5803).
 # `postroad user add` writes it; SIGHUP makes a running broker reload it.
 ";
 
@@ -105,6 +106,9 @@ pub enum UserError {
         /// How many there may be.
         max: usize,
     },
+    /// A password cannot be hashed.
+    #[error("there is no memory to hash the password")]
+    NoMemory,
     /// The system has no chance to give.
     #[error("the system provides no random numbers")]
     NoChance,
@@ -116,7 +120,10 @@ pub struct Users(BTreeMap<String, User>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct User {
+    /// For SCRAM.
     keys: Vec<Keys>,
+    /// For all other logins; in files of earlier versions there is none.
+    argon: Option<Argon>,
     groups: BTreeSet<String>,
 }
 
@@ -146,13 +153,16 @@ impl Users {
             check_name(name).map_err(|error| (number, error.to_string()))?;
             let mut user = User::default();
             for word in words {
-                match word.strip_prefix(GROUPS) {
-                    Some(groups) => user.groups.extend(groups.split(',').map(str::to_owned)),
-                    None => user.keys.push(Keys::parse(word).map_err(|reason| (number, reason))?),
+                if let Some(groups) = word.strip_prefix(GROUPS) {
+                    user.groups.extend(groups.split(',').map(str::to_owned));
+                } else if word.starts_with(PREFIX) {
+                    user.argon = Some(Argon::parse(word).map_err(|reason| (number, reason))?);
+                } else {
+                    user.keys.push(Keys::parse(word).map_err(|reason| (number, reason))?);
                 }
             }
             check_groups(&user.groups).map_err(|error| (number, error.to_string()))?;
-            if user.keys.is_empty() {
+            if user.keys.is_empty() && user.argon.is_none() {
                 return Err((number, format!("{name} has no keys")));
             }
             if users.0.insert(name.to_owned(), user).is_some() {
@@ -164,7 +174,8 @@ impl Users {
 
     fn to_text(&self) -> String {
         let line = |(name, user): (&String, &User)| {
-            let mut words: Vec<String> = user.keys.iter().map(Keys::to_text).collect();
+            let argon = user.argon.iter().map(Argon::to_text);
+            let mut words: Vec<String> = argon.chain(user.keys.iter().map(Keys::to_text)).collect();
             if !user.groups.is_empty() {
                 let groups: Vec<&str> = user.groups.iter().map(String::as_str).collect();
                 words.push(format!("{GROUPS}{}", groups.join(",")));
@@ -182,11 +193,21 @@ impl Users {
         file::replace(file, &self.to_text())
     }
 
-    /// Adds a user, or gives it another password. Takes as long as [`ITERATIONS`] say.
+    /// Adds a user, or gives it another password. Takes as long as its verifiers take: Argon2id,
+    /// and for SCRAM as well unless no user of the file has that.
     ///
     /// # Errors
     /// Name or password cannot be.
     pub fn set(&mut self, name: &str, password: &str) -> Result<(), UserError> {
+        let with_scram = self.0.is_empty() || self.0.values().any(|user| !user.keys.is_empty());
+        self.set_with(name, password, with_scram)
+    }
+
+    /// As [`Users::set`], with the verifiers of SCRAM or without.
+    ///
+    /// # Errors
+    /// Name or password cannot be.
+    pub fn set_with(&mut self, name: &str, password: &str, with_scram: bool) -> Result<(), UserError> {
         let name = prepared(name).ok_or_else(|| UserError::Name { name: name.to_owned() })?;
         check_name(&name)?;
         let password =
@@ -194,12 +215,12 @@ impl Users {
         let password = password.ok_or(UserError::Password)?;
         let iterations = NonZeroU32::new(ITERATIONS).unwrap_or(NonZeroU32::MIN);
         let mut all = Vec::new();
-        for hash in Hash::ALL {
-            let mut salt = [0; SALT_BYTES];
-            SystemRandom::new().fill(&mut salt).map_err(|_| UserError::NoChance)?;
-            all.push(Keys::derive(hash, &password, &salt, iterations));
+        for hash in Hash::ALL.into_iter().filter(|_| with_scram) {
+            all.push(Keys::derive(hash, &password, &salt()?, iterations));
         }
-        self.0.entry(name.into_owned()).or_default().keys = all;
+        let argon = Argon::derive(&password, &salt()?).map_err(|_| UserError::NoMemory)?;
+        let user = self.0.entry(name.into_owned()).or_default();
+        (user.keys, user.argon) = (all, Some(argon));
         Ok(())
     }
 
@@ -251,10 +272,33 @@ impl Users {
         self.0.get(name)?.keys.iter().rev().find(|keys| hash.is_none_or(|hash| keys.hash == hash))
     }
 
+    /// What the user's password is checked with: the verifier by Argon2id, if it has one.
+    pub fn argon(&self, name: &str) -> Option<&Argon> {
+        self.0.get(name)?.argon.as_ref()
+    }
+
+    /// A verifier by Argon2id of any user.
+    pub fn any_argon(&self) -> Option<&Argon> {
+        self.0.values().find_map(|user| user.argon.as_ref())
+    }
+
+    /// All that is kept of the user's password, as text.
+    pub fn verifiers(&self, name: &str) -> Option<String> {
+        let user = self.0.get(name)?;
+        let argon = user.argon.iter().map(Argon::to_text);
+        Some(argon.chain(user.keys.iter().map(Keys::to_text)).collect())
+    }
+
     /// Whether every user has keys for this function.
     pub fn all_have(&self, hash: Hash) -> bool {
         self.0.values().all(|user| user.keys.iter().any(|keys| keys.hash == hash))
     }
+}
+
+fn salt() -> Result<[u8; SALT_BYTES], UserError> {
+    let mut salt = [0; SALT_BYTES];
+    SystemRandom::new().fill(&mut salt).map_err(|_| UserError::NoChance)?;
+    Ok(salt)
 }
 
 pub(crate) fn check_name(name: &str) -> Result<(), UserError> {
@@ -364,6 +408,25 @@ mod tests {
         assert!(matches!(users.set("a", &"x".repeat(PASSWORD_BYTES_MAX + 1)), Err(UserError::Password)));
         assert!(matches!(users.set("a", "bell\u{7}"), Err(UserError::Password)));
         assert_eq!(users, Users::default());
+    }
+
+    #[test]
+    fn a_user_has_a_verifier_by_argon2id_and_for_scram_as_the_others_have() {
+        let mut users = Users::default();
+        users.set("ann", "one").unwrap();
+        assert!(users.argon("ann").unwrap().is_of("one") && users.all_have(Hash::Sha256));
+        let text = users.to_text();
+        assert_eq!(Users::parse(&text), Ok(users.clone()));
+        assert!(text.lines().last().unwrap().starts_with("ann $argon2id$v=19$m=7168,t=5,p=1$"), "{text}");
+        let mut users = Users::parse(&format!("old {KEYS}")).unwrap();
+        assert!(users.argon("old").is_none(), "of an earlier version");
+        users.set("new", "two").unwrap();
+        assert!(users.all_have(Hash::Sha256) && users.any_argon() == users.argon("new"));
+        let mut users = Users::default();
+        users.set_with("ann", "one", false).unwrap();
+        users.set("bob", "two").unwrap();
+        assert!(users.keys("bob", None).is_none() && users.argon("bob").is_some());
+        assert_eq!(Users::parse(&users.to_text()), Ok(users));
     }
 
     #[test]

@@ -185,7 +185,7 @@ pub fn problem(error: UserError) -> Problem {
         | UserError::TooManyKeys { .. }
         | UserError::TooManyTenants { .. }
         | UserError::TooManyUsers { .. } => 409,
-        UserError::File { .. } | UserError::Line { .. } | UserError::NoChance => 500,
+        UserError::File { .. } | UserError::Line { .. } | UserError::NoChance | UserError::NoMemory => 500,
         _ => 400,
     };
     Problem::new(status, error.to_string())

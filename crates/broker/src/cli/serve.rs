@@ -16,7 +16,7 @@ use postroad_node::TenantMeters;
 use postroad_openwire::network::DialOptions;
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use postroad_routing::Policies;
-use postroad_security::{Door, TenantBook, Visit};
+use postroad_security::{Door, TenantBook, Visit, set_password_checks_max};
 use postroad_store::broker_id;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
@@ -28,7 +28,7 @@ use crate::cli::alerts;
 use crate::cli::listeners::Listeners;
 use crate::cli::node::{self, Follower, LeaderTerm, Open};
 use crate::cli::reload::{self, Changed, Reloader, Reread};
-use crate::config::{Config, OpenTo, OpenWireConfig, Shares};
+use crate::config::{Config, OpenTo, OpenWireConfig, Shares, password_checks_max};
 use crate::control;
 use crate::runtime::{
     Diallers, Dials, Following, Forwarded, ForwardedClients, HttpSocket, NewSocket, Origins, PushOptions,
@@ -62,6 +62,7 @@ pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     log_to_stderr();
     let config = Config::load(arguments)?;
     warn_of_open_doors(&config);
+    set_password_checks_max(password_checks_max(config.memory_bytes));
     let descriptors = raise_descriptor_limit();
     let places = connections_max(descriptors, config.runtime.cores, config.store.further.len());
     let admin = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -12,7 +12,7 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 #[derive(Debug, Subcommand)]
 pub enum User {
     /// Add a user or change a password, read as one line from standard input.
-    Add(NameArguments),
+    Add(AddArguments),
     /// Remove a user.
     Remove(NameArguments),
     /// List the names of all users.
@@ -37,15 +37,30 @@ pub struct NameArguments {
     file: FileArguments,
 }
 
+/// Which user, and with which verifiers.
+#[derive(Debug, Args)]
+pub struct AddArguments {
+    #[command(flatten)]
+    user: NameArguments,
+    /// Keep the password for Argon2id only: AMQP clients cannot use SCRAM then, and a stolen file
+    /// is harder to guess from. Users that are added later follow the others of the file.
+    #[arg(long)]
+    no_scram: bool,
+}
+
 /// Carries it out.
 ///
 /// # Errors
 /// The file cannot be read or written; or name or password cannot be.
 pub fn run(user: &User) -> anyhow::Result<()> {
     match user {
-        User::Add(NameArguments { name, file }) => {
+        User::Add(AddArguments { user: NameArguments { name, file }, no_scram }) => {
             let mut users = if file.users.exists() { Users::load(&file.users)? } else { Users::default() };
-            users.set(name, &read_password(name)?)?;
+            let password = read_password(name)?;
+            match no_scram {
+                true => users.set_with(name, &password, false)?,
+                false => users.set(name, &password)?,
+            }
             users.store(&file.users)?;
         }
         User::Remove(NameArguments { name, file }) => {

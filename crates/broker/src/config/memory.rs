@@ -34,6 +34,14 @@ const SORTING_BYTES_MAX: u64 = 32 << 20;
 /// The limit of outstanding input: a slow disk's syncs, many times over.
 const OUTSTANDING_BYTES_MAX: u64 = 128 << 20;
 
+/// With less memory than this one password is checked at a time, as two take 14 MiB.
+const TWO_CHECKS_BYTES_MIN: u64 = 128 << 20;
+
+/// Passwords that are checked at a time.
+pub fn password_checks_max(memory_bytes: u64) -> usize {
+    if memory_bytes < TWO_CHECKS_BYTES_MIN { 1 } else { 2 }
+}
+
 /// The parts of the broker's memory; the rest is for the broker itself and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
@@ -187,6 +195,11 @@ mod tests {
                 messages + indexes + sorting + outstanding + OWN_BYTES.min(memory / 32 * OWN_PARTS_OF_32);
             assert_eq!(taken, memory, "all of it together");
         }
+    }
+
+    #[test]
+    fn a_small_broker_checks_one_password_at_a_time() {
+        assert_eq!([64 << 20, (128 << 20) - 1, 128 << 20].map(password_checks_max), [1, 1, 2]);
     }
 
     #[test]
