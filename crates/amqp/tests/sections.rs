@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use postroad_amqp::codec::{Field, Header, Properties, Value, ValueMap, WireError};
-use postroad_amqp::message::{Body, BodyKind, Sections};
+use postroad_amqp::message::{Body, BodyKind, Sections, plain_text};
 
 fn header() -> Vec<u8> {
     b"\0\x53\x70\xc0\x02\x01\x41".to_vec()
@@ -112,4 +112,38 @@ fn sections_may_be_named_by_symbols() {
     let message = message.freeze();
     let sections = Sections::scan(&message).unwrap();
     assert_eq!(sections.body_values(&message), Ok(vec![Value::Binary(Bytes::from_static(b"x"))]));
+}
+
+#[test]
+fn a_body_of_one_text_is_read_in_place() {
+    let header = header();
+    let wide_properties = b"\0\x53\x73\xd0\0\0\0\x07\0\0\0\x01\xa1\x01i";
+    let wide_value = b"\0\x53\x77\xb1\0\0\0\x02ab";
+    let before: &[&[u8]] =
+        &[&header, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES, VALUE];
+    for (case, parts, want) in [
+        ("alone", &[VALUE][..], Some("ab")),
+        ("behind all that may be before it", before, Some("ab")),
+        ("wide forms", &[wide_properties, wide_value], Some("ab")),
+        ("empty", &[b"\0\x53\x77\xa1\0"], Some("")),
+        ("a footer", &[VALUE, FOOTER], None),
+        ("nothing", &[], None),
+        ("no body", &[PROPERTIES], None),
+        ("another body", &[DATA], None),
+        ("another value", &[b"\0\x53\x77\xa0\x02ab"], None),
+        ("two bodies", &[VALUE, VALUE], None),
+        ("out of order", &[PROPERTIES, &header, VALUE], None),
+        ("twice", &[PROPERTIES, PROPERTIES, VALUE], None),
+        ("a section of another type", &[b"\0\x53\x73\xa1\x01a", VALUE], None),
+        ("no text", &[b"\0\x53\x77\xa1\x02\xff\xfe"], None),
+        ("cut off", &[b"\0\x53\x77\xa1\x05ab"], None),
+        ("cut off in the length", &[b"\0\x53\x77\xb1\0"], None),
+    ] {
+        let message = Bytes::from(parts.concat());
+        assert_eq!(plain_text(&message), want, "case: {case}");
+        if let Some(text) = want {
+            let sections = Sections::scan(&message).unwrap();
+            assert_eq!(sections.body_values(&message), Ok(vec![text.into()]), "case: {case}");
+        }
+    }
 }

@@ -50,6 +50,12 @@ impl Messages {
         Messages { text: br#"{"messages":["#.to_vec(), shows_leases }
     }
 
+    /// There is memory for this number of messages with these bytes together.
+    pub fn with_room(mut self, messages: usize, bytes: usize) -> Messages {
+        self.text.reserve(messages * OWN_BYTES + bytes);
+        self
+    }
+
     /// One message more, with its body.
     pub fn push(&mut self, reserved: &Reserved, body: &str) {
         if self.text.last() == Some(&b'}') {
@@ -59,12 +65,19 @@ impl Messages {
         quote(&mut self.text, body);
         let id = MessageId { queue: reserved.queue, tag: reserved.tag };
         let lease = reserved.lease.filter(|_| self.shows_leases).map(|lease| lease.0);
+        self.text.extend_from_slice(br#","id":""#);
         // A vector takes all that is written.
-        let _ = write!(self.text, r#","id":"{id}","#);
+        let _ = write!(self.text, "{id}");
+        self.text.extend_from_slice(br#"","#);
+        let mut digits = itoa::Buffer::new();
         if let Some(lease) = lease {
-            let _ = write!(self.text, r#""reservation_id":"{lease}","#);
+            self.text.extend_from_slice(br#""reservation_id":""#);
+            self.text.extend_from_slice(digits.format(lease).as_bytes());
+            self.text.extend_from_slice(br#"","#);
         }
-        let _ = write!(self.text, r#""reserved_count":{}}}"#, reserved.deliveries);
+        self.text.extend_from_slice(br#""reserved_count":"#);
+        self.text.extend_from_slice(digits.format(reserved.deliveries).as_bytes());
+        self.text.push(b'}');
     }
 
     /// The whole answer.
@@ -73,6 +86,9 @@ impl Messages {
         self.text
     }
 }
+
+/// Bytes of a message beside its body: names, and the longest numbers.
+const OWN_BYTES: usize = 120;
 
 fn quote(out: &mut Vec<u8>, text: &str) {
     // Text is always JSON, and a vector takes all that is written.

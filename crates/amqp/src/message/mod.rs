@@ -19,4 +19,4 @@ pub use dead_letter::{ORIGIN, REASON, mark_dead_letter, revive_dead_letter, with
 pub use header::delivery_header;
 pub use header_changes::change_headers;
 pub use properties::StoredProperties;
-pub use sections::{Body, BodyKind, MESSAGE_FORMAT, Section, Sections, body_start};
+pub use sections::{Body, BodyKind, MESSAGE_FORMAT, Section, Sections, body_start, plain_text};

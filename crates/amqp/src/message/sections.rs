@@ -279,6 +279,31 @@ pub fn body_start(message: &Bytes) -> Option<usize> {
     None
 }
 
+/// The body of a message that is one text, read in place: most messages of text are, as the codec
+/// writes them. `None`: the sections are to be scanned.
+pub fn plain_text(message: &[u8]) -> Option<&str> {
+    let (mut rest, mut before) = (message, 0);
+    loop {
+        let [0x00, 0x53, section, constructor, ..] = *rest else { return None };
+        // In the order of the sections, and none twice.
+        if section <= before {
+            return None;
+        }
+        before = section;
+        let (length, contents) = match constructor >> 4 {
+            0xa | 0xc => (usize::from(*rest.get(4)?), 5),
+            0xb | 0xd => (u32::from_be_bytes(rest.get(4..8)?.try_into().ok()?) as usize, 8),
+            _ => return None,
+        };
+        let (value, after) = rest.get(contents..)?.split_at_checked(length)?;
+        match (section, constructor) {
+            (0x70 | 0x73, 0xc0 | 0xd0) | (0x71 | 0x72 | 0x74, 0xc1 | 0xd1) => rest = after,
+            (0x77, 0xa1 | 0xb1) if after.is_empty() => return std::str::from_utf8(value).ok(),
+            _ => return None,
+        }
+    }
+}
+
 fn map(span: &Option<Range<usize>>, message: &Bytes) -> Result<ValueMap, WireError> {
     match span {
         Some(span) => ValueMap::read(&mut Reader::at(message, span.start)),

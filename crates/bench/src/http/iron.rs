@@ -1,5 +1,6 @@
 //! Batches of 100 as IronMQ's clients send them.
 
+use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 
 use serde::Deserialize;
@@ -68,17 +69,20 @@ fn producer(
 fn consumer(queue: &str) -> impl FnMut(&mut Wire) -> Result<u64, HttpError> + Send + use<> {
     let reserve = format!("{{\"n\":{BATCH},\"timeout\":60,\"wait\":0}}");
     let reserve = request("POST", &format!("{queue}/reservations"), HEADERS, &reserve);
-    let path = format!("{queue}/messages");
+    let (path, mut body) = (format!("{queue}/messages"), String::new());
     move |wire| {
         let messages = wire.ask_json::<Reserved<'_>>(&reserve)?.messages;
-        let handle = |message: &Message<'_>| {
-            format!("{{\"id\":\"{}\",\"reservation_id\":\"{}\"}}", message.id, message.reservation_id)
-        };
-        let ids: Vec<String> = messages.iter().map(handle).collect();
-        if !ids.is_empty() {
-            let body = format!("{{\"ids\":[{}]}}", ids.join(","));
+        let taken = messages.len() as u64;
+        body.clear();
+        for Message { id, reservation_id } in &messages {
+            let before = if body.is_empty() { "{\"ids\":[" } else { "," };
+            // A string takes all that is written.
+            let _ = write!(body, "{before}{{\"id\":\"{id}\",\"reservation_id\":\"{reservation_id}\"}}");
+        }
+        if 0 < taken {
+            body.push_str("]}");
             wire.ask(&request("DELETE", &path, HEADERS, &body))?;
         }
-        Ok(ids.len() as u64)
+        Ok(taken)
     }
 }

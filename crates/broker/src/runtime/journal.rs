@@ -233,11 +233,8 @@ impl JournalWriter for JournalDoor {
         if writing.writer.wants_retry() || writing.writer.awaits_segment() {
             return false;
         }
-        let (sync_at, seal_at) = (writing.sync_at, writing.seal_at);
         writing.pass();
-        let timed =
-            sync_at.is_none() && writing.sync_at.is_some() || seal_at.is_none() && writing.seal_at.is_some();
-        if writing.writer.wants_retry() || timed {
+        if writing.writer.wants_retry() || writing.is_due_before_its_thread_looks() {
             // Time is kept by its thread.
             self.waker.wake();
         }
@@ -272,6 +269,7 @@ pub fn start(
         sync_at: None,
         sync_within,
         seal_at,
+        thread_looks_at: Instant::now(),
         scrub_at: Instant::now() + SCRUB_EVERY,
         place_at: Instant::now(),
         groups: groups.clone(),
@@ -384,8 +382,10 @@ fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
         let in_time = ends_at.is_some_and(|at| Instant::now() < at);
         let has_work = !stopping || turn.has_work(in_time);
         if !has_work && turn.hands_over() {
+            let until = Instant::now() + WAIT_MAX;
+            turn.thread_looks_at = until;
             drop(turn);
-            rest(Instant::now() + WAIT_MAX);
+            rest(until);
             continue;
         }
         if !has_work {
@@ -400,6 +400,7 @@ fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
             .into_iter()
             .flatten()
             .fold(turn.scrub_at.min(turn.place_at), Instant::min);
+        turn.thread_looks_at = until;
         drop(turn);
         rest(until);
     }
@@ -424,6 +425,8 @@ struct Writing {
     sync_within: Duration,
     /// When the journal is sealed, unless something is written before.
     seal_at: Option<Instant>,
+    /// When its thread, which rests, looks at these times by itself.
+    thread_looks_at: Instant,
     scrub_at: Instant,
     /// When it is looked whether the directory is where it was.
     place_at: Instant,
@@ -444,6 +447,12 @@ struct Writing {
 }
 
 impl Writing {
+    /// Whether a sync or the seal is due before the journal's thread looks at the time by itself: a
+    /// core that writes wakes it once in a while then, and not with each write.
+    fn is_due_before_its_thread_looks(&self) -> bool {
+        [self.sync_at, self.seal_at].into_iter().flatten().any(|at| at < self.thread_looks_at)
+    }
+
     /// Whether something is left that is to be durable before the broker ends.
     fn has_work(&mut self, in_time: bool) -> bool {
         match &mut self.participant {

@@ -34,6 +34,7 @@ use crate::Partition;
 use crate::intake::account::{AccountNumber, Owners};
 use crate::intake::blocked::BlockedOn;
 use crate::intake::parked::{Parked, SendObstacle};
+use crate::memory::bodies::BodyLocation;
 use crate::queue::{EntryState, Load, Queue};
 
 /// Messages that leave by limits in one step, in one record for each queue: a millisecond of work.
@@ -311,16 +312,16 @@ impl Partition {
     /// The entry waits for no consumer any more, or still does not.
     pub(crate) fn set_state(&mut self, id: QueueId, tag: EntryTag, state: EntryState) {
         let Some(entry) = self.entry(id, tag) else { return };
-        let (key, was_ready) = (entry.key, entry.state == EntryState::Ready);
+        let (body, was_ready) = (BodyLocation::from(&*entry), entry.state == EntryState::Ready);
         let is_taken = !entry.state.is_in_hand() && state.is_in_hand();
         entry.state = state;
         if is_taken {
-            self.state.bodies.pin(key);
+            self.state.bodies.pin(body);
         }
         if !was_ready {
             return;
         }
-        let bytes = self.state.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
+        let bytes = self.state.bodies.headers(body).map_or(0, |(_, bytes)| bytes);
         if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.away.add(bytes);
         }
@@ -329,17 +330,17 @@ impl Partition {
     /// The entry is ready again, in its old place.
     pub(crate) fn give_back(&mut self, id: QueueId, tag: EntryTag) {
         let Some(entry) = self.entry(id, tag) else { return };
-        let (key, state) = (entry.key, entry.state);
+        let (body, state) = (BodyLocation::from(&*entry), entry.state);
         // It was to leave, and its lease is not over.
         if state == EntryState::Leaving && self.state.leases.get(id, tag).is_some() {
             self.state.leases.resume(id, tag);
             return self.set_state(id, tag, EntryState::Leased);
         }
-        let bytes = self.state.bodies.headers(key).map_or(0, |(_, bytes)| bytes);
+        let bytes = self.state.bodies.headers(body).map_or(0, |(_, bytes)| bytes);
         if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.give_back(tag, bytes);
         }
-        self.wake_who_wants(id, key, tag);
+        self.wake_who_wants(id, body.key, tag);
     }
 
     /// Messages on their way to the log count already.

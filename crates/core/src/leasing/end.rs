@@ -44,12 +44,10 @@ impl Partition {
 
     /// The entry's lease keeps no group from others any more; returns whether one became free.
     fn free_leased_group(&mut self, id: QueueId, tag: EntryTag) -> bool {
-        let group = self.state.leases.get(id, tag).and_then(|lease| lease.group.clone());
         let groups = self.state.queues.get_mut(&id).and_then(|queue| queue.groups.as_mut());
-        match (group, groups) {
-            (Some(group), Some(groups)) => groups.end_lease(&group),
-            _ => false,
-        }
+        let Some(groups) = groups else { return false };
+        let group = self.state.leases.get(id, tag).and_then(|lease| lease.group.as_ref());
+        group.is_some_and(|group| groups.end_lease(group))
     }
 
     /// The entry has left its queue, or is about to be ready: its lease is over.

@@ -145,14 +145,17 @@ impl Leases {
 
     /// Leases the entry, in place of the lease that it has. `until_ms` as in [`Lease`].
     pub fn insert(&mut self, (queue, tag): (QueueId, EntryTag), lease: Lease) {
-        self.remove(queue, tag);
         match lease.until_ms {
             Some(until_ms) => drop(self.due.insert((until_ms, queue, tag))),
             None => self.untimed.push((queue, tag)),
         }
-        let counts = self.counts.entry(queue).or_default();
+        let (until_ms, counts) = (lease.until_ms, self.counts.entry(queue).or_default());
         *counted(counts, &lease) += 1;
-        self.entries.insert((queue, tag), lease);
+        let Some(before) = self.entries.insert((queue, tag), lease) else { return };
+        *counted(counts, &before) -= 1;
+        if let Some(before_ms) = before.until_ms.filter(|_| before.until_ms != until_ms) {
+            self.due.remove(&(before_ms, queue, tag));
+        }
     }
 
     /// Ends the lease of the entry.

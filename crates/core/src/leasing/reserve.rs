@@ -278,8 +278,7 @@ impl Partition {
             }
             Take::Peek | Take::Get(_) => {}
         }
-        let deliveries =
-            self.entry(id, tag).map_or(0, |entry| entry.failed_deliveries + entry.uncounted_deliveries);
+        let deliveries = self.entry(id, tag).map_or(0, |entry| entry.deliveries());
         let (bytes, from) = (message.size(), self.settings.id);
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return ended };
         let Some(reserving) = &mut consumer.reserving else { return ended };
@@ -300,10 +299,8 @@ impl Partition {
         let end = LeaseEnd { wall_ms: self.wall_ms().saturating_add(lasts_ms), lasts_ms };
         let group = message.group().map(|group| group.id.clone());
         self.begin_lease(id, tag, (Some(lease), end), group);
-        let is_durable =
-            matches!(self.entry(id, tag).map(|entry| entry.key), Some(MessageKey::Durable { .. }));
         if let Some(entry) = self.entry(id, tag) {
-            match is_durable && !id.is_volatile() {
+            match matches!(entry.key, MessageKey::Durable { .. }) && !id.is_volatile() {
                 true => entry.uncounted_deliveries += 1,
                 false => entry.failed_deliveries += 1,
             }
@@ -382,7 +379,7 @@ impl Partition {
     }
 
     /// The reserve ends: its client is answered once its leases are in the log.
-    fn finish_reserve(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+    pub(crate) fn finish_reserve(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         let (id, Some(reserving)) = (consumer.queue, consumer.reserving.take()) else { return };
         self.forget_reserve(id, key, reserving.until_ms);

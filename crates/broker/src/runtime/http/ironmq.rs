@@ -365,7 +365,9 @@ type Held = (MessageId, Option<LeaseId>);
 
 /// Messages as their client gets them, without those whose bodies are too large for that.
 fn written(queue: &str, taken: &[Reserved], shows_leases: bool) -> (Vec<Held>, Vec<u8>) {
-    let (mut entries, mut messages) = (Vec::with_capacity(taken.len()), Messages::new(shows_leases));
+    let bytes = taken.iter().map(|reserved| reserved.message.bytes.len()).sum();
+    let mut messages = Messages::new(shows_leases).with_room(taken.len(), bytes);
+    let mut entries = Vec::with_capacity(taken.len());
     for reserved in taken {
         let shown = with_body(&reserved.message, |body| {
             let fits = body.len() as u64 <= BODY_BYTES_MAX;

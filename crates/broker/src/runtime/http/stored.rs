@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use data_encoding::BASE64;
-use postroad_amqp::message::{BodyKind, Sections};
+use postroad_amqp::message::plain_text;
 use postroad_amqp::portable::write_portable;
 use postroad_model::portable::{Body, Headers, Portable, Text, Value};
 use postroad_model::{Encoding, Message, NORMAL_PRIORITY, Protocol};
@@ -68,20 +68,15 @@ pub fn body_of(message: &Message) -> String {
 /// As [`body_of`], without a copy where the body is text in the message as it is stored.
 pub fn with_body<T>(message: &Message, read: impl FnOnce(&str) -> T) -> T {
     match text_of(message) {
-        Some(text) => read(text.as_str()),
+        Some(text) => read(text),
         None => read(&body_of(message)),
     }
 }
 
 /// The body of a message whose body is one text of AMQP, as those are that HTTP clients post.
-fn text_of(message: &Message) -> Option<postroad_amqp::codec::Text> {
-    if message.encoding.protocol != Protocol::Amqp {
-        return None;
-    }
-    let sections = Sections::scan(&message.bytes).ok()?;
-    sections.body.as_ref().filter(|body| body.kind == BodyKind::Value)?;
-    match sections.body_values(&message.bytes).ok()?.into_iter().next()? {
-        postroad_amqp::codec::Value::String(text) => Some(text),
+fn text_of(message: &Message) -> Option<&str> {
+    match message.encoding.protocol {
+        Protocol::Amqp => plain_text(&message.bytes),
         _ => None,
     }
 }
