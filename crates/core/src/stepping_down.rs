@@ -312,6 +312,7 @@ pub fn waiter_of(event: &Event) -> Option<Waiter> {
         | Event::BrowseJobs { connection, ticket, .. }
         | Event::Echo { connection, ticket } => Some((*connection, *ticket)),
         Event::Lease(event) => waiter_of_lease(event),
+        Event::Peer { peer: Peer::Handle(asked), .. } => Some((asked.connection, asked.ticket)),
         Event::Link(LinkEvent::Resume(resume)) => Some((resume.connection(), resume.ticket)),
         _ => None,
     }

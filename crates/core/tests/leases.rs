@@ -435,6 +435,52 @@ fn a_handle_of_a_message_that_has_left_or_comes_back_is_told_so() {
     assert_eq!(handle(&mut bench, &[second], DELETE), "done ok");
 }
 
+/// A broker with a second store, to which queues can move.
+fn two_stores() -> Bench {
+    let mut settings = settings(2);
+    settings.placement.hashed = 1;
+    let mut bench = Bench::new(settings);
+    bench.run("time 1000");
+    bench
+}
+
+#[test]
+fn leases_hold_while_their_queue_moves() {
+    for restarts in [false, true] {
+        let mut bench = two_stores();
+        post(&mut bench, &["m", "n", "o", "p"]);
+        assert_eq!(reserve(&mut bench, 3, 0, LEASE), "m#1 n#1 o#1 ok");
+        let [m, n, o] = ["m", "n", "o"].map(|body| of(&bench, body, 0));
+        assert_eq!(bench.run("move 1 a to=1\ntime 1020\ntime 1040"), "ok");
+        if restarts {
+            bench.restart();
+            bench.run("time 1041");
+        }
+        assert_eq!(handle(&mut bench, &[m], DELETE), "done ok");
+        assert_eq!(handle(&mut bench, &[n], HandleAction::Extend { lasts_ms: 500 }), "done ok");
+        assert_eq!(handle(&mut bench, &[o], HandleAction::Release { delay_ms: 0 }), "done ok");
+        bench.run("time 1400\ntime 1420");
+        assert_eq!(
+            reserve(&mut bench, 9, 0, LEASE),
+            "no: queue://a is moving to another store; try again once it is there"
+        );
+        assert_eq!(handle(&mut bench, &[n], DELETE), "done ok", "its lease holds the queue back");
+        bench.run("time 1440\ntime 1460\ntime 1480");
+        assert_eq!(reserve(&mut bench, 9, 0, LEASE), "o#2 p#1 ok");
+        assert_eq!(handle(&mut bench, &[o], DELETE), "Expired ok", "it has gone with its queue");
+    }
+}
+
+#[test]
+fn a_reserve_that_waits_is_answered_when_its_queue_moves() {
+    let mut bench = two_stores();
+    assert_eq!(bench.run("make 1 a"), "ok");
+    assert_eq!(reserve(&mut bench, 1, 30_000, LEASE), "");
+    assert_eq!(bench.run("move 1 a to=1\ntime 1020\ntime 1040\ntime 1060"), "ok nothing ok");
+    assert_eq!(reserve(&mut bench, 1, 30_000, LEASE), "", "it waits where the queue is now");
+    assert_eq!(post(&mut bench, &["m"]), "m#1 ok posted 0 ok");
+}
+
 #[test]
 fn at_the_bound_of_leases_a_reserve_is_refused() {
     let mut bench = bench();

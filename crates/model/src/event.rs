@@ -743,6 +743,8 @@ pub enum Peer {
         /// The queue.
         queue: Destination,
     },
+    /// Handles of a queue that is on its way to me: entries that are leased are with you still.
+    Handle(Box<crate::HandleEntries>),
     /// Nothing is left of the queue here.
     Arrived {
         /// The queue.
@@ -766,8 +768,7 @@ pub enum Peer {
     },
     /// Prepare the open transaction's changes here.
     Prepare {
-        /// The transaction while it was open; several if it is a branch in which several sessions
-        /// worked.
+        /// The transaction while it was open; several if it is a branch of several sessions.
         transactions: Vec<TransactionKey>,
         /// Its id from now on.
         id: TransactionId,

@@ -233,7 +233,7 @@ pub struct Handle {
 }
 
 /// Changes of entries.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandleEntries {
     /// The queue.
     pub queue: Destination,

@@ -1,8 +1,11 @@
 //! Handles: who holds a lease deletes, extends or releases its entry, from any connection.
 
+use std::collections::BTreeSet;
+
 use postroad_model::{
     Changes, Command, ConnectionId, Effect, EntryTag, Handle, HandleAction, HandleEntries, LeaseAnswer,
-    LeaseEnd, LeaseId, MessageKey, QueueId, SettleCause, Settlement, Stale, Ticket, Urgency,
+    LeaseEnd, LeaseId, MessageKey, PartitionId, Peer, QueueId, SettleCause, Settlement, Stale, Ticket,
+    Urgency,
 };
 
 use crate::Partition;
@@ -12,7 +15,10 @@ use crate::queue::EntryState;
 impl Partition {
     pub(crate) fn handle_entries(&mut self, asked: HandleEntries, effects: &mut Vec<Effect>) {
         let own = self.own_queue(&asked.queue);
-        let mut seen = std::collections::BTreeSet::new();
+        if let Some(origin) = origin_of_handles(self, &asked, own) {
+            return self.tell(origin, Peer::Handle(Box::new(asked)), effects);
+        }
+        let goes = self.state.leaving.contains_key(&asked.queue) || !self.lives_here_now(&asked.queue);
         let mut results: Vec<Result<(), Stale>> = Vec::with_capacity(asked.handles.len());
         for handle in &asked.handles {
             let result = match own == Some(handle.queue) {
@@ -25,7 +31,9 @@ impl Partition {
                 let behind = Completion::Asked(Box::new(asked));
                 return self.propose(nothing, Urgency::Waiting, behind, effects);
             }
-            let is_elsewhere = result.is_err() && is_of_elsewhere(self, handle);
+            // It may have gone with its queue.
+            let has_gone = goes && result == Err(Stale::Gone) && handle.lease.is_some();
+            let is_elsewhere = result.is_err() && (has_gone || is_of_elsewhere(self, handle));
             results.push(if is_elsewhere { Err(Stale::Expired) } else { result });
         }
         let HandleEntries { connection, ticket, mut handles, action, all_or_none, .. } = asked;
@@ -33,7 +41,12 @@ impl Partition {
             return self.answer_handled(connection, ticket, results, effects);
         }
         let mut good = results.iter().map(Result::is_ok);
-        handles.retain(|handle| good.next() == Some(true) && seen.insert(handle.tag));
+        handles.retain(|_| good.next() == Some(true));
+        // Most name their entries in order: then none is named twice.
+        if !handles.is_sorted_by(|one, next| one.tag < next.tag) {
+            let mut named = BTreeSet::new();
+            handles.retain(|handle| named.insert(handle.tag));
+        }
         let Some(id) = own.filter(|_| !handles.is_empty()) else {
             return self.answer_handled(connection, ticket, results, effects);
         };
@@ -178,12 +191,11 @@ impl Partition {
         tags: &[EntryTag],
     ) {
         for (tag, count) in tags.iter().zip(1..) {
+            let is_live = self.leader.is_live;
             let Some(entry) = self.entry(id, *tag) else { continue };
             entry.failed_deliveries += 1;
-            if self.leader.is_live {
-                if let Some(entry) = self.entry(id, *tag) {
-                    entry.uncounted_deliveries = entry.uncounted_deliveries.saturating_sub(1);
-                }
+            if is_live {
+                entry.uncounted_deliveries = entry.uncounted_deliveries.saturating_sub(1);
                 continue;
             }
             let group = self.group_of(id, *tag);
@@ -227,6 +239,22 @@ impl Partition {
         effects.push(Effect::Lease { connection, ticket, answer: LeaseAnswer::Handled(results) });
         self.reply(connection, ticket, Ok(()), effects);
     }
+}
+
+/// Where the entries are if their queue is on its way here: what is leased leaves last.
+fn origin_of_handles(
+    partition: &Partition,
+    asked: &HandleEntries,
+    own: Option<QueueId>,
+) -> Option<PartitionId> {
+    let origins = partition.leader.moves.origins_of(&asked.queue)?;
+    let partitions = partition.settings.placement.partitions;
+    let leases = || asked.handles.iter().filter_map(|handle| handle.lease);
+    let gave = |origin: &&PartitionId| leases().any(|lease| lease.is_of(**origin, partitions));
+    // Entries without a holder are named by their queue alone: those sent here are here.
+    let is_elsewhere = |handle: &Handle| handle.lease.is_none() && Some(handle.queue) != own;
+    let first = origins.first().filter(|_| asked.handles.iter().all(is_elsewhere));
+    origins.iter().find(gave).or(first).copied()
 }
 
 /// Whether a record on its way to the log decides what becomes of the entry: what a handle gets

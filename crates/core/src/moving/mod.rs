@@ -161,6 +161,11 @@ impl Moves {
         self.leaving.entry(queue).or_insert_with(|| Leaving::new(to, number));
     }
 
+    /// The partitions that the queue comes from, if it is on its way here.
+    pub fn origins_of(&self, queue: &Destination) -> Option<&BTreeSet<PartitionId>> {
+        self.expected.get(queue)
+    }
+
     /// Which queue a step was of that has ended; `None` if it was none of a move.
     fn of_step(&self, Ticket(number): Ticket) -> Option<Destination> {
         let found = self.leaving.iter().find(|(_, leaving)| leaving.number == number);

@@ -130,6 +130,7 @@ impl Partition {
             Peer::Arrived { queue } => self.has_arrived(&queue, from, effects),
             Peer::Remember { queue, parts } => audit::take(self, (queue, from), parts, effects),
             Peer::Remembers { queue } => audit::taken(self, &queue),
+            Peer::Handle(asked) => self.handle_entries(*asked, effects),
             Peer::Expecting { queue } => {
                 if self.waits_for_others(&queue) {
                     return;
@@ -146,7 +147,7 @@ impl Partition {
     }
 
     /// Whether it lives here, as far as is known here.
-    fn lives_here_now(&self, queue: &Destination) -> bool {
+    pub(crate) fn lives_here_now(&self, queue: &Destination) -> bool {
         self.partition_of(queue) == self.settings.id
     }
 
@@ -423,6 +424,10 @@ impl Partition {
     /// A consumer is to follow its queue, which is empty. Late verdicts of a consumer on messages
     /// taken back from it could not be assigned there: it ends, as it would for being slow.
     fn part_with(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        if self.is_reserving(key) {
+            // Its client asks again where the queue is now.
+            return self.finish_reserve(key, effects);
+        }
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         if !consumer.pace.taken.is_empty() {
             let touched = self.oust(key, DetachCause::Slow, effects);

@@ -52,6 +52,7 @@ impl Partition {
             | Peer::Expecting { .. }
             | Peer::Remember { .. }
             | Peer::Remembers { .. }
+            | Peer::Handle(_)
             | Peer::Arrived { .. } => {
                 self.about_move(from, peer, effects);
             }
