@@ -17,7 +17,7 @@ use super::problem::Problem;
 use super::process::Process;
 use super::{Api, ApiOptions, Caller, Shared, alerts, ledger};
 use crate::alerts::{Ledger, Severity};
-use crate::figures::{Distribution, Figures, JournalFigures};
+use crate::figures::{ClusterFigures, Distribution, Figures, JournalFigures, PeerFigures};
 use crate::planner::Counted;
 
 /// Time between two samples of the history.
@@ -274,6 +274,8 @@ pub struct Overview {
     memory_bytes_max: u64,
     /// The last check of the ledger.
     ledger: ledger::ShownLedger,
+    /// `None` outside of a cluster.
+    cluster: Option<Cluster>,
 }
 
 #[derive(Serialize)]
@@ -297,6 +299,30 @@ struct Store {
     segments: u64,
     full: bool,
     broken: Option<String>,
+}
+
+/// The cluster, as this node sees it.
+#[derive(Debug, Serialize)]
+struct Cluster {
+    node: String,
+    role: &'static str,
+    peers: Vec<ClusterPeer>,
+}
+
+#[derive(Debug, Serialize)]
+struct ClusterPeer {
+    node: String,
+    connected: bool,
+    /// Entries that it has not synced.
+    lag: Option<u64>,
+}
+
+impl From<&ClusterFigures> for Cluster {
+    fn from(of: &ClusterFigures) -> Cluster {
+        let peer =
+            |of: &PeerFigures| ClusterPeer { node: of.node.clone(), connected: of.connected, lag: of.lag };
+        Cluster { node: of.node.clone(), role: of.role, peers: of.peers.iter().map(peer).collect() }
+    }
 }
 
 pub async fn overview(
@@ -339,6 +365,7 @@ pub async fn overview(
         stores: stores.collect(),
         memory_bytes_max,
         ledger: api.0.options.alerts.ledger().into(),
+        cluster: figures.cluster.as_ref().map(Cluster::from),
         now,
     }))
 }
@@ -355,6 +382,7 @@ fn limited(api: &Api) -> Overview {
         stores: Vec::new(),
         memory_bytes_max: 0,
         ledger: Ledger::default().into(),
+        cluster: None,
     }
 }
 
