@@ -3,6 +3,9 @@
 //! A page is made in one step, and so has a bound ([`Ask::ROWS_MAX`]). Counters are read, never
 //! counted.
 
+mod clients;
+mod topics;
+
 use std::sync::Arc;
 
 use postroad_model::{
@@ -13,6 +16,12 @@ use postroad_model::{
 use crate::Partition;
 use crate::delivery::consumer::Consumer;
 use crate::queue::Queue;
+use crate::schedule::list_jobs;
+use clients::ClientRows;
+use topics::TopicRows;
+
+/// Things that one page looks at, where a filter may leave few of them: some milliseconds.
+const SCANNED_MAX: usize = 10_000;
 
 impl Partition {
     /// Takes a question, or where a browser begins.
@@ -25,15 +34,26 @@ impl Partition {
         }
     }
 
-    fn ask(&self, ask: &Ask, (connection, ticket): (ConnectionId, Ticket), effects: &mut Vec<Effect>) {
+    fn ask(
+        &mut self,
+        ask: &Arc<Ask>,
+        (connection, ticket): (ConnectionId, Ticket),
+        effects: &mut Vec<Effect>,
+    ) {
         let page = match &ask.question {
+            Question::Sessions { name_part } => ClientRows(self).sessions(name_part, ask),
+            Question::Producers { name_part, of } => ClientRows(self).producers(name_part, of.as_ref(), ask),
+            Question::Topics { name_part, only } => TopicRows(self).topics(name_part, only.as_ref(), ask),
+            Question::Bindings { name_part, of } => TopicRows(self).bindings(name_part, of.as_ref(), ask),
+            Question::Schedules(wanted) => {
+                return list_jobs(self, wanted, ask.clone(), (connection, ticket), effects);
+            }
             Question::Queues { name_part, only } => self.page_of_queues(name_part, only.as_ref(), ask),
             Question::Connections => self.page_of_connections(ask),
             Question::Consumers { of } => self.page_of_consumers(of.as_ref(), ask),
             Question::Explain { queue, entry } => self.explain(queue, *entry, ask),
         };
-        effects.push(Effect::Answer { connection, ticket, page: Box::new(page) });
-        self.reply(connection, ticket, Ok(()), effects);
+        answer_page(self, page, (connection, ticket), effects);
     }
 
     fn page_of_queues(&self, name_part: &str, only: Option<&Destination>, ask: &Ask) -> Page {
@@ -124,6 +144,17 @@ impl Partition {
         };
         after.iter().for_each(|tag| browse.pass(*tag));
     }
+}
+
+/// The page, and the end of the request.
+pub(crate) fn answer_page(
+    partition: &Partition,
+    page: Page,
+    (connection, ticket): (ConnectionId, Ticket),
+    effects: &mut Vec<Effect>,
+) {
+    effects.push(Effect::Answer { connection, ticket, page: Box::new(page) });
+    partition.reply(connection, ticket, Ok(()), effects);
 }
 
 fn row_of_queue(queue: &Queue, is_paused: bool) -> Row {

@@ -3,7 +3,9 @@
 mod bench;
 
 use bench::{Bench, settings};
-use postroad_model::{Ask, ConnectionId, Effect, Event, Order, Page, Question, Row, Ticket};
+use postroad_model::{
+    Ask, ConnectionId, Destination, Effect, Event, JobsWanted, Order, Page, Question, Row, Ticket,
+};
 
 fn page(bench: &mut Bench, ask: Ask) -> Page {
     let (connection, ticket) = (ConnectionId::new(0, 9), Ticket(1));
@@ -49,4 +51,175 @@ fn pages_of_queues_by_name_are_the_whole_list() {
         }
         assert_eq!(found, all.rows, "pages of {rows}");
     }
+}
+
+/// All rows of a list, page by page; each page has no more rows than were asked for.
+fn paged(bench: &mut Bench, question: &Question, rows: u32) -> Vec<Row> {
+    let (mut found, mut after) = (Vec::new(), None);
+    for _ in 0..1000 {
+        let page = bench.ask(&Ask { question: question.clone(), after, rows, order: Order::default() });
+        assert!(page.rows.len() <= rows as usize);
+        found.extend(page.rows);
+        after = page.next;
+        if after.is_none() {
+            return found;
+        }
+    }
+    panic!("the list has no end");
+}
+
+fn each_size(bench: &mut Bench, question: &Question, want: &[&str], text: impl Fn(&Row) -> String) {
+    for rows in 1..=want.len() as u32 + 1 {
+        let found: Vec<String> = paged(bench, question, rows).iter().map(&text).collect();
+        assert_eq!(found, want, "pages of {rows}");
+    }
+}
+
+#[test]
+fn topics_and_bindings_are_listed_page_by_page() {
+    let mut bench = Bench::new(settings(2));
+    bench.run(
+        "attach 1.1 #b 1\nattach 1.2 #b 1 where=k=5\nattach 1.3 #b 1 sub=s where=k=6\nattach 2.1 #b.c 1",
+    );
+    bench.run("attach 2.2 #b.> 1\nproduce 3 #a\nattach 3.1 ~r 1\nmake 1 queue");
+    let name_part = |text: &str| text.into();
+    let topics = |text: &str| Question::Topics { name_part: name_part(text), only: None };
+    let topic = |row: &Row| match row {
+        Row::Topic(row) => format!("{} {} {}", row.destination.name, row.bindings, row.selectors),
+        _ => panic!("{row:?}"),
+    };
+    // A consumer of `b.>` has `b.c` too.
+    each_size(&mut bench, &topics(""), &["a 0 0", "b 3 2", "b.c 2 0"], topic);
+    each_size(&mut bench, &topics("b."), &["b.c 2 0"], topic);
+    let only = Question::Topics { name_part: name_part(""), only: Some(Destination::topic("b.c")) };
+    each_size(&mut bench, &only, &["b.c 2 0"], topic);
+
+    let binding = |row: &Row| match row {
+        Row::Binding(row) => {
+            let selectors: Vec<&str> = row.selectors.iter().map(|text| &**text).collect();
+            format!(
+                "{} {} {}",
+                row.topic.name,
+                row.subscription.as_deref().unwrap_or("-"),
+                selectors.join(",")
+            )
+        }
+        _ => panic!("{row:?}"),
+    };
+    let all = Question::Bindings { name_part: name_part(""), of: None };
+    let found: Vec<String> = paged(&mut bench, &all, 500).iter().map(binding).collect();
+    assert_eq!(found.iter().filter(|row| row.starts_with("b ")).count(), 3);
+    assert!(found.contains(&"b s k=6".to_owned()), "{found:?}");
+    assert_eq!(found.iter().filter(|row| row.starts_with("b.> ")).count(), 1, "one for all partitions");
+    let want: Vec<&str> = found.iter().map(String::as_str).collect();
+    each_size(&mut bench, &all, &want, binding);
+    bench.run("close 1\nclose 2");
+    let left: Vec<String> = paged(&mut bench, &all, 500).iter().map(binding).collect();
+    assert_eq!(left, ["b s k=6"], "the durable one alone");
+}
+
+#[test]
+fn a_filter_that_leaves_little_is_searched_in_steps() {
+    let mut bench = Bench::new(settings(1));
+    for number in 0..20_050 {
+        bench.run(&format!("produce 1 #t{number:05}"));
+    }
+    let question = Question::Topics { name_part: "t20049".into(), only: None };
+    let first = bench.ask(&Ask { question: question.clone(), after: None, rows: 5, order: Order::default() });
+    assert_eq!((first.rows.len(), first.next.is_some()), (0, true), "no step looks at all of them");
+    let names = paged(&mut bench, &question, 5);
+    assert_eq!(names.len(), 1);
+}
+
+#[test]
+fn producers_are_listed_by_connection() {
+    let mut bench = Bench::new(settings(2));
+    bench.run("produce 2 a\nproduce 2 #b\nproduce 1 a\nproduce 3 c");
+    let producer = |row: &Row| match row {
+        Row::Producer(row) => format!("{} {}", row.connection.number(), row.destination),
+        _ => panic!("{row:?}"),
+    };
+    let of = |name_part: &str, of| Question::Producers { name_part: name_part.into(), of };
+    let all = ["1 queue://a", "2 topic://b", "2 queue://a", "3 queue://c"];
+    each_size(&mut bench, &of("", None), &all, producer);
+    each_size(&mut bench, &of("", Some(Destination::queue("a"))), &[all[0], all[2]], producer);
+    each_size(&mut bench, &of("b", None), &all[1..2], producer);
+}
+
+fn schedules(job: Option<&str>, due_ms: std::ops::RangeInclusive<u64>) -> Question {
+    Question::Schedules(JobsWanted { job: job.map(Into::into), due_ms, only: None })
+}
+
+fn job(row: &Row) -> String {
+    match row {
+        Row::Schedule(row) => {
+            let record = row.record.as_ref().expect("a record that can be read");
+            let times = row.again.as_ref().and_then(|again| again.times).map(|times| format!(" {times}"));
+            format!("{} {} {}{}", row.id.due.at_ms, record.job, record.to[0], times.unwrap_or_default())
+        }
+        _ => panic!("{row:?}"),
+    }
+}
+
+#[test]
+fn schedules_of_all_partitions_are_listed_by_time() {
+    let mut bench = Bench::new(settings(3));
+    bench.run("send 1 a m at=30\nsend 1 b n at=20 every=5 times=3\nsend 1 c o at=30\nsend 1 d p at=10");
+    let all: Vec<String> = paged(&mut bench, &schedules(None, 0..=u64::MAX), 100).iter().map(job).collect();
+    assert_eq!(all[..2], ["10 p queue://d", "20 n queue://b 3"]);
+    assert_eq!(all.len(), 4);
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    each_size(&mut bench, &schedules(None, 0..=u64::MAX), &all, job);
+    each_size(&mut bench, &schedules(None, 11..=29), &all[1..2], job);
+    each_size(&mut bench, &schedules(Some("o"), 0..=u64::MAX), &["30 o queue://c"], job);
+
+    // One, by its id; a job that goes on keeps it.
+    let [Row::Schedule(row)] = &paged(&mut bench, &schedules(Some("n"), 0..=u64::MAX), 1)[..] else {
+        panic!()
+    };
+    let one = Question::Schedules(JobsWanted { only: Some(row.id), ..JobsWanted::all() });
+    bench.run("time 20");
+    let found = paged(&mut bench, &one, 1);
+    assert_eq!(found.iter().map(job).collect::<Vec<_>>(), ["25 n queue://b 2"]);
+    let Row::Schedule(found) = &found[0] else { panic!() };
+    assert!(found.record.as_ref().is_some_and(|record| record.message.is_some()), "with its message");
+    let end = |bench: &mut Bench| bench.end_job(JobsWanted { only: Some(row.id), ..JobsWanted::all() });
+    assert_eq!(end(&mut bench), "ok");
+    assert!(end(&mut bench).starts_with("no: there is no scheduled message "), "it is gone");
+    assert_eq!(paged(&mut bench, &one, 1), []);
+}
+
+#[test]
+fn schedules_that_left_memory_are_listed_too() {
+    let mut bench =
+        Bench::new(postroad_core::Settings { resident_bytes_max: 0, page_entries: 2, ..settings(1) });
+    for number in 0..300_u64 {
+        bench.run(&format!("send 1 a {number} at={}", 100_000 + number.wrapping_mul(7919) % 1_000));
+    }
+    assert!(bench.partitions[0].jobs_in_memory() <= 32);
+    let question = schedules(None, 0..=u64::MAX);
+    let all = paged(&mut bench, &question, 100);
+    assert_eq!(all.len(), 300);
+    assert!(all.is_sorted_by_key(Row::key));
+    assert_eq!(paged(&mut bench, &question, 7), all);
+    let page = bench.ask(&Ask { question, after: None, rows: 500, order: Order::default() });
+    assert_eq!((page.rows.len(), page.total), (Ask::SCHEDULES_MAX as usize, 300));
+}
+
+#[test]
+fn a_page_of_schedules_is_answered_whatever_becomes_of_its_records() {
+    let mut bench = Bench::new(settings(1));
+    bench.run("send 1 a m at=30\nsend 1 a n at=40");
+    let ask =
+        |rows| Ask { question: schedules(None, 0..=u64::MAX), after: None, rows, order: Order::default() };
+    bench.disk_hangs();
+    (0..65).for_each(|_| bench.begin_ask(&ask(2)));
+    let said = bench.run("");
+    assert_eq!(said.matches("no: ").count(), 1, "as many as are made at a time wait: {said}");
+    assert_eq!(bench.pages.len(), 0);
+    bench.disk_answers();
+    assert_eq!(bench.pages.len(), 64);
+    bench.disk_hangs();
+    bench.begin_ask(&ask(2));
+    assert_eq!(bench.stop().matches("not the leader").count(), 1);
 }

@@ -7,7 +7,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{ConnectionId, ConsumerKey, ConsumerMode, Destination, EntryTag};
+use crate::{
+    ConnectionId, ConsumerKey, ConsumerMode, Destination, Due, EntryTag, JobsWanted, Message, QueueId,
+    Recurrence, ScheduleId,
+};
 
 /// One page of one list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +65,9 @@ impl Ask {
     /// A page has no more rows: a partition makes it in one step.
     pub const ROWS_MAX: u32 = 500;
 
+    /// A page of scheduled messages has no more rows: the record of each is read.
+    pub const SCHEDULES_MAX: u32 = 100;
+
     /// The place of this row in the order.
     fn key(&self, row: &Row) -> RowKey {
         let value = self.order.by.and_then(|figure| row.figure(figure)).unwrap_or_default();
@@ -70,7 +76,11 @@ impl Ask {
 
     /// How many rows a page has at most.
     pub fn rows_max(&self) -> usize {
-        self.rows.clamp(1, Ask::ROWS_MAX) as usize
+        let max = match self.question {
+            Question::Schedules(_) => Ask::SCHEDULES_MAX,
+            _ => Ask::ROWS_MAX,
+        };
+        self.rows.clamp(1, max) as usize
     }
 }
 
@@ -91,6 +101,35 @@ pub enum Question {
         /// Of which destination.
         of: Option<Destination>,
     },
+    /// Sessions of clients: each with consumers or producers.
+    Sessions {
+        /// Only those whose name has this in it; empty for all.
+        name_part: Arc<str>,
+    },
+    /// Producers of clients that announce them.
+    Producers {
+        /// Only those whose name or destination has this in it; empty for all.
+        name_part: Arc<str>,
+        /// Only those of this destination.
+        of: Option<Destination>,
+    },
+    /// Topics that were sent to, or have a binding.
+    Topics {
+        /// Only those whose name has this in it; empty for all.
+        name_part: Arc<str>,
+        /// Only this one.
+        only: Option<Destination>,
+    },
+    /// Bindings of topics, and of patterns of topics.
+    Bindings {
+        /// Only those of topics whose name has this in it; empty for all.
+        name_part: Arc<str>,
+        /// Only those of this topic.
+        of: Option<Destination>,
+    },
+    /// Messages that are due later. Their order is always that in which they are due, and pages
+    /// have at most [`Ask::SCHEDULES_MAX`] rows.
+    Schedules(JobsWanted),
     /// Why a message of a queue is not delivered, consumer by consumer.
     Explain {
         /// The queue.
@@ -121,6 +160,16 @@ pub enum Row {
     Connection(ConnectionRow),
     /// See [`Question::Consumers`].
     Consumer(ConsumerRow),
+    /// See [`Question::Sessions`].
+    Session(SessionRow),
+    /// See [`Question::Producers`].
+    Producer(ProducerRow),
+    /// See [`Question::Topics`].
+    Topic(TopicRow),
+    /// See [`Question::Bindings`].
+    Binding(BindingRow),
+    /// See [`Question::Schedules`].
+    Schedule(Box<ScheduleRow>),
     /// See [`Question::Explain`].
     Verdict(VerdictRow),
 }
@@ -288,6 +337,130 @@ pub struct ConsumerRow {
     pub held: u64,
 }
 
+/// A session of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRow {
+    /// Its connection.
+    pub connection: ConnectionId,
+    /// Its connection and its own number, as the client has them.
+    pub name: Arc<str>,
+    /// Its consumers.
+    pub consumers: u64,
+    /// Its producers that were announced, once for each destination.
+    pub producers: u64,
+    /// Messages that its consumers may be sent now.
+    pub credit: u64,
+    /// Messages that its consumers have not settled.
+    pub held: u64,
+}
+
+/// A producer, at one of its destinations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProducerRow {
+    /// Its connection.
+    pub connection: ConnectionId,
+    /// Its connection, session and own number, as its client has them.
+    pub name: Arc<str>,
+    /// Where it sends to.
+    pub destination: Destination,
+    /// How many bytes it sends ahead of confirmations; zero for no such limit.
+    pub window_bytes: u32,
+}
+
+/// A topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicRow {
+    /// The topic.
+    pub destination: Destination,
+    /// Queues and subscriptions that it feeds, those of patterns too.
+    pub bindings: u64,
+    /// Selectors of these.
+    pub selectors: u64,
+}
+
+/// A topic, or pattern of topics, that feeds a queue or subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindingRow {
+    /// The topic or pattern.
+    pub topic: Destination,
+    /// The queue that it feeds.
+    pub id: QueueId,
+    /// The queue, if it has a name of its own (virtual topics).
+    pub queue: Option<Destination>,
+    /// The durable subscription, if it is one.
+    pub subscription: Option<Arc<str>>,
+    /// The consumer, if the subscription is a volatile one.
+    pub consumer: Option<Arc<str>>,
+    /// Only messages that match one of these; without any, all.
+    pub selectors: Vec<Arc<str>>,
+    /// Messages in the queue.
+    pub messages: u64,
+}
+
+/// A message that is due later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleRow {
+    /// Which.
+    pub id: ScheduleId,
+    /// How it goes on after it was due.
+    pub again: Option<Recurrence>,
+    /// Bytes of its message.
+    pub bytes: u64,
+    /// What its record says; `None` if that cannot be read.
+    pub record: Option<ScheduleRecord>,
+}
+
+/// See [`ScheduleRow::record`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleRecord {
+    /// Its name for its client.
+    pub job: Arc<str>,
+    /// Where the message goes.
+    pub to: Vec<Destination>,
+    /// The route that sends the message again, if it is a copy that its target refused.
+    pub route: Option<Arc<str>>,
+    /// The message, if it was asked for by its id.
+    pub message: Option<Message>,
+}
+
+impl BindingRow {
+    /// The queue, subscription or consumer, whatever it is.
+    pub fn target(&self) -> String {
+        let queue = self.queue.as_ref().map(ToString::to_string);
+        queue
+            .or_else(|| Some(self.subscription.as_ref().or(self.consumer.as_ref())?.to_string()))
+            .unwrap_or_default()
+    }
+}
+
+impl ConnectionId {
+    /// Its number in lists, by which they are ordered: its core, and its number there.
+    pub fn list_key(self) -> Arc<str> {
+        text_of(self).into()
+    }
+
+    /// The connection of a row with this key.
+    pub fn of_list_key(text: &str) -> Option<ConnectionId> {
+        let (core, number) = text.split_once('-')?;
+        let core = u16::from_str_radix(core, 16).ok()?;
+        Some(ConnectionId::new(core, u64::from_str_radix(number, 16).ok()?))
+    }
+}
+
+impl ScheduleId {
+    /// The place of its row in the order.
+    pub fn key(&self) -> RowKey {
+        let Due { at_ms, position, ordinal } = self.due;
+        let detail = format!("{:05}-{:020}-{ordinal:010}", self.partition.0, position.get());
+        RowKey { rank: 0, name: format!("{at_ms:020}").into(), detail: detail.into() }
+    }
+
+    /// The id of a row with this key.
+    pub fn of_key(key: &RowKey) -> Option<ScheduleId> {
+        format!("{}-{}", key.name, key.detail).parse().ok()
+    }
+}
+
 impl Row {
     /// Its place in the order of names.
     pub fn key(&self) -> RowKey {
@@ -304,6 +477,22 @@ impl Row {
                 let detail = format!("{}-{number:08x}-{member:08x}", text_of(connection));
                 RowKey { rank: 0, name: row.destination.name.clone(), detail: detail.into() }
             }
+            Row::Session(row) => {
+                RowKey { rank: 0, name: text_of(row.connection).into(), detail: row.name.clone() }
+            }
+            Row::Producer(row) => {
+                let detail = format!("{} {}", row.name, row.destination).into();
+                RowKey { rank: 0, name: text_of(row.connection).into(), detail }
+            }
+            Row::Topic(row) => RowKey { rank: 0, name: row.destination.name.clone(), detail: "".into() },
+            // A consumer of a pattern is bound in every partition.
+            Row::Binding(row) if row.topic.is_pattern() => {
+                RowKey { rank: 0, name: row.topic.name.clone(), detail: row.target().into() }
+            }
+            Row::Binding(row) => {
+                RowKey { rank: 0, name: row.topic.name.clone(), detail: format!("{:016x}", row.id.0).into() }
+            }
+            Row::Schedule(row) => row.id.key(),
             Row::Verdict(row) => {
                 let consumer = row.consumer.map_or_else(String::new, |key| {
                     format!("{}-{:08x}-{:08x}", text_of(key.connection), key.number, key.member)
@@ -329,6 +518,9 @@ impl Row {
             (Row::Connection(row), SortBy::Transactions) => Some(row.transactions),
             (Row::Consumer(row), SortBy::Credit) => Some(u64::from(row.credit)),
             (Row::Consumer(row), SortBy::Held) => Some(row.held),
+            (Row::Session(row), SortBy::Consumers) => Some(row.consumers),
+            (Row::Session(row), SortBy::Credit) => Some(row.credit),
+            (Row::Session(row), SortBy::Held) => Some(row.held),
             _ => None,
         }
     }
@@ -344,6 +536,17 @@ impl Row {
                 if all.name.is_empty() {
                     (all.name, all.client_id, all.user) = (more.name, more.client_id, more.user);
                 }
+            }
+            (Row::Session(all), Row::Session(more)) => {
+                all.consumers += more.consumers;
+                all.producers += more.producers;
+                all.credit += more.credit;
+                all.held += more.held;
+            }
+            (Row::Binding(all), Row::Binding(more)) => all.messages += more.messages,
+            (Row::Topic(all), Row::Topic(more)) => {
+                all.bindings += more.bindings;
+                all.selectors += more.selectors;
             }
             _ => {}
         }
@@ -428,7 +631,7 @@ impl Page {
         // A connection is known in many partitions, all else in one, but for queues on the move.
         let totals = pages.iter().map(|page| page.total);
         let total = match ask.question {
-            Question::Connections => totals.max().unwrap_or_default(),
+            Question::Connections | Question::Sessions { .. } => totals.max().unwrap_or_default(),
             _ => totals.sum(),
         };
         // Behind the end of a page that has more its partition may have rows that belong here.

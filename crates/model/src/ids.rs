@@ -21,6 +21,9 @@ impl Position {
     /// The position of a partition's first record.
     pub const FIRST: Position = Position(NonZeroU64::MIN);
 
+    /// The position that no record comes behind.
+    pub const MAX: Position = Position(NonZeroU64::MAX);
+
     /// `None` for zero, which is no position.
     pub const fn new(position: u64) -> Option<Position> {
         match NonZeroU64::new(position) {

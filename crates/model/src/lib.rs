@@ -35,8 +35,8 @@ mod spill;
 mod user;
 
 pub use ask::{
-    Ask, ConnectionRow, ConsumerRow, Order, Page, Question, QueueRow, Row, RowKey, SortBy, Verdict,
-    VerdictRow,
+    Ask, BindingRow, ConnectionRow, ConsumerRow, Order, Page, ProducerRow, Question, QueueRow, Row, RowKey,
+    ScheduleRecord, ScheduleRow, SessionRow, SortBy, TopicRow, Verdict, VerdictRow,
 };
 pub use bridge::{Figure, LinkFigures, LinkQueues, LinkedPeer, QueuesOfLink};
 pub use command::{
@@ -76,7 +76,7 @@ pub use notice::{
 pub use permission::{Action, Principal};
 pub use refusal::Refusal;
 pub use replies::Replies;
-pub use schedule::{Due, JobsWanted, Recurrence, RouteRetry, Schedule};
+pub use schedule::{Due, JobsWanted, NotScheduleId, Recurrence, RouteRetry, Schedule, ScheduleId};
 pub use session::{Deadline, Now, Parting, Session, ToSession};
 pub use spill::{Piece, Snapshot, Spill, Spilled};
 pub use user::UserKey;

@@ -110,6 +110,12 @@ pub enum Refusal {
         /// The name.
         name: Arc<str>,
     },
+    /// There is no such job: it was sent, or was ended.
+    #[error("there is no scheduled message {id}: it was sent or deleted")]
+    NoSuchSchedule {
+        /// The job.
+        id: crate::ScheduleId,
+    },
     /// The consumer number is taken on this connection.
     #[error("the consumer is attached already")]
     ConsumerExists {

@@ -620,7 +620,9 @@ impl Router {
         asked.missing = asked.missing.saturating_sub(1);
         let counts = match asked.all {
             true => !matches!(asked.result, Some(Err(_))),
-            false => !matches!(result, Err(Refusal::NoSuchSubscription { .. })),
+            false => {
+                !matches!(result, Err(Refusal::NoSuchSubscription { .. } | Refusal::NoSuchSchedule { .. }))
+            }
         };
         if asked.result.is_none() || counts {
             asked.result = Some(result);

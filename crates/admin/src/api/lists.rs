@@ -196,6 +196,16 @@ impl Which {
         Ok(rows)
     }
 
+    /// Only those of the destination with this name.
+    pub fn destination_text(&self) -> Option<&str> {
+        self.destination.as_deref()
+    }
+
+    /// Only those of this destination.
+    pub fn destination(&self) -> Result<Option<Destination>, Problem> {
+        self.destination.as_deref().map(destination_of).transpose()
+    }
+
     /// Only names that have this in them.
     pub fn filter(&self) -> Option<&str> {
         self.filter.as_deref()
@@ -227,7 +237,14 @@ fn columns_of(question: &Question) -> &'static [(&'static str, SortBy)] {
             ("unwritten_bytes", SortBy::Bytes),
         ],
         Question::Consumers { .. } => &[("credit", SortBy::Credit), ("held", SortBy::Held)],
-        Question::Explain { .. } => &[],
+        Question::Sessions { .. } => {
+            &[("consumers", SortBy::Consumers), ("credit", SortBy::Credit), ("held", SortBy::Held)]
+        }
+        Question::Producers { .. }
+        | Question::Topics { .. }
+        | Question::Bindings { .. }
+        | Question::Schedules(_)
+        | Question::Explain { .. } => &[],
     }
 }
 
@@ -247,7 +264,7 @@ fn order_of(sort: &str, columns: &[(&str, SortBy)]) -> Result<Order, Problem> {
     })
 }
 
-fn read_cursor(text: &str) -> Result<RowKey, Problem> {
+pub fn read_cursor(text: &str) -> Result<RowKey, Problem> {
     let read = || {
         let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
         let (rank, name, detail): (u64, String, String) = serde_json::from_slice(&bytes).ok()?;
@@ -261,7 +278,8 @@ pub fn write_cursor(key: &RowKey) -> String {
     BASE64URL_NOPAD.encode(&text)
 }
 
-fn list<T>(page: Page, of: impl Fn(Row) -> Option<T>) -> Json<List<T>> {
+/// A page as the API answers it.
+pub fn list<T>(page: Page, of: impl Fn(Row) -> Option<T>) -> Json<List<T>> {
     let Page { rows, next, total } = page;
     Json(List {
         items: rows.into_iter().filter_map(of).collect(),
@@ -370,7 +388,7 @@ pub async fn consumers(
     which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<List<Consumer>>, Problem> {
     let which = query(which)?;
-    let of = which.destination.as_deref().map(destination_of).transpose()?;
+    let of = which.destination()?;
     list_consumers(&api, &caller, &which, of).await
 }
 

@@ -24,12 +24,15 @@ mod problem;
 mod process;
 mod redrive;
 mod routes;
+mod schedules;
 mod session;
+mod sessions;
 mod shown;
 mod stores;
 mod subscriptions;
 mod tenants;
 mod tokens;
+mod topics;
 mod transactions;
 mod users;
 
@@ -208,6 +211,13 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/queues/{queue}/messages/{id}/explain", get(explain::of_message))
         .route("/api/v1/connections", get(lists::connections))
         .route("/api/v1/consumers", get(lists::consumers))
+        .route("/api/v1/sessions", get(sessions::list))
+        .route("/api/v1/producers", get(sessions::producers))
+        .route("/api/v1/topics", get(topics::list))
+        .route("/api/v1/topics/{topic}", get(topics::one))
+        .route("/api/v1/bindings", get(topics::bindings))
+        .route("/api/v1/schedules", get(schedules::list))
+        .route("/api/v1/schedules/{id}", get(schedules::one).delete(schedules::end))
         .route("/api/v1/queues/{queue}/policy", get(policies::of_queue))
         .route("/api/v1/session", get(session::show).delete(session::sign_out))
         .route("/api/v1/tokens", get(tokens::list).post(tokens::create))

@@ -217,6 +217,34 @@ pub const OPERATIONS: &[Operation] = &[
         "Consumers",
     ),
     read(
+        "/api/v1/sessions",
+        "Sessions of clients with consumers or producers",
+        &["filter", "sort", "limit", "cursor"],
+        "Sessions",
+    ),
+    read(
+        "/api/v1/producers",
+        "Producers that clients have announced, of one destination or all",
+        &["filter", "destination", "limit", "cursor"],
+        "Producers",
+    ),
+    read("/api/v1/topics", "Topics, by name", &["filter", "limit", "cursor"], "Topics"),
+    read("/api/v1/topics/{topic}", "One topic", &[], "Topic"),
+    read(
+        "/api/v1/bindings",
+        "Queues and subscriptions that topics feed, of one topic or all",
+        &["filter", "destination", "limit", "cursor"],
+        "Bindings",
+    ),
+    read(
+        "/api/v1/schedules",
+        "Scheduled messages, in the order in which they are due",
+        &["filter", "job", "from_ms", "to_ms", "sort", "limit", "cursor"],
+        "Schedules",
+    ),
+    read("/api/v1/schedules/{id}", "One scheduled message, with its body", &[], "ScheduledMessage"),
+    change("delete", "/api/v1/schedules/{id}", "Delete a scheduled message; it is not sent"),
+    read(
         "/api/v1/bridges",
         "Links to other brokers, opened and accepted",
         &["filter", "limit", "cursor"],
@@ -456,6 +484,11 @@ const LISTS: &[(&str, &str)] = &[
     ("Bridges", "Bridge"),
     ("Routes", "Route"),
     ("Settings", "Setting"),
+    ("Sessions", "ClientSession"),
+    ("Producers", "Producer"),
+    ("Topics", "Topic"),
+    ("Bindings", "Binding"),
+    ("Schedules", "Schedule"),
     ("Stores", "Store"),
     ("Listeners", "Listener"),
     ("Subscriptions", "Subscription"),
@@ -503,6 +536,23 @@ const OF_PARTS: &[(&str, &str)] = &[
     ("Plan", "file:string? version:integer changes:array"),
     ("WantedConfiguration", "text:string version:integer"),
     ("Copied", "copied:string to:string"),
+    (
+        "ClientSession",
+        "session:string connection:string consumers:integer producers:integer credit:integer held:integer",
+    ),
+    ("Producer", "name:string connection:string destination:string window_bytes:integer"),
+    ("Topic", "name:string bindings:integer selectors:integer"),
+    ("Binding", "topic:string kind:string to:string durable:boolean selectors:array messages:integer"),
+    (
+        "Schedule",
+        "id:string due_ms:integer job:string? destinations:array route:string? bytes:integer? \
+         period_ms:integer? times:integer? cron:string?",
+    ),
+    (
+        "ScheduledMessage",
+        "id:string due_ms:integer job:string? destinations:array route:string? bytes:integer? \
+         period_ms:integer? times:integer? cron:string? message:object?",
+    ),
     ("Listener", "protocol:string url:string"),
     ("Policy", "destination:string pattern:string? tenant:string? settings:array"),
     (
@@ -544,7 +594,7 @@ fn objects() -> Value {
         "Problem": object("status:integer error:string"),
         "Overview": object(
             "broker:object is_limited:boolean now:object history:object alarms:array protocols:array stores:array \
-             memory_bytes_max:integer ledger:object",
+             memory_bytes_max:integer ledger:object cluster:object?",
         ),
         "Broker": object("name:string version:string uptime_seconds:integer draining:boolean endpoints:array"),
         "Queue": object(

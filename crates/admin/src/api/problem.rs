@@ -74,7 +74,10 @@ fn status_of(refusal: &Refusal) -> u16 {
     match refusal {
         Refusal::BadSelector { .. } | Refusal::BadSchedule { .. } => 400,
         Refusal::NotOwner(_) | Refusal::NotPermitted { .. } => 403,
-        Refusal::NoSuchDestination(_) | Refusal::NoSuchQueue(_) | Refusal::NoSuchSubscription { .. } => 404,
+        Refusal::NoSuchDestination(_)
+        | Refusal::NoSuchQueue(_)
+        | Refusal::NoSuchSubscription { .. }
+        | Refusal::NoSuchSchedule { .. } => 404,
         Refusal::QueueFull { .. }
         | Refusal::QuotaFull { .. }
         | Refusal::StoreFull { .. }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use data_encoding::BASE64;
 use postroad_model::portable::{Body, Headers, Id, Map, Portable, Text, Value};
-use postroad_model::{Delivery, HIGHEST_PRIORITY, Message};
+use postroad_model::{Delivery, Destination, HIGHEST_PRIORITY, Message};
 use postroad_node::read_portable;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -51,8 +51,18 @@ pub struct ShownBody {
 impl Shown {
     /// Of a delivery, with at most this number of bytes of the body.
     pub fn of(delivery: &Delivery, body_bytes_max: usize) -> Shown {
-        let message = &delivery.message;
-        let mut shown = Shown::without_portable(delivery);
+        let source = delivery.source.as_ref();
+        Shown::of_message(&delivery.message, source, delivery.failed_deliveries, body_bytes_max)
+    }
+
+    /// Of a message of this destination.
+    pub fn of_message(
+        message: &Message,
+        source: Option<&Destination>,
+        failed_deliveries: u32,
+        body_bytes_max: usize,
+    ) -> Shown {
+        let mut shown = Shown::without_portable(message, source, failed_deliveries);
         match read_portable(message) {
             Ok(portable) => shown.fill(&portable, message, body_bytes_max),
             Err(error) => shown.unreadable = Some(error.to_string()),
@@ -65,11 +75,10 @@ impl Shown {
         self.origin.as_deref()
     }
 
-    fn without_portable(delivery: &Delivery) -> Shown {
-        let message = &delivery.message;
+    fn without_portable(message: &Message, source: Option<&Destination>, failed_deliveries: u32) -> Shown {
         Shown {
             id: None,
-            destination: delivery.source.as_ref().map(ToString::to_string),
+            destination: source.map(ToString::to_string),
             persistent: message.persistent,
             priority: message.priority,
             timestamp_ms: None,
@@ -78,7 +87,7 @@ impl Shown {
             reply_to: None,
             message_type: None,
             group_id: message.group().map(|group| group.id.to_string()),
-            failed_deliveries: delivery.failed_deliveries,
+            failed_deliveries,
             bytes: message.size(),
             dead_letter_cause: None,
             origin: None,
@@ -226,7 +235,7 @@ impl ToSend {
     /// The message, for a queue or topic.
     pub fn portable(
         self,
-        to: &postroad_model::Destination,
+        to: &Destination,
         id: &str,
         now_ms: u64,
         user: Option<&str>,

@@ -67,7 +67,9 @@ impl Fault {
 impl From<&Refusal> for Error {
     fn from(refusal: &Refusal) -> Error {
         let condition = match refusal {
-            Refusal::NoSuchDestination(_) | Refusal::NoSuchSubscription { .. } => "amqp:not-found",
+            Refusal::NoSuchDestination(_)
+            | Refusal::NoSuchSubscription { .. }
+            | Refusal::NoSuchSchedule { .. } => "amqp:not-found",
             Refusal::NotOwner(_) | Refusal::NotPermitted { .. } => "amqp:unauthorized-access",
             Refusal::InUse { .. } | Refusal::SubscriptionInUse { .. } => "amqp:resource-locked",
             Refusal::BadSelector { .. } | Refusal::NameTaken { .. } => "amqp:invalid-field",

@@ -3,6 +3,7 @@
 
 mod access_keys;
 mod broker;
+mod clients;
 mod cluster;
 mod configuration;
 mod http;
@@ -10,6 +11,7 @@ mod ledger;
 mod plan;
 mod redrive;
 mod routes;
+mod schedules;
 mod subscriptions;
 mod table;
 mod tenant_samples;
@@ -54,6 +56,16 @@ pub enum Ctl {
     Connections(ListArguments),
     /// List consumers, of one queue or all.
     Consumers(ConsumersArguments),
+    /// List sessions of clients with consumers or producers.
+    Sessions(clients::FilteredArguments),
+    /// List producers that clients have announced, of one destination or all.
+    Producers(clients::OfDestinationArguments),
+    /// List topics, with the number of their bindings.
+    Topics(clients::FilteredArguments),
+    /// List queues and subscriptions that topics feed, of one topic or all.
+    Bindings(clients::OfTopicArguments),
+    /// List scheduled messages in the order in which they are due, show one, or delete it.
+    Schedules(Box<schedules::SchedulesArguments>),
     /// List links to other brokers, with their states.
     Bridges(ListArguments),
     /// List messages that came, are there, and left, by queue and in all; their difference must be
@@ -394,6 +406,11 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
             routes::test(arguments)
         }
         Ctl::Routes(RoutesArguments { list, .. }) => print(list, ROUTES, "/api/v1/routes", &[], None),
+        Ctl::Sessions(arguments) => clients::sessions(arguments),
+        Ctl::Producers(arguments) => clients::producers(arguments),
+        Ctl::Topics(arguments) => clients::topics(arguments),
+        Ctl::Bindings(arguments) => clients::bindings(arguments),
+        Ctl::Schedules(arguments) => schedules::run(arguments),
         Ctl::Bridges(list) => print(list, BRIDGES, "/api/v1/bridges", &[], None),
         Ctl::Ledger(arguments) => ledger::print(arguments),
         Ctl::Alerts(list) => print(list, ALERTS, "/api/v1/alerts", &[], None),
@@ -403,12 +420,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
             print(list, CONSUMERS, "/api/v1/consumers", &of, None)
         }
         Ctl::Browse(arguments) => browse(arguments),
-        Ctl::Copy(MoveArguments { message, to }) => {
-            let path = format!("{}/copy", message.path());
-            request(&message.broker, Method::Post, &path, Some(&json!({ "to": to })))?;
-            eprintln!("copied {} from {} to {to}", message.id, message.queue);
-            Ok(())
-        }
+        Ctl::Copy(arguments) => arguments.send("copy", "copied"),
         Ctl::Redrive(arguments) => redrive::run(arguments),
         Ctl::Explain(arguments) => explain(arguments),
         Ctl::Remove(message) => {
@@ -416,12 +428,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
             eprintln!("removed {} from {}", message.id, message.queue);
             Ok(())
         }
-        Ctl::Move(MoveArguments { message, to }) => {
-            let path = format!("{}/move", message.path());
-            request(&message.broker, Method::Post, &path, Some(&json!({ "to": to })))?;
-            eprintln!("moved {} from {} to {to}", message.id, message.queue);
-            Ok(())
-        }
+        Ctl::Move(arguments) => arguments.send("move", "moved"),
         Ctl::Purge(of) => {
             let answer = request(&of.broker, Method::Post, &of.path("purge"), None)?;
             eprintln!("removed {} messages from {}", answer["removed"], of.queue);
@@ -514,6 +521,17 @@ fn explain(arguments: &ExplainArguments) -> anyhow::Result<()> {
 impl QueueArguments {
     fn path(&self, action: &str) -> String {
         format!("/api/v1/queues/{}/{action}", encoded(&self.queue))
+    }
+}
+
+impl MoveArguments {
+    /// Copies or moves the message.
+    fn send(&self, action: &str, done: &str) -> anyhow::Result<()> {
+        let MoveArguments { message, to } = self;
+        let path = format!("{}/{action}", message.path());
+        request(&message.broker, Method::Post, &path, Some(&json!({ "to": to })))?;
+        eprintln!("{done} {} from {} to {to}", message.id, message.queue);
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use postroad_model::{ConnectionId, Destination, DestinationKind, LookupMap, Queu
 use postroad_routing::{Pattern, PatternMap};
 use postroad_selector::{Properties, Selector, SelectorIndex};
 
-use super::listed::ListedQueues;
+use super::listed::{ListedQueues, ListedTopics};
 
 /// One address.
 #[derive(Default)]
@@ -59,6 +59,21 @@ impl Bound {
         self.open.first().copied()
     }
 
+    /// This many of them at most, from that one on, in order.
+    pub fn from(&self, first: QueueId, count: usize) -> Vec<QueueId> {
+        let open = self.open.range(first..).copied().take(count);
+        let choosing = self.choosers.range(first..).map(|(queue, _)| *queue).take(count);
+        let mut queues: Vec<QueueId> = open.chain(choosing).collect();
+        queues.sort_unstable();
+        queues.truncate(count);
+        queues
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.open.len() + self.choosers.len()
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = QueueId> {
         self.open.iter().chain(self.choosers.keys()).copied()
@@ -101,6 +116,8 @@ pub struct Addresses {
     pub lasting: BTreeSet<QueueId>,
     /// Queues in the order of lists.
     pub listed: ListedQueues,
+    /// Topics and patterns of topics in the order of lists.
+    pub feeding: ListedTopics,
     /// The queues fed by topics of a pattern.
     by_pattern: PatternMap<Bound>,
     /// Addresses that came (`true`) or went since they were asked for.
@@ -117,6 +134,7 @@ impl Addresses {
     pub fn get_or_make(&mut self, destination: &Destination) -> &mut Address {
         if !self.by_destination.contains_key(destination) {
             self.changes.push((destination.clone(), true));
+            self.feeding.insert(destination);
         }
         self.by_destination.get_or_insert_with(destination.clone(), Address::default)
     }
@@ -159,6 +177,14 @@ impl Addresses {
         bounds
     }
 
+    /// The queues bound to this topic itself, or to this pattern.
+    pub fn bound_to(&self, topic: &Destination) -> Option<&Bound> {
+        match pattern_of(topic) {
+            Some(pattern) => self.by_pattern.get(&pattern),
+            None => self.get(topic).map(|address| &address.bound),
+        }
+    }
+
     /// How many selectors are installed at the topic. Without wildcards this is one lookup.
     pub fn filters_of(&self, topic: &Destination) -> u64 {
         let mut filters = self.get(topic).map_or(0, |address| address.bound.filters());
@@ -169,7 +195,10 @@ impl Addresses {
     /// The queues fed by the address, or by the topics of the pattern, to change them.
     pub fn bound_mut(&mut self, destination: &Destination) -> &mut Bound {
         match pattern_of(destination) {
-            Some(pattern) => self.by_pattern.get_or_insert_with(&pattern, Bound::default),
+            Some(pattern) => {
+                self.feeding.insert(destination);
+                self.by_pattern.get_or_insert_with(&pattern, Bound::default)
+            }
             None => &mut self.get_or_make(destination).bound,
         }
     }
@@ -187,6 +216,7 @@ impl Addresses {
             bound.remove(queue);
             if bound.is_empty() {
                 self.by_pattern.remove(&pattern);
+                self.feeding.remove(destination);
             }
         }
     }
@@ -194,6 +224,7 @@ impl Addresses {
     /// Removes the address.
     pub fn remove(&mut self, destination: &Destination) -> Option<Address> {
         let removed = self.by_destination.remove(destination)?;
+        self.feeding.remove(destination);
         self.changes.push((destination.clone(), false));
         Some(removed)
     }

@@ -1,10 +1,10 @@
-//! Queues in the order of their names: a page of names costs its own rows and not the table of all
-//! queues.
+//! Queues and topics in the order of their names: a page of names costs its own rows and not the
+//! table of all addresses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use postroad_model::QueueId;
+use postroad_model::{Destination, DestinationKind, QueueId};
 
 use crate::queue::Queue;
 
@@ -62,10 +62,40 @@ impl ListedQueues {
     }
 }
 
+/// Topics that messages were sent to or that feed a queue, and patterns of topics that feed one.
+#[derive(Default)]
+pub struct ListedTopics {
+    by_name: BTreeSet<Arc<str>>,
+}
+
+impl ListedTopics {
+    /// The address was made, or the first queue was bound to the pattern.
+    pub fn insert(&mut self, address: &Destination) {
+        if address.kind == DestinationKind::Topic && !address.temporary {
+            self.by_name.insert(address.name.clone());
+        }
+    }
+
+    /// The address is gone, or nothing is bound to the pattern.
+    pub fn remove(&mut self, address: &Destination) {
+        if address.kind == DestinationKind::Topic && !address.temporary {
+            self.by_name.remove(&address.name);
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// From this name on, in order.
+    pub fn from(&self, name: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.by_name.range(Arc::from(name)..)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use postroad_model::Destination;
-
     use super::*;
 
     fn listed(names: &[&str]) -> ListedQueues {

@@ -460,7 +460,7 @@ impl Partition {
             let is_there = message.is_ok();
             match message {
                 Ok(message) => self.state.bodies.restore(fetch.what, message),
-                Err(_) if self.set_job_aside(key) => continue,
+                Err(_) if self.set_job_aside(key, effects) => continue,
                 Err(_) => self.set_aside(key, &fetch.waiting),
             }
             self.read_for_expiry(expired, is_there, effects);

@@ -5,10 +5,11 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use postroad_model::{
-    Command, ConnectionId, Destination, Due, Effect, JobsWanted, MessageKey, Peer, Position, Refusal, Sent,
-    Ticket, Urgency,
+    Ask, Command, ConnectionId, Destination, Due, Effect, JobsWanted, MessageKey, Peer, Position, Refusal,
+    ScheduleId, Sent, Ticket, Urgency,
 };
 
+use super::listing::{begin_listing, fail_listings};
 use super::{Firing, Job, Jobs, Shelf, digest, key_of};
 use crate::Partition;
 use crate::log::completion::Completion;
@@ -35,14 +36,30 @@ pub struct Browsed {
 struct Search {
     name: Option<u64>,
     due_ms: RangeInclusive<u64>,
+    /// Only this firing.
+    only: Option<Due>,
+    /// Only those behind this one.
+    after: Option<Due>,
     /// Jobs found on shelves that are not processed yet.
     found: Vec<Due>,
     purpose: Purpose,
 }
 
-enum Purpose {
-    End { connection: ConnectionId, ticket: Ticket },
-    Show { reply_to: Destination },
+pub(super) enum Purpose {
+    /// With `only`, the request fails if there is none.
+    End {
+        only: Option<ScheduleId>,
+        connection: ConnectionId,
+        ticket: Ticket,
+    },
+    Show {
+        reply_to: Destination,
+    },
+    List {
+        ask: Arc<Ask>,
+        connection: ConnectionId,
+        ticket: Ticket,
+    },
 }
 
 /// Those who look for jobs on shelves, one shelf after the other: all who have come meanwhile look
@@ -58,7 +75,14 @@ pub struct Searches {
 
 impl Search {
     fn matches(&self, due: &Due, job: &Job) -> bool {
-        self.due_ms.contains(&due.at_ms) && self.name.is_none_or(|name| name == job.name)
+        self.due_ms.contains(&due.at_ms)
+            && self.name.is_none_or(|name| name == job.name)
+            && self.only.is_none_or(|only| only == *due)
+            && self.after.is_none_or(|after| after < *due)
+    }
+
+    fn is_ending(&self) -> bool {
+        matches!(self.purpose, Purpose::End { .. })
     }
 
     /// Whether something that it wants may be on the shelf.
@@ -73,13 +97,15 @@ impl Search {
         match self.purpose {
             Purpose::End { .. } => usize::MAX,
             Purpose::Show { .. } => BROWSED_MAX,
+            // One more says that there are others.
+            Purpose::List { ref ask, .. } => ask.rows_max() + 1,
         }
     }
 
     /// Notes these; of those that are shown the earliest.
     fn take(&mut self, found: Vec<Due>) {
         self.found.extend(found);
-        if let Purpose::Show { .. } = self.purpose {
+        if !self.is_ending() {
             self.found.sort_unstable();
             self.found.dedup();
             self.found.truncate(self.most());
@@ -88,14 +114,16 @@ impl Search {
 }
 
 impl Jobs {
-    /// Clients that wait for the end of jobs.
+    /// Clients that wait for the end of jobs, or for a list.
     pub fn waiters(&self) -> Vec<(ConnectionId, Ticket)> {
         let searches = self.searches.active.iter().chain(&self.searches.waiting);
         let waiter = |search: &Search| match search.purpose {
-            Purpose::End { connection, ticket } => Some((connection, ticket)),
+            Purpose::End { connection, ticket, .. } | Purpose::List { connection, ticket, .. } => {
+                Some((connection, ticket))
+            }
             Purpose::Show { .. } => None,
         };
-        searches.filter_map(waiter).collect()
+        searches.filter_map(waiter).chain(self.listings.waiters()).collect()
     }
 }
 
@@ -116,7 +144,11 @@ impl Partition {
         ticket: Ticket,
         effects: &mut Vec<Effect>,
     ) {
-        self.search(wanted, Purpose::End { connection, ticket }, effects);
+        let only = wanted.only;
+        if let Some(id) = only.filter(|id| id.partition != self.settings.id) {
+            return self.reply(connection, ticket, Err(Refusal::NoSuchSchedule { id }), effects);
+        }
+        self.search(wanted, None, Purpose::End { only, connection, ticket }, effects);
     }
 
     /// The copies come later than the answer.
@@ -127,13 +159,25 @@ impl Partition {
         (connection, ticket): (ConnectionId, Ticket),
         effects: &mut Vec<Effect>,
     ) {
-        self.search(wanted, Purpose::Show { reply_to: reply_to.clone() }, effects);
+        self.search(wanted, None, Purpose::Show { reply_to: reply_to.clone() }, effects);
         self.reply(connection, ticket, Ok(()), effects);
     }
 
-    fn search(&mut self, wanted: &JobsWanted, purpose: Purpose, effects: &mut Vec<Effect>) {
-        let (name, due_ms) = (wanted.job.as_deref().map(digest), wanted.due_ms.clone());
-        let search = Search { name, due_ms, found: Vec::new(), purpose };
+    pub(super) fn search(
+        &mut self,
+        wanted: &JobsWanted,
+        after: Option<Due>,
+        purpose: Purpose,
+        effects: &mut Vec<Effect>,
+    ) {
+        let only = wanted.only.map(|id| self.state.jobs.next_of(id.due));
+        let due_ms = match (only, after) {
+            (Some(only), _) => only.at_ms..=only.at_ms,
+            (None, Some(after)) => after.at_ms.max(*wanted.due_ms.start())..=*wanted.due_ms.end(),
+            (None, None) => wanted.due_ms.clone(),
+        };
+        let name = wanted.job.as_deref().map(digest);
+        let search = Search { name, due_ms, only, after, found: Vec::new(), purpose };
         match self.state.jobs.searches.waiting.len() < SEARCHES_MAX {
             true => self.state.jobs.searches.waiting.push(search),
             false => {
@@ -172,7 +216,7 @@ impl Partition {
             return false;
         }
         let mut active = std::mem::take(&mut self.state.jobs.searches.waiting);
-        for search in active.iter_mut().filter(|search| matches!(search.purpose, Purpose::Show { .. })) {
+        for search in active.iter_mut().filter(|search| !search.is_ending()) {
             search.take(self.wanted(search));
         }
         let shelves =
@@ -193,8 +237,7 @@ impl Partition {
     /// Whether a request ends one of the jobs of this shelf.
     pub(super) fn is_sought(&self, position: Position, jobs: &[(Due, Job)]) -> bool {
         let searches = &self.state.jobs.searches;
-        let mut ending =
-            searches.active.iter().filter(|search| matches!(search.purpose, Purpose::End { .. }));
+        let mut ending = searches.active.iter().filter(|search| search.is_ending());
         searches.reading == Some(position)
             && ending.any(|search| jobs.iter().any(|(due, job)| search.matches(due, job)))
     }
@@ -209,7 +252,7 @@ impl Partition {
         for search in &mut self.state.jobs.searches.active {
             let found = jobs.iter().filter(|(due, job)| search.matches(due, job)).map(|(due, _)| *due);
             search.take(found.collect());
-            if matches!(search.purpose, Purpose::End { .. }) && ENDED_MAX <= search.found.len() {
+            if search.is_ending() && ENDED_MAX <= search.found.len() {
                 many.push(std::mem::take(&mut search.found));
             }
         }
@@ -222,8 +265,16 @@ impl Partition {
     fn end_search(&mut self, mut search: Search, effects: &mut Vec<Effect>) {
         search.take(self.wanted(&search));
         match search.purpose {
-            Purpose::End { connection, ticket } => self.end_found(&search.found, connection, ticket, effects),
+            Purpose::End { only: Some(id), connection, ticket } if search.found.is_empty() => {
+                self.reply(connection, ticket, Err(Refusal::NoSuchSchedule { id }), effects);
+            }
+            Purpose::End { connection, ticket, .. } => {
+                self.end_found(&search.found, connection, ticket, effects);
+            }
             Purpose::Show { reply_to } => self.show(&search.found, &reply_to, effects),
+            Purpose::List { ask, connection, ticket } => {
+                begin_listing(self, search.found, &ask, (connection, ticket), effects);
+            }
         }
     }
 
@@ -265,10 +316,13 @@ impl Partition {
         for search in active.into_iter().chain(waiting) {
             self.refuse_search(search, reason, effects);
         }
+        fail_listings(self, reason, effects);
     }
 
     fn refuse_search(&mut self, search: Search, reason: &str, effects: &mut Vec<Effect>) {
-        if let Purpose::End { connection, ticket } = search.purpose {
+        if let Purpose::End { connection, ticket, .. } | Purpose::List { connection, ticket, .. } =
+            search.purpose
+        {
             let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
             self.reply(connection, ticket, Err(refusal), effects);
         }

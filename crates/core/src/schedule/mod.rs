@@ -15,6 +15,7 @@ mod calendar;
 mod calendars;
 mod cron;
 mod held;
+mod listing;
 mod manage;
 mod packed;
 mod shelf;
@@ -36,6 +37,8 @@ pub use calendar::{Calendar, WrittenPage};
 pub use calendars::Calendars;
 use cron::Cron;
 pub use held::{HeldJob, held_jobs_in_record};
+pub(crate) use listing::list_jobs;
+use listing::{Listings, list_record};
 use manage::{Browsed, Searches};
 pub use shelf::{Chunk, Shelf, Shelves, WORDS};
 use shelving::Leaving;
@@ -78,6 +81,8 @@ pub struct Jobs {
     ripe: [BTreeMap<Due, Box<Sent>>; ERAS],
     /// Bodies that cannot be read.
     unreadable: Vec<Due>,
+    /// Pages of lists whose records are being read.
+    listings: Listings,
     /// Copies that clients asked for.
     browsed: HashMap<MessageKey, Vec<Browsed>, FxBuildHasher>,
     /// Jobs that are in the log alone.
@@ -126,6 +131,7 @@ impl Jobs {
             firing: HashSet::default(),
             ripe: Default::default(),
             unreadable: Vec::new(),
+            listings: Listings::default(),
             browsed: HashMap::default(),
             rest_until_ms: 0,
         }
@@ -204,7 +210,9 @@ impl Jobs {
 
     /// Whether the body of this one is on its way for a job, or for who wants to see it.
     pub fn awaits(&self, key: MessageKey) -> bool {
-        self.under_way.contains_key(&key) || self.browsed.contains_key(&key)
+        self.under_way.contains_key(&key)
+            || self.browsed.contains_key(&key)
+            || self.listings.await_record(key)
     }
 
     /// How many more bodies may be asked for. Those that cannot be read keep no others away.
@@ -355,6 +363,7 @@ impl Partition {
     /// A body has come back from the log.
     pub(crate) fn recalled(&mut self, key: MessageKey, sent: Box<Sent>, effects: &mut Vec<Effect>) {
         self.send_copies(key, &sent, effects);
+        list_record(self, key, Some(&sent), effects);
         // A body that a client asked for may be read twice, and must not arrive after the job was
         // fired.
         let asked = self.state.jobs.under_way.get(&key).copied();
@@ -366,8 +375,9 @@ impl Partition {
 
     /// A body cannot be read: its job stays on disk, and is counted. `false` if no job asked for
     /// it.
-    pub(crate) fn set_job_aside(&mut self, key: MessageKey) -> bool {
-        let browsed = self.state.jobs.browsed.remove(&key).is_some();
+    pub(crate) fn set_job_aside(&mut self, key: MessageKey, effects: &mut Vec<Effect>) -> bool {
+        let listed = list_record(self, key, None, effects);
+        let browsed = self.state.jobs.browsed.remove(&key).is_some() || listed;
         let Some((due, _)) = self.state.jobs.under_way.get(&key).copied() else { return browsed };
         self.state.jobs.unreadable.push(due);
         self.counters.unreadable += 1;

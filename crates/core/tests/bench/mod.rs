@@ -62,12 +62,12 @@ use postroad_core::{
     places_of_leaving, sent_in_record,
 };
 use postroad_model::{
-    Attach, BranchId, BranchStanding, ClientNotice, Command, Compression, ConnectionId, ConsumerKey,
+    Ask, Attach, BranchId, BranchStanding, ClientNotice, Command, Compression, ConnectionId, ConsumerKey,
     ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Delivery, Destination, DestinationKind,
     Durability, Effect, Encoding, EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName,
-    Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Now, Origin, Outcome, PartitionId, Peer, Placement,
-    Position, ProducerNotice, Protocol, Publish, RareHeaders, Recurrence, Redrive, Refusal, ResumeLink,
-    Retain, Revived, Schedule, Sent, Settle, Share, Ticket, TransactionKey, UserKey,
+    Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Now, Origin, Outcome, Page, PartitionId, Peer,
+    Placement, Position, ProducerNotice, Protocol, Publish, RareHeaders, Recurrence, Redrive, Refusal,
+    ResumeLink, Retain, Revived, Schedule, Sent, Settle, Share, Ticket, TransactionKey, UserKey,
 };
 use postroad_model::{Handle, LeaseAnswer, LeaseEvent, LeaseId, QueueDescription, Reserved, Stale};
 use postroad_routing::{Policies, is_wildcard};
@@ -124,6 +124,8 @@ pub struct Bench {
     pub read_in_pieces: Vec<Message>,
     /// Bodies that were asked for, if the disk hangs.
     hung: Option<Vec<(PartitionId, MessageKey)>>,
+    /// Pages of lists that were answered.
+    pub pages: Vec<Page>,
 }
 
 /// Ticket of requests that a test makes to follow a queue, without a client's request.
@@ -254,6 +256,7 @@ impl Bench {
             renewed: Vec::new(),
             read_in_pieces: Vec::new(),
             hung: None,
+            pages: Vec::new(),
         };
         bench.start();
         bench
@@ -513,6 +516,7 @@ impl Bench {
                     self.tags.insert((delivery.consumer, body), delivery.tag);
                 }
                 Effect::Fetch { keys } => self.fetch(id, keys),
+                Effect::Answer { page, .. } => self.pages.push(*page),
                 Effect::ReadShelf { position } => {
                     let record = &self.log[usize::from(id.0)][position.get() as usize - 1];
                     let jobs = jobs_in_record(record).expect("a record of ours").expect("one with jobs");
@@ -542,6 +546,30 @@ impl Bench {
                 _ => {}
             }
         }
+    }
+
+    /// A page of a list, of all partitions.
+    pub fn ask(&mut self, ask: &Ask) -> Page {
+        self.begin_ask(ask);
+        self.said.clear();
+        Page::merge(std::mem::take(&mut self.pages), ask)
+    }
+
+    /// A client ends jobs.
+    pub fn end_job(&mut self, wanted: JobsWanted) -> String {
+        let connection = connection("9");
+        self.all(|_| Event::EndJobs { wanted: wanted.clone(), connection, ticket: Ticket(0) });
+        self.settle_down();
+        let said = self.run("");
+        // As the router merges them: yes if one partition says so.
+        if said.split(' ').any(|word| word == "ok") { "ok".to_owned() } else { said }
+    }
+
+    /// As [`Bench::ask`], where the answer comes later.
+    pub fn begin_ask(&mut self, ask: &Ask) {
+        let (connection, ticket) = (connection("9"), Ticket(0));
+        self.all(|_| Event::Ask { ask: Arc::new(ask.clone()), connection, ticket });
+        self.settle_down();
     }
 
     /// A front end makes a request about a queue; returns the output: `m#1` was reserved for the
@@ -771,7 +799,7 @@ impl Bench {
             "prepare" | "decide" => self.about_branch(&plain),
             "jobs" => {
                 let (connection, reply_to) = (connection(plain[0]), destination(plain[1]));
-                let wanted = JobsWanted { job: None, due_ms: 0..=u64::MAX };
+                let wanted = JobsWanted { job: None, due_ms: 0..=u64::MAX, only: None };
                 self.all(|_| Event::BrowseJobs {
                     wanted: wanted.clone(),
                     reply_to: reply_to.clone(),
@@ -781,7 +809,7 @@ impl Bench {
             }
             "cancel" => {
                 let (connection, job) = (connection(plain[0]), plain.get(1).map(|job| (*job).into()));
-                let wanted = JobsWanted { job, due_ms: 0..=option("until").unwrap_or(u64::MAX) };
+                let wanted = JobsWanted { job, due_ms: 0..=option("until").unwrap_or(u64::MAX), only: None };
                 self.all(|_| Event::EndJobs { wanted: wanted.clone(), connection, ticket: Ticket(0) });
             }
             "forget" => {

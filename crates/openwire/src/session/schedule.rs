@@ -104,12 +104,12 @@ impl OpenWireSession {
         let action = properties.get(ACTION).and_then(text).unwrap_or_default();
         let (wanted, reply_to) = match (action.as_str(), &message.reply_to, job) {
             ("BROWSE", Some(reply_to), _) => {
-                (JobsWanted { job: None, due_ms }, Some(names::to_model(reply_to)))
+                (JobsWanted { job: None, due_ms, only: None }, Some(names::to_model(reply_to)))
             }
             ("REMOVE", _, Some(job)) => {
-                (JobsWanted { job: Some(job.as_str().into()), due_ms: 0..=u64::MAX }, None)
+                (JobsWanted { job: Some(job.as_str().into()), due_ms: 0..=u64::MAX, only: None }, None)
             }
-            ("REMOVEALL", _, _) => (JobsWanted { job: None, due_ms }, None),
+            ("REMOVEALL", _, _) => (JobsWanted { job: None, due_ms, only: None }, None),
             ("BROWSE", None, _) => return Err(bad("BROWSE needs a JMSReplyTo")),
             ("REMOVE", _, None) => return Err(bad("REMOVE needs the property scheduledJobId")),
             (other, _, _) => {
