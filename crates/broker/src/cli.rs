@@ -118,10 +118,11 @@ pub struct ServeArguments {
     /// Name of this node; makes the broker a node of a replicated cluster.
     #[arg(long, value_name = "NAME", requires_all = ["cluster_listen", "cluster_seeds"])]
     pub node: Option<String>,
-    /// Address on which this node listens for other nodes; one of the seeds.
+    /// Address on which this node listens for others; one of the seeds, unless it joins later.
     #[arg(long, value_name = "HOST:PORT")]
     pub cluster_listen: Option<String>,
-    /// Addresses of all nodes; the same list in the same order on each.
+    /// Addresses of all nodes of a new cluster, the same list in the same order on each; or of
+    /// nodes of the cluster that this one joins.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     pub cluster_seeds: Vec<String>,
 }

@@ -12,7 +12,7 @@ use crate::members::Members;
 use crate::message::{Body, Message};
 
 /// The first byte of each message.
-pub const FORMAT_VERSION: u8 = 3;
+pub const FORMAT_VERSION: u8 = 4;
 /// Bytes of a message: the largest batch, and the entries of one [`Body::Append`] that may be
 /// beside it.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;

@@ -47,7 +47,7 @@ pub(crate) fn entry_out(entry: eraftpb::Entry) -> Entry {
 pub(crate) fn change_in(change: MemberChange) -> ConfChangeV2 {
     let (kind, node) = match change {
         MemberChange::Add(node) => (ConfChangeType::AddLearnerNode, node),
-        MemberChange::Promote(node) => (ConfChangeType::AddNode, node),
+        MemberChange::Promote(node) | MemberChange::Retire(node) => (ConfChangeType::AddNode, node),
         MemberChange::Remove(node) => (ConfChangeType::RemoveNode, node),
     };
     let single = ConfChangeSingle { change_type: kind, node_id: node.get(), ..ConfChangeSingle::default() };
@@ -60,7 +60,8 @@ pub(crate) fn change_in(change: MemberChange) -> ConfChangeV2 {
 /// 1, node 2) and the members as its context (field 3).
 pub(crate) fn proposal_in(change: MemberChange, after: &Members) -> eraftpb::Entry {
     let (kind, node) = match change {
-        MemberChange::Promote(node) => (0, node),
+        // One that retires keeps its vote: nothing changes for the engine.
+        MemberChange::Promote(node) | MemberChange::Retire(node) => (0, node),
         MemberChange::Remove(node) => (1, node),
         MemberChange::Add(node) => (2, node),
     };

@@ -10,8 +10,11 @@ pub struct NodeId(pub NonZeroU64);
 
 impl NodeId {
     /// `None` for zero, which the consensus algorithm uses for "no node".
-    pub fn new(number: u64) -> Option<NodeId> {
-        NonZeroU64::new(number).map(NodeId)
+    pub const fn new(number: u64) -> Option<NodeId> {
+        match NonZeroU64::new(number) {
+            Some(number) => Some(NodeId(number)),
+            None => None,
+        }
     }
 
     /// The number.

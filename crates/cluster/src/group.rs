@@ -1,6 +1,6 @@
 //! One replica of a group.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use raft::eraftpb::MessageType;
@@ -11,7 +11,7 @@ use crate::engine;
 use crate::entry::{EntryId, EntryKind, Index, NodeId, Term};
 use crate::guard::{self, Refused, View};
 use crate::log::{EntryLog, LogError};
-use crate::members::{ChangeRefused, MemberChange, Members};
+use crate::members::{ChangeRefused, MemberChange, Members, NodeRecord};
 use crate::message::{Body, Message};
 use crate::tail::Tail;
 use crate::vote::Vote;
@@ -334,11 +334,16 @@ impl<L: EntryLog> Group<L> {
         Ok(EntryId { index, term: Term(self.raft.raft.term) })
     }
 
-    /// Proposes a change of one member. It is in force once it comes back by [`Actions::members`].
+    /// Proposes a change of one member, with what is known of members now. It is in force once it
+    /// comes back by [`Actions::members`].
     ///
     /// # Errors
     /// See [`ChangeError`].
-    pub fn propose_change(&mut self, change: MemberChange) -> Result<EntryId, ChangeError> {
+    pub fn propose_change(
+        &mut self,
+        change: MemberChange,
+        records: &BTreeMap<NodeId, NodeRecord>,
+    ) -> Result<EntryId, ChangeError> {
         let raft = &self.raft.raft;
         if raft.state != StateRole::Leader {
             return Err(ProposeError::NotLeader { leader: NodeId::new(raft.leader_id) }.into());
@@ -347,7 +352,8 @@ impl<L: EntryLog> Group<L> {
             return Err(ProposeError::Transferring.into());
         }
         let tail = self.raft.store();
-        let after = tail.members.after(change)?;
+        let mut after = tail.members.after(change)?;
+        after.describe(records);
         if change == MemberChange::Remove(self.node) {
             return Err(ChangeError::Leads(self.node));
         }

@@ -60,7 +60,7 @@ pub(crate) struct View<'a> {
 pub(crate) fn check(message: &Message, view: &View<'_>) -> Result<(), Refused> {
     let from = message.from;
     // A node that lags does not know later members; the leader may be one of them.
-    let is_gone = view.members.former.contains(&from);
+    let is_gone = view.members.is_former(from);
     if is_gone || from == view.node || message.to != view.node {
         return Err(Refused::Stranger { from });
     }

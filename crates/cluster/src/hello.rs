@@ -3,9 +3,10 @@
 //!
 //! ```text
 //! both at once:  magic 8 │ version u8 │ node u64 │ nonce 16 │ purpose u8 │ joined u8
-//!                │ cluster, members, name, identity, endpoints: each length u16 and UTF-8
+//!                │ cluster, name, identity, endpoints: each length u16 and UTF-8
+//!                │ since u64 │ length u16 │ members
 //! then:          HMAC-SHA-256 by the secret over the own hello and the peer's, 32 bytes
-//! then:          verdict u8 │ term u64 │ forward key 32
+//! then:          verdict u8 │ term u64 │ forward key 32, unless one has no number yet
 //! ```
 //! Little endian; each in a frame: length u32, content. Later frames have one message each. Nonces
 //! make a proof useless for another connection; node numbers differ, so that no proof can be sent
@@ -14,8 +15,9 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use ring::hmac;
 
-use crate::codec::FORMAT_VERSION;
-use crate::entry::{NodeId, Term};
+use crate::codec::{FORMAT_VERSION, NUMBER_MAX};
+use crate::entry::{Index, NodeId, Term};
+use crate::members::{MEMBERS_BYTES_MAX, Members};
 
 /// Bytes of the random part.
 pub const NONCE_BYTES: usize = 16;
@@ -24,7 +26,9 @@ pub const PROOF_BYTES: usize = 32;
 /// Bytes of a verdict.
 pub const VERDICT_BYTES: usize = 9;
 /// A hello is not longer.
-pub const HELLO_BYTES_MAX: usize = 4096;
+pub const HELLO_BYTES_MAX: usize = 4096 + MEMBERS_BYTES_MAX;
+/// Each text of a hello.
+const TEXT_BYTES_MAX: usize = 682;
 
 const MAGIC: [u8; 8] = *b"PRpeer\r\n";
 
@@ -51,9 +55,9 @@ pub enum HelloError {
         /// Of this node.
         own: String,
     },
-    /// Another list of members.
+    /// Another list of members of a new group.
     #[error("the peer's seeds are {got}, those of this node {own}: they must be the same, in the same order")]
-    Members {
+    Seeds {
         /// Of the peer.
         got: String,
         /// Of this node.
@@ -65,6 +69,9 @@ pub enum HelloError {
     /// It does not know the secret.
     #[error("the peer has another cluster secret")]
     Proof,
+    /// It was removed from the cluster.
+    #[error("node {} was removed from the cluster", .0.get())]
+    Removed(NodeId),
 }
 
 /// See the head of this file.
@@ -72,9 +79,9 @@ pub enum HelloError {
 pub struct Hello {
     /// The cluster's name.
     pub cluster: String,
-    /// The addresses of all members, by number, joined by commas.
-    pub members: String,
-    /// The number of the node.
+    /// The members in force, as far as the node knows; none if it has yet to join.
+    pub members: Members,
+    /// The number of the node; [`Hello::NEWCOMER`] if it has yet to join.
     pub node: NodeId,
     /// Its name.
     pub name: String,
@@ -99,6 +106,8 @@ pub enum Purpose {
     Messages,
     /// A copy of the store of the node that accepts, to the node that connects.
     Copy,
+    /// A node that has no number yet asks to join.
+    Join,
 }
 
 /// The decision of a node about the store of its peer.
@@ -142,6 +151,9 @@ fn flag(byte: u8) -> Result<bool, HelloError> {
 }
 
 impl Hello {
+    /// The number of a node that has none yet.
+    pub const NEWCOMER: NodeId = NodeId::new(NUMBER_MAX).expect("numbers begin at 1");
+
     /// The bytes of it.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
@@ -152,13 +164,18 @@ impl Hello {
         out.put_u8(match self.purpose {
             Purpose::Messages => 0,
             Purpose::Copy => 1,
+            Purpose::Join => 2,
         });
         out.put_u8(u8::from(self.joined));
-        for text in [&self.cluster, &self.members, &self.name, &self.identity, &self.endpoints] {
-            let text = &text.as_bytes()[..text.len().min(HELLO_BYTES_MAX / 6)];
+        for text in [&self.cluster, &self.name, &self.identity, &self.endpoints] {
+            let text = &text.as_bytes()[..text.floor_char_boundary(TEXT_BYTES_MAX)];
             out.put_u16_le(text.len() as u16);
             out.put_slice(text);
         }
+        let members = if self.members.voters.is_empty() { Bytes::new() } else { self.members.encode() };
+        out.put_u64_le(self.members.since.0);
+        out.put_u16_le(members.len() as u16);
+        out.put_slice(&members);
         out.freeze()
     }
 
@@ -181,6 +198,7 @@ impl Hello {
         let purpose = match bytes.try_get_u8() {
             Ok(0) => Purpose::Messages,
             Ok(1) => Purpose::Copy,
+            Ok(2) => Purpose::Join,
             _ => return Err(HelloError::Malformed),
         };
         let joined = flag(bytes.try_get_u8().map_err(|_| HelloError::Malformed)?)?;
@@ -190,15 +208,12 @@ impl Hello {
             bytes.advance(length);
             String::from_utf8(text).map_err(|_| HelloError::Malformed)
         };
-        let (cluster, members, name, identity) = (text()?, text()?, text()?, text()?);
-        let endpoints = text()?;
-        match bytes.is_empty() {
-            true => Ok(Hello { cluster, members, node, name, identity, endpoints, nonce, purpose, joined }),
-            false => Err(HelloError::Malformed),
-        }
+        let (cluster, name, identity, endpoints) = (text()?, text()?, text()?, text()?);
+        let members = members(Bytes::copy_from_slice(bytes)).ok_or(HelloError::Malformed)?;
+        Ok(Hello { cluster, members, node, name, identity, endpoints, nonce, purpose, joined })
     }
 
-    /// Whether the peer is a member of the same cluster, and the one that is `expected` if one is.
+    /// Whether the peer is a node of the same cluster, and the one that is `expected` if one is.
     ///
     /// # Errors
     /// See [`HelloError`].
@@ -206,16 +221,55 @@ impl Hello {
         if peer.cluster != self.cluster {
             return Err(HelloError::Cluster { got: peer.cluster.clone(), own: self.cluster.clone() });
         }
-        if peer.members != self.members {
-            return Err(HelloError::Members { got: peer.members.clone(), own: self.members.clone() });
+        let joins = |hello: &Hello| hello.node == Hello::NEWCOMER;
+        if (joins(peer) || joins(self)) && (joins(peer) != joins(self)) {
+            return match (peer.purpose == Purpose::Join) == joins(peer) {
+                true => Ok(()),
+                false => Err(HelloError::Malformed),
+            };
         }
-        let members = self.members.split(',').count() as u64;
+        let is_new = |hello: &Hello| hello.members.since == Index(0);
+        let (got, own) = (addresses(&peer.members), addresses(&self.members));
+        if is_new(peer) && is_new(self) && got != own {
+            return Err(HelloError::Seeds { got, own });
+        }
         let is_expected = expected.is_none_or(|expected| expected == peer.node);
-        if peer.node == self.node || members < peer.node.get() || !is_expected {
+        if peer.node == self.node || !is_expected || peer.purpose == Purpose::Join {
             return Err(HelloError::Node(peer.node));
         }
         Ok(())
     }
+
+    /// The later one of both lists of members. To be asked for once the peer has given its proof.
+    ///
+    /// # Errors
+    /// One of the two nodes is not a member.
+    pub fn later_members<'h>(&'h self, peer: &'h Hello) -> Result<&'h Members, HelloError> {
+        let peer_is_later = self.members.since < peer.members.since;
+        let later = if peer_is_later { &peer.members } else { &self.members };
+        match [peer.node, self.node].into_iter().find(|node| later.is_former(*node)) {
+            Some(node) => Err(HelloError::Removed(node)),
+            None if !later.contains(peer.node) => Err(HelloError::Node(peer.node)),
+            None => Ok(later),
+        }
+    }
+}
+
+/// The list of members at the end of a hello.
+fn members(mut bytes: Bytes) -> Option<Members> {
+    let since = Index(bytes.try_get_u64_le().ok().filter(|since| *since <= NUMBER_MAX)?);
+    let length = usize::from(bytes.try_get_u16_le().ok()?);
+    match length {
+        _ if length != bytes.len() => None,
+        0 => (since == Index(0)).then(Members::default),
+        _ => Members::decode(since, &bytes),
+    }
+}
+
+/// The addresses of all members, by number.
+fn addresses(members: &Members) -> String {
+    let addresses = members.records.values().map(|record| &*record.address);
+    addresses.collect::<Vec<_>>().join(",")
 }
 
 /// Shows a peer that this node knows the secret: `own` and `peer` are the encoded hellos.
@@ -236,11 +290,12 @@ pub fn verify(secret: &[u8], own: &[u8], peer: &[u8], proof: &[u8]) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::members::MemberChange;
 
     fn hello(node: u64) -> Hello {
         Hello {
             cluster: "depot".to_owned(),
-            members: "a:1,b:1,c:1".to_owned(),
+            members: Members::founders(["a:1", "b:1", "c:1"]),
             node: NodeId::new(node).unwrap(),
             name: format!("n{node}"),
             identity: format!("identity {node}"),
@@ -279,19 +334,50 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_must_be_the_expected_member_of_the_same_cluster() {
+    fn a_peer_must_be_the_expected_node_of_the_same_cluster() {
         let node = |number| NodeId::new(number);
-        let cases: [(&str, Hello, Option<NodeId>, bool); 7] = [
+        let newcomer =
+            Hello { node: Hello::NEWCOMER, members: Members::default(), purpose: Purpose::Join, ..hello(9) };
+        let others = Members::founders(["a:1", "c:1", "b:1"]);
+        let later = Members { since: Index(7), ..others.clone() };
+        for (name, peer, expected, want) in [
             ("any other member", hello(2), None, true),
             ("the expected one", hello(2), node(2), true),
             ("another than expected", hello(3), node(2), false),
             ("this node itself", hello(1), None, false),
-            ("no member", hello(4), None, false),
             ("another cluster", Hello { cluster: "yard".to_owned(), ..hello(2) }, None, false),
-            ("other members", Hello { members: "a:1,c:1,b:1".to_owned(), ..hello(2) }, None, false),
-        ];
-        for (name, peer, expected, want) in cases {
+            ("other seeds", Hello { members: others, ..hello(2) }, None, false),
+            ("members that changed", Hello { members: later, ..hello(2) }, None, true),
+            ("one that asks to join", newcomer.clone(), None, true),
+            ("one without a number", Hello { purpose: Purpose::Copy, ..newcomer.clone() }, None, false),
+            ("a member that asks to join", Hello { purpose: Purpose::Join, ..hello(2) }, None, false),
+        ] {
             assert_eq!(hello(1).check(&peer, expected).is_ok(), want, "case: {name}");
+        }
+        assert!(newcomer.check(&hello(2), None).is_ok(), "whoever it asks");
+        assert_eq!(Hello::decode(&newcomer.encode()), Ok(newcomer));
+    }
+
+    #[test]
+    fn the_later_list_of_members_counts_for_both() {
+        let changed = |change: MemberChange, since: u64| {
+            let after = hello(1).members.after(change).unwrap();
+            Members { since: Index(since), ..after }
+        };
+        let node = |number| NodeId::new(number).unwrap();
+        let (more, less) =
+            (changed(MemberChange::Add(node(4)), 7), changed(MemberChange::Remove(node(3)), 9));
+        let with = |number: u64, members: &Members| Hello { members: members.clone(), ..hello(number) };
+        for (name, own, peer, want) in [
+            ("the same", hello(1), hello(2), Ok(0)),
+            ("the peer's", hello(1), with(4, &more), Ok(7)),
+            ("the own", with(4, &more), hello(1), Ok(7)),
+            ("a peer of which nobody knows", hello(1), hello(4), Err(HelloError::Node(node(4)))),
+            ("a peer that was removed", with(1, &less), hello(3), Err(HelloError::Removed(node(3)))),
+            ("this node was removed", hello(3), with(1, &less), Err(HelloError::Removed(node(3)))),
+        ] {
+            let later = own.later_members(&peer).map(|members| members.since.0);
+            assert_eq!(later, want, "case: {name}");
         }
     }
 

@@ -37,7 +37,10 @@ pub use hello::{
 };
 pub use journal_log::{JournalLog, JournalLogError, META_PARTITION};
 pub use log::{EntryLog, LogError};
-pub use members::{ChangeRefused, MEMBERS_MAX, MemberChange, Members};
+pub use members::{
+    ChangeRefused, MEMBERS_MAX, MemberChange, Members, NODE_ADDRESS_BYTES_MAX, NODE_NAME_BYTES_MAX,
+    NodeRecord,
+};
 pub use message::{Body, Message};
 pub use vote::{Vote, VoteError, VoteFile};
 

@@ -1,19 +1,37 @@
-//! The nodes of a group: which vote, and how that changes, one node at a time.
+//! The nodes of a group: which vote, where they are, and how that changes, one node at a time.
 //!
 //! ```text
-//! payload of an entry: version u8 │ voters │ learners │ former, each: count u8, node u64
+//! payload of an entry: version u8 │ highest u64 │ count u8 │ nodes
+//! node:                number u64 │ flags u8 │ replaces u64 │ name, address, identity: length u8, UTF-8
 //! ```
-//! Little endian. Each entry has the whole list, so the last one says everything.
+//! Little endian. Each entry has the whole list, so the last one says everything. `highest` is the
+//! highest number that a member ever had: one up to it that is not in the list was removed.
+//! Flags: 1 for a vote, 2 for one that is to be removed once another node leads.
+
+use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::codec::NUMBER_MAX;
 use crate::entry::{Index, NodeId};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
-/// Nodes of one list. A majority of more voters would be slow.
+/// Flags of a node.
+const VOTES: u8 = 1;
+const RETIRES: u8 = 2;
+
+/// Nodes of a list. A majority of more voters would be slow.
 pub const MEMBERS_MAX: usize = 16;
+/// Bytes of a node's name.
+pub const NODE_NAME_BYTES_MAX: usize = 64;
+/// Bytes of a node's address: the longest DNS name has 253.
+pub const NODE_ADDRESS_BYTES_MAX: usize = 255;
+/// Bytes of the identity of a node's store.
+const IDENTITY_BYTES_MAX: usize = 64;
+/// Bytes of the longest list.
+pub(crate) const MEMBERS_BYTES_MAX: usize =
+    10 + MEMBERS_MAX * (20 + NODE_NAME_BYTES_MAX + NODE_ADDRESS_BYTES_MAX + IDENTITY_BYTES_MAX);
 
 /// A change of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +42,8 @@ pub enum MemberChange {
     Promote(NodeId),
     /// It gets nothing any more, and never comes back under this number.
     Remove(NodeId),
+    /// It is to be removed by the next leader, as it leads itself.
+    Retire(NodeId),
 }
 
 /// Why members do not change.
@@ -50,6 +70,21 @@ pub enum ChangeRefused {
     Full,
 }
 
+/// A member, for those who connect to it and those who look at it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeRecord {
+    /// How it calls itself; empty if that is not known.
+    pub name: String,
+    /// Where it listens.
+    pub address: String,
+    /// The store with which it joined; empty for those of a new group.
+    pub identity: String,
+    /// The node that is removed once this one has caught up.
+    pub replaces: Option<NodeId>,
+    /// It is to be removed once another one leads.
+    pub retires: bool,
+}
+
 /// See the head of this file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
@@ -59,8 +94,10 @@ pub struct Members {
     pub voters: Vec<NodeId>,
     /// Those that get the log alone, in order.
     pub learners: Vec<NodeId>,
-    /// Those that were removed, in order.
-    pub former: Vec<NodeId>,
+    /// The highest number of a member so far.
+    pub highest: u64,
+    /// More about the members, as far as it is known.
+    pub records: BTreeMap<NodeId, NodeRecord>,
 }
 
 impl Members {
@@ -69,7 +106,52 @@ impl Members {
         let mut voters: Vec<NodeId> = voters.into_iter().collect();
         voters.sort_unstable();
         voters.dedup();
-        Members { voters, ..Members::default() }
+        let highest = voters.last().map_or(0, |node| node.get());
+        Members { voters, highest, ..Members::default() }
+    }
+
+    /// Those of a new group whose nodes listen at these addresses: the first is node 1.
+    pub fn founders<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Members {
+        let at = |address: &str| NodeRecord { address: address.to_owned(), ..NodeRecord::default() };
+        let numbered = (1..).filter_map(NodeId::new).zip(addresses);
+        let records: BTreeMap<_, _> = numbered.map(|(node, address)| (node, at(address))).collect();
+        Members {
+            voters: records.keys().copied().collect(),
+            highest: records.len() as u64,
+            records,
+            ..Members::default()
+        }
+    }
+
+    /// Whether it was removed. One with a higher number is not known yet.
+    pub fn is_former(&self, node: NodeId) -> bool {
+        node.get() <= self.highest && !self.contains(node)
+    }
+
+    /// Where a member listens, and more.
+    pub fn record(&self, node: NodeId) -> Option<&NodeRecord> {
+        self.records.get(&node)
+    }
+
+    /// The number of the next node that is added.
+    pub fn next(&self) -> Option<NodeId> {
+        NodeId::new(self.highest + 1).filter(|node| node.get() < NUMBER_MAX)
+    }
+
+    /// Voters without which nothing is committed.
+    pub fn majority(&self) -> usize {
+        self.voters.len() / 2 + 1
+    }
+
+    /// Takes over what is known of members.
+    pub fn describe(&mut self, records: &BTreeMap<NodeId, NodeRecord>) {
+        let known = records.iter().filter(|(node, _)| self.contains(**node));
+        let retires = |node| self.record(node).is_some_and(|record| record.retires);
+        let kept = |(node, record): (&NodeId, &NodeRecord)| {
+            (*node, NodeRecord { retires: record.retires || retires(*node), ..record.clone() })
+        };
+        let known: Vec<_> = known.map(kept).collect();
+        self.records.extend(known);
     }
 
     /// Whether it gets the log.
@@ -92,11 +174,12 @@ impl Members {
         let mut after = self.clone();
         match change {
             MemberChange::Add(node) if self.contains(node) => return Err(ChangeRefused::Member(node)),
-            MemberChange::Add(node) if self.former.contains(&node) => {
-                return Err(ChangeRefused::Former(node));
-            }
+            MemberChange::Add(node) if self.is_former(node) => return Err(ChangeRefused::Former(node)),
             MemberChange::Add(_) if MEMBERS_MAX <= self.all().len() => return Err(ChangeRefused::Full),
-            MemberChange::Add(node) => insert(&mut after.learners, node),
+            MemberChange::Add(node) => {
+                insert(&mut after.learners, node);
+                after.highest = node.get();
+            }
             MemberChange::Promote(node) if !self.learners.contains(&node) => {
                 return Err(ChangeRefused::NoLearner(node));
             }
@@ -104,13 +187,17 @@ impl Members {
                 after.learners.retain(|other| *other != node);
                 insert(&mut after.voters, node);
             }
-            MemberChange::Remove(node) if !self.contains(node) => return Err(ChangeRefused::NoMember(node)),
-            MemberChange::Remove(node) if self.voters == [node] => return Err(ChangeRefused::Last(node)),
-            MemberChange::Remove(_) if MEMBERS_MAX <= self.former.len() => return Err(ChangeRefused::Full),
+            MemberChange::Remove(node) | MemberChange::Retire(node) if !self.contains(node) => {
+                return Err(ChangeRefused::NoMember(node));
+            }
+            MemberChange::Remove(node) | MemberChange::Retire(node) if self.voters == [node] => {
+                return Err(ChangeRefused::Last(node));
+            }
+            MemberChange::Retire(node) => after.records.entry(node).or_default().retires = true,
             MemberChange::Remove(node) => {
                 after.voters.retain(|other| *other != node);
                 after.learners.retain(|other| *other != node);
-                insert(&mut after.former, node);
+                after.records.remove(&node);
             }
         }
         Ok(after)
@@ -138,9 +225,18 @@ impl Members {
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
         out.put_u8(VERSION);
-        for list in [&self.voters, &self.learners, &self.former] {
-            out.put_u8(list.len() as u8);
-            list.iter().for_each(|node| out.put_u64_le(node.get()));
+        out.put_u64_le(self.highest);
+        let (all, unknown) = (self.all(), NodeRecord::default());
+        out.put_u8(all.len() as u8);
+        for node in all {
+            let NodeRecord { name, address, identity, replaces, retires } =
+                self.record(node).unwrap_or(&unknown);
+            out.put_u64_le(node.get());
+            out.put_u8(u8::from(self.voters.contains(&node)) | if *retires { RETIRES } else { 0 });
+            out.put_u64_le(replaces.map_or(0, NodeId::get));
+            put_text(&mut out, name, NODE_NAME_BYTES_MAX);
+            put_text(&mut out, address, NODE_ADDRESS_BYTES_MAX);
+            put_text(&mut out, identity, IDENTITY_BYTES_MAX);
         }
         out.freeze()
     }
@@ -150,20 +246,47 @@ impl Members {
         if bytes.try_get_u8().ok()? != VERSION {
             return None;
         }
-        let mut list = || {
-            let count =
-                usize::from(bytes.try_get_u8().ok().filter(|count| usize::from(*count) <= MEMBERS_MAX)?);
-            let mut nodes = Vec::with_capacity(count);
-            for _ in 0..count {
-                let number = bytes.try_get_u64_le().ok().filter(|number| *number <= NUMBER_MAX)?;
-                nodes.push(NodeId::new(number)?);
+        let highest = bytes.try_get_u64_le().ok().filter(|highest| *highest <= NUMBER_MAX)?;
+        let count = usize::from(bytes.try_get_u8().ok()?);
+        let mut members = Members { since, highest, ..Members::default() };
+        let mut before = 0;
+        for _ in 0..count {
+            let number =
+                bytes.try_get_u64_le().ok().filter(|number| before < *number && *number <= highest)?;
+            let (node, flags) = (NodeId::new(number)?, bytes.try_get_u8().ok()?);
+            let replaces = bytes.try_get_u64_le().ok().filter(|number| *number <= NUMBER_MAX)?;
+            let name = text(&mut bytes, NODE_NAME_BYTES_MAX)?;
+            let address = text(&mut bytes, NODE_ADDRESS_BYTES_MAX)?;
+            let identity = text(&mut bytes, IDENTITY_BYTES_MAX)?;
+            let (replaces, retires) = (NodeId::new(replaces), flags & RETIRES != 0);
+            let record = NodeRecord { name, address, identity, replaces, retires };
+            match flags & !RETIRES {
+                0 => members.learners.push(node),
+                VOTES => members.voters.push(node),
+                _ => return None,
             }
-            nodes.is_sorted_by(|one, other| one < other).then_some(nodes)
-        };
-        let members = Members { since, voters: list()?, learners: list()?, former: list()? };
-        let once = !members.voters.iter().any(|node| members.learners.contains(node));
-        (bytes.is_empty() && once && !members.voters.is_empty()).then_some(members)
+            if record != NodeRecord::default() {
+                members.records.insert(node, record);
+            }
+            before = number;
+        }
+        (bytes.is_empty() && count <= MEMBERS_MAX && !members.voters.is_empty()).then_some(members)
     }
+}
+
+/// The text, or as much of it as fits.
+fn put_text(out: &mut BytesMut, text: &str, bytes_max: usize) {
+    let text = &text[..text.floor_char_boundary(bytes_max)];
+    out.put_u8(text.len() as u8);
+    out.put_slice(text.as_bytes());
+}
+
+fn text(bytes: &mut &[u8], bytes_max: usize) -> Option<String> {
+    let length = usize::from(bytes.try_get_u8().ok()?);
+    let text = bytes.get(..length).filter(|_| length <= bytes_max)?;
+    let text = std::str::from_utf8(text).ok()?.to_owned();
+    bytes.advance(length);
+    Some(text)
 }
 
 fn insert(list: &mut Vec<NodeId>, node: NodeId) {
@@ -191,6 +314,9 @@ mod tests {
             (Promote(node(4)), Ok((vec![1, 2, 3, 4], vec![]))),
             (Remove(node(2)), Ok((vec![1, 3, 4], vec![]))),
             (Add(node(2)), Err(ChangeRefused::Former(node(2)))),
+            (Add(node(7)), Ok((vec![1, 3, 4], vec![7]))),
+            (Add(node(6)), Err(ChangeRefused::Former(node(6)))),
+            (Remove(node(7)), Ok((vec![1, 3, 4], vec![]))),
             (Remove(node(1)), Ok((vec![3, 4], vec![]))),
             (Remove(node(3)), Ok((vec![4], vec![]))),
             (Remove(node(4)), Err(ChangeRefused::Last(node(4)))),
@@ -212,22 +338,66 @@ mod tests {
         assert_eq!(Members::first([1, 2].map(node)).change_to(&other), None, "two at once");
     }
 
+    fn record(name: &str, replaces: u64) -> NodeRecord {
+        let (name, address, identity) = (name.to_owned(), format!("{name}:7700"), format!("store of {name}"));
+        NodeRecord { name, address, identity, replaces: NodeId::new(replaces), retires: false }
+    }
+
+    #[test]
+    fn a_list_says_where_its_nodes_are_and_which_were_removed() {
+        let mut members = Members::founders(["a:1", "b:1", "c:1"]);
+        assert_eq!(members.record(node(2)).map(|record| &*record.address), Some("b:1"));
+        assert_eq!((members.next(), members.majority()), (NodeId::new(4), 2));
+        members = members.after(MemberChange::Add(node(4))).unwrap();
+        members.describe(&[(node(4), record("n4", 1)), (node(9), record("n9", 0))].into());
+        members = members.after(MemberChange::Remove(node(1))).unwrap();
+        for node in [1, 2, 3, 4, 5].map(node) {
+            assert_eq!(members.is_former(node), node.get() == 1, "{node:?}");
+        }
+        assert_eq!(members.records.keys().map(|node| node.get()).collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(Members::decode(Index(0), &members.encode()), Some(members.clone()));
+        assert_eq!(members.record(node(4)), Some(&record("n4", 1)));
+        members = members.after(MemberChange::Retire(node(4))).unwrap();
+        members.describe(&[(node(4), record("n4", 0))].into());
+        assert_eq!(members.record(node(4)), Some(&NodeRecord { retires: true, ..record("n4", 0) }));
+        assert_eq!(Members::decode(Index(0), &members.encode()), Some(members));
+    }
+
+    #[test]
+    fn the_longest_list_has_a_bound_and_longer_texts_are_cut() {
+        let mut members = Members::first((1..=MEMBERS_MAX as u64).map(node));
+        let long = NodeRecord {
+            name: "é".repeat(NODE_NAME_BYTES_MAX),
+            address: "a".repeat(NODE_ADDRESS_BYTES_MAX + 1),
+            identity: "i".repeat(300),
+            ..NodeRecord::default()
+        };
+        members.describe(&members.voters.clone().into_iter().map(|node| (node, long.clone())).collect());
+        let bytes = members.encode();
+        assert_eq!(bytes.len(), MEMBERS_BYTES_MAX);
+        let found = Members::decode(Index(0), &bytes).unwrap();
+        let record = found.record(node(16)).unwrap();
+        assert_eq!((record.name.len(), record.address.len()), (NODE_NAME_BYTES_MAX, NODE_ADDRESS_BYTES_MAX));
+        assert_eq!(members.after(MemberChange::Add(node(17))), Err(ChangeRefused::Full));
+    }
+
     #[test]
     fn what_is_not_a_list_of_members_is_refused() {
         let good = Members::first([1, 2].map(node)).encode();
+        let one = &good[10..30];
         for (case, bytes) in [
             ("nothing", vec![]),
             ("another version", [&[9], &good[1..]].concat()),
             ("cut", good[..good.len() - 1].to_vec()),
             ("too long", [&good[..], &[0]].concat()),
-            ("nobody votes", vec![1, 0, 0, 0]),
-            ("node 0", vec![1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-            ("too many", vec![1, 17]),
+            ("nobody votes", [&good[..9], &[0]].concat()),
+            ("node 0", [&good[..9], &[1], &[0; 20]].concat()),
+            ("a node above the highest", [&[2, 1, 0, 0, 0, 0, 0, 0, 0], &good[9..]].concat()),
+            ("a node twice", [&good[..9], &[2], one, one].concat()),
+            ("an unknown flag", [&good[..18], &[4], &good[19..]].concat()),
+            ("too many", [&good[..9], &[17]].concat()),
         ] {
             assert_eq!(Members::decode(Index(1), &bytes), None, "case: {case}");
         }
-        let (one, two) = (Members::first([node(1)]), Members::first([node(2)]));
-        let twice = [&one.encode()[..10], &one.encode()[1..10], &two.encode()[1..10]].concat();
-        assert_eq!(Members::decode(Index(1), &twice), None, "a voter and a learner");
     }
 }

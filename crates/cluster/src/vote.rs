@@ -1,20 +1,20 @@
 //! The vote of a replica, and the members that it knows, in a file of its own.
 //!
 //! ```text
-//! 0..512     slot 0      each slot, little endian:
-//! 512..1024  slot 1      magic 8 │ version u16 │ 6 zero │ sequence u64 │ term u64 │ node u64
+//! 0..8192      slot 0    each slot, little endian:
+//! 8192..16384  slot 1    magic 8 │ version u16 │ 6 zero │ sequence u64 │ term u64 │ node u64
 //!                        │ since u64 │ length u16 │ members │ zero │ checksum u32, the last bytes
 //! ```
 //! Members are as in an entry ([`Members`]); the length is 0 while they are those of a new group.
 //! Writes alternate between the slots, so that a crash in a write leaves the vote before. Each slot
-//! has a sector of its own. The checksum is CRC-32C of the bytes before it.
+//! has sectors of its own. The checksum is CRC-32C of the bytes before it.
 
 use std::io;
 
 use postroad_journal::{Disk, DiskFile};
 
 use crate::entry::{Index, NodeId, Term};
-use crate::members::Members;
+use crate::members::{MEMBERS_BYTES_MAX, Members};
 
 /// The state that a replica must keep over a restart besides its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,10 +48,12 @@ pub enum VoteError {
 }
 
 const MAGIC: [u8; 8] = *b"PRvote\r\n";
-const VERSION: u16 = 2;
-const SLOT_BYTES: usize = 512;
+const VERSION: u16 = 3;
+/// The longest list of members fits.
+const SLOT_BYTES: usize = 8192;
 const CHECKED_BYTES: usize = SLOT_BYTES - 4;
 const MEMBERS_AT: usize = 50;
+const _: () = assert!(MEMBERS_AT + MEMBERS_BYTES_MAX <= CHECKED_BYTES);
 const NAME: &str = "vote";
 
 /// The open file.
@@ -201,6 +203,7 @@ mod tests {
     use postroad_journal::{Fault, Operation, SimulatedDisk};
 
     use super::*;
+    use crate::members::NodeRecord;
 
     fn vote(term: u64) -> Vote {
         Vote { term: Term(term), voted_for: NodeId::new(term % 4) }
@@ -229,8 +232,9 @@ mod tests {
         let mut file = VoteFile::create(&disk).unwrap();
         assert_eq!(VoteFile::open(&disk).unwrap().members(), None);
         let nodes = |numbers: std::ops::Range<u64>| numbers.filter_map(NodeId::new).collect::<Vec<_>>();
-        let full =
-            Members { since: Index(9), voters: nodes(1..17), learners: nodes(17..33), former: nodes(33..49) };
+        let mut full = Members { since: Index(9), ..Members::first(nodes(1..17)) };
+        let record = NodeRecord { address: "a".repeat(255), ..NodeRecord::default() };
+        full.describe(&nodes(1..17).into_iter().map(|node| (node, record.clone())).collect());
         for members in [Members { since: Index(5), ..Members::first(nodes(1..4)) }, full] {
             file.write_members(members.clone()).unwrap();
             file.write(vote(7)).unwrap();
@@ -249,11 +253,11 @@ mod tests {
         assert!(VoteFile::create(&disk).is_err());
         let intact = disk.contents(NAME).unwrap();
         let mut later = intact.clone();
-        later[8] = 3;
+        later[8] = 4;
         let checksum = crc32c::crc32c(&later[..CHECKED_BYTES]).to_le_bytes();
         later[CHECKED_BYTES..CHECKED_BYTES + 4].copy_from_slice(&checksum);
         disk.set_contents(NAME, later);
-        assert!(matches!(VoteFile::open(&disk), Err(VoteError::Version { got: 3 })));
+        assert!(matches!(VoteFile::open(&disk), Err(VoteError::Version { got: 4 })));
         let mut damaged = intact;
         (damaged[30], damaged[SLOT_BYTES + 30]) = (damaged[30] ^ 1, damaged[SLOT_BYTES + 30] ^ 1);
         disk.set_contents(NAME, damaged);

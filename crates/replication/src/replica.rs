@@ -13,8 +13,8 @@ use std::ops::{Deref, DerefMut};
 use bytes::Bytes;
 use postroad_cluster::{
     ChangeError, Config, CopyRefused, EntryId, EntryKind, EntryLog, Group, GroupError, Index, JournalLog,
-    META_PARTITION, MemberChange, Members, Message, NodeId, ProposeError, Refused, Role, Status, Term,
-    VoteFile, decode_batch, encode_batch,
+    META_PARTITION, MemberChange, Members, Message, NodeId, NodeRecord, ProposeError, Refused, Role, Status,
+    Term, VoteFile, decode_batch, encode_batch,
 };
 use postroad_journal::{Checkpoint, CheckpointError, CheckpointRequest, Disk, Journal, Record};
 use postroad_model::{PartitionId, Position};
@@ -257,8 +257,12 @@ impl<D: Disk> Replica<D> {
     }
 
     /// See [`Group::propose_change`].
-    pub(crate) fn propose_change(&mut self, change: MemberChange) -> Result<EntryId, ChangeError> {
-        self.group.propose_change(change)
+    pub(crate) fn propose_change(
+        &mut self,
+        change: MemberChange,
+        records: &BTreeMap<NodeId, NodeRecord>,
+    ) -> Result<EntryId, ChangeError> {
+        self.group.propose_change(change, records)
     }
 
     /// The members of the group, as far as is known here.

@@ -1,6 +1,7 @@
 //! The stores of `postroad serve`: opened at once, or followed until this node of a cluster leads.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -27,9 +28,9 @@ use crate::cli::stores;
 use crate::config::{Config, StoreKeys};
 use crate::control;
 use crate::runtime::{
-    ClientRedirect, ClusterOptions, ClusterView, Following, Forwarded, ForwardedClients, LeaderStore,
-    LinkBoard, NodeReplica, Orders, StatsCollector, TenantKeys, admin_elsewhere, cluster_api, cluster_orders,
-    restart,
+    self, Admitted, ClientRedirect, ClusterOptions, ClusterView, Following, Forwarded, ForwardedClients,
+    LeaderStore, LinkBoard, NodeReplica, Orders, StatsCollector, TenantKeys, admin_elsewhere, cluster_api,
+    cluster_orders, restart,
 };
 use crate::runtime::{Runtime, RuntimeOptions, Service};
 
@@ -88,11 +89,33 @@ pub async fn open(
         return Ok(Some(Open { opened, keys, view: None, signals: None, endpoints, http: None }));
     };
     let cluster = ClusterOptions { endpoints: advertised(listeners, http, &cluster)?, ..cluster };
-    let signals = Signals::listen()?;
-    let (following, keys) = stores::follow(config, policies, keys, &cluster)?;
+    let mut signals = Signals::listen()?;
+    let Some(admitted) = admitted(config, &cluster, &mut signals).await? else { return Ok(None) };
+    let (following, keys) = stores::follow(config, policies, keys, (&cluster, &admitted))?;
     announce(&cluster_endpoints(listeners, http, &cluster)?, config)?;
     let follower = Follower { following, keys: Arc::new(keys), signals, endpoints: cluster.endpoints };
     follow(config, policies, follower, (listeners, http)).await
+}
+
+/// The place of this node in its cluster, once it has one; `None` if it was stopped first.
+async fn admitted(
+    config: &Config,
+    cluster: &ClusterOptions,
+    signals: &mut Signals,
+) -> anyhow::Result<Option<Admitted>> {
+    if let Some(founder) = cluster.founder()? {
+        return Ok(Some(founder));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let (cluster, data, stops) = (cluster.clone(), config.data.clone(), stop.clone());
+    let mut asks = tokio::task::spawn_blocking(move || runtime::admitted(&cluster, &data, &stops));
+    tokio::select! {
+        admitted = &mut asks => return admitted?,
+        _ = signals.terminate.recv() => {}
+        _ = signals.interrupt.recv() => {}
+    }
+    stop.store(true, Ordering::Release);
+    asks.await?.map(|_| None)
 }
 
 /// Follows until this node leads; `None` if it was stopped first.

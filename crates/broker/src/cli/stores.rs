@@ -13,7 +13,7 @@ use postroad_store::{Directories, Stores};
 
 use crate::cli::ways;
 use crate::config::{Config, Shares, StoreKeys};
-use crate::runtime::{self, ClusterOptions, Following, TenantKeys};
+use crate::runtime::{self, Admitted, ClusterOptions, Following, TenantKeys};
 
 /// Open transactions of a partition may hold this much, however little memory there is for each.
 const OPEN_BYTES_MIN: u64 = 1 << 20;
@@ -70,7 +70,7 @@ pub fn follow(
     config: &Config,
     policies: &Arc<Policies>,
     keys: StoreKeys,
-    cluster: &ClusterOptions,
+    (cluster, admitted): (&ClusterOptions, &Admitted),
 ) -> anyhow::Result<(Following, TenantKeys)> {
     let shares = Shares::of(config.memory_bytes);
     let settings = settings(config, &shares, policies, &keys.journal);
@@ -79,9 +79,15 @@ pub fn follow(
         tune(journal, &shares, 1);
     };
     let sync_within = Duration::from_millis(config.store.main.async_sync_ms);
-    let following =
-        runtime::follow(directories(config), keys.journal, settings, cluster, prepare, sync_within)
-            .with_context(|| format!("cannot open the store {}", config.data.display()))?;
+    let following = runtime::follow(
+        directories(config),
+        keys.journal,
+        settings,
+        (cluster, admitted),
+        prepare,
+        sync_within,
+    )
+    .with_context(|| format!("cannot open the store {}", config.data.display()))?;
     Ok((following, TenantKeys { tenants: policies.tenants.clone(), keys: keys.tenants }))
 }
 

@@ -25,7 +25,8 @@ pub struct ClusterConfig {
     pub listen: String,
     /// The address that this node binds, if it is another; empty: that of `listen`.
     pub bind: String,
-    /// Where all nodes listen, the same on each.
+    /// Where all nodes of a new cluster listen, the same on each; or some nodes of one that
+    /// this node joins.
     pub seeds: Vec<String>,
     /// A file with a secret of all nodes.
     pub secret_file: PathBuf,
@@ -130,7 +131,7 @@ impl Config {
     /// Options that a replicated store does not support yet are refused.
     pub(super) fn check_cluster(&self) -> anyhow::Result<()> {
         let Some(cluster) = self.cluster()? else { return Ok(()) };
-        cluster.number().context("configuration")?;
+        cluster.founder().context("configuration")?;
         cluster.listen_address().context("configuration")?;
         cluster.tls.as_ref().map(NodeTls::load).transpose().context("configuration: cluster.tls")?;
         for (key, used) in [

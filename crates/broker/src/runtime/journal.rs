@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use postroad_admin::JournalFigures;
-use postroad_cluster::{EntryId, NodeId, Role, Term};
+use postroad_cluster::{ChangeError, EntryId, MemberChange, Members, NodeId, NodeRecord, Role, Term};
 use postroad_core::Partition;
 use postroad_journal::{Backup, Log2Histogram, Pace, RealDisk};
 use postroad_model::PartitionId;
@@ -186,25 +186,39 @@ impl JournalDoor {
         self.waker.wake();
     }
 
+    /// Changes the members of the group by one; `None` if the journal's thread is gone. See
+    /// [`postroad_cluster::Group::propose_change`].
+    pub fn change_members(
+        &self,
+        change: MemberChange,
+        records: &BTreeMap<NodeId, NodeRecord>,
+    ) -> Option<Result<(), ChangeError>> {
+        let changed = self.writing.lock().ok()?.writer.leadership().change_members(change, records);
+        self.waker.wake();
+        Some(changed)
+    }
+
     /// The term in which this node leads. Waits for the journal's turn.
     pub fn leads(&self) -> Option<Term> {
         self.writing.lock().ok()?.writer.replica()?.leads_now()
     }
 
     /// Begins a copy of the store for another node, in an empty directory on the same device.
-    /// Returns the term in which this one leads, and the last entry; `None` if it does not lead.
+    /// Returns the term in which this one leads, the last entry and the members in force; `None` if
+    /// it does not lead.
     ///
     /// # Errors
     /// The disk refuses, or the journal's thread is gone.
-    pub fn copy(&self, to: &RealDisk) -> anyhow::Result<Option<(Backup, Term, EntryId)>> {
+    pub fn copy(&self, to: &RealDisk) -> anyhow::Result<Option<(Backup, Term, EntryId, Members)>> {
         let Ok(mut writing) = self.writing.lock() else { bail!(THREAD_GONE) };
         let Some(replica) = writing.writer.replica() else { return Ok(None) };
         let (Some(term), last) = (replica.leads_now(), replica.stored_last()) else { return Ok(None) };
+        let members = replica.members().clone();
         let backup = writing.writer.back_up(to)?;
         drop(writing);
         // Time is kept by its thread.
         self.waker.wake();
-        Ok(Some((backup, term, last)))
+        Ok(Some((backup, term, last, members)))
     }
 
     /// Has the journal serve these rings.

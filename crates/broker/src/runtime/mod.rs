@@ -23,8 +23,8 @@ mod spreading;
 mod threads;
 
 pub use cluster::{
-    ClientRedirect, ClusterOptions, ClusterView, Following, Forwarded, ForwardedClients, LeaderStore,
-    NodeReplica, admin_elsewhere, cluster_api, cluster_orders, follow, restart,
+    Admitted, ClientRedirect, ClusterOptions, ClusterView, Following, Forwarded, ForwardedClients,
+    LeaderStore, NodeReplica, admin_elsewhere, admitted, cluster_api, cluster_orders, follow, restart,
 };
 pub use dialler::{Diallers, Dials};
 pub use figures::StatsCollector;

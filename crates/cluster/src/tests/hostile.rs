@@ -17,7 +17,7 @@ fn node(number: u64) -> NodeId {
 fn config() -> Config {
     Config {
         node: node(2),
-        members: Members { former: vec![node(9)], ..Members::first([1, 2, 3].map(node)) },
+        members: Members { highest: 9, ..Members::first([1, 2, 3].map(node)) },
         seed: 1,
         uncommitted_bytes_max: 1 << 20,
         cache_bytes_max: 0,

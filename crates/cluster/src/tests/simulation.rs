@@ -1,7 +1,7 @@
 //! Replicas of one group on a simulated network, clock and disks. Everything follows from the seed.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use bytes::Bytes;
 
@@ -391,15 +391,17 @@ impl Simulation {
         let node = number(self.random.below(self.replicas.len() as u64) as usize);
         let removes = self.random.one_in(2);
         for replica in &mut self.replicas {
+            let number = replica.number;
             let Some(group) = replica.group() else { continue };
             let members = group.members();
             let change = match (members.contains(node), members.learners.contains(&node)) {
                 (false, _) => MemberChange::Add(node),
                 (true, true) if !removes => MemberChange::Promote(node),
                 (true, _) if members.voters.len() < 3 => continue,
+                (true, _) if place(node) == number => MemberChange::Retire(node),
                 (true, _) => MemberChange::Remove(node),
             };
-            self.report.changes += u64::from(group.propose_change(change).is_ok());
+            self.report.changes += u64::from(group.propose_change(change, &BTreeMap::new()).is_ok());
         }
     }
 

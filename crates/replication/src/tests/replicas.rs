@@ -294,12 +294,12 @@ impl Cluster {
         let from = self.random.below(3) as usize;
         let Some(replica) = self.nodes[from].writer.replica() else { return };
         let members = replica.members();
-        let next = NodeId::new(4 + members.former.len() as u64).unwrap();
-        let change = match members.contains(next) {
-            true => MemberChange::Remove(next),
-            false => MemberChange::Add(next),
+        let change = match members.learners.first() {
+            Some(learner) => MemberChange::Remove(*learner),
+            None => MemberChange::Add(members.next().unwrap()),
         };
-        self.changes += u64::from(self.nodes[from].writer.leadership().change_members(change).is_ok());
+        self.changes +=
+            u64::from(self.nodes[from].writer.leadership().change_members(change, &BTreeMap::new()).is_ok());
     }
 
     fn step(&mut self, faults: bool) {

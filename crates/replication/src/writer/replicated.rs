@@ -1,7 +1,9 @@
 //! The writer of a store with several replicas: batches are proposed to the group, and durable once
 //! they are committed.
 
-use postroad_cluster::{ChangeError, MemberChange, Message, NodeId, Refused, Term};
+use std::collections::BTreeMap;
+
+use postroad_cluster::{ChangeError, MemberChange, Message, NodeId, NodeRecord, Refused, Term};
 use postroad_journal::{Checkpoint, Disk};
 use postroad_model::{MessageRow, PartitionId};
 
@@ -147,9 +149,13 @@ impl<D: Disk> Leadership<'_, D> {
     ///
     /// # Errors
     /// See [`ChangeError`].
-    pub fn change_members(self, change: MemberChange) -> Result<(), ChangeError> {
+    pub fn change_members(
+        self,
+        change: MemberChange,
+        records: &BTreeMap<NodeId, NodeRecord>,
+    ) -> Result<(), ChangeError> {
         if let Some(replica) = self.0.replica_mut() {
-            replica.propose_change(change)?;
+            replica.propose_change(change, records)?;
         }
         self.0.drive();
         Ok(())

@@ -13,6 +13,9 @@ use super::table::{Column, Table};
 /// The new leader leads, and says so, within this time.
 const LEADS_WITHIN: Duration = Duration::from_secs(5);
 const ASK_EVERY: Duration = Duration::from_millis(20);
+/// A change of members is watched for this time; it goes on without that.
+const WATCHED_FOR: Duration = Duration::from_secs(120);
+const WATCH_EVERY: Duration = Duration::from_millis(100);
 
 /// The state, or an order.
 #[derive(Debug, Args)]
@@ -32,6 +35,37 @@ pub struct ClusterArguments {
 pub enum ClusterOrder {
     /// Make another node the leader. Clients that reconnect by themselves notice a short delay.
     Transfer(TransferArguments),
+    /// Admit a node that asks to join: it gets a copy of the store, and its vote once it has caught
+    /// up.
+    Join(MemberArguments),
+    /// Remove a node for good. If it leads, another one leads first.
+    Leave(MemberArguments),
+    /// Admit a node that asks to join, and remove one that never returns once the new one has
+    /// caught up.
+    Replace(ReplaceArguments),
+}
+
+/// Which node.
+#[derive(Debug, Args)]
+pub struct MemberArguments {
+    /// Name of the node.
+    node: String,
+    #[command(flatten)]
+    broker: BrokerArguments,
+}
+
+/// Which node in place of which other.
+#[derive(Debug, Args)]
+pub struct ReplaceArguments {
+    /// Name of the node that goes.
+    old: String,
+    /// Name of the node that asks to join.
+    new: String,
+    /// Remove the old node although it is connected.
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    broker: BrokerArguments,
 }
 
 /// Which node.
@@ -64,7 +98,71 @@ pub fn run(ClusterArguments { order, broker, json }: &ClusterArguments) -> anyho
     match order {
         None => print_cluster(broker, *json),
         Some(ClusterOrder::Transfer(arguments)) => transfer(arguments),
+        Some(ClusterOrder::Join(MemberArguments { node, broker })) => {
+            let began = Instant::now();
+            request(broker, Method::Post, "/api/v1/cluster/join", Some(&json!({ "node": node })))?;
+            watch(broker, began, (&format!("{node} votes"), node), |state| votes(state, node))
+        }
+        Some(ClusterOrder::Leave(MemberArguments { node, broker })) => {
+            let began = Instant::now();
+            request(broker, Method::Post, "/api/v1/cluster/leave", Some(&json!({ "node": node })))?;
+            watch(broker, began, (&format!("{node} has left"), node), |state| is_gone(state, node))
+        }
+        Some(ClusterOrder::Replace(ReplaceArguments { old, new, force, broker })) => {
+            let (began, order) = (Instant::now(), json!({ "old": old, "new": new, "force": force }));
+            request(broker, Method::Post, "/api/v1/cluster/replace", Some(&order))?;
+            let done = format!("{new} votes in place of {old}");
+            watch(broker, began, (&done, new), |state| votes(state, new) && row(state, old).is_none())
+        }
     }
+}
+
+fn row<'s>(state: &'s Value, node: &str) -> Option<&'s Value> {
+    state["items"].as_array()?.iter().find(|row| row["node"] == *node)
+}
+
+fn votes(state: &Value, node: &str) -> bool {
+    row(state, node).is_some_and(|row| row["votes"] == Value::Bool(true))
+}
+
+fn is_gone(state: &Value, node: &str) -> bool {
+    let is_itself = state["node"] == *node && state["removed"] == Value::Bool(true);
+    state["items"].is_array() && (is_itself || row(state, node).is_none())
+}
+
+/// Waits until the state is as it should be, and says so; or how far the node has come.
+fn watch(
+    broker: &BrokerArguments,
+    began: Instant,
+    (done, node): (&str, &str),
+    is_done: impl Fn(&Value) -> bool,
+) -> anyhow::Result<()> {
+    let mut said = String::new();
+    let mut out = std::io::stdout().lock();
+    while began.elapsed() < WATCHED_FOR {
+        // A leader that hands over does not answer for a moment.
+        if let Ok(state) = request(broker, Method::Get, STATE, None) {
+            if is_done(&state) {
+                let millis = began.elapsed().as_millis();
+                return writeln!(out, "{done} after {millis} ms").context("cannot write to standard output");
+            }
+            said = row(&state, node).map_or_else(String::new, |row| {
+                format!(" It is a {}: {}.", text(&row["role"]), text(&row["state"]))
+            });
+        }
+        std::thread::sleep(WATCH_EVERY);
+    }
+    let seconds = WATCHED_FOR.as_secs();
+    writeln!(
+        out,
+        "the order was taken and is carried out, but not finished after {seconds} s.{said} `postroad ctl cluster` \
+         shows how far it is"
+    )
+    .context("cannot write to standard output")
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("node that is not known")
 }
 
 fn transfer(TransferArguments { node, broker }: &TransferArguments) -> anyhow::Result<()> {

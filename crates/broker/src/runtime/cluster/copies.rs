@@ -123,7 +123,7 @@ impl Filling {
     /// use.
     fn fill(&self, empty_from: Option<Term>) -> anyhow::Result<()> {
         let mut failure = anyhow::anyhow!("no other node is known");
-        for peer in self.shared.peers().iter() {
+        for peer in self.shared.peers().all().iter() {
             let (wire, _) = match self.shared.connect(peer, Purpose::Copy) {
                 Ok(connected) => connected,
                 Err(error) => {

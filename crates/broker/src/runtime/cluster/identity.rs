@@ -11,14 +11,20 @@ use std::sync::Mutex;
 
 use anyhow::{Context, bail};
 use postroad_cluster::NodeId;
-use serde::{Deserialize, Serialize};
-
+use postroad_security::replace_file;
 use postroad_store::new_identity;
+use serde::{Deserialize, Serialize};
 
 /// The file in the data directory.
 pub const FILE: &str = "replica.json";
 
+/// Files of a replica hold no secrets.
+pub const FILE_MODE: u32 = 0o644;
+
 const VERSION: u32 = 2;
+
+/// In place of the number of a node that has none yet, or asks for none in particular.
+const NO_NUMBER: u64 = 0;
 
 /// The content of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +33,7 @@ struct Text {
     version: u32,
     /// The cluster's name.
     cluster: String,
-    /// The number of this node.
+    /// The number of this node; 0 while it asks to join.
     node: u64,
     /// Its store.
     identity: String,
@@ -64,13 +70,25 @@ impl Identities {
     /// # Errors
     /// The file cannot be read or written, or belongs to another node or cluster.
     pub fn open(data: &Path, cluster: &str, node: NodeId) -> anyhow::Result<Identities> {
+        Identities::open_or_make(data, cluster, node.get())
+    }
+
+    /// Those of a directory whose node gets its number from the others.
+    ///
+    /// # Errors
+    /// As [`Identities::open`].
+    pub fn of_newcomer(data: &Path, cluster: &str) -> anyhow::Result<Identities> {
+        Identities::open_or_make(data, cluster, NO_NUMBER)
+    }
+
+    fn open_or_make(data: &Path, cluster: &str, node: u64) -> anyhow::Result<Identities> {
         let file = data.join(FILE);
         let text = match std::fs::read_to_string(&file) {
             Ok(text) => parse(&text, cluster, node).with_context(|| format!("in {}", file.display()))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let identity = new_identity().context("the system provides no random bytes")?;
                 let (cluster, peers) = (cluster.to_owned(), BTreeMap::new());
-                let (version, node, former) = (VERSION, node.get(), BTreeMap::new());
+                let (version, former) = (VERSION, BTreeMap::new());
                 let text = Text { version, cluster, node, identity, peers, former, joined: false };
                 write(&file, &text).with_context(|| format!("cannot write {}", file.display()))?;
                 text
@@ -83,6 +101,19 @@ impl Identities {
     /// That of this node's store.
     pub fn own(&self) -> String {
         self.text.lock().map_or_else(|_| String::new(), |text| text.identity.clone())
+    }
+
+    /// The number of this node, if it has one.
+    pub fn number(&self) -> Option<NodeId> {
+        NodeId::new(self.text.lock().ok()?.node)
+    }
+
+    /// The others have given this node a number.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn admit(&self, node: NodeId) -> anyhow::Result<()> {
+        self.change(|text| text.node = node.get())
     }
 
     /// Whether this node votes.
@@ -133,17 +164,16 @@ impl Identities {
     }
 }
 
-fn parse(text: &str, cluster: &str, node: NodeId) -> anyhow::Result<Text> {
+fn parse(text: &str, cluster: &str, node: u64) -> anyhow::Result<Text> {
     let text: Text = serde_json::from_str(text)?;
     if text.version != VERSION {
         bail!("version {} is not supported; this build reads version {VERSION}", text.version);
     }
-    if text.cluster != cluster || text.node != node.get() {
+    if text.cluster != cluster || text.node != node && node != NO_NUMBER {
         bail!(
-            "the store belongs to node {} of cluster {:?}; it was started as node {} of cluster {cluster:?}",
+            "the store belongs to node {} of cluster {:?}; it was started as node {node} of cluster {cluster:?}",
             text.node,
             text.cluster,
-            node.get()
         );
     }
     Ok(text)
@@ -151,14 +181,7 @@ fn parse(text: &str, cluster: &str, node: NodeId) -> anyhow::Result<Text> {
 
 /// The file is there whole or not at all.
 fn write(file: &Path, text: &Text) -> io::Result<()> {
-    use std::io::Write;
-    let new = file.with_extension("new");
-    let mut writing = std::fs::File::create(&new)?;
-    writing.write_all(&serde_json::to_vec_pretty(text)?)?;
-    writing.sync_all()?;
-    std::fs::rename(&new, file)?;
-    let directory = file.parent().unwrap_or(Path::new("."));
-    std::fs::File::open(directory)?.sync_all()
+    replace_file(file, &serde_json::to_string_pretty(text)?, FILE_MODE)
 }
 
 #[cfg(test)]
@@ -195,6 +218,18 @@ mod tests {
                 "{error:#}"
             );
         }
+    }
+
+    #[test]
+    fn a_newcomer_keeps_its_store_until_it_has_a_number_and_that_from_then_on() {
+        let home = tempfile::tempdir().unwrap();
+        let newcomer = Identities::of_newcomer(home.path(), "c").unwrap();
+        assert_eq!((newcomer.number(), newcomer.joined()), (None, false));
+        newcomer.admit(NodeId::new(4).unwrap()).unwrap();
+        let again = Identities::of_newcomer(home.path(), "c").unwrap();
+        assert_eq!((again.own(), again.number()), (newcomer.own(), NodeId::new(4)));
+        assert!(Identities::of_newcomer(home.path(), "d").is_err(), "another cluster");
+        assert!(Identities::open(home.path(), "c", NodeId::new(3).unwrap()).is_err(), "another number");
     }
 
     #[test]

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!  new, empty store ──── all other nodes accept it: the cluster is formed ────▶ joined
-//!        └── a node knows another store of this one: it was replaced ──▶ filled by a copy ──▶ joined
+//!        ├── a node knows another store of this one: it was replaced ──▶ filled by a copy ──▶ joined
+//!        └── the members were told to add it with this store ──────────▶ filled by a copy ──▶ joined
 //! ```
 //! A node that is not joined neither votes nor confirms entries. The copy must be of a leader in
 //! the latest term that any other node had seen after the disk was replaced: then it has all that
-//! the former store confirmed, and in later terms that store did not vote.
+//! the former store confirmed, and in later terms that store did not vote. A node that was added
+//! with this very store has promised nothing yet, and may be filled by any leader.
 //!
 //! Never here: sockets, and how copies come.
 
@@ -14,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use postroad_cluster::{Body, Hello, Message, NodeId, Term, Verdict};
+use postroad_cluster::{Body, Hello, Members, Message, NodeId, Term, Verdict};
 
 use crate::runtime::cluster::identity::{Identities, PeerStore};
 
@@ -22,8 +24,11 @@ use crate::runtime::cluster::identity::{Identities, PeerStore};
 pub struct Membership {
     identities: Identities,
     /// All other nodes.
-    others: Vec<NodeId>,
+    others: Mutex<Vec<NodeId>>,
+    /// This store is the first of its node, which was added to a group.
+    is_newcomer: bool,
     joined: AtomicBool,
+    removed: AtomicBool,
     term: AtomicU64,
     /// The last verdict of each other node about this one.
     verdicts: Mutex<BTreeMap<NodeId, Verdict>>,
@@ -31,14 +36,35 @@ pub struct Membership {
 
 impl Membership {
     /// Of a node that has seen this term.
-    pub fn new(identities: Identities, others: Vec<NodeId>, term: Term) -> Membership {
+    pub fn new(identities: Identities, own: NodeId, members: &Members, term: Term) -> Membership {
+        let identity = members.record(own).map_or("", |record| &record.identity);
+        let is_newcomer = identity == identities.own();
         let (joined, term) = (AtomicBool::new(identities.joined()), AtomicU64::new(term.0));
-        Membership { identities, others, joined, term, verdicts: Mutex::default() }
+        let (others, removed, verdicts) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
+        let membership = Membership { identities, others, is_newcomer, joined, removed, term, verdicts };
+        membership.follow(own, members);
+        membership
+    }
+
+    /// These are the members from now on.
+    pub fn follow(&self, own: NodeId, members: &Members) {
+        if members.is_former(own) && !self.removed.swap(true, Ordering::AcqRel) {
+            tracing::error!("this node was removed from the cluster, and takes no part any more");
+        }
+        if let Ok(mut others) = self.others.lock() {
+            *others = members.all();
+            others.retain(|node| *node != own);
+        }
     }
 
     /// Whether this node votes and confirms entries.
     pub fn joined(&self) -> bool {
-        self.joined.load(Ordering::Acquire)
+        self.joined.load(Ordering::Acquire) && !self.removed()
+    }
+
+    /// Whether this node was removed from the cluster.
+    pub fn removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
     }
 
     /// The identity of this node's store.
@@ -76,8 +102,9 @@ impl Membership {
     pub fn judged(&self, by: NodeId, verdict: Verdict) -> anyhow::Result<()> {
         let Ok(mut verdicts) = self.verdicts.lock() else { return Ok(()) };
         verdicts.insert(by, verdict);
-        let all = self.others.iter().all(|node| verdicts.get(node).is_some_and(|verdict| !verdict.replaced));
-        if all && !self.joined() {
+        let others = self.others();
+        let all = others.iter().all(|node| verdicts.get(node).is_some_and(|verdict| !verdict.replaced));
+        if all && !self.is_newcomer && !self.removed() && !self.joined() {
             self.identities.join()?;
             self.joined.store(true, Ordering::Release);
             tracing::info!("all nodes have met: this one takes part from now on");
@@ -88,31 +115,47 @@ impl Membership {
     /// The least term of a copy that may fill this store, once that is known; `None` if it needs
     /// none, or not all nodes were asked.
     pub fn fills_from(&self) -> Option<Term> {
-        let verdicts = self.verdicts.lock().ok().filter(|_| !self.joined())?;
+        let verdicts = self.verdicts.lock().ok().filter(|_| !self.joined() && !self.removed())?;
+        if self.is_newcomer {
+            return Some(Term(0));
+        }
         let is_replaced = verdicts.values().any(|verdict| verdict.replaced);
-        let asked_all = self.others.iter().all(|node| verdicts.contains_key(node));
+        let asked_all = self.others().iter().all(|node| verdicts.contains_key(node));
         verdicts.values().map(|verdict| verdict.term).max().filter(|_| is_replaced && asked_all)
     }
 
     /// Nodes that have not answered this one since it was started.
     pub fn missing(&self) -> Vec<NodeId> {
         let Ok(verdicts) = self.verdicts.lock() else { return Vec::new() };
-        self.others.iter().filter(|node| !verdicts.contains_key(node)).copied().collect()
+        self.others().into_iter().filter(|node| !verdicts.contains_key(node)).collect()
+    }
+
+    /// Whether this store is that of a node that was added, and not filled yet.
+    pub fn awaits_first_copy(&self) -> bool {
+        self.is_newcomer && !self.joined()
+    }
+
+    fn others(&self) -> Vec<NodeId> {
+        self.others.lock().map_or_else(|_| Vec::new(), |others| others.clone())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postroad_cluster::{NONCE_BYTES, Purpose};
+    use postroad_cluster::{MemberChange, NONCE_BYTES, NodeRecord, Purpose};
 
     fn node(number: u64) -> NodeId {
         NodeId::new(number).unwrap()
     }
 
+    fn founders() -> Members {
+        Members::founders(["a:1", "b:1", "c:1"])
+    }
+
     fn member(home: &tempfile::TempDir) -> Membership {
         let identities = Identities::open(home.path(), "c", node(1)).unwrap();
-        Membership::new(identities, vec![node(2), node(3)], Term(0))
+        Membership::new(identities, node(1), &founders(), Term(0))
     }
 
     fn verdict(replaced: bool, term: u64) -> Verdict {
@@ -122,7 +165,7 @@ mod tests {
     fn hello(identity: &str, joined: bool) -> Hello {
         let text = String::new;
         let (nonce, purpose) = ([0; NONCE_BYTES], Purpose::Messages);
-        let (cluster, members, name, endpoints) = (text(), text(), text(), text());
+        let (cluster, members, name, endpoints) = (text(), founders(), text(), text());
         let identity = identity.to_owned();
         Hello { cluster, members, node: node(2), name, identity, endpoints, nonce, purpose, joined }
     }
@@ -150,6 +193,39 @@ mod tests {
         assert_eq!((wiped.fills_from(), wiped.joined()), (Some(Term(9)), false));
         wiped.identities.join().unwrap();
         assert!(member(&home).joined());
+    }
+
+    #[test]
+    fn a_store_with_which_a_node_was_added_is_filled_by_any_leader_and_another_as_a_replaced_one() {
+        for (case, is_same, want) in [("the same", true, Some(Term(0))), ("wiped since", false, None)] {
+            let home = tempfile::tempdir().unwrap();
+            let identities = Identities::of_newcomer(home.path(), "c").unwrap();
+            identities.admit(node(4)).unwrap();
+            let identity = if is_same { identities.own() } else { "former".to_owned() };
+            let record = NodeRecord { identity, ..NodeRecord::default() };
+            let mut members = founders().after(MemberChange::Add(node(4))).unwrap();
+            members.describe(&[(node(4), record)].into());
+            let new = Membership::new(identities, node(4), &members, Term(0));
+            assert_eq!(new.fills_from(), want, "case: {case}");
+            for other in 1..=3 {
+                new.judged(node(other), verdict(false, 5)).unwrap();
+            }
+            assert_eq!(new.joined(), !is_same, "case: {case}: it has a copy first");
+        }
+    }
+
+    #[test]
+    fn a_node_that_was_removed_takes_no_part_and_asks_for_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let removed = member(&home);
+        removed.identities.join().unwrap();
+        let again = member(&home);
+        assert!(again.joined());
+        again.follow(node(1), &founders().after(MemberChange::Remove(node(1))).unwrap());
+        assert!(again.removed() && !again.joined());
+        again.judged(node(2), verdict(true, 7)).unwrap();
+        again.judged(node(3), verdict(true, 7)).unwrap();
+        assert_eq!(again.fills_from(), None);
     }
 
     #[test]

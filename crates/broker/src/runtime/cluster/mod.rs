@@ -5,7 +5,7 @@
 //! stores, `orders` are those of operators, `client_redirect` sends clients of a follower to the
 //! leader, and `restart` begins again from the disk once a replica has ended. A node whose disk was
 //! replaced does not vote (`joining`) before it was filled by a copy of the leader's store (`copy`,
-//! `copies`).
+//! `copies`). A further node asks to join (`newcomer`); the leader sees to its vote (`steward`).
 //!
 //! Never here: how nodes agree (crates/cluster), clients of the broker.
 
@@ -16,28 +16,34 @@ mod copy;
 mod forward;
 mod identity;
 mod joining;
+mod newcomer;
 mod opening;
 mod orders;
 mod participant;
 mod peers;
 mod restart;
+mod steward;
 mod view;
 mod wire;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, bail};
-use postroad_cluster::NodeId;
+use postroad_cluster::{MEMBERS_MAX, Members, NodeId};
 use postroad_model::Endpoint;
 use postroad_security::nodes::NodeTlsFiles;
 
 pub use client_redirect::{ClientRedirect, admin_elsewhere};
 pub use forward::{Forwarded, ForwardedClients};
+pub use newcomer::{Admitted, admitted};
 pub use opening::{Following, LeaderStore, NodeReplica, follow};
 pub use orders::cluster_orders;
 pub use participant::Participant;
 pub use restart::restart;
 pub use view::{ClusterView, cluster_api};
+
+/// Nodes that a newcomer asks.
+const SEEDS_MAX: usize = MEMBERS_MAX;
 
 /// The options of one node of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,12 +52,13 @@ pub struct ClusterOptions {
     pub cluster: String,
     /// The name of this node.
     pub node: String,
-    /// Where this node listens for the others; one of the seeds.
+    /// Where this node listens for the others.
     pub listen: String,
     /// The address that it binds, if it is another than others reach it by; empty: that of
     /// `listen`.
     pub bind: String,
-    /// The addresses of all members: the first is node 1.
+    /// The addresses of all nodes of a new cluster, the first is node 1; or, of a node that joins
+    /// one later, of some of its nodes.
     pub seeds: Vec<String>,
     /// Known to all nodes and to no one else.
     pub secret: Vec<u8>,
@@ -64,34 +71,37 @@ pub struct ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// The number of this node: the place of its address among the seeds.
+    /// The place of this node in a new cluster, by that of its address among the seeds; `None` if
+    /// it is not there: it joins later.
     ///
     /// # Errors
-    /// It is not there, or something else is wrong with the options.
-    pub fn number(&self) -> anyhow::Result<NodeId> {
-        if self.seeds.len() < 3 || self.seeds.len().is_multiple_of(2) || 7 < self.seeds.len() {
-            bail!("cluster.seeds names {} nodes; a cluster has 3, 5 or 7", self.seeds.len());
+    /// Something is wrong with the options.
+    pub fn founder(&self) -> anyhow::Result<Option<Admitted>> {
+        let place = self.seeds.iter().position(|seed| *seed == self.listen);
+        let count = self.seeds.len();
+        let is_odd = matches!(count, 3 | 5 | 7);
+        if count == 0 || place.is_some() && !is_odd {
+            bail!("cluster.seeds names {count} nodes; a cluster has 3, 5 or 7");
+        }
+        if SEEDS_MAX < count {
+            bail!("cluster.seeds names {count} nodes; {SEEDS_MAX} at most are asked");
         }
         let mut sorted = self.seeds.clone();
         sorted.sort_unstable();
         sorted.dedup();
-        if sorted.len() != self.seeds.len() {
+        if sorted.len() != count {
             bail!("cluster.seeds names a node twice: {}", self.seeds.join(","));
         }
-        let place = self.seeds.iter().position(|seed| *seed == self.listen);
-        let Some(place) = place else {
-            bail!(
-                "cluster.listen is {}, which is not in cluster.seeds ({}): use the address by which the other nodes reach this one",
-                self.listen,
-                self.seeds.join(",")
-            );
-        };
         for seed in &self.seeds {
             if !seed.contains(':') {
                 bail!("cluster.seeds has {seed:?}; expected HOST:PORT");
             }
+            newcomer::check(&self.node, seed)?;
         }
-        NodeId::new(place as u64 + 1).context("no node number")
+        newcomer::check(&self.node, &self.listen)?;
+        let Some(place) = place else { return Ok(None) };
+        let number = NodeId::new(place as u64 + 1).context("no node number")?;
+        Ok(Some(Admitted { number, members: Members::founders(self.seeds.iter().map(String::as_str)) }))
     }
 
     /// The address to listen on. Off the loopback interface TLS is required.
@@ -118,11 +128,6 @@ impl ClusterOptions {
         let host = if self.advertise.is_empty() { own } else { &self.advertise };
         host.trim_start_matches('[').trim_end_matches(']')
     }
-
-    /// The numbers of all members.
-    pub fn members(&self) -> Vec<NodeId> {
-        (1..=self.seeds.len() as u64).filter_map(NodeId::new).collect()
-    }
 }
 
 #[cfg(test)]
@@ -144,13 +149,15 @@ mod tests {
     fn a_node_is_the_place_of_its_address_among_three_five_or_seven() {
         let three = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
         for (case, options, want) in [
-            ("the second", options("127.0.0.1:2", &three, ""), Ok(2)),
-            ("none of them", options("127.0.0.1:4", &three, ""), Err("is not in cluster.seeds")),
+            ("the second", options("127.0.0.1:2", &three, ""), Ok(Some(2))),
+            ("none of them: it joins", options("127.0.0.1:4", &three[..1], ""), Ok(None)),
+            ("no port of its own", options("a", &three, ""), Err("cluster.listen is \"a\"; HOST:PORT")),
             ("two", options("127.0.0.1:2", &three[..2], ""), Err("a cluster has 3, 5 or 7")),
             ("twice", options("a:1", &["a:1", "a:1", "b:1"], ""), Err("names a node twice")),
             ("no port", options("a:1", &["a:1", "b", "c:1"], ""), Err("expected HOST:PORT")),
         ] {
-            let got = options.number().map(NodeId::get).map_err(|error| error.to_string());
+            let got = options.founder().map(|place| place.map(|place| place.number.get()));
+            let got = got.map_err(|error| error.to_string());
             match want {
                 Ok(number) => assert_eq!(got, Ok(number), "case: {case}"),
                 Err(part) => assert!(got.clone().unwrap_err().contains(part), "case: {case}: {got:?}"),

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use postroad_cluster::{Config, JournalLog, Members, NodeId, Term, VoteError, VoteFile};
+use postroad_cluster::{Config, JournalLog, Term, VoteError, VoteFile};
 use postroad_core::{Partition, Settings};
 use postroad_journal::{Journal, Keys, Options, RealDisk};
 use postroad_model::{PartitionId, PartitionRange, Placement};
@@ -21,6 +21,7 @@ use crate::runtime::cluster::copy::{self, Outgoing};
 use crate::runtime::cluster::forward::ForwardedClients;
 use crate::runtime::cluster::identity::Identities;
 use crate::runtime::cluster::joining::Membership;
+use crate::runtime::cluster::newcomer::Admitted;
 use crate::runtime::cluster::participant::Participant;
 use crate::runtime::cluster::peers::{self, Started};
 use crate::runtime::cluster::view::ClusterView;
@@ -84,12 +85,12 @@ pub fn follow(
     directories: Directories<'_>,
     keys: Keys,
     settings: impl Fn(PartitionId, Placement, u64) -> Settings,
-    cluster: &ClusterOptions,
+    (cluster, admitted): (&ClusterOptions, &Admitted),
     tune: impl FnOnce(&mut Journal<RealDisk>, &RealDisk),
     sync_within: Duration,
 ) -> anyhow::Result<Following> {
     let opening = Opening::begin();
-    let number = cluster.number()?;
+    let number = admitted.number;
     let data = directories.main;
     if data.is_dir() {
         copy::install(data, &cluster.cluster, number)
@@ -125,34 +126,34 @@ pub fn follow(
     layout.starts = starts;
     layout.write(&path)?;
     let waker = Arc::new(ThreadWaker::default());
-    let others = cluster.members().into_iter().filter(|node| *node != number).collect();
-    let membership = Arc::new(Membership::new(identities, others, vote.vote().term));
+    let members = vote.members().unwrap_or(&admitted.members).clone();
+    let membership = Arc::new(Membership::new(identities, number, &members, vote.vote().term));
+    let admitted = Admitted { number, members };
     let Started { shared, send, messages, clients } =
-        peers::start(cluster, membership.clone(), Outgoing::new(data), waker.clone())?;
+        peers::start(cluster, &admitted, membership.clone(), Outgoing::new(data), waker.clone())?;
     let copies = Arc::new(Copies::default());
     let arrivals = copies::start(shared.clone(), membership.clone(), copies.clone(), (data, keys))?;
-    let config = group_config(cluster, number);
+    let config = group_config(admitted);
     let applied = partitions.iter().filter_map(|(id, partition)| Some((*id, partition.applied()?)));
     let replica = Replica::open(&config, log, vote, applied, send).context("the replica cannot join")?;
     let writer = LogWriter::new(replica, range.iter());
     let ((status, shown), (terms, leading)) = (watch::channel(None), watch::channel(None));
     let filling = (copies.clone(), arrivals);
-    let participant = Participant::new(messages, membership.clone(), filling, partitions, (status, terms));
+    let participant = Participant::new(messages, shared.clone(), filling, partitions, (status, terms));
     let stop = Arc::new(AtomicBool::new(false));
     let links = JournalLinks { from_cores: Vec::new(), to_cores: Vec::new(), stop: stop.clone() };
     let (thread, door) = journal::start(None, disk, (writer, Some(participant)), links, sync_within, &waker)?;
     shared.outgoing().open(door.clone());
-    let (peers, state) = (shared.peers().clone(), (membership, copies));
-    let view = ClusterView::new((cluster, number), peers, state, (door.clone(), shown));
+    let view = ClusterView::new((cluster, number), shared, (membership, copies), (door.clone(), shown));
     let door = NamedDoor { store: name.into(), path, door };
     let replica = NodeReplica { view, door, range, waker, stop, leading, placement, thread };
     Ok(Following { replica, clients })
 }
 
-fn group_config(cluster: &ClusterOptions, number: NodeId) -> Config {
+fn group_config(Admitted { number, members }: Admitted) -> Config {
     Config {
         node: number,
-        members: Members::first(cluster.members()),
+        members,
         seed: number.get(),
         uncommitted_bytes_max: UNCOMMITTED_BYTES_MAX,
         cache_bytes_max: CACHE_BYTES_MAX,

@@ -1,15 +1,21 @@
 //! Orders of operators to the leader of the store.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::response::IntoResponse;
+use axum::routing::{MethodRouter, post};
 use axum::{Json, Router};
-use postroad_cluster::{NodeId, Role};
+use postroad_cluster::{ChangeError, MemberChange, NodeId, NodeRecord, Role};
+use postroad_replication::ReplicaStatus;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::runtime::cluster::newcomer::Asker;
+use crate::runtime::cluster::steward::Group;
 use crate::runtime::cluster::view::ClusterView;
 
 /// A node that lags by more entries is not made the leader: clients would wait while it gets them.
@@ -18,66 +24,106 @@ pub const LAG_MAX: u64 = 1000;
 /// Why an order is not carried out: status and reason.
 type Refused = (StatusCode, String);
 
+/// The node that is to lead.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Transfer {
-    /// Name of the node that is to lead.
     to: String,
+}
+
+/// The node that joins or leaves.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    node: String,
+}
+
+/// A node, the one in its place, and whether it goes although it is there.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Replace {
+    old: String,
+    new: String,
+    #[serde(default)]
+    force: bool,
 }
 
 /// The paths of the orders.
 pub fn cluster_orders(view: ClusterView) -> Router {
-    Router::new().route(
-        "/api/v1/cluster/transfer",
-        post(move |body: Result<Json<Transfer>, _>| async move { answer(&view, body).await }),
-    )
+    let path = |order: &str| format!("/api/v1/cluster/{order}");
+    Router::new()
+        .route(&path("transfer"), ordered(&view, r#"{"to": NODE}"#, transfer))
+        .route(&path("join"), ordered(&view, r#"{"node": NODE}"#, join))
+        .route(&path("leave"), ordered(&view, r#"{"node": NODE}"#, leave))
+        .route(&path("replace"), ordered(&view, r#"{"old": NODE, "new": NODE}"#, replace))
 }
 
-async fn answer(
+/// The requests of one kind, whose body has this form.
+fn ordered<Order, Answer>(
     view: &ClusterView,
-    body: Result<Json<Transfer>, axum::extract::rejection::JsonRejection>,
-) -> Response {
-    let ordered = match body {
-        Ok(Json(Transfer { to })) => order(view, &to).await,
-        Err(error) => Err((StatusCode::BAD_REQUEST, format!("expected {{\"to\": NODE}}: {error}"))),
-    };
-    match ordered {
-        Ok(begun) => (StatusCode::ACCEPTED, Json(begun)).into_response(),
-        Err((status, reason)) => (status, Json(json!({ "error": reason }))).into_response(),
-    }
+    form: &'static str,
+    carry_out: fn(ClusterView, Order) -> Answer,
+) -> MethodRouter
+where
+    Order: DeserializeOwned + Send + 'static,
+    Answer: Future<Output = Result<Value, Refused>> + Send + 'static,
+{
+    let view = view.clone();
+    post(move |body: Result<Json<Order>, JsonRejection>| async move {
+        let ordered = match body {
+            Ok(Json(order)) => carry_out(view, order).await,
+            Err(error) => Err((StatusCode::BAD_REQUEST, format!("expected {form}: {error}"))),
+        };
+        match ordered {
+            Ok(begun) => (StatusCode::ACCEPTED, Json(begun)).into_response(),
+            Err((status, reason)) => (status, Json(json!({ "error": reason }))).into_response(),
+        }
+    })
+}
+
+fn conflict<T>(reason: impl Into<String>) -> Result<T, Refused> {
+    Err((StatusCode::CONFLICT, reason.into()))
 }
 
 /// Begins a transfer of leadership: this node may answer no more once it has ended.
-async fn order(view: &ClusterView, to: &str) -> Result<Value, Refused> {
-    let target = target(view, to)?;
+async fn transfer(view: ClusterView, Transfer { to }: Transfer) -> Result<Value, Refused> {
+    let target = target(&view, &to)?;
     if let Some(target) = target {
         tracing::info!(to, "leadership is handed over by order");
-        let door = view.door.clone();
-        // It waits for the journal's turn.
-        let _ = tokio::task::spawn_blocking(move || door.transfer(Some(target))).await;
+        hand_over(&view, Some(target)).await;
     }
     Ok(json!({ "from": &*view.node, "to": to, "begun": target.is_some() }))
 }
 
+async fn hand_over(view: &ClusterView, to: Option<NodeId>) {
+    let door = view.door.clone();
+    // It waits for the journal's turn.
+    let _ = tokio::task::spawn_blocking(move || door.transfer(to)).await;
+}
+
+/// The state of the replica, which leads.
+fn leading(view: &ClusterView) -> Result<ReplicaStatus, Refused> {
+    let shown = view.status.borrow().clone();
+    match shown.filter(|shown| shown.replica.group.role == Role::Leader) {
+        Some(shown) => Ok(shown.replica),
+        None => conflict(view.elsewhere("http").reason),
+    }
+}
+
 /// The node of this name; `None` if it leads already.
 fn target(view: &ClusterView, to: &str) -> Result<Option<NodeId>, Refused> {
-    let shown = view.status.borrow().clone();
-    let conflict = |reason: String| Err((StatusCode::CONFLICT, reason));
-    let Some(shown) = shown.filter(|shown| shown.replica.group.role == Role::Leader) else {
-        return conflict(view.elsewhere("http").reason);
-    };
+    let replica = leading(view)?;
     if to == &*view.node {
         return Ok(None);
     }
-    let Some(peer) = view.peers.iter().find(|peer| view.name(peer.node) == to) else {
-        let names: Vec<String> = view.peers.iter().map(|peer| view.name(peer.node)).collect();
-        let reason = format!("there is no node {to:?}: the others are {}", names.join(", "));
-        return Err((StatusCode::NOT_FOUND, reason));
-    };
-    if !peer.connected.load(Ordering::Acquire) {
+    let members = view.peers.members();
+    let node = member(view, to)?;
+    let Some(peer) = view.peers.find(node).filter(|peer| peer.connected.load(Ordering::Acquire)) else {
         return conflict(format!("{to} is not reached"));
+    };
+    if !members.voters.contains(&node) {
+        return conflict(format!("{to} has no vote yet"));
     }
-    let replica = shown.replica;
     let stored = replica.stored.iter().find(|(node, _)| *node == peer.node);
     let lag = stored.map_or(u64::MAX, |(_, index)| replica.group.last.0.saturating_sub(index.0));
     if LAG_MAX < lag {
@@ -86,4 +132,115 @@ fn target(view: &ClusterView, to: &str) -> Result<Option<NodeId>, Refused> {
         ));
     }
     Ok(Some(peer.node))
+}
+
+/// The member of this name.
+fn member(view: &ClusterView, name: &str) -> Result<NodeId, Refused> {
+    let members = view.peers.members().all();
+    members.iter().find(|node| view.name(**node) == name).copied().ok_or_else(|| {
+        let others: Vec<String> =
+            members.iter().map(|node| view.name(*node)).filter(|name| *name != *view.node).collect();
+        let reason = format!("there is no node {name:?}: the others are {}", others.join(", "));
+        (StatusCode::NOT_FOUND, reason)
+    })
+}
+
+async fn join(view: ClusterView, Named { node }: Named) -> Result<Value, Refused> {
+    add(view, node, None).await
+}
+
+async fn replace(view: ClusterView, Replace { old, new, force }: Replace) -> Result<Value, Refused> {
+    add(view, new, Some((old, force))).await
+}
+
+/// Adds a node that asks to join, in place of another one if that is named.
+async fn add(view: ClusterView, name: String, old: Option<(String, bool)>) -> Result<Value, Refused> {
+    leading(&view)?;
+    if member(&view, &name).is_ok() {
+        return conflict(format!("{name} is a node of the cluster already"));
+    }
+    let replaces = match &old {
+        Some((old, force)) => Some(replaced(&view, old, *force)?),
+        None => None,
+    };
+    let Some(asker) = view.shared.askers().all().into_iter().find(|asker| asker.name == name) else {
+        let (node, listen) = (&name, &view.listen);
+        let reason = format!(
+            "{node} does not ask to join: start it with an empty data directory, --node {node}, its own \
+             --cluster-listen, and --cluster-seeds {listen}"
+        );
+        return Err((StatusCode::NOT_FOUND, reason));
+    };
+    let members = view.peers.members();
+    let Some(number) = members.next() else { return conflict("there are no numbers left for nodes") };
+    let Asker { name: asked, address, identity, .. } = asker;
+    let record = NodeRecord { name: asked, address, identity, replaces, retires: false };
+    change(&view, MemberChange::Add(number), [(number, record)].into()).await?;
+    tracing::info!(node = name, number = number.get(), "a node joins by order");
+    Ok(json!({ "node": name, "number": number.get() }))
+}
+
+/// The node that another one is to replace.
+fn replaced(view: &ClusterView, old: &str, force: bool) -> Result<NodeId, Refused> {
+    let node = member(view, old)?;
+    let is_there = view.peers.find(node).is_none_or(|peer| peer.connected.load(Ordering::Acquire));
+    if is_there && !force {
+        return conflict(format!(
+            "{old} is connected, and would be removed although it works: to do so say so by --force"
+        ));
+    }
+    may_go(view, node, old)?;
+    Ok(node)
+}
+
+/// Whether the others can go on without this node.
+fn may_go(view: &ClusterView, node: NodeId, name: &str) -> Result<(), Refused> {
+    let (members, reached) = (view.peers.members(), view.peers.reached());
+    if !members.voters.contains(&node) {
+        return Ok(());
+    }
+    if members.voters == [node] {
+        return conflict(format!("{name} is the last node with a vote"));
+    }
+    let (own, members) = (view.shared.own(), &*members);
+    let group = Group { own, members, last: Default::default(), stored: &[], reached: &reached };
+    let (votes, needed) = group.votes_without(node);
+    if votes < needed {
+        let others = members.voters.len() - 1;
+        return conflict(format!(
+            "without {name}, {votes} of the other {others} nodes with a vote is reached, and {needed} are needed: \
+             nothing would be confirmed any more"
+        ));
+    }
+    Ok(())
+}
+
+/// Removes a node. If it is this one, another leads first, which finds in the list of members that
+/// this one is to go.
+async fn leave(view: ClusterView, Named { node: name }: Named) -> Result<Value, Refused> {
+    leading(&view)?;
+    let node = member(&view, &name)?;
+    may_go(&view, node, &name)?;
+    let leaves =
+        if node == view.shared.own() { MemberChange::Retire(node) } else { MemberChange::Remove(node) };
+    change(&view, leaves, BTreeMap::new()).await?;
+    tracing::info!(node = name, "a node leaves by order");
+    Ok(json!({ "node": name }))
+}
+
+/// Proposes a change of members.
+async fn change(
+    view: &ClusterView,
+    change: MemberChange,
+    more: BTreeMap<NodeId, NodeRecord>,
+) -> Result<(), Refused> {
+    let (door, mut records) = (view.door.clone(), view.shared.names());
+    records.extend(more);
+    let changed = tokio::task::spawn_blocking(move || door.change_members(change, &records)).await;
+    match changed.ok().flatten() {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error @ ChangeError::Busy)) => conflict(format!("{error}: try again in a moment")),
+        Some(Err(error)) => conflict(error.to_string()),
+        None => Err((StatusCode::INTERNAL_SERVER_ERROR, "the journal thread has ended".to_owned())),
+    }
 }

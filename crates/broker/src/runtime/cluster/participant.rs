@@ -11,14 +11,16 @@ use postroad_cluster::{Message, NodeId, Role, Term};
 use postroad_core::{Partition, decode_record};
 use postroad_journal::RealDisk;
 use postroad_model::{Effect, PartitionId};
-use postroad_replication::{LogWriter, ToPartition, ToWriter};
+use postroad_replication::{LogWriter, Replica, ToPartition, ToWriter};
 use tokio::sync::watch;
 
 use crate::runtime::cluster::commits::CommitTimes;
 use crate::runtime::cluster::copies::{Arrived, Copies};
 use crate::runtime::cluster::copy::Fetched;
 use crate::runtime::cluster::joining::Membership;
+use crate::runtime::cluster::peers::Shared;
 use crate::runtime::cluster::restart::restart;
+use crate::runtime::cluster::steward::{Group, Step};
 use crate::runtime::cluster::view::Shown;
 
 /// A leader is replaced after 10 to 20 of these without a word of it.
@@ -28,12 +30,16 @@ const TICK: Duration = Duration::from_millis(50);
 /// messages wait, and are dropped, as a network may.
 const UNAPPLIED_MAX: usize = 100_000;
 
+/// From one attempt to hand over before this node is removed to the next: writes wait meanwhile.
+const HAND_OVER_EVERY: Duration = Duration::from_secs(2);
+
 /// A refused message is logged once in this time.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// See the head of this file.
 pub struct Participant {
     incoming: Receiver<Message>,
+    shared: Arc<Shared>,
     membership: Arc<Membership>,
     copies: Arc<Copies>,
     /// Complete copies of the leader's store.
@@ -48,6 +54,7 @@ pub struct Participant {
     elections: u64,
     commits: CommitTimes,
     told_at: Option<Instant>,
+    handed_over_at: Option<Instant>,
     /// The process ends: a failure of the replica is no reason to begin again.
     ends: bool,
 }
@@ -55,14 +62,15 @@ pub struct Participant {
 impl Participant {
     pub(super) fn new(
         incoming: Receiver<Message>,
-        membership: Arc<Membership>,
+        shared: Arc<Shared>,
         (copies, arrivals): (Arc<Copies>, Receiver<Arrived>),
         partitions: BTreeMap<PartitionId, Partition>,
         (status, leading): (watch::Sender<Option<Shown>>, watch::Sender<Option<Term>>),
     ) -> Participant {
         Participant {
             incoming,
-            membership,
+            membership: shared.membership().clone(),
+            shared,
             copies,
             arrivals,
             tick_at: Instant::now(),
@@ -73,6 +81,7 @@ impl Participant {
             elections: 0,
             commits: CommitTimes::default(),
             told_at: None,
+            handed_over_at: None,
             ends: false,
         }
     }
@@ -126,12 +135,53 @@ impl Participant {
         }
         writer.drive();
         self.membership.saw(writer.replica().map_or(Term(0), |replica| replica.group_status().term));
+        self.follow_members(writer);
         self.take_copy(writer);
         if let Some(replica) = writer.replica() {
             self.commits.look(&replica.group_status(), Instant::now());
         }
         self.apply(writer);
+        if ticks {
+            self.see_to_members(writer);
+        }
         self.look(writer, ticks);
+    }
+
+    /// Connects to new members, and gives those up that were removed.
+    fn follow_members(&self, writer: &LogWriter<RealDisk>) {
+        let Some(members) = writer.replica().map(Replica::members) else { return };
+        if self.shared.peers().members().since < members.since
+            && let Err(error) = self.shared.adopt(members)
+        {
+            restart(&format!("cannot connect to new members: {error}"));
+        }
+    }
+
+    /// Takes the next step of a change of members, if this node leads and one is under way.
+    fn see_to_members(&mut self, writer: &mut LogWriter<RealDisk>) {
+        let Some(replica) = writer.replica().filter(|replica| replica.leads_now().is_some()) else { return };
+        let members = replica.members();
+        if members.learners.is_empty() && !members.records.values().any(|record| record.retires) {
+            return;
+        }
+        let (status, reached) = (replica.status(), self.shared.peers().reached());
+        let own = self.shared.own();
+        let group =
+            Group { own, members, last: status.group.last, stored: &status.stored, reached: &reached };
+        match group.next_step() {
+            Some(Step::Change(change)) => {
+                // Refused while the one before is under way: the next tick tries again.
+                if writer.leadership().change_members(change, &self.shared.names()).is_ok() {
+                    tracing::info!(?change, "the members change");
+                }
+            }
+            Some(Step::HandOver) if self.handed_over_at.is_none_or(|at| HAND_OVER_EVERY < at.elapsed()) => {
+                self.handed_over_at = Some(Instant::now());
+                tracing::info!("this node is to be removed, and hands leadership over");
+                writer.leadership().hand_over(None);
+            }
+            Some(Step::HandOver) | None => {}
+        }
     }
 
     /// Restarts from a copy of the leader's store, if it may take the place of this one.

@@ -1,22 +1,27 @@
-//! Connections between nodes: one for each pair, which the node with the lower number opens.
+//! Connections between nodes: one for each pair, which the node with the lower number opens. If it
+//! does not, as it may not know the other, the other one does after a while.
+//!
+//! The other nodes are those of the latest list of members that this node has seen: its own, or
+//! that of a node which connects.
 //!
 //! Each peer has a thread that writes; its queue is bounded, and messages that find no room or no
 //! connection are dropped, which Raft permits. Each connection has a thread that reads. Messages
 //! that come go to the journal's thread.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use postroad_cluster::{
-    FORWARD_KEY_BYTES, HELLO_BYTES_MAX, Hello, MESSAGE_BYTES_MAX, Message, NONCE_BYTES, NodeId, PROOF_BYTES,
-    Purpose, VERDICT_BYTES, Verdict, decode, encode, prove, verify,
+    FORWARD_KEY_BYTES, HELLO_BYTES_MAX, Hello, HelloError, MESSAGE_BYTES_MAX, Members, Message, NONCE_BYTES,
+    NodeId, NodeRecord, PROOF_BYTES, Purpose, VERDICT_BYTES, Verdict, decode, encode, prove, verify,
 };
 use postroad_model::Endpoint;
 use postroad_node::{ThreadWaker, Wake};
@@ -27,6 +32,7 @@ use crate::runtime::cluster::ClusterOptions;
 use crate::runtime::cluster::copy::Outgoing;
 use crate::runtime::cluster::forward::{ForwardedClients, ForwardedIntake};
 use crate::runtime::cluster::joining::Membership;
+use crate::runtime::cluster::newcomer::{self, Admitted, Askers};
 use crate::runtime::cluster::wire::Wire;
 
 /// Messages that wait for one peer's connection.
@@ -38,7 +44,7 @@ const INCOMING_MAX: usize = 4096;
 /// Connections whose peer has not said yet who it is.
 const STRANGERS_MAX: usize = 64;
 /// A peer connects, and says who it is, within this time; and reads within it.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// A peer that is silent for this time is given up: its machine is gone, or the network.
 const SILENCE_MAX: Duration = if cfg!(test) { Duration::from_secs(3) } else { Duration::from_secs(20) };
 /// An empty frame is sent after this time without a message: followers have nothing to say to each
@@ -48,6 +54,9 @@ const KEEP_ALIVE: Duration = if cfg!(test) { Duration::from_millis(200) } else {
 const REDIAL: Duration = Duration::from_millis(200);
 /// The same after a peer was refused.
 const REDIAL_REFUSED: Duration = Duration::from_secs(5);
+
+/// A node that the other one, which should, has not connected to within this time connects itself.
+const STRANDED: Duration = Duration::from_secs(3);
 
 /// Input of the thread that writes to a peer.
 enum Post {
@@ -76,9 +85,43 @@ pub struct Peer {
     pub copied_bytes: AtomicU64,
     queued_bytes: AtomicU64,
     queue: SyncSender<Post>,
+    /// It is no member any more: its threads end.
+    gone: AtomicBool,
 }
 
 impl Peer {
+    fn new(node: NodeId, record: &NodeRecord, queue: SyncSender<Post>) -> Peer {
+        let name = OnceLock::new();
+        if !record.name.is_empty() {
+            let _ = name.set(record.name.clone());
+        }
+        Peer {
+            node,
+            address: record.address.clone(),
+            name,
+            endpoints: Mutex::default(),
+            forward_key: Mutex::default(),
+            connected: AtomicBool::new(false),
+            sockets: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            copied_bytes: AtomicU64::new(0),
+            queued_bytes: AtomicU64::new(0),
+            queue,
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Ends its threads and its connection.
+    fn leave(&self) {
+        self.gone.store(true, Ordering::Release);
+        // So that the writing thread looks.
+        let _ = self.queue.try_send(Post::Message(Bytes::new()));
+    }
+
     /// Where its clients connect by URLs of this scheme, as far as it has said so.
     pub fn endpoint(&self, scheme: &str) -> Option<Endpoint> {
         let endpoints = self.endpoints.lock().ok()?;
@@ -91,8 +134,47 @@ impl Peer {
     }
 }
 
-/// The other nodes, by number.
-pub type Peers = Arc<Vec<Arc<Peer>>>;
+/// The other nodes, by number, and the list of members that has them.
+#[derive(Clone, Default)]
+struct Known {
+    members: Arc<Members>,
+    peers: Arc<Vec<Arc<Peer>>>,
+}
+
+/// The other nodes, as far as this one knows.
+#[derive(Default)]
+pub struct PeerTable(RwLock<Known>);
+
+impl PeerTable {
+    fn known(&self) -> Known {
+        self.0.read().map_or_else(|_| Known::default(), |known| known.clone())
+    }
+
+    /// All other nodes, by number.
+    pub fn all(&self) -> Arc<Vec<Arc<Peer>>> {
+        self.known().peers
+    }
+
+    /// One of them.
+    pub fn find(&self, node: NodeId) -> Option<Arc<Peer>> {
+        self.known().peers.iter().find(|peer| peer.node == node).cloned()
+    }
+
+    /// The latest list of members.
+    pub fn members(&self) -> Arc<Members> {
+        self.known().members
+    }
+
+    /// Those with a connection.
+    pub fn reached(&self) -> Vec<NodeId> {
+        let peers = self.all();
+        let reached = peers.iter().filter(|peer| peer.connected.load(Ordering::Acquire));
+        reached.map(|peer| peer.node).collect()
+    }
+}
+
+/// The other nodes.
+pub type Peers = Arc<PeerTable>;
 
 /// Shared by all threads of this room.
 pub struct Shared {
@@ -102,6 +184,7 @@ pub struct Shared {
     intake: ForwardedIntake,
     membership: Arc<Membership>,
     outgoing: Outgoing,
+    askers: Askers,
     peers: Peers,
     incoming: SyncSender<Message>,
     waker: Arc<ThreadWaker>,
@@ -113,9 +196,72 @@ impl Shared {
         &self.peers
     }
 
+    /// The number of this node.
+    pub fn own(&self) -> NodeId {
+        self.hello.node
+    }
+
+    /// Whether this node takes part.
+    pub fn membership(&self) -> &Arc<Membership> {
+        &self.membership
+    }
+
     /// Copies for others.
     pub fn outgoing(&self) -> &Outgoing {
         &self.outgoing
+    }
+
+    /// Newcomers that ask to join.
+    pub fn askers(&self) -> &Askers {
+        &self.askers
+    }
+
+    /// What a list of members should say of those that it says nothing of.
+    pub fn names(&self) -> BTreeMap<NodeId, NodeRecord> {
+        let Known { members, peers } = self.peers.known();
+        let mut records = members.records.clone();
+        for (node, record) in &mut records {
+            let peer = peers.iter().find(|peer| peer.node == *node);
+            let name = match peer {
+                Some(peer) => peer.name.get().cloned(),
+                None => (*node == self.hello.node).then(|| self.hello.name.clone()),
+            };
+            record.name = name.unwrap_or_else(|| std::mem::take(&mut record.name));
+        }
+        records
+    }
+
+    /// Follows a later list of members.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub fn adopt(self: &Arc<Shared>, members: &Members) -> io::Result<()> {
+        let own = self.hello.node;
+        let Ok(mut known) = self.peers.0.write() else { return Ok(()) };
+        if !known.members.voters.is_empty() && members.since <= known.members.since {
+            return Ok(());
+        }
+        let mut peers = Vec::new();
+        for node in members.all().into_iter().filter(|node| *node != own) {
+            if let Some(peer) = known.peers.iter().find(|peer| peer.node == node) {
+                peers.push(peer.clone());
+                continue;
+            }
+            let (queue, posts) = sync_channel(OUTGOING_MAX);
+            let record = members.record(node).cloned().unwrap_or_default();
+            let peer = Arc::new(Peer::new(node, &record, queue));
+            let (writes, number) = (peer.clone(), node.get());
+            named(format!("peer-{number}-out"), move || write_all(&writes, &posts))?;
+            let (shared, dialled) = (self.clone(), peer.clone());
+            named(format!("peer-{number}"), move || keep_dialled(&shared, &dialled))?;
+            peers.push(peer);
+        }
+        let left = known.peers.iter().filter(|peer| !members.contains(peer.node));
+        left.for_each(|peer| peer.leave());
+        *known = Known { members: Arc::new(members.clone()), peers: Arc::new(peers) };
+        drop(known);
+        self.membership.follow(own, members);
+        Ok(())
     }
 
     /// Wakes the journal's thread.
@@ -127,13 +273,20 @@ impl Shared {
     ///
     /// # Errors
     /// It is not reached, or one of the two refuses the other.
-    pub fn connect(&self, peer: &Peer, purpose: Purpose) -> anyhow::Result<(Wire, Introduced)> {
-        let host = peer.address.rsplit_once(':').map_or(&*peer.address, |(host, _)| host);
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let wire = Wire::dialled(dial(&peer.address)?, PATIENCE, (self.tls.as_ref(), host))?;
-        let introduced = introduce(self, &wire, purpose, Some(peer.node))?;
-        Ok((wire, introduced))
+    pub fn connect(self: &Arc<Shared>, peer: &Peer, purpose: Purpose) -> anyhow::Result<(Wire, Introduced)> {
+        let (address, tls) = (&peer.address, self.tls.as_ref());
+        let wire = Wire::dialled(dial(address)?, PATIENCE, (tls, host_of(address)))?;
+        match introduce(self, &wire, purpose, Some(peer.node))? {
+            Some(introduced) => Ok((wire, introduced)),
+            None => bail!("the peer has no number yet"),
+        }
     }
+}
+
+/// The host of an address, as certificates have it.
+pub(super) fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// The other end of a connection.
@@ -165,39 +318,20 @@ pub struct Started {
 /// The address cannot be listened on, or the system starts no thread.
 pub fn start(
     options: &ClusterOptions,
+    Admitted { number: own, members }: &Admitted,
     membership: Arc<Membership>,
     outgoing: Outgoing,
     waker: Arc<ThreadWaker>,
 ) -> anyhow::Result<Started> {
-    let (own, address) = (options.number()?, options.listen_address()?);
+    let address = options.listen_address()?;
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen for other nodes on {address}"))?;
     let (incoming, messages) = sync_channel(INCOMING_MAX);
-    let (mut peers, mut queues) = (Vec::new(), Vec::new());
-    for (node, address) in options.members().into_iter().zip(&options.seeds).filter(|(node, _)| *node != own)
-    {
-        let (queue, posts) = sync_channel(OUTGOING_MAX);
-        peers.push(Arc::new(Peer {
-            node,
-            address: address.clone(),
-            name: OnceLock::new(),
-            endpoints: Mutex::default(),
-            forward_key: Mutex::default(),
-            connected: AtomicBool::new(false),
-            sockets: AtomicU64::new(0),
-            sent_bytes: AtomicU64::new(0),
-            copied_bytes: AtomicU64::new(0),
-            queued_bytes: AtomicU64::new(0),
-            queue,
-        }));
-        queues.push(posts);
-    }
-    let peers: Peers = Arc::new(peers);
     let (intake, clients) = ForwardedIntake::new().context("the system provides no random bytes")?;
     let hello = Hello {
         cluster: options.cluster.clone(),
-        members: options.seeds.join(","),
-        node: own,
+        members: Members::default(),
+        node: *own,
         name: options.node.clone(),
         identity: membership.identity(),
         endpoints: options.endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(" "),
@@ -207,22 +341,16 @@ pub fn start(
     };
     let tls = options.tls.as_ref().map(NodeTls::load).transpose().context("cluster.tls")?;
     let (secret, sent_by) = (options.secret.clone(), membership.clone());
-    let shared =
-        Shared { hello, secret, tls, intake, membership, outgoing, peers: peers.clone(), incoming, waker };
+    let (peers, askers) = (Peers::default(), Askers::default());
+    let sends_to = peers.clone();
+    let shared = Shared { hello, secret, tls, intake, membership, outgoing, askers, peers, incoming, waker };
     let shared = Arc::new(shared);
-    for (peer, posts) in peers.iter().zip(queues) {
-        let (writes, number) = (peer.clone(), peer.node.get());
-        named(format!("peer-{number}-out"), move || write_all(&writes, &posts))?;
-        if own < peer.node {
-            let (shared, peer) = (shared.clone(), peer.clone());
-            named(format!("peer-{number}"), move || keep_dialled(&shared, &peer))?;
-        }
-    }
+    shared.adopt(members)?;
     let accepts = shared.clone();
     named("peers".to_owned(), move || accept(&listener, &accepts))?;
     let send = Box::new(move |message| {
         sent_by.sends(&message);
-        send(&peers, &message);
+        send(&sends_to, &message);
     });
     Ok(Started { shared, send, messages, clients })
 }
@@ -233,7 +361,7 @@ fn named(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 
 /// Puts a message on its way, or drops it.
 fn send(peers: &Peers, message: &Message) {
-    let Some(peer) = peers.iter().find(|peer| peer.node == message.to) else { return };
+    let Some(peer) = peers.find(message.to) else { return };
     if !peer.connected.load(Ordering::Acquire) {
         return;
     }
@@ -258,6 +386,11 @@ fn write_all(peer: &Peer, posts: &Receiver<Post>) {
             Err(RecvTimeoutError::Timeout) => Post::Message(Bytes::new()),
             Err(RecvTimeoutError::Disconnected) => return,
         };
+        if peer.is_gone() {
+            wire.into_iter().for_each(|wire| wire.shut_down());
+            peer.connected.store(false, Ordering::Release);
+            return;
+        }
         match post {
             Post::Wire(new) => {
                 if let Some(old) = wire.replace(new) {
@@ -311,9 +444,12 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
                 Ok((wire, introduced))
             });
             count.fetch_sub(1, Ordering::AcqRel);
-            let served = met.and_then(|(wire, introduced)| match introduced.hello.purpose {
-                Purpose::Messages => talk(&shared, wire, &introduced),
-                Purpose::Copy => send_copy(&shared, &wire, &introduced.hello),
+            let served = met.and_then(|(wire, introduced)| match introduced {
+                None => answer_newcomer(&shared, &wire),
+                Some(introduced) if introduced.hello.purpose == Purpose::Copy => {
+                    send_copy(&shared, &wire, &introduced.hello)
+                }
+                Some(introduced) => talk(&shared, wire, &introduced),
             });
             if let Err(error) = served {
                 tracing::warn!(%from, error = format!("{error:#}"), "refused a node");
@@ -327,14 +463,27 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 
 /// Sends a copy of the store to a peer.
 fn send_copy(shared: &Shared, wire: &Wire, peer: &Hello) -> anyhow::Result<()> {
-    let known = shared.peers.iter().find(|known| known.node == peer.node);
+    let known = shared.peers.find(peer.node);
     let known = known.with_context(|| format!("node {} is not a member", peer.node.get()))?;
     shared.outgoing.serve(wire, &peer.name, &known.copied_bytes)
 }
 
-/// Connects to a peer, again and again.
-fn keep_dialled(shared: &Shared, peer: &Peer) {
-    loop {
+/// Answers a node that asks to join.
+fn answer_newcomer(shared: &Shared, wire: &Wire) -> anyhow::Result<()> {
+    let (members, records) = (shared.peers.members(), shared.names());
+    newcomer::answer(wire, &shared.askers, &members, |node| Some(records.get(&node)?.name.clone()))
+}
+
+/// Connects to a peer, again and again, until it is gone.
+fn keep_dialled(shared: &Arc<Shared>, peer: &Peer) {
+    let waits = peer.node < shared.hello.node;
+    while !peer.is_gone() && !shared.membership.removed() {
+        if waits || peer.connected.load(Ordering::Acquire) {
+            thread::sleep(STRANDED);
+            if peer.connected.load(Ordering::Acquire) || peer.is_gone() {
+                continue;
+            }
+        }
         let talked = shared
             .connect(peer, Purpose::Messages)
             .and_then(|(wire, introduced)| talk(shared, wire, &introduced));
@@ -359,7 +508,7 @@ fn is_away(error: &anyhow::Error) -> bool {
     kind.is_some_and(|kind| !matches!(kind, io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied))
 }
 
-fn dial(address: &str) -> io::Result<TcpStream> {
+pub(super) fn dial(address: &str) -> io::Result<TcpStream> {
     let mut failure = io::ErrorKind::AddrNotAvailable.into();
     for address in address.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, PATIENCE) {
@@ -370,22 +519,28 @@ fn dial(address: &str) -> io::Result<TcpStream> {
     Err(failure)
 }
 
-/// Finds out who is at the other end, and whether each may vote.
+/// Finds out who is at the other end, and whether each may vote; `None` if the peer has no number
+/// yet.
 fn introduce(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     wire: &Wire,
     purpose: Purpose,
     expected: Option<NodeId>,
-) -> anyhow::Result<Introduced> {
-    let mut hello = Hello { purpose, joined: shared.membership.joined(), ..shared.hello.clone() };
-    rustix::rand::getrandom(&mut hello.nonce, rustix::rand::GetRandomFlags::empty())?;
-    let own = hello.encode();
-    wire.write_frame(&own)?;
-    let bytes = wire.read_frame(HELLO_BYTES_MAX)?;
-    let peer = Hello::decode(&bytes)?;
-    hello.check(&peer, expected)?;
-    wire.write_frame(&prove(&shared.secret, &own, &bytes))?;
-    verify(&shared.secret, &own, &bytes, &wire.read_frame(PROOF_BYTES)?)?;
+) -> anyhow::Result<Option<Introduced>> {
+    let members = Members::clone(&shared.peers.members());
+    let mut hello = Hello { purpose, members, joined: shared.membership.joined(), ..shared.hello.clone() };
+    let peer = prove_each_other(&shared.secret, wire, &mut hello, expected)?;
+    if peer.purpose == Purpose::Join {
+        return Ok(None);
+    }
+    match hello.later_members(&peer) {
+        Ok(members) => shared.adopt(members)?,
+        Err(HelloError::Removed(node)) if node == hello.node => {
+            shared.adopt(&peer.members)?;
+            bail!("{} says that this node was removed from the cluster", peer.name);
+        }
+        Err(error) => return Err(error.into()),
+    }
     let ours = shared.membership.judge(&peer)?;
     // The key is for proven nodes alone.
     wire.write_frame(&[&ours.encode()[..], &shared.intake.key()].concat())?;
@@ -394,7 +549,25 @@ fn introduce(
     let (theirs, forward_key) =
         (Verdict::decode(theirs)?, key.try_into().context("no key for forwarded clients")?);
     shared.membership.judged(peer.node, theirs)?;
-    Ok(Introduced { hello: peer, theirs, ours, forward_key })
+    Ok(Some(Introduced { hello: peer, theirs, ours, forward_key }))
+}
+
+/// Both say who they are, and prove that they know the secret. Returns the words of the peer.
+pub(super) fn prove_each_other(
+    secret: &[u8],
+    wire: &Wire,
+    hello: &mut Hello,
+    expected: Option<NodeId>,
+) -> anyhow::Result<Hello> {
+    rustix::rand::getrandom(&mut hello.nonce, rustix::rand::GetRandomFlags::empty())?;
+    let own = hello.encode();
+    wire.write_frame(&own)?;
+    let bytes = wire.read_frame(HELLO_BYTES_MAX)?;
+    let peer = Hello::decode(&bytes)?;
+    hello.check(&peer, expected)?;
+    wire.write_frame(&prove(secret, &own, &bytes))?;
+    verify(secret, &own, &bytes, &wire.read_frame(PROOF_BYTES)?)?;
+    Ok(peer)
 }
 
 /// Exchanges messages with a peer until the connection ends.
@@ -418,7 +591,7 @@ fn talk(shared: &Shared, wire: Wire, introduced: &Introduced) -> anyhow::Result<
     if theirs.replaced {
         bail!("{name} knows another store of this node: this one takes part once a copy has filled it");
     }
-    let Some(known) = shared.peers.iter().find(|known| known.node == peer.node) else {
+    let Some(known) = shared.peers.find(peer.node) else {
         bail!("node {} is not a member", peer.node.get());
     };
     wire.expect_within(SILENCE_MAX)?;
@@ -432,7 +605,7 @@ fn talk(shared: &Shared, wire: Wire, introduced: &Introduced) -> anyhow::Result<
     tracing::info!(node = peer.name, number = peer.node.get(), "connected to a node");
     let wire = Arc::new(wire);
     known.queue.send(Post::Wire(wire.clone())).context("the writing thread is gone")?;
-    read_all(shared, known, &wire);
+    read_all(shared, &known, &wire);
     Ok(())
 }
 
@@ -471,13 +644,14 @@ fn free_address() -> std::net::SocketAddr {
 mod tests {
     use super::*;
     use crate::runtime::cluster::identity::Identities;
-    use postroad_cluster::{Body, Index, Term};
+    use postroad_cluster::{Body, Index, MemberChange, Term};
     use std::time::Instant;
 
     struct Node {
         peers: Peers,
         send: Outlet,
         messages: Receiver<Message>,
+        shared: Arc<Shared>,
         _home: tempfile::TempDir,
     }
 
@@ -492,18 +666,18 @@ mod tests {
             endpoints: vec![Endpoint { scheme: "tcp".to_owned(), host: format!("h{number}"), port: 61616 }],
             ..ClusterOptions::default()
         };
-        let number = options.number().unwrap();
-        let identities = Identities::open(home.path(), "c", number).unwrap();
-        let others = options.members().into_iter().filter(|node| *node != number).collect();
-        let membership = Arc::new(Membership::new(identities, others, Term(0)));
+        let admitted = options.founder().unwrap().unwrap();
+        let identities = Identities::open(home.path(), "c", admitted.number).unwrap();
+        let Admitted { number, members } = &admitted;
+        let membership = Arc::new(Membership::new(identities, *number, members, Term(0)));
         let outgoing = Outgoing::new(home.path());
         let Started { shared, send, messages, .. } =
-            start(&options, membership, outgoing, Arc::default()).unwrap();
-        Node { peers: shared.peers.clone(), send, messages, _home: home }
+            start(&options, &admitted, membership, outgoing, Arc::default()).unwrap();
+        Node { peers: shared.peers.clone(), send, messages, shared, _home: home }
     }
 
     fn is_connected(node: &Node, other: u64) -> bool {
-        node.peers.iter().any(|peer| peer.node.get() == other && peer.connected.load(Ordering::Acquire))
+        node.peers.reached().contains(&NodeId::new(other).unwrap())
     }
 
     fn wait(event: &str, mut done: impl FnMut() -> bool) {
@@ -520,7 +694,7 @@ mod tests {
         let seeds: Vec<String> = (0..3).map(|_| free_address().to_string()).collect();
         let (one, two) = (node(1, &seeds, "secret"), node(2, &seeds, "secret"));
         wait("one and two connect", || is_connected(&one, 2) && is_connected(&two, 1));
-        let sockets = |node: &Node| node.peers[0].sockets.load(Ordering::Acquire);
+        let sockets = |node: &Node| node.peers.all()[0].sockets.load(Ordering::Acquire);
         let before = sockets(&one);
         thread::sleep(SILENCE_MAX + SILENCE_MAX / 2);
         assert_eq!((sockets(&one), is_connected(&one, 2)), (before, true));
@@ -533,7 +707,8 @@ mod tests {
         let (mut one, two) = (node(1, &seeds, "secret"), node(2, &seeds, "secret"));
         let three = node(3, &seeds, "guess");
         wait("one and two connect", || is_connected(&one, 2) && is_connected(&two, 1));
-        let endpoints = |node: &Node| node.peers.iter().map(|it| it.endpoint("tcp")).collect::<Vec<_>>();
+        let endpoints =
+            |node: &Node| node.peers.all().iter().map(|it| it.endpoint("tcp")).collect::<Vec<_>>();
         assert_eq!(endpoints(&one), [Endpoint::parse("tcp://h2:61616"), None]);
         let number = |number| NodeId::new(number).unwrap();
         let body = Body::Heartbeat { commit: Index(7) };
@@ -543,5 +718,27 @@ mod tests {
         (one.send)(Message { to: number(3), ..message });
         assert!(!is_connected(&one, 3) && !is_connected(&three, 1) && !is_connected(&three, 2));
         assert!(three.messages.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_node_learns_of_later_members_as_it_connects_also_that_it_is_none_any_more() {
+        let seeds: Vec<String> = (0..3).map(|_| free_address().to_string()).collect();
+        let number = |number| NodeId::new(number).unwrap();
+        let one = node(1, &seeds, "secret");
+        let changed = Members::clone(&one.peers.members());
+        let changed = changed.after(MemberChange::Add(number(4))).unwrap();
+        let changed = Members { since: Index(9), ..changed.after(MemberChange::Remove(number(3))).unwrap() };
+        one.shared.adopt(&changed).unwrap();
+        let two = node(2, &seeds, "secret");
+        wait("two learns of four", || two.peers.find(number(4)).is_some());
+        assert!(two.peers.find(number(3)).is_none());
+        wait("one and two connect", || is_connected(&two, 1));
+        let three = node(3, &seeds, "secret");
+        wait("three learns that it was removed", || three.shared.membership.removed());
+        assert!(!three.shared.membership.joined() && !is_connected(&one, 3));
+        // An earlier list changes nothing.
+        let earlier = Members { since: Index(8), ..Members::founders(["a:1"]) };
+        two.shared.adopt(&earlier).unwrap();
+        assert_eq!(two.peers.members().since, Index(9));
     }
 }

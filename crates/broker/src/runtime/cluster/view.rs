@@ -18,8 +18,9 @@ use crate::runtime::cluster::commits::CommitLatency;
 use crate::runtime::cluster::copies::Copies;
 use crate::runtime::cluster::copy::Progress;
 use crate::runtime::cluster::joining::Membership;
+use crate::runtime::cluster::newcomer::Asker;
 use crate::runtime::cluster::orders::LAG_MAX;
-use crate::runtime::cluster::peers::{Peer, Peers};
+use crate::runtime::cluster::peers::{Peer, Peers, Shared};
 use crate::runtime::durations::Durations;
 use crate::runtime::journal::JournalDoor;
 
@@ -29,8 +30,9 @@ pub struct ClusterView {
     cluster: Arc<str>,
     pub(super) node: Arc<str>,
     number: NodeId,
-    listen: Arc<str>,
+    pub(super) listen: Arc<str>,
     pub(super) peers: Peers,
+    pub(super) shared: Arc<Shared>,
     membership: Arc<Membership>,
     copies: Arc<Copies>,
     pub(super) door: JournalDoor,
@@ -53,7 +55,7 @@ pub struct Shown {
 impl ClusterView {
     pub(super) fn new(
         (options, number): (&ClusterOptions, NodeId),
-        peers: Peers,
+        shared: Arc<Shared>,
         (membership, copies): (Arc<Membership>, Arc<Copies>),
         (door, status): (JournalDoor, watch::Receiver<Option<Shown>>),
     ) -> ClusterView {
@@ -62,7 +64,8 @@ impl ClusterView {
             node: options.node.as_str().into(),
             number,
             listen: options.listen.as_str().into(),
-            peers,
+            peers: shared.peers().clone(),
+            shared,
             membership,
             copies,
             door,
@@ -73,6 +76,12 @@ impl ClusterView {
     /// Why this node serves no clients, and which one does.
     pub fn reason(&self) -> String {
         let node = &self.node;
+        if self.membership.removed() {
+            return format!(
+                "{node} was removed from the cluster: stop it. To join again it needs an empty data directory, and \
+                 cluster.seeds that name other nodes alone"
+            );
+        }
         if !self.membership.joined() {
             return self.outside();
         }
@@ -84,7 +93,7 @@ impl ClusterView {
             Some(_) if self.reached() < self.majority() => format!(
                 "{node} reaches {} of {} nodes, itself included; without {} of them nothing durable is confirmed",
                 self.reached(),
-                self.peers.len() + 1,
+                self.peers.members().voters.len(),
                 self.majority()
             ),
             _ => format!("{node} knows no leader yet: an election is under way"),
@@ -94,6 +103,12 @@ impl ClusterView {
     /// Why this node takes no part.
     fn outside(&self) -> String {
         let (node, missing) = (&self.node, self.membership.missing());
+        if self.membership.removed() {
+            return "was removed from the cluster".to_owned();
+        }
+        if self.membership.awaits_first_copy() {
+            return format!("{node} joins the cluster: {}", self.filling());
+        }
         if missing.is_empty() {
             return format!("{node} has an empty store in place of its former one: {}", self.filling());
         }
@@ -120,7 +135,7 @@ impl ClusterView {
             Some(Role::Follower { leader }) => leader,
             _ => None,
         };
-        let leader = leader.and_then(|leader| self.peers.iter().find(|peer| peer.node == leader));
+        let leader = leader.and_then(|leader| self.peers.find(leader));
         let served_at = leader.and_then(|leader| leader.endpoint(scheme));
         let at = served_at.as_ref().map_or_else(String::new, |served_at| format!(" at {served_at}"));
         Elsewhere { reason: self.reason() + &at, served_at, serves_others: false }
@@ -140,8 +155,7 @@ impl ClusterView {
     /// The other node that leads, if it is known and reached.
     pub fn leader(&self) -> Option<Arc<Peer>> {
         let Some(Role::Follower { leader: Some(leader) }) = self.role() else { return None };
-        let peer = self.peers.iter().find(|peer| peer.node == leader);
-        peer.filter(|peer| peer.connected.load(Ordering::Acquire)).cloned()
+        self.peers.find(leader).filter(|peer| peer.connected.load(Ordering::Acquire))
     }
 
     /// Whether this node was elected.
@@ -166,21 +180,22 @@ impl ClusterView {
         self.status.borrow().as_ref().map(|shown| shown.replica.group.role)
     }
 
-    /// Nodes that this one reaches, itself included.
+    /// Nodes with a vote that this one reaches, itself included.
     fn reached(&self) -> usize {
-        1 + self.peers.iter().filter(|peer| peer.connected.load(Ordering::Acquire)).count()
+        let (reached, members) = (self.peers.reached(), self.peers.members());
+        members.voters.iter().filter(|node| **node == self.number || reached.contains(node)).count()
     }
 
     /// Nodes without which nothing is committed.
     fn majority(&self) -> usize {
-        self.peers.len().div_ceil(2) + 1
+        self.peers.members().majority()
     }
 
     pub(super) fn name(&self, node: NodeId) -> String {
         if node == self.number {
             return self.node.to_string();
         }
-        let peer = self.peers.iter().find(|peer| peer.node == node);
+        let peer = self.peers.find(node);
         let name = peer.and_then(|peer| Some(peer.name.get()?.clone()));
         name.unwrap_or_else(|| format!("node {}", node.get()))
     }
@@ -214,7 +229,7 @@ impl ClusterView {
             commit_micros: commits.total.distribution(),
             majority_micros: commits.majority.distribution(),
             copy_bytes: (bytes.load(Ordering::Relaxed), received.load(Ordering::Relaxed)),
-            peers: self.peers.iter().map(peer).collect(),
+            peers: self.peers.all().iter().map(peer).collect(),
         })
     }
 
@@ -234,7 +249,10 @@ impl ClusterView {
                 true => None,
             }
         };
-        let reasons: Vec<String> = self.peers.iter().filter_map(reason).collect();
+        let peers = self.peers.all();
+        let learners = &self.peers.members().learners;
+        let learns = learners.iter().map(|node| format!("{} has no vote yet", self.name(*node)));
+        let reasons: Vec<String> = peers.iter().filter_map(reason).chain(learns).collect();
         Some(match reasons.is_empty() {
             true => format!("yes, because one store has one leader, {}, and no replica lags", self.node),
             false => format!("no, because {}", reasons.join(", and ")),
@@ -253,9 +271,18 @@ impl ClusterView {
             Role::Candidate => ("candidate", None),
             Role::Follower { leader } => ("follower", leader),
         };
+        let members = self.peers.members();
+        let role_of = |node: NodeId, leader: Option<NodeId>| match leader {
+            Some(leader) if leader == node => "leader",
+            _ if members.learners.contains(&node) => "learner",
+            Some(_) => "follower",
+            None => "unknown",
+        };
+        let role = if members.learners.contains(&self.number) { "learner" } else { role };
         let balanced = self.balance(&replica);
         let mut rows = vec![json!({
             "node": &*self.node, "number": self.number.get(), "address": &*self.listen, "role": role,
+            "votes": members.voters.contains(&self.number),
             "state": match (serves, replica.needs_copy, self.membership.joined()) {
                 (true, ..) => "serves clients".to_owned(),
                 (_, _, false) => self.outside(),
@@ -264,12 +291,12 @@ impl ClusterView {
             },
             "term": group.term.0, "stored": group.durable.0, "lag": group.last.0 - group.durable.0.min(group.last.0),
         })];
-        for peer in self.peers.iter() {
+        for peer in self.peers.all().iter() {
             let stored = replica.stored.iter().find(|(node, _)| *node == peer.node);
             let connected = peer.connected.load(Ordering::Acquire);
             rows.push(json!({
                 "node": self.name(peer.node), "number": peer.node.get(), "address": peer.address,
-                "role": if leader == Some(peer.node) { "leader" } else if leader.is_some() { "follower" } else { "unknown" },
+                "role": role_of(peer.node, leader), "votes": members.voters.contains(&peer.node),
                 "state": if connected { "connected" } else { "not reached" },
                 "stored": stored.map(|(_, index)| index.0),
                 "lag": stored.map(|(_, index)| group.last.0.saturating_sub(index.0)),
@@ -278,9 +305,19 @@ impl ClusterView {
                 "connections": peer.sockets.load(Ordering::Acquire),
             }));
         }
+        let askers = self.shared.askers().all().into_iter();
+        let still_asks =
+            |asker: &Asker| members.records.values().all(|record| record.address != asker.address);
+        rows.extend(askers.filter(still_asks).map(|Asker { name, address, .. }| {
+            json!({
+                "node": name, "address": address, "role": "newcomer", "votes": false,
+                "state": format!("asks to join: postroad ctl cluster join {name}"),
+            })
+        }));
         json!({
             "cluster": &*self.cluster, "node": &*self.node, "role": role, "serves": serves,
             "leader": leader.map(|leader| self.name(leader)), "balanced": balanced,
+            "removed": self.membership.removed(),
             "term": group.term.0, "elections": elections, "last": group.last.0, "durable": group.durable.0,
             "committed": group.committed.0, "floor": replica.floor.0, "items": rows,
             "commit_micros": micros(&commits.total), "majority_micros": micros(&commits.majority),

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +11,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use postroad_cluster::{EntryId, EntryLog, JournalLog, Term};
 use postroad_journal::{Journal, JournalFile, Keys, Options, RealDisk};
+use postroad_security::replace_file;
 
 use super::{Answer, CHUNK_BYTES, CHUNK_HEAD_BYTES, MANIFEST_BYTES_MAX, Manifest, Request, VERSION};
 use super::{decode_chunk, malformed};
+use crate::runtime::cluster::identity::FILE_MODE;
 use crate::runtime::cluster::wire::Wire;
 
 /// The directory of it, in the data directory.
@@ -75,7 +76,7 @@ impl Fetcher {
         wire.write_frame(&serde_json::to_vec(&request)?)?;
         let answer: Answer = serde_json::from_slice(&wire.read_frame(MANIFEST_BYTES_MAX)?)?;
         let manifest = match answer {
-            Answer::Manifest(manifest) => manifest,
+            Answer::Manifest(manifest) => *manifest,
             Answer::Refused(reason) => bail!(reason),
         };
         check(&manifest)?;
@@ -83,7 +84,7 @@ impl Fetcher {
         if manifest.copy != copy {
             self.discard();
             std::fs::create_dir(&self.directory)?;
-            write_synced(&self.directory.join(MANIFEST), &serde_json::to_vec(&manifest)?)?;
+            replace_file(&self.directory.join(MANIFEST), &serde_json::to_string(&manifest)?, FILE_MODE)?;
             have.clear();
         }
         progress.bytes.store(manifest.bytes(), Ordering::Relaxed);
@@ -179,13 +180,8 @@ fn check(manifest: &Manifest) -> anyhow::Result<()> {
     if let Some((name, _)) = manifest.files.iter().find(|(name, _)| JournalFile::of(name).is_none()) {
         bail!(malformed(&format!("{name:?} is not a file of a journal")));
     }
+    if manifest.members.members().is_none() {
+        bail!(malformed("no list of members"));
+    }
     Ok(())
-}
-
-pub(super) fn write_synced(file: &Path, content: &[u8]) -> io::Result<()> {
-    let fresh = file.with_extension("new");
-    std::fs::write(&fresh, content)?;
-    File::open(&fresh)?.sync_all()?;
-    std::fs::rename(&fresh, file)?;
-    File::open(file.parent().unwrap_or(Path::new(".")))?.sync_all()
 }

@@ -9,13 +9,14 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use postroad_cluster::{NodeId, Term, Vote, VoteFile};
+use postroad_cluster::{Index, NodeId, Term, Vote, VoteFile};
 use postroad_journal::{RealDisk, is_journal_name};
 use serde::{Deserialize, Serialize};
 
-use super::incoming::{DIRECTORY, write_synced};
-use super::{Fetched, VERSION};
-use crate::runtime::cluster::identity::Identities;
+use super::incoming::DIRECTORY;
+use super::{Fetched, ListedMembers, VERSION};
+use crate::runtime::cluster::identity::{FILE_MODE, Identities};
+use postroad_security::replace_file;
 use postroad_store::Layout;
 
 const READY: &str = "ready.json";
@@ -31,6 +32,8 @@ struct Marker {
     new_vote: bool,
     layout: Layout,
     files: Vec<String>,
+    /// The members that were in force at the author.
+    members: ListedMembers,
 }
 
 /// The next start installs this copy. With `new_vote` the node has lost its vote, and has one in
@@ -42,8 +45,9 @@ pub fn announce(data: &Path, copy: &Fetched, new_vote: bool) -> anyhow::Result<(
     let manifest = &copy.manifest;
     let files = manifest.files.iter().map(|(name, _)| name.clone()).collect();
     let layout = manifest.layout.clone();
-    let marker = Marker { version: VERSION, term: manifest.term, new_vote, layout, files };
-    write_synced(&data.join(DIRECTORY).join(READY), &serde_json::to_vec_pretty(&marker)?)?;
+    let members = manifest.members.clone();
+    let marker = Marker { version: VERSION, term: manifest.term, new_vote, layout, files, members };
+    replace_file(&data.join(DIRECTORY).join(READY), &serde_json::to_string_pretty(&marker)?, FILE_MODE)?;
     Ok(())
 }
 
@@ -90,6 +94,12 @@ pub fn install(data: &Path, cluster: &str, node: NodeId) -> anyhow::Result<()> {
             fs::remove_file(vote)?;
         }
         VoteFile::create(&disk)?.write(Vote { term: Term(marker.term), voted_for: Some(node) })?;
+    }
+    // The entry that says so may not be in the copy's log any more.
+    let members = marker.members.members().context("the copy has no list of members")?;
+    let mut vote = VoteFile::open(&disk)?;
+    if vote.members().map_or(Index(0), |known| known.since) < members.since {
+        vote.write_members(members)?;
     }
     Identities::open(data, cluster, node)?.join()?;
     fs::remove_file(&installing)?;

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use postroad_cluster::{Index, Members};
 use serde::{Deserialize, Serialize};
 
 use postroad_store::Layout;
@@ -29,7 +30,7 @@ pub use install::{announce, install};
 pub use outgoing::Outgoing;
 
 /// The version of manifests, requests and markers.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Bytes of a file in one frame.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -54,7 +55,7 @@ struct Request {
 #[serde(deny_unknown_fields)]
 enum Answer {
     /// A copy follows.
-    Manifest(Manifest),
+    Manifest(Box<Manifest>),
     /// There is none, for this reason.
     Refused(String),
 }
@@ -73,6 +74,22 @@ struct Manifest {
     layout: Layout,
     /// Names of journal files, and their bytes.
     files: Vec<(String, u64)>,
+    /// The members that were in force at its author.
+    members: ListedMembers,
+}
+
+/// A list of members: the entry that says so, and its payload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct ListedMembers(u64, Vec<u8>);
+
+impl ListedMembers {
+    fn of(members: &Members) -> ListedMembers {
+        ListedMembers(members.since.0, members.encode().to_vec())
+    }
+
+    fn members(&self) -> Option<Members> {
+        Members::decode(Index(self.0), &self.1)
+    }
 }
 
 impl Manifest {

@@ -15,7 +15,9 @@ use anyhow::{Context, bail};
 use postroad_cluster::Term;
 use postroad_journal::{JournalFile, RealDisk};
 
-use super::{Answer, CHUNK_BYTES, MANIFEST_BYTES_MAX, Manifest, Request, VERSION, encode_chunk};
+use super::{
+    Answer, CHUNK_BYTES, ListedMembers, MANIFEST_BYTES_MAX, Manifest, Request, VERSION, encode_chunk,
+};
 use crate::runtime::cluster::wire::Wire;
 use crate::runtime::journal::JournalDoor;
 use postroad_store::Layout;
@@ -93,7 +95,7 @@ impl Outgoing {
                 return refuse(wire, &format!("it cannot make a copy: {error:#}"));
             }
         };
-        wire.write_frame(&serde_json::to_vec(&Answer::Manifest(manifest.clone()))?)?;
+        wire.write_frame(&serde_json::to_vec(&Answer::Manifest(Box::new(manifest.clone())))?)?;
         tracing::info!(
             to,
             bytes = manifest.bytes(),
@@ -139,7 +141,8 @@ impl Outgoing {
         remove(&directory);
         std::fs::create_dir(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let disk = RealDisk::open(&directory)?;
-        let Some((backup, Term(term), last)) = door.copy(&disk)? else { return Ok(None) };
+        let Some((backup, Term(term), last, members)) = door.copy(&disk)? else { return Ok(None) };
+        let members = ListedMembers::of(&members);
         let last = (last.index.0, last.term.0);
         if let Some(missing) = backup.missing.first() {
             bail!("{} is missing", missing.display());
@@ -156,7 +159,8 @@ impl Outgoing {
             );
         }
         files.sort();
-        Ok(Some(Manifest { version: VERSION, copy: new_identity()?, term, last, layout, files }))
+        let copy = new_identity()?;
+        Ok(Some(Manifest { version: VERSION, copy, term, last, layout, files, members }))
     }
 
     fn send(

@@ -32,6 +32,11 @@ fn a_chunk_comes_back_as_it_was_and_a_damaged_one_is_refused() {
     }
 }
 
+/// Those in force at the author.
+fn members() -> Members {
+    Members { since: Index(9), ..Members::founders(["a:1", "b:1", "c:1", "d:1"]) }
+}
+
 /// The directory of a replica with some entries, and what an author would say of it.
 fn author(home: &Path) -> (Manifest, EntryId) {
     let disk = RealDisk::open(home).unwrap();
@@ -58,18 +63,16 @@ fn author(home: &Path) -> (Manifest, EntryId) {
         .map(|name| (name.clone(), length(&name)))
         .collect();
     files.sort();
-    let layout = Layout::new(1, 3);
-    (
-        Manifest { version: VERSION, copy: "first".to_owned(), term: 7, last: (20, 7), layout, files },
-        entries[19].id,
-    )
+    let (version, copy, layout) = (VERSION, "first".to_owned(), Layout::new(1, 3));
+    let members = ListedMembers::of(&members());
+    (Manifest { version, copy, term: 7, last: (20, 7), layout, files, members }, entries[19].id)
 }
 
 /// Answers one request with a manifest and at most `chunks_max` chunks. Returns how much the node
 /// had.
 fn send(wire: &Wire, home: &Path, manifest: &Manifest, chunks_max: usize, damages: bool) -> u64 {
     let request: Request = serde_json::from_slice(&wire.read_frame(MANIFEST_BYTES_MAX).unwrap()).unwrap();
-    wire.write_frame(&serde_json::to_vec(&Answer::Manifest(manifest.clone())).unwrap()).unwrap();
+    wire.write_frame(&serde_json::to_vec(&Answer::Manifest(Box::new(manifest.clone()))).unwrap()).unwrap();
     let have = if request.copy == manifest.copy { request.have } else { BTreeMap::new() };
     let mut chunks = 0;
     for (number, (name, _)) in (0..).zip(&manifest.files).take(chunks_max) {
@@ -120,8 +123,10 @@ fn a_copy_is_resumed_after_a_lost_connection_and_installed_at_the_next_start() {
     install(node.path(), "c", number).unwrap();
     install(node.path(), "c", number).unwrap();
     let disk = RealDisk::open(node.path()).unwrap();
-    let vote = VoteFile::open(&disk).unwrap().vote();
+    let file = VoteFile::open(&disk).unwrap();
+    let vote = file.vote();
     assert_eq!((vote.term, vote.voted_for), (Term(7), Some(number)));
+    assert_eq!(file.members(), Some(&members()));
     assert!(Identities::open(node.path(), "c", number).unwrap().joined());
     assert_eq!(Layout::find(node.path()).unwrap(), Some(manifest.layout));
     let (log, _) = JournalLog::open(disk, Options::default()).unwrap();
@@ -151,6 +156,11 @@ fn names_that_are_no_files_of_a_journal_and_other_versions_are_refused() {
             "name",
             Manifest { files: vec![("../vote".to_owned(), 1)], ..manifest.clone() },
             "is not a file of a journal",
+        ),
+        (
+            "members",
+            Manifest { members: ListedMembers(0, vec![9]), ..manifest.clone() },
+            "no list of members",
         ),
         ("version", Manifest { version: 9, ..manifest }, "version 9 of copies is not supported"),
     ] {

@@ -5,19 +5,23 @@ import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.IntFunction;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
 
-/** Three nodes, each with a directory and ports of its own. */
+/** Three nodes, each with a directory and ports of its own; and further ones that join. */
 final class Cluster implements AutoCloseable {
     static final long WITHIN_MS = 40_000;
 
     final List<Node> nodes = new ArrayList<>();
     /** A failure of a client, which ends every wait. */
     private final Supplier<Throwable> failure;
+    private final Path directory;
+    private final List<String> seeds;
 
     /** The network between the nodes; {@code null} if they reach each other directly. */
     final Links links;
@@ -39,21 +43,9 @@ final class Cluster implements AutoCloseable {
     private Cluster(String name, Supplier<Throwable> failure, Links links, IntFunction<String> configurations) throws IOException {
         this.failure = failure;
         this.links = links;
-        Path directory = Files.createTempDirectory(Files.createDirectories(Path.of("target", "nodes").toAbsolutePath()), name + "-");
-        int[][] ports = new int[3][];
-        List<ServerSocket> held = new ArrayList<>();
-        for (int node = 0; node < 3; node++) {
-            ports[node] = new int[6];
-            for (int port = 0; port < 6; port++) {
-                ServerSocket socket = new ServerSocket(0);
-                held.add(socket);
-                ports[node][port] = socket.getLocalPort();
-            }
-        }
-        for (ServerSocket socket : held) {
-            socket.close();
-        }
-        List<String> seeds = IntStream.range(0, 3).mapToObj(node -> "127.0.0.1:" + ports[node][2]).toList();
+        directory = Files.createTempDirectory(Files.createDirectories(Path.of("target", "nodes").toAbsolutePath()), name + "-");
+        int[][] ports = freePorts(3);
+        seeds = IntStream.range(0, 3).mapToObj(node -> "127.0.0.1:" + ports[node][2]).toList();
         for (int node = 0; node < 3; node++) {
             if (links != null) {
                 links.serve(node + 1, ports[node][2], ports[node][5]);
@@ -62,6 +54,29 @@ final class Cluster implements AutoCloseable {
             nodes.get(node).configure(configurations.apply(node + 1));
             nodes.get(node).start();
         }
+    }
+
+    private static int[][] freePorts(int nodes) throws IOException {
+        int[][] ports = new int[nodes][6];
+        List<ServerSocket> held = new ArrayList<>();
+        for (int[] ofNode : ports) {
+            for (int port = 0; port < ofNode.length; port++) {
+                ServerSocket socket = new ServerSocket(0);
+                held.add(socket);
+                ofNode[port] = socket.getLocalPort();
+            }
+        }
+        for (ServerSocket socket : held) {
+            socket.close();
+        }
+        return ports;
+    }
+
+    /** A further node of this name, which knows the first three, and is not started. */
+    Node newcomer(String name) throws IOException {
+        Node node = new Node(nodes.size() + 1, name, directory, freePorts(1)[0], seeds, false);
+        nodes.add(node);
+        return node;
     }
 
     interface Condition {
@@ -110,7 +125,7 @@ final class Cluster implements AutoCloseable {
 
     /** The nodes that follow this leader, once they say so. */
     List<Node> followers(Node leader) throws Exception {
-        List<Node> followers = nodes.stream().filter(node -> node != leader).toList();
+        List<Node> followers = nodes.stream().filter(node -> node != leader && node.isAlive()).toList();
         for (Node node : followers) {
             await(node.name + " follows " + leader.name, () -> node.readiness().contains("follows " + leader.name));
         }
@@ -124,6 +139,13 @@ final class Cluster implements AutoCloseable {
         }
         if (links != null) {
             links.close();
+        }
+        if (Outcome.hasPassed()) {
+            try (Stream<Path> files = Files.walk(directory)) {
+                for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                    Files.delete(file);
+                }
+            }
         }
     }
 }

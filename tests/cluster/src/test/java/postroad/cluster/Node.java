@@ -31,9 +31,13 @@ final class Node {
     private Process process;
 
     Node(int number, Path directory, int[] ports, List<String> seeds, boolean isBehindProxy) throws IOException {
+        this(number, "n" + number, directory, ports, seeds, isBehindProxy);
+    }
+
+    Node(int number, String name, Path directory, int[] ports, List<String> seeds, boolean isBehindProxy) throws IOException {
         this.number = number;
-        this.name = "n" + number;
-        this.directory = Files.createDirectories(directory.resolve(name));
+        this.name = name;
+        this.directory = Files.createDirectories(directory.resolve(number + "-" + name));
         this.clients = ports[0];
         this.http = ports[1];
         this.amqp = ports[3];
@@ -168,11 +172,14 @@ final class Node {
     }
 
     boolean hasLogged(String text) throws IOException {
-        return Files.readString(directory.resolve("log")).contains(text);
+        return process != null && Files.readString(directory.resolve("log")).contains(text);
     }
 
     /** The end of its log. */
     String tail() throws IOException {
+        if (process == null) {
+            return name + " was not started\n";
+        }
         List<String> lines = Files.readAllLines(directory.resolve("log"));
         return name + ":\n" + String.join("\n", lines.subList(Math.max(0, lines.size() - 25), lines.size())) + "\n";
     }

@@ -1,0 +1,152 @@
+//! What a leader does by itself about the members: a learner that has caught up gets its vote, and
+//! the node that it replaces is removed first; one that led when it was to leave is removed.
+//!
+//! Everything follows from the list of members, so that the next leader goes on where this one
+//! ended. Never here: sockets, the order in which changes become durable (crates/cluster).
+
+use postroad_cluster::{Index, MemberChange, Members, NodeId};
+
+/// A learner that lags by more entries does not get its vote yet: commits would wait for it.
+const CAUGHT_UP: u64 = 100;
+
+/// The group as its leader sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Group<'a> {
+    /// The leader.
+    pub own: NodeId,
+    /// The members in force.
+    pub members: &'a Members,
+    /// The end of the leader's log.
+    pub last: Index,
+    /// The last entry that each other node has stored.
+    pub stored: &'a [(NodeId, Index)],
+    /// The other nodes with a connection.
+    pub reached: &'a [NodeId],
+}
+
+/// The next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A change of members.
+    Change(MemberChange),
+    /// This node is to be removed: another one has to lead first.
+    HandOver,
+}
+
+impl Group<'_> {
+    /// The next step, if there is anything to do.
+    pub fn next_step(&self) -> Option<Step> {
+        self.removes_a_retired().or_else(|| self.sees_to_a_learner())
+    }
+
+    fn removes_a_retired(&self) -> Option<Step> {
+        let retires = |node: &NodeId| self.members.record(*node).is_some_and(|record| record.retires);
+        let retired = self.members.all().into_iter().filter(retires);
+        retired.filter_map(|node| self.goes(node)).next()
+    }
+
+    /// A node is to go.
+    fn goes(&self, node: NodeId) -> Option<Step> {
+        if node == self.own {
+            let mut others = self.members.voters.iter().filter(|voter| **voter != self.own);
+            return others.any(|voter| self.has_caught_up(*voter)).then_some(Step::HandOver);
+        }
+        self.goes_on_without(node).then_some(Step::Change(MemberChange::Remove(node)))
+    }
+
+    fn sees_to_a_learner(&self) -> Option<Step> {
+        self.members.learners.iter().filter(|learner| self.has_caught_up(**learner)).find_map(|learner| {
+            let replaces = self.members.record(*learner).and_then(|record| record.replaces);
+            match replaces.filter(|old| self.members.contains(*old)) {
+                // With the new node's vote first, both would be needed if the new one fails, too.
+                Some(old) => self.goes(old),
+                None => Some(Step::Change(MemberChange::Promote(*learner))),
+            }
+        })
+    }
+
+    fn has_caught_up(&self, node: NodeId) -> bool {
+        let stored = self.stored.iter().find(|(of, _)| *of == node);
+        let lag = stored.map(|(_, index)| self.last.0.saturating_sub(index.0));
+        self.reached.contains(&node) && lag.is_some_and(|lag| lag <= CAUGHT_UP)
+    }
+
+    /// Whether the others are a majority of themselves once a node is removed.
+    fn goes_on_without(&self, node: NodeId) -> bool {
+        let (reached, needed) = self.votes_without(node);
+        needed <= reached
+    }
+
+    /// Votes that are reached once a node is removed, and those without which nothing is committed.
+    pub fn votes_without(&self, node: NodeId) -> (usize, usize) {
+        let voters = self.members.voters.iter().filter(|voter| **voter != node);
+        let is_reached = |voter: &NodeId| *voter == self.own || self.reached.contains(voter);
+        let (all, reached) =
+            voters.fold((0, 0), |(all, reached), voter| (all + 1, reached + usize::from(is_reached(voter))));
+        (reached, all / 2 + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postroad_cluster::NodeRecord;
+
+    use super::*;
+
+    fn node(number: u64) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    fn with_learner(replaces: u64) -> Members {
+        let mut members = Members::first([1, 2, 3].map(node)).after(MemberChange::Add(node(4))).unwrap();
+        let record = NodeRecord { replaces: NodeId::new(replaces), ..NodeRecord::default() };
+        members.describe(&[(node(4), record)].into());
+        members
+    }
+
+    #[test]
+    fn a_learner_votes_once_it_has_caught_up_and_the_replaced_node_goes_first() {
+        use MemberChange::{Promote, Remove};
+        let retired =
+            |gone: u64| Members::first([1, 2, 3].map(node)).after(MemberChange::Retire(node(gone))).unwrap();
+        let without = |gone: u64, members: Members| members.after(Remove(node(gone))).unwrap();
+        for (case, members, lag, reached, want) in [
+            ("nobody learns", Members::first([1, 2, 3].map(node)), 0, vec![2, 3], None),
+            ("at the bound", with_learner(0), CAUGHT_UP, vec![4], Some(Step::Change(Promote(node(4))))),
+            ("beyond it", with_learner(0), CAUGHT_UP + 1, vec![4], None),
+            ("not reached", with_learner(0), 0, vec![2, 3], None),
+            ("replaces", with_learner(3), 0, vec![2, 4], Some(Step::Change(Remove(node(3))))),
+            ("its majority would be gone", with_learner(3), 0, vec![4], None),
+            ("has replaced", without(3, with_learner(3)), 0, vec![4], Some(Step::Change(Promote(node(4))))),
+            ("replaces the leader", with_learner(1), 0, vec![2, 3, 4], Some(Step::HandOver)),
+            ("and nobody can lead", with_learner(1), 0, vec![3, 4], None),
+            ("a retired one", retired(3), 0, vec![2, 3], Some(Step::Change(Remove(node(3))))),
+            ("needed", retired(3), 0, vec![3], None),
+            ("leads", retired(1), 0, vec![2, 3], Some(Step::HandOver)),
+        ] {
+            let stored = [(node(2), Index(500)), (node(3), Index(300)), (node(4), Index(500 - lag))];
+            let reached: Vec<NodeId> = reached.into_iter().map(node).collect();
+            let group = Group {
+                own: node(1),
+                members: &members,
+                last: Index(500),
+                stored: &stored,
+                reached: &reached,
+            };
+            assert_eq!(group.next_step(), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn the_votes_that_are_left_are_counted_without_the_one_that_goes() {
+        let members = Members::first([1, 2, 3].map(node));
+        for (reached, leaves, want) in
+            [(vec![2, 3], 3, (2, 2)), (vec![2], 3, (2, 2)), (vec![2], 2, (1, 2)), (vec![], 2, (1, 2))]
+        {
+            let reached: Vec<NodeId> = reached.into_iter().map(node).collect();
+            let group =
+                Group { own: node(1), members: &members, last: Index(0), stored: &[], reached: &reached };
+            assert_eq!(group.votes_without(node(leaves)), want, "{reached:?} without {leaves}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+package postroad.cluster;
+
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.DisplayName;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import postroad.cluster.Clients.Protocol;
+
+/** Nodes that join, leave and replace others by order, under clients that are not told of it. */
+@Timeout(150)
+@DisplayName("members: nodes join, leave and are replaced while clients send")
+class MembershipTest {
+    private final Clients clients = new Clients();
+    private Cluster cluster;
+
+    @BeforeEach
+    void startNodes() throws Exception {
+        cluster = new Cluster("members", clients.ledger.failure::get);
+    }
+
+    @AfterEach
+    void endNodes() throws Exception {
+        clients.abandon();
+        cluster.close();
+    }
+
+    private void startClients() throws Exception {
+        clients.start(Protocol.OPENWIRE, "members.openwire", cluster.nodes);
+        clients.start(Protocol.AMQP, "members.amqp", cluster.nodes);
+        awaitSends();
+    }
+
+    private void awaitSends() throws Exception {
+        int[] before = clients.sends();
+        cluster.await("sends", () -> clients.haveSent(10, before));
+    }
+
+    private void endClients() throws Exception {
+        clients.stopSending();
+        cluster.await("the last message", () -> clients.ledger.seen().containsAll(clients.ledger.sent));
+        clients.stop();
+        System.out.println("members: " + clients.ledger + "; longest pauses of producers, ms: " + clients.pausesMs());
+        clients.ledger.assertNothingLostOrDoubled();
+    }
+
+    /** The leader's answer to an order has this text. */
+    private void order(String wanted, String... order) throws Exception {
+        List<String> words = new ArrayList<>(List.of("cluster"));
+        words.addAll(List.of(order));
+        String printed = cluster.leader().ctl(words.toArray(String[]::new));
+        assertTrue(printed.contains(wanted), () -> printed + ", expected: " + wanted);
+    }
+
+    private void awaitAsking(Node newcomer) throws Exception {
+        Node leader = cluster.leader();
+        cluster.await(newcomer.name + " asks", () -> leader.ctl("cluster").contains("asks to join: postroad ctl cluster join " + newcomer.name));
+    }
+
+    private static void kill(Node node) throws Exception {
+        node.signal("KILL");
+        node.awaitEnd();
+    }
+
+    @Test
+    @DisplayName("a fourth joins, a follower leaves, then the leader, and the new one stays over a restart")
+    void aFourthJoinsAndOthersLeave() throws Exception {
+        Node fourth = cluster.newcomer("n4");
+        Node namesake = cluster.newcomer("n2");
+        startClients();
+        order("n4 does not ask to join", "join", "n4");
+        order("n2 is a node of the cluster already", "join", "n2");
+        order("there is no node \"n9\"", "leave", "n9");
+        namesake.start();
+        cluster.await("a used name is refused", () -> namesake.hasLogged("the name n2 is that of the node at"));
+        kill(namesake);
+
+        fourth.start();
+        awaitAsking(fourth);
+        order("n4 votes after", "join", "n4");
+        assertTrue(fourth.hasLogged("the store was filled by a copy"));
+        awaitSends();
+        cluster.await("four are balanced", () -> cluster.leader().ctl("cluster").contains("balanced: yes"));
+
+        Node leader = cluster.leader();
+        Node leaves = cluster.followers(leader).stream().filter(node -> node != fourth).findFirst().orElseThrow();
+        order(leaves.name + " has left", "leave", leaves.name);
+        cluster.await("it says so", () -> leaves.readiness().contains(leaves.name + " was removed from the cluster"));
+        kill(leaves);
+        awaitSends();
+
+        order(leader.name + " has left", "leave", leader.name);
+        cluster.leader(leader);
+        kill(leader);
+        awaitSends();
+
+        // Two are left, and both are needed: the new one knows the other by the list of members alone.
+        kill(fourth);
+        fourth.start();
+        awaitSends();
+        endClients();
+        Node last = cluster.leader();
+        Node other = cluster.followers(last).get(0);
+        order(other.name + " has left", "leave", other.name);
+        order(last.name + " is the last node with a vote", "leave", last.name);
+    }
+
+    @Test
+    @DisplayName("a node that never returns is replaced, and its successor is filled again after its disk was wiped")
+    void aLostNodeIsReplaced() throws Exception {
+        Node fourth = cluster.newcomer("n4");
+        startClients();
+        Node leader = cluster.leader();
+        List<Node> followers = cluster.followers(leader);
+        Node lost = followers.get(0);
+        Node stays = followers.get(1);
+        fourth.start();
+        awaitAsking(fourth);
+        order(lost.name + " is connected", "replace", lost.name, "n4");
+        kill(lost);
+        cluster.await("the loss is noticed", () -> leader.ctl("cluster").contains(lost.name + " is not reached"));
+        order("without " + stays.name + ", 1 of the other 2 nodes", "leave", stays.name);
+        order("n4 votes in place of " + lost.name, "replace", lost.name, "n4");
+        awaitSends();
+
+        // The list of members has the new node, so that a wiped disk is noticed by all.
+        kill(fourth);
+        fourth.wipe();
+        fourth.start();
+        cluster.await("it is filled again", () -> fourth.readiness().contains("n4 follows"));
+        assertFalse(fourth.readiness().contains("empty store"), fourth.readiness());
+        kill(stays);
+        awaitSends();
+
+        lost.start();
+        cluster.await("the lost node learns that it was removed", () -> lost.readiness().contains("was removed from the cluster"));
+        endClients();
+    }
+}
