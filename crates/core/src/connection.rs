@@ -1,15 +1,15 @@
-//! Connections: the room in their outboxes, and their end.
+//! Connections: the room in their outboxes. Their end is in `leaving`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
-    ClientNotice, ConnectionId, ConsumerKey, Delivered, Destination, Effect, LinkName, Notice,
-    ProducerNotice, TransactionId, TransactionKey,
+    ClientNotice, ConnectionId, ConsumerKey, Destination, Effect, LinkName, ProducerNotice, TransactionId,
+    TransactionKey,
 };
 
 use crate::Partition;
-use crate::transaction::{Coordinated, end_leaving, give_up};
+use crate::transaction::{Coordinated, Returning};
 
 /// State that this partition keeps for one connection.
 #[derive(Default)]
@@ -48,6 +48,9 @@ pub struct Connection {
     pub departed: BTreeMap<ConsumerKey, u32>,
     /// Bytes of deliveries that wait in its outbox.
     pub unwritten_bytes: u64,
+    /// Nothing more comes of it, and nothing more goes to it: the queues that have its entries back
+    /// when it has left. See `leaving`.
+    pub ended: Option<Returning>,
 }
 
 /// Far more consumers than end while a word of their client is on its way.
@@ -78,7 +81,8 @@ pub struct Ended {
 const ENDED_MAX: usize = 1024;
 
 impl Ended {
-    fn push(&mut self, connection: ConnectionId) {
+    /// Nothing more will come of the connection.
+    pub fn push(&mut self, connection: ConnectionId) {
         if self.latest.len() == ENDED_MAX {
             self.latest.pop_front();
         }
@@ -97,7 +101,7 @@ impl Partition {
         let was_full = self.outbox_is_full(id);
         let Some(connection) = self.leader.connections.get_mut(&id) else { return };
         connection.unwritten_bytes = connection.unwritten_bytes.saturating_sub(bytes);
-        if was_full {
+        if was_full && connection.ended.is_none() {
             for key in connection.consumers.clone() {
                 self.serve_again(key, effects);
             }
@@ -113,72 +117,11 @@ impl Partition {
         }
     }
 
+    /// Whether the connection can be sent nothing now: its outbox is full, or it has ended.
     pub(crate) fn outbox_is_full(&self, id: ConnectionId) -> bool {
-        let unwritten = self.leader.connections.get(&id).map_or(0, |connection| connection.unwritten_bytes);
-        unwritten >= self.settings.outbox_bytes_max
-    }
-
-    pub(crate) fn closed(&mut self, id: ConnectionId, effects: &mut Vec<Effect>) {
-        self.leader.ended.push(id);
-        self.abandon_all(id, effects);
-        let staying = self.parked_for_queues(id);
-        self.forget_parked(id, |parked| !staying.contains(&parked.number()), effects);
-        self.leader.settling.redrives.forget_those_of(id);
-        self.leader.leasing.watches.forget_those_of(id);
-        self.leader.moves.forget_those_of(id);
-        self.undo_branches_of(id, effects);
-        self.leader.intake.waiting.forget_consumers_of(id);
-        let Some(connection) = self.leader.connections.get(&id) else { return self.unpark(effects) };
-        let (transactions, consumers) = (connection.transactions.clone(), connection.consumers.clone());
-        // Messages that one of them gives back must not go to another of them.
-        for key in &consumers {
-            self.stop_serving(*key);
-        }
-        // Nothing is dispatched before all messages are back, not even waiting sends that have room
-        // now: otherwise a later message could overtake an earlier one.
-        let parked = std::mem::take(&mut self.leader.intake.parked);
-        let mut touched = Vec::new();
-        for transaction in transactions {
-            if let Some(open) = self.take_open(transaction) {
-                touched.extend(give_up(self, open, effects));
-            }
-        }
-        for key in consumers {
-            touched.extend(self.remove_consumer(key, Delivered::All, effects));
-        }
-        self.leader.intake.parked = parked;
-        touched.extend(end_leaving(self, id));
-        self.dispatch_all(touched, effects);
-        let Some(connection) = self.leader.connections.remove(&id) else { return };
-        self.leader.ended.coordinated.close(id, connection.coordinated);
-        for link in &connection.links {
-            self.leave_link(link, id, true, effects);
-        }
-        for producer in connection.producers.into_values() {
-            self.announce(Notice::Producer { producer, present: false }, effects);
-        }
-        for destination in connection.temporary.into_keys() {
-            self.delete_address(&destination, effects);
-        }
-        for name in connection.claims {
-            self.close_claim(&name, id);
-        }
-        if let Some(client) = connection.client {
-            self.announce(Notice::Connection { client, present: false }, effects);
-        }
-        // Whatever waited behind its sends need not any more.
-        self.unpark(effects);
-    }
-
-    pub(crate) fn stop_serving(&mut self, key: ConsumerKey) {
-        if let Some(spread) = self.leader.delivery.spreads.get_mut(&key) {
-            spread.credit = 0;
-        }
-        for reader in self.readers_of(key) {
-            self.leave_line(reader);
-            if let Some(consumer) = self.leader.delivery.consumers.get_mut(&reader) {
-                consumer.credit = 0;
-            }
-        }
+        let bytes_max = self.settings.outbox_bytes_max;
+        let is_full =
+            |connection: &Connection| connection.ended.is_some() || bytes_max <= connection.unwritten_bytes;
+        self.leader.connections.get(&id).map_or(bytes_max == 0, is_full)
     }
 }

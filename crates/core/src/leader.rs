@@ -15,6 +15,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::claims::Claims;
 use crate::connection::{Connection, Ended};
+use crate::delivery::backlog::Backlogs;
 use crate::delivery::browse::Browses;
 use crate::delivery::consumer::Consumer;
 use crate::delivery::fetches::Fetches;
@@ -85,6 +86,8 @@ pub struct Delivery {
     pub crowded: Vec<ConsumerKey>,
     /// Numbers the deliveries to consumers.
     pub next_hold: u64,
+    /// Queues whose consumers go on with the next tick.
+    pub backlogs: Backlogs,
     /// Queues whose browsers go on with the next tick.
     pub browses: Browses,
     /// Bodies that are on their way from the log.
@@ -228,6 +231,7 @@ impl Default for Delivery {
             spreads: BTreeMap::new(),
             crowded: Vec::new(),
             next_hold: 1,
+            backlogs: Backlogs::default(),
             browses: Browses::default(),
             fetches: Fetches::default(),
             gatherings: Gatherings::default(),

@@ -24,6 +24,7 @@ mod figures;
 mod intake;
 mod leader;
 mod leasing;
+mod leaving;
 mod log;
 mod memory;
 mod moving;

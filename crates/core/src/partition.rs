@@ -11,6 +11,7 @@ use postroad_selector::Selector;
 
 use crate::addresses::address::Addresses;
 use crate::clock::Clock;
+use crate::delivery::backlog;
 use crate::delivery::selection::{self, PropertiesOf};
 use crate::delivery::spread::end_crowded;
 use crate::figures::QueueCounts;
@@ -20,6 +21,7 @@ use crate::intake::chunks;
 use crate::intake::queue_quota;
 use crate::intake::routes::ChangeHeaders;
 use crate::leader::Leader;
+use crate::leaving;
 use crate::log::completion::Completion;
 use crate::log::durability;
 use crate::memory::bodies::{BodyLocation, Gone};
@@ -255,9 +257,10 @@ impl Partition {
         self.leader.transactions.slices.is_busy()
     }
 
-    /// Whether transactions are being closed, which goes on with the next tick.
-    pub fn is_closing(&self) -> bool {
-        self.leader.transactions.closings.is_busy()
+    /// Whether something is closed or delivered in slices, which goes on with the next tick.
+    pub fn has_slices_left(&self) -> bool {
+        let is_serving = self.leader.delivery.backlogs.next_ms(self.now_ms).is_some();
+        is_serving || self.leader.transactions.closings.is_busy()
     }
 
     /// Whether the event would wait for transactions of its connection that are being closed.
@@ -365,11 +368,11 @@ impl Partition {
             Event::PieceUnread { upload, reason } => self.piece_unread(upload, reason, effects),
             Event::Attach(attach) => self.attach(attach, effects),
             Event::Detach { consumer, delivered, ticket } => {
-                self.detach(consumer, delivered, ticket, effects)
+                leaving::detach(self, consumer, (delivered, ticket), effects);
             }
             Event::Credit { consumer, add } => self.credit(consumer, add, effects),
             Event::Drain { consumer } => self.drain(consumer, effects),
-            Event::Settle(settle) => self.settle(settle, effects),
+            Event::Settle(settle) => transaction::settle(self, settle, effects),
             Event::Seal { transaction } => self.seal(transaction, effects),
             Event::Commit { transaction, participants, ticket } => {
                 self.commit(transaction, &participants, ticket, effects);
@@ -405,7 +408,7 @@ impl Partition {
                 self.remove_producer(connection, &producer, effects);
             }
             Event::Written { connection, bytes } => self.written(connection, bytes, effects),
-            Event::Closed { connection } => self.closed(connection, effects),
+            Event::Closed { connection } => leaving::closed(self, connection, effects),
             Event::Fetched { bodies } => self.fetched(bodies, effects),
             Event::EndJobs { wanted, connection, ticket } => {
                 self.end_jobs(&wanted, connection, ticket, effects);
@@ -469,6 +472,7 @@ impl Partition {
         self.look_who_has_pieces(effects);
         self.go_on_carrying(effects);
         self.let_go_some(effects);
+        backlog::go_on(self, effects);
         self.go_on_browsing(effects);
         self.go_on_trimming(effects);
         self.go_on_redriving(effects);

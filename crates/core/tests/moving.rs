@@ -758,3 +758,68 @@ fn a_message_sent_again_while_its_queue_moves_is_taken_in_once() {
         assert_eq!(bench.held(), "a:1", "{records} records");
     }
 }
+
+/// So it is in a transaction, whose commit waits behind it.
+#[test]
+fn a_message_sent_again_in_a_transaction_while_its_queue_moves_is_taken_in_once() {
+    let (mut waited, mut gave_up) = (0, 0);
+    for (records, leaves) in (0..24).flat_map(|records| [(records, false), (records, true)]) {
+        let mut bench = two_stores();
+        bench.run("send 1 a p7.1\nattach 1.1 a 9\naccept 1.1 p7.1\ndetach 1.1 none");
+        bench.late_from_now_on();
+        bench.run("move 1 a to=1\ntime 20");
+        for record in 0..records {
+            bench.first_durable();
+            bench.run(&format!("time {}", 21 + record));
+        }
+        bench.run("");
+        let mut answers = bench.run("send 2 a p7.1 tx=1 again");
+        let waits = answers.is_empty();
+        answers += &bench.run("send 2 a p7.2 tx=1 again\ncommit 2 1");
+        if leaves {
+            bench.run("close 2");
+        }
+        answers += &bench.all_durable();
+        answers += &bench.run("time 2000\ntime 2020\ntime 2040\ntime 2060");
+        let held = bench.held();
+        if waits && leaves {
+            gave_up += 1;
+            assert_eq!(held, "", "{records} records: all of it or nothing");
+            continue;
+        }
+        waited += u32::from(waits);
+        // A transaction ends with its connection, unless its commit is on its way.
+        assert!(held == "a:1" || leaves && held.is_empty(), "{records} records, leaves: {leaves}: {held}");
+        assert!(leaves || answers.matches("ok").count() >= 3, "{records} records: {answers}");
+    }
+    assert!(waited > 0 && gave_up > 0, "{waited} waited, {gave_up} gave up");
+}
+
+#[test]
+fn as_many_messages_sent_again_wait_for_a_moving_queue_and_no_more() {
+    const WAITING_MAX: usize = 4096;
+    let mut bench = two_stores();
+    bench.run("send 1 a p7.1\nattach 1.1 a 9\naccept 1.1 p7.1\ndetach 1.1 none");
+    bench.late_from_now_on();
+    bench.run("move 1 a to=1\ntime 20");
+    let mut time = 20;
+    while !bench.run("send 2 a p7.2 tx=1 again").is_empty() {
+        time += 1;
+        assert!(time < 60, "it never waits");
+        bench.first_durable();
+        bench.run(&format!("time {time}"));
+    }
+    for connection in 3..WAITING_MAX + 2 {
+        let answer = bench.run(&format!("send {connection} a p8.{connection} tx=1 again"));
+        assert_eq!(answer, "", "connection {connection}");
+    }
+    let beyond = WAITING_MAX + 2;
+    let refused = "no: queue://a is moving to another store; try again once it is there";
+    assert_eq!(bench.run(&format!("send {beyond} a p8.1 tx=1 again")), refused);
+    let mut answers = bench.all_durable();
+    answers += &bench.run("time 2000\ntime 2020\ntime 2040\ntime 2060");
+    assert!(answers.matches("ok").count() >= WAITING_MAX, "{}", answers.len());
+    assert_eq!(bench.run(&format!("commit {beyond} 1")), refused, "it can only be rolled back");
+    assert_eq!(bench.run("commit 3 1"), "ok");
+    assert_eq!(bench.held(), "a:1");
+}

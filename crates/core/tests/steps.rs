@@ -14,7 +14,7 @@ use postroad_model::{
     Protocol, Publish, QueueId, Sent, Settle, SettleCause, Settlement, Share, Ticket, TransactionId,
     TransactionKey,
 };
-use postroad_routing::{AtLimit, Limit, Policies, Policy};
+use postroad_routing::{AtLimit, DestinationPattern, Limit, Policies, Policy, Slow, SlowAction};
 
 /// Effects of one step, and entries that one record settles or sends: a page of a queue that is
 /// gone, after others.
@@ -40,6 +40,12 @@ struct Steps {
     /// Tickets that were answered, and whether with success.
     replies: Vec<(u64, bool)>,
     delivered: Vec<(ConsumerKey, EntryTag)>,
+    /// Consumers whose credit has ended.
+    drained: usize,
+    /// Consumers that the broker has ended.
+    detached: usize,
+    /// Tags of [`delivered`].
+    held_by_first: Vec<EntryTag>,
     now_ms: u64,
 }
 
@@ -57,6 +63,9 @@ impl Steps {
             log: Vec::new(),
             replies: Vec::new(),
             delivered: Vec::new(),
+            drained: 0,
+            detached: 0,
+            held_by_first: Vec::new(),
             now_ms: 0,
         }
     }
@@ -80,6 +89,8 @@ impl Steps {
                 Effect::Fetch { keys } => self.wanted.push_back(keys),
                 Effect::Deliver(delivery) => self.delivered.push((delivery.consumer, delivery.tag)),
                 Effect::Reply { ticket, result, .. } => self.replies.push((ticket.0, result.is_ok())),
+                Effect::Drained { .. } => self.drained += 1,
+                Effect::Detached { .. } => self.detached += 1,
                 _ => {}
             }
         }
@@ -393,6 +404,7 @@ fn acknowledged_in_transaction() -> Steps {
     steps.step(|partition, effects| partition.start(effects));
     steps.fill(LARGE, 0);
     attach(&mut steps, CLIENT);
+    ticks_until(&mut steps, |steps| steps.delivered.len() as u64 == LARGE);
     let tags: Vec<EntryTag> = steps.delivered.drain(..).map(|(_, tag)| tag).collect();
     assert_eq!(tags.len() as u64, LARGE);
     for tags in tags.chunks(100) {
@@ -494,10 +506,203 @@ fn messages_of_a_large_transaction_go_to_others_in_order_when_its_connection_end
     attach(&mut steps, OTHER);
     assert!(steps.delivered.is_empty(), "a later message would overtake those that are not back");
     let ticks = ticks_until(&mut steps, |steps| !steps.delivered.is_empty());
-    assert_eq!(1 + ticks, LARGE.div_ceil(CLOSED_PER_TICK));
+    // The consumer leaves, then the transaction is undone.
+    assert_eq!(1 + ticks, 2 * LARGE.div_ceil(CLOSED_PER_TICK));
+    ticks_until(&mut steps, |steps| steps.delivered.len() as u64 == LARGE);
     let got: Vec<EntryTag> = steps.delivered.iter().map(|(_, tag)| *tag).collect();
     assert!(got.is_sorted() && got.len() as u64 == LARGE, "{} of them", got.len());
-    assert!(steps.worst <= LARGE as usize + STEP_MAX, "one step did {}", steps.worst);
+    assert!(steps.worst <= STEP_MAX, "one step did {}", steps.worst);
+}
+
+/// A leader whose client holds [`LARGE`] messages; one more is after them.
+fn delivered() -> Steps {
+    delivered_with(roomy())
+}
+
+fn delivered_with(settings: Settings) -> Steps {
+    let mut steps = Steps::new(settings);
+    steps.step(|partition, effects| partition.start(effects));
+    steps.fill(LARGE, 0);
+    attach(&mut steps, CLIENT);
+    let ticks = ticks_until(&mut steps, |steps| steps.delivered.len() as u64 == LARGE);
+    assert_eq!(ticks, (LARGE - SLICE_CHANGES as u64).div_ceil(CLOSED_PER_TICK));
+    assert!(steps.worst < STEP_MAX, "one step did {}", steps.worst);
+    steps.held_by_first = steps.delivered.drain(..).map(|(_, tag)| tag).collect();
+    event(&mut steps, Event::Publish(Publish::plain(OTHER, Ticket(0), sent(LARGE, 0))));
+    steps.replies.clear();
+    steps
+}
+
+/// Another consumer gets the messages in order, once all are back.
+fn others_get_all_in_order(steps: &mut Steps) -> u64 {
+    attach(steps, OTHER);
+    event(steps, Event::Credit { consumer: ConsumerKey::new(CLIENT, 1), add: 100 });
+    assert!(steps.delivered.is_empty(), "a later message would overtake those that are not back");
+    let ticks = ticks_until(steps, |steps| !steps.delivered.is_empty());
+    ticks_until(steps, |steps| steps.delivered.len() as u64 == LARGE);
+    assert!(steps.worst <= STEP_MAX, "one step did {}", steps.worst);
+    assert!(steps.delivered.iter().all(|(consumer, _)| consumer.connection == OTHER));
+    let got: Vec<EntryTag> = steps.delivered.iter().map(|(_, tag)| *tag).collect();
+    assert!(got.is_sorted() && got.len() as u64 == LARGE, "{} of them", got.len());
+    assert_eq!(steps.partition.miscounted(), None);
+    ticks
+}
+
+#[test]
+fn a_connection_that_holds_many_messages_ends_in_steps() {
+    let mut steps = delivered();
+    event(&mut steps, Event::Closed { connection: CLIENT });
+    assert!(steps.partition.has_slices_left());
+    let ticks = others_get_all_in_order(&mut steps);
+    assert_eq!(ticks, LARGE.div_ceil(CLOSED_PER_TICK));
+    // A failed delivery was counted for each of the first one's messages.
+    let counts = steps.log.iter().filter_map(|(_, command)| match command {
+        Command::CountDelivery { tags, .. } => Some(tags.len()),
+        _ => None,
+    });
+    let counts: Vec<usize> = counts.collect();
+    assert!(counts.iter().all(|tags| *tags <= SLICE_CHANGES), "{counts:?}");
+    assert_eq!(counts.iter().sum::<usize>() as u64, LARGE);
+    assert!(steps.is_as_its_log(roomy()));
+}
+
+#[test]
+fn a_consumer_that_holds_many_messages_ends_in_steps_and_is_answered_behind_the_last() {
+    let mut steps = delivered();
+    let consumer = ConsumerKey::new(CLIENT, 1);
+    let detach = Event::Detach { consumer, delivered: Delivered::None, ticket: Some(Ticket(7)) };
+    event(&mut steps, detach);
+    event(&mut steps, Event::Publish(Publish::plain(CLIENT, Ticket(8), sent(LARGE, 0))));
+    assert_eq!(steps.replies, []);
+    others_get_all_in_order(&mut steps);
+    assert_eq!(steps.replies, [(0, true), (7, true), (8, true)]);
+    let is_count = |command: &Command| matches!(command, Command::CountDelivery { .. });
+    assert!(!steps.log.iter().any(|(_, command)| is_count(command)), "it saw none of them");
+}
+
+#[test]
+fn a_consumer_that_ends_in_steps_is_not_slow() {
+    let mut policies = Policies::with_dead_letters_in("dead");
+    let slow = Slow { after_ms: Some(1000), then: SlowAction::Detach };
+    let policy = Policy { slow, ..policies.fallback().clone() };
+    policies.set(&DestinationPattern::parse("queue://a").expect("a pattern"), policy);
+    for (case, ends, detached) in [("it stays", false, 1), ("it ends", true, 0)] {
+        let mut steps = delivered_with(Settings { policies: Arc::new(policies.clone()), ..roomy() });
+        let (consumer, delivered) = (ConsumerKey::new(CLIENT, 1), Delivered::None);
+        if ends {
+            event(&mut steps, Event::Detach { consumer, delivered, ticket: Some(Ticket(7)) });
+            assert!(steps.partition.has_slices_left());
+        }
+        steps.now_ms += 5000;
+        steps.rest();
+        assert_eq!(steps.detached, detached, "case: {case}");
+        assert_eq!(steps.replies.contains(&(7, true)), ends, "case: {case}");
+    }
+}
+
+#[test]
+fn a_drain_ends_behind_the_whole_backlog() {
+    const BACKLOG: usize = 2 * SLICE_CHANGES + 500;
+    for by_a_send in [false, true] {
+        let mut steps = Steps::new(roomy());
+        steps.step(|partition, effects| partition.start(effects));
+        steps.fill(BACKLOG as u64, 0);
+        attach(&mut steps, CLIENT);
+        assert_eq!(steps.delivered.len(), SLICE_CHANGES);
+        event(&mut steps, Event::Drain { consumer: ConsumerKey::new(CLIENT, 1) });
+        assert_eq!((steps.delivered.len(), steps.drained), (2 * SLICE_CHANGES, 0));
+        if by_a_send {
+            event(&mut steps, Event::Publish(Publish::plain(OTHER, Ticket(0), sent(LARGE, 0))));
+        } else {
+            steps.now_ms += 1;
+            steps.tick();
+        }
+        let sent = BACKLOG + usize::from(by_a_send);
+        assert_eq!((steps.delivered.len(), steps.drained), (sent, 1), "by a send: {by_a_send}");
+    }
+}
+
+/// A verdict of the first consumer on all that it holds.
+fn accept_all(steps: &mut Steps, ticket: u64) {
+    let tags = std::mem::take(&mut steps.held_by_first);
+    let consumer = ConsumerKey::new(CLIENT, 1);
+    let (outcome, ticket) = (Outcome::Accepted, Some(Ticket(ticket)));
+    let settle = Settle { consumer, tags, outcome, transaction: None, reason: None, ticket };
+    event(steps, Event::Settle(settle));
+}
+
+#[test]
+fn many_verdicts_are_settled_in_steps_and_answered_behind_the_last() {
+    let mut steps = delivered();
+    let log = steps.log.len();
+    steps.worst = 0;
+    accept_all(&mut steps, 5);
+    event(&mut steps, Event::Publish(Publish::plain(CLIENT, Ticket(6), sent(LARGE, 0))));
+    assert_eq!(steps.replies, []);
+    let ticks = ticks_until(&mut steps, |steps| !steps.replies.is_empty());
+    assert_eq!((ticks, &steps.replies[..]), (LARGE.div_ceil(CLOSED_PER_TICK), &[(5, true), (6, true)][..]));
+    let settled = steps.log[log..].iter().filter_map(|(_, command)| match command {
+        Command::Settle(settlements) => Some(settlements.len()),
+        _ => None,
+    });
+    let settled: Vec<usize> = settled.collect();
+    assert!(settled.iter().all(|settlements| *settlements <= SLICE_CHANGES), "{settled:?}");
+    assert_eq!((settled.iter().sum::<usize>() as u64, steps.held("a")), (LARGE, 2));
+    assert!(steps.worst < STEP_MAX, "one step did {}", steps.worst);
+    assert!(steps.is_as_its_log(roomy()));
+}
+
+#[test]
+fn many_verdicts_are_not_confirmed_if_the_log_takes_some_of_them_alone() {
+    let mut steps = delivered();
+    accept_all(&mut steps, 5);
+    steps.now_ms += 1;
+    let now = Now { ticks_ms: steps.now_ms, wall_ms: steps.now_ms };
+    steps.step(|partition, effects| partition.soft(Event::Tick { now }, effects));
+    steps.proposed.clear();
+    event(&mut steps, Event::ProposalsFailed { reason: "no disk".to_owned() });
+    ticks_until(&mut steps, |steps| !steps.replies.is_empty());
+    assert_eq!(steps.replies, [(5, false)]);
+    // The log learns of them once it can.
+    event(&mut steps, Event::Space { ample: true });
+    steps.rest();
+    assert_eq!((steps.held("a"), steps.partition.miscounted()), (1, None));
+}
+
+#[test]
+fn a_leader_stops_while_connections_end() {
+    let mut steps = delivered();
+    let consumer = ConsumerKey::new(CLIENT, 1);
+    let detach = Event::Detach { consumer, delivered: Delivered::All, ticket: Some(Ticket(7)) };
+    event(&mut steps, detach);
+    event(&mut steps, Event::Closed { connection: CLIENT });
+    steps.now_ms += 1;
+    steps.tick();
+    assert!(steps.is_as_its_log(roomy()));
+    assert_eq!(steps.replies, [(7, false)]);
+}
+
+#[test]
+fn many_temporary_queues_of_a_connection_end_in_steps() {
+    const QUEUES: usize = 2000;
+    let mut steps = Steps::new(roomy());
+    steps.step(|partition, effects| partition.start(effects));
+    for number in 0..QUEUES {
+        let destination = Destination { temporary: true, ..Destination::queue(&format!("t{number}")) };
+        let declare = Event::Declare { destination, connection: CLIENT, steals: None, ticket: Ticket(0) };
+        event(&mut steps, declare);
+    }
+    let queues = |steps: &Steps| steps.partition.queues().count();
+    assert_eq!(queues(&steps), QUEUES);
+    event(&mut steps, Event::Closed { connection: CLIENT });
+    let (mut before, mut most) = (queues(&steps), 0);
+    while steps.partition.has_slices_left() {
+        steps.now_ms += 1;
+        steps.tick();
+        most = most.max(before - queues(&steps));
+        before = queues(&steps);
+    }
+    assert_eq!((before, most as u64), (0, CLOSED_PER_TICK / 8));
 }
 
 #[test]

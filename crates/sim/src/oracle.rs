@@ -497,6 +497,7 @@ impl Oracle {
         for spot in &spots {
             self.verdict(spot, operation, outcome, in_transaction, consumer);
         }
+        self.taking.ends_in_slices(settle, &spots, operation);
         for spot in disputed.iter().filter(|_| !in_transaction) {
             self.bury(spot, operation, outcome, false);
         }

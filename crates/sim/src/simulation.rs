@@ -116,6 +116,7 @@ impl Simulation {
         let scene = Scene { moves: moves(seed, partitions), repeats: repeats(seed), rests, ..scene };
         let policies = policies(&scene, compression_of(seed))?;
         let settings = settings(&mut random, placement, &scene, policies);
+        let oracle = oracle_of(&settings, &scene);
         let settings: Vec<Settings> =
             (0..partitions).map(|id| Settings { id: PartitionId(id), ..settings.clone() }).collect();
         let disk = SimulatedDisk::new(random.number()).written(ways(seed));
@@ -143,7 +144,7 @@ impl Simulation {
             assembly,
             clients: (0..SLOTS).map(|_| None).collect(),
             lines: BTreeMap::new(),
-            oracle: oracle_of(placement, &scene),
+            oracle,
             branches: Vec::new(),
             unanswered: vec![Vec::new(); SLOTS],
             scene,
@@ -586,8 +587,8 @@ fn ways(seed: u64) -> Ways {
 }
 
 /// An oracle that knows the possible events of this scene.
-fn oracle_of(placement: Placement, scene: &Scene) -> Oracle {
-    let mut oracle = Oracle::new(placement, scene.dead_letters.clone());
+fn oracle_of(settings: &Settings, scene: &Scene) -> Oracle {
+    let mut oracle = Oracle::new(settings.placement, scene.dead_letters.clone());
     if scene.selects {
         oracle.expect_selectors();
     }
@@ -604,7 +605,7 @@ fn oracle_of(placement: Placement, scene: &Scene) -> Oracle {
     }
     oracle.expect_reviving(scene.revived.clone());
     oracle.expect_rests(&scene.rests);
-    oracle.expect_taking(scene.slow.clone(), scene.transaction_ms_max);
+    oracle.expect_taking(scene.slow.clone(), scene.transaction_ms_max, settings.slice_changes);
     if let Some((at, limit)) = &scene.limited {
         oracle.expect_limit(at.clone(), limit.drops());
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, DetachCause, Effect,
-    Event, QueueId, Refusal, Share, Ticket,
+    Event, QueueId, Refusal, Share,
 };
 use postroad_routing::Prefetch;
 use postroad_selector::Selector;
@@ -309,20 +309,11 @@ impl Partition {
         let Some(consumer) = self.leader.delivery.consumers.get(&key) else { return false };
         match &consumer.browse {
             Some(browse) => consumer.in_line || browse.is_fetching,
-            None => self.state.queues.get(&consumer.queue).is_some_and(|queue| queue.fetching),
+            None => {
+                self.leader.delivery.backlogs.has(consumer.queue)
+                    || self.state.queues.get(&consumer.queue).is_some_and(|queue| queue.fetching)
+            }
         }
-    }
-
-    pub(crate) fn detach(
-        &mut self,
-        key: ConsumerKey,
-        delivered: Delivered,
-        ticket: Option<Ticket>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let queues = self.remove_consumer(key, delivered, effects);
-        self.dispatch_all(queues, effects);
-        self.answer(ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
     }
 
     /// Ends a consumer that did not ask for it; its application may have seen all that it held. The
@@ -348,14 +339,7 @@ impl Partition {
         delivered: Delivered,
         effects: &mut Vec<Effect>,
     ) -> Vec<QueueId> {
-        let last_seen = match delivered {
-            Delivered::All => u64::MAX,
-            Delivered::None | Delivered::InDoubt { .. } => 0,
-            Delivered::Through { member, tag } => {
-                let reader = self.leader.delivery.consumers.get(&key.with_member(member));
-                reader.map_or(0, |reader| reader.held.order_of(tag))
-            }
-        };
+        let last_seen = last_seen(self, key, delivered);
         if let Some(connection) = self.leader.connections.get_mut(&key.connection) {
             connection.consumers.remove(&key);
             connection.departed.remove(&key);
@@ -374,7 +358,7 @@ impl Partition {
         readers.into_iter().filter_map(removed).collect()
     }
 
-    fn remove_reader(
+    pub(crate) fn remove_reader(
         &mut self,
         key: ConsumerKey,
         (last_seen, kept_ms): (u64, Option<u32>),
@@ -407,5 +391,18 @@ impl Partition {
             self.line_up_all(id);
         }
         Some(id)
+    }
+}
+
+/// When the last delivery was sent to a consumer that ends and that its application saw, as
+/// `next_hold` counts.
+pub fn last_seen(partition: &Partition, key: ConsumerKey, delivered: Delivered) -> u64 {
+    match delivered {
+        Delivered::All => u64::MAX,
+        Delivered::None | Delivered::InDoubt { .. } => 0,
+        Delivered::Through { member, tag } => {
+            let reader = partition.leader.delivery.consumers.get(&key.with_member(member));
+            reader.map_or(0, |reader| reader.held.order_of(tag))
+        }
     }
 }

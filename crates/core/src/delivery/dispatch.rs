@@ -56,10 +56,14 @@ impl Partition {
         if self.settings.policies.any_last_value() {
             self.drop_superseded(id, effects);
         }
+        let goes_on = self.leader.delivery.backlogs.take(id);
         let mut is_more = true;
-        while is_more {
+        while is_more && !self.leader.delivery.backlogs.has(id) {
             is_more = self.read_on_replay(id, effects);
             self.dispatch_line(id, effects);
+        }
+        if goes_on && !self.leader.delivery.backlogs.has(id) {
+            self.finish_drains(id, effects);
         }
         self.browse(id, effects);
         if self.settings.policies.any_limit() {
@@ -72,7 +76,11 @@ impl Partition {
         // Consumers before this place found nothing that they want.
         let mut place = 0;
         let is_paused = self.state.paused.contains(id);
+        let mut left = self.settings.slice_changes.max(1);
         loop {
+            if left == 0 {
+                return self.leader.delivery.backlogs.put(id);
+            }
             let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
             let returning = self.leader.transactions.closings.holds_up(id);
             if queue.on_the_move || queue.gathers_until_ms.is_some() || returning {
@@ -90,7 +98,9 @@ impl Partition {
                 self.starve(consumer);
                 continue;
             }
-            match self.send_next(id, consumer, effects) {
+            let step = self.send_next(id, consumer, effects);
+            left -= usize::from(matches!(step, Step::Sent | Step::SentLast | Step::Skipped));
+            match step {
                 Step::Sent => self.next_turn(id, place, consumer),
                 Step::SentLast => {
                     self.next_turn(id, place, consumer);

@@ -46,6 +46,18 @@ impl Held {
         self.orders.keys().copied()
     }
 
+    /// Takes the first ones out, this number of them at most, in two parts as [`Held::split`] does.
+    pub fn take_first(&mut self, max: usize, last_seen: u64) -> (Vec<EntryTag>, Vec<EntryTag>) {
+        let (mut seen, mut unseen) = (Vec::new(), Vec::new());
+        while seen.len() + unseen.len() < max
+            && let Some((order, tag)) = self.in_order.pop_first()
+        {
+            self.orders.remove(&tag);
+            if order <= last_seen { seen.push(tag) } else { unseen.push(tag) }
+        }
+        (seen, unseen)
+    }
+
     /// Everything, in two parts: messages that the application saw, up to `last_seen`, and the
     /// rest.
     pub fn split(self, last_seen: u64) -> (Vec<EntryTag>, Vec<EntryTag>) {
@@ -77,6 +89,17 @@ mod tests {
             }
             held.remove(EntryTag(7));
             let last_seen = last_seen.map_or(u64::MAX, |tag| held.order_of(EntryTag(tag)));
+            let mut parts: (Vec<EntryTag>, Vec<EntryTag>) = Default::default();
+            while !held.is_empty() {
+                let (seen, unseen) = held.take_first(2, last_seen);
+                parts.0.extend(seen);
+                parts.1.extend(unseen);
+            }
+            assert_eq!(parts, (tags(seen), tags(unseen)), "case, in slices: {case}");
+            for (order, tag) in (11..).zip(tags(&[9, 7, 2, 4])) {
+                held.push(order, tag);
+            }
+            held.remove(EntryTag(7));
             assert_eq!(held.split(last_seen), (tags(seen), tags(unseen)), "case: {case}");
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Start at [`consumer`], then [`dispatch`]. Never here: the settling of messages.
 
+pub mod backlog;
 pub mod browse;
 pub mod consumer;
 pub mod dispatch;

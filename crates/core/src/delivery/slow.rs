@@ -16,6 +16,7 @@ use postroad_model::{ConsumerKey, ConsumerMode, DetachCause, Effect, EntryTag, N
 use postroad_routing::{Slow, SlowAction};
 
 use crate::Partition;
+use crate::leaving::is_leaving;
 use crate::queue::EntryState;
 
 /// Interval of checks for slow consumers, while any has messages.
@@ -28,6 +29,8 @@ pub struct Pace {
     pub spoke_ms: u64,
     /// It was found slow since.
     pub is_slow: bool,
+    /// It ends: its deliveries are about to return. See `leaving`.
+    pub ends: bool,
     /// Credit that it has, and cannot use until it speaks.
     pub withheld: u32,
     /// The messages taken back from it since.
@@ -165,8 +168,8 @@ impl Partition {
             if consumer.held.is_empty() || consumer.pace.is_slow || consumer.mode == ConsumerMode::Browse {
                 continue;
             }
-            // It has ended, and waits for its transactions to be undone.
-            if self.leader.transactions.closings.is_leaving(key.connection) {
+            // Its deliveries are about to return.
+            if consumer.pace.ends || is_leaving(self, key.connection) {
                 continue;
             }
             watched = true;

@@ -15,6 +15,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
 use crate::intake::arrivals::{Arrivals, Runs};
+use crate::leaving::is_leaving;
 use crate::log::completion::Completion;
 
 /// How the assembly reads who sent a message, whatever its protocol; `None` if it does not say.
@@ -279,7 +280,7 @@ impl Partition {
 
     /// One message less waits; `false` if its connection is gone.
     fn no_more_waits(&mut self, connection: ConnectionId) -> bool {
-        if self.leader.transactions.closings.is_leaving(connection) {
+        if is_leaving(self, connection) {
             return false;
         }
         let Some(connection) = self.leader.connections.get_mut(&connection) else { return false };

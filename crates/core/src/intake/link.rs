@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    ConnectionId, ConsumerKey, DetachCause, Effect, LinkDelivery, LinkEvent, LinkName, Publish, Refusal,
-    ResumeLink, Ticket,
+    ConnectionId, ConsumerKey, Destination, DetachCause, Effect, LinkDelivery, LinkEvent, LinkName, Publish,
+    Refusal, ResumeLink, Ticket,
 };
 use rustc_hash::FxBuildHasher;
 
@@ -235,9 +235,9 @@ impl Partition {
             let by_it = |parked: &Parked| {
                 parked.publish.delivery.as_ref().is_some_and(|delivery| delivery.link == name)
             };
-            self.forget_parked(before.connection, by_it, effects);
+            let freed = self.forget_parked(before.connection, by_it, effects);
             // Others may have waited after them alone.
-            self.unpark(effects);
+            self.unpark_at(freed, before.connection, effects);
         }
         tell(self.leader.intake.links.answer(&name), effects);
     }
@@ -276,19 +276,21 @@ impl Partition {
     }
 
     /// A send that waits for room and meets the condition will never come in: its connection has
-    /// lost the link.
+    /// lost the link. Returns the addresses where such sends waited.
     pub(crate) fn forget_parked(
         &mut self,
         connection: ConnectionId,
         goes: impl Fn(&Parked) -> bool,
         effects: &mut Vec<Effect>,
-    ) {
-        let goes = |parked: &Parked| parked.publish.connection == connection && goes(parked);
-        for Parked { publish, .. } in self.leader.intake.parked.take_out(goes) {
+    ) -> BTreeSet<Destination> {
+        let mut freed = BTreeSet::new();
+        for Parked { publish, .. } in self.leader.intake.parked.take_out_of(connection, goes) {
+            freed.insert(publish.sent.to.clone());
             if publish.delivery.is_some() {
                 tell(self.leader.intake.links.end((connection, publish.ticket), None), effects);
             }
         }
+        freed
     }
 
     /// The client knows the outcome of these deliveries.

@@ -6,7 +6,7 @@
 //! circle.
 //! Never here: the reason for which the first of a line waits (`limit`, `lines`).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{ConnectionId, Destination, Publish};
 
@@ -44,7 +44,10 @@ type Way = (ConnectionId, bool, Destination);
 /// See the head of this file.
 #[derive(Default)]
 pub struct ParkedSends {
-    lines: BTreeMap<Destination, VecDeque<Parked>>,
+    /// By number, which is their order.
+    lines: BTreeMap<Destination, BTreeMap<i64, Parked>>,
+    /// The addresses at which those of each connection wait.
+    own: BTreeMap<ConnectionId, BTreeMap<i64, Destination>>,
     /// The numbers of those on each way.
     ways: BTreeMap<Way, BTreeSet<i64>>,
     next_number: i64,
@@ -62,7 +65,7 @@ impl ParkedSends {
     pub fn push(&mut self, publish: Publish, until_ms: Option<u64>) {
         let number = self.next_number;
         self.next_number += 1;
-        self.enter(&publish, number).push_back(Parked { publish, until_ms, number });
+        self.enter(Parked { publish, until_ms, number });
     }
 
     /// Puts one before all others of its address: it was the first there, and nothing of its
@@ -70,58 +73,85 @@ impl ParkedSends {
     pub fn push_first(&mut self, publish: Publish) {
         self.first_number -= 1;
         let number = self.first_number;
-        self.enter(&publish, number).push_front(Parked { publish, until_ms: None, number });
+        self.enter(Parked { publish, until_ms: None, number });
     }
 
-    fn enter(&mut self, publish: &Publish, number: i64) -> &mut VecDeque<Parked> {
-        for way in ways_of(publish) {
+    fn enter(&mut self, parked: Parked) {
+        let (to, number) = (parked.publish.sent.to.clone(), parked.number);
+        for way in ways_of(&parked.publish) {
             self.ways.entry(way).or_default().insert(number);
         }
-        self.lines.entry(publish.sent.to.clone()).or_default()
+        self.own.entry(parked.publish.connection).or_default().insert(number, to.clone());
+        self.lines.entry(to).or_default().insert(number, parked);
     }
 
     /// The first one at this address is refused then, if it has no such time yet.
     pub fn end_first(&mut self, to: &Destination, until_ms: Option<u64>) {
-        if let Some(first) = self.lines.get_mut(to).and_then(VecDeque::front_mut) {
+        let first = self.lines.get_mut(to).and_then(|line| line.first_entry());
+        if let Some(mut first) = first {
+            let first = first.get_mut();
             first.until_ms = first.until_ms.or(until_ms);
         }
     }
 
     /// How many wait at this address.
     pub fn count_at(&self, to: &Destination) -> usize {
-        self.lines.get(to).map_or(0, VecDeque::len)
+        self.lines.get(to).map_or(0, BTreeMap::len)
     }
 
     /// The one that has waited longest at this address.
     pub fn first(&self, to: &Destination) -> Option<&Parked> {
-        self.lines.get(to)?.front()
+        self.lines.get(to)?.first_key_value().map(|(_, first)| first)
     }
 
     /// Takes the first one at this address out.
     pub fn take_first(&mut self, to: &Destination) -> Option<Parked> {
+        let number = self.first(to)?.number;
+        self.take(to, number)
+    }
+
+    fn take(&mut self, to: &Destination, number: i64) -> Option<Parked> {
         let line = self.lines.get_mut(to)?;
-        let first = line.pop_front()?;
+        let taken = line.remove(&number)?;
         if line.is_empty() {
             self.lines.remove(to);
         }
-        self.forget(&first);
-        Some(first)
+        self.forget(&taken);
+        Some(taken)
     }
 
     /// Takes out all that this is true of, those of each address in order.
     pub fn take_out(&mut self, goes: impl Fn(&Parked) -> bool) -> Vec<Parked> {
         let mut all = Vec::new();
         for line in self.lines.values_mut() {
-            let (gone, left): (VecDeque<Parked>, VecDeque<Parked>) = line.drain(..).partition(&goes);
-            *line = left;
-            all.extend(gone);
+            all.extend(line.extract_if(.., |_, parked| goes(parked)).map(|(_, parked)| parked));
         }
         self.lines.retain(|_, line| !line.is_empty());
         all.iter().for_each(|parked| self.forget(parked));
         all
     }
 
+    /// Those of this connection, in order.
+    pub fn of(&self, connection: ConnectionId) -> impl Iterator<Item = &Parked> {
+        let own = self.own.get(&connection).into_iter().flatten();
+        own.filter_map(|(number, to)| self.lines.get(to)?.get(number))
+    }
+
+    /// Takes out all of this connection that this is true of, in order.
+    pub fn take_out_of(&mut self, connection: ConnectionId, goes: impl Fn(&Parked) -> bool) -> Vec<Parked> {
+        let own = self.of(connection).filter(|parked| goes(parked));
+        let own: Vec<(Destination, i64)> =
+            own.map(|parked| (parked.publish.sent.to.clone(), parked.number)).collect();
+        own.into_iter().filter_map(|(to, number)| self.take(&to, number)).collect()
+    }
+
     fn forget(&mut self, parked: &Parked) {
+        if let Some(own) = self.own.get_mut(&parked.publish.connection) {
+            own.remove(&parked.number);
+            if own.is_empty() {
+                self.own.remove(&parked.publish.connection);
+            }
+        }
         for way in ways_of(&parked.publish) {
             let Some(numbers) = self.ways.get_mut(&way) else { continue };
             numbers.remove(&parked.number);
@@ -148,9 +178,7 @@ impl ParkedSends {
 
     /// Whether anything waits that this connection has sent.
     pub fn has_any_of(&self, connection: ConnectionId) -> bool {
-        let first = (connection, false, Destination::queue(""));
-        !self.ways.is_empty()
-            && self.ways.range(first..).next().is_some_and(|((other, ..), _)| *other == connection)
+        self.own.contains_key(&connection)
     }
 
     /// Whether something waits at this address.
@@ -170,7 +198,7 @@ impl ParkedSends {
 
     /// All of them, by address.
     pub fn iter(&self) -> impl Iterator<Item = &Parked> {
-        self.lines.values().flatten()
+        self.lines.values().flat_map(BTreeMap::values)
     }
 
     /// Whether nothing waits.

@@ -310,13 +310,35 @@ impl Partition {
         if self.leader.intake.parked.is_empty() {
             return;
         }
-        let mut moved = BTreeSet::new();
-        for to in self.leader.intake.parked.addresses() {
+        let addresses = self.leader.intake.parked.addresses();
+        self.unpark_first(addresses, BTreeSet::new(), effects);
+    }
+
+    /// As `unpark`, after sends of this connection that waited at these addresses went away.
+    pub(crate) fn unpark_at(
+        &mut self,
+        addresses: BTreeSet<Destination>,
+        connection: ConnectionId,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.unpark_first(addresses, BTreeSet::from([BlockedOn::Own(connection)]), effects);
+    }
+
+    fn unpark_first(
+        &mut self,
+        addresses: impl IntoIterator<Item = Destination>,
+        mut moved: BTreeSet<BlockedOn>,
+        effects: &mut Vec<Effect>,
+    ) {
+        for to in addresses {
             while let Some((publish, admitted, receivers)) = self.next_parked(&to) {
                 moved.insert(BlockedOn::Own(publish.connection));
                 self.take_in(publish, admitted, &receivers, effects);
             }
-            self.note_what_holds(&to);
+            match self.leader.intake.parked.is_at(&to) {
+                true => self.note_what_holds(&to),
+                false => self.leader.intake.lines.forget(&to),
+            }
         }
         self.unpark_held_by_all(moved, effects);
     }

@@ -57,6 +57,15 @@ impl WaitQueues {
         if is_first { line.push_front(to) } else { line.push_back(to) }
     }
 
+    /// Nothing waits at the address.
+    pub fn forget(&mut self, to: &Destination) {
+        let Some(held_by) = self.by_address.remove(to) else { return };
+        self.count_one_less(held_by);
+        if let Some(line) = self.lines.get_mut(&held_by) {
+            line.retain(|other| other != to);
+        }
+    }
+
     /// The address that has waited for this longest.
     pub fn take_first(&mut self, held_by: BlockedOn) -> Option<Destination> {
         let line = self.lines.get_mut(&held_by)?;

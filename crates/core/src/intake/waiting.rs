@@ -196,16 +196,8 @@ impl Partition {
     /// The connection's sends that need nothing but queues, and events that wait after them: they
     /// come in even if the connection ends, as they would if the queues were there.
     pub(crate) fn parked_for_queues(&self, connection: ConnectionId) -> BTreeSet<i64> {
-        let mut own: Vec<&Parked> = self
-            .leader
-            .intake
-            .parked
-            .iter()
-            .filter(|parked| parked.publish.connection == connection)
-            .collect();
-        own.sort_unstable_by_key(|parked| parked.number());
         let (mut staying, mut ways) = (BTreeSet::new(), BTreeSet::new());
-        for parked in own {
+        for parked in self.leader.intake.parked.of(connection) {
             let Sent { message, .. } = &parked.publish.sent;
             let admitted = self.admit(&parked.publish.sent);
             let way = |to: &Destination| (message.persistent, to.clone());

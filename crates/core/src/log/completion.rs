@@ -404,8 +404,8 @@ impl Partition {
         if !ample {
             return;
         }
-        let settlements = std::mem::take(&mut self.leader.settling.unsaved);
-        if !settlements.is_empty() {
+        let unsaved = std::mem::take(&mut self.leader.settling.unsaved);
+        for settlements in unsaved.chunks(self.settings.slice_changes.max(1)).map(<[_]>::to_vec) {
             let command = postroad_model::Command::Settle(settlements.clone());
             let completion = Completion::Settled { settlements, answer: None };
             self.propose(command, postroad_model::Urgency::Lazy, completion, effects);

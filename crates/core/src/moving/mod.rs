@@ -42,7 +42,7 @@ use crate::Partition;
 use audit::Handover;
 pub use audit::{recorded as audit_recorded, send as send_audit};
 use resends::Resends;
-pub use resends::{behind_windows, lacks_windows};
+pub use resends::{behind_windows, forget_resends, lacks_windows, refuse_waiting, transacted_behind_windows};
 
 /// How far queues on the move are, in this run.
 #[derive(Default)]
@@ -128,11 +128,6 @@ impl Moves {
     /// Requests that wait, for a leader that stops.
     pub fn waiters(&self) -> Vec<(ConnectionId, Ticket)> {
         self.resends.waiters()
-    }
-
-    /// The connection has ended: its messages that wait are dropped, as they are not confirmed.
-    pub fn forget_those_of(&mut self, connection: ConnectionId) {
-        self.resends.forget_those_of(connection);
     }
 
     /// When there is something to do, in ms since 1970.

@@ -3,13 +3,15 @@
 //!
 //! Senders know the new place of a queue some milliseconds before the target has recorded the
 //! windows of the origin. A message that is sent again in this time may be in the origin's log.
-//! Later persistent messages of its connection wait behind it.
+//! Later persistent messages of its connection wait behind it; behind one in a transaction all
+//! later events of its connection do, its commit among them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{ConnectionId, Destination, Effect, PartitionId, Publish, Refusal, Sent, Ticket};
 
 use crate::Partition;
+use crate::transaction::resume_behind;
 
 /// Messages that wait at once, far more than are sent again while windows are on their way. Further
 /// ones are refused.
@@ -33,11 +35,6 @@ impl Resends {
     /// Requests that wait.
     pub fn waiters(&self) -> Vec<(ConnectionId, Ticket)> {
         self.waiting.iter().map(|publish| (publish.connection, publish.ticket)).collect()
-    }
-
-    /// The connection has ended.
-    pub fn forget_those_of(&mut self, connection: ConnectionId) {
-        self.waiting.retain(|publish| publish.connection != connection);
     }
 
     fn lacks(&self, sent: &Sent) -> bool {
@@ -71,6 +68,61 @@ pub fn behind_windows(
     None
 }
 
+/// As [`behind_windows`], for a message in a transaction: all later events of its connection wait
+/// too.
+pub fn transacted_behind_windows(
+    partition: &mut Partition,
+    publish: Publish,
+    effects: &mut Vec<Effect>,
+) -> Option<Publish> {
+    if !lacks_windows(partition, &publish) {
+        return Some(publish);
+    }
+    let leader = &mut partition.leader;
+    if WAITING_MAX <= leader.moves.resends.waiting.len() || leader.transactions.closings.is_full() {
+        refuse(partition, publish, effects);
+        return None;
+    }
+    leader.transactions.closings.hold(publish.connection);
+    leader.moves.resends.waiting.push(publish);
+    None
+}
+
+/// Its transaction can only be rolled back.
+fn refuse(partition: &mut Partition, publish: Publish, effects: &mut Vec<Effect>) {
+    let Publish { connection, ticket, transaction, sent, .. } = publish;
+    let refusal = Refusal::QueueMoving(sent.to);
+    if let Some(key) = transaction {
+        partition.open_transaction(key).refuse(refusal.clone());
+    }
+    partition.reply(connection, ticket, Err(refusal), effects);
+}
+
+/// Too many events wait: messages in transactions are refused, so that the others go on.
+pub fn refuse_waiting(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let waiting = std::mem::take(&mut partition.leader.moves.resends.waiting);
+    let (transacted, others): (Vec<Publish>, Vec<Publish>) =
+        waiting.into_iter().partition(|publish| publish.transaction.is_some());
+    partition.leader.moves.resends.waiting = others;
+    for publish in transacted {
+        partition.leader.transactions.closings.end(&[publish.connection]);
+        refuse(partition, publish, effects);
+    }
+    resume_behind(partition, effects);
+}
+
+/// The connection has ended: its messages come no more, nor the transactions that they were in.
+pub fn forget_resends(partition: &mut Partition, connection: ConnectionId, effects: &mut Vec<Effect>) {
+    let waiting = &mut partition.leader.moves.resends.waiting;
+    let gone: Vec<Publish> = waiting.extract_if(.., |publish| publish.connection == connection).collect();
+    for publish in gone.into_iter().filter(|publish| publish.transaction.is_some()) {
+        partition.leader.transactions.closings.end(&[connection]);
+        refuse(partition, publish, effects);
+    }
+    // What waited behind one comes before the end of the connection.
+    resume_behind(partition, effects);
+}
+
 /// The windows of that partition are here, or the whole queue is.
 pub fn windows_came(
     partition: &mut Partition,
@@ -84,7 +136,15 @@ pub fn windows_came(
     if lacking.is_empty() {
         resends.lacking.remove(queue);
         for publish in std::mem::take(&mut resends.waiting) {
-            partition.resent(publish, effects);
+            if publish.transaction.is_none() {
+                partition.resent(publish, effects);
+                continue;
+            }
+            // It may lack others.
+            let connection = publish.connection;
+            partition.leader.transactions.closings.end(&[connection]);
+            partition.publish_in_transaction(publish, effects);
         }
+        resume_behind(partition, effects);
     }
 }

@@ -284,6 +284,7 @@ impl Partition {
             .chain(self.leader.transactions.closings.next_ms(self.now_ms))
             .chain(self.leader.intake.uploads.next_look_ms())
             .chain(self.state.endings.next_ms(self.now_ms))
+            .chain(self.leader.delivery.backlogs.next_ms(self.now_ms))
             .chain(self.leader.delivery.browses.next_ms(self.now_ms))
             .chain(self.leader.settling.redrives.next_ms())
             .chain(self.leader.moves.next_ms())

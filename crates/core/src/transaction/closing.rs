@@ -6,6 +6,8 @@
 //!                       └─────one is refused─────▶ undo ─▶ refused
 //!  rollback, end of its connection ──────────────▶ undo ─▶ answered
 //! ```
+//! The end of a connection or a consumer that holds much is closed here too: see `leaving`.
+//!
 //! Meanwhile events of its connection wait, so that nothing of the same producer overtakes it;
 //! other connections go on. A check is as good as one in a single step: its record could as well be
 //! on its way to the log while queues come and go.
@@ -19,14 +21,17 @@ use std::vec::IntoIter;
 
 use postroad_model::{
     Changes, Command, ConnectionId, ConsumerKey, Destination, Effect, EntryTag, Event, LeaseEvent, LinkEvent,
-    Peer, QueueId, Refusal, Sent, Settlement, Ticket, TransactionId, TransactionKey, Urgency,
+    Outcome, Peer, QueueId, Refusal, Sent, Settle, Settlement, Ticket, TransactionId, TransactionKey,
+    Urgency,
 };
 
 use super::VolatileChanges;
 use super::open::{Asked, OpenTransaction, check_open, sort_sent, sort_settled};
 use super::participant::propose_to_prepare;
 use crate::Partition;
+use crate::leaving::{Leaving, note_ended};
 use crate::log::completion::Completion;
+use crate::moving::refuse_waiting;
 use crate::queue::EntryState;
 use crate::stepping_down::waiter_of;
 
@@ -47,8 +52,6 @@ pub struct Closings {
     behind: VecDeque<Event>,
     /// Queues that serve no consumer before all has come back, and of how many transactions.
     returning: BTreeMap<QueueId, usize>,
-    /// Those of them to which connections return entries that are about to end.
-    leaving: BTreeMap<ConnectionId, Returning>,
     /// Transactions have ended, for whose connections events may wait.
     has_ended: bool,
 }
@@ -67,6 +70,10 @@ enum Stage {
     /// Nothing of it must be in the log.
     ApplyChanges(IntoIter<Settlement>, IntoIter<(ConnectionId, Sent)>, Answers),
     Undo(Undo),
+    /// A connection or a consumer ends.
+    Leave(Box<Leaving>),
+    /// Verdicts on many deliveries, whose tags are left.
+    Settle(Box<Settle>, IntoIter<EntryTag>),
 }
 
 /// The purpose of closing a transaction.
@@ -184,7 +191,7 @@ impl Closings {
 
     /// Requests that wait, for a leader that stops.
     pub fn waiters(&self) -> Vec<(ConnectionId, Ticket)> {
-        let closing = self.under_way.iter().filter_map(|closing| closing.stage.then()?.answer());
+        let closing = self.under_way.iter().filter_map(|closing| closing.stage.answer());
         closing.chain(self.behind.iter().filter_map(waiter_of)).collect()
     }
 
@@ -196,9 +203,9 @@ impl Closings {
         })
     }
 
-    /// Whether the connection has ended, and is waited for.
-    pub fn is_leaving(&self, connection: ConnectionId) -> bool {
-        self.leaving.contains_key(&connection)
+    /// Whether something of this connection is being closed.
+    pub fn is_busy_for(&self, connection: ConnectionId) -> bool {
+        self.busy.contains_key(&connection)
     }
 
     /// Whether the event has to wait for transactions of its connection.
@@ -216,13 +223,22 @@ impl Closings {
     }
 
     fn begin(&mut self, closing: Closing) {
-        for connection in &closing.connections {
-            *self.busy.entry(*connection).or_default() += 1;
-        }
+        closing.connections.iter().for_each(|connection| self.hold(*connection));
         self.under_way.push_back(closing);
     }
 
-    fn end(&mut self, connections: &[ConnectionId]) {
+    /// Later events of this connection wait until [`Closings::end`].
+    pub fn hold(&mut self, connection: ConnectionId) {
+        *self.busy.entry(connection).or_default() += 1;
+    }
+
+    /// Whether no event more should wait.
+    pub fn is_full(&self) -> bool {
+        self.behind.len() >= BEHIND_MAX
+    }
+
+    /// One thing less is closed, or waited for, of each of these connections.
+    pub fn end(&mut self, connections: &[ConnectionId]) {
         for connection in connections {
             match self.busy.get_mut(connection) {
                 Some(many) if *many > 1 => *many -= 1,
@@ -248,7 +264,15 @@ impl Stage {
             Stage::Check(check) => Some(&check.then),
             Stage::Sort(sort) => sort.then.as_ref(),
             Stage::Undo(undo) => Some(&undo.then),
-            Stage::ApplyChanges(..) => None,
+            Stage::ApplyChanges(..) | Stage::Leave(_) | Stage::Settle(..) => None,
+        }
+    }
+
+    fn answer(&self) -> Option<(ConnectionId, Ticket)> {
+        match self {
+            Stage::Leave(leaving) => leaving.answer(),
+            Stage::Settle(settle, _) => settle.ticket.map(|ticket| (settle.consumer.connection, ticket)),
+            stage => stage.then()?.answer(),
         }
     }
 
@@ -262,7 +286,7 @@ impl Stage {
                     || sort.sends.as_slice().iter().chain(&sort.changes.sends).any(to_queue)
             }
             Stage::ApplyChanges(_, sends, _) => sends.as_slice().iter().any(|(_, sent)| to_queue(sent)),
-            Stage::Undo(_) => false,
+            Stage::Undo(_) | Stage::Leave(_) | Stage::Settle(..) => false,
         }
     }
 
@@ -293,8 +317,7 @@ pub fn close(
     let held_bytes = open.iter().map(|(_, open)| open.held_bytes()).sum();
     let changes: usize = open.iter().map(|(_, open)| open.len()).sum();
     let connections = keys.iter().map(|key| key.connection).chain(then.answer().map(|(by, _)| by));
-    let is_behind =
-        connections.clone().any(|by| partition.leader.transactions.closings.busy.contains_key(&by));
+    let is_behind = connections.clone().any(|by| partition.leader.transactions.closings.is_busy_for(by));
     let mut connections: Vec<ConnectionId> = connections.collect();
     connections.sort_unstable();
     connections.dedup();
@@ -320,14 +343,25 @@ pub fn carry_out_volatile(
     start(partition, Closing { connections: Vec::new(), held_bytes: 0, stage }, (false, changes), effects);
 }
 
-/// Consumers hold again the entries that they had settled; those without a consumer return to their
-/// queues. All at once: the queues that it returns are to be dispatched.
-pub fn give_up(partition: &mut Partition, open: OpenTransaction, effects: &mut Vec<Effect>) -> Vec<QueueId> {
-    let internal = ConnectionId::internal(partition.settings.id);
-    let mut undo =
-        Undo::begin(partition, vec![(internal, open)], (None, Close::Undo(Answers::default())), effects);
-    undo.go_on(partition, &mut { usize::MAX }, effects);
-    undo.returning.end(partition)
+/// The connection of these transactions has ended: they are undone, all at once only if they are
+/// small together.
+pub fn undo_all(partition: &mut Partition, keys: &[TransactionKey], effects: &mut Vec<Effect>) {
+    if !keys.is_empty() {
+        close(partition, keys, (None, Close::Undo(Answers::default())), effects);
+    }
+}
+
+/// A connection or a consumer of it ends, after all of the connection that is being closed.
+pub fn close_leaving(
+    partition: &mut Partition,
+    (connection, leaving): (ConnectionId, Box<Leaving>),
+    changes: usize,
+    effects: &mut Vec<Effect>,
+) {
+    let is_behind = partition.leader.transactions.closings.is_busy_for(connection);
+    let stage = Stage::Leave(leaving);
+    let closing = Closing { connections: vec![connection], held_bytes: 0, stage };
+    start(partition, closing, (is_behind, changes), effects);
 }
 
 fn start(
@@ -382,7 +416,7 @@ pub fn finish_decided(partition: &mut Partition, effects: &mut Vec<Effect>) {
 }
 
 /// Events whose connections have nothing under way any more go on.
-fn resume_behind(partition: &mut Partition, effects: &mut Vec<Effect>) {
+pub fn resume_behind(partition: &mut Partition, effects: &mut Vec<Effect>) {
     if !std::mem::take(&mut partition.leader.transactions.closings.has_ended) {
         return;
     }
@@ -401,56 +435,18 @@ pub fn behind_its_transactions(
     effects: &mut Vec<Effect>,
 ) -> Option<Event> {
     if let Event::Closed { connection } = event {
-        undo_large_ones_of(partition, connection, effects);
+        note_ended(partition, connection, effects);
     }
-    if !partition.leader.transactions.closings.is_busy() {
+    if partition.leader.transactions.closings.busy.is_empty() {
         return Some(event);
     }
-    if partition.leader.transactions.closings.behind.len() >= BEHIND_MAX {
+    if partition.leader.transactions.closings.is_full() {
+        refuse_waiting(partition, effects);
         while partition.leader.transactions.closings.is_busy() {
             go_on_closing(partition, effects);
         }
     }
     partition.leader.transactions.closings.put_behind(event)
-}
-
-/// The connection has closed: its large transactions are undone in slices before that.
-fn undo_large_ones_of(partition: &mut Partition, connection: ConnectionId, effects: &mut Vec<Effect>) {
-    let Some(known) = partition.leader.connections.get(&connection) else { return };
-    let consumers = known.consumers.clone();
-    let open = &partition.leader.transactions.open;
-    let open: Vec<_> = known.transactions.iter().filter_map(|key| Some((*key, open.get(key)?))).collect();
-    if open.iter().map(|(_, open)| open.len()).sum::<usize>() <= partition.settings.slice_changes {
-        return;
-    }
-    let keys: Vec<TransactionKey> = open.iter().map(|(key, _)| *key).collect();
-    let settled = open.iter().flat_map(|(_, open)| &open.settled).map(|(_, end)| end.queue);
-    let mut queues: BTreeSet<QueueId> = settled.collect();
-    // No later send of it is taken in: its client may send again over another connection.
-    let staying = partition.parked_for_queues(connection);
-    partition.forget_parked(connection, |parked| !staying.contains(&parked.number()), effects);
-    partition.leader.intake.waiting.forget_consumers_of(connection);
-    // No other consumer of the connection gets the entries that come back, and others once all are
-    // back.
-    for consumer in consumers {
-        let readers = partition.readers_of(consumer).into_iter();
-        queues.extend(
-            readers.filter_map(|reader| Some(partition.leader.delivery.consumers.get(&reader)?.queue)),
-        );
-        partition.stop_serving(consumer);
-    }
-    let mut leaving = Returning::default();
-    queues.into_iter().for_each(|queue| leaving.hold(partition, queue));
-    partition.leader.transactions.closings.leaving.insert(connection, leaving);
-    for key in keys {
-        close(partition, &[key], (None, Close::Undo(Answers::default())), effects);
-    }
-}
-
-/// The connection has ended: the queues that have all of its entries back.
-pub fn end_leaving(partition: &mut Partition, connection: ConnectionId) -> Vec<QueueId> {
-    let leaving = partition.leader.transactions.closings.leaving.remove(&connection);
-    leaving.map_or_else(Vec::new, |leaving| leaving.end(partition))
 }
 
 impl Stage {
@@ -460,6 +456,8 @@ impl Stage {
             Stage::Check(check) => check.step(partition, budget, effects),
             Stage::Sort(sort) => sort.step(partition, budget, effects),
             Stage::Undo(undo) => undo.step(partition, budget, effects),
+            Stage::Leave(leaving) => leaving.step(partition, budget, effects).map(Stage::Leave),
+            Stage::Settle(settle, tags) => settle_some(partition, settle, tags, budget, effects),
             Stage::ApplyChanges(mut ends, mut sends, answers) => {
                 for end in super::slices::next(&mut ends, budget) {
                     partition.end_entry(end.queue, end.tag, end.cause, effects);
@@ -475,6 +473,62 @@ impl Stage {
             }
         }
     }
+}
+
+/// Verdicts on the next deliveries: one command has no more of them than a slice.
+fn settle_some(
+    partition: &mut Partition,
+    settle: Box<Settle>,
+    mut tags: IntoIter<EntryTag>,
+    budget: &mut usize,
+    effects: &mut Vec<Effect>,
+) -> Option<Stage> {
+    let slice = partition.settings.slice_changes.max(1);
+    while tags.len() > 0 {
+        if *budget == 0 {
+            return Some(Stage::Settle(settle, tags));
+        }
+        if !partition.leader.delivery.consumers.contains_key(&settle.consumer) {
+            // It has lost the rest, and hears of that.
+            partition.settle(Settle { tags: tags.collect(), ..*settle }, effects);
+            return None;
+        }
+        let most = slice.min(*budget);
+        let next: Vec<EntryTag> = super::slices::next(&mut tags, &mut { most }).collect();
+        *budget -= next.len();
+        partition.settle(Settle { tags: next, ticket: None, ..(*settle).clone() }, effects);
+    }
+    let ticket = settle.ticket?;
+    let connection = settle.consumer.connection;
+    if settle.transaction.is_some() {
+        partition.reply(connection, ticket, Ok(()), effects);
+    } else if !partition.leader.settling.unsaved.is_empty() {
+        // The log has failed meanwhile: the client must not take all for confirmed.
+        let reason = "the log failed while the deliveries were being settled".to_owned();
+        partition.reply(connection, ticket, Err(Refusal::StoreFailed { reason }), effects);
+    } else {
+        // Durable after all of the verdicts.
+        let (nothing, completion) = (Changes::default(), Completion::Reply { connection, ticket });
+        partition.propose(Command::Transact(nothing), Urgency::Waiting, completion, effects);
+    }
+    None
+}
+
+/// Verdicts on deliveries: many that are accepted go in slices. Others do not, as messages that one
+/// of them returns could overtake those of the next; nor while some may have been taken back from a
+/// slow consumer, as these are settled whole or not at all.
+pub fn settle(partition: &mut Partition, mut settle: Settle, effects: &mut Vec<Effect>) {
+    let is_whole = settle.outcome != Outcome::Accepted
+        || partition.settings.policies.any_slow()
+        || partition.leader.delivery.has_taken_back;
+    let is_there = partition.leader.delivery.consumers.contains_key(&settle.consumer);
+    if is_whole || !is_there || settle.tags.len() <= partition.settings.slice_changes {
+        return partition.settle(settle, effects);
+    }
+    let tags = std::mem::take(&mut settle.tags);
+    let (connections, changes) = (vec![settle.consumer.connection], tags.len());
+    let stage = Stage::Settle(Box::new(settle), tags.into_iter());
+    start(partition, Closing { connections, held_bytes: 0, stage }, (false, changes), effects);
 }
 
 impl Answers {

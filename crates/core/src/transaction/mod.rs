@@ -24,7 +24,10 @@ mod slices;
 mod timeout;
 
 pub use branch::{Branches, OpenBranches, Promised};
-pub use closing::{Closings, behind_its_transactions, end_leaving, finish_decided, give_up, go_on_closing};
+pub use closing::{
+    Closings, Returning, behind_its_transactions, close_leaving, finish_decided, go_on_closing,
+    resume_behind, settle, undo_all,
+};
 pub use coordinator::{Coordinated, Coordination};
 pub use open::{OpenTransaction, VolatileChanges};
 pub use participant::Prepared;

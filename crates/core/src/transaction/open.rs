@@ -12,6 +12,7 @@ use crate::Partition;
 use crate::intake::publish::Admitted;
 use crate::log::completion::Completion;
 use crate::memory::bodies::apart;
+use crate::moving::transacted_behind_windows;
 use crate::queue::EntryState;
 use crate::settling::carrying::Body;
 use crate::transaction::closing::{Answers, Close, Kinds, close};
@@ -106,8 +107,13 @@ impl OpenTransaction {
         std::mem::take(&mut self.settled)
     }
 
+    /// Queues of the entries that it settles, each as often as it has entries.
+    pub(crate) fn settled_queues(&self) -> impl Iterator<Item = QueueId> {
+        self.settled.iter().map(|(_, end)| end.queue)
+    }
+
     /// Its changes.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.sends.len() + self.settled.len() + self.settled_again.len()
     }
 
@@ -198,6 +204,7 @@ impl Partition {
     }
 
     pub(crate) fn publish_in_transaction(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
+        let Some(publish) = transacted_behind_windows(self, publish, effects) else { return };
         let Publish { connection, ticket, .. } = publish;
         let result = self.put_in_transaction(publish);
         self.reply(connection, ticket, result, effects);

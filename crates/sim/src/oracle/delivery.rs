@@ -211,7 +211,9 @@ impl Oracle {
         let is_known_early = |ended: &Operation| !ended.sends.is_empty() || ended.branch.is_some();
         let confirmed = |ended: &Operation| ended.answered || !is_known_early(ended);
         let ended = ended.map(|number| &self.operations[number]).filter(|ended| confirmed(ended));
-        if ended.is_some_and(|ended| ended.fate == Fate::Committed) {
+        let in_slices = self.taking.slices_of(spot);
+        let is_left = in_slices.is_some_and(|number| self.operations[number].fate == Fate::Asked);
+        if !is_left && ended.is_some_and(|ended| ended.fate == Fate::Committed) {
             return Err(format!("{what}: browsed though its end was confirmed"));
         }
         let fresh = self.readers.get_mut(&key).is_some_and(|reader| reader.browsed.insert(spot.1));

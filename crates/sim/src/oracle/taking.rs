@@ -23,6 +23,10 @@ pub(super) struct Taking {
     settled_again: BTreeMap<Spot, Vec<Number>>,
     /// The messages of consumers when they were detached for being slow.
     ousted: BTreeMap<ConsumerKey, Vec<(EntryTag, Spot)>>,
+    /// Verdicts on more deliveries than these go in slices.
+    slice_changes: usize,
+    /// Messages of such verdicts: one in memory alone is there until its slice has come.
+    in_slices: BTreeMap<Spot, Number>,
 }
 
 impl Taking {
@@ -32,7 +36,21 @@ impl Taking {
         slow || self.transaction_ms_max.is_some()
     }
 
+    /// These messages end by a verdict, in slices if it is about many.
+    pub fn ends_in_slices(&mut self, settle: &Settle, spots: &[Spot], number: Number) {
+        let is_sliced = settle.outcome == Outcome::Accepted && self.slice_changes < settle.tags.len();
+        if is_sliced && settle.transaction.is_none() {
+            self.in_slices.extend(spots.iter().map(|spot| (spot.clone(), number)));
+        }
+    }
+
+    /// The verdict in slices by which a message ends.
+    pub fn slices_of(&self, spot: &Spot) -> Option<Number> {
+        self.in_slices.get(spot).copied()
+    }
+
     pub fn crashed(&mut self) {
+        self.in_slices.clear();
         self.judged.clear();
         self.unsure.clear();
         self.ousted.clear();
@@ -40,10 +58,16 @@ impl Taking {
 }
 
 impl Oracle {
-    /// From the start: consumers of this destination must not be slow, and transactions may be open
-    /// for so long.
-    pub fn expect_taking(&mut self, slow: Option<(Destination, Slow)>, transaction_ms_max: Option<u64>) {
+    /// From the start: consumers of this destination must not be slow, transactions may be open for
+    /// so long, and verdicts on more deliveries than these go in slices.
+    pub fn expect_taking(
+        &mut self,
+        slow: Option<(Destination, Slow)>,
+        transaction_ms_max: Option<u64>,
+        slice_changes: usize,
+    ) {
         (self.taking.slow, self.taking.transaction_ms_max) = (slow, transaction_ms_max);
+        self.taking.slice_changes = slice_changes;
     }
 
     /// A partition hears of something in a transaction.

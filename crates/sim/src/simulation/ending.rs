@@ -48,9 +48,9 @@ impl Simulation {
                 for source in self.assembly.cores[index].sources() {
                     busy |= self.work(index, source)?;
                 }
-                // A large transaction goes on with each tick.
+                // A large transaction, or a backlog, goes on with each tick.
                 let partition = &self.assembly.cores[index].partition;
-                let is_slow = partition.has_unfinished_records() || partition.is_closing();
+                let is_slow = partition.has_unfinished_records() || partition.has_slices_left();
                 self.now_ms += u64::from(is_slow);
                 busy |= self.pass_time(index)?;
                 while self.assembly.cores[index].has_news() {
