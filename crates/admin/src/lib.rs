@@ -14,6 +14,7 @@ mod figures;
 mod metrics;
 mod planner;
 mod stall_timeout;
+mod tenant_rules;
 
 mod exposition;
 mod http;
@@ -36,3 +37,6 @@ pub use figures::{
 pub use http::{Source, respond, serve, serve_on};
 pub use metrics::{METRICS, Metric, QUEUES_MAX};
 pub use stall_timeout::StallTimeout;
+pub use tenant_rules::{
+    RuleChange, RuleFault, RuleKind, RulesAnswer, RulesOrder, TenantRules, TenantRulesKeeper,
+};

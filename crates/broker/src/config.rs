@@ -14,6 +14,7 @@ mod routes;
 mod secrets;
 mod settings;
 mod stores;
+mod tenant_rules;
 mod tenants;
 mod tls;
 
@@ -42,6 +43,7 @@ pub use push::PushConfig;
 pub use routes::RouteConfig;
 pub use settings::{REFERENCE, Settings, is_masked, without_secrets};
 pub use stores::StoresConfig;
+pub use tenant_rules::TenantRuleBook;
 pub use tls::TlsFileConfig;
 
 use destinations::AtSharedLimitConfig;

@@ -289,6 +289,14 @@ impl Users {
         Some(argon.chain(user.keys.iter().map(Keys::to_text)).collect())
     }
 
+    /// Whether this is the password of the user. Takes its time.
+    pub fn has_password(&self, name: &str, password: &str) -> bool {
+        match (self.argon(name), self.keys(name, None)) {
+            (Some(argon), _) => argon.is_of(password),
+            (None, keys) => keys.is_some_and(|keys| keys.are_of(password)),
+        }
+    }
+
     /// Whether every user has keys for this function.
     pub fn all_have(&self, hash: Hash) -> bool {
         self.0.values().all(|user| user.keys.iter().any(|keys| keys.hash == hash))
@@ -414,6 +422,7 @@ mod tests {
     fn a_user_has_a_verifier_by_argon2id_and_for_scram_as_the_others_have() {
         let mut users = Users::default();
         users.set("ann", "one").unwrap();
+        assert!(users.has_password("ann", "one") && !users.has_password("ann", "two"));
         assert!(users.argon("ann").unwrap().is_of("one") && users.all_have(Hash::Sha256));
         let text = users.to_text();
         assert_eq!(Users::parse(&text), Ok(users.clone()));

@@ -23,6 +23,7 @@ mod policies;
 mod problem;
 mod process;
 mod redrive;
+mod resources;
 mod routes;
 mod schedules;
 mod session;
@@ -64,6 +65,7 @@ use crate::configuration::Configuration;
 use crate::console;
 use crate::figures::{BridgeFigures, Figures, RouteFigures};
 use crate::planner::Planner;
+use crate::tenant_rules::TenantRulesKeeper;
 
 /// A request's body is not larger.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -136,6 +138,8 @@ pub struct ApiOptions {
     pub reload: Reload,
     /// Shows and changes the configuration.
     pub configuration: Configuration,
+    /// Keeps the routes and alerts of tenants.
+    pub tenant_rules: TenantRulesKeeper,
     /// The addresses that clients connect to.
     pub listeners: Vec<ListenerRow>,
 }
@@ -224,6 +228,7 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/tokens/{id}", delete(tokens::revoke))
         .route("/api/v1/tenants", get(tenants::list).post(tenants::create))
         .route("/api/v1/tenants/{name}", tenant)
+        .route("/api/v1/tenants/{name}/apply", post(resources::apply))
         .route("/api/v1/users", get(users::list).post(users::create))
         .route("/api/v1/users/{name}", delete(users::remove))
         .route("/api/v1/users/{name}/password", put(users::password))

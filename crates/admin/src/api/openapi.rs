@@ -325,6 +325,14 @@ pub const OPERATIONS: &[Operation] = &[
         gives: (200, Some("Tenant")),
     },
     change("delete", "/api/v1/tenants/{name}", "Delete a tenant without queues, with its users"),
+    Operation {
+        method: "post",
+        path: "/api/v1/tenants/{name}/apply",
+        summary: "Plan or apply queues, users, routes and alerts that a tenant declares",
+        query: &[],
+        takes: Some("Declared"),
+        gives: (200, Some("Applied")),
+    },
     read("/api/v1/users", "Users, with their groups", &["filter", "limit", "cursor"], "Users"),
     Operation {
         method: "post",
@@ -519,6 +527,8 @@ const OF_IDENTITIES: &[(&str, &str)] = &[
         "MadeTenant",
         "name:string destinations:array is_configured:boolean quotas:object usage:object users:integer administrator:string? password:string?",
     ),
+    ("Declared", "queues:array users:array routes:array alerts:array prune:boolean dry_run:boolean"),
+    ("Applied", "changes:array faults:array"),
     ("User", "name:string groups:array tokens:integer"),
     ("WantedUser", "name:string password:string groups:array"),
     ("MadeUser", "name:string groups:array password:string?"),

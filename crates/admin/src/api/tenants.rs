@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use postroad_model::RowKey;
-use postroad_routing::{Membership, Policies, Tenant};
+use postroad_routing::{Membership, Permissions, Policies, Tenant};
 use postroad_security::{TenantEntry, UserError, UserFile, Users, check_tenant_name, secret};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -20,6 +20,7 @@ use super::problem::Problem;
 use super::tokens::{problem, writing};
 use super::{Api, Caller};
 use crate::figures::{Figures, TenantFigures};
+use crate::tenant_rules::RulesOrder;
 
 #[derive(Debug, Serialize)]
 pub struct Row {
@@ -36,6 +37,17 @@ pub struct Row {
 impl Row {
     fn key(&self) -> RowKey {
         RowKey { rank: 0, name: self.name.as_str().into(), detail: "".into() }
+    }
+
+    /// Queues that it may have; `None` for any number.
+    pub fn queues_max(&self) -> Option<u64> {
+        self.quotas.get("queues_max").copied().flatten()
+    }
+
+    /// Queues that it may have beside those there are.
+    pub fn queue_room(&self) -> Option<u64> {
+        let queues = self.usage.get("queues").copied().unwrap_or_default();
+        self.queues_max().map(|most| most.saturating_sub(queues))
     }
 }
 
@@ -162,6 +174,7 @@ pub async fn remove(
         })
         .await?;
     }
+    (api.0.options.tenant_rules)(RulesOrder::Forget { tenant: name.clone() }).await?;
     let (book, of) = (api.0.options.made_tenants.clone(), name.clone());
     writing(move || book.change(|tenants| Ok(tenants.remove(of.as_str())))).await?;
     let door = api.0.options.door.borrow().clone();
@@ -253,7 +266,7 @@ async fn reload(api: &Api) -> Result<(), Problem> {
 }
 
 /// Tenants as they are now.
-struct View {
+pub struct View {
     policies: Arc<Policies>,
     figures: Figures,
     made: BTreeMap<Arc<str>, TenantEntry>,
@@ -261,7 +274,7 @@ struct View {
 }
 
 impl View {
-    async fn of(api: &Api) -> Result<View, Problem> {
+    pub async fn of(api: &Api) -> Result<View, Problem> {
         let users = match file_of_users(api) {
             Some(file) => writing(move || file.users()).await?,
             None => Users::default(),
@@ -271,7 +284,13 @@ impl View {
         Ok(View { policies: policies(api), figures, made, users })
     }
 
-    fn named(&self, name: &str) -> Result<Row, Problem> {
+    pub fn permissions(&self) -> &Permissions {
+        &self.policies.permissions
+    }
+
+    /// # Errors
+    /// There is no such tenant.
+    pub fn named(&self, name: &str) -> Result<Row, Problem> {
         let tenant = self.policies.tenants.named(name).ok_or_else(|| unknown(name))?;
         Ok(self.row(tenant))
     }

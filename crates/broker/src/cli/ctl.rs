@@ -2,6 +2,7 @@
 //! socket or HTTP.
 
 mod access_keys;
+mod apply;
 mod broker;
 mod clients;
 mod cluster;
@@ -113,6 +114,8 @@ pub enum Ctl {
     /// Add, list, change and delete tenants.
     #[command(subcommand)]
     Tenant(tenants::TenantCommand),
+    /// Plan and apply the queues, users, routes and alerts of a tenant, as a file declares them.
+    Apply(apply::ApplyArguments),
 }
 
 /// Which broker, and how to print.
@@ -401,6 +404,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
         Ctl::Token(command) => tokens::run(command),
         Ctl::User(command) => users::run(command),
         Ctl::Tenant(command) => tenants::run(command),
+        Ctl::Apply(arguments) => apply::run(arguments),
         Ctl::Connections(list) => print(list, CONNECTIONS, "/api/v1/connections", &[], None),
         Ctl::Routes(RoutesArguments { command: Some(RoutesCommand::Test(arguments)), .. }) => {
             routes::test(arguments)

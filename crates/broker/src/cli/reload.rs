@@ -2,13 +2,16 @@
 //! change of users or groups these alone.
 
 use std::cell::RefCell;
+use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use postroad_admin::{
     AlertRule, Configuration, ConfigurationAnswer, ConfigurationAuthor, ConfigurationFault,
-    ConfigurationOrder, ConfigurationPlan, ConfigurationSource, ConfigurationVersion, Reload,
+    ConfigurationOrder, ConfigurationPlan, ConfigurationSource, ConfigurationVersion, Reload, RulesAnswer,
+    RulesOrder, TenantRulesKeeper,
 };
 use postroad_net::TlsConfig;
 use postroad_routing::Policies;
@@ -17,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::ServeArguments;
 use crate::cli::versions::{KeptVersion, Versions, check_length, replace_configuration};
-use crate::config::{Bridge, Config, Settings, is_masked, without_secrets};
+use crate::config::{Bridge, Config, Settings, TenantRuleBook, is_masked, without_secrets};
 use crate::runtime::now_ms;
 
 /// Changes that wait for the main thread, at most: each request waits for its own.
@@ -29,6 +32,8 @@ pub enum Changed {
     Identities(oneshot::Sender<Result<(), String>>),
     /// An order about the configuration.
     Configuration(ConfigurationOrder, oneshot::Sender<Result<ConfigurationAnswer, ConfigurationFault>>),
+    /// An order about the rules of tenants.
+    Rules(RulesOrder, oneshot::Sender<Result<RulesAnswer, ConfigurationFault>>),
 }
 
 /// The parts of the configuration that a running broker follows.
@@ -50,6 +55,7 @@ pub struct Reloader<'a> {
     tokens: Arc<TokenBook>,
     attempts: Arc<Attempts>,
     made_tenants: Arc<TenantBook>,
+    tenant_rules: RefCell<TenantRuleBook>,
     file: Option<Arc<UserFile>>,
 }
 
@@ -57,14 +63,25 @@ impl Reloader<'_> {
     /// Begins with this configuration.
     ///
     /// # Errors
-    /// The file of tokens cannot be read.
+    /// A file of the data directory cannot be read.
     pub fn new<'a>(arguments: &'a ServeArguments, config: &Config) -> anyhow::Result<Reloader<'a>> {
         let file = config.users_file().map(|file| Arc::new(UserFile::new(file)));
         let (tokens, attempts) = (Arc::new(config.tokens()?), Arc::default());
         let made_tenants = Arc::new(config.made_tenants()?);
+        let tenant_rules = RefCell::new(TenantRuleBook::open(&config.data)?);
         let running = RefCell::new(Settings::of(&text_of(arguments)?, arguments)?);
         let (config, versions) = (RefCell::new(config.clone()), Versions::new(&config.data));
-        Ok(Reloader { arguments, config, running, versions, tokens, attempts, made_tenants, file })
+        Ok(Reloader {
+            arguments,
+            config,
+            running,
+            versions,
+            tokens,
+            attempts,
+            made_tenants,
+            tenant_rules,
+            file,
+        })
     }
 
     /// Tenants that were made while the broker ran.
@@ -104,7 +121,8 @@ impl Reloader<'_> {
     }
 
     fn identities_by(&self, config: &Config) -> anyhow::Result<(Policies, Door)> {
-        let (policies, door) = config.identities(&self.tokens, &self.attempts, &self.made_tenants)?;
+        let (mut policies, door) = config.identities(&self.tokens, &self.attempts, &self.made_tenants)?;
+        self.tenant_rules.borrow().add_routes(config, &mut policies)?;
         Ok((policies, self.file.iter().fold(door, |door, file| door.with_file(file.clone()))))
     }
 
@@ -113,9 +131,13 @@ impl Reloader<'_> {
     /// # Errors
     /// A file cannot be read.
     pub fn in_force(&self) -> anyhow::Result<Reread> {
-        let config = self.config.borrow();
-        let (alerts, bridges, tls) = (config.alert_rules()?, config.bridges()?, config.tls()?);
-        let (policies, door) = self.identities_by(&config)?;
+        self.by_config(&self.config.borrow())
+    }
+
+    fn by_config(&self, config: &Config) -> anyhow::Result<Reread> {
+        let (bridges, tls) = (config.bridges()?, config.tls()?);
+        let (policies, door) = self.identities_by(config)?;
+        let alerts = self.tenant_rules.borrow().alert_rules(config, &policies)?;
         Ok(Reread { policies, alerts, tls, door, bridges })
     }
 
@@ -168,6 +190,31 @@ impl Reloader<'_> {
             }
         };
         Ok((answer, None))
+    }
+
+    /// Carries out an order about the rules of tenants. What it returns beside the answer is to be
+    /// followed.
+    ///
+    /// # Errors
+    /// With the reason; nothing is changed then.
+    pub fn declare(&self, order: RulesOrder) -> Result<(RulesAnswer, Option<Reread>), ConfigurationFault> {
+        let (answer, book) = match order {
+            RulesOrder::Declare { tenant, rules, prunes, is_dry_run } => {
+                let (policies, _) = self.identities().map_err(failed)?;
+                let wanted = (&*tenant, &rules, prunes);
+                let changed = self.tenant_rules.borrow().changed(&self.config.borrow(), &policies, wanted);
+                let (answer, book) = changed.map_err(invalid)?;
+                let is_new = !is_dry_run && answer.faults.is_empty() && book != *self.tenant_rules.borrow();
+                (answer, is_new.then_some(book))
+            }
+            RulesOrder::Forget { tenant } => {
+                (RulesAnswer::default(), self.tenant_rules.borrow().without(&tenant))
+            }
+        };
+        let Some(book) = book else { return Ok((answer, None)) };
+        book.store().map_err(failed)?;
+        self.tenant_rules.replace(book);
+        Ok((answer, Some(self.in_force().map_err(failed)?)))
     }
 
     fn apply(
@@ -283,11 +330,10 @@ impl Reloader<'_> {
     }
 
     fn parts_of(&self, config: &Config) -> anyhow::Result<Reread> {
-        let (alerts, bridges, tls) = (config.alert_rules()?, config.bridges()?, config.tls()?);
         self.tokens.reload()?;
         self.made_tenants.reload()?;
-        let (policies, door) = self.identities_by(config)?;
-        Ok(Reread { policies, alerts, tls, door, bridges })
+        self.tenant_rules.replace(TenantRuleBook::open(&config.data)?);
+        self.by_config(config)
     }
 
     fn now_in_force(&self, config: Config, settings: &Settings) {
@@ -316,8 +362,15 @@ fn text_of(arguments: &ServeArguments) -> anyhow::Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
+/// The ways of requests to the main thread.
+pub struct Orders {
+    pub reload: Reload,
+    pub configuration: Configuration,
+    pub tenant_rules: TenantRulesKeeper,
+}
+
 /// The ways of requests to the main thread, and their end there.
-pub fn channel() -> (Reload, Configuration, mpsc::Receiver<Changed>) {
+pub fn channel() -> (Orders, mpsc::Receiver<Changed>) {
     let (changes, receiver) = mpsc::channel::<Changed>(CHANGES_MAX);
     let of_identities = changes.clone();
     let reload = Arc::new(move || {
@@ -330,15 +383,26 @@ pub fn channel() -> (Reload, Configuration, mpsc::Receiver<Changed>) {
         };
         Box::pin(future) as _
     });
-    let configuration = Arc::new(move |order| {
+    let configuration = way(changes.clone(), Changed::Configuration);
+    let tenant_rules = way(changes, Changed::Rules);
+    (Orders { reload, configuration, tenant_rules }, receiver)
+}
+
+/// Carries out orders of one kind.
+type Way<Order, Answer> = Arc<
+    dyn Fn(Order) -> Pin<Box<dyn Future<Output = Result<Answer, ConfigurationFault>> + Send>> + Send + Sync,
+>;
+
+fn way<Order: Send + 'static, Answer: Send + 'static>(
+    changes: mpsc::Sender<Changed>,
+    make: fn(Order, oneshot::Sender<Result<Answer, ConfigurationFault>>) -> Changed,
+) -> Way<Order, Answer> {
+    Arc::new(move |order| {
         let changes = changes.clone();
-        let future = async move {
+        Box::pin(async move {
             let (answer, answered) = oneshot::channel();
-            let change = Changed::Configuration(order, answer);
-            changes.send(change).await.map_err(|_| ConfigurationFault::Ended)?;
+            changes.send(make(order, answer)).await.map_err(|_| ConfigurationFault::Ended)?;
             answered.await.map_err(|_| ConfigurationFault::Ended)?
-        };
-        Box::pin(future) as _
-    });
-    (reload, configuration, receiver)
+        })
+    })
 }

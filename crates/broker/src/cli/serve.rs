@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::Router;
-use postroad_admin::{ApiOptions, Configuration, ListenerRow, Reload, Totals};
+use postroad_admin::{ApiOptions, ListenerRow, Totals};
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::{ConnectionId, Endpoint, Session};
 use postroad_net::{Listener, Places};
@@ -131,12 +131,12 @@ async fn serve_clients(
         runtime.follow(policies);
     }
     let admission = Admission::new(places.clone(), tls, Arc::new(door), websocket_bytes_max(config));
-    let (reload, configuration, changes) = reload::channel();
+    let (orders, changes) = reload::channel();
     reloader.keep_first();
     runtime.alerts().follow(rules);
     let cluster = view.clone();
     let endpoints = node::endpoints(listeners, http)?;
-    let changing = (reload, configuration, reloader.made_tenants());
+    let changing = (orders, reloader.made_tenants());
     let api = api_options(config, &runtime, &admission, changing, &endpoints);
     let api = postroad_admin::router(api, node::further_api(view));
     let everybody = StatsCollector { cluster, ..runtime.everybody() };
@@ -211,12 +211,13 @@ fn api_options(
     config: &Config,
     runtime: &Runtime,
     admission: &Admission,
-    (reload, configuration, made_tenants): (Reload, Configuration, Arc<TenantBook>),
+    (orders, made_tenants): (reload::Orders, Arc<TenantBook>),
     endpoints: &[(&str, String)],
 ) -> ApiOptions {
     let (everybody, of_policies, board) = (runtime.everybody(), runtime.everybody(), runtime.links());
     let listener =
         |(protocol, url): &(&str, String)| ListenerRow { protocol: (*protocol).to_owned(), url: url.clone() };
+    let reload::Orders { reload, configuration, tenant_rules } = orders;
     ApiOptions {
         broker_name: config.broker_name.clone(),
         version: env!("CARGO_PKG_VERSION"),
@@ -233,6 +234,7 @@ fn api_options(
         made_tenants,
         reload,
         configuration,
+        tenant_rules,
         listeners: endpoints.iter().map(listener).collect(),
     }
 }
@@ -524,6 +526,15 @@ fn carry_out(changed: Changed, reloader: &Reloader<'_>, (diallers, runtime, admi
                 if let Some(reread) = reread {
                     follow(reread, (diallers, runtime, admission));
                     tracing::info!("a new configuration was applied");
+                }
+                done
+            });
+            let _ = answer.send(done);
+        }
+        Changed::Rules(order, answer) => {
+            let done = reloader.declare(order).map(|(done, reread)| {
+                if let Some(reread) = reread {
+                    follow(reread, (diallers, runtime, admission));
                 }
                 done
             });

@@ -78,7 +78,16 @@ pub fn rules(alerts: &[AlertConfig]) -> anyhow::Result<Vec<AlertRule>> {
 }
 
 impl AlertConfig {
-    fn rule(&self) -> anyhow::Result<AlertRule> {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The rule.
+    ///
+    /// # Errors
+    /// A value is missing or cannot be understood.
+    pub fn rule(&self) -> anyhow::Result<AlertRule> {
         if self.name.is_empty() || NAME_BYTES_MAX < self.name.len() {
             bail!("its name has {} bytes; 1 to {NAME_BYTES_MAX} is right", self.name.len());
         }

@@ -164,7 +164,16 @@ pub fn routes(configs: &[RouteConfig], addressing: &Addressing) -> anyhow::Resul
 }
 
 impl RouteConfig {
-    fn rule(&self) -> anyhow::Result<Route> {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The route.
+    ///
+    /// # Errors
+    /// A value is missing or cannot be understood.
+    pub fn rule(&self) -> anyhow::Result<Route> {
         let legal = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
         if self.name.is_empty() || !self.name.chars().all(legal) {
             bail!("name is {:?}; use letters, digits, '-', '_' and '.'", self.name);
