@@ -68,6 +68,12 @@ export interface Ledger {
   differing_queues: number;
 }
 
+export interface Cluster {
+  node: string;
+  role: string;
+  peers: { node: string; connected: boolean; lag: number | null }[];
+}
+
 export interface Overview {
   broker: Broker;
   is_limited: boolean;
@@ -78,6 +84,7 @@ export interface Overview {
   stores: Store[];
   memory_bytes_max: number;
   ledger: Ledger;
+  cluster: Cluster | null;
 }
 
 export interface Queue {
@@ -206,5 +213,5 @@ function reason(text: string): string | undefined {
 
 export const get = <T>(path: string, signal?: AbortSignal) => request<T>("GET", path, undefined, signal);
 export const post = <T>(path: string, body?: unknown) => request<T>("POST", path, body);
-export const put = <T>(path: string) => request<T>("PUT", path);
+export const put = <T>(path: string, body?: unknown) => request<T>("PUT", path, body);
 export const del = <T>(path: string) => request<T>("DELETE", path);

@@ -17,12 +17,15 @@ import { PlannerPage } from "./pages/planner";
 import { QueuePage } from "./pages/queue";
 import { QueuesPage } from "./pages/queues";
 import { RoutesPage } from "./pages/routes";
+import { SchedulesPage } from "./pages/schedules";
 import { SignInPage } from "./pages/sign-in";
+import { TenantsPage } from "./pages/tenants";
+import { TopologyPage } from "./pages/topology";
 import { TransactionsPage } from "./pages/transactions";
 import { go, Link, to, useRoute } from "./router";
 import { type Caller, signedIn, signedOut, useSession } from "./session";
 import { chooseTheme, chosenTheme, type Theme } from "./theme";
-import { AlarmIcon, AuditIcon, AutoIcon, BridgeIcon, CheckIcon, ClockIcon, ConnectionIcon, ConsumerIcon, DeadIcon, MoonIcon, MoreIcon, MoveIcon, OverviewIcon, QueueIcon, SettingsIcon, SunIcon, TransactionIcon } from "./ui/icons";
+import { AlarmIcon, AuditIcon, AutoIcon, BridgeIcon, CheckIcon, ClockIcon, ConnectionIcon, ConsumerIcon, DeadIcon, MoonIcon, MoreIcon, MoveIcon, OverviewIcon, QueueIcon, ScheduleIcon, SettingsIcon, SunIcon, TenantIcon, TopologyIcon, TransactionIcon } from "./ui/icons";
 import { Empty } from "./ui/state";
 import { Toasts } from "./ui/toast";
 
@@ -35,6 +38,9 @@ const SECTIONS: { path: string; title: string; icon: ComponentType; key: string;
   { path: "consumers", title: "Consumers", icon: ConsumerIcon, key: "u", isOfBroker: true },
   { path: "bridges", title: "Bridges", icon: BridgeIcon, key: "b", isOfBroker: true },
   { path: "routes", title: "Routes", icon: MoveIcon, key: "r", isOfBroker: true },
+  { path: "topology", title: "Topology", icon: TopologyIcon, key: "y", isOfBroker: true },
+  { path: "schedules", title: "Schedules", icon: ScheduleIcon, key: "s", isOfBroker: true },
+  { path: "tenants", title: "Tenants", icon: TenantIcon, key: "n", isOfBroker: true },
   { path: "alerts", title: "Alerts", icon: AlarmIcon, key: "l", isOfBroker: true },
   { path: "transactions", title: "Transactions", icon: TransactionIcon, key: "t", isOfBroker: true },
   { path: "ledger", title: "Ledger", icon: CheckIcon, key: "e", isOfBroker: true },
@@ -117,6 +123,9 @@ function PageOf({ parts }: { parts: string[] }) {
   if (section === "dead-letters" && name === undefined) return <DeadLettersPage />;
   if (section === "bridges" && name === undefined) return <BridgesPage />;
   if (section === "routes" && name === undefined) return <RoutesPage />;
+  if (section === "topology" && name === undefined) return <TopologyPage />;
+  if (section === "schedules" && name === undefined) return <SchedulesPage />;
+  if (section === "tenants" && name === undefined) return <TenantsPage />;
   if (section === "alerts" && name === undefined) return <AlertsPage />;
   if (section === "transactions" && name === undefined) return <TransactionsPage />;
   if (section === "ledger" && name === undefined) return <LedgerPage />;

@@ -19,7 +19,13 @@ above = 100
 name = "copy-orders"
 from = "queue://orders.paid"
 mode = "copy"
-to = [{ destination = "queue://orders.archive" }]
+to = [{ destination = "queue://orders.archive" }, { destination = "topic://VirtualTopic.paid" }]
+
+[[tenant]]
+name = "payments"
+destinations = ["queue://payments.>"]
+queues_max = 4
+messages_max = 1000
 `;
 
 /** Waits until `check` gives something; fails after a while. */
@@ -85,6 +91,13 @@ class Broker {
     const client = spawn(BINARY, ["receive", queue, "--url", this.openwire, "--follow", ...more], { stdio: "ignore" });
     this.children.push(client);
     return client;
+  }
+
+  /** A message that is due after this time. */
+  schedule(queue, body, delayMs, ...properties) {
+    const options = [`AMQ_SCHEDULED_DELAY:long=${delayMs}`, ...properties].flatMap((property) => ["--property", property]);
+    const sent = spawnSync(BINARY, ["send", queue, "--url", this.openwire, "--body", body, ...options]);
+    if (sent.status !== 0) throw new Error(`send: ${sent.stderr}`);
   }
 
   /** Messages whose time is over at once: persistent ones become dead letters. */

@@ -12,7 +12,7 @@ const SIZES = { large: { width: 1440, height: 900 }, small: { width: 390, height
 const IMAGES = new URL("../../../../docs/images/", import.meta.url).pathname;
 const PATIENCE_MS = 30_000;
 
-const PICTURES = ["overview", "queues", "explain", "dead-letters"];
+const PICTURES = ["overview", "queues", "explain", "dead-letters", "topology"];
 
 /** Pages, each with something that is there once it has data. */
 const PAGES = [
@@ -32,6 +32,10 @@ const PAGES = [
   { name: "configuration-versions", path: "/configuration/versions", ready: (page) => page.getByText("start").first() },
   { name: "bridges", path: "/bridges", ready: (page) => page.getByText("No link to another broker") },
   { name: "routes", path: "/routes", ready: (page) => page.getByText("copy-orders") },
+  { name: "topology", path: "/topology", ready: (page) => page.getByRole("link", { name: /^Consumer\.shop\.VirtualTopic\.paid/ }) },
+  { name: "topology-table", path: "/topology?as=table", ready: (page) => page.getByRole("row", { name: /copy-orders/ }).first() },
+  { name: "schedules", path: "/schedules", ready: (page) => page.getByRole("button", { name: /^queue:\/\/reports\.daily/ }) },
+  { name: "tenants", path: "/tenants", ready: (page) => page.getByRole("button", { name: "payments", exact: true }) },
   { name: "connections", path: "/connections", ready: (page) => page.getByRole("row").nth(1) },
   { name: "consumers", path: "/consumers", ready: (page) => page.getByRole("link", { name: "orders.new" }).first() },
 ];
@@ -49,6 +53,10 @@ before(async () => {
   await broker.send("orders.blue", { body: "blue", properties: { colour: "blue" } });
   broker.consume("orders.blue", "--selector", "colour = 'red'");
   await broker.makeDeadLetters("payments.sepa", 3);
+  broker.consume("Consumer.shop.VirtualTopic.paid");
+  broker.consume("topic://VirtualTopic.paid", "--selector", "colour = 'red'");
+  broker.schedule("reports.daily", "report", 86_400_000, "AMQ_SCHEDULED_PERIOD:long=86400000", "AMQ_SCHEDULED_REPEAT:int=-1");
+  broker.schedule("topic://reminders", "remind", 3_600_000, "kind=first");
   broker.keepBusy(["orders.new", "orders.paid"]);
   await until("consumers", async () => (await broker.api("GET", "queues/orders.new")).consumers === 2);
 });
@@ -267,6 +275,66 @@ test("a queue is paused and resumed", async () => {
   await page.getByRole("button", { name: "Resume the queue" }).click();
   await page.getByText("paused.here is resumed").waitFor();
   assert.equal((await broker.api("GET", "queues/paused.here")).is_paused, false);
+  await close();
+});
+
+test("a scheduled message is shown and deleted", async () => {
+  broker.schedule("deleted.later", "never sent", 7_200_000, "shop=eu");
+  const { page, errors, close } = await open("/schedules");
+  await page.getByRole("searchbox").fill("deleted");
+  await page.getByRole("button", { name: "queue://deleted.later", exact: true }).click();
+  await page.getByRole("dialog").getByText("never sent").waitFor();
+  await page.getByRole("dialog").getByText("eu", { exact: true }).waitFor();
+  await page.getByRole("button", { name: "Delete…" }).click();
+  await page.getByRole("button", { name: "Delete 1 message" }).click();
+  await page.getByText("Deleted the scheduled message to queue://deleted.later").waitFor();
+  await page.getByText("No scheduled message goes to a destination with “deleted” in its name").waitFor();
+  const { items } = await broker.api("GET", "schedules");
+  assert.deepEqual(items.map(({ destinations }) => destinations[0]), ["topic://reminders", "queue://reports.daily"]);
+  assert.deepEqual(errors, []);
+  await close();
+});
+
+test("the topology is walked by the keyboard and filtered", async () => {
+  const { page, errors, close } = await open("/topology");
+  await page.getByRole("link", { name: /^orders\.paid\s*, queue/ }).focus();
+  const focused = () => page.evaluate(() => document.activeElement?.textContent ?? "");
+  await page.keyboard.press("ArrowRight");
+  assert.match(await focused(), /^copy-orders, route, copies/);
+  await page.keyboard.press("ArrowRight");
+  assert.match(await focused(), /^(orders\.archive, queue|VirtualTopic\.paid, topic)/);
+  await page.keyboard.press("ArrowLeft");
+  assert.match(await focused(), /^copy-orders/);
+  await page.getByRole("searchbox").fill("no such name");
+  await page.getByText("Nothing has “no such name” in its name").waitFor();
+  await page.getByRole("searchbox").fill("");
+  await page.getByRole("link", { name: /^orders\.archive\s*, queue/ }).click();
+  await page.getByRole("heading", { name: "orders.archive" }).waitFor();
+  assert.deepEqual(errors, []);
+  await close();
+});
+
+test("a tenant is added, changed and deleted", async () => {
+  const { page, errors, close } = await open("/tenants");
+  await page.getByRole("button", { name: "Add a tenant…" }).click();
+  await page.getByLabel("Name", { exact: true }).fill("shop");
+  await page.getByLabel("Queues", { exact: true }).fill("x");
+  assert.equal(await page.getByRole("button", { name: "Add 1 tenant" }).isDisabled(), true, "a quota is a number");
+  await page.getByLabel("Queues", { exact: true }).fill("7");
+  await page.getByRole("button", { name: "Add 1 tenant" }).click();
+  await page.getByRole("dialog", { name: "The tenant shop is there" }).getByRole("button", { name: "Close" }).last().click();
+  await page.getByRole("button", { name: "shop", exact: true }).click();
+  await page.getByRole("button", { name: "Change quotas…" }).click();
+  await page.getByLabel("Queues", { exact: true }).fill("9");
+  await page.getByRole("button", { name: "Change the quotas" }).click();
+  await page.getByText("Changed the quotas of shop").waitFor();
+  assert.equal((await broker.api("GET", "tenants/shop")).quotas.queues_max, 9);
+  await page.getByRole("button", { name: "shop", exact: true }).click();
+  await page.getByRole("button", { name: "Delete…" }).click();
+  await page.getByLabel("Type shop to confirm").fill("shop");
+  await page.getByRole("button", { name: "Delete the tenant" }).click();
+  await page.getByText("Deleted the tenant shop").waitFor();
+  assert.deepEqual(errors, []);
   await close();
 });
 

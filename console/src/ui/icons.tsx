@@ -135,3 +135,22 @@ export const AuditIcon = () => (
     <path d="M5 3h7l3 3v11H5zM8 9h4M8 12.5h4" />
   </Icon>
 );
+export const TopologyIcon = () => (
+  <Icon>
+    <rect x="2.5" y="7.5" width="4.5" height="5" rx="1" />
+    <rect x="13" y="2.5" width="4.5" height="5" rx="1" />
+    <rect x="13" y="12.5" width="4.5" height="5" rx="1" />
+    <path d="M7 10c4 0 2-5 6-5M7 10c4 0 2 5 6 5" />
+  </Icon>
+);
+export const ScheduleIcon = () => (
+  <Icon>
+    <rect x="3" y="4.5" width="14" height="12.5" rx="1.5" />
+    <path d="M3 8.5h14M7 2.5v3.5M13 2.5v3.5M10 11v2.2l1.6 1" />
+  </Icon>
+);
+export const TenantIcon = () => (
+  <Icon>
+    <path d="M3.5 17V4.5L10 3v14M10 8l6.500 1.500V17M2.500 17h15M6 7.500h1.500M6 11h1.500M13 12h1" />
+  </Icon>
+);
