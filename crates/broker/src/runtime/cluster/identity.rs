@@ -39,6 +39,9 @@ struct Text {
     identity: String,
     /// The stores of the others, by node.
     peers: BTreeMap<u64, String>,
+    /// How they call themselves.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    names: BTreeMap<u64, String>,
     /// Stores that others had before, the latest last.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     former: BTreeMap<u64, Vec<String>>,
@@ -88,8 +91,8 @@ impl Identities {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let identity = new_identity().context("the system provides no random bytes")?;
                 let (cluster, peers) = (cluster.to_owned(), BTreeMap::new());
-                let (version, former) = (VERSION, BTreeMap::new());
-                let text = Text { version, cluster, node, identity, peers, former, joined: false };
+                let (version, names, former) = (VERSION, BTreeMap::new(), BTreeMap::new());
+                let text = Text { version, cluster, node, identity, peers, names, former, joined: false };
                 write(&file, &text).with_context(|| format!("cannot write {}", file.display()))?;
                 text
             }
@@ -152,6 +155,41 @@ impl Identities {
             }
         })?;
         Ok(PeerStore::Accepted)
+    }
+
+    /// Takes note of the name of a peer, durably.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn names(&self, node: NodeId, name: &str) -> anyhow::Result<()> {
+        match self.name(node) {
+            Some(known) if known == name => Ok(()),
+            _ => self.change(|text| drop(text.names.insert(node.get(), name.to_owned()))),
+        }
+    }
+
+    /// The name of a peer, if it has ever come.
+    pub fn name(&self, node: NodeId) -> Option<String> {
+        self.text.lock().ok()?.names.get(&node.get()).cloned()
+    }
+
+    /// Forgets nodes that were removed: their numbers never come back.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn forget(&self, is_former: impl Fn(NodeId) -> bool) -> anyhow::Result<()> {
+        let stays = |number: &u64| NodeId::new(*number).is_none_or(|node| !is_former(node));
+        let Ok(text) = self.text.lock() else { bail!("the identities are missing") };
+        let is_clean = text.peers.keys().chain(text.names.keys()).chain(text.former.keys()).all(stays);
+        drop(text);
+        match is_clean {
+            true => Ok(()),
+            false => self.change(|text| {
+                text.peers.retain(|number, _| stays(number));
+                text.names.retain(|number, _| stays(number));
+                text.former.retain(|number, _| stays(number));
+            }),
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut Text)) -> anyhow::Result<()> {
@@ -218,6 +256,27 @@ mod tests {
                 "{error:#}"
             );
         }
+    }
+
+    #[test]
+    fn names_of_others_stay_over_a_start_and_those_of_removed_nodes_are_forgotten() {
+        let home = tempfile::tempdir().unwrap();
+        let node = |number| NodeId::new(number).unwrap();
+        let open = || Identities::open(home.path(), "c", node(1)).unwrap();
+        let identities = open();
+        for (number, name) in [(2, "two"), (3, "former"), (3, "three")] {
+            identities.meet(node(number), name, true).unwrap();
+            identities.names(node(number), name).unwrap();
+        }
+        assert_eq!(
+            [2, 3, 4].map(|number| open().name(node(number))),
+            [Some("two".to_owned()), Some("three".to_owned()), None]
+        );
+        identities.forget(|former| former == node(3)).unwrap();
+        let again = open();
+        assert_eq!((again.name(node(2)), again.name(node(3))), (Some("two".to_owned()), None));
+        let text = again.text.lock().unwrap().clone();
+        assert_eq!((text.peers.len(), text.former.len()), (1, 0));
     }
 
     #[test]

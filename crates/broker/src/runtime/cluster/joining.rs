@@ -55,6 +55,9 @@ impl Membership {
             *others = members.all();
             others.retain(|node| *node != own);
         }
+        if let Err(error) = self.identities.forget(|node| members.is_former(node)) {
+            tracing::warn!(error = format!("{error:#}"), "nodes that were removed are not forgotten");
+        }
     }
 
     /// Whether this node votes and confirms entries.
@@ -70,6 +73,11 @@ impl Membership {
     /// The identity of this node's store.
     pub fn identity(&self) -> String {
         self.identities.own()
+    }
+
+    /// The name of another node, if it has ever come to this one.
+    pub fn name(&self, node: NodeId) -> Option<String> {
+        self.identities.name(node)
     }
 
     /// This node is in this term.
@@ -91,6 +99,7 @@ impl Membership {
     /// It cannot be written down.
     pub fn judge(&self, peer: &Hello) -> anyhow::Result<Verdict> {
         let met = self.identities.meet(peer.node, &peer.identity, peer.joined)?;
+        self.identities.names(peer.node, &peer.name)?;
         let term = Term(self.term.load(Ordering::Acquire));
         Ok(Verdict { replaced: met == PeerStore::Replaced, term })
     }

@@ -248,7 +248,8 @@ impl Shared {
                 continue;
             }
             let (queue, posts) = sync_channel(OUTGOING_MAX);
-            let record = members.record(node).cloned().unwrap_or_default();
+            let mut record = members.record(node).cloned().unwrap_or_default();
+            record.name = self.membership.name(node).unwrap_or(record.name);
             let peer = Arc::new(Peer::new(node, &record, queue));
             let (writes, number) = (peer.clone(), node.get());
             named(format!("peer-{number}-out"), move || write_all(&writes, &posts))?;

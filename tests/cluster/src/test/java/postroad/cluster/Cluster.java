@@ -5,13 +5,11 @@ import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.IntFunction;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
-import java.util.stream.Stream;
 
 /** Three nodes, each with a directory and ports of its own; and further ones that join. */
 final class Cluster implements AutoCloseable {
@@ -140,12 +138,6 @@ final class Cluster implements AutoCloseable {
         if (links != null) {
             links.close();
         }
-        if (Outcome.hasPassed()) {
-            try (Stream<Path> files = Files.walk(directory)) {
-                for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                    Files.delete(file);
-                }
-            }
-        }
+        Outcome.leaves(directory);
     }
 }

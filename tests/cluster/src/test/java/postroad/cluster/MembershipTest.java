@@ -125,6 +125,14 @@ class MembershipTest {
         kill(lost);
         cluster.await("the loss is noticed", () -> leader.ctl("cluster").contains(lost.name + " is not reached"));
         order("without " + stays.name + ", 1 of the other 2 nodes", "leave", stays.name);
+
+        // Both that are left know the name of the lost node, though it has not come since they were started.
+        kill(leader);
+        kill(stays);
+        leader.start();
+        stays.start();
+        awaitSends();
+        awaitAsking(fourth);
         order("n4 votes in place of " + lost.name, "replace", lost.name, "n4");
         awaitSends();
 
