@@ -380,6 +380,9 @@ pub const OPERATIONS: &[Operation] = &[
     read("/api/v1/openapi.json", "This document", &[], "Document"),
 ];
 
+/// Further answers of success: method, path, status and meaning; none has a body.
+const ALSO: &[(&str, &str, u16, &str)] = &[("put", "/api/v1/queues/{queue}", 200, "the queue was there")];
+
 /// Without a body, in either direction.
 const fn change(method: &'static str, path: &'static str, summary: &'static str) -> Operation {
     Operation { method, path, summary, query: &[], takes: None, gives: (204, None) }
@@ -447,6 +450,11 @@ impl Operation {
                 "default": { "description": "why not", "content": content("Problem") },
             },
         });
+        for (_, _, status, meaning) in
+            ALSO.iter().filter(|(method, path, ..)| (*method, *path) == (self.method, self.path))
+        {
+            written["responses"][status.to_string()] = json!({ "description": meaning });
+        }
         if let Some(schema) = self.takes {
             written["requestBody"] = json!({ "required": true, "content": content(schema) });
         }
