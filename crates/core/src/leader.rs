@@ -125,8 +125,8 @@ pub struct Intake {
     pub recent: Recent,
     /// When the next message of a throttled route is due.
     pub paces: Paces,
-    /// When the first waiting send is refused, or a time before that.
-    pub next_refusal_ms: Option<u64>,
+    /// Queues have ended in this step: sends that wait are looked at once, when it ends.
+    pub has_ended_queues: bool,
 }
 
 /// Entries that failed, and those that go elsewhere.

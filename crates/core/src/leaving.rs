@@ -271,7 +271,6 @@ fn end_temporary(
         Some(connection) => std::mem::take(&mut connection.temporary),
         None => return true,
     };
-    let ended = !temporary.is_empty();
     while *budget > 0
         && let Some((destination, _)) = temporary.pop_first()
     {
@@ -281,10 +280,6 @@ fn end_temporary(
     let is_all = temporary.is_empty();
     if let Some(connection) = partition.leader.connections.get_mut(&id) {
         connection.temporary = temporary;
-    }
-    if ended {
-        // Sends to them are refused.
-        partition.unpark(effects);
     }
     is_all
 }

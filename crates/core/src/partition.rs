@@ -735,6 +735,9 @@ impl Partition {
 
 /// Follows each step, whose effects begin at `first`.
 fn end_step(partition: &mut Partition, first: usize, effects: &mut Vec<Effect>) {
+    if std::mem::take(&mut partition.leader.intake.has_ended_queues) {
+        partition.unpark(effects);
+    }
     end_crowded(partition, effects);
     partition.dispatch_freed(effects);
     partition.leader.leasing.watches.answer(&mut partition.state, effects);

@@ -168,6 +168,47 @@ impl Partition {
         self.state.leases.forget_queue(id);
         self.leader.leasing.watches.end(id, &queue.source, effects);
         self.let_go(id, queue.lanes, effects);
-        self.unpark(effects);
+        self.leader.intake.has_ended_queues = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postroad_model::{Encoding, Message, PartitionId, Placement, Protocol, Publish, Sent};
+
+    use super::*;
+    use crate::Settings;
+
+    #[test]
+    fn sends_that_wait_are_looked_at_once_however_many_queues_end() {
+        const CLIENT: ConnectionId = ConnectionId::new(0, 1);
+        let mut partition = Partition::new(Settings::at_rest(PartitionId(0), Placement::over(1), 0));
+        let effects = &mut Vec::new();
+        partition.start(effects);
+        for number in 0..3 {
+            let destination = Destination { temporary: true, ..Destination::queue(&format!("t{number}")) };
+            let declare = Event::Declare { destination, connection: CLIENT, steals: None, ticket: Ticket(0) };
+            partition.soft(declare, effects);
+        }
+        let message = Message {
+            encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
+            persistent: false,
+            priority: postroad_model::NORMAL_PRIORITY,
+            expires_at_ms: 0,
+            rare: None,
+            bytes: bytes::Bytes::new(),
+        };
+        let to = Destination { temporary: true, ..Destination::queue("t0") };
+        let publish = Publish::plain(CLIENT, Ticket(1), Sent::new(to, message));
+        partition.leader.intake.parked.push(publish, None);
+        let ids: Vec<QueueId> = partition.state.queues.keys().copied().collect();
+        assert_eq!(ids.len(), 3);
+        for id in ids {
+            partition.delete_queue(id, effects);
+            assert!(!partition.leader.intake.parked.is_empty());
+        }
+        partition.soft(Event::Closed { connection: ConnectionId::new(0, 2) }, effects);
+        assert!(partition.leader.intake.parked.is_empty());
+        assert!(!partition.leader.intake.has_ended_queues);
     }
 }

@@ -22,7 +22,7 @@
 //! A drop is decided here and in the log like an expiry, so that a replay knows of it; until it is,
 //! the entry is leaving.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{
     ConnectionId, Destination, Effect, EntryTag, MessageEvent, Notice, Publish, QueueId, Refusal, Sent,
@@ -246,8 +246,6 @@ impl Partition {
             self.announce(Notice::Full { destination: destination.clone() }, effects);
         }
         self.announce_fast_producer(publish.connection, &destination, effects);
-        self.leader.intake.next_refusal_ms =
-            self.leader.intake.next_refusal_ms.into_iter().chain(until_ms).min();
         self.leader.intake.parked.push(publish, until_ms);
         if is_first {
             self.note_what_holds(&destination);
@@ -256,20 +254,17 @@ impl Partition {
 
     /// Refuses those that have waited long enough.
     pub(crate) fn refuse_late(&mut self, effects: &mut Vec<Effect>) {
-        if self.leader.intake.next_refusal_ms.is_none_or(|until_ms| self.now_ms < until_ms) {
-            return;
-        }
-        let now_ms = self.now_ms;
-        let is_late = |parked: &Parked| parked.until_ms.is_some_and(|until_ms| until_ms <= now_ms);
-        let late = self.leader.intake.parked.take_out(is_late);
-        self.leader.intake.next_refusal_ms =
-            self.leader.intake.parked.iter().filter_map(|parked| parked.until_ms).min();
+        let late = self.leader.intake.parked.take_late(self.now_ms);
+        let mut freed = BTreeSet::new();
+        let mut moved = BTreeSet::new();
         for Parked { publish, .. } in late {
             let refusal = self.full(&publish.sent, publish.connection);
             self.reply(publish.connection, publish.ticket, Err(refusal), effects);
+            moved.insert(BlockedOn::Own(publish.connection));
+            freed.insert(publish.sent.to);
         }
         // Others may have waited after them alone.
-        self.unpark(effects);
+        self.unpark_first(freed, moved, effects);
     }
 
     /// A queue drops messages beyond its limit, in one step or more.

@@ -50,6 +50,8 @@ pub struct ParkedSends {
     own: BTreeMap<ConnectionId, BTreeMap<i64, Destination>>,
     /// The numbers of those on each way.
     ways: BTreeMap<Way, BTreeSet<i64>>,
+    /// Those that are refused at some time, with that time and where they wait.
+    late: BTreeMap<(u64, i64), Destination>,
     next_number: i64,
     /// The lowest number that was given to one before all others.
     first_number: i64,
@@ -82,6 +84,9 @@ impl ParkedSends {
             self.ways.entry(way).or_default().insert(number);
         }
         self.own.entry(parked.publish.connection).or_default().insert(number, to.clone());
+        if let Some(until_ms) = parked.until_ms {
+            self.late.insert((until_ms, number), to.clone());
+        }
         self.lines.entry(to).or_default().insert(number, parked);
     }
 
@@ -90,8 +95,26 @@ impl ParkedSends {
         let first = self.lines.get_mut(to).and_then(|line| line.first_entry());
         if let Some(mut first) = first {
             let first = first.get_mut();
-            first.until_ms = first.until_ms.or(until_ms);
+            if let (None, Some(until_ms)) = (first.until_ms, until_ms) {
+                first.until_ms = Some(until_ms);
+                self.late.insert((until_ms, first.number), to.clone());
+            }
         }
+    }
+
+    /// When the first one is refused.
+    pub fn next_refusal_ms(&self) -> Option<u64> {
+        self.late.first_key_value().map(|((until_ms, _), _)| *until_ms)
+    }
+
+    /// Takes out those that have waited long enough, those of each time in order.
+    pub fn take_late(&mut self, now_ms: u64) -> Vec<Parked> {
+        let mut all = Vec::new();
+        while let Some(next) = self.late.first_entry().filter(|next| next.key().0 <= now_ms) {
+            let ((_, number), to) = next.remove_entry();
+            all.extend(self.take(&to, number));
+        }
+        all
     }
 
     /// How many wait at this address.
@@ -146,6 +169,9 @@ impl ParkedSends {
     }
 
     fn forget(&mut self, parked: &Parked) {
+        if let Some(until_ms) = parked.until_ms {
+            self.late.remove(&(until_ms, parked.number));
+        }
         if let Some(own) = self.own.get_mut(&parked.publish.connection) {
             own.remove(&parked.number);
             if own.is_empty() {
@@ -204,5 +230,55 @@ impl ParkedSends {
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postroad_model::{Encoding, Message, NORMAL_PRIORITY, Protocol, Sent, Ticket};
+
+    use super::*;
+
+    fn publish(connection: u32, to: &str, ticket: u64) -> Publish {
+        let message = Message {
+            encoding: Encoding { protocol: Protocol::OpenWire, version: 12 },
+            persistent: true,
+            priority: NORMAL_PRIORITY,
+            expires_at_ms: 0,
+            rare: None,
+            bytes: bytes::Bytes::new(),
+        };
+        Publish::plain(
+            ConnectionId::new(0, connection.into()),
+            Ticket(ticket),
+            Sent::new(Destination::queue(to), message),
+        )
+    }
+
+    fn tickets(parked: &[Parked]) -> Vec<u64> {
+        parked.iter().map(|parked| parked.publish.ticket.0).collect()
+    }
+
+    #[test]
+    fn those_that_have_waited_long_enough_are_found_by_time() {
+        let mut waiting = ParkedSends::default();
+        for (ticket, to, until_ms) in
+            [(1, "a", None), (2, "a", Some(30)), (3, "b", Some(10)), (4, "b", Some(20)), (5, "c", Some(20))]
+        {
+            waiting.push(publish(1, to, ticket), until_ms);
+        }
+        assert_eq!(waiting.next_refusal_ms(), Some(10));
+        // Only the first one at an address gets a time later, and only its first one counts.
+        waiting.end_first(&Destination::queue("a"), Some(15));
+        waiting.end_first(&Destination::queue("a"), Some(5));
+        waiting.end_first(&Destination::queue("b"), Some(5));
+        assert_eq!((waiting.next_refusal_ms(), tickets(&waiting.take_late(9))), (Some(10), vec![]));
+        let first = waiting.take_first(&Destination::queue("b"));
+        assert_eq!(first.map(|parked| parked.publish.ticket.0), Some(3));
+        assert_eq!(waiting.next_refusal_ms(), Some(15));
+        assert_eq!(tickets(&waiting.take_late(20)), [1, 4, 5]);
+        assert_eq!((waiting.next_refusal_ms(), waiting.is_at(&Destination::queue("b"))), (Some(30), false));
+        waiting.take_out_of(ConnectionId::new(0, 1), |_| true);
+        assert_eq!((waiting.next_refusal_ms(), waiting.is_empty()), (None, true));
     }
 }

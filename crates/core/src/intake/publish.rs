@@ -324,7 +324,9 @@ impl Partition {
         self.unpark_first(addresses, BTreeSet::from([BlockedOn::Own(connection)]), effects);
     }
 
-    fn unpark_first(
+    /// Sends that waited at these addresses went away: the next ones there go on, and what waited
+    /// for this.
+    pub(crate) fn unpark_first(
         &mut self,
         addresses: impl IntoIterator<Item = Destination>,
         mut moved: BTreeSet<BlockedOn>,
@@ -409,8 +411,6 @@ impl Partition {
         if let Some(until_ms) = self.must_wait(first, &admitted, &receivers, ahead) {
             // The cause of its wait may have another deadline than the former cause.
             self.leader.intake.parked.end_first(to, until_ms);
-            self.leader.intake.next_refusal_ms =
-                self.leader.intake.next_refusal_ms.into_iter().chain(until_ms).min();
             return None;
         }
         let Parked { publish, .. } = self.leader.intake.parked.take_first(to)?;

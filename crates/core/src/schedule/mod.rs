@@ -276,7 +276,7 @@ impl Partition {
             .chain(self.leader.settling.doubts.next_ms())
             .chain(self.state.leases.next_ms())
             .chain(self.leader.leasing.reserves.next_ms())
-            .chain(self.leader.intake.next_refusal_ms)
+            .chain(self.leader.intake.parked.next_refusal_ms())
             .chain(self.leader.delivery.gatherings.next_ms())
             .chain(self.leader.delivery.next_look_ms)
             .chain(self.leader.transactions.next_timeout_ms)
