@@ -14,8 +14,8 @@
 //! others, so as many more may go: see [`Pace`].
 
 /// Credit that the core holds for a link beyond the messages in flight: all of it may come back if
-/// it has become stale.
-const CORE_CREDIT_MAX: u32 = 64;
+/// it has become stale. As many deliveries may have one record before they leave.
+const CORE_CREDIT_MAX: u32 = 256;
 
 /// After this time without a confirmation, credit may be lost.
 const FRESH_MS: u64 = 500;
@@ -176,10 +176,12 @@ mod tests {
         credit.asked(10);
         assert_eq!(credit.due_ms(), None, "it is being asked");
         credit.answered(81, 1, 100, 10);
-        assert_eq!((credit.for_core(), credit.due_ms()), (CORE_CREDIT_MAX, None));
+        assert_eq!((credit.for_core(), credit.due_ms()), (80, None));
         assert!((0..39).all(|_| credit.take(10)) && credit.due_ms().is_none());
         assert!(credit.take(10));
         assert_eq!(credit.due_ms(), Some(10), "half is gone");
+        credit.answered(9999, 1, 9999, 20);
+        assert_eq!(credit.for_core(), CORE_CREDIT_MAX);
     }
 
     #[test]

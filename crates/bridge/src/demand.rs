@@ -23,7 +23,6 @@ use postroad_openwire::network::{
 use rustc_hash::FxHashMap;
 
 use crate::credit::FarCredit;
-use crate::in_doubt::InDoubt;
 use crate::pattern::matches;
 
 /// Remote consumers and durable subscriptions that one link knows of.
@@ -50,7 +49,6 @@ const STATIC: &str = "static";
 /// See the module.
 pub struct DemandEngine {
     options: LinkOptions,
-    in_doubt: InDoubt,
     link: Option<Link>,
     last_number: u32,
     last_ticket: u64,
@@ -137,10 +135,9 @@ enum Closing {
 
 impl DemandEngine {
     /// An engine that knows no demand yet.
-    pub fn new(options: LinkOptions, in_doubt: InDoubt) -> DemandEngine {
+    pub fn new(options: LinkOptions) -> DemandEngine {
         DemandEngine {
             options,
-            in_doubt,
             link: None,
             last_number: 0,
             last_ticket: 0,

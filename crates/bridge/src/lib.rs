@@ -8,7 +8,6 @@
 
 mod credit;
 mod demand;
-mod in_doubt;
 mod pattern;
 mod urls;
 
@@ -19,6 +18,5 @@ use postroad_openwire::network::MakeForwarder;
 
 /// The engines of all OpenWire links of one broker of this swimlane; empty for none.
 pub fn forwarders(swimlane: &str) -> MakeForwarder {
-    let in_doubt = in_doubt::InDoubt::default();
-    MakeForwarder::new(swimlane, move |options| Box::new(DemandEngine::new(options, in_doubt.clone())))
+    MakeForwarder::new(swimlane, |options| Box::new(DemandEngine::new(options)))
 }

@@ -1,5 +1,6 @@
 //! Networks of brokers without sockets: real state machines and real demand engines, between which
-//! messages, answers and demand are delayed and lost by a seed, while consumers move.
+//! messages, answers and demand are delayed and lost by a seed, while consumers move and brokers
+//! crash.
 //!
 //! ```text
 //!   Partition ──deliveries──▶ DemandEngine ──forth──▶ Partition of the peer
@@ -8,16 +9,16 @@
 //! At the end each message was consumed once, no queue has anything left, and nothing waited for
 //! over a second once the faults ended.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_bridge::forwarders;
 use postroad_core::{Partition, Settings};
 use postroad_model::{
-    Attach, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Delivery, Destination, Effect, Encoding,
-    EntryTag, Event, Message, NORMAL_PRIORITY, Now, Origin, Outcome, PartitionId, Placement, Position,
-    Protocol, Publish, Sent, Settle, Share, Ticket,
+    Attach, Command, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Delivery, Destination, Effect,
+    Encoding, EntryTag, Event, Message, MessageKey, NORMAL_PRIORITY, Now, Origin, Outcome, PartitionId,
+    Placement, Position, Protocol, Publish, Sent, Settle, Share, Ticket,
 };
 use postroad_openwire::network::{
     CreditQuestion, Demand, Forwarder, Link, LinkOptions, MakeForwarder, RemoteConsumer,
@@ -61,7 +62,18 @@ fn queue() -> Destination {
 }
 
 fn broker(number: usize) -> Partition {
-    let mut partition = Partition::new(Settings {
+    let mut partition = Partition::new(settings(number));
+    read_by(&mut partition);
+    partition
+}
+
+fn read_by(partition: &mut Partition) {
+    partition.read_properties_by(|_| Box::new(NoProperties));
+    partition.read_origins_by(origin_of);
+}
+
+fn settings(number: usize) -> Settings {
+    Settings {
         id: PartitionId(0),
         placement: Placement::over(1),
         incarnation: 1 + number as u64,
@@ -80,10 +92,7 @@ fn broker(number: usize) -> Partition {
         audited_producers_max: 100,
         spill: None,
         policies: Arc::new(Policies::default()),
-    });
-    partition.read_properties_by(|_| Box::new(NoProperties));
-    partition.read_origins_by(origin_of);
-    partition
+    }
 }
 
 /// SplitMix64.
@@ -145,12 +154,15 @@ impl Consumer {
 
 struct Network {
     brokers: Vec<(Partition, Position)>,
+    /// The messages of each broker's log.
+    bodies: Vec<BTreeMap<MessageKey, Message>>,
     ways: Vec<Way>,
     consumers: Vec<Consumer>,
     connections: u64,
     now_ms: u64,
     consumed: Vec<u32>,
     cuts: u32,
+    crashes: u32,
 }
 
 impl Network {
@@ -169,12 +181,14 @@ impl Network {
         };
         let mut network = Network {
             brokers: (0..BROKERS).map(|number| (broker(number), Position::FIRST)).collect(),
+            bodies: vec![BTreeMap::new(); BROKERS],
             ways: pairs.filter(|(from, to)| from != to).map(way).collect(),
             consumers: Vec::new(),
             connections: 0,
             now_ms: 1,
             consumed: vec![0; MESSAGES],
             cuts: 0,
+            crashes: 0,
         };
         for at in 0..BROKERS {
             let mut effects = Vec::new();
@@ -205,6 +219,10 @@ impl Network {
                 Effect::Propose { command, .. } => {
                     let (partition, next) = &mut self.brokers[at];
                     let position = std::mem::replace(next, next.next());
+                    if let Command::Enqueue(sent) = &command {
+                        let key = MessageKey::Durable { position, ordinal: 0 };
+                        self.bodies[at].insert(key, sent.message.clone());
+                    }
                     let mut more = Vec::new();
                     partition.apply(position, command, &mut more);
                     self.carry_out(at, more, work);
@@ -223,7 +241,10 @@ impl Network {
                         engine.detached(consumer.number, cause, events);
                     });
                 }
-                Effect::Fetch { .. } => panic!("bodies stay in memory"),
+                Effect::Fetch { keys } => {
+                    let body = |key: MessageKey| (key, Ok(self.bodies[at][&key].clone()));
+                    work.push_back(Event::Fetched { bodies: keys.into_iter().map(body).collect() });
+                }
                 _ => {}
             }
         }
@@ -359,6 +380,42 @@ impl Network {
         self.submit(from, events);
     }
 
+    /// A broker ends without warning and comes back with the contents of its log. Links to it are
+    /// cut, and those from it are gone; its consumers come again, without their deliveries.
+    fn crash(&mut self, at: usize, random: &mut Random) {
+        self.crashes += 1;
+        for index in 0..self.ways.len() {
+            if self.ways[index].to == at {
+                self.cut(index, 0);
+            }
+            if self.ways[index].from == at {
+                let arrive = random.below(self.ways[index].forth.len() + 1);
+                for _ in 0..arrive {
+                    self.arrive(index);
+                }
+                let way = &mut self.ways[index];
+                (way.forth, way.back, way.engine) = (VecDeque::new(), VecDeque::new(), None);
+                way.make = forwarders("");
+            }
+        }
+        let gone: Vec<usize> =
+            (0..self.consumers.len()).filter(|number| self.consumers[*number].at == at).collect();
+        for number in gone.iter().rev() {
+            self.consumers.remove(*number);
+        }
+        let (partition, _) = &mut self.brokers[at];
+        let (settings, snapshot) = (settings(at), partition.snapshot());
+        *partition = Partition::restore(settings, &snapshot).expect("its own snapshot");
+        read_by(partition);
+        let mut effects = Vec::new();
+        partition.start(&mut effects);
+        let mut work = VecDeque::new();
+        self.carry_out(at, effects, &mut work);
+        self.submit(at, work.into());
+        self.pass(0);
+        gone.iter().for_each(|_| self.attach(at));
+    }
+
     fn arrive(&mut self, index: usize) {
         let way = &mut self.ways[index];
         let (to, connection) = (way.to, arrival_of(way));
@@ -471,6 +528,7 @@ impl Network {
                 self.cut(way, arrive);
             }
             76..90 if self.ways[way].engine.is_none() => self.link(way),
+            90 if random.below(3) == 0 => self.crash(random.below(BROKERS), random),
             _ => self.pass(random.below(5) as u64),
         }
     }
@@ -485,7 +543,8 @@ fn arrival_of(way: &Way) -> ConnectionId {
     ConnectionId::new(0, 2_000_000 + (way.from * BROKERS + way.to) as u64 * 4096 + u64::from(way.epoch))
 }
 
-fn simulate(seed: u64) -> u32 {
+/// How many links were cut and brokers crashed.
+fn simulate(seed: u64) -> (u32, u32) {
     let mut random = Random(seed);
     let mut network = Network::new();
     (0..CONSUMERS).for_each(|number| network.attach(number % BROKERS));
@@ -525,13 +584,17 @@ fn simulate(seed: u64) -> u32 {
     }
     let twice: Vec<usize> = (0..sent).filter(|number| network.consumed[*number] != 1).collect();
     assert!(twice.is_empty(), "seed {seed}: consumed not once: {twice:?}");
-    network.cuts
+    (network.cuts, network.crashes)
 }
 
 #[test]
 fn every_message_is_consumed_once_and_none_is_stuck_whatever_the_seed() {
     let seeds =
         std::env::var("POSTROAD_NETWORK_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20);
-    let cuts: u32 = (0..seeds).map(simulate).sum();
-    assert!(seeds as u32 <= cuts, "links were cut: {cuts}");
+    let faults: Vec<(u32, u32)> = (0..seeds).map(simulate).collect();
+    let (cuts, crashes) = faults.iter().fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+    assert!(
+        seeds as u32 <= cuts && seeds as u32 <= crashes,
+        "links were cut: {cuts}; brokers crashed: {crashes}"
+    );
 }

@@ -38,6 +38,7 @@ use crate::retained::Retained;
 use crate::settings::Settings;
 use crate::settling::carrying::Carrying;
 use crate::settling::doubt::Doubts;
+use crate::settling::lending::Lending;
 use crate::settling::redrive::Redrives;
 use crate::settling::rest::RedeliveryDelays;
 use crate::transaction::{Closings, Coordination, OpenBranches, OpenTransaction, Slices, VolatileChanges};
@@ -136,6 +137,8 @@ pub struct Settling {
     pub rests: RedeliveryDelays,
     /// Deliveries of links that were cut.
     pub doubts: Doubts,
+    /// Deliveries to links that are being recorded.
+    pub lending: Lending,
     /// Dead letters that are going back.
     pub redrives: Redrives,
     /// Large bodies on their way to other partitions.

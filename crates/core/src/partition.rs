@@ -29,8 +29,8 @@ use crate::pausing;
 use crate::queue::{Entry, EntryState, Lane, LaneNumber, Load, Queue, untag};
 use crate::schedule::WriteDue;
 use crate::settings::Settings;
-use crate::settling::doubt;
 use crate::settling::redrive::Revive;
+use crate::settling::{doubt, lending};
 use crate::state::State;
 use crate::transaction::{self, Rest};
 
@@ -463,6 +463,7 @@ impl Partition {
         self.sweep(effects);
         self.wake(effects);
         doubt::end_overdue(self, effects);
+        lending::record(self, effects);
         self.end_leases(effects);
         self.end_waits(effects);
         self.refuse_late(effects);
@@ -507,6 +508,7 @@ impl Partition {
         self.bind_by_rules(effects);
         self.resolve_transactions(effects);
         self.return_anew();
+        doubt::find(self);
     }
 
     /// The position of the last command that was applied.

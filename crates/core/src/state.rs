@@ -24,6 +24,7 @@ use crate::queue::Queue;
 use crate::schedule::Jobs;
 use crate::settings::Settings;
 use crate::settling::expiry::Expiries;
+use crate::settling::lending::Lent;
 use crate::transaction::{Branches, Prepared};
 
 /// See the head of this file.
@@ -44,6 +45,8 @@ pub struct State {
     pub expiries: Expiries,
     /// Entries that are delivered to a deadline.
     pub leases: Leases,
+    /// Entries that links may have sent to their peers.
+    pub lent: Lent,
     /// Durable subscriptions by name.
     pub subscriptions: LookupMap<Arc<str>, QueueId>,
     /// How many subscriptions take nothing that their own client sends.
@@ -78,6 +81,7 @@ impl State {
             endings: Endings::default(),
             expiries: Expiries::default(),
             leases: Leases::default(),
+            lent: Lent::default(),
             subscriptions: LookupMap::default(),
             skipping_subscriptions: 0,
             audit: Audit::default(),

@@ -277,6 +277,7 @@ impl Completion {
             | Completion::Remembers { .. }
             | Completion::MoveBarrier { .. }
             | Completion::LeftFor { .. }
+            | Completion::Lent(_)
             | Completion::Nothing => None,
         }
     }

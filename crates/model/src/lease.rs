@@ -9,8 +9,9 @@ use crate::{ConnectionId, Destination, EntryTag, Message, PartitionId, QueueId, 
 
 /// One delivery to a deadline: unique in the broker for the life of the data directory.
 ///
-/// The upper 24 bits are the run of the broker (its incarnation). Of the lower 40 the highest are
-/// the number of the partition, as many as the number of partitions takes, and the rest count the
+/// The highest bit marks a delivery to the link of a name, see [`LeaseId::of_link`]. Otherwise the
+/// next 23 bits are the run of the broker (its incarnation). Of the lower 40 the highest are the
+/// number of the partition, as many as the number of partitions takes, and the rest count the
 /// leases of that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
@@ -19,10 +20,13 @@ impl LeaseId {
     /// Bits below the run of the broker.
     const RUN_SHIFT: u32 = 40;
 
+    /// Marks deliveries to links.
+    const LINK: u64 = 1 << 63;
+
     /// The lease before the first one of this run.
     pub const fn before_first(incarnation: u64, partition: PartitionId, partitions: u16) -> LeaseId {
         let own = (partition.0 as u64) << LeaseId::count_bits(partitions);
-        LeaseId((incarnation & 0xff_ffff) << LeaseId::RUN_SHIFT | own)
+        LeaseId((incarnation & 0x7f_ffff) << LeaseId::RUN_SHIFT | own)
     }
 
     /// Whether this partition has given it, if there were as many partitions then.
@@ -33,6 +37,19 @@ impl LeaseId {
 
     const fn count_bits(partitions: u16) -> u32 {
         LeaseId::RUN_SHIFT - (u16::BITS - partitions.saturating_sub(1).leading_zeros())
+    }
+
+    /// Stands for all deliveries to links of this name. It is kept in journals: the same in every
+    /// build.
+    pub fn of_link(name: &str) -> LeaseId {
+        // FNV-1a.
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        LeaseId(name.bytes().fold(0xcbf2_9ce4_8422_2325, step) | LeaseId::LINK)
+    }
+
+    /// Whether it stands for deliveries to a link.
+    pub const fn is_of_link(self) -> bool {
+        self.0 & LeaseId::LINK != 0
     }
 
     /// The lease `count` places further on.

@@ -1,10 +1,10 @@
-//! Deliveries in doubt: those that a cut link had not confirmed stay with the link until its peer
-//! says that it has them.
+//! Deliveries in doubt: those that a link had not confirmed when it was cut, or this broker
+//! crashed, stay with the link until its peer says that it has them.
 
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind, Event, Share,
+    Attach, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind, Event, PartitionId, Share,
 };
 use postroad_openwire::network::{FORWARDER_NUMBER, Link};
 
@@ -13,6 +13,12 @@ use super::{Closing, DemandEngine, Subscription, Target};
 /// A link that has not come back after this time may have no peer any more: its deliveries are
 /// ready again.
 const KEPT_MS: u32 = 60_000;
+
+/// Consumers that take over deliveries in doubt have numbers of their own, from here on.
+const HEIRS: u32 = 1 << 30;
+
+/// The pattern of all queues.
+const ALL: &str = ">";
 
 /// The name by which the consumers of links to this peer take over deliveries in doubt.
 fn name_of(peer: &str) -> Arc<str> {
@@ -31,20 +37,19 @@ impl DemandEngine {
         is_recognised(link, &target.source).then(|| name_of(&link.peer_id))
     }
 
-    /// Attaches a consumer without credit to each queue with deliveries in doubt: it gets those
-    /// alone, and ends when the peer has answered them.
+    /// Attaches a consumer without credit to all queues of each partition: it gets deliveries in
+    /// doubt alone, and ends when the peer has answered them.
     pub(super) fn recover(&mut self, events: &mut Vec<Event>) {
-        let Some(link) = &self.link else { return };
+        let Some(link) = self.link.as_ref().filter(|link| link.counts_credit) else { return };
         let (connection, name) = (link.connection, name_of(&link.peer_id));
-        for source in self.in_doubt.take(&link.peer_id) {
-            let ticket = self.ticket();
-            self.last_number += 1;
-            let number = FORWARDER_NUMBER | self.last_number;
+        for partition in 0..link.partitions {
+            let (ticket, source) = (self.ticket(), Destination::queue(ALL));
+            let number = FORWARDER_NUMBER | HEIRS | u32::from(partition);
             let consumer = ConsumerKey::new(connection, number);
             events.push(Event::Attach(Attach {
                 consumer,
                 source: source.clone(),
-                at: None,
+                at: Some(PartitionId(partition)),
                 mode: ConsumerMode::Shared,
                 credit: 0,
                 credit_by_default: false,
@@ -63,7 +68,7 @@ impl DemandEngine {
             let target = Target { source, selector: Arc::default(), is_durable: false };
             let subscription = Subscription {
                 target,
-                at: None,
+                at: Some(PartitionId(partition)),
                 window: 0,
                 granted: 0,
                 unanswered: 0,
@@ -78,10 +83,11 @@ impl DemandEngine {
     /// The link is cut: whether the peer has messages of this subscription that it did not confirm.
     pub(super) fn left_by(&self, link: &Link, subscription: &Subscription) -> Delivered {
         let source = &subscription.target.source;
-        if subscription.unanswered == 0 || !is_recognised(link, source) {
+        // One without a window has taken over deliveries in doubt, of whichever queue.
+        let may_have_some = 0 < subscription.unanswered && is_recognised(link, source);
+        if !may_have_some && (0 < subscription.window || !link.counts_credit) {
             return Delivered::None;
         }
-        self.in_doubt.add(&link.peer_id, source.clone());
         Delivered::InDoubt { kept_ms: KEPT_MS }
     }
 }

@@ -10,7 +10,7 @@ fn engine(options: LinkOptions) -> DemandEngine {
 }
 
 fn engine_of(options: LinkOptions, counts_credit: bool) -> DemandEngine {
-    let mut engine = DemandEngine::new(options, InDoubt::default());
+    let mut engine = DemandEngine::new(options);
     let link = Link {
         connection: CONNECTION,
         broker_id: "ID:here".into(),
@@ -24,7 +24,13 @@ fn engine_of(options: LinkOptions, counts_credit: bool) -> DemandEngine {
     };
     let mut events = Vec::new();
     engine.begin(link, &mut events);
-    assert!(events.is_empty());
+    let heirs = if counts_credit { ["attach queue://> 0", "drain"].repeat(2) } else { Vec::new() };
+    assert_eq!(short(&events), heirs);
+    for partition in (0..2).filter(|_| counts_credit) {
+        events.clear();
+        engine.drained(FORWARDER_NUMBER | 1 << 30 | partition, &mut events);
+        assert_eq!(short(&events), ["detach None"], "nothing was in doubt");
+    }
     engine
 }
 
@@ -419,23 +425,8 @@ impl postroad_selector::Properties for Path {
 
 #[test]
 fn deliveries_in_doubt_stay_with_the_link_and_are_sent_again_first() {
-    let in_doubt = InDoubt::default();
-    let link = |counts_credit| Link {
-        connection: CONNECTION,
-        broker_id: "ID:here".into(),
-        broker_name: "here".into(),
-        peer_id: "ID:there".into(),
-        peer_name: "there".into(),
-        partitions: 2,
-        counts_credit,
-        crosses_swimlanes: false,
-        figures: Arc::default(),
-    };
     let cut = |counts_credit, queue: &str| {
-        let mut engine = DemandEngine::new(LinkOptions::default(), in_doubt.clone());
-        let mut events = Vec::new();
-        engine.begin(link(counts_credit), &mut events);
-        assert!(events.is_empty(), "{events:?}");
+        let (mut engine, mut events) = (engine_of(LinkOptions::default(), counts_credit), Vec::new());
         change(&mut engine, consumer("a", Destination::queue(queue), 2));
         change(&mut engine, consumer("b", Destination::queue("idle"), 2));
         engine.admit(key(1), EntryTag(1), 0, &mut events).expect("it goes");
@@ -446,16 +437,34 @@ fn deliveries_in_doubt_stay_with_the_link_and_are_sent_again_first() {
     };
     assert_eq!(cut(false, "other"), ["detach None", "detach None"], "this peer recognises nothing");
     assert_eq!(cut(true, "orders"), ["detach InDoubt { kept_ms: 60000 }", "detach None"]);
-    let mut engine = DemandEngine::new(LinkOptions::default(), in_doubt.clone());
-    let mut events = Vec::new();
-    engine.begin(link(true), &mut events);
-    assert_eq!(short(&events), ["attach queue://orders 0", "drain"]);
-    events.clear();
-    // Whatever the peer's consumers would take.
-    assert_eq!(engine.admit(key(1), EntryTag(1), 0, &mut events), Some(Destination::queue("orders")));
-    engine.sent(42, key(1), EntryTag(1));
-    engine.drained(key(1).number, &mut events);
-    assert!(events.is_empty(), "{events:?}");
-    engine.answered(42, None, 10, &mut events);
-    assert_eq!(short(&events), ["settle EntryTag(1) Accepted", "detach None"]);
+    let link = Link {
+        connection: CONNECTION,
+        broker_id: "ID:here".into(),
+        broker_name: "here".into(),
+        peer_id: "ID:there".into(),
+        peer_name: "there".into(),
+        partitions: 1,
+        counts_credit: true,
+        crosses_swimlanes: false,
+        figures: Arc::default(),
+    };
+    for is_cut in [false, true] {
+        let (mut engine, mut events) = (DemandEngine::new(LinkOptions::default()), Vec::new());
+        engine.begin(link.clone(), &mut events);
+        assert_eq!(short(&events), ["attach queue://> 0", "drain"]);
+        events.clear();
+        // Whatever the peer's consumers would take.
+        let heir = key(1 << 30).with_member(3);
+        assert!(engine.admit(heir, EntryTag(1), 0, &mut events).is_some());
+        engine.sent(42, heir, EntryTag(1));
+        engine.drained(heir.number, &mut events);
+        assert!(events.is_empty(), "{events:?}");
+        if is_cut {
+            engine.close(&mut events);
+            assert_eq!(short(&events), ["detach InDoubt { kept_ms: 60000 }"], "still in doubt");
+            continue;
+        }
+        engine.answered(42, None, 10, &mut events);
+        assert_eq!(short(&events), ["settle EntryTag(1) Accepted", "detach None"]);
+    }
 }

@@ -166,6 +166,7 @@ impl Partition {
             self.forget_reader(key, &queue.source, effects);
         }
         self.state.leases.forget_queue(id);
+        self.state.lent.forget_queue(id);
         self.leader.leasing.watches.end(id, &queue.source, effects);
         self.let_go(id, queue.lanes, effects);
         self.leader.intake.has_ended_queues = true;

@@ -199,7 +199,7 @@ impl Partition {
         self.announce_consumer(attach.notice.as_ref(), true, effects);
         self.seat(id, key, &attach);
         if let Some(name) = attach.steals {
-            doubt::hand_on(self, (id, name), key, effects);
+            doubt::hand_on(self, (id, &name), key, effects);
         }
         self.dispatch(id, effects);
     }
@@ -312,6 +312,7 @@ impl Partition {
             None => {
                 self.leader.delivery.backlogs.has(consumer.queue)
                     || self.state.queues.get(&consumer.queue).is_some_and(|queue| queue.fetching)
+                    || self.leader.settling.doubts.are_read_by(consumer.queue, key)
             }
         }
     }

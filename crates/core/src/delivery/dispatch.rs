@@ -10,6 +10,7 @@ use crate::leasing::ends_at_bound;
 use crate::memory::bodies::BodyLocation;
 use crate::pausing;
 use crate::queue::{EntryState, LaneNumber, Load, ReadOn};
+use crate::settling::{doubt, lending};
 
 /// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read
 /// pays, few enough to stay small.
@@ -70,6 +71,7 @@ impl Partition {
             self.trim(id, effects);
         }
         self.finish_fed(effects);
+        lending::record(self, effects);
     }
 
     fn dispatch_line(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
@@ -84,6 +86,10 @@ impl Partition {
             let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
             let returning = self.leader.transactions.closings.holds_up(id);
             if queue.on_the_move || queue.gathers_until_ms.is_some() || returning {
+                return;
+            }
+            // Those in doubt are older.
+            if self.leader.settling.doubts.are_read_for(id) {
                 return;
             }
             let Some(consumer) = queue.waiting.get(place) else { return };
@@ -213,7 +219,7 @@ impl Partition {
         let queue = (self.settings.id, id);
         let delivery =
             Delivery { consumer, source, tag, queue, failed_deliveries, by_policy, first_of_group, message };
-        effects.push(Effect::Deliver(delivery));
+        lending::send(self, delivery, sought.key, effects);
         if let Some(read_on) = read_on {
             self.read_on(id, consumer, read_on, effects);
         }
@@ -528,6 +534,7 @@ impl Partition {
                     self.dispatch(id, effects);
                 }
                 Waiter::Browser(_, key) => self.browse_fetched(id, key, effects),
+                Waiter::Heir(_, key) => doubt::read(self, id, key, effects),
             }
             self.finish_drains(id, effects);
             self.finish_overdue(id, effects);

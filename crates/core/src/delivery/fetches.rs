@@ -14,20 +14,22 @@ pub enum Waiter {
     Queue(QueueId),
     /// This browser of the queue.
     Browser(QueueId, ConsumerKey),
+    /// This consumer of a link, which takes over deliveries in doubt.
+    Heir(QueueId, ConsumerKey),
 }
 
 impl Waiter {
     /// The queue in which the message is due.
     pub fn queue(self) -> QueueId {
         match self {
-            Waiter::Queue(id) | Waiter::Browser(id, _) => id,
+            Waiter::Queue(id) | Waiter::Browser(id, _) | Waiter::Heir(id, _) => id,
         }
     }
 
     /// The browser, if it is one.
     pub fn browser(self) -> Option<ConsumerKey> {
         match self {
-            Waiter::Queue(_) => None,
+            Waiter::Queue(_) | Waiter::Heir(..) => None,
             Waiter::Browser(_, key) => Some(key),
         }
     }

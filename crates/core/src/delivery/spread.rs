@@ -22,6 +22,7 @@ use postroad_routing::Pattern;
 use crate::Partition;
 use crate::delivery::selection;
 use crate::log::completion::Completion;
+use crate::settling::doubt;
 
 /// A consumer of a pattern of queues, as a whole.
 pub struct Spread {
@@ -86,7 +87,12 @@ impl Partition {
             self.reply(key.connection, ticket, Err(refusal), effects);
             return None;
         }
-        let queues = self.state.addresses.queues_matching(&pattern);
+        let heir_of = doubt::heir_of_all(&attach);
+        let room = self.settings.members_max().saturating_sub(members(self));
+        let queues = match heir_of {
+            Some(link) => doubt::queues_of(self, link, room),
+            None => self.state.addresses.queues_matching(&pattern),
+        };
         if let Err(refusal) = check_width(self, &attach, queues.len()) {
             self.reply(key.connection, ticket, Err(refusal), effects);
             return None;
@@ -94,11 +100,14 @@ impl Partition {
         // As in ActiveMQ: where no queue matches yet, a queue of the pattern's own name collects
         // messages of the topics.
         let is_fed = !self.settings.addressing.feeds_of(&attach.source).is_empty();
-        if queues.is_empty() && is_fed && attach.mode != ConsumerMode::Browse {
+        if queues.is_empty() && is_fed && attach.mode != ConsumerMode::Browse && heir_of.is_none() {
             self.declare_first(attach.source.clone(), attach, effects);
             return None;
         }
-        self.bind_for_reader(&queues, &attach, effects);
+        if heir_of.is_none() {
+            self.bind_for_reader(&queues, &attach, effects);
+        }
+        let steals = attach.steals.clone().filter(|_| heir_of.is_some());
         self.reply(key.connection, ticket, Ok(()), effects);
         let spread = Spread {
             pattern,
@@ -116,7 +125,10 @@ impl Partition {
         let queues: Vec<QueueId> =
             queues.iter().filter_map(|queue| self.state.addresses.get(queue)?.bound.own()).collect();
         for id in &queues {
-            self.join(key, *id);
+            let member = self.join(key, *id);
+            if let (Some(name), Some(member)) = (&steals, member) {
+                doubt::hand_on(self, (*id, name), member, effects);
+            }
         }
         for id in &queues {
             self.dispatch(*id, effects);
@@ -137,12 +149,13 @@ impl Partition {
         }
     }
 
-    fn join(&mut self, whole: ConsumerKey, id: QueueId) {
-        let Some(spread) = self.leader.delivery.spreads.get_mut(&whole) else { return };
+    fn join(&mut self, whole: ConsumerKey, id: QueueId) -> Option<ConsumerKey> {
+        let spread = self.leader.delivery.spreads.get_mut(&whole)?;
         spread.last_member += 1;
         spread.members.insert(spread.last_member);
         let (member, attach) = (whole.with_member(spread.last_member), spread.attach.clone());
         self.seat(id, member, &attach);
+        Some(member)
     }
 
     /// A queue was made: readers of a matching pattern read it too. A browser sees the queues that
@@ -152,7 +165,9 @@ impl Partition {
             return;
         }
         let wants = |spread: &Spread| {
-            spread.attach.mode != ConsumerMode::Browse && spread.pattern.matches(&queue.name)
+            spread.attach.mode != ConsumerMode::Browse
+                && spread.pattern.matches(&queue.name)
+                && doubt::heir_of_all(&spread.attach).is_none()
         };
         let wholes: Vec<ConsumerKey> = self
             .leader
@@ -166,7 +181,7 @@ impl Partition {
         for whole in wholes {
             match room {
                 0 => self.leader.delivery.crowded.push(whole),
-                _ => self.join(whole, id),
+                _ => drop(self.join(whole, id)),
             }
             room = room.saturating_sub(1);
         }

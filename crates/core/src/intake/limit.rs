@@ -36,6 +36,7 @@ use crate::intake::blocked::BlockedOn;
 use crate::intake::parked::{Parked, SendObstacle};
 use crate::memory::bodies::BodyLocation;
 use crate::queue::{EntryState, Load, Queue};
+use crate::settling::lending;
 
 /// Messages that leave by limits in one step, in one record for each queue: a millisecond of work.
 const TRIM_MAX: usize = 256;
@@ -313,6 +314,9 @@ impl Partition {
         if is_taken {
             self.state.bodies.pin(body);
         }
+        if matches!(state, EntryState::Resting | EntryState::Leased) {
+            lending::given_back(self, id, tag);
+        }
         if !was_ready {
             return;
         }
@@ -331,6 +335,7 @@ impl Partition {
             self.state.leases.resume(id, tag);
             return self.set_state(id, tag, EntryState::Leased);
         }
+        lending::given_back(self, id, tag);
         let bytes = self.state.bodies.headers(body).map_or(0, |(_, bytes)| bytes);
         if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.give_back(tag, bytes);

@@ -52,6 +52,7 @@ impl Partition {
 
     /// The entry has left its queue, or is about to be ready: its lease is over.
     pub(crate) fn forget_lease(&mut self, id: QueueId, tag: EntryTag) {
+        self.state.lent.remove(id, tag);
         if self.state.leases.is_empty() {
             return;
         }

@@ -11,6 +11,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::log::completion::Completion;
 use crate::queue::EntryState;
+use crate::settling::lending;
 
 impl Partition {
     pub(crate) fn handle_entries(&mut self, asked: HandleEntries, effects: &mut Vec<Effect>) {
@@ -177,6 +178,9 @@ impl Partition {
         until: Option<LeaseEnd>,
         entries: &[(EntryTag, Option<LeaseId>)],
     ) {
+        if entries.iter().any(|(_, lease)| lease.is_some_and(LeaseId::is_of_link)) {
+            return lending::apply(self, id, until.is_some(), entries);
+        }
         entries.iter().for_each(|(tag, _)| unlock(self, id, *tag));
         self.touch(id, until, entries);
     }

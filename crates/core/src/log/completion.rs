@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    ConnectionId, Destination, Due, Effect, EntryTag, Event, HandleEntries, PartitionId, Peer, Position,
-    Publish, QueueId, Refusal, Settlement, Ticket, TransactionId, TransactionKey,
+    ConnectionId, Delivery, Destination, Due, Effect, EntryTag, Event, HandleEntries, PartitionId, Peer,
+    Position, Publish, QueueId, Refusal, Settlement, Ticket, TransactionId, TransactionKey,
 };
 
 use crate::Partition;
 use crate::intake::limit::Expecting;
 use crate::leasing::{Answering, Handling, Posting, take_back_handled};
+use crate::settling::lending;
 use crate::transaction::VolatileChanges;
 
 /// Work that follows one proposal.
@@ -195,6 +196,8 @@ pub enum Completion {
     Asked(Box<HandleEntries>),
     /// Several messages for one queue.
     Posted(Posting),
+    /// Deliveries to links were being recorded.
+    Lent(Vec<Delivery>),
     /// Nothing follows.
     Nothing,
 }
@@ -243,6 +246,7 @@ impl Partition {
             Completion::Handled(handling) => self.handled(handling, effects),
             Completion::Asked(asked) => self.handle_entries(*asked, effects),
             Completion::Posted(posting) => self.has_posted(posting, effects),
+            Completion::Lent(deliveries) => lending::recorded(self, deliveries, effects),
             Completion::Transacted { volatile, shares, answer, .. } => {
                 volatile.carry_out(self, effects);
                 self.shares_ended(shares, true, effects);
@@ -386,6 +390,7 @@ impl Partition {
             // Known here for this run; the log learns the next count.
             Completion::Counted { .. } => {}
             Completion::Leased(answering) => self.refuse_reserve(&answering, refusal, effects),
+            Completion::Lent(deliveries) => lending::recorded(self, deliveries, effects),
             Completion::Handled(handling) => {
                 self.reply(handling.connection, handling.ticket, no(), effects);
             }

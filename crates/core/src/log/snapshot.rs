@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    Binding, Destination, DestinationKind, EntryTag, Message, MessageKey, MessageRow, PartitionId, Piece,
-    Position, QueueId, Snapshot, Subscription, TransactionId,
+    Binding, Destination, DestinationKind, EntryTag, LeaseEnd, Message, MessageKey, MessageRow, PartitionId,
+    Piece, Position, QueueId, Snapshot, Subscription, TransactionId,
 };
 
 use crate::Partition;
@@ -27,6 +27,7 @@ use crate::pausing::Paused;
 use crate::queue::{Entry, EntryState, Lane, LaneNumber, Load, Packed, Page, Queue, Span, tag};
 use crate::schedule::{Chunk, Job, Shelf, WORDS};
 use crate::settings::Settings;
+use crate::settling::lending;
 use crate::transaction::{Prepared, Promised};
 
 /// The layout of snapshots; any other is refused.
@@ -296,8 +297,11 @@ impl Partition {
     }
 
     fn write_leases(&self, out: &mut Writer, queues: &[&Queue]) {
-        out.list(&self.state.leases.durable().collect::<Vec<_>>(), |out, (queue, tag, lease)| {
-            out.u64(queue.0).u64(tag.0).lease(lease.id).lease_end(lease.end);
+        let leased = self.state.leases.durable().map(|(queue, tag, lease)| (queue, tag, lease.id, lease.end));
+        let lent =
+            self.state.lent.iter().map(|(queue, tag, link)| (queue, tag, Some(link), LeaseEnd::default()));
+        out.list(&leased.chain(lent).collect::<Vec<_>>(), |out, (queue, tag, lease, end)| {
+            out.u64(queue.0).u64(tag.0).lease(*lease).lease_end(*end);
         });
         let options = queues.iter().filter_map(|queue| Some((queue.id, queue.options.as_ref()?)));
         out.list(&options.collect::<Vec<_>>(), |out, (queue, options)| {
@@ -317,6 +321,10 @@ impl Partition {
             Ok((entry, (input.lease()?, input.lease_end()?)))
         };
         for ((queue, tag), lease) in input.list(lease)? {
+            if let Some(link) = lease.0.filter(|lease| lease.is_of_link()) {
+                lending::apply(self, queue, true, &[(tag, Some(link))]);
+                continue;
+            }
             let is_there = self.entry(queue, tag).is_some_and(|entry| entry.state == EntryState::Ready);
             // A prepared transaction that deletes it has it already.
             if is_there {

@@ -6,6 +6,7 @@ pub mod carrying;
 pub mod doubt;
 pub mod expiry;
 pub mod last_value;
+pub mod lending;
 pub mod redrive;
 pub mod release;
 pub mod rest;

@@ -117,6 +117,39 @@ class ExactlyOnceTest {
         }
     }
 
+    /** The peer has messages that it could not confirm, and a consumer of the killed broker is quicker than the link. */
+    @Test
+    void consumersOfAKilledBrokerGetNothingThatThePeerMayHave() throws Exception {
+        int messages = 50;
+        try (Broker east = Broker.launch("lent-east");
+                Wire wire = new Wire(URI.create(east.url()).getPort());
+                Broker west = Broker.launch("lent-west", bridge("tcp://127.0.0.1:" + wire.port()))) {
+            NetworkTest.eventually("it is linked", () -> west.command("ctl", "bridges", "--json").contains("\"state\":\"linked\""));
+            wire.holdAnswers(true);
+            try (Connection connection = new ActiveMQConnectionFactory(west.url()).createConnection()) {
+                Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+                NetworkTest.send(session, session.createQueue("out"), 0, messages);
+            }
+            NetworkTest.eventually("the peer has them", () -> waiting(east) == messages);
+            west.kill();
+            west.start();
+            try (Connection connection = new ActiveMQConnectionFactory(west.url()).createConnection()) {
+                connection.start();
+                Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+                MessageConsumer consumer = session.createConsumer(session.createQueue("out"));
+                NetworkTest.expectNothing(consumer);
+                // Others are for whoever comes first.
+                NetworkTest.send(session, session.createQueue("out"), messages, messages + 1);
+                NetworkTest.expect(consumer, messages, messages + 1);
+                wire.holdAnswers(false);
+                NetworkTest.eventually("the link has them confirmed", () -> waiting(west) == 0);
+                NetworkTest.expectNothing(consumer);
+            }
+            expectEachOnce(east, messages);
+            assertEquals(messages, duplicates(east));
+        }
+    }
+
     private static long duplicates(Broker broker) throws Exception {
         int offset = URI.create(broker.url()).getPort() - 61616;
         try (InputStream metrics = URI.create("http://127.0.0.1:" + (8161 + offset) + "/metrics").toURL().openStream()) {

@@ -27,6 +27,7 @@ final class Wire implements AutoCloseable {
     /** Connections that began before this are half open: they stay, and nothing passes. */
     private volatile long openSinceNanos = System.nanoTime();
     private volatile long stalledUntilNanos = System.nanoTime();
+    private volatile boolean holdsAnswers;
     private volatile Random random;
     private volatile int bytesMax;
 
@@ -59,8 +60,8 @@ final class Wire implements AutoCloseable {
                 long left = cutting == null ? Long.MAX_VALUE : 1 + cutting.nextInt(bytesMax);
                 AtomicLong budget = new AtomicLong(left);
                 long beganNanos = System.nanoTime();
-                pass(from, onward, budget, beganNanos);
-                pass(onward, from, budget, beganNanos);
+                pass(from, onward, budget, beganNanos, false);
+                pass(onward, from, budget, beganNanos, true);
             }
         });
     }
@@ -102,6 +103,11 @@ final class Wire implements AutoCloseable {
         stalledUntilNanos = System.nanoTime() + millis * 1_000_000;
     }
 
+    /** Whether nothing comes back from the port, as long as this is not changed. */
+    void holdAnswers(boolean holds) {
+        holdsAnswers = holds;
+    }
+
     /** What is sent over the connections that are there now is lost, and neither end is told. */
     void leaveHalfOpen() {
         openSinceNanos = System.nanoTime();
@@ -123,7 +129,7 @@ final class Wire implements AutoCloseable {
 
     private record Piece(byte[] bytes, long dueNanos) {}
 
-    private void pass(Socket from, Socket to, AtomicLong budget, long beganNanos) {
+    private void pass(Socket from, Socket to, AtomicLong budget, long beganNanos, boolean isBack) {
         ArrayDeque<Piece> underway = new ArrayDeque<>();
         boolean[] ended = new boolean[1];
         thread(() -> {
@@ -164,6 +170,9 @@ final class Wire implements AutoCloseable {
                     }
                     sleepUntil(piece.dueNanos());
                     sleepUntil(stalledUntilNanos);
+                    while (isBack && holdsAnswers) {
+                        Thread.sleep(5);
+                    }
                     if (beganNanos - openSinceNanos < 0) {
                         continue;
                     }
