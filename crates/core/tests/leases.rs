@@ -472,6 +472,20 @@ fn leases_hold_while_their_queue_moves() {
 }
 
 #[test]
+fn a_handle_of_the_former_place_of_a_queue_deletes_nothing_in_the_new_one() {
+    let mut bench = two_stores();
+    post(&mut bench, &["m"]);
+    assert_eq!(reserve(&mut bench, 1, 0, LEASE), "m#1 ok");
+    let m = of(&bench, "m", 0);
+    assert_eq!(bench.run("move 1 a to=1\ntime 1020\ntime 1040"), "ok");
+    post(&mut bench, &["n"]);
+    bench.run("time 1200\ntime 1220\ntime 1240\ntime 1260");
+    let even_expired = HandleAction::Delete { even_expired: true };
+    assert_eq!(handle(&mut bench, &[m], even_expired), "Expired ok");
+    assert_eq!(reserve(&mut bench, 9, 0, LEASE), "m#2 n#1 ok");
+}
+
+#[test]
 fn a_reserve_that_waits_is_answered_when_its_queue_moves() {
     let mut bench = two_stores();
     assert_eq!(bench.run("make 1 a"), "ok");

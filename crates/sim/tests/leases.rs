@@ -57,7 +57,7 @@ fn run_all(seeds: Range<u64>, resident_bytes_max: u64) {
         ("stale: gone", 30),
         ("stale: expired", 25),
         ("stale: taken", 15),
-        ("stale: held", 5),
+        ("stale: held", 2),
         ("judged valid", 12),
         ("judged taken", 8),
         ("judged expired", 8),
@@ -70,7 +70,15 @@ fn run_all(seeds: Range<u64>, resident_bytes_max: u64) {
         ("read out", 100),
         ("buried", 3),
         ("described", 40),
+        ("selected", 20),
+        ("grouped", 15),
+        ("moves", 2),
+        ("judged elsewhere", 5),
     ];
+    assert!(
+        0 < total.times("granted elsewhere"),
+        "no message was given where its queue has moved: {total:#?}"
+    );
     for (what, times) in least {
         assert!(times * runs <= 10 * total.times(what), "hardly any {what:?}: {total:#?}");
     }

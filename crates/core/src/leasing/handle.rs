@@ -23,6 +23,7 @@ impl Partition {
         let mut results: Vec<Result<(), Stale>> = Vec::with_capacity(asked.handles.len());
         for handle in &asked.handles {
             let result = match own == Some(handle.queue) {
+                true if names_entry_elsewhere(self, handle) => Err(Stale::Expired),
                 true => self.check_handle(handle, asked.action),
                 false => Err(Stale::Gone),
             };
@@ -273,6 +274,13 @@ fn prepared_cause(partition: &Partition, handle: &Handle) -> Option<SettleCause>
     let settlements = partition.state.prepared.values().flat_map(|prepared| &prepared.settlements);
     let of = |settlement: &&Settlement| (settlement.queue, settlement.tag) == (handle.queue, handle.tag);
     settlements.into_iter().find(of).map(|settlement| settlement.cause)
+}
+
+/// Whether the handle is of an entry where its queue lived before: an entry here may have the same
+/// number. A lease that holds its entry may be of a run with another number of partitions.
+fn names_entry_elsewhere(partition: &Partition, handle: &Handle) -> bool {
+    let holder = || partition.state.leases.get(handle.queue, handle.tag).and_then(|lease| lease.id);
+    is_of_elsewhere(partition, handle) && holder() != handle.lease
 }
 
 /// Whether the lease was given where its queue lived before. No entry that is leased goes with

@@ -9,12 +9,14 @@ use postroad_core::Partition;
 use postroad_journal::{Disk, Journal, SimulatedDisk};
 use postroad_model::{Now, PartitionId, PartitionRange, Placement};
 use postroad_node::{
-    Core, CoreHandle, JournalWriter, Links, LogLink, LogRing, Places, Receiver, Share, ToCore, Wake,
-    WakingSender, owner, read_portable, ring,
+    Core, CoreHandle, JournalWriter, Links, LogLink, LogRing, Receiver, Share, ToCore, Wake, WakingSender,
+    owner, read_portable, ring,
 };
 use postroad_openwire::Advisories;
 use postroad_replication::{Job, JobDone, LogWriter, ToPartition, ToWriter};
 use tokio::sync::Notify;
+
+use crate::places::Places;
 
 type File = <SimulatedDisk as Disk>::File;
 
@@ -55,6 +57,7 @@ impl Cores {
         placement: Placement,
         clock: &Rc<Cell<Now>>,
     ) -> Cores {
+        let found = Places::over(placement, Arc::default()).found(&mut partitions);
         journal.sort_by(postroad_core::sort_key_of_record, SORTED_BYTES);
         journal.shorten_by(postroad_core::shorten_record);
         let writer = LogWriter::new(journal, partitions.keys().copied());
@@ -74,7 +77,7 @@ impl Cores {
             let clock = clock.clone();
             let mut core = Core::new(
                 number,
-                places(placement),
+                node_places(placement, &found),
                 own,
                 Links { to_cores, from_cores, logs },
                 advisories,
@@ -168,10 +171,10 @@ fn mesh(wakes: &[Arc<Notify>]) -> Vec<Ways> {
     ways
 }
 
-fn places(placement: Placement) -> Places {
-    Places {
+fn node_places(placement: Placement, found: &Places) -> postroad_node::Places {
+    postroad_node::Places {
         placement,
-        addressing: Arc::default(),
+        addressing: found.addressing(),
         keys: Arc::default(),
         permissions: Arc::default(),
         draining: Default::default(),

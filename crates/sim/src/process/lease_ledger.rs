@@ -9,15 +9,31 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use postroad_model::{Handle, HandleAction, LeaseId, Now, Stale};
+use postroad_model::{Handle, HandleAction, LeaseId, Now, PartitionId, QueueId, Refusal, Stale};
 
 use super::lease_counts::LeaseReport;
+use crate::selectors::wants;
 
 /// Queue with consumers beside its reservers.
 pub const SHARED_QUEUE: usize = 1;
 
 /// Queue whose messages are dead after some deliveries.
 pub const BURYING_QUEUE: usize = 2;
+
+/// The message group of a message, if it has one.
+pub fn group_of(number: u64) -> Option<&'static str> {
+    match number % 6 {
+        0 => Some("red"),
+        3 => Some("blue"),
+        _ => None,
+    }
+}
+
+/// A queue as one partition has it.
+type Place = (PartitionId, QueueId);
+
+/// Since when the handles that are given are of the place where their queue is: a serial.
+pub type Settled = Option<u64>;
 
 /// The moment of a call.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +105,8 @@ struct Account {
     hold: Option<Hold>,
     /// The number of the last lease; zero for none.
     last_lease: u64,
+    /// Where the last reserve found it, and the serial of that call.
+    place: Option<(Place, u64)>,
     /// The consumer that has it.
     consumer: Option<u64>,
     /// Requests about it that are on their way.
@@ -109,6 +127,18 @@ impl Account {
         }
         self.epoch += 1;
     }
+
+    /// The serial of the reserve that got it last.
+    fn batch(&self) -> Option<u64> {
+        self.place.map(|(_, serial)| serial)
+    }
+
+    /// Whether a client is certain to have it.
+    fn is_held_at(&self, now_ms: u64) -> bool {
+        let may_be_gone = self.gone.is_some() || self.may_be_gone || 0 < self.deletes;
+        let is_leased = self.hold.as_ref().is_some_and(|hold| hold.lease.is_some() && hold.holds_at(now_ms));
+        !may_be_gone && (is_leased || self.consumer.is_some())
+    }
 }
 
 /// See the head of this file.
@@ -123,6 +153,10 @@ pub struct LeaseLedger {
     /// The queues of reserves that wait for their answers.
     reserves: BTreeMap<u64, usize>,
     last_consumer: u64,
+    /// How many partitions there are.
+    pub partitions: u16,
+    /// The queues that were asked to move; `None`: one is perhaps about to leave.
+    moved: BTreeMap<usize, Settled>,
     /// The first broken promise.
     pub broken: Option<String>,
     /// What happened.
@@ -140,6 +174,8 @@ impl LeaseLedger {
             synced: 0,
             reserves: BTreeMap::new(),
             last_consumer: 0,
+            partitions: 1,
+            moved: BTreeMap::new(),
             broken: None,
             counts: LeaseReport::default(),
         };
@@ -261,8 +297,10 @@ impl LeaseLedger {
     pub fn reserved(&mut self, call: Call, lasts_ms: u64, messages: &[(u64, Handle)]) {
         self.reserves.remove(&call.serial);
         for (number, handle) in messages {
-            self.granted(*number, call, lasts_ms, handle.lease);
+            self.granted(*number, call, lasts_ms, handle);
         }
+        let own: BTreeSet<u64> = messages.iter().map(|(number, _)| *number).collect();
+        own.iter().for_each(|number| self.check_group(*number, &own));
         let mut broken = None;
         for (number, account) in &mut self.accounts {
             if account.takers.as_mut().is_some_and(|takers| takers.remove(&call.serial) && takers.is_empty())
@@ -273,18 +311,24 @@ impl LeaseLedger {
         broken.into_iter().for_each(|what| self.breaks(what));
     }
 
-    fn granted(&mut self, number: u64, call: Call, lasts_ms: u64, lease: Option<LeaseId>) {
+    fn granted(&mut self, number: u64, call: Call, lasts_ms: u64, handle: &Handle) {
         self.counts.add("granted", 1);
+        let (place, lease) = (self.place_of(*handle), handle.lease);
         let now_ms = self.now_ms();
         let new = self.hold(lease, call, lasts_ms);
         let Some(LeaseId(lease)) = lease else { return self.breaks(format!("{number} has no lease")) };
         let Some(account) = self.accounts.get_mut(&number) else {
             return self.breaks(format!("message {number} was reserved, and never posted"));
         };
-        // Its client may have seen the answer after that of a later one.
-        let is_late = lease < account.last_lease;
-        let comes_again =
-            account.gone.is_some_and(|(at, by)| at < call.serial || by.is_some_and(|LeaseId(by)| by < lease));
+        // Its client may have seen the answer after that of a later one. Leases of two places do
+        // not follow one another; calls do.
+        let is_elsewhere = account.place.is_some_and(|(before, _)| before != place);
+        let is_late = match account.place {
+            Some((_, serial)) if is_elsewhere => call.serial < serial,
+            _ => lease < account.last_lease,
+        };
+        let by_later = |by: Option<LeaseId>| !is_elsewhere && by.is_some_and(|LeaseId(by)| by < lease);
+        let comes_again = account.gone.is_some_and(|(at, by)| at < call.serial || by_later(by));
         let other = account.hold.as_ref().filter(|hold| hold.holds_at(now_ms)).cloned();
         let is_again = account.hold.as_ref().is_some_and(|hold| hold.lease.is_some());
         let consumer = account.consumer.filter(|_| new.holds_at(now_ms));
@@ -293,6 +337,7 @@ impl LeaseLedger {
         if !is_late {
             account.hold = Some(new);
             account.last_lease = lease;
+            account.place = Some((place, call.serial));
             if account.unheard < call.serial {
                 account.unheard = 0;
             }
@@ -301,6 +346,7 @@ impl LeaseLedger {
         account.takers = None;
         self.counts.add("granted again", u64::from(is_again && !is_late));
         self.counts.add("granted in time", u64::from(is_strict));
+        self.counts.add("granted elsewhere", u64::from(is_elsewhere));
         if comes_again {
             self.breaks(format!("message {number} was reserved after its delete was confirmed"));
         }
@@ -310,6 +356,82 @@ impl LeaseLedger {
         if let Some(consumer) = consumer {
             self.breaks(format!("message {number} was reserved while consumer {consumer} has it"));
         }
+    }
+
+    /// A message came to a client that selects.
+    pub fn selected(&mut self, number: u64, selector: &str) {
+        self.counts.add("selected", u64::from(!selector.is_empty()));
+        if !wants(selector, number) {
+            self.breaks(format!("message {number} came to a client that wants {selector}"));
+        }
+    }
+
+    /// A client has got these messages together, one of which is this: no other client may have one
+    /// of its group.
+    fn check_group(&mut self, number: u64, own: &BTreeSet<u64>) {
+        let now_ms = self.now_ms();
+        let (Some(group), Some(account)) = (group_of(number), self.accounts.get(&number)) else { return };
+        // The answer may be so late that its own lease is over.
+        if !account.is_held_at(now_ms) {
+            return;
+        }
+        let others = self.accounts.iter().filter(|(other, _)| !own.contains(other));
+        let of_group =
+            others.filter(|(other, found)| group_of(**other) == Some(group) && found.queue == account.queue);
+        let held =
+            of_group.filter(|(_, found)| found.consumer != account.consumer || found.consumer.is_none());
+        // An earlier answer comes late: these were given together after that.
+        let held = held.filter(|(_, found)| found.batch().is_none_or(|batch| account.batch() != Some(batch)));
+        let held = held.filter(|(_, found)| found.is_held_at(now_ms)).map(|(other, _)| *other).next();
+        self.counts.add("grouped", 1);
+        if let Some(other) = held {
+            self.breaks(format!("message {number} of group {group} came while another has {other}"));
+        }
+    }
+
+    /// A queue is asked to move; returns what was known before.
+    pub fn moving(&mut self, queue: usize) -> Settled {
+        self.moved.insert(queue, None).unwrap_or(Some(0))
+    }
+
+    /// The answer: it is leaving, for certain; or it is not; or this is not known.
+    pub fn moves(&mut self, queue: usize, before: Settled, result: Result<(), Refusal>) {
+        let serial = self.next_serial();
+        let settled = match result {
+            Ok(()) => Some(serial),
+            Err(Refusal::NotMovable { .. } | Refusal::QueueMoving(_)) => before,
+            Err(_) => None,
+        };
+        self.counts.add("moves", u64::from(result.is_ok()));
+        self.moved.insert(queue, settled);
+    }
+
+    fn is_perhaps_elsewhere(&self, number: u64, handle: Handle) -> bool {
+        self.accounts.get(&number).is_some_and(|account| self.may_be_elsewhere(account, handle))
+    }
+
+    /// Whether the queue may have moved since the handle was given.
+    fn may_be_elsewhere(&self, account: &Account, handle: Handle) -> bool {
+        let Some(settled) = self.moved.get(&account.queue) else { return false };
+        let place = self.place_of(handle);
+        let is_here =
+            |since: u64| account.place.is_some_and(|(known, serial)| known == place && since <= serial);
+        !settled.is_some_and(is_here)
+    }
+
+    /// Whether the handle may name the message no more, or no lease of where it is. But a queue
+    /// waits for its leases.
+    fn may_have_left(&self, account: &Account, handle: Handle, is_judged: bool) -> bool {
+        let now_ms = self.now_ms();
+        let holds = |hold: &Hold| hold.lease == handle.lease && hold.is_certain && hold.holds_at(now_ms);
+        let is_held = handle.lease.is_some() && account.hold.as_ref().is_some_and(holds);
+        !(is_judged && is_held) && self.may_be_elsewhere(account, handle)
+    }
+
+    /// Where a handle was given: leases name their partition.
+    fn place_of(&self, handle: Handle) -> Place {
+        let gave = |id: &PartitionId| handle.lease.is_some_and(|lease| lease.is_of(*id, self.partitions));
+        ((0..self.partitions).map(PartitionId).find(gave).unwrap_or(PartitionId(0)), handle.queue)
     }
 
     /// A consumer begins.
@@ -338,6 +460,7 @@ impl LeaseLedger {
         if let Some(before) = before.filter(|before| *before != consumer) {
             self.breaks(format!("message {number} is with consumer {before}, and came to {consumer}"));
         }
+        self.check_group(number, &BTreeSet::from([number]));
     }
 
     /// A consumer asks for the end of a message.
@@ -416,7 +539,7 @@ impl LeaseLedger {
         if let Ok(answer) = result {
             self.judge(number, handle, action, (call, is_undisturbed), answer);
         }
-        let may_leave = self.may_leave(number);
+        let may_leave = self.may_leave(number) || self.is_perhaps_elsewhere(number, handle);
         let Some(account) = self.accounts.get_mut(&number) else { return };
         match (result, is_delete) {
             // A request that finds it gone has waited for the delete, which is final.
@@ -429,7 +552,12 @@ impl LeaseLedger {
                 account.gone = account.gone.or(Some((serial, handle.lease.filter(|_| is_last))));
                 self.synced = self.synced.max(call.serial);
             }
-            (Err(()), true) => account.may_be_gone = true,
+            (Err(()), true) => {
+                account.may_be_gone = true;
+                // The deadline of a lease waits while a delete is on its way.
+                let own = account.hold.as_mut().filter(|hold| hold.lease == handle.lease);
+                own.into_iter().for_each(|hold| hold.doubt(u64::MAX));
+            }
             (Ok(Ok(())), false) if is_done => {
                 self.held_anew((number, handle, action), call, is_undisturbed, renewed);
             }
@@ -479,17 +607,18 @@ impl LeaseLedger {
             || account.gone.is_some()
             || account.queue == BURYING_QUEUE
             || self.may_have_expired(account);
-        if call.was_gone {
-            self.counts.add("judged gone", 1);
-            if answer != Err(Stale::Gone) {
-                self.breaks(name("after its delete was confirmed"));
-            }
-            return;
+        let is_stale = matches!(answer, Err(Stale::Gone | Stale::Expired));
+        if is_stale && self.may_have_left(account, handle, is_undisturbed && !may_be_gone) {
+            return self.counts.add("judged elsewhere", 1);
         }
-        if answer == Err(Stale::Gone) {
-            if !may_be_gone {
-                self.breaks(name("but was never deleted"));
-            }
+        self.counts.add("judged gone", u64::from(call.was_gone));
+        if call.was_gone && answer != Err(Stale::Gone) {
+            return self.breaks(name("after its delete was confirmed"));
+        }
+        if answer == Err(Stale::Gone) && !may_be_gone {
+            return self.breaks(name("but was never deleted"));
+        }
+        if call.was_gone || answer == Err(Stale::Gone) {
             return;
         }
         let is_certain = account.hold.as_ref().is_none_or(|hold| hold.is_certain);
@@ -599,6 +728,8 @@ impl LeaseLedger {
             hold.until.least = now.ticks_ms + left(hold.ends.least, hold.lasts.least);
             hold.until.most = now.ticks_ms + left(hold.ends.most, hold.lasts.most);
         }
+        // A queue whose move was in the log is leaving since the start; any other stays.
+        self.moved.values_mut().filter(|settled| settled.is_none()).for_each(|known| *known = Some(serial));
         self.counts.add("crashes", 1);
         self.counts.add("crashes with leases", u64::from(leased));
         self.counts.add("kept leases", self.holds() as u64);

@@ -6,23 +6,28 @@ use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 
 use postroad_model::{
-    Delivered, Destination, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, LeaseId, Now,
-    Outcome, QueueOptions, Reserve, Stale, Take,
+    Delivered, Destination, Event, Group, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent,
+    LeaseId, Now, Outcome, PartitionId, QueueOptions, RareHeaders, Reserve, Stale, Take,
 };
 use postroad_node::{Attachment, ClientError, Held, LocalClient};
 
 use super::clients::{message, number_of};
-use super::lease_ledger::{BURYING_QUEUE, LeaseLedger, SHARED_QUEUE};
+use super::lease_ledger::{BURYING_QUEUE, LeaseLedger, SHARED_QUEUE, group_of};
 use crate::random::Random;
+use crate::selectors::SELECTORS;
 
 /// Queues with reservers.
 pub const QUEUES: usize = 3;
 
 /// Messages that may be in the queues before posts pause.
 const ALIVE_MAX: usize = 40;
+
+/// How long leases last; shorter where queues move, which wait for them.
+const LASTS_MS: [u64; 4] = [15, 60, 200, 1000];
 
 /// Handles that clients remember.
 const KNOWN_MAX: usize = 80;
@@ -50,14 +55,25 @@ pub struct LeaseWorld {
     known: Rc<RefCell<Vec<Known>>>,
     /// Clients do not wait for all of their reserves.
     cancels: bool,
+    /// Queues move between partitions.
+    pub moves: bool,
 }
 
 impl LeaseWorld {
     /// Empty queues.
-    pub fn new(clock: &Rc<Cell<Now>>, cancels: bool) -> LeaseWorld {
+    pub fn new(clock: &Rc<Cell<Now>>, cancels: bool, moves: bool) -> LeaseWorld {
         let queues = (0..=QUEUES).map(|number| Destination::queue(&format!("leased{number}"))).collect();
         let (ledger, known) = (LeaseLedger::new(clock), Rc::default());
-        LeaseWorld { queues, ledger, clock: clock.clone(), known, cancels }
+        LeaseWorld { queues, ledger, clock: clock.clone(), known, cancels, moves }
+    }
+
+    fn lasts_ms(&self, random: &mut Random) -> u64 {
+        let some = if self.moves { &LASTS_MS[..2] } else { &LASTS_MS[..] };
+        *random.pick(some).unwrap_or(&60)
+    }
+
+    fn delay_max_ms(&self) -> u64 {
+        if self.moves { 20 } else { 200 }
     }
 
     fn learn(&self, known: Known) {
@@ -127,11 +143,13 @@ async fn post(client: &LocalClient, world: &LeaseWorld, random: &mut Random) -> 
     let wall_ms = world.clock.get().wall_ms;
     let (mut calls, mut messages) = (Vec::new(), Vec::new());
     for _ in 0..1 + random.below(4) {
-        let delay_ms = if random.one_in(5) { 1 + random.below(200) } else { 0 };
+        let delay_ms = if random.one_in(5) { 1 + random.below(world.delay_max_ms()) } else { 0 };
         let expires_at_ms = if random.one_in(12) { wall_ms + 50 + random.below(500) } else { 0 };
         let (number, call) = world.ledger.borrow_mut().posting(queue, delay_ms, expires_at_ms);
         let mut message = message(number, random.below(300) as usize);
         message.expires_at_ms = expires_at_ms;
+        let group = group_of(number).map(|name| Group { id: name.into(), sequence: 0 });
+        message.rare = group.map(|group| Arc::new(RareHeaders { group: Some(group), ..Default::default() }));
         messages.push(match delay_ms {
             0 => message,
             _ => message.with_visible_at_ms(wall_ms + delay_ms),
@@ -148,13 +166,14 @@ async fn post(client: &LocalClient, world: &LeaseWorld, random: &mut Random) -> 
 
 async fn reserve(client: &LocalClient, world: &LeaseWorld, random: &mut Random) -> Result<(), ClientError> {
     let queue = random.below(QUEUES as u64) as usize;
-    let lasts_ms = *random.pick(&[15, 60, 200, 1000]).unwrap_or(&60);
+    let lasts_ms = world.lasts_ms(random);
     let wait_ms = if random.one_in(3) { random.below(100) } else { 0 };
     let (messages_max, from) = (1 + random.below(4) as u32, world.queues[queue].clone());
     let patience = if world.cancels && random.one_in(10) { random.below(8) } else { u64::MAX };
     client.ready().await?;
     let call = world.ledger.borrow_mut().reserving(queue);
-    let (selector, take) = (Default::default(), Take::Lease { lasts_ms });
+    let (selector, take) = (some_selector(random), Take::Lease { lasts_ms });
+    let wanted = selector.clone();
     let event = |connection, ticket| {
         let reserve = Reserve { connection, ticket, queue: from, messages_max, selector, wait_ms, take };
         LeaseEvent::Reserve(reserve)
@@ -181,8 +200,15 @@ async fn reserve(client: &LocalClient, world: &LeaseWorld, random: &mut Random) 
         })
         .collect();
     ledger.reserved(call, lasts_ms, &handles);
+    handles.iter().for_each(|(number, _)| ledger.selected(*number, &wanted));
     handles.into_iter().for_each(|(number, handle)| world.learn(Known { number, queue, handle }));
     Ok(())
+}
+
+/// A selector, or none.
+fn some_selector(random: &mut Random) -> Arc<str> {
+    let selector = random.pick(&SELECTORS).filter(|_| random.one_in(3));
+    selector.map_or_else(Arc::default, |(text, _)| (*text).into())
 }
 
 /// Some handles of one queue, mostly new ones, and now and then entries without their leases.
@@ -199,13 +225,15 @@ fn some_handles(world: &LeaseWorld, random: &mut Random) -> Vec<Known> {
     some
 }
 
-fn some_action(random: &mut Random) -> HandleAction {
-    let lasts_ms = *random.pick(&[15, 60, 200, 1000]).unwrap_or(&60);
+fn some_action(world: &LeaseWorld, random: &mut Random) -> HandleAction {
+    let lasts_ms = world.lasts_ms(random);
     match random.below(8) {
         0..4 => HandleAction::Delete { even_expired: random.one_in(4) },
         4 => HandleAction::Extend { lasts_ms },
         5 => HandleAction::Renew { lasts_ms },
-        _ => HandleAction::Release { delay_ms: if random.one_in(2) { 0 } else { random.below(100) } },
+        _ => HandleAction::Release {
+            delay_ms: if random.one_in(2) { 0 } else { random.below(world.delay_max_ms()) },
+        },
     }
 }
 
@@ -215,8 +243,10 @@ async fn handle(client: &LocalClient, world: &LeaseWorld, random: &mut Random) -
         pause(1).await;
         return Ok(());
     };
-    let (mut action, all_or_none) = (some_action(random), random.one_in(4));
-    if random.one_in(10) {
+    let (mut action, all_or_none) = (some_action(world, random), random.one_in(4));
+    // Without its lease an entry is known by its queue's number, which another queue may have where
+    // it is now.
+    if !world.moves && random.one_in(10) {
         action = HandleAction::Delete { even_expired: false };
         some.iter_mut().for_each(|known| known.handle.lease = None);
     }
@@ -265,7 +295,12 @@ pub async fn compete(client: LocalClient, world: LeaseWorld, mut random: Random)
     loop {
         pause(random.below(PATIENCE)).await;
         let consumer = world.ledger.borrow_mut().attached();
-        let attachment = Attachment::shared(world.queues[SHARED_QUEUE].clone(), 1 + random.below(3) as u32);
+        let credit = 1 + random.below(3) as u32;
+        let attachment = Attachment {
+            selector: some_selector(&mut random),
+            ..Attachment::shared(world.queues[SHARED_QUEUE].clone(), credit)
+        };
+        let wanted = attachment.selector.clone();
         let Ok(mut attached) = client.attach(attachment).await else { return };
         for _ in 0..1 + random.below(4) {
             let Some(Some(delivery)) = patiently(attached.next(), random.below(PATIENCE)).await else {
@@ -273,6 +308,7 @@ pub async fn compete(client: LocalClient, world: LeaseWorld, mut random: Random)
             };
             let number = number_of(&delivery.message);
             world.ledger.borrow_mut().consumed(number, consumer);
+            world.ledger.borrow_mut().selected(number, &wanted);
             if random.one_in(2) {
                 let call = world.ledger.borrow_mut().settling(number);
                 let done = attached.settle(&[Held::of(&delivery)], Outcome::Accepted).await;
@@ -286,6 +322,23 @@ pub async fn compete(client: LocalClient, world: LeaseWorld, mut random: Random)
         if attached.detach(Delivered::None).await == Err(ClientError::Ended) {
             return;
         }
+    }
+}
+
+/// Has queues move between partitions until the process ends.
+pub async fn move_queues(client: LocalClient, world: LeaseWorld, partitions: u64, mut random: Random) {
+    loop {
+        pause(random.below(PATIENCE / 8)).await;
+        let queue = random.below(world.queues.len() as u64) as usize;
+        let (leaves, to) = (world.queues[queue].clone(), PartitionId(random.below(partitions) as u16));
+        if client.ready().await.is_err() {
+            return;
+        }
+        let before = world.ledger.borrow_mut().moving(queue);
+        let answer =
+            client.request(|connection, ticket| Event::Move { queue: leaves, to, connection, ticket }).await;
+        let Ok(answer) = answer else { return };
+        world.ledger.borrow_mut().moves(queue, before, answer.result);
     }
 }
 

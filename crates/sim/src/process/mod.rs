@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
-use postroad_core::Settings;
+use postroad_core::{Partition, Settings};
 use postroad_journal::{Fault, Keys, Operation, Options, SimulatedDisk};
 use postroad_model::{Destination, Now, PartitionId, Placement};
 use postroad_node::{ClientOptions, LocalClient, equip};
@@ -29,10 +29,11 @@ use postroad_node::{ClientOptions, LocalClient, equip};
 use self::clients::{World, consume, drain, produce};
 use self::cores::Cores;
 pub use self::lease_counts::LeaseReport;
-use self::leasing::{LeaseWorld, compete, describe, lease, read_out};
+use self::leasing::{LeaseWorld, compete, describe, lease, move_queues, read_out};
 use self::ledger::Ledger;
 use crate::assembly::recover;
 use crate::random::Random;
+use crate::selectors::properties_of;
 
 /// The time of day at the start of a run.
 const BEGINS_MS: u64 = 1_000_000_000;
@@ -142,7 +143,7 @@ impl ProcessRun {
     /// The broken promise.
     pub fn run_leases(seed: u64, steps: u64, resident_bytes_max: u64) -> Result<LeaseReport, String> {
         let run = ProcessRun::new(seed, resident_bytes_max, |random, clock| {
-            Load::Leases(LeaseWorld::new(clock, random.one_in(2)))
+            Load::Leases(LeaseWorld::new(clock, random.one_in(2), random.one_in(3)))
         })?;
         let mut run = run.go(steps)?;
         let Load::Leases(world) = &run.load else { return Ok(LeaseReport::default()) };
@@ -249,7 +250,12 @@ impl ProcessRun {
             self.tasks.push(Box::pin(lease(client, world.clone(), random)));
         }
         let (client, random) = (self.client("consumer"), Random::new(self.random.number()));
-        self.tasks.push(Box::pin(compete(client, world, random)));
+        self.tasks.push(Box::pin(compete(client, world.clone(), random)));
+        world.ledger.borrow_mut().partitions = self.settings.len() as u16;
+        if world.moves {
+            let (client, random) = (self.client("mover"), Random::new(self.random.number()));
+            self.tasks.push(Box::pin(move_queues(client, world, self.settings.len() as u64, random)));
+        }
     }
 
     fn step(&mut self) -> Result<(), String> {
@@ -410,6 +416,10 @@ fn start(
     settings: &[Settings],
     clock: &Rc<Cell<Now>>,
 ) -> Result<Cores, String> {
+    let equip = |partition: &mut Partition| {
+        equip(partition);
+        partition.read_properties_by(properties_of);
+    };
     let recovered = recover(disk, journal, Keys::default(), settings, equip);
     let recovered = recovered.map_err(|error| format!("{error:?}"))?;
     Ok(Cores::start(cores, recovered, disk, settings[0].placement, clock))
