@@ -34,6 +34,12 @@ class Ledger(unittest.TestCase):
         rows = [json.loads(line) for line in said.stdout.splitlines()]
         return {row.get("name"): row for row in rows}
 
+    def stop_broker(self):
+        """Stops the broker in order; its directory stays."""
+        self.broker.process.terminate()
+        self.broker.process.wait(60)
+        self.broker.process.stdout.close()
+
     def check_later(self):
         """A check of all queues that begins after this call."""
         checks = self.operator.api("GET", "ledger")["checks"]
@@ -72,12 +78,18 @@ class Ledger(unittest.TestCase):
         self.assertEqual(self.operator.metric("postroad_ledger_difference"), {"": 0.0})
         self.assertGreater(self.operator.metric("postroad_ledger_checks_total")[""], 1)
 
-        # A restart counts from the newest checkpoint on.
-        self.broker.kill()
-        self.broker.start()
+        # Counts go on after kill -9, and after a stop with a checkpoint; so does the equation.
+        for end in (self.broker.kill, self.stop_broker):
+            end()
+            self.broker.start()
+            after = self.rows()
+            self.assertEqual({name: after[name] for name in rows if name}, {name: rows[name] for name in rows if name})
+        send("orders", "one more")
+        subprocess.run([*command, "--count", "6"], check=True, capture_output=True, timeout=60)
         row = self.rows()["orders"]
-        self.assertEqual((row["held"], row["difference"]), (5, 0))
-        self.assertEqual(row["sent"], sum(row[key] for key in LEFT))
+        self.assertEqual((row["sent"], row["held"], row["consumed"], row["difference"]), (11, 0, 11, 0))
+        all_queues = self.check_later()
+        self.assertEqual((all_queues["sent"], all_queues["difference"]), (19, 0))
         self.assertIn("all ", self.operator.ctl("ledger").stdout)
 
 

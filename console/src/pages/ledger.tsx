@@ -10,7 +10,7 @@ import { type Column, Table } from "../ui/table";
 import { queueAddress, queueTitle, Search } from "./parts";
 import { Figure } from "./queues";
 
-type Row = Queue & { found: number; moved: number; difference: number };
+type Row = Queue & { moved: number; difference: number };
 
 const figure = (id: string, title: string, of: (row: Row) => number, room?: 2 | 3): Column<Row> => ({
   id,
@@ -23,7 +23,7 @@ const figure = (id: string, title: string, of: (row: Row) => number, room?: 2 | 
 
 const COLUMNS: Column<Row>[] = [
   { id: "name", title: "Queue", width: "minmax(0, 1fr)", cell: (row) => <Link className="name" href={queueAddress(row)}>{queueTitle(row)}</Link> },
-  figure("sent", "Sent", ({ found, enqueued }) => found + enqueued),
+  figure("sent", "Sent", ({ enqueued }) => enqueued),
   figure("held", "Held", ({ messages, in_flight }) => messages - in_flight, 2),
   figure("flight", "In flight", ({ in_flight }) => in_flight, 2),
   figure("consumed", "Consumed", ({ consumed }) => consumed, 2),

@@ -158,6 +158,7 @@ pub(crate) fn answer_page(
 }
 
 fn row_of_queue(queue: &Queue, is_paused: bool) -> Row {
+    let counts = queue.counts.all();
     Row::Queue(QueueRow {
         destination: queue.source.clone(),
         subscription: queue.subscription.as_ref().map(|subscription| subscription.name.clone()),
@@ -165,14 +166,13 @@ fn row_of_queue(queue: &Queue, is_paused: bool) -> Row {
         bytes: queue.load.bytes,
         in_flight: queue.away.messages,
         consumers: queue.consumers.len() as u64,
-        found: queue.counts.found,
-        enqueued: queue.counts.enqueued,
-        consumed: queue.counts.consumed,
-        expired: queue.counts.expired,
-        dead_lettered: queue.counts.dead_lettered,
-        dropped: queue.counts.dropped + queue.counts.replaced,
-        moved: queue.counts.moved,
-        difference: queue.counts.difference(queue.len()),
+        enqueued: counts.enqueued,
+        consumed: counts.consumed,
+        expired: counts.expired,
+        dead_lettered: counts.dead_lettered,
+        dropped: counts.dropped + counts.replaced,
+        moved: counts.moved,
+        difference: counts.difference(queue.len()),
         is_moving: queue.on_the_move,
         is_paused,
     })

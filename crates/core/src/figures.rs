@@ -6,13 +6,11 @@ use std::sync::Arc;
 use postroad_model::{Destination, QueueId};
 
 use crate::Partition;
-use crate::queue::Queue;
+use crate::queue::{LaneNumber, Queue};
 
-/// Counters of the messages of one queue since the start; they only rise.
+/// Counters of the messages of one queue; they only rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {
-    /// Entries that were in it when the broker started.
-    pub found: u64,
     /// Entries put into it.
     pub enqueued: u64,
     /// Entries that consumers accepted.
@@ -37,7 +35,6 @@ impl QueueCounts {
 
     /// Adds those of another queue.
     fn add(&mut self, more: &QueueCounts) {
-        self.found += more.found;
         self.enqueued += more.enqueued;
         self.consumed += more.consumed;
         self.expired += more.expired;
@@ -50,8 +47,46 @@ impl QueueCounts {
     /// Entries that came and did not leave, less those that are there: 0 unless the broker
     /// miscounts or loses one.
     pub fn difference(&self, held: u64) -> i64 {
-        let kept = i128::from(self.found) + i128::from(self.enqueued) - i128::from(self.left());
+        let kept = i128::from(self.enqueued) - i128::from(self.left());
         i64::try_from(kept - i128::from(held)).unwrap_or(i64::MAX)
+    }
+}
+
+/// The counts of one queue, in two parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Of the entries in the log: changed as records are applied, and in every snapshot. They are
+    /// equal on each replica and go on after a restart.
+    lasting: QueueCounts,
+    /// Of the entries that are only in memory, which the leader alone knows; `None` before the
+    /// first. They end as these entries do.
+    volatile: Option<Box<QueueCounts>>,
+}
+
+impl Counts {
+    /// Those of a snapshot.
+    pub fn of_snapshot(lasting: QueueCounts) -> Counts {
+        Counts { lasting, volatile: None }
+    }
+
+    /// Those that last, as a snapshot has them.
+    pub fn lasting(&self) -> &QueueCounts {
+        &self.lasting
+    }
+
+    /// Both parts together.
+    pub fn all(&self) -> QueueCounts {
+        let mut all = self.lasting;
+        self.volatile.iter().for_each(|volatile| all.add(volatile));
+        all
+    }
+
+    /// The part that counts the entries of this lane.
+    pub fn of_lane(&mut self, lane: LaneNumber) -> &mut QueueCounts {
+        match lane.is_volatile() {
+            true => self.volatile.get_or_insert_default(),
+            false => &mut self.lasting,
+        }
     }
 }
 
@@ -92,7 +127,7 @@ pub struct LedgerSums {
 
 impl LedgerSums {
     fn add(&mut self, queue: &Queue) {
-        let (held, counts) = (queue.len(), queue.counts);
+        let (held, counts) = (queue.len(), queue.counts.all());
         let difference = counts.difference(held);
         self.queues += 1;
         self.counts.add(&counts);
@@ -128,7 +163,7 @@ pub struct WatchedQueue {
     /// Consumers attached, and one more if HTTP clients have asked for messages within the last
     /// minute.
     pub consumers: u64,
-    /// Entries that became dead letters, since the start.
+    /// Entries that became dead letters, ever.
     pub dead_lettered: u64,
     /// The number in order of arrival of the oldest entry in it, and of the next one to come.
     pub oldest: Option<u64>,
@@ -142,7 +177,7 @@ impl WatchedQueue {
     fn of(queue: &Queue, now_ms: u64) -> WatchedQueue {
         let asked = queue.requests.last_reserve_ms;
         let is_polled = asked.is_some_and(|at_ms| now_ms.saturating_sub(at_ms) < POLLED_MS);
-        let messages = queue.len();
+        let (messages, counts) = (queue.len(), queue.counts.all());
         let stamps = queue.lanes.iter().filter_map(|(_, lane)| lane.next_entry(0));
         WatchedQueue {
             id: queue.id,
@@ -150,10 +185,10 @@ impl WatchedQueue {
             subscription: queue.subscription.as_ref().map(|subscription| subscription.name.clone()),
             messages,
             consumers: queue.consumers.len() as u64 + u64::from(is_polled),
-            dead_lettered: queue.counts.dead_lettered,
+            dead_lettered: counts.dead_lettered,
             oldest: stamps.map(|(stamp, _)| stamp).min(),
             next: queue.next_stamp,
-            difference: queue.counts.difference(messages),
+            difference: counts.difference(messages),
         }
     }
 }
@@ -168,9 +203,9 @@ pub fn watch(partition: &Partition, after: Option<QueueId>, looked_max: usize, f
         last = Some(*id);
         let Some(queue) = partition.state.queues.get(id) else { continue };
         watched.sums.add(queue);
-        let held = queue.len();
-        let is_for_rules = for_rules && (0 < held || 0 < queue.counts.dead_lettered);
-        if is_for_rules || queue.counts.difference(held) != 0 {
+        let (held, counts) = (queue.len(), queue.counts.all());
+        let is_for_rules = for_rules && (0 < held || 0 < counts.dead_lettered);
+        if is_for_rules || counts.difference(held) != 0 {
             watched.queues.push(WatchedQueue::of(queue, partition.now_ms));
         }
     }
@@ -192,7 +227,7 @@ impl Partition {
             subscription: queue.subscription.as_ref().map(|subscription| &*subscription.name),
             depth: queue.len(),
             consumers: queue.consumers.len() as u64,
-            counts: queue.counts,
+            counts: queue.counts.all(),
         })
     }
 }

@@ -533,7 +533,7 @@ impl Partition {
 
     /// Counters and number of entries of each queue, in no particular order.
     pub fn flows(&self) -> impl Iterator<Item = (&Destination, QueueCounts, u64)> {
-        self.state.queues.values().map(|queue| (&queue.source, queue.counts, queue.len()))
+        self.state.queues.values().map(|queue| (&queue.source, queue.counts.all(), queue.len()))
     }
 
     /// A queue whose statistics differ from its entries, or any queue if the sums over several
@@ -647,7 +647,7 @@ impl Partition {
         self.counters.enqueued += 1;
         let tag = queue.push(lane, entry);
         let page_entries = queue.lanes.get(lane).map_or(1, Lane::page_entries);
-        queue.counts.enqueued += 1;
+        queue.counts.of_lane(lane).enqueued += 1;
         if queue.requests.is_watched {
             self.leader.leasing.watches.note(id);
         }

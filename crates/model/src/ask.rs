@@ -272,9 +272,7 @@ pub struct QueueRow {
     pub in_flight: u64,
     /// Consumers attached.
     pub consumers: u64,
-    /// Messages that were there at the start.
-    pub found: u64,
-    /// Messages that came, since the start.
+    /// Messages that came, ever; of those only in memory since the start.
     pub enqueued: u64,
     /// Messages that consumers accepted.
     pub consumed: u64,
@@ -564,7 +562,6 @@ impl QueueRow {
             true => self.consumers.max(more.consumers),
             false => self.consumers + more.consumers,
         };
-        self.found += more.found;
         self.enqueued += more.enqueued;
         self.consumed += more.consumed;
         self.expired += more.expired;
@@ -666,7 +663,6 @@ mod tests {
             bytes: 0,
             in_flight: 0,
             consumers: 0,
-            found: 0,
             enqueued: 0,
             consumed: 0,
             expired: 0,

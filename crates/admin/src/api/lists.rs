@@ -55,8 +55,6 @@ pub struct Queue {
     pub bytes: u64,
     pub in_flight: u64,
     pub consumers: u64,
-    /// There at the start.
-    found: u64,
     pub enqueued: u64,
     pub consumed: u64,
     pub expired: u64,
@@ -111,7 +109,6 @@ impl From<QueueRow> for Queue {
             bytes: row.bytes,
             in_flight: row.in_flight,
             consumers: row.consumers,
-            found: row.found,
             enqueued: row.enqueued,
             consumed: row.consumed,
             expired: row.expired,

@@ -582,7 +582,7 @@ const OF_PARTS: &[(&str, &str)] = &[
     (
         "Subscription",
         "topic:string name:string kind:string subscription:string messages:integer bytes:integer \
-         in_flight:integer consumers:integer found:integer enqueued:integer consumed:integer \
+         in_flight:integer consumers:integer enqueued:integer consumed:integer \
          expired:integer dead_lettered:integer dropped:integer moved:integer difference:integer \
          is_moving:boolean is_paused:boolean",
     ),
@@ -617,7 +617,7 @@ fn objects() -> Value {
         "Broker": object("name:string version:string uptime_seconds:integer draining:boolean endpoints:array"),
         "Queue": object(
             "name:string kind:string subscription:string messages:integer bytes:integer in_flight:integer \
-             consumers:integer found:integer enqueued:integer consumed:integer expired:integer \
+             consumers:integer enqueued:integer consumed:integer expired:integer \
              dead_lettered:integer dropped:integer moved:integer difference:integer is_moving:boolean \
              is_paused:boolean",
         ),

@@ -303,7 +303,7 @@ fn ledger_sums(sums: &postroad_core::LedgerSums) -> LedgerSums {
     let counts = &sums.counts;
     LedgerSums {
         queues: sums.queues,
-        sent: counts.found + counts.enqueued,
+        sent: counts.enqueued,
         held: sums.held,
         in_flight: sums.in_flight,
         consumed: counts.consumed,

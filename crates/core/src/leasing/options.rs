@@ -164,6 +164,6 @@ pub(super) fn description(queue: &Queue, counts: LeaseCounts) -> QueueDescriptio
         leased: counts.leased,
         delayed: counts.delayed,
         held: queue.away.messages.saturating_sub(counts.leased + counts.delayed),
-        total: queue.counts.found + queue.counts.enqueued,
+        total: queue.counts.all().enqueued,
     }
 }

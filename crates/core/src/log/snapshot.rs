@@ -16,6 +16,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::addresses::binding::TopicFeed;
+use crate::figures::{Counts, QueueCounts};
 use crate::intake::arrivals::Arrivals;
 use crate::intake::audit::Audit;
 use crate::leasing::Remembered;
@@ -174,6 +175,7 @@ impl Partition {
         self.write_shelves(&mut out);
         self.write_moves(&mut out);
         self.write_leases(&mut out, &queues);
+        write_counts(&mut out, &queues);
         self.state.paused.write(&mut out);
         out.finish_state()
     }
@@ -444,6 +446,7 @@ impl Partition {
         partition.read_shelves(&mut input)?;
         partition.read_moves(&mut input)?;
         partition.read_leases(&mut input)?;
+        partition.read_counts(&mut input)?;
         partition.state.paused = Paused::read(&mut input)?;
         if let Some(id) = partition.state.paused.dangling(|id| partition.state.queues.contains_key(id)) {
             return Err(SnapshotError::Dangling { what: "paused queue", number: id.0 });
@@ -515,6 +518,25 @@ impl Partition {
         for page in lanes.flat_map(|(_, lane)| lane.packed_pages_mut()).filter(|page| page.is_shared()) {
             page.set_shared(self.state.bodies.has_packed_counts(page));
         }
+    }
+
+    /// The counts of its queues go on.
+    fn read_counts(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+        for _ in 0..input.u32()? {
+            let id = QueueId(input.u64()?);
+            let queue = self.state.queues.get_mut(&id);
+            let queue = queue.ok_or(SnapshotError::Dangling { what: "queue of counts", number: id.0 })?;
+            queue.counts = Counts::of_snapshot(QueueCounts {
+                enqueued: input.u64()?,
+                consumed: input.u64()?,
+                expired: input.u64()?,
+                dead_lettered: input.u64()?,
+                dropped: input.u64()?,
+                replaced: input.u64()?,
+                moved: input.u64()?,
+            });
+        }
+        Ok(())
     }
 
     fn read_queue(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
@@ -591,7 +613,6 @@ impl Partition {
         let (place, message, bytes) =
             message.ok_or(SnapshotError::Dangling { what: "message of entry", number: sequence })?;
         queue.load.add(bytes);
-        queue.counts.found += 1;
         let value = message.last_value().filter(|_| queue.keeps_last).cloned();
         begin_groups(queue, message.group().is_some());
         self.state.expiries.insert(message.expires_at_ms, queue.id, tag(number.0, sequence));
@@ -620,7 +641,6 @@ impl Partition {
     ) -> Result<(), SnapshotError> {
         let page = page.stamped(&mut queue.next_stamp);
         queue.load.add_all(load);
-        queue.counts.found += page.len();
         begin_groups(queue, page.has_groups());
         self.state.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));
         for packed in queue.keeps_last.then(|| page.entries()).into_iter().flatten() {
@@ -725,6 +745,17 @@ fn write_queue(out: &mut Writer, queue: &Queue, lanes: &[WrittenLane<'_>]) {
                 Piece::Spilled(spilled) => out.spilled_blob(spilled),
             };
         });
+    });
+}
+
+/// The counts of the queues that had messages.
+fn write_counts(out: &mut Writer, queues: &[&Queue]) {
+    let counted = queues.iter().map(|queue| (queue.id, queue.counts.lasting()));
+    let counted: Vec<_> = counted.filter(|(_, counts)| **counts != QueueCounts::default()).collect();
+    out.list(&counted, |out, (id, counts)| {
+        let QueueCounts { enqueued, consumed, expired, dead_lettered, dropped, replaced, moved } = **counts;
+        out.u64(id.0).u64(enqueued).u64(consumed).u64(expired).u64(dead_lettered);
+        out.u64(dropped).u64(replaced).u64(moved);
     });
 }
 

@@ -20,7 +20,7 @@ use postroad_routing::{LeaseLimit, Limit, Policies, Returning, Slow};
 
 use crate::addresses::binding::TopicFeed;
 use crate::delivery::idle::Selecting;
-use crate::figures::QueueCounts;
+use crate::figures::Counts;
 use crate::intake::account::Owners;
 use crate::leasing::Duplicates;
 use crate::retained::Replay;
@@ -64,7 +64,7 @@ pub struct Queue {
     /// Bytes of its messages that are only in memory.
     pub volatile_bytes: u64,
     /// Counters of its messages.
-    pub counts: QueueCounts,
+    pub counts: Counts,
     /// All that it holds.
     pub load: Load,
     /// The part of it that waits for no consumer: one has it, or it rests, or leaves.
@@ -148,7 +148,7 @@ impl Queue {
             selecting: None,
             groups: None,
             volatile_bytes: 0,
-            counts: QueueCounts::default(),
+            counts: Counts::default(),
             load: Load::default(),
             away: Load::default(),
             incoming: Load::default(),

@@ -14,7 +14,7 @@ use crate::intake::account::Owners;
 use crate::intake::blocked::BlockedOn;
 use crate::intake::route_retries::is_staging;
 use crate::log::completion::Completion;
-use crate::queue::{Entry, EntryState};
+use crate::queue::{Entry, EntryState, LaneNumber};
 
 /// Why a message whose time was over lies among the dead letters.
 const EXPIRED: &str = "expired";
@@ -358,7 +358,7 @@ impl Partition {
                 if let (Some(value), Some(last_values)) = (value, &mut queue.last_values) {
                     last_values.forget(&value, tag);
                 }
-                &mut queue.counts
+                queue.counts.of_lane(LaneNumber::of_tag(tag))
             }
             None => &mut unknown,
         };
