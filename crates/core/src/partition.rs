@@ -599,9 +599,8 @@ impl Partition {
         if let Some(id) = address.bound.own() {
             return id;
         }
-        let id = QueueId(self.state.next_queue);
-        self.state.next_queue += 1;
-        address.bound.insert(id, None);
+        let id = self.state.take_queue_id(self.settings.id);
+        self.state.addresses.bound_mut(destination).insert(id, None);
         self.add_queue(self.new_queue(id, destination.clone()));
         self.join_spreads(id, destination);
         id

@@ -35,7 +35,7 @@ pub struct State {
     pub addresses: Addresses,
     /// Queues by id.
     pub queues: HashMap<QueueId, Queue, FxBuildHasher>,
-    /// The id of the next durable queue.
+    /// How many durable queues were made: counts the next one.
     pub next_queue: u64,
     /// Headers and bodies of messages, by key.
     pub bodies: Bodies,
@@ -93,6 +93,13 @@ impl State {
             leaving: BTreeMap::new(),
             paused: Paused::default(),
         }
+    }
+
+    /// The id of a new durable queue of this partition.
+    pub fn take_queue_id(&mut self, partition: PartitionId) -> QueueId {
+        let id = QueueId::durable(partition, self.next_queue);
+        self.next_queue += 1;
+        id
     }
 }
 

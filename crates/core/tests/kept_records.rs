@@ -41,8 +41,13 @@ fn sent(to: Destination, body: &'static [u8]) -> Sent {
     Sent::new(to, message)
 }
 
+/// The `number`th queue of the partition.
+fn made(number: u64) -> QueueId {
+    QueueId::durable(PartitionId(2), number)
+}
+
 fn end(queue: u64, tag: u64, cause: SettleCause) -> Settlement {
-    Settlement { queue: QueueId(queue), tag: EntryTag(tag), cause }
+    Settlement { queue: made(queue), tag: EntryTag(tag), cause }
 }
 
 fn subscription() -> Subscription {
@@ -255,7 +260,7 @@ fn partition() -> Partition {
         Command::Enqueue(sent(orders(), b"gone")),
         Command::Enqueue(sent(Destination::topic("news"), b"two")),
         Command::Settle(vec![end(0, 1, SettleCause::Consumed)]),
-        Command::CountDelivery { queue: QueueId(1), tags: vec![EntryTag(0)] },
+        Command::CountDelivery { queue: made(1), tags: vec![EntryTag(0)] },
         Command::Prepare { id: ID, changes: prepared },
         Command::Decide { id: TransactionId { number: 6, ..ID }, participants: vec![PartitionId(3)] },
     ];

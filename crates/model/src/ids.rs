@@ -223,13 +223,22 @@ pub struct Ticket(pub u64);
 
 /// One queue of a partition.
 ///
-/// Durable queues count up from zero by records; volatile ones (subscriptions and temporary
-/// queues, known to this run only) carry the top bit.
+/// Durable queues are counted by the records of their partition, whose number stands above, so that
+/// no two queues of a broker have one id; volatile ones (subscriptions and temporary queues, known
+/// to this run only) carry the top bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub u64);
 
 impl QueueId {
     const VOLATILE: u64 = 1 << 63;
+
+    /// Bits below the partition.
+    const NUMBER_BITS: u32 = 40;
+
+    /// The `number`th durable queue that a partition made.
+    pub const fn durable(partition: PartitionId, number: u64) -> QueueId {
+        QueueId((partition.0 as u64) << QueueId::NUMBER_BITS | number)
+    }
 
     /// The `number`th volatile queue of this run.
     pub const fn volatile(number: u64) -> QueueId {

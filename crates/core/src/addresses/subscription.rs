@@ -114,8 +114,7 @@ impl Partition {
             return;
         }
         self.apply_unsubscribe(&subscription.name, effects);
-        let id = QueueId(self.state.next_queue);
-        self.state.next_queue += 1;
+        let id = self.state.take_queue_id(self.settings.id);
         self.bind_subscription(self.new_queue(id, subscription.topic.clone()), subscription);
     }
 
