@@ -5,9 +5,12 @@ import json
 import os
 import subprocess
 import time
+import unittest
 import urllib.error
 import urllib.parse
 import urllib.request
+
+from broker import Broker
 
 BINARY = os.environ["POSTROAD_BINARY"]
 
@@ -77,3 +80,26 @@ class Operator:
         data = os.path.join(self.broker.folder, "data")
         command = [BINARY, "ctl", *arguments, "--data", data]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+class WithBroker(unittest.TestCase):
+    """Each test has a broker with this configuration, and an operator of it."""
+
+    config = ""
+
+    def setUp(self):
+        self.broker = Broker(self.config).start()
+        self.operator = Operator(self.broker)
+
+    def tearDown(self):
+        alive = self.broker.is_alive()
+        self.broker.stop()
+        self.assertTrue(alive, "the broker died")
+
+    def ctl(self, *words, code=0):
+        said = self.operator.ctl(*words)
+        self.assertEqual(said.returncode, code, said.stdout + said.stderr)
+        return said.stdout if code == 0 else said.stderr
+
+    def rows(self, *words):
+        return [json.loads(line) for line in self.ctl(*words, "--json").splitlines()]

@@ -10,28 +10,10 @@ import unittest
 sys.path.append(os.path.join(os.path.dirname(__file__), "..", "hostile"))
 
 import openwire
-from broker import Broker
-from operator_tools import BINARY, Operator, until
+from operator_tools import BINARY, WithBroker, until
 
 
-class Clients(unittest.TestCase):
-    def setUp(self):
-        self.broker = Broker("").start()
-        self.operator = Operator(self.broker)
-
-    def tearDown(self):
-        alive = self.broker.is_alive()
-        self.broker.stop()
-        self.assertTrue(alive, "the broker died")
-
-    def ctl(self, *words, code=0):
-        said = self.operator.ctl(*words)
-        self.assertEqual(said.returncode, code, said.stdout + said.stderr)
-        return said.stdout if code == 0 else said.stderr
-
-    def rows(self, *words):
-        return [json.loads(line) for line in self.ctl(*words, "--json").splitlines()]
-
+class Clients(WithBroker):
     def schedule(self, to, text, *properties):
         """Sends a scheduled message by OpenWire."""
         options = [word for name in properties for word in ("--property", name)]

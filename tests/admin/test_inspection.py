@@ -5,8 +5,7 @@ import threading
 import unittest
 import urllib.parse
 
-from broker import Broker
-from operator_tools import Operator, until
+from operator_tools import WithBroker, until
 
 CONFIG = """
 [[policy]]
@@ -23,23 +22,8 @@ destinations = ["queue://orders.>"]
 """
 
 
-class Inspection(unittest.TestCase):
-    def setUp(self):
-        self.broker = Broker(CONFIG).start()
-        self.operator = Operator(self.broker)
-
-    def tearDown(self):
-        alive = self.broker.is_alive()
-        self.broker.stop()
-        self.assertTrue(alive, "the broker died")
-
-    def ctl(self, *words, code=0):
-        said = self.operator.ctl(*words)
-        self.assertEqual(said.returncode, code, said.stdout + said.stderr)
-        return said.stdout if code == 0 else said.stderr
-
-    def rows(self, *words):
-        return [json.loads(line) for line in self.ctl(*words, "--json").splitlines()]
+class Inspection(WithBroker):
+    config = CONFIG
 
     def test_stores_listeners_and_policies_are_shown(self):
         self.operator.send("others", "one")

@@ -9,21 +9,24 @@ fn engine(options: LinkOptions) -> DemandEngine {
     engine_of(options, false)
 }
 
-fn engine_of(options: LinkOptions, counts_credit: bool) -> DemandEngine {
-    let mut engine = DemandEngine::new(options);
-    let link = Link {
+fn link(partitions: u16, counts_credit: bool) -> Link {
+    Link {
         connection: CONNECTION,
         broker_id: "ID:here".into(),
         broker_name: "here".into(),
         peer_id: "ID:there".into(),
         peer_name: "there".into(),
-        partitions: 2,
+        partitions,
         counts_credit,
         crosses_swimlanes: false,
         figures: Arc::default(),
-    };
+    }
+}
+
+fn engine_of(options: LinkOptions, counts_credit: bool) -> DemandEngine {
+    let mut engine = DemandEngine::new(options);
     let mut events = Vec::new();
-    engine.begin(link, &mut events);
+    engine.begin(link(2, counts_credit), &mut events);
     let heirs = if counts_credit { ["attach queue://> 0", "drain"].repeat(2) } else { Vec::new() };
     assert_eq!(short(&events), heirs);
     for partition in (0..2).filter(|_| counts_credit) {
@@ -437,20 +440,9 @@ fn deliveries_in_doubt_stay_with_the_link_and_are_sent_again_first() {
     };
     assert_eq!(cut(false, "other"), ["detach None", "detach None"], "this peer recognises nothing");
     assert_eq!(cut(true, "orders"), ["detach InDoubt { kept_ms: 60000 }", "detach None"]);
-    let link = Link {
-        connection: CONNECTION,
-        broker_id: "ID:here".into(),
-        broker_name: "here".into(),
-        peer_id: "ID:there".into(),
-        peer_name: "there".into(),
-        partitions: 1,
-        counts_credit: true,
-        crosses_swimlanes: false,
-        figures: Arc::default(),
-    };
     for is_cut in [false, true] {
         let (mut engine, mut events) = (DemandEngine::new(LinkOptions::default()), Vec::new());
-        engine.begin(link.clone(), &mut events);
+        engine.begin(link(1, true), &mut events);
         assert_eq!(short(&events), ["attach queue://> 0", "drain"]);
         events.clear();
         // Whatever the peer's consumers would take.
