@@ -18,7 +18,7 @@ pub(crate) use inflate::inflate;
 pub use large::{read_large, write_large};
 pub use read::read_portable;
 pub use write::{TranslatedId, write_portable};
-pub(crate) use write::{is_made_up, to_wire_destination};
+pub(crate) use write::{id_by_every_way, is_made_up, to_wire_destination};
 
 /// Properties in which ActiveMQ's clients keep fields without an OpenWire header
 /// (`AmqpMessageSupport`).

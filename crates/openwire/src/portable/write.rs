@@ -35,11 +35,35 @@ pub fn is_made_up(producer: &ProducerId) -> bool {
     producer.connection_id.as_ref().is_some_and(|connection| connection.as_bytes() == CONNECTION.as_bytes())
 }
 
+/// Prefix of the connections of producers that a message of another protocol has on its way through
+/// a network, where its own id follows.
+const NAMED_CONNECTION: &str = "ID:postroad-named:";
+
+/// The id of a message that brokers forward by several ways: the same by each of them, as the id is
+/// that its client gave it. `None` if the client gave it none.
+///
+/// A broker may drop a message whose id matches that of an earlier one (AMQP 1.0, 3.2.4); here the
+/// bytes must match too.
+pub fn id_by_every_way(id: &MessageId, stored: &[u8]) -> Option<MessageId> {
+    let shown = id.text_view.as_ref()?;
+    let connection = format!("{NAMED_CONNECTION}{}", shown.to_str());
+    let producer = ProducerId {
+        connection_id: Some(connection.as_str().into()),
+        session_id: hash(stored) as i64,
+        value: 0,
+    };
+    Some(MessageId { producer_id: Some(producer), ..id.clone() })
+}
+
+fn hash(stored: &[u8]) -> u64 {
+    let mut hasher = rustc_hash::FxHasher::default();
+    hasher.write(stored);
+    hasher.finish()
+}
+
 impl TranslatedId<'_> {
     fn message_id(self, shown: Option<WireString>) -> MessageId {
-        let mut hasher = rustc_hash::FxHasher::default();
-        hasher.write(self.stored);
-        let (session_id, value) = (hasher.finish() as i64, self.tag.0 as i64);
+        let (session_id, value) = (hash(self.stored) as i64, self.tag.0 as i64);
         let producer = ProducerId { connection_id: Some(CONNECTION.into()), session_id, value };
         MessageId {
             text_view: shown,

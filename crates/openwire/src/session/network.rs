@@ -33,7 +33,7 @@ use crate::network::{
     self, CreditQuestion, DialOptions, FORWARDER_TICKET, Forwarder, Link, LinkOptions, MakeForwarder,
     demand_of,
 };
-use crate::portable::to_wire_destination;
+use crate::portable::{id_by_every_way, to_wire_destination};
 
 /// Topics on which a broker announces its consumers and temporary destinations.
 const ADVISORIES: &str =
@@ -701,7 +701,7 @@ impl OpenWireSession {
     }
 
     /// The message as the peer gets it: its path has this broker, its producer is the link's, its
-    /// id is unchanged.
+    /// id is unchanged. A topic message of another protocol gets an id that is the same by each link.
     fn forwarded(
         &self,
         (stored, version): (&Bytes, u8),
@@ -721,6 +721,11 @@ impl OpenWireSession {
         message.broker_path = Some(path).filter(|path| !path.is_empty());
         if delivery.message.encoding.protocol == Protocol::OpenWire {
             message.expiration_ms = i64::try_from(delivery.message.expires_at_ms).unwrap_or(0);
+        } else if source.kind == DestinationKind::Topic
+            && let Some(id) = &mut message.message_id
+            && let Some(same) = id_by_every_way(id, &delivery.message.bytes)
+        {
+            *id = same;
         }
         // A subscription of a pattern is delivered messages of many topics.
         let keeps = source.kind == DestinationKind::Topic && source.is_pattern();

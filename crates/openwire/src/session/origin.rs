@@ -99,6 +99,7 @@ mod tests {
 
     use super::*;
     use crate::codec::{Destination, Message, MessageId, VERSION_MAX, to_stored};
+    use crate::portable::id_by_every_way;
 
     fn producer(name: &str, session_id: i64, value: i64) -> ProducerId {
         ProducerId { connection_id: Some(name.into()), session_id, value }
@@ -176,6 +177,20 @@ mod tests {
         let made_up = message("ID:postroad-translated", 1, topic("t"), "ID:a");
         assert_eq!(once(&made_up), None, "equal messages have equal ids");
         assert_eq!(once(&Message { destination: Some(topic("t")), ..Message::default() }), None, "no id");
+        let of_amqp = |shown: Option<&str>, tag| {
+            let producer_id = ProducerId { value: tag, ..producer("ID:postroad-translated", 5, 0) };
+            let text_view = shown.map(Into::into);
+            MessageId { text_view, producer_id: Some(producer_id), ..MessageId::default() }
+        };
+        let by_link = |shown, tag, stored: &[u8]| {
+            let message_id = id_by_every_way(&of_amqp(shown, tag), stored);
+            once(&Message { message_id, ..message("", 0, topic("t"), "ID:a") })
+        };
+        let name = by_link(Some("ID:m"), 1, b"x").expect("its client has named it");
+        assert_eq!(by_link(Some("ID:m"), 2, b"x"), Some(name), "at another place in another queue");
+        assert!(by_link(Some("ID:n"), 1, b"x").is_some_and(|other| other != name));
+        assert!(by_link(Some("ID:m"), 1, b"y").is_some_and(|other| other != name));
+        assert_eq!(by_link(None, 1, b"x"), None, "its client has not named it");
     }
 
     #[test]

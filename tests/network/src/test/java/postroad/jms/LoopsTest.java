@@ -17,6 +17,7 @@ import jakarta.jms.Session;
 import jakarta.jms.Topic;
 
 import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.qpid.jms.JmsConnectionFactory;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
@@ -153,6 +154,42 @@ class LoopsTest {
         assertEquals(after, dispatched(), "nothing goes round");
         for (MessageConsumer subscriber : subscribers) {
             subscriber.close();
+        }
+    }
+
+    /** Messages of AMQP clients have no OpenWire id: the first broker gives them one, the same by each way. */
+    @Test
+    void messagesOfAmqpClientsInARingComeOnce() throws Exception {
+        Topic topic = sessions.get(0).createTopic("ring.amqp.news");
+        Queue queue = sessions.get(0).createQueue("ring.amqp.work");
+        List<MessageConsumer> subscribers = new ArrayList<>();
+        for (Session session : sessions) {
+            subscribers.add(session.createConsumer(topic));
+        }
+        MessageConsumer worker = sessions.get(2).createConsumer(queue);
+        for (int at = 0; at < BROKERS; at++) {
+            awaitDemand(at, "topic://ring.amqp.news");
+        }
+        for (int at = 0; at < BROKERS; at++) {
+            try (Connection amqp = new JmsConnectionFactory(brokers.get(at).amqpUrl()).createConnection()) {
+                Session session = amqp.createSession(false, Session.AUTO_ACKNOWLEDGE);
+                NetworkTest.send(session, session.createTopic("ring.amqp.news"), 10 * at, 10 * at + 10);
+                NetworkTest.send(session, session.createQueue("ring.amqp.work"), 10 * at, 10 * at + 10);
+            }
+        }
+        subscribers.add(worker);
+        for (MessageConsumer consumer : subscribers) {
+            int[] times = new int[10 * BROKERS];
+            for (int received = 0; received < times.length; received++) {
+                Message message = consumer.receive(NetworkTest.PATIENCE_MS);
+                assertNotNull(message, received + " have come");
+                times[message.getIntProperty("number")]++;
+            }
+            NetworkTest.expectNothing(consumer);
+            for (int number = 0; number < times.length; number++) {
+                assertEquals(1, times[number], "message " + number);
+            }
+            consumer.close();
         }
     }
 
