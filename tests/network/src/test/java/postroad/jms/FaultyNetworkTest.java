@@ -15,8 +15,6 @@ class FaultyNetworkTest {
     private static final int SECONDS = Integer.getInteger("network.seconds", 20);
     private static final long PATIENCE_SECONDS = 60;
     private static final int BODY_BYTES = 1024;
-    /** At this load: links carry some 50 messages in a second, and a message is confirmed within 20 ms. */
-    private static final int IN_FLIGHT_MAX = 4;
 
     /** A peer that says nothing for so long is gone. */
     private static final String QUICK = "[openwire]\nmax_inactivity_ms = 3000\n";
@@ -35,12 +33,8 @@ class FaultyNetworkTest {
                 broker.command("ctl", "bridges", "--json").lines().filter(row -> row.contains("\"state\":\"linked\"")).count() >= links);
     }
 
-    /**
-     * A killed broker does not know after its start which messages were in flight, and a consumer there that is quicker than the
-     * link may get one that the peer has too: as many as a link may have in flight at each kill.
-     */
     @Test
-    void killedBrokersAndCutLinksLoseNothing() throws Exception {
+    void killedBrokersAndCutLinksLoseAndDoubleNothing() throws Exception {
         try (Broker a = Broker.launch("faulty-a");
                 Wire ba = new Wire(port(a));
                 Broker b = Broker.launch("faulty-b", bridge("ba", ba.port(), 2));
@@ -52,7 +46,6 @@ class FaultyNetworkTest {
             List<Broker> brokers = List.of(a, b, c);
             List<Wire> wires = List.of(ba, cb, ca);
             Random random = new Random(42);
-            int kills = 0;
             try (RoamingConsumers load = new RoamingConsumers(brokers, 3, BODY_BYTES)) {
                 long until = System.nanoTime() + SECONDS * 1_000_000_000L;
                 while (System.nanoTime() < until && !load.isFailed()) {
@@ -63,11 +56,10 @@ class FaultyNetworkTest {
                     }
                     Broker victim = brokers.get(random.nextInt(brokers.size()));
                     victim.kill();
-                    kills++;
                     Thread.sleep(random.nextInt(300));
                     victim.start();
                 }
-                load.expectAllOnce(PATIENCE_SECONDS, kills * IN_FLIGHT_MAX);
+                load.expectAllOnce(PATIENCE_SECONDS);
             }
         }
     }
@@ -111,7 +103,7 @@ class FaultyNetworkTest {
                         default -> wire.stall(200 + random.nextInt(800));
                     }
                 }
-                load.expectAllOnce(PATIENCE_SECONDS, 0);
+                load.expectAllOnce(PATIENCE_SECONDS);
             }
         } finally {
             for (int at = parts.size() - 1; at >= 0; at--) {

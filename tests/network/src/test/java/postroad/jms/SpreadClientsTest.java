@@ -1,6 +1,7 @@
 package postroad.jms;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -81,6 +82,29 @@ class SpreadClientsTest {
                     NetworkTest.send(session, session.createQueue("after"), 0, 10);
                     NetworkTest.expect(consumer, 0, 10);
                 }
+            }
+        }
+    }
+
+    /** A broker whose name the filter leaves out is on no list, and one that has gone leaves it if it shall. */
+    @Test
+    void listsFollowTheFilterAndTheBrokersThatGo() throws Exception {
+        String filter = "update_clients_filter = ['near*']\nupdate_clients_on_remove = true\n";
+        try (Broker near = Broker.launch("filter-near", "broker_name = 'near-1'\n");
+                Broker far = Broker.launch("filter-far", "broker_name = 'far-1'\n");
+                Broker hub = Broker.launch("filter-hub", "broker_name = 'near-0'\n" + configuration(filter, near.url())
+                        + "[[bridge]]\nname = 'far'\nto = ['" + far.url() + "']\nduplex = true\nretry_ms = 200\nretry_max_ms = 200\n")) {
+            near.stop();
+            try (Connection client = connect(hub)) {
+                Told told = new Told();
+                ((ActiveMQConnection) client).addTransportListener(told);
+                near.start();
+                NetworkTest.eventually("a broker of the filter is on the list", () -> told.lists.contains(hub.url() + "," + near.url()));
+                told.lists.clear();
+                near.kill();
+                NetworkTest.eventually("it has left the list", () -> told.lists.contains(hub.url()));
+                NetworkTest.eventually("the other is linked", () -> hub.command("ctl", "bridges", "--json").contains("\"peer\":\"far-1\""));
+                assertTrue(told.lists.stream().noneMatch(list -> list.contains(far.url())), told.lists::toString);
             }
         }
     }

@@ -5,10 +5,17 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.net.URI;
+import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 
 import jakarta.jms.Connection;
 import jakarta.jms.MessageConsumer;
@@ -18,8 +25,13 @@ import org.apache.activemq.ActiveMQConnectionFactory;
 import org.apache.activemq.broker.BrokerPluginSupport;
 import org.apache.activemq.broker.ProducerBrokerExchange;
 import org.apache.activemq.command.ActiveMQMessage;
+import org.apache.activemq.command.BrokerId;
 import org.apache.activemq.command.BrokerInfo;
+import org.apache.activemq.command.ConnectionError;
 import org.apache.activemq.command.Message;
+import org.apache.activemq.transport.DefaultTransportListener;
+import org.apache.activemq.transport.Transport;
+import org.apache.activemq.transport.TransportFactory;
 import org.junit.jupiter.api.Test;
 
 /** Operators see how each link is: by the command line, by metrics and by advisories. */
@@ -131,6 +143,59 @@ class VisibleLinksTest {
         try (ServerSocket silent = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
                 Broker postroad = Broker.launch("silent", bridge("tcp://127.0.0.1:" + silent.getLocalPort()))) {
             awaitState(postroad, "east", "introducing", "\"address\":\"127.0.0.1:" + silent.getLocalPort());
+        }
+    }
+
+    private static BrokerInfo introduction(String id) {
+        BrokerInfo info = new BrokerInfo();
+        info.setBrokerId(new BrokerId(id));
+        info.setBrokerName("intruder");
+        info.setNetworkConnection(true);
+        return info;
+    }
+
+    /** What Postroad says to these introductions on one connection, once it has ended it. */
+    private static String answerTo(Broker postroad, BrokerInfo... introductions) throws Exception {
+        List<Object> answers = new CopyOnWriteArrayList<>();
+        CountDownLatch ended = new CountDownLatch(1);
+        Transport transport = TransportFactory.connect(new URI(postroad.url()));
+        transport.setTransportListener(new DefaultTransportListener() {
+            @Override
+            public void onCommand(Object command) {
+                answers.add(command);
+            }
+
+            @Override
+            public void onException(IOException error) {
+                ended.countDown();
+            }
+        });
+        transport.start();
+        for (BrokerInfo introduction : introductions) {
+            transport.oneway(introduction);
+        }
+        assertTrue(ended.await(NetworkTest.PATIENCE_MS, TimeUnit.MILLISECONDS), "the connection ends");
+        transport.stop();
+        return answers.stream().filter(ConnectionError.class::isInstance)
+                .map(answer -> ((ConnectionError) answer).getException().getMessage()).collect(Collectors.joining());
+    }
+
+    @Test
+    void aPeerThatPresentsItselfTwiceOrWronglyIsToldWhyAndLeavesNothing() throws Exception {
+        try (Broker postroad = Broker.launch("intruded")) {
+            String twice = answerTo(postroad, introduction("ID:intruder"), introduction("ID:intruder"));
+            assertTrue(twice.contains("a second BrokerInfo on one connection"), twice);
+            NetworkTest.eventually("a log line", () -> postroad.log().contains("a second BrokerInfo on one connection"));
+            BrokerInfo slave = introduction("ID:slave");
+            slave.setSlaveBroker(true);
+            String refused = answerTo(postroad, slave);
+            assertTrue(refused.contains("slave broker"), refused);
+            NetworkTest.eventually("no link is left", () -> !postroad.command("ctl", "bridges", "--json").contains("\"state\":\"linked\""));
+            try (Connection client = connect(postroad.url())) {
+                Session session = client.createSession(false, Session.AUTO_ACKNOWLEDGE);
+                NetworkTest.send(session, session.createQueue("after"), 0, 1);
+                NetworkTest.expect(session.createConsumer(session.createQueue("after")), 0, 1);
+            }
         }
     }
 

@@ -1,10 +1,13 @@
 package postroad.jms;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import jakarta.jms.BytesMessage;
 import jakarta.jms.Connection;
 import jakarta.jms.JMSException;
 import jakarta.jms.Message;
@@ -146,6 +149,41 @@ class RouteRedeliveryTest {
         assertEquals(List.of(), texts(session, "full.patient", 0));
         String routes = broker.command("ctl", "routes", "--json");
         assertTrue(routes.matches("(?s).*\"name\": ?\"patient\".*") && routes.matches("(?s).*\"retried\": ?[1-9].*"), routes);
+    }
+
+    @Test
+    @DisplayName("a large message is redelivered whole, and its body is there for each target after kill -9")
+    void largeMessages() throws Exception {
+        byte[] body = new byte[3 << 20];
+        for (int index = 0; index < body.length; index++) {
+            body[index] = (byte) (index * 37 >> 4);
+        }
+        send(session, "full.patient", "blocker");
+        for (Session by : List.of(session, amqpSession)) {
+            BytesMessage message = by.createBytesMessage();
+            message.writeBytes(body);
+            by.createProducer(by.createQueue("patient")).send(message);
+        }
+        broker.kill();
+        disconnect();
+        broker.start();
+        connect();
+        for (String queue : List.of("full.patient", "patient.open")) {
+            MessageConsumer consumer = session.createConsumer(session.createQueue(queue));
+            if (queue.equals("full.patient")) {
+                assertEquals("blocker", ((TextMessage) consumer.receive(PATIENCE_MS)).getText());
+            }
+            for (int n = 0; n < 2; n++) {
+                BytesMessage message = (BytesMessage) consumer.receive(PATIENCE_MS);
+                assertNotNull(message, queue + " " + n);
+                byte[] got = new byte[(int) message.getBodyLength()];
+                message.readBytes(got);
+                assertArrayEquals(body, got, queue);
+                assertTrue(message.getBooleanProperty("seen"));
+            }
+            assertNull(consumer.receive(RoutesTest.SILENCE_MS), queue);
+            consumer.close();
+        }
     }
 
     @Test
