@@ -701,7 +701,8 @@ impl OpenWireSession {
     }
 
     /// The message as the peer gets it: its path has this broker, its producer is the link's, its
-    /// id is unchanged. A topic message of another protocol gets an id that is the same by each link.
+    /// id is unchanged. A topic message of another protocol gets an id that is the same by each
+    /// link.
     fn forwarded(
         &self,
         (stored, version): (&Bytes, u8),
