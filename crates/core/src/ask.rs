@@ -110,7 +110,8 @@ impl Partition {
             return Page::first(rows, ask);
         };
         let queues = self.state.addresses.get(of).into_iter().flat_map(|address| address.bound.iter());
-        let keys = queues.filter_map(|id| self.state.queues.get(&id)).flat_map(|queue| &queue.consumers);
+        let keys =
+            queues.filter_map(|id| self.state.queues.get(&id)).flat_map(|queue| queue.consumers.iter());
         let rows =
             keys.filter_map(|key| self.row_of_consumer(*key, self.leader.delivery.consumers.get(key)?));
         Page::first(rows, ask)

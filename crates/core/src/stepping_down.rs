@@ -88,7 +88,7 @@ impl Partition {
     /// Answers the requests that have not led to a command.
     fn answer_not_done(&mut self, effects: &mut Vec<Effect>) {
         let intake = &mut self.leader.intake;
-        let parked = intake.parked.take_out(|_| true);
+        let parked = intake.parked.take_all();
         let mut waiting: Vec<Waiter> =
             parked.into_iter().map(|parked| (parked.publish.connection, parked.publish.ticket)).collect();
         waiting.extend(intake.waiting.take_all().iter().filter_map(waiter_of));

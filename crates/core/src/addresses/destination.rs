@@ -162,7 +162,7 @@ impl Partition {
             };
             names.remove(name);
         }
-        for key in queue.consumers {
+        for key in queue.consumers.iter().copied() {
             self.forget_reader(key, &queue.source, effects);
         }
         self.state.leases.forget_queue(id);

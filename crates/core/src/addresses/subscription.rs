@@ -46,7 +46,7 @@ impl Partition {
     /// are theirs, and those of the same connection reads was not left.
     pub(crate) fn may_steal(&self, attach: &Attach, name: &Arc<str>) -> bool {
         let queue = self.state.subscriptions.get(name).and_then(|id| self.state.queues.get(id));
-        let mut readers = queue.into_iter().flat_map(|queue| &queue.consumers);
+        let mut readers = queue.into_iter().flat_map(|queue| queue.consumers.iter());
         let is_its = |reader: &ConsumerKey| {
             reader.connection != attach.consumer.connection
                 && self
@@ -64,7 +64,8 @@ impl Partition {
     pub(crate) fn take_subscription(&mut self, name: &Arc<str>, effects: &mut Vec<Effect>) {
         let queue = self.state.subscriptions.get(name).and_then(|id| self.state.queues.get(id));
         let alone = |queue: &&Queue| queue.subscription.as_ref().is_some_and(|found| !found.shared);
-        let readers = queue.filter(alone).map_or_else(Vec::new, |queue| queue.consumers.clone());
+        let readers =
+            queue.filter(alone).map_or_else(Vec::new, |queue| queue.consumers.iter().copied().collect());
         for reader in readers {
             // Its entries wait for the reader to come.
             let _ = self.oust(reader, DetachCause::Stolen, effects);

@@ -111,7 +111,7 @@ impl Partition {
     /// Returns how many entries were looked at.
     fn browse_step(&mut self, id: QueueId, effects: &mut Vec<Effect>) -> usize {
         let mut looked = 0;
-        while let Some(key) = self.state.queues.get(&id).and_then(|queue| queue.browsing.get(0)) {
+        while let Some((_, key)) = self.state.queues.get(&id).and_then(|queue| queue.browsing.next(None)) {
             if STEP_ENTRIES <= looked {
                 if let Some(queue) = self.state.queues.get_mut(&id) {
                     queue.browse_is_due = true;
@@ -144,10 +144,12 @@ impl Partition {
                 Step::Waits => return looked,
             }
         }
-        if let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| queue.browsing.get(0) == Some(key))
-            && let Some(waiting) = queue.browsing.take(0)
+        if let Some(queue) = self.state.queues.get_mut(&id)
+            && let Some((turn, _)) = queue.browsing.next(None).filter(|(_, first)| *first == key)
+            && let Some(consumer) = self.leader.delivery.consumers.get_mut(&key)
         {
-            queue.browsing.push(waiting);
+            queue.browsing.take(turn);
+            consumer.turn = queue.browsing.push(consumer.waiting(key));
         }
         TURN_ENTRIES
     }

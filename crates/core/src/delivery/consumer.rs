@@ -17,7 +17,7 @@ use crate::delivery::selection::{self, Selection};
 use crate::delivery::slow::Pace;
 use crate::intake::queue_quota;
 use crate::leasing::Reserving;
-use crate::queue::Waiting;
+use crate::queue::{Seat, Turn, Waiting};
 use crate::settling::doubt;
 
 /// An attached reader of one queue.
@@ -42,8 +42,12 @@ pub struct Consumer {
     pub draining: bool,
     /// When it was last served, as `next_hold` counts; at first, when it came.
     pub served: u64,
+    /// Its place among the consumers of its queue.
+    pub seat: Seat,
     /// It waits in its queue's line, or is idle: see `idle`.
     pub in_line: bool,
+    /// Its turn there, since it last came.
+    pub turn: Turn,
     /// A member of a consumer of several queues, which had its turn without credit and waits for
     /// some.
     pub starved: bool,
@@ -216,8 +220,9 @@ impl Partition {
         if let Some(selector) = selector.clone().filter(|_| sharing) {
             queue.add_selecting(key, selector);
         }
-        queue.consumers.push(key);
-        queue.exclusive_consumers += u32::from(attach.mode == ConsumerMode::Exclusive);
+        let chosen = queue.consumers.chosen();
+        let exclusive = (attach.mode == ConsumerMode::Exclusive).then_some(attach.priority);
+        let seat = queue.consumers.take(key, exclusive);
         self.leader.delivery.operators += usize::from(attach.mode == ConsumerMode::Operator);
         let consumer = Consumer {
             queue: id,
@@ -231,7 +236,9 @@ impl Partition {
             draining: false,
             // Behind those that were served already, and before whatever is served from now on.
             served: self.leader.delivery.next_hold - 1,
+            seat,
             in_line: false,
+            turn: Turn::default(),
             starved: false,
             notice: attach.notice.clone().filter(|_| key.member == 0),
             pace: Pace::default(),
@@ -240,7 +247,7 @@ impl Partition {
         };
         self.leader.delivery.consumers.insert(key, consumer);
         self.gather(id);
-        self.line_up_all_if_exclusive(id);
+        self.line_up_chosen(id, chosen);
         self.line_up(key);
         self.share_groups(id, key);
     }
@@ -371,9 +378,9 @@ impl Partition {
         self.announce_consumer(consumer.notice.as_ref(), false, effects);
         let id = consumer.queue;
         let queue = self.state.queues.get_mut(&id)?;
-        queue.consumers.retain(|other| *other != key);
+        let chosen = queue.consumers.chosen();
+        queue.consumers.leave(consumer.seat);
         queue.remove_selecting(key);
-        queue.exclusive_consumers -= u32::from(consumer.mode == ConsumerMode::Exclusive);
         if id.is_volatile() && queue.source.kind == DestinationKind::Topic && queue.consumers.is_empty() {
             self.delete_queue(id, effects);
             return None;
@@ -388,9 +395,7 @@ impl Partition {
         if !in_doubt.is_some_and(|(name, ms)| doubt::keep(self, (id, name), (key, &unseen), ms)) {
             self.release(id, key, &unseen, false, effects);
         }
-        if consumer.mode == ConsumerMode::Exclusive {
-            self.line_up_all(id);
-        }
+        self.line_up_chosen(id, chosen);
         Some(id)
     }
 }

@@ -9,7 +9,7 @@ use crate::delivery::selection::Selected;
 use crate::leasing::ends_at_bound;
 use crate::memory::bodies::BodyLocation;
 use crate::pausing;
-use crate::queue::{EntryState, LaneNumber, Load, ReadOn};
+use crate::queue::{EntryState, LaneNumber, Load, ReadOn, Turn};
 use crate::settling::{doubt, lending};
 
 /// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read
@@ -75,8 +75,8 @@ impl Partition {
     }
 
     fn dispatch_line(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        // Consumers before this place found nothing that they want.
-        let mut place = 0;
+        // Consumers up to this turn found nothing that they want.
+        let mut passed = None;
         let is_paused = self.state.paused.contains(id);
         let mut left = self.settings.slice_changes.max(1);
         loop {
@@ -92,12 +92,12 @@ impl Partition {
             if self.leader.settling.doubts.are_read_for(id) {
                 return;
             }
-            let Some(consumer) = queue.waiting.get(place) else { return };
+            let Some((turn, consumer)) = queue.waiting.next(passed) else { return };
             if is_paused && !pausing::serves(self, consumer) {
                 if self.leader.delivery.operators == 0 {
                     return;
                 }
-                place += 1;
+                passed = Some(turn);
                 continue;
             }
             if consumer.member != 0 && !self.has_credit(consumer) {
@@ -107,33 +107,31 @@ impl Partition {
             let step = self.send_next(id, consumer, effects);
             left -= usize::from(matches!(step, Step::Sent | Step::SentLast | Step::Skipped));
             match step {
-                Step::Sent => self.next_turn(id, place, consumer),
+                Step::Sent => self.next_turn(id, turn, consumer),
                 Step::SentLast => {
-                    self.next_turn(id, place, consumer);
-                    place = 0;
+                    self.next_turn(id, turn, consumer);
+                    passed = None;
                 }
                 Step::Skipped => {}
-                Step::Nothing if self.fall_idle(id, place, consumer) => {}
-                Step::Nothing if self.selects(consumer) => place += 1,
+                Step::Nothing if self.fall_idle(id, turn, consumer) => {}
+                Step::Nothing if self.selects(consumer) => passed = Some(turn),
                 Step::Nothing | Step::Waits => return,
             }
         }
     }
 
-    /// The consumer at this place has had its turn: after its equals, or out of the line if it can
-    /// take no more.
-    fn next_turn(&mut self, id: QueueId, place: usize, key: ConsumerKey) {
+    /// The consumer has had this turn: after its equals, or out of the line if it can take no more.
+    fn next_turn(&mut self, id: QueueId, turn: Turn, key: ConsumerKey) {
         let Some(queue) = self.state.queues.get_mut(&id) else { return };
-        let line = &mut queue.waiting;
-        // Deliveries may have made room for other messages, whose turns have been already.
-        if line.get(place).filter(|front| *front == key).and_then(|_| line.take(place)).is_none() {
+        // The delivery may have taken it out of the line.
+        if queue.waiting.take(turn).is_none() {
             return;
         }
         let takes_more = self.takes_more(key);
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         consumer.in_line = takes_more;
         if let Some(queue) = self.state.queues.get_mut(&id).filter(|_| takes_more) {
-            queue.waiting.push(consumer.waiting(key));
+            consumer.turn = queue.waiting.push(consumer.waiting(key));
         }
     }
 
@@ -374,7 +372,7 @@ impl Partition {
         if browser.is_some() {
             return (BROWSED_MESSAGES_MAX, BROWSED_BYTES_MAX);
         }
-        let consumers = self.state.queues.get(&id).into_iter().flat_map(|queue| &queue.consumers);
+        let consumers = self.state.queues.get(&id).into_iter().flat_map(|queue| queue.consumers.iter());
         let consumers = consumers.filter_map(|key| self.leader.delivery.consumers.get(key));
         let takers = consumers.filter(|consumer| consumer.browse.is_none());
         let window: u64 =

@@ -29,7 +29,7 @@ impl Partition {
         self.wake_all_idle(id);
         let Some(queue) = self.state.queues.get_mut(&id) else { return };
         queue.groups.get_or_insert_default();
-        for key in &queue.consumers {
+        for key in queue.consumers.iter() {
             if let Some(consumer) =
                 self.leader.delivery.consumers.get_mut(key).filter(|consumer| consumer.browse.is_none())
             {
@@ -110,7 +110,7 @@ impl Partition {
     pub(crate) fn offer_to_all_again(&mut self, id: QueueId) {
         self.wake_all_idle(id);
         let Some(queue) = self.state.queues.get(&id) else { return };
-        for key in &queue.consumers {
+        for key in queue.consumers.iter() {
             if let Some(selection) =
                 self.leader.delivery.consumers.get_mut(key).and_then(|other| other.selection.as_mut())
             {

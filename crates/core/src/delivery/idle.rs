@@ -18,7 +18,7 @@ use postroad_model::{ConsumerKey, ConsumerMode, EntryTag, MessageKey, QueueId};
 use postroad_selector::{Selector, SelectorIndex};
 
 use crate::Partition;
-use crate::queue::Queue;
+use crate::queue::{Queue, Turn};
 
 /// The consumers of a queue that select.
 #[derive(Default)]
@@ -57,9 +57,9 @@ impl Queue {
 }
 
 impl Partition {
-    /// The consumer at this place of the line matches none of the entries; `false` if it has to
-    /// stay in line.
-    pub(crate) fn fall_idle(&mut self, id: QueueId, place: usize, key: ConsumerKey) -> bool {
+    /// The consumer that has this turn matches none of the entries; `false` if it has to stay in
+    /// line.
+    pub(crate) fn fall_idle(&mut self, id: QueueId, turn: Turn, key: ConsumerKey) -> bool {
         let shares = self
             .leader
             .delivery
@@ -68,13 +68,13 @@ impl Partition {
             .is_some_and(|consumer| consumer.mode == ConsumerMode::Shared);
         let Some(queue) = self.state.queues.get_mut(&id) else { return false };
         let Some(selecting) = &mut queue.selecting else { return false };
-        let may = shares && queue.groups.is_none() && queue.exclusive_consumers == 0;
+        let may = shares && queue.groups.is_none() && queue.consumers.chosen().is_none();
         if !may || selecting.index.get(&key).is_none() {
             return false;
         }
         selecting.last += 1;
         selecting.idle.insert(key, selecting.last);
-        queue.waiting.take(place);
+        queue.waiting.take(turn);
         true
     }
 
@@ -115,6 +115,6 @@ impl Partition {
         if let (Some(selection), Some(tag)) = (&mut consumer.selection, wanted) {
             selection.go_to(&queue.lanes, tag);
         }
-        queue.waiting.push(consumer.waiting(key));
+        consumer.turn = queue.waiting.push(consumer.waiting(key));
     }
 }

@@ -24,7 +24,7 @@ impl Partition {
         };
         let Some(queue) = self.state.queues.get_mut(&consumer.queue) else { return };
         consumer.in_line = true;
-        queue.line(consumer.mode).push(consumer.waiting(key));
+        consumer.turn = queue.line(consumer.mode).push(consumer.waiting(key));
     }
 
     /// Takes a consumer out of its line.
@@ -37,22 +37,23 @@ impl Partition {
         if let Some(queue) = self.state.queues.get_mut(&consumer.queue)
             && !queue.leave_idle(key)
         {
-            queue.line(consumer.mode).remove(key);
+            queue.line(consumer.mode).take(consumer.turn);
         }
     }
 
-    pub(crate) fn line_up_all_if_exclusive(&mut self, id: QueueId) {
-        if self.state.queues.get(&id).is_some_and(|queue| queue.exclusive_consumers > 0) {
+    /// A consumer has come or gone, before which this one had the queue for itself: the line is
+    /// rebuilt if another one has now.
+    pub(crate) fn line_up_chosen(&mut self, id: QueueId, before: Option<ConsumerKey>) {
+        if self.state.queues.get(&id).is_some_and(|queue| queue.consumers.chosen() != before) {
             self.line_up_all(id);
         }
     }
 
-    /// Rebuilds the line: after a consumer came or went, the exclusive one may be another.
-    pub(crate) fn line_up_all(&mut self, id: QueueId) {
+    fn line_up_all(&mut self, id: QueueId) {
         self.wake_all_idle(id);
         let Some(queue) = self.state.queues.get_mut(&id) else { return };
         let line = queue.waiting.drain();
-        let consumers = queue.consumers.clone();
+        let consumers: Vec<ConsumerKey> = queue.consumers.iter().copied().collect();
         for key in &line {
             if let Some(consumer) = self.leader.delivery.consumers.get_mut(key) {
                 consumer.in_line = false;
@@ -68,16 +69,7 @@ impl Partition {
         if consumer.mode == ConsumerMode::Browse {
             return true;
         }
-        let Some(queue) = self.state.queues.get(&consumer.queue) else { return false };
-        if queue.exclusive_consumers == 0 {
-            return true;
-        }
-        let exclusive =
-            queue.consumers.iter().filter_map(|key| Some((*key, self.leader.delivery.consumers.get(key)?)));
-        let mut exclusive = exclusive.filter(|(_, consumer)| consumer.mode == ConsumerMode::Exclusive);
-        let Some(first) = exclusive.next() else { return true };
-        let chosen =
-            exclusive.fold(first, |best, next| if next.1.priority > best.1.priority { next } else { best });
-        chosen.0 == key
+        let queue = self.state.queues.get(&consumer.queue);
+        queue.is_some_and(|queue| queue.consumers.chosen().is_none_or(|chosen| chosen == key))
     }
 }

@@ -46,6 +46,8 @@ type Way = (ConnectionId, bool, Destination);
 pub struct ParkedSends {
     /// By number, which is their order.
     lines: BTreeMap<Destination, BTreeMap<i64, Parked>>,
+    /// The numbers of those that go to an address at which they do not wait, and where each waits.
+    elsewhere: BTreeMap<Destination, BTreeMap<i64, Destination>>,
     /// The addresses at which those of each connection wait.
     own: BTreeMap<ConnectionId, BTreeMap<i64, Destination>>,
     /// The numbers of those on each way.
@@ -82,6 +84,9 @@ impl ParkedSends {
         let (to, number) = (parked.publish.sent.to.clone(), parked.number);
         for way in ways_of(&parked.publish) {
             self.ways.entry(way).or_default().insert(number);
+        }
+        for target in parked.publish.sent.targets().filter(|target| **target != to) {
+            self.elsewhere.entry(target.clone()).or_default().insert(number, to.clone());
         }
         self.own.entry(parked.publish.connection).or_default().insert(number, to.clone());
         if let Some(until_ms) = parked.until_ms {
@@ -143,15 +148,19 @@ impl ParkedSends {
         Some(taken)
     }
 
-    /// Takes out all that this is true of, those of each address in order.
-    pub fn take_out(&mut self, goes: impl Fn(&Parked) -> bool) -> Vec<Parked> {
-        let mut all = Vec::new();
-        for line in self.lines.values_mut() {
-            all.extend(line.extract_if(.., |_, parked| goes(parked)).map(|(_, parked)| parked));
-        }
-        self.lines.retain(|_, line| !line.is_empty());
-        all.iter().for_each(|parked| self.forget(parked));
-        all
+    /// Takes out all, those of each address in order.
+    pub fn take_all(&mut self) -> Vec<Parked> {
+        let ParkedSends { lines, next_number, first_number, .. } = std::mem::take(self);
+        (self.next_number, self.first_number) = (next_number, first_number);
+        lines.into_values().flat_map(BTreeMap::into_values).collect()
+    }
+
+    /// Takes out those of these numbers that go to an address, in order.
+    pub fn take_out_to(&mut self, to: &Destination, numbers: &[i64]) -> Vec<Parked> {
+        let elsewhere = |number: &i64| self.elsewhere.get(to)?.get(number).cloned();
+        let places: Vec<(i64, Destination)> =
+            numbers.iter().map(|number| (*number, elsewhere(number).unwrap_or_else(|| to.clone()))).collect();
+        places.into_iter().filter_map(|(number, at)| self.take(&at, number)).collect()
     }
 
     /// Those of this connection, in order.
@@ -176,6 +185,13 @@ impl ParkedSends {
             own.remove(&parked.number);
             if own.is_empty() {
                 self.own.remove(&parked.publish.connection);
+            }
+        }
+        for target in parked.publish.sent.targets() {
+            let Some(others) = self.elsewhere.get_mut(target) else { continue };
+            others.remove(&parked.number);
+            if others.is_empty() {
+                self.elsewhere.remove(target);
             }
         }
         for way in ways_of(&parked.publish) {
@@ -214,17 +230,19 @@ impl ParkedSends {
 
     /// Whether something that waits anywhere will go to this address, perhaps among others.
     pub fn sends_to(&self, to: &Destination) -> bool {
-        self.iter().any(|parked| parked.publish.sent.targets().any(|target| target == to))
+        self.lines.contains_key(to) || self.elsewhere.contains_key(to)
+    }
+
+    /// Those that go to this address, perhaps among others: first those that wait there.
+    pub fn sent_to(&self, to: &Destination) -> impl Iterator<Item = &Parked> {
+        let elsewhere = self.elsewhere.get(to).into_iter().flatten();
+        let elsewhere = elsewhere.filter_map(|(number, at)| self.lines.get(at)?.get(number));
+        self.lines.get(to).into_iter().flat_map(BTreeMap::values).chain(elsewhere)
     }
 
     /// Addresses at which something waits.
     pub fn addresses(&self) -> Vec<Destination> {
         self.lines.keys().cloned().collect()
-    }
-
-    /// All of them, by address.
-    pub fn iter(&self) -> impl Iterator<Item = &Parked> {
-        self.lines.values().flat_map(BTreeMap::values)
     }
 
     /// Whether nothing waits.
@@ -280,5 +298,34 @@ mod tests {
         assert_eq!((waiting.next_refusal_ms(), waiting.is_at(&Destination::queue("b"))), (Some(30), false));
         waiting.take_out_of(ConnectionId::new(0, 1), |_| true);
         assert_eq!((waiting.next_refusal_ms(), waiting.is_empty()), (None, true));
+    }
+
+    #[test]
+    fn sends_to_an_address_are_found_without_those_to_others() {
+        let several = |first: &str, more: &str, ticket| {
+            let mut publish = publish(1, first, ticket);
+            publish.sent.also = vec![Destination::queue(more)];
+            publish
+        };
+        let mut waiting = ParkedSends::default();
+        for (ticket, to) in (1..=3).zip(["a", "b", "a"]) {
+            waiting.push(publish(1, to, ticket), None);
+        }
+        waiting.push(several("b", "a", 4), Some(10));
+        waiting.push(several("a", "c", 5), None);
+        let found = |waiting: &ParkedSends, to| {
+            let to = Destination::queue(to);
+            waiting.sent_to(&to).map(|parked| (parked.publish.ticket.0, parked.number())).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&waiting, "a").iter().map(|found| found.0).collect::<Vec<_>>(), [1, 3, 5, 4]);
+        assert_eq!(found(&waiting, "c").len(), 1);
+        let numbers: Vec<i64> = found(&waiting, "a").into_iter().map(|found| found.1).collect();
+        assert_eq!(tickets(&waiting.take_out_to(&Destination::queue("a"), &numbers[1..])), [3, 5, 4]);
+        assert_eq!((waiting.elsewhere.len(), waiting.late.len()), (0, 0));
+        for (to, is_left) in [("a", true), ("b", true), ("c", false)] {
+            assert_eq!(waiting.sends_to(&Destination::queue(to)), is_left, "{to}");
+        }
+        assert_eq!((tickets(&waiting.take_all()), waiting.is_empty()), (vec![1, 2], true));
+        assert_eq!((waiting.own.len(), waiting.ways.len()), (0, 0));
     }
 }

@@ -3,7 +3,7 @@
 //! Freed room wakes one line alone, and of that no more than can go on: so it costs the same,
 //! however many wait.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use postroad_model::Destination;
 
@@ -12,11 +12,10 @@ use crate::intake::blocked::BlockedOn;
 /// See the head of this file.
 #[derive(Default)]
 pub struct WaitQueues {
-    lines: BTreeMap<BlockedOn, VecDeque<Destination>>,
-    /// The reason of each waiting address; an entry in a line with another reason is of the past.
-    by_address: BTreeMap<Destination, BlockedOn>,
-    /// How many addresses wait for each reason.
-    counts: BTreeMap<BlockedOn, u64>,
+    /// By number, which is their order.
+    lines: BTreeMap<BlockedOn, BTreeMap<i64, Destination>>,
+    /// The reason of each waiting address, and its number in that line.
+    by_address: BTreeMap<Destination, (BlockedOn, i64)>,
 }
 
 impl WaitQueues {
@@ -27,16 +26,7 @@ impl WaitQueues {
 
     /// How many addresses wait for this.
     pub fn waiting_for(&self, held_by: BlockedOn) -> u64 {
-        self.counts.get(&held_by).copied().unwrap_or_default()
-    }
-
-    fn count_one_less(&mut self, held_by: BlockedOn) {
-        if let Some(count) = self.counts.get_mut(&held_by) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&held_by);
-            }
-        }
+        self.lines.get(&held_by).map_or(0, |line| line.len() as u64)
     }
 
     /// All waits end.
@@ -47,36 +37,66 @@ impl WaitQueues {
     /// The address waits for this from now on, after others or, if it has waited longest, before
     /// them.
     pub fn put(&mut self, to: Destination, held_by: BlockedOn, is_first: bool) {
-        let before = self.by_address.insert(to.clone(), held_by);
-        if before == Some(held_by) {
+        if self.by_address.get(&to).is_some_and(|(before, _)| *before == held_by) {
             return;
         }
-        before.into_iter().for_each(|before| self.count_one_less(before));
-        *self.counts.entry(held_by).or_default() += 1;
+        self.forget(&to);
         let line = self.lines.entry(held_by).or_default();
-        if is_first { line.push_front(to) } else { line.push_back(to) }
+        let number = match is_first {
+            true => line.first_key_value().map_or(0, |(first, _)| first - 1),
+            false => line.last_key_value().map_or(0, |(last, _)| last + 1),
+        };
+        line.insert(number, to.clone());
+        self.by_address.insert(to, (held_by, number));
     }
 
     /// Nothing waits at the address.
     pub fn forget(&mut self, to: &Destination) {
-        let Some(held_by) = self.by_address.remove(to) else { return };
-        self.count_one_less(held_by);
-        if let Some(line) = self.lines.get_mut(&held_by) {
-            line.retain(|other| other != to);
+        let Some((held_by, number)) = self.by_address.remove(to) else { return };
+        self.take(held_by, number);
+    }
+
+    fn take(&mut self, held_by: BlockedOn, number: i64) -> Option<Destination> {
+        let line = self.lines.get_mut(&held_by)?;
+        let taken = line.remove(&number);
+        if line.is_empty() {
+            self.lines.remove(&held_by);
         }
+        taken
     }
 
     /// The address that has waited for this longest.
     pub fn take_first(&mut self, held_by: BlockedOn) -> Option<Destination> {
-        let line = self.lines.get_mut(&held_by)?;
-        while let Some(to) = line.pop_front() {
-            if self.by_address.get(&to) == Some(&held_by) {
-                self.by_address.remove(&to);
-                self.count_one_less(held_by);
-                return Some(to);
-            }
+        let number = *self.lines.get(&held_by)?.first_key_value()?.0;
+        let to = self.take(held_by, number)?;
+        self.by_address.remove(&to);
+        Some(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_waits_in_one_line_and_in_its_order() {
+        let to = |name: &str| Destination::queue(name);
+        let mut waits = WaitQueues::default();
+        for name in ["a", "b", "c", "d"] {
+            waits.put(to(name), BlockedOn::Memory, false);
         }
-        self.lines.remove(&held_by);
-        None
+        // Again for the same: it keeps its place. For another reason: it is in that line alone.
+        waits.put(to("a"), BlockedOn::Memory, false);
+        waits.put(to("b"), BlockedOn::Log, false);
+        waits.put(to("d"), BlockedOn::Log, true);
+        waits.forget(&to("c"));
+        assert_eq!((waits.waiting_for(BlockedOn::Memory), waits.waiting_for(BlockedOn::Log)), (1, 2));
+        // One that has left and comes again is the last.
+        waits.put(to("c"), BlockedOn::Memory, false);
+        waits.put(to("b"), BlockedOn::Memory, false);
+        let mut all = |held_by| std::iter::from_fn(|| waits.take_first(held_by)).collect::<Vec<_>>();
+        assert_eq!(all(BlockedOn::Memory), ["a", "c", "b"].map(to));
+        assert_eq!(all(BlockedOn::Log), ["d"].map(to));
+        assert!(waits.is_empty() && waits.lines.is_empty());
     }
 }

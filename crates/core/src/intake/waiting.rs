@@ -226,11 +226,9 @@ impl Partition {
             let is_needed = self.queues_needed(sent).any(|needed| needed == queue);
             is_needed && matches!(self.admit(sent), Ok(Admitted::NeedsQueue))
         };
-        let failed: BTreeSet<i64> =
-            self.leader.intake.parked.iter().filter(needs).map(Parked::number).collect();
-        for Parked { publish, .. } in
-            self.leader.intake.parked.take_out(|parked| failed.contains(&parked.number()))
-        {
+        let parked = self.leader.intake.parked.sent_to(queue).filter(needs);
+        let failed: Vec<i64> = parked.map(Parked::number).collect();
+        for Parked { publish, .. } in self.leader.intake.parked.take_out_to(queue, &failed) {
             self.reply(publish.connection, publish.ticket, Err(refusal.clone()), effects);
         }
     }

@@ -522,7 +522,8 @@ impl Partition {
                 self.leader.delivery.consumers.get(key).and_then(|consumer| consumer.reserving.as_ref());
             key.connection == connection && reserving.is_some_and(|reserving| reserving.ticket == ticket)
         };
-        if let Some(key) = queue.consumers.iter().copied().find(asked) {
+        let found = queue.consumers.iter().copied().find(asked);
+        if let Some(key) = found {
             let queues = self.remove_consumer(key, Delivered::None, effects);
             self.dispatch_all(queues, effects);
         }

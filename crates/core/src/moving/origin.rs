@@ -237,7 +237,7 @@ impl Partition {
 
     /// Consumers that read this queue alone.
     fn readers_left(&self, id: QueueId) -> Vec<ConsumerKey> {
-        let consumers = self.state.queues.get(&id).into_iter().flat_map(|queue| &queue.consumers);
+        let consumers = self.state.queues.get(&id).into_iter().flat_map(|queue| queue.consumers.iter());
         consumers.filter(|key| key.member == 0).copied().collect()
     }
 

@@ -3,8 +3,10 @@
 mod groups;
 mod lane;
 mod lanes;
+mod line;
 mod load;
 mod page;
+mod seats;
 mod turns;
 mod view;
 
@@ -13,8 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use postroad_model::{
-    ConsumerKey, ConsumerMode, Destination, DestinationKind, EntryTag, MessageKey, QueueId, QueueOptions,
-    Subscription,
+    ConsumerMode, Destination, DestinationKind, EntryTag, MessageKey, QueueId, QueueOptions, Subscription,
 };
 use postroad_routing::{LeaseLimit, Limit, Policies, Returning, Slow};
 
@@ -32,7 +33,8 @@ pub use lane::{Entry, EntryState, Lane, Span, TakenPage};
 pub use lanes::{LaneNumber, Lanes, tag, untag};
 pub use load::Load;
 pub use page::{Packed, Page};
-pub use turns::{Turns, Waiting};
+pub use seats::{Seat, Seats};
+pub use turns::{Turn, Turns, Waiting};
 pub use view::{Look, Verdict, View};
 
 /// Entries from which each goes to one consumer.
@@ -50,9 +52,7 @@ pub struct Queue {
     /// The stamp of the next entry; see [`Entry::stamp`].
     pub next_stamp: u64,
     /// All that are attached, in the order of attachment.
-    pub consumers: Vec<ConsumerKey>,
-    /// How many of them want the queue for themselves.
-    pub exclusive_consumers: u32,
+    pub consumers: Seats,
     /// Those that can take a message now, in the order of their turns.
     pub waiting: Turns,
     /// Browsers that can take a message now.
@@ -141,8 +141,7 @@ impl Queue {
             fed_by: Vec::new(),
             lanes: Lanes::new(page_entries),
             next_stamp: 0,
-            consumers: Vec::new(),
-            exclusive_consumers: 0,
+            consumers: Seats::default(),
             waiting: Turns::default(),
             browsing: Turns::default(),
             selecting: None,

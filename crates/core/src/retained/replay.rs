@@ -91,7 +91,9 @@ impl Partition {
             || queue.gathers_until_ms.is_some()
             || self.leader.transactions.closings.holds_up(id);
         let has_some = queue.next_ready().is_some_and(|next| LaneNumber::of_tag(next).is_ahead());
-        let Some(first) = queue.waiting.get(0).filter(|_| !is_held_up && !has_some) else { return false };
+        let Some((_, first)) = queue.waiting.next(None).filter(|_| !is_held_up && !has_some) else {
+            return false;
+        };
         let credit = self.leader.delivery.consumers.get(&first).map_or(0, |consumer| consumer.credit);
         let mut replay = self.state.queues.get_mut(&id).and_then(|queue| queue.replay.take());
         let mut is_put = false;
