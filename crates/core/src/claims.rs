@@ -212,7 +212,7 @@ impl Partition {
             let refusal = Refusal::NameTaken { name, holder };
             return self.reply(connection, ticket, Err(refusal), effects);
         }
-        self.leader.connections.entry(connection).or_default().claims.insert(name);
+        self.leader.connections.get_or_make(connection).claims.insert(name);
         match outcome {
             Outcome::Waits { evicted } => {
                 effects.extend(evicted.map(|connection| Effect::Evict { connection }));

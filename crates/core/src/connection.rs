@@ -1,12 +1,13 @@
 //! Connections: the room in their outboxes. Their end is in `leaving`.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
     ClientNotice, ConnectionId, ConsumerKey, Destination, Effect, LinkName, ProducerNotice, TransactionId,
     TransactionKey,
 };
+use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
 use crate::transaction::{Coordinated, Returning};
@@ -51,6 +52,51 @@ pub struct Connection {
     /// Nothing more comes of it, and nothing more goes to it: the queues that have its entries back
     /// when it has left. See `leaving`.
     pub ended: Option<Returning>,
+}
+
+/// Connections that have sent something.
+#[derive(Default)]
+pub struct Connections {
+    by_id: HashMap<ConnectionId, Connection, FxBuildHasher>,
+    /// The same, in order.
+    ids: BTreeSet<ConnectionId>,
+}
+
+impl Connections {
+    /// The connection.
+    pub fn get(&self, id: &ConnectionId) -> Option<&Connection> {
+        self.by_id.get(id)
+    }
+
+    /// The connection, to change it.
+    pub fn get_mut(&mut self, id: &ConnectionId) -> Option<&mut Connection> {
+        self.by_id.get_mut(id)
+    }
+
+    /// The connection, which is new if it has sent nothing yet.
+    pub fn get_or_make(&mut self, id: ConnectionId) -> &mut Connection {
+        let Connections { by_id, ids } = self;
+        by_id.entry(id).or_insert_with(|| {
+            ids.insert(id);
+            Connection::default()
+        })
+    }
+
+    /// Nothing more comes of it.
+    pub fn remove(&mut self, id: &ConnectionId) -> Option<Connection> {
+        self.ids.remove(id);
+        self.by_id.remove(id)
+    }
+
+    /// From this one on, in order.
+    pub fn from(&self, first: ConnectionId) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+        self.ids.range(first..).filter_map(|id| Some((*id, self.by_id.get(id)?)))
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+        self.ids.iter().filter_map(|id| Some((*id, self.by_id.get(id)?)))
+    }
 }
 
 /// Far more consumers than end while a word of their client is on its way.

@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
-    ConnectionId, ConsumerKey, Destination, LookupMap, QueueId, Settlement, TransactionId, TransactionKey,
+    ConsumerKey, Destination, LookupMap, QueueId, Settlement, TransactionId, TransactionKey,
 };
 use rustc_hash::FxBuildHasher;
 
+use crate::ask::Lists;
 use crate::claims::Claims;
-use crate::connection::{Connection, Ended};
+use crate::connection::{Connections, Ended};
 use crate::delivery::backlog::Backlogs;
 use crate::delivery::browse::Browses;
 use crate::delivery::consumer::Consumer;
@@ -50,11 +51,13 @@ pub struct Leader {
     /// Another node leads since this one has stopped: events are refused.
     pub has_stopped: bool,
     /// Connections that have sent something.
-    pub connections: HashMap<ConnectionId, Connection, FxBuildHasher>,
+    pub connections: Connections,
     /// Connections that have ended lately.
     pub ended: Ended,
     /// Exclusive names.
     pub claims: Claims,
+    /// Pages of lists that are being made.
+    pub lists: Lists,
     /// Who reads which queues.
     pub delivery: Delivery,
     /// Sends and uploads on their way in.
@@ -210,9 +213,10 @@ impl Leader {
         Leader {
             is_live: false,
             has_stopped: false,
-            connections: HashMap::default(),
+            connections: Connections::default(),
             ended: Ended::default(),
             claims: Claims::default(),
+            lists: Lists::default(),
             delivery: Delivery::default(),
             intake: Intake::default(),
             leasing: Leasing::default(),

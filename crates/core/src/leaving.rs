@@ -75,6 +75,7 @@ pub fn closed(partition: &mut Partition, id: ConnectionId, effects: &mut Vec<Eff
     note_ended(partition, id, effects);
     partition.abandon_all(id, effects);
     partition.leader.settling.redrives.forget_those_of(id);
+    partition.leader.lists.forget_those_of(id);
     partition.leader.leasing.watches.forget_those_of(id);
     let Some(connection) = partition.leader.connections.get_mut(&id) else {
         return partition.undo_branches_of(id, effects);

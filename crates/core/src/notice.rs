@@ -21,7 +21,7 @@ impl Partition {
         client: Arc<ClientNotice>,
         effects: &mut Vec<Effect>,
     ) {
-        let connection = self.leader.connections.entry(id).or_default();
+        let connection = self.leader.connections.get_or_make(id);
         let before = connection.client.replace(client.clone());
         if before.as_ref() == Some(&client) {
             return;
@@ -43,7 +43,7 @@ impl Partition {
         if is_topic && !postroad_routing::is_wildcard(&producer.to.name) {
             self.state.addresses.get_or_make(&producer.to);
         }
-        let connection = self.leader.connections.entry(id).or_default();
+        let connection = self.leader.connections.get_or_make(id);
         connection.producers.insert((producer.name.clone(), producer.to.clone()), producer.clone());
         self.announce(Notice::Producer { producer, present: true }, effects);
     }

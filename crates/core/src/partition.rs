@@ -10,6 +10,7 @@ use postroad_routing::{Addressing, Policies};
 use postroad_selector::Selector;
 
 use crate::addresses::address::Addresses;
+use crate::ask;
 use crate::clock::Clock;
 use crate::delivery::backlog;
 use crate::delivery::selection::{self, PropertiesOf};
@@ -474,6 +475,7 @@ impl Partition {
         self.go_on_carrying(effects);
         self.let_go_some(effects);
         backlog::go_on(self, effects);
+        ask::go_on(self, effects);
         self.go_on_browsing(effects);
         self.go_on_trimming(effects);
         self.go_on_redriving(effects);

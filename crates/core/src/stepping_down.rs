@@ -47,10 +47,9 @@ impl Partition {
         self.answer_unknown(effects);
         self.answer_not_done(effects);
         self.release_volatile_bodies(effects);
-        let mut connections: Vec<ConnectionId> = self.leader.connections.keys().copied().collect();
-        connections.retain(|connection| !connection.is_internal());
-        connections.sort_unstable();
-        effects.extend(connections.into_iter().map(|connection| Effect::Evict { connection }));
+        let connections = self.leader.connections.iter().map(|(connection, _)| connection);
+        let of_clients = connections.filter(|connection| !connection.is_internal());
+        effects.extend(of_clients.map(|connection| Effect::Evict { connection }));
         self.leader = self.leader.successor(&self.settings);
         self.finish_endings(effects);
         self.return_to_log()
@@ -100,6 +99,7 @@ impl Partition {
         waiting.extend(self.leader.settling.carrying.waiters());
         waiting.extend(self.leader.leasing.waiters());
         waiting.extend(self.state.jobs.waiters());
+        waiting.extend(self.leader.lists.waiters());
         waiting.extend(self.leader.transactions.closings.waiters());
         waiting.extend(self.leader.moves.waiters());
         let consumers = &self.leader.delivery.consumers;
@@ -125,7 +125,8 @@ impl Partition {
     /// Requests that wait for exclusive names.
     fn claimants(&self) -> Vec<Waiter> {
         let connections = self.leader.connections.iter();
-        let names = connections.flat_map(|(id, connection)| connection.claims.iter().map(|name| (*id, name)));
+        let names =
+            connections.flat_map(|(id, connection)| connection.claims.iter().map(move |name| (id, name)));
         let mut waiting: Vec<Waiter> =
             names.filter_map(|(id, name)| self.leader.claims.waiter(name, id)).collect();
         waiting.sort_unstable();

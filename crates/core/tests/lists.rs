@@ -4,7 +4,8 @@ mod bench;
 
 use bench::{Bench, settings};
 use postroad_model::{
-    Ask, ConnectionId, Destination, Effect, Event, JobsWanted, Order, Page, Question, Row, Ticket,
+    Ask, ConnectionId, Destination, Effect, Event, JobsWanted, Now, Order, Page, Question, Row, SortBy,
+    Ticket,
 };
 
 fn page(bench: &mut Bench, ask: Ask) -> Page {
@@ -118,17 +119,128 @@ fn topics_and_bindings_are_listed_page_by_page() {
     assert_eq!(left, ["b s k=6"], "the durable one alone");
 }
 
-#[test]
-fn a_filter_that_leaves_little_is_searched_in_steps() {
-    let mut bench = Bench::new(settings(1));
-    for number in 0..20_050 {
-        bench.run(&format!("produce 1 #t{number:05}"));
+/// Far more entries than one step looks at.
+const MANY: u64 = 3000;
+
+/// Entries that one step looks at.
+const STEP_ENTRIES: u64 = 2048;
+
+/// A page, and after how many ticks it came.
+fn awaited(bench: &mut Bench, ask: Ask) -> (Page, u64) {
+    let (connection, ticket) = (ConnectionId::new(0, 9), Ticket(1));
+    let mut effects = Vec::new();
+    bench.partitions[0].soft(Event::Ask { ask: ask.into(), connection, ticket }, &mut effects);
+    for ticks in 0..100 {
+        let answer = effects.drain(..).find_map(|effect| match effect {
+            Effect::Answer { page, .. } => Some(*page),
+            _ => None,
+        });
+        if let Some(page) = answer {
+            return (page, ticks);
+        }
+        let due_ms = bench.partitions[0].next_due_ms().expect("a list that goes on");
+        let now = Now { ticks_ms: due_ms, wall_ms: due_ms };
+        bench.partitions[0].soft(Event::Tick { now }, &mut effects);
     }
-    let question = Question::Topics { name_part: "t20049".into(), only: None };
-    let first = bench.ask(&Ask { question: question.clone(), after: None, rows: 5, order: Order::default() });
-    assert_eq!((first.rows.len(), first.next.is_some()), (0, true), "no step looks at all of them");
-    let names = paged(&mut bench, &question, 5);
-    assert_eq!(names.len(), 1);
+    panic!("no answer");
+}
+
+#[test]
+fn a_step_looks_at_a_bounded_part_of_a_list() {
+    let mut bench = Bench::new(settings(1));
+    for number in 0..MANY {
+        let client = 10 + number;
+        bench.run(&format!(
+            "attach {client}.1 q{number:04} 1\nproduce {client} #t{number:04}\nattach {client}.2 #all 1\n\
+             attach {client}.3 one 1"
+        ));
+    }
+    let part = |text: &str| text.into();
+    let queues = |text| Question::Queues { name_part: part(text), only: None };
+    let consumers = |of: &str| Question::Consumers { of: Some(Destination::queue(of)) };
+    let topics = |text| Question::Topics { name_part: part(text), only: None };
+    let bindings = |of| Question::Bindings { name_part: part(""), of };
+    let producers = |text| Question::Producers { name_part: part(text), of: None };
+    let topic = Some(Destination::topic("all"));
+    let by_consumers = Order { by: Some(SortBy::Consumers), descending: true };
+    let by_held = Order { by: Some(SortBy::Held), descending: false };
+    let by_name = Order::default();
+    // With the rows of the whole list, and the entries that are looked at for a page at its start.
+    for (question, order, rows, looked_at) in [
+        (queues(""), by_name, MANY + 1, 0),
+        (queues("q299"), by_name, 10, MANY),
+        (queues(""), by_consumers, MANY + 1, MANY),
+        (Question::Connections, by_name, MANY, MANY),
+        (Question::Connections, by_consumers, MANY, MANY),
+        (Question::Consumers { of: None }, by_name, 3 * MANY, 3 * MANY),
+        (Question::Consumers { of: None }, by_held, 3 * MANY, 3 * MANY),
+        (consumers("one"), by_name, MANY, MANY),
+        (consumers("q0001"), by_name, 1, 0),
+        (producers(""), by_name, MANY, MANY),
+        (producers("t2999"), by_name, 1, MANY),
+        (Question::Sessions { name_part: part("nothing") }, by_name, 0, MANY),
+        (Question::Sessions { name_part: part("nothing") }, by_held, 0, MANY),
+        (topics(""), by_name, MANY + 1, 0),
+        (topics("t2999"), by_name, 1, MANY),
+        (bindings(None), by_name, MANY, 0),
+        (bindings(topic), by_name, MANY, 0),
+    ] {
+        let case = format!("{question:?} {order:?}");
+        let ask = |after, rows| Ask { question: question.clone(), after, rows, order };
+        let (mut found, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let (page, ticks) = awaited(&mut bench, ask(after, 500));
+            if pages == 0 {
+                assert!(looked_at.div_ceil(STEP_ENTRIES) <= ticks + 1, "{case}: {ticks} ticks");
+            }
+            // The last one has no row that ends the search.
+            let is_short = 0 < looked_at || page.next.is_none() || ticks == 0;
+            assert!(is_short, "{case}: {ticks} ticks for page {pages}");
+            found.extend(page.rows);
+            (after, pages) = (page.next, pages + 1);
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found.len() as u64, rows, "{case}");
+        let keys: std::collections::BTreeSet<_> = found.iter().map(Row::key).collect();
+        assert_eq!(keys.len() as u64, rows, "{case}: each row once");
+        if order == by_name {
+            assert!(found.is_sorted_by_key(Row::key), "{case}");
+        }
+        // Small pages from there on have the same rows.
+        let cursor = found.get(found.len() / 2).filter(|_| order == by_name).map(Row::key);
+        if let Some(cursor) = cursor {
+            let (page, _) = awaited(&mut bench, ask(Some(cursor), 3));
+            let want: Vec<Row> = found.iter().skip(found.len() / 2 + 1).take(3).cloned().collect();
+            assert_eq!(page.rows, want, "{case}");
+        }
+    }
+
+    // As many lists as are made at a time, and one more; all end with the connection.
+    let ask = Ask { question: Question::Connections, after: None, rows: 5, order: by_name };
+    let mut refused = Vec::new();
+    for ticket in 0..=64 {
+        let mut effects = Vec::new();
+        let event = Event::Ask {
+            ask: ask.clone().into(),
+            connection: ConnectionId::new(0, 9),
+            ticket: Ticket(ticket),
+        };
+        bench.partitions[0].soft(event, &mut effects);
+        refused.extend(effects.into_iter().filter_map(|effect| match effect {
+            Effect::Reply { ticket, result, .. } => Some((ticket.0, result.is_err())),
+            _ => None,
+        }));
+    }
+    assert_eq!(refused, [(64, true)]);
+    bench.partitions[0].soft(Event::Closed { connection: ConnectionId::new(0, 9) }, &mut Vec::new());
+    assert_eq!(awaited(&mut bench, ask.clone()).0.total, MANY);
+
+    // A leader that stops answers.
+    let event = Event::Ask { ask: ask.into(), connection: ConnectionId::new(0, 9), ticket: Ticket(1) };
+    bench.partitions[0].soft(event, &mut Vec::new());
+    assert_eq!(bench.stop().matches("not the leader").count(), 1);
 }
 
 #[test]

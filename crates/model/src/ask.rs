@@ -591,34 +591,64 @@ pub struct Page {
     pub total: u64,
 }
 
+/// Makes a page of rows that come in any order.
+#[derive(Debug, Default)]
+pub struct PageMaker {
+    first: BTreeMap<RowKey, Row>,
+    has_more: bool,
+    /// Rows that came, those before the cursor too.
+    pub total: u64,
+}
+
+impl PageMaker {
+    /// A row of the list has come. Rows of the same key are one.
+    pub fn add(&mut self, row: Row, ask: &Ask) {
+        self.total += 1;
+        let (key, max) = (ask.key(&row), ask.rows_max());
+        if ask.after.as_ref().is_some_and(|after| key <= *after) {
+            return;
+        }
+        if self.first.len() == max && self.last().is_some_and(|last| *last < key) {
+            self.has_more = true;
+            return;
+        }
+        match self.first.get_mut(&key) {
+            Some(there) => there.add(row),
+            None => drop(self.first.insert(key, row)),
+        }
+        if max < self.first.len() {
+            self.first.pop_last();
+            self.has_more = true;
+        }
+    }
+
+    fn last(&self) -> Option<&RowKey> {
+        self.first.last_key_value().map(|(last, _)| last)
+    }
+
+    /// Whether the page is full and a row has come that it does not have.
+    pub fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// Whether rows with this name or a later one do not belong to the page, in the order of names.
+    pub fn ends_before(&self, name: &str) -> bool {
+        self.has_more && self.last().is_some_and(|last| *last.name < *name)
+    }
+
+    /// The page.
+    pub fn page(self) -> Page {
+        let next = self.last().filter(|_| self.has_more).cloned();
+        Page { rows: self.first.into_values().collect(), next, total: self.total }
+    }
+}
+
 impl Page {
     /// The first `rows_max` of these rows after the cursor.
     pub fn first(rows: impl Iterator<Item = Row>, ask: &Ask) -> Page {
-        let max = ask.rows_max();
-        let mut first: BTreeMap<RowKey, Row> = BTreeMap::new();
-        let (mut has_more, mut total) = (false, 0);
-        for row in rows {
-            total += 1;
-            let key = ask.key(&row);
-            let is_late = first.len() == max && first.last_key_value().is_some_and(|(last, _)| *last < key);
-            if ask.after.as_ref().is_some_and(|after| key <= *after) {
-                continue;
-            }
-            if is_late {
-                has_more = true;
-                continue;
-            }
-            match first.get_mut(&key) {
-                Some(there) => there.add(row),
-                None => drop(first.insert(key, row)),
-            }
-            if max < first.len() {
-                first.pop_last();
-                has_more = true;
-            }
-        }
-        let next = first.last_key_value().filter(|_| has_more).map(|(key, _)| key.clone());
-        Page { rows: first.into_values().collect(), next, total }
+        let mut maker = PageMaker::default();
+        rows.for_each(|row| maker.add(row, ask));
+        maker.page()
     }
 
     /// One page of those of all partitions, which were asked the same. In an order by a figure each

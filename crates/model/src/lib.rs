@@ -35,8 +35,8 @@ mod spill;
 mod user;
 
 pub use ask::{
-    Ask, BindingRow, ConnectionRow, ConsumerRow, Order, Page, ProducerRow, Question, QueueRow, Row, RowKey,
-    ScheduleRecord, ScheduleRow, SessionRow, SortBy, TopicRow, Verdict, VerdictRow,
+    Ask, BindingRow, ConnectionRow, ConsumerRow, Order, Page, PageMaker, ProducerRow, Question, QueueRow,
+    Row, RowKey, ScheduleRecord, ScheduleRow, SessionRow, SortBy, TopicRow, Verdict, VerdictRow,
 };
 pub use bridge::{Figure, LinkFigures, LinkQueues, LinkedPeer, QueuesOfLink};
 pub use command::{

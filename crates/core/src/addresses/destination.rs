@@ -62,7 +62,7 @@ impl Partition {
         if is_new && destination.kind == DestinationKind::Queue {
             self.bind_volatile(destination, None);
         }
-        self.leader.connections.entry(connection).or_default().temporary.insert(destination.clone(), steals);
+        self.leader.connections.get_or_make(connection).temporary.insert(destination.clone(), steals);
         Ok(is_new)
     }
 

@@ -1,118 +1,296 @@
-//! Rows about clients: producers and sessions, connection by connection.
+//! Rows about clients, connection by connection: connections, consumers, sessions and producers.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use postroad_model::{
-    Ask, ConnectionId, Destination, Page, ProducerNotice, ProducerRow, Row, RowKey, SessionRow,
+    Ask, ConnectionId, ConnectionRow, ConsumerKey, Destination, ProducerNotice, ProducerRow, Row, SessionRow,
 };
 
-use super::SCANNED_MAX;
+use super::queues::row_of_consumer;
+use super::{Step, Walk};
 use crate::Partition;
 use crate::connection::Connection;
 
-/// See the head of this file.
-pub struct ClientRows<'p>(pub &'p Partition);
+const FIRST: ConnectionId = ConnectionId::new(0, 0);
 
-impl ClientRows<'_> {
-    pub fn producers(&self, name_part: &str, of: Option<&Destination>, ask: &Ask) -> Page {
-        let is_wanted = |producer: &ProducerNotice| {
-            of.is_none_or(|of| *of == producer.to)
-                && (producer.name.contains(name_part) || producer.to.name.contains(name_part))
-        };
-        let rows_of = |id: ConnectionId, connection: &Connection| {
-            let wanted = connection.producers.values().filter(|producer| is_wanted(producer));
-            let rows = wanted.map(|producer| {
-                Row::Producer(ProducerRow {
-                    connection: id,
-                    name: producer.name.clone(),
-                    destination: producer.to.clone(),
-                    window_bytes: producer.window_bytes,
-                })
-            });
-            (rows.collect(), connection.producers.len())
-        };
-        let total = match of.is_none() && name_part.is_empty() {
-            true => self.0.leader.connections.values().map(|connection| connection.producers.len()).sum(),
-            false => 0,
-        };
-        self.page_by_connection(ask, total, rows_of)
+/// The connection with which a list by connections goes on behind its cursor.
+fn first_of(ask: &Ask) -> ConnectionId {
+    let after = ask.after.as_ref().filter(|_| ask.order.by.is_none());
+    after.and_then(|after| ConnectionId::of_list_key(&after.name)).unwrap_or(FIRST)
+}
+
+/// Whether rows of this connection and later ones do not belong to the page.
+fn ends_before(step: &Step<'_>, id: ConnectionId) -> bool {
+    step.is_by_name() && step.page.has_more() && step.page.ends_before(&id.list_key())
+}
+
+/// All connections of clients.
+pub struct Connections {
+    next: ConnectionId,
+}
+
+impl Default for Connections {
+    fn default() -> Connections {
+        Connections { next: FIRST }
     }
+}
 
-    pub fn sessions(&self, name_part: &str, ask: &Ask) -> Page {
-        let rows_of = |id: ConnectionId, connection: &Connection| self.sessions_of(id, connection, name_part);
-        if ask.order.by.is_some() {
-            let all = self.0.leader.connections.iter().filter(|(id, _)| !id.is_internal());
-            return Page::first(all.flat_map(|(id, connection)| rows_of(*id, connection).0), ask);
+impl Walk for Connections {
+    fn go_on(&mut self, partition: &Partition, step: &mut Step<'_>) -> bool {
+        for (id, connection) in partition.leader.connections.from(self.next) {
+            if !step.look() {
+                self.next = id;
+                return false;
+            }
+            if !id.is_internal() {
+                step.add(row_of_connection(id, connection));
+            }
         }
-        self.page_by_connection(ask, 0, rows_of)
+        true
+    }
+}
+
+fn row_of_connection(id: ConnectionId, connection: &Connection) -> Row {
+    let client = connection.client.as_deref();
+    let text = |text: Option<&Arc<str>>| text.cloned().unwrap_or_default();
+    Row::Connection(ConnectionRow {
+        connection: id,
+        name: text(client.map(|client| &client.name)),
+        client_id: text(client.map(|client| &client.client_id)),
+        user: client.and_then(|client| client.user.clone()),
+        consumers: connection.consumers.len() as u64,
+        transactions: connection.transactions.len() as u64,
+        unwritten_bytes: connection.unwritten_bytes,
+    })
+}
+
+/// Consumers, and each member of consumers of patterns.
+pub struct Consumers {
+    connection: ConnectionId,
+    after: Option<ConsumerKey>,
+}
+
+impl Default for Consumers {
+    fn default() -> Consumers {
+        Consumers { connection: FIRST, after: None }
+    }
+}
+
+impl Walk for Consumers {
+    fn go_on(&mut self, partition: &Partition, step: &mut Step<'_>) -> bool {
+        for (id, connection) in partition.leader.connections.from(self.connection) {
+            if id != self.connection {
+                (self.connection, self.after) = (id, None);
+            }
+            if !step.look() {
+                return false;
+            }
+            while let Some(key) = next_reader(partition, connection, self.after) {
+                if !step.look() {
+                    return false;
+                }
+                let consumer = partition.leader.delivery.consumers.get(&key);
+                let row = consumer.and_then(|consumer| row_of_consumer(partition, key, consumer));
+                row.into_iter().for_each(|row| step.add(row));
+                self.after = Some(key);
+            }
+        }
+        true
+    }
+}
+
+/// The consumer of the connection after this one. A consumer of a pattern has members instead, or
+/// stands for itself as long as there are none.
+fn next_reader(
+    partition: &Partition,
+    connection: &Connection,
+    after: Option<ConsumerKey>,
+) -> Option<ConsumerKey> {
+    let spreads = &partition.leader.delivery.spreads;
+    if let Some(after) = after
+        && let Some(spread) = spreads.get(&after.whole())
+        && let Some(member) = spread.members.range((Bound::Excluded(after.member), Bound::Unbounded)).next()
+    {
+        return Some(after.with_member(*member));
+    }
+    let whole = next_consumer(connection, after.map(ConsumerKey::whole))?;
+    let member = spreads.get(&whole).and_then(|spread| spread.members.first());
+    Some(member.map_or(whole, |member| whole.with_member(*member)))
+}
+
+fn next_consumer(connection: &Connection, after: Option<ConsumerKey>) -> Option<ConsumerKey> {
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    connection.consumers.range((from, Bound::Unbounded)).next().copied()
+}
+
+/// Sessions, whose consumers and producers are added up connection by connection.
+pub struct Sessions {
+    name_part: Arc<str>,
+    connection: ConnectionId,
+    at: At,
+    sums: BTreeMap<Arc<str>, SessionRow>,
+}
+
+/// What of a connection comes next.
+enum At {
+    Consumer { after: Option<ConsumerKey> },
+    Producer { after: Option<(Arc<str>, Destination)> },
+    Sum,
+}
+
+impl Sessions {
+    pub fn new(name_part: &Arc<str>, ask: &Ask) -> Sessions {
+        let at = At::Consumer { after: None };
+        Sessions { name_part: name_part.clone(), connection: first_of(ask), at, sums: BTreeMap::new() }
     }
 
-    /// The sessions of a connection, and how many consumers and producers were looked at.
-    fn sessions_of(&self, id: ConnectionId, connection: &Connection, name_part: &str) -> (Vec<Row>, usize) {
-        let mut sessions: BTreeMap<Arc<str>, SessionRow> = BTreeMap::new();
-        let mut of = |name: &str, add: &dyn Fn(&mut SessionRow)| {
-            let Some((session, _)) = name.rsplit_once(':') else { return };
-            let name: Arc<str> = session.into();
-            let new = SessionRow {
-                connection: id,
-                name: name.clone(),
-                consumers: 0,
-                producers: 0,
-                credit: 0,
-                held: 0,
-            };
-            add(sessions.entry(name).or_insert(new));
+    /// The session of a consumer or producer of this name.
+    fn session_of(&mut self, name: &str) -> Option<&mut SessionRow> {
+        let (session, _) = name.rsplit_once(':')?;
+        let name: Arc<str> = session.into();
+        let connection = self.connection;
+        let new =
+            || SessionRow { connection, name: name.clone(), consumers: 0, producers: 0, credit: 0, held: 0 };
+        Some(self.sums.entry(name.clone()).or_insert_with(new))
+    }
+
+    fn add_consumer(&mut self, partition: &Partition, key: ConsumerKey) {
+        let Some(consumer) = partition.leader.delivery.consumers.get(&key) else { return };
+        let Some(session) = consumer.notice.as_ref().and_then(|notice| self.session_of(&notice.name)) else {
+            return;
         };
-        for key in connection.consumers.iter().filter(|key| key.member == 0) {
-            let consumer = self.0.leader.delivery.consumers.get(key);
-            if let Some((consumer, notice)) =
-                consumer.and_then(|consumer| Some((consumer, consumer.notice.as_ref()?)))
+        session.consumers += 1;
+        session.credit += u64::from(consumer.credit);
+        session.held += consumer.held.len() as u64;
+    }
+
+    /// Whether that was all of this connection.
+    fn add_up(&mut self, partition: &Partition, connection: &Connection, step: &mut Step<'_>) -> bool {
+        while step.look() {
+            match &self.at {
+                At::Consumer { after } => match next_consumer(connection, *after) {
+                    Some(key) => {
+                        self.add_consumer(partition, key);
+                        self.at = At::Consumer { after: Some(key) };
+                    }
+                    None => self.at = At::Producer { after: None },
+                },
+                At::Producer { after } => match next_producer(connection, after.as_ref()) {
+                    Some((key, producer)) => {
+                        self.session_of(&producer.name)
+                            .into_iter()
+                            .for_each(|session| session.producers += 1);
+                        self.at = At::Producer { after: Some(key.clone()) };
+                    }
+                    None => self.at = At::Sum,
+                },
+                At::Sum => match self.sums.pop_first() {
+                    Some((name, session)) if name.contains(&*self.name_part) => {
+                        step.add(Row::Session(session))
+                    }
+                    Some(_) => {}
+                    None => {
+                        self.at = At::Consumer { after: None };
+                        return true;
+                    }
+                },
+            }
+        }
+        false
+    }
+}
+
+impl Walk for Sessions {
+    fn go_on(&mut self, partition: &Partition, step: &mut Step<'_>) -> bool {
+        for (id, connection) in partition.leader.connections.from(self.connection) {
+            if id != self.connection {
+                // The one before may have ended before its sessions were added up.
+                (self.connection, self.at, self.sums) = (id, At::Consumer { after: None }, BTreeMap::new());
+            }
+            if ends_before(step, id) {
+                return true;
+            }
+            if !step.look() || !id.is_internal() && !self.add_up(partition, connection, step) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+type ProducerKey = (Arc<str>, Destination);
+
+fn next_producer<'c>(
+    connection: &'c Connection,
+    after: Option<&ProducerKey>,
+) -> Option<(&'c ProducerKey, &'c Arc<ProducerNotice>)> {
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    connection.producers.range::<ProducerKey, _>((from, Bound::Unbounded)).next()
+}
+
+/// Producers, at each of their addresses.
+pub struct Producers {
+    name_part: Arc<str>,
+    of: Option<Destination>,
+    /// Connections before this one are only counted.
+    first: ConnectionId,
+    connection: ConnectionId,
+    after: Option<ProducerKey>,
+    /// Producers of the connections that were passed, if all are wanted.
+    passed: Option<u64>,
+}
+
+impl Producers {
+    pub fn new(name_part: &Arc<str>, of: Option<&Destination>, ask: &Ask) -> Producers {
+        let (of, first) = (of.cloned(), first_of(ask));
+        let passed = (of.is_none() && name_part.is_empty()).then_some(0);
+        let connection = passed.map_or(first, |_| FIRST);
+        Producers { name_part: name_part.clone(), of, first, connection, after: None, passed }
+    }
+
+    fn is_wanted(&self, producer: &ProducerNotice) -> bool {
+        self.of.as_ref().is_none_or(|of| *of == producer.to)
+            && (producer.name.contains(&*self.name_part) || producer.to.name.contains(&*self.name_part))
+    }
+}
+
+impl Walk for Producers {
+    fn go_on(&mut self, partition: &Partition, step: &mut Step<'_>) -> bool {
+        for (id, connection) in partition.leader.connections.from(self.connection) {
+            if id != self.connection {
+                (self.connection, self.after) = (id, None);
+            }
+            let is_past = ends_before(step, id);
+            if is_past && self.passed.is_none() {
+                return true;
+            }
+            if !step.look() {
+                return false;
+            }
+            let is_counted_only = is_past || id < self.first;
+            while !is_counted_only
+                && let Some((key, producer)) = next_producer(connection, self.after.as_ref())
             {
-                of(&notice.name, &|session| {
-                    session.consumers += 1;
-                    session.credit += u64::from(consumer.credit);
-                    session.held += consumer.held.len() as u64;
-                });
+                if !step.look() {
+                    return false;
+                }
+                if self.is_wanted(producer) {
+                    step.add(Row::Producer(ProducerRow {
+                        connection: id,
+                        name: producer.name.clone(),
+                        destination: producer.to.clone(),
+                        window_bytes: producer.window_bytes,
+                    }));
+                }
+                self.after = Some(key.clone());
+            }
+            if let Some(passed) = &mut self.passed {
+                *passed += connection.producers.len() as u64;
             }
         }
-        for producer in connection.producers.values() {
-            of(&producer.name, &|session| session.producers += 1);
-        }
-        let seen = connection.consumers.len() + connection.producers.len();
-        let named = sessions.into_values().filter(|session| session.name.contains(name_part));
-        (named.map(Row::Session).collect(), seen)
-    }
-
-    /// Rows in the order of their connections. A page ends early, with a cursor, once
-    /// [`SCANNED_MAX`] consumers and producers were looked at, as others must have their turn.
-    fn page_by_connection(
-        &self,
-        ask: &Ask,
-        total: usize,
-        rows_of: impl Fn(ConnectionId, &Connection) -> (Vec<Row>, usize),
-    ) -> Page {
-        let first = ask.after.as_ref().and_then(|after| ConnectionId::of_list_key(&after.name));
-        let ids = self.0.leader.connections.keys().copied();
-        let mut ids: Vec<ConnectionId> =
-            ids.filter(|id| !id.is_internal() && first.is_none_or(|first| first <= *id)).collect();
-        ids.sort_unstable();
-        let (mut rows, mut seen, mut end) = (Vec::new(), 0, None);
-        for id in ids {
-            let Some(connection) = self.0.leader.connections.get(&id) else { continue };
-            let (more, looked_at) = rows_of(id, connection);
-            let is_behind = |row: &Row| ask.after.as_ref().is_none_or(|after| *after < row.key());
-            rows.extend(more.into_iter().filter(is_behind));
-            seen += looked_at;
-            if ask.rows_max() < rows.len() {
-                break;
-            }
-            if SCANNED_MAX <= seen {
-                end = Some(RowKey { rank: 0, name: id.list_key(), detail: char::MAX.to_string().into() });
-                break;
-            }
-        }
-        let page = Page::first(rows.into_iter(), ask);
-        Page { total: page.total.max(total as u64), next: page.next.or(end), rows: page.rows }
+        step.page.total = self.passed.unwrap_or(step.page.total);
+        true
     }
 }

@@ -1,103 +1,158 @@
-//! Rows about topics, and the queues and subscriptions that they feed.
+//! Rows about topics, and the queues and subscriptions that they feed, in the order of the topics'
+//! names.
 
 use std::sync::Arc;
 
-use postroad_model::{Ask, BindingRow, Destination, Page, QueueId, Row, RowKey, TopicRow};
+use postroad_model::{Ask, BindingRow, Destination, QueueId, Row, TopicRow};
 
-use super::SCANNED_MAX;
+use super::{Step, Walk};
 use crate::Partition;
 use crate::queue::Queue;
 
-/// See the head of this file.
-pub struct TopicRows<'p>(pub &'p Partition);
+/// Bindings that are found at one topic in one go.
+const FOUND_AT_ONCE: usize = 64;
 
-impl TopicRows<'_> {
-    pub fn topics(&self, name_part: &str, only: Option<&Destination>, ask: &Ask) -> Page {
-        let row = |topic: Destination| {
-            let bounds = self.0.state.addresses.bounds(&topic);
-            Row::Topic(TopicRow {
-                bindings: bounds.iter().map(|bound| bound.len() as u64).sum(),
-                selectors: bounds.iter().map(|bound| bound.filters() as u64).sum(),
-                destination: topic,
-            })
-        };
-        if let Some(only) = only {
-            let there = self.0.state.addresses.get(only).map(|_| row(only.clone()));
-            return Page::first(there.into_iter(), ask);
-        }
-        let rows_of = |topic: Destination| match topic.is_pattern() {
-            true => Vec::new(),
-            false => vec![row(topic)],
-        };
-        self.page_by_topic(name_part, ask, rows_of)
+/// Topics by name: all of them from the cursor on, or one.
+struct Names {
+    name_part: Arc<str>,
+    only: Option<Destination>,
+    next: Arc<str>,
+}
+
+impl Names {
+    fn new(name_part: &Arc<str>, only: Option<&Destination>, ask: &Ask) -> Names {
+        let next = ask.after.as_ref().map_or("".into(), |after| after.name.clone());
+        Names { name_part: name_part.clone(), only: only.cloned(), next }
     }
 
-    pub fn bindings(&self, name_part: &str, of: Option<&Destination>, ask: &Ask) -> Page {
-        match of {
-            Some(topic) => Page::first(self.bindings_of(topic, ask).into_iter(), ask),
-            None => self.page_by_topic(name_part, ask, |topic| self.bindings_of(&topic, ask)),
+    /// Goes through the topics; each row counts as looked at, and so does each name.
+    fn go_on(
+        &mut self,
+        partition: &Partition,
+        step: &mut Step<'_>,
+        mut rows_of: impl FnMut(Destination, &mut Step<'_>) -> bool,
+    ) -> bool {
+        if let Some(only) = &self.only {
+            return rows_of(only.clone(), step);
         }
-    }
-
-    /// The bindings of a topic or pattern behind the cursor: no more than make a page, with one
-    /// more.
-    fn bindings_of(&self, topic: &Destination, ask: &Ask) -> Vec<Row> {
-        let Some(bound) = self.0.state.addresses.bound_to(topic) else { return Vec::new() };
-        let row = |id: QueueId| Some(self.row_of_binding(topic, self.0.state.queues.get(&id)?));
-        if topic.is_pattern() {
-            // In the order of the names of their targets: a pattern feeds few.
-            return bound.iter().filter_map(row).collect();
+        for name in partition.state.addresses.feeding.from(&self.next) {
+            if step.page.ends_before(name) {
+                break;
+            }
+            if !step.look() || name.contains(&*self.name_part) && !rows_of(Destination::topic(name), step) {
+                self.next = name.clone();
+                return false;
+            }
         }
-        let after = ask.after.as_ref().filter(|after| after.name == topic.name);
-        let after = after.and_then(|after| u64::from_str_radix(&after.detail, 16).ok());
-        let first = QueueId(after.map_or(0, |after| after.saturating_add(1)));
-        bound.from(first, ask.rows_max() + 1).into_iter().filter_map(row).collect()
+        if self.name_part.is_empty() {
+            step.page.total = step.page.total.max(partition.state.addresses.feeding.len() as u64);
+        }
+        true
     }
+}
 
-    fn row_of_binding(&self, topic: &Destination, queue: &Queue) -> Row {
-        let subscription = queue.subscription.as_ref();
-        let feed = queue.fed_by.iter().find(|feed| feed.topic == *topic);
-        let reader = match (feed, subscription) {
-            (None, None) => queue.consumers.first(),
-            _ => None,
-        };
-        let reader = reader.and_then(|key| self.0.leader.delivery.consumers.get(key)?.notice.as_ref());
-        let selectors: Vec<Arc<str>> = match (feed, subscription) {
-            (Some(feed), _) => feed.selectors.clone(),
-            (None, Some(subscription)) => vec![subscription.selector.clone()],
-            (None, None) => reader.map(|notice| notice.selector.clone()).into_iter().collect(),
-        };
-        Row::Binding(BindingRow {
-            topic: topic.clone(),
-            id: queue.id,
-            queue: feed.map(|_| queue.source.clone()),
-            subscription: subscription.map(|subscription| subscription.name.clone()),
-            consumer: reader.map(|notice| notice.name.clone()),
-            selectors: selectors.into_iter().filter(|selector| !selector.is_empty()).collect(),
-            messages: queue.len(),
+/// Topics that were sent to, or that feed a queue.
+pub struct Topics(Names);
+
+impl Topics {
+    pub fn new(name_part: &Arc<str>, only: Option<&Destination>, ask: &Ask) -> Topics {
+        Topics(Names::new(name_part, only, ask))
+    }
+}
+
+impl Walk for Topics {
+    fn go_on(&mut self, partition: &Partition, step: &mut Step<'_>) -> bool {
+        let is_one = self.0.only.is_some();
+        self.0.go_on(partition, step, |topic, step| {
+            let is_listed = match is_one {
+                true => partition.state.addresses.get(&topic).is_some(),
+                false => !topic.is_pattern(),
+            };
+            if is_listed {
+                let bounds = partition.state.addresses.bounds(&topic);
+                // A topic that many patterns match has its row whatever is left.
+                step.left = step.left.saturating_sub(bounds.len());
+                step.add(Row::Topic(TopicRow {
+                    bindings: bounds.iter().map(|bound| bound.len() as u64).sum(),
+                    selectors: bounds.iter().map(|bound| bound.filters() as u64).sum(),
+                    destination: topic,
+                }));
+            }
+            true
         })
     }
+}
 
-    /// Rows in the order of their topics, whose names have this in them. A page ends early once
-    /// [`SCANNED_MAX`] names were looked at, as others must have their turn; it has a cursor then.
-    fn page_by_topic(&self, name_part: &str, ask: &Ask, rows_of: impl Fn(Destination) -> Vec<Row>) -> Page {
-        let from = ask.after.as_ref().map_or("", |after| &after.name);
-        let is_behind = |row: &Row| ask.after.as_ref().is_none_or(|after| *after < row.key());
-        let (mut rows, mut end) = (Vec::new(), None);
-        for (number, name) in self.0.state.addresses.feeding.from(from).enumerate() {
-            if name_part.is_empty() || name.contains(name_part) {
-                rows.extend(rows_of(Destination::topic(name)).into_iter().filter(is_behind));
-            }
-            if ask.rows_max() < rows.len() {
-                break;
-            }
-            if SCANNED_MAX <= number {
-                end = Some(RowKey { rank: 0, name: name.clone(), detail: char::MAX.to_string().into() });
-                break;
-            }
-        }
-        let page = Page::first(rows.into_iter(), ask);
-        let all = if name_part.is_empty() { self.0.state.addresses.feeding.len() as u64 } else { 0 };
-        Page { total: page.total.max(all), next: page.next.or(end), rows: page.rows }
+/// The bindings of topics, and of patterns of topics.
+pub struct Bindings {
+    names: Names,
+    /// The topic whose bindings come next, and the first of them.
+    at: (Arc<str>, QueueId),
+}
+
+impl Bindings {
+    pub fn new(name_part: &Arc<str>, of: Option<&Destination>, ask: &Ask) -> Bindings {
+        let names = Names::new(name_part, of, ask);
+        // The bindings of a topic come in the order of their ids, those of a pattern in that of
+        // the names of their targets.
+        let is_topic = !Destination::topic(&names.next).is_pattern();
+        let after = ask.after.as_ref().filter(|_| is_topic);
+        let after = after.and_then(|after| u64::from_str_radix(&after.detail, 16).ok());
+        let first = QueueId(after.map_or(0, |after| after.saturating_add(1)));
+        Bindings { at: (names.next.clone(), first), names }
     }
+}
+
+impl Walk for Bindings {
+    fn go_on(&mut self, partition: &Partition, step: &mut Step<'_>) -> bool {
+        let at = &mut self.at;
+        self.names.go_on(partition, step, |topic, step| {
+            if at.0 != topic.name {
+                *at = (topic.name.clone(), QueueId(0));
+            }
+            let Some(bound) = partition.state.addresses.bound_to(&topic) else { return true };
+            loop {
+                let found = bound.from(at.1, FOUND_AT_ONCE);
+                if found.is_empty() {
+                    return true;
+                }
+                for id in found {
+                    if step.page.has_more() && !topic.is_pattern() {
+                        return true;
+                    }
+                    if !step.look() {
+                        return false;
+                    }
+                    if let Some(queue) = partition.state.queues.get(&id) {
+                        step.add(row_of_binding(partition, &topic, queue));
+                    }
+                    at.1 = QueueId(id.0.saturating_add(1));
+                }
+            }
+        })
+    }
+}
+
+fn row_of_binding(partition: &Partition, topic: &Destination, queue: &Queue) -> Row {
+    let subscription = queue.subscription.as_ref();
+    let feed = queue.fed_by.iter().find(|feed| feed.topic == *topic);
+    let reader = match (feed, subscription) {
+        (None, None) => queue.consumers.first(),
+        _ => None,
+    };
+    let reader = reader.and_then(|key| partition.leader.delivery.consumers.get(key)?.notice.as_ref());
+    let selectors: Vec<Arc<str>> = match (feed, subscription) {
+        (Some(feed), _) => feed.selectors.clone(),
+        (None, Some(subscription)) => vec![subscription.selector.clone()],
+        (None, None) => reader.map(|notice| notice.selector.clone()).into_iter().collect(),
+    };
+    Row::Binding(BindingRow {
+        topic: topic.clone(),
+        id: queue.id,
+        queue: feed.map(|_| queue.source.clone()),
+        subscription: subscription.map(|subscription| subscription.name.clone()),
+        consumer: reader.map(|notice| notice.name.clone()),
+        selectors: selectors.into_iter().filter(|selector| !selector.is_empty()).collect(),
+        messages: queue.len(),
+    })
 }

@@ -199,7 +199,7 @@ impl Partition {
 
     fn attach_to(&mut self, id: QueueId, attach: Attach, effects: &mut Vec<Effect>) {
         let key = attach.consumer;
-        self.leader.connections.entry(key.connection).or_default().consumers.insert(key);
+        self.leader.connections.get_or_make(key.connection).consumers.insert(key);
         self.announce_consumer(attach.notice.as_ref(), true, effects);
         self.seat(id, key, &attach);
         if let Some(name) = attach.steals {

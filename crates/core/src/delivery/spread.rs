@@ -119,7 +119,7 @@ impl Partition {
             starved: VecDeque::new(),
         };
         self.leader.delivery.spreads.insert(key, spread);
-        self.leader.connections.entry(key.connection).or_default().consumers.insert(key);
+        self.leader.connections.get_or_make(key.connection).consumers.insert(key);
         let notice = self.leader.delivery.spreads.get(&key).and_then(Spread::notice).cloned();
         self.announce_consumer(notice.as_ref(), true, effects);
         let queues: Vec<QueueId> =

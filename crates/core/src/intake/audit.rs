@@ -252,7 +252,7 @@ impl Partition {
             return Some(publish);
         }
         // It has come just now: its connection is there.
-        let connection = self.leader.connections.entry(publish.connection).or_default();
+        let connection = self.leader.connections.get_or_make(publish.connection);
         if connection.resent && connection.resends == 0 && !lacks_windows {
             return Some(publish);
         }

@@ -226,7 +226,7 @@ impl Partition {
         if let Some(ends_ms) = link.ends_ms.take() {
             self.leader.intake.links.ends.remove(&(ends_ms, name.clone()));
         }
-        self.leader.connections.entry(holder.connection).or_default().links.insert(name.clone());
+        self.leader.connections.get_or_make(holder.connection).links.insert(name.clone());
         if let Some(asked) = asked {
             refuse(&asked, effects);
         }

@@ -160,7 +160,7 @@ impl Partition {
                     false => Completion::Sent { connection, ticket, expecting, bytes },
                 };
                 self.propose(command, Urgency::Waiting, completion, effects);
-                let known = self.leader.connections.entry(connection).or_default();
+                let known = self.leader.connections.get_or_make(connection);
                 known.sends = self.leader.log.made;
                 if goes_both_ways {
                     known.barrier_proposal = self.leader.log.made;

@@ -179,7 +179,7 @@ impl Partition {
             notice: None,
             ticket,
         };
-        self.leader.connections.entry(connection).or_default().consumers.insert(key);
+        self.leader.connections.get_or_make(connection).consumers.insert(key);
         if mode == ConsumerMode::Shared
             && let Some(queue) = self.state.queues.get_mut(&id)
         {

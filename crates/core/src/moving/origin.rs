@@ -442,7 +442,7 @@ impl Partition {
         }
         let credit = consumer.credit;
         self.remove_consumer(key, Delivered::None, effects);
-        self.leader.connections.entry(key.connection).or_default().departed.insert(key, credit);
+        self.leader.connections.get_or_make(key.connection).departed.insert(key, credit);
         effects.push(Effect::Moved { consumer: key });
     }
 

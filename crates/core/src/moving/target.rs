@@ -59,7 +59,7 @@ impl Partition {
             let refusal = postroad_model::Refusal::QueueMoving(attach.source);
             return self.reply(key.connection, ticket, Err(refusal), effects);
         };
-        self.leader.connections.entry(key.connection).or_default().consumers.insert(key);
+        self.leader.connections.get_or_make(key.connection).consumers.insert(key);
         self.seat(queue, key, &attach);
         // A browser has seen its part where the queue was.
         if let Some(browse) =

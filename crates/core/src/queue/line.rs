@@ -77,6 +77,15 @@ impl<P: Copy + Ord> Line<P> {
         places.flat_map(|places| places.first.iter().map(|(_, key)| key).chain(places.rest.values()))
     }
 
+    /// From this place on, in order.
+    pub fn from(&self, place: P) -> impl Iterator<Item = (P, ConsumerKey)> {
+        let places = self.places.iter();
+        places.flat_map(move |places| {
+            let first = places.first.filter(|(first, _)| place <= *first);
+            first.into_iter().chain(places.rest.range(place..).map(|(place, key)| (*place, *key)))
+        })
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         let rest = self.places.as_ref().map_or(0, |places| places.rest.len());
@@ -133,6 +142,7 @@ mod tests {
             );
             assert_eq!((line.remove(place), line.remove(place)), (Some(key(place)), None));
             left.retain(|other| *other != place);
+            assert!(line.from(50).map(|found| found.0).eq(left.iter().copied().filter(|other| 50 <= *other)));
             // A place that is free is as good to go on from as one in use.
             assert_eq!(
                 line.after(place).map(|found| found.0),

@@ -59,6 +59,11 @@ impl Seats {
         self.all.iter()
     }
 
+    /// From this number on, in the order in which they came, with their numbers.
+    pub fn from(&self, number: u64) -> impl Iterator<Item = (u64, ConsumerKey)> {
+        self.all.from(number)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.all.len()

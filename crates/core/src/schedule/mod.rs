@@ -286,6 +286,7 @@ impl Partition {
             .chain(self.state.endings.next_ms(self.now_ms))
             .chain(self.leader.delivery.backlogs.next_ms(self.now_ms))
             .chain(self.leader.delivery.browses.next_ms(self.now_ms))
+            .chain(self.leader.lists.next_ms(self.now_ms))
             .chain(self.leader.settling.redrives.next_ms())
             .chain(self.leader.moves.next_ms())
             .chain(self.leader.settling.carrying.next_ms())

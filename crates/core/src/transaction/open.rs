@@ -193,7 +193,7 @@ impl OpenTransaction {
 
 impl Partition {
     pub(crate) fn open_transaction(&mut self, key: TransactionKey) -> &mut OpenTransaction {
-        self.leader.connections.entry(key.connection).or_default().transactions.insert(key);
+        self.leader.connections.get_or_make(key.connection).transactions.insert(key);
         self.watch_age();
         let begun_ms = self.now_ms;
         self.leader

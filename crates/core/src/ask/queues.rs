@@ -1,0 +1,174 @@
+//! Rows of queues, and of the consumers of an address.
+
+use std::sync::Arc;
+
+use postroad_model::{Ask, ConsumerKey, ConsumerRow, Destination, QueueId, QueueRow, Row};
+
+use super::{Step, Walk};
+use crate::Partition;
+use crate::delivery::consumer::Consumer;
+use crate::queue::Queue;
+
+/// Queues that are found at one address in one go.
+const FOUND_AT_ONCE: usize = 64;
+
+/// Queues in the order of their names. Without a part of a name a page costs no more than its rows,
+/// however many queues there are.
+pub struct Queues {
+    name_part: Arc<str>,
+    next: (Arc<str>, QueueId),
+}
+
+impl Queues {
+    pub fn new(name_part: &Arc<str>, ask: &Ask) -> Queues {
+        let after = ask.after.as_ref().filter(|_| name_part.is_empty() && ask.order.by.is_none());
+        // Several subscriptions may have the name of the cursor.
+        Queues {
+            name_part: name_part.clone(),
+            next: (after.map_or("".into(), |it| it.name.clone()), QueueId(0)),
+        }
+    }
+}
+
+impl Walk for Queues {
+    fn go_on(&mut self, partition: &Partition, step: &mut Step<'_>) -> bool {
+        let listed = &partition.state.addresses.listed;
+        let is_whole = self.name_part.is_empty() && step.is_by_name();
+        for (name, id) in listed.from(&self.next.0, self.next.1) {
+            if is_whole && step.page.ends_before(name) {
+                break;
+            }
+            if !step.look() {
+                self.next = (name.clone(), id);
+                return false;
+            }
+            if name.contains(&*self.name_part)
+                && let Some(queue) = partition.state.queues.get(&id)
+            {
+                step.add(row_of_queue(partition, queue));
+            }
+        }
+        if self.name_part.is_empty() {
+            step.page.total = listed.len() as u64;
+        }
+        true
+    }
+}
+
+/// The queues of an address: that of its name, and its subscriptions.
+pub struct QueuesOf {
+    of: Destination,
+    next: QueueId,
+}
+
+impl QueuesOf {
+    pub fn new(of: &Destination) -> QueuesOf {
+        QueuesOf { of: of.clone(), next: QueueId(0) }
+    }
+}
+
+impl Walk for QueuesOf {
+    fn go_on(&mut self, partition: &Partition, step: &mut Step<'_>) -> bool {
+        let is_listed =
+            |queue: &&Queue| (!queue.id.is_volatile() || queue.source.temporary) && queue.source == self.of;
+        while let Some(found) = next_bound(partition, &self.of, self.next) {
+            for id in found {
+                if !step.look() {
+                    self.next = id;
+                    return false;
+                }
+                if let Some(queue) = partition.state.queues.get(&id).filter(is_listed) {
+                    step.add(row_of_queue(partition, queue));
+                }
+                self.next = QueueId(id.0.saturating_add(1));
+            }
+        }
+        true
+    }
+}
+
+/// Some queues that are bound to the address, from this one on; `None` after the last.
+fn next_bound(partition: &Partition, of: &Destination, from: QueueId) -> Option<Vec<QueueId>> {
+    let found = partition.state.addresses.get(of)?.bound.from(from, FOUND_AT_ONCE);
+    (!found.is_empty()).then_some(found)
+}
+
+fn row_of_queue(partition: &Partition, queue: &Queue) -> Row {
+    let counts = queue.counts.all();
+    Row::Queue(QueueRow {
+        destination: queue.source.clone(),
+        subscription: queue.subscription.as_ref().map(|subscription| subscription.name.clone()),
+        messages: queue.len(),
+        bytes: queue.load.bytes,
+        in_flight: queue.away.messages,
+        consumers: queue.consumers.len() as u64,
+        enqueued: counts.enqueued,
+        consumed: counts.consumed,
+        expired: counts.expired,
+        dead_lettered: counts.dead_lettered,
+        dropped: counts.dropped + counts.replaced,
+        moved: counts.moved,
+        difference: counts.difference(queue.len()),
+        is_moving: queue.on_the_move,
+        is_paused: partition.state.paused.contains(queue.id),
+    })
+}
+
+/// The consumers of the queues of an address.
+pub struct ConsumersOf {
+    of: Destination,
+    queue: QueueId,
+    /// The number of the next one in that queue.
+    seat: u64,
+}
+
+impl ConsumersOf {
+    pub fn new(of: &Destination) -> ConsumersOf {
+        ConsumersOf { of: of.clone(), queue: QueueId(0), seat: 0 }
+    }
+}
+
+impl Walk for ConsumersOf {
+    fn go_on(&mut self, partition: &Partition, step: &mut Step<'_>) -> bool {
+        while let Some(found) = next_bound(partition, &self.of, self.queue) {
+            for id in found {
+                if id != self.queue {
+                    (self.queue, self.seat) = (id, 0);
+                }
+                if !step.look() {
+                    return false;
+                }
+                let Some(queue) = partition.state.queues.get(&id) else { continue };
+                for (number, key) in queue.consumers.from(self.seat) {
+                    if !step.look() {
+                        self.seat = number;
+                        return false;
+                    }
+                    let consumer = partition.leader.delivery.consumers.get(&key);
+                    let row = consumer.and_then(|consumer| row_of_consumer(partition, key, consumer));
+                    row.into_iter().for_each(|row| step.add(row));
+                }
+                (self.queue, self.seat) = (QueueId(id.0.saturating_add(1)), 0);
+            }
+        }
+        true
+    }
+}
+
+pub(super) fn row_of_consumer(partition: &Partition, key: ConsumerKey, consumer: &Consumer) -> Option<Row> {
+    let queue = partition.state.queues.get(&consumer.queue)?;
+    // Members of a pattern consumer are reported as the whole consumer.
+    let whole = partition.leader.delivery.consumers.get(&key.whole()).unwrap_or(consumer);
+    let notice = consumer.notice.as_deref().or(whole.notice.as_deref());
+    Some(Row::Consumer(ConsumerRow {
+        consumer: key,
+        name: notice.map(|notice| notice.name.clone()).unwrap_or_default(),
+        destination: queue.source.clone(),
+        subscription: queue.subscription.as_ref().map(|subscription| subscription.name.clone()),
+        mode: consumer.mode,
+        selector: notice.map(|notice| notice.selector.clone()).unwrap_or_default(),
+        priority: consumer.priority,
+        credit: consumer.credit,
+        held: consumer.held.len() as u64,
+    }))
+}
