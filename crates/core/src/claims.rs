@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use postroad_model::{ConnectionId, Effect, Event, LookupMap, Refusal, Ticket};
 
-use crate::Partition;
+use crate::connection::Connections;
 
 /// A name is free this time after its connection was evicted or ended, whatever has become of that:
 /// somewhat longer than a connection waits for the partitions to finish with it.
@@ -68,6 +68,60 @@ enum Outcome {
 }
 
 impl Claims {
+    /// Takes a request about names, or the end of a connection's input.
+    pub fn handle(
+        &mut self,
+        event: Event,
+        (connections, now_ms): (&mut Connections, u64),
+        effects: &mut Vec<Effect>,
+    ) {
+        match event {
+            Event::Claim { name, user, holder, connection, ticket } => {
+                let until_ms = now_ms.saturating_add(CLAIM_WAIT_MS);
+                let holder = Holder { user, name: holder };
+                let outcome = self.claim(&name, holder, connection, ticket, until_ms);
+                answer_claim(outcome, name, (connections, connection, ticket), effects);
+            }
+            Event::Disclaim { name, connection, ticket } => {
+                self.disclaim(&name, connection);
+                if let Some(connection) = connections.get_mut(&connection) {
+                    connection.claims.remove(&name);
+                }
+                effects.push(Effect::Reply { connection, ticket, result: Ok(()) });
+            }
+            Event::Concluded { name, connection } => {
+                self.grant_next(&name, connection, effects);
+                self.forget_freed();
+            }
+            _ => {}
+        }
+    }
+
+    /// The connection has closed: its name stays taken until the broker has finished with its
+    /// input.
+    pub fn close(&mut self, name: &Arc<str>, connection: ConnectionId, now_ms: u64) {
+        let Some(claim) = self.by_name.get_mut(name) else { return };
+        if claim.connection == connection {
+            claim.is_ending = true;
+            self.ending.push_back((now_ms.saturating_add(CLAIM_WAIT_MS), name.clone(), connection));
+        } else if claim.is_awaited_by(connection) {
+            claim.waiting = None;
+        }
+    }
+
+    /// Names whose connections have not been concluded in time are free all the same.
+    pub fn free_overdue(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+        while let Some((name, connection)) = self.take_overdue(now_ms) {
+            self.grant_next(&name, connection, effects);
+        }
+    }
+
+    fn grant_next(&mut self, name: &Arc<str>, connection: ConnectionId, effects: &mut Vec<Effect>) {
+        if let Some((connection, ticket)) = self.free(name, connection) {
+            effects.push(Effect::Reply { connection, ticket, result: Ok(()) });
+        }
+    }
+
     fn claim(
         &mut self,
         name: &Arc<str>,
@@ -112,17 +166,6 @@ impl Claims {
                 Some(_) => claim.is_ending = true,
                 None => drop(self.by_name.remove(name)),
             }
-        } else if claim.is_awaited_by(connection) {
-            claim.waiting = None;
-        }
-    }
-
-    /// The connection has closed.
-    fn close(&mut self, name: &Arc<str>, connection: ConnectionId, until_ms: u64) {
-        let Some(claim) = self.by_name.get_mut(name) else { return };
-        if claim.connection == connection {
-            claim.is_ending = true;
-            self.ending.push_back((until_ms, name.clone(), connection));
         } else if claim.is_awaited_by(connection) {
             claim.waiting = None;
         }
@@ -181,76 +224,22 @@ impl Claim {
     }
 }
 
-impl Partition {
-    pub(crate) fn about_claims(&mut self, event: Event, effects: &mut Vec<Effect>) {
-        match event {
-            Event::Claim { name, user, holder, connection, ticket } => {
-                self.claim(name, Holder { user, name: holder }, connection, ticket, effects);
-            }
-            Event::Disclaim { name, connection, ticket } => {
-                self.disclaim(&name, connection);
-                self.reply(connection, ticket, Ok(()), effects);
-            }
-            Event::Concluded { name, connection } => self.concluded(&name, connection, effects),
-            _ => {}
-        }
+/// Gives an exclusive name to a connection; another connection of the same holder is evicted first.
+fn answer_claim(
+    outcome: Outcome,
+    name: Arc<str>,
+    (connections, connection, ticket): (&mut Connections, ConnectionId, Ticket),
+    effects: &mut Vec<Effect>,
+) {
+    if let Outcome::Taken { holder } = outcome {
+        let result = Err(Refusal::NameTaken { name, holder });
+        return effects.push(Effect::Reply { connection, ticket, result });
     }
-
-    /// Gives an exclusive name to a connection; another connection of the same holder is evicted
-    /// first.
-    fn claim(
-        &mut self,
-        name: Arc<str>,
-        holder: Holder,
-        connection: ConnectionId,
-        ticket: Ticket,
-        effects: &mut Vec<Effect>,
-    ) {
-        let until_ms = self.now_ms.saturating_add(CLAIM_WAIT_MS);
-        let outcome = self.leader.claims.claim(&name, holder, connection, ticket, until_ms);
-        if let Outcome::Taken { holder } = outcome {
-            let refusal = Refusal::NameTaken { name, holder };
-            return self.reply(connection, ticket, Err(refusal), effects);
+    connections.get_or_make(connection).claims.insert(name);
+    match outcome {
+        Outcome::Waits { evicted } => {
+            effects.extend(evicted.map(|connection| Effect::Evict { connection }));
         }
-        self.leader.connections.get_or_make(connection).claims.insert(name);
-        match outcome {
-            Outcome::Waits { evicted } => {
-                effects.extend(evicted.map(|connection| Effect::Evict { connection }));
-            }
-            _ => self.reply(connection, ticket, Ok(()), effects),
-        }
-    }
-
-    fn disclaim(&mut self, name: &Arc<str>, connection: ConnectionId) {
-        self.leader.claims.disclaim(name, connection);
-        if let Some(connection) = self.leader.connections.get_mut(&connection) {
-            connection.claims.remove(name);
-        }
-    }
-
-    /// The connection has closed: its name stays taken until the broker has finished with its
-    /// input.
-    pub(crate) fn close_claim(&mut self, name: &Arc<str>, connection: ConnectionId) {
-        let until_ms = self.now_ms.saturating_add(CLAIM_WAIT_MS);
-        self.leader.claims.close(name, connection, until_ms);
-    }
-
-    /// See [`postroad_model::Event::Concluded`].
-    fn concluded(&mut self, name: &Arc<str>, connection: ConnectionId, effects: &mut Vec<Effect>) {
-        self.free_name(name, connection, effects);
-        self.leader.claims.forget_freed();
-    }
-
-    /// Names whose connections have not been concluded in time are free all the same.
-    pub(crate) fn free_overdue_names(&mut self, effects: &mut Vec<Effect>) {
-        while let Some((name, connection)) = self.leader.claims.take_overdue(self.now_ms) {
-            self.free_name(&name, connection, effects);
-        }
-    }
-
-    fn free_name(&mut self, name: &Arc<str>, connection: ConnectionId, effects: &mut Vec<Effect>) {
-        if let Some((connection, ticket)) = self.leader.claims.free(name, connection) {
-            self.reply(connection, ticket, Ok(()), effects);
-        }
+        _ => effects.push(Effect::Reply { connection, ticket, result: Ok(()) }),
     }
 }

@@ -308,7 +308,7 @@ fn leave(partition: &mut Partition, id: ConnectionId, effects: &mut Vec<Effect>)
         partition.announce(Notice::Producer { producer, present: false }, effects);
     }
     for name in claims {
-        partition.close_claim(&name, id);
+        partition.leader.claims.close(&name, id, partition.now_ms);
     }
     if let Some(client) = client {
         partition.announce(Notice::Connection { client, present: false }, effects);

@@ -12,9 +12,9 @@ use postroad_selector::Selector;
 use crate::addresses::address::Addresses;
 use crate::ask;
 use crate::clock::Clock;
-use crate::delivery::backlog;
 use crate::delivery::selection::{self, PropertiesOf};
 use crate::delivery::spread::end_crowded;
+use crate::delivery::{backlog, gathering};
 use crate::figures::QueueCounts;
 use crate::intake::audit::OriginOf;
 use crate::intake::blocked::BlockedOn;
@@ -401,7 +401,8 @@ impl Partition {
                 self.delete(destination, connection, ticket, effects);
             }
             Event::Claim { .. } | Event::Disclaim { .. } | Event::Concluded { .. } => {
-                self.about_claims(event, effects);
+                let Leader { claims, connections, .. } = &mut self.leader;
+                claims.handle(event, (connections, self.now_ms), effects);
             }
             Event::Introduce { connection, client } => self.introduce(connection, client, effects),
             Event::AddProducer { connection, producer } => self.add_producer(connection, producer, effects),
@@ -468,7 +469,7 @@ impl Partition {
         self.end_leases(effects);
         self.end_waits(effects);
         self.refuse_late(effects);
-        self.end_gatherings(effects);
+        gathering::end_overdue(self, effects);
         self.look_for_slow(effects);
         self.end_overdue(effects);
         self.look_who_has_pieces(effects);
@@ -481,7 +482,7 @@ impl Partition {
         self.go_on_redriving(effects);
         self.go_on_moving(effects);
         self.forget_links();
-        self.free_overdue_names(effects);
+        self.leader.claims.free_overdue(self.now_ms, effects);
         self.shrink_to_budget();
         self.leave_what_is_ahead();
     }

@@ -12,6 +12,7 @@ use postroad_selector::Selector;
 
 use crate::Partition;
 use crate::delivery::browse::Browse;
+use crate::delivery::gathering;
 use crate::delivery::held::Held;
 use crate::delivery::selection::{self, Selection};
 use crate::delivery::slow::Pace;
@@ -246,7 +247,7 @@ impl Partition {
             reserving: None,
         };
         self.leader.delivery.consumers.insert(key, consumer);
-        self.gather(id);
+        gathering::gather(self, id);
         self.line_up_chosen(id, chosen);
         self.line_up(key);
         self.share_groups(id, key);

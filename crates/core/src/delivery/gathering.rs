@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use postroad_model::{ConsumerKey, ConsumerMode, DestinationKind, Effect, QueueId};
 
 use crate::Partition;
+use crate::leader::Delivery;
 
 /// Queues whose consumers gather, by the time at which they are served in any case.
 #[derive(Default)]
@@ -24,51 +25,56 @@ impl Gatherings {
     pub fn next_ms(&self) -> Option<u64> {
         self.ends.first().map(|(at_ms, _)| *at_ms)
     }
-}
 
-impl Partition {
-    /// A consumer has come to this queue, and is among its consumers: it may have to wait for more
-    /// of them, or the others for it.
-    pub(crate) fn gather(&mut self, id: QueueId) {
-        if !self.settings.policies.any_gathering() {
-            return;
-        }
-        let Some(queue) = self.state.queues.get_mut(&id) else { return };
-        let gathering = self.settings.policies.of(&queue.source).gathering;
-        let takes = |key: &&ConsumerKey| {
-            self.leader
-                .delivery
-                .consumers
-                .get(*key)
-                .is_some_and(|consumer| consumer.mode != ConsumerMode::Browse)
-        };
-        let present = queue.consumers.iter().filter(takes).count();
-        let before = queue.gathers_until_ms;
-        let until_ms = match present {
-            0 => return,
-            1 if queue.source.kind == DestinationKind::Queue => {
-                gathering.wait_ms().map(|wait_ms| self.now_ms.saturating_add(wait_ms))
-            }
-            _ => before,
-        };
-        queue.gathers_until_ms = until_ms.filter(|_| !gathering.is_complete(present));
-        let after = queue.gathers_until_ms;
+    /// The time at which the queue is served has changed.
+    fn note(&mut self, id: QueueId, before: Option<u64>, after: Option<u64>) {
         if before != after {
-            before.map(|at_ms| self.leader.delivery.gatherings.ends.remove(&(at_ms, id)));
-            self.leader.delivery.gatherings.ends.extend(after.map(|at_ms| (at_ms, id)));
+            before.map(|at_ms| self.ends.remove(&(at_ms, id)));
+            self.ends.extend(after.map(|at_ms| (at_ms, id)));
         }
     }
 
-    /// Who has waited long enough for others is served.
-    pub(crate) fn end_gatherings(&mut self, effects: &mut Vec<Effect>) {
-        while let Some((at_ms, id)) = self.leader.delivery.gatherings.ends.first().copied()
-            && at_ms <= self.now_ms
-        {
-            self.leader.delivery.gatherings.ends.pop_first();
-            if let Some(queue) = self.state.queues.get_mut(&id) {
-                queue.gathers_until_ms = None;
-                self.dispatch(id, effects);
-            }
+    fn take_overdue(&mut self, now_ms: u64) -> Option<QueueId> {
+        let (at_ms, _) = self.ends.first()?;
+        if now_ms < *at_ms {
+            return None;
+        }
+        self.ends.pop_first().map(|(_, id)| id)
+    }
+}
+
+/// A consumer has come to this queue, and is among its consumers: it may have to wait for more of
+/// them, or the others for it.
+pub fn gather(partition: &mut Partition, id: QueueId) {
+    let Partition { settings, state, leader, now_ms, .. } = partition;
+    if !settings.policies.any_gathering() {
+        return;
+    }
+    let Some(queue) = state.queues.get_mut(&id) else { return };
+    let gathering = settings.policies.of(&queue.source).gathering;
+    let Delivery { consumers, gatherings, .. } = &mut leader.delivery;
+    let takes = |key: &&ConsumerKey| {
+        consumers.get(*key).is_some_and(|consumer| consumer.mode != ConsumerMode::Browse)
+    };
+    let present = queue.consumers.iter().filter(takes).count();
+    let before = queue.gathers_until_ms;
+    let until_ms = match present {
+        0 => return,
+        1 if queue.source.kind == DestinationKind::Queue => {
+            gathering.wait_ms().map(|wait_ms| now_ms.saturating_add(wait_ms))
+        }
+        _ => before,
+    };
+    queue.gathers_until_ms = until_ms.filter(|_| !gathering.is_complete(present));
+    gatherings.note(id, before, queue.gathers_until_ms);
+}
+
+/// Who has waited long enough for others is served.
+pub fn end_overdue(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    while let Some(id) = partition.leader.delivery.gatherings.take_overdue(partition.now_ms) {
+        if let Some(queue) = partition.state.queues.get_mut(&id) {
+            queue.gathers_until_ms = None;
+            partition.dispatch(id, effects);
         }
     }
 }
