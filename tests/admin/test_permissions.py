@@ -71,6 +71,9 @@ class Permissions(unittest.TestCase):
             ("GET", "queues/bills.a", None, None, 403),
             ("GET", "queues/orders.a/messages", None, 200, None),
             ("GET", "queues/bills.a/messages", None, None, 403),
+            ("GET", "queues/orders.a/explain", None, 200, None),
+            ("GET", "queues/bills.a/explain", None, None, 403),
+            ("GET", "messages/ID:x/explain", None, None, 403),
             ("DELETE", "queues/orders.new", None, None, 403),
         ]:
             self.check(f"ann: {method} {path}", right or wrong, self.ann.request(method, f"/api/v1/{path}", body))

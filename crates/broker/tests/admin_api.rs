@@ -229,7 +229,7 @@ fn a_message_that_is_not_delivered_is_explained() {
         assert!(text.contains("`colour = 'blue'` does not match, as colour is 'red'"), "{text}");
     }
     let data = broker.data();
-    let told = postroad(&["ctl", "explain", "q", "--data", data.to_str().unwrap()]);
+    let told = postroad(&["ctl", "explain", "queue", "q", "--data", data.to_str().unwrap()]);
     let out = String::from_utf8(told.stdout).unwrap();
     assert!(out.contains("as colour is 'red'") && out.contains("Smallest change: Attach"), "{out}");
     assert_eq!(ask(&broker, "GET", "/api/v1/queues/none/explain", None, "").0, 404);

@@ -16,6 +16,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::explain::Explainer;
 use crate::schedule::list_jobs;
 
 /// Entries that one step looks at: some milliseconds.
@@ -118,8 +119,8 @@ impl Partition {
     fn ask(&mut self, ask: Arc<Ask>, waiter: (ConnectionId, Ticket), effects: &mut Vec<Effect>) {
         let walk: Box<dyn Walk> = match &ask.question {
             Question::Schedules(wanted) => return list_jobs(self, wanted, ask.clone(), waiter, effects),
-            Question::Explain { queue, entry } => {
-                let page = self.explain(queue, *entry, &ask);
+            Question::Explain { queue, of } => {
+                let page = Explainer(self).explain(queue, of, &ask);
                 return answer_page(self, page, waiter, effects);
             }
             Question::Queues { only: Some(only), .. } => Box::new(queues::QueuesOf::new(only)),

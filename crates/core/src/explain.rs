@@ -1,24 +1,46 @@
 //! Why a message is not delivered: its holder, and the verdict on each consumer of its queue.
 //!
-//! Only looks: nothing is read from the disk, and no selector's place in the queue moves.
+//! Only looks: nothing is read from the disk, and no selector's place in the queue moves. One
+//! answer looks at a bounded number of messages and consumers.
+//! Never here: which verdict decides, and what would change it (`postroad_model::decisive`).
+
+mod on_the_way;
 
 use std::sync::Arc;
 
 use postroad_model::{
-    Ask, ConsumerKey, ConsumerMode, Destination, EntryTag, Message, Page, QueueId, Row, Verdict, VerdictRow,
+    Ask, ConsumerKey, ConsumerMode, Destination, EntryTag, Explained, Message, Page, QueueId, Refusal, Row,
+    Verdict, VerdictRow,
 };
 
 use crate::Partition;
 use crate::delivery::consumer::Consumer;
+use crate::leasing::leases_left;
 use crate::memory::bodies::BodyLocation;
+use crate::pausing;
 use crate::queue::{Entry, EntryState, LaneNumber, Load, Queue, untag};
 
-impl Partition {
+/// Looks at a partition.
+pub(crate) struct Explainer<'p>(pub &'p Partition);
+
+impl<'p> Explainer<'p> {
     /// The verdicts on a message; on the next one to be delivered, if none is named.
-    pub(crate) fn explain(&self, of: &Destination, entry: Option<EntryTag>, ask: &Ask) -> Page {
-        let id = self.state.addresses.get(of).and_then(|address| address.bound.own());
-        let Some((id, queue)) = id.and_then(|id| Some((id, self.state.queues.get(&id)?))) else {
-            return Page::default();
+    pub(crate) fn explain(&self, queue: &Destination, of: &Explained, ask: &Ask) -> Page {
+        let rows = match of {
+            Explained::Transaction(id) => return Page::first(self.branch_of(*id).into_iter(), ask),
+            Explained::Id(id) => self.explain_id(queue, id),
+            Explained::Next => self.explain_entry(queue, None),
+            Explained::Entry(tag) => self.explain_entry(queue, Some(*tag)),
+        };
+        Page::first(rows.into_iter().map(Row::Verdict), ask)
+    }
+
+    fn explain_entry(&self, of: &Destination, entry: Option<EntryTag>) -> Vec<VerdictRow> {
+        let id = self.0.state.addresses.get(of).and_then(|address| address.bound.own());
+        let found = id.and_then(|id| Some((id, self.0.state.queues.get(&id)?)));
+        let on_the_way = self.on_the_way_to(of, entry.is_some()).into_iter().map(about_queue);
+        let Some((id, queue)) = found else {
+            return on_the_way.collect();
         };
         let tag = entry.or_else(|| next_of(queue));
         let found = tag.and_then(|tag| entry_of(queue, tag));
@@ -29,107 +51,207 @@ impl Partition {
             _ => Verdict::NoMessage,
         };
         let is_ready = about_message == Verdict::Ready;
-        let of_queue = self.about_queue(queue).into_iter().chain([about_message]);
-        let of_queue = of_queue.map(|verdict| VerdictRow { consumer: None, name: "".into(), verdict });
-        let failed = found.as_ref().map_or(0, |found| found.deliveries);
-        let of_consumers = queue.consumers.iter().filter(|_| is_ready || entry.is_none()).filter_map(|key| {
-            let consumer = self.leader.delivery.consumers.get(key)?;
-            let verdict = self.about_consumer((*key, consumer), queue, message, failed);
-            Some(VerdictRow { consumer: Some(*key), name: self.name_of(*key, consumer), verdict })
+        let behind = tag.filter(|_| is_ready).and_then(|tag| behind(queue, tag));
+        let of_queue = self.about_queue(queue).into_iter().chain([about_message]).chain(behind);
+        let of_message = Of { message, failed: found.as_ref().map_or(0, |found| found.deliveries) };
+        // The consumers matter to a message that waits for one, and to the queue.
+        let consumers = queue.consumers.iter().filter(|_| is_ready || entry.is_none());
+        let of_consumers = consumers.filter_map(|key| {
+            let consumer = self.0.leader.delivery.consumers.get(key)?;
+            let verdict = self.about_consumer((*key, consumer), queue, of_message);
+            let notice = self.notice_of(*key, consumer);
+            let is_link = notice.is_some_and(|notice| notice.network.is_some());
+            Some(VerdictRow { consumer: Some(*key), name: self.name_of(*key, consumer), is_link, verdict })
         });
-        Page::first(of_queue.chain(of_consumers).map(Row::Verdict), ask)
+        of_queue.map(about_queue).chain(on_the_way).chain(of_consumers).collect()
     }
 
     /// Causes that keep the whole queue from delivering.
     fn about_queue(&self, queue: &Queue) -> Vec<Verdict> {
         let consumes = |key: &ConsumerKey| {
-            let consumer = self.leader.delivery.consumers.get(key);
+            let consumer = self.0.leader.delivery.consumers.get(key);
             consumer.is_some_and(|consumer| consumer.mode != ConsumerMode::Browse)
         };
+        let (id, has_consumer) = (queue.id, queue.consumers.iter().any(consumes));
+        let is_returning = self.0.leader.transactions.closings.holds_up(id);
+        let is_reading = queue.fetching || self.0.leader.settling.doubts.are_read_for(id);
+        let gathers_ms = queue.gathers_until_ms.map(|until_ms| until_ms.saturating_sub(self.0.now_ms));
+        // Clients without consumers are refused at that limit.
+        let lease_limit = if has_consumer { None } else { self.lease_limit(id) };
         let all = [
-            (queue.on_the_move, Verdict::Moving),
-            (self.state.paused.contains(queue.id), Verdict::Paused),
-            (!queue.consumers.iter().any(consumes), Verdict::NoConsumer),
-            (queue.gathers_until_ms.is_some(), Verdict::Gathering),
-            (queue.fetching, Verdict::Reading),
-            (!queue.has_room_for(1, true, Load::default()), Verdict::Full),
+            queue.on_the_move.then_some(Verdict::Moving),
+            self.0.state.paused.contains(id).then_some(Verdict::Paused),
+            is_returning.then_some(Verdict::Returning),
+            (!has_consumer).then_some(Verdict::NoConsumer),
+            lease_limit,
+            gathers_ms.map(|for_ms| Verdict::Gathering { for_ms }),
+            is_reading.then_some(Verdict::Reading),
+            (!queue.has_room_for(1, true, Load::default())).then_some(Verdict::Full),
         ];
-        all.into_iter().filter(|(holds, _)| *holds).map(|(_, verdict)| verdict).collect()
+        all.into_iter().flatten().collect()
+    }
+
+    fn lease_limit(&self, id: QueueId) -> Option<Verdict> {
+        match leases_left(self.0, id).err()? {
+            Refusal::TooManyLeases { max, .. } | Refusal::TooManyTenantLeases { max, .. } => {
+                Some(Verdict::LeaseLimit { max })
+            }
+            _ => None,
+        }
     }
 
     fn state_of(&self, (id, tag): (QueueId, EntryTag), found: &Found) -> Verdict {
+        let headers = self.0.state.bodies.headers(found.sought).map(|(headers, _)| headers);
         match found.state {
-            EntryState::Ready => Verdict::Ready,
-            EntryState::Held { by, in_transaction } => {
-                let consumer = self.leader.delivery.consumers.get(&by);
-                let name = consumer.map_or_else(|| "".into(), |consumer| self.name_of(by, consumer));
-                Verdict::Held { by: name, in_transaction }
-            }
+            EntryState::Ready => match headers.filter(|headers| self.0.is_over(headers)) {
+                Some(headers) => {
+                    let for_ms = self.0.clock.wall_ms().saturating_sub(headers.expires_at_ms);
+                    Verdict::Expired { for_ms }
+                }
+                None => Verdict::Ready,
+            },
+            EntryState::Held { by, in_transaction } => self.holder_of((id, tag), by, in_transaction),
             EntryState::Resting => {
-                let due_ms = self.leader.settling.rests.due_of(id, tag).unwrap_or(self.now_ms);
-                Verdict::Resting { for_ms: due_ms.saturating_sub(self.now_ms) }
+                let due_ms = self.0.leader.settling.rests.due_of(id, tag).unwrap_or(self.0.now_ms);
+                Verdict::Resting { for_ms: due_ms.saturating_sub(self.0.now_ms) }
             }
             EntryState::Leased => {
-                let lease = self.state.leases.get(id, tag);
-                Verdict::Leased { is_reserved: lease.is_some_and(|lease| lease.id.is_some()) }
+                let for_ms = self.0.state.leases.lasts_ms((id, tag), self.0.now_ms);
+                match self.0.state.leases.get(id, tag).and_then(|lease| lease.id) {
+                    Some(lease) => Verdict::Reserved { lease: lease.0, for_ms },
+                    None => Verdict::Delayed { for_ms },
+                }
             }
-            EntryState::Leaving => Verdict::Leaving,
+            EntryState::Leaving => self.settled_by_prepared(id, tag).unwrap_or(Verdict::Leaving),
         }
+    }
+
+    fn holder_of(&self, (id, tag): (QueueId, EntryTag), by: ConsumerKey, in_transaction: bool) -> Verdict {
+        let Some(consumer) = self.0.leader.delivery.consumers.get(&by) else {
+            // Its consumer has gone: it was kept for the next one of a link.
+            let due_ms = self.0.leader.settling.doubts.due_of(id).filter(|_| !in_transaction);
+            return match due_ms {
+                Some(due_ms) => Verdict::InDoubt { for_ms: due_ms.saturating_sub(self.0.now_ms) },
+                None => Verdict::Held { by: "".into(), in_transaction, for_ms: 0 },
+            };
+        };
+        let sent_ms = consumer.held.sent_ms(tag).unwrap_or(self.0.now_ms);
+        let for_ms = self.0.now_ms.saturating_sub(sent_ms);
+        Verdict::Held { by: self.name_of(by, consumer), in_transaction, for_ms }
     }
 
     fn about_consumer(
         &self,
         (key, consumer): (ConsumerKey, &Consumer),
         queue: &Queue,
-        message: Option<Judged<'_>>,
-        failed_deliveries: u32,
+        of: Of<'_>,
     ) -> Verdict {
         if consumer.browse.is_some() {
             return Verdict::Browses;
         }
-        if !self.is_chosen(key, consumer) {
-            return Verdict::NotExclusive;
+        if self.0.state.paused.contains(queue.id) && !pausing::serves(self.0, key) {
+            return Verdict::Paused;
         }
-        let selector = consumer.selection.as_ref().and_then(|selection| selection.selector());
-        match (selector, message) {
-            (Some(_), None | Some(Judged { is_resident: false, .. })) => return Verdict::NotJudged,
-            (Some(selector), Some(Judged { message, .. })) => {
-                if let Some(facts) = selector.why_not(&self.at_delivery(message, failed_deliveries)) {
-                    let facts = facts.into_iter().map(|fact| (fact.property, fact.value)).collect();
-                    return Verdict::Selector { selector: selector.text().into(), facts };
-                }
-            }
-            _ => {}
+        if !self.0.is_chosen(key, consumer) {
+            return Verdict::NotExclusive { owner: self.chosen_of(queue) };
         }
-        let group = message.and_then(|judged| judged.message.group()).filter(|_| queue.has_groups());
-        let is_exclusive = consumer.mode == ConsumerMode::Exclusive;
-        if let (Some(group), Some(groups), false) = (group, &queue.groups, is_exclusive)
-            && !groups.admits(&group.id, key)
-        {
-            return Verdict::Group { group: group.id.as_ref().into() };
+        let barred =
+            self.about_selector(consumer, of).or_else(|| self.about_group((key, consumer), queue, of));
+        if let Some(verdict) = barred {
+            return verdict;
         }
-        if self.outbox_is_full(key.connection) {
-            let connection = self.leader.connections.get(&key.connection);
+        if self.0.outbox_is_full(key.connection) {
+            let connection = self.0.leader.connections.get(&key.connection);
             return Verdict::OutboxFull {
                 bytes: connection.map_or(0, |connection| connection.unwritten_bytes),
             };
         }
-        if !self.has_credit(key) {
-            return Verdict::NoCredit { held: consumer.held.len() as u64 };
+        if !self.0.has_credit(key) {
+            let taken_back = consumer.pace.taken.len() as u64;
+            if 0 < taken_back {
+                return Verdict::TooSlow { taken_back };
+            }
+            let oldest_ms = consumer.held.oldest_ms().unwrap_or(self.0.now_ms);
+            let for_ms = self.0.now_ms.saturating_sub(oldest_ms);
+            return Verdict::NoCredit { held: consumer.held.len() as u64, for_ms };
         }
-        Verdict::Takes
+        let limit = self.lease_limit(queue.id).filter(|_| self.0.is_reserving(key));
+        limit.unwrap_or(Verdict::Takes)
     }
 
-    fn message_of(&self, found: &Found) -> Option<Judged<'_>> {
-        let (message, _) = self.state.bodies.headers(found.sought)?;
-        Some(Judged { message, is_resident: self.state.bodies.resident(found.sought).is_some() })
+    fn about_selector(&self, consumer: &Consumer, of: Of<'_>) -> Option<Verdict> {
+        let selector = consumer.selection.as_ref()?.selector()?;
+        let Some(Judged { message, is_resident: true }) = of.message else { return Some(Verdict::NotJudged) };
+        let facts = selector.why_not(&self.0.at_delivery(message, of.failed))?;
+        let facts = facts.into_iter().map(|fact| (fact.property, fact.value)).collect();
+        let is_exclusive = consumer.mode == ConsumerMode::Exclusive;
+        Some(Verdict::Selector { selector: selector.text().into(), facts, is_exclusive })
+    }
+
+    fn about_group(
+        &self,
+        (key, consumer): (ConsumerKey, &Consumer),
+        queue: &Queue,
+        of: Of<'_>,
+    ) -> Option<Verdict> {
+        // An exclusive consumer gets everything.
+        let binds = queue.has_groups() && consumer.mode != ConsumerMode::Exclusive;
+        let groups = queue.groups.as_ref().filter(|_| binds)?;
+        let Some(judged) = of.message else { return Some(Verdict::NotJudged) };
+        let group = judged.message.group()?;
+        if groups.admits(&group.id, key) {
+            return None;
+        }
+        let owner = groups.owner(&group.id).and_then(|owner| Some((owner, self.consumer(owner)?)));
+        let owner = owner.map(|(key, consumer)| self.name_of(key, consumer));
+        Some(Verdict::Group { group: group.id.as_ref().into(), owner })
+    }
+
+    /// The name of the exclusive consumer that the queue serves.
+    fn chosen_of(&self, queue: &Queue) -> Arc<str> {
+        let mut all = queue.consumers.iter().filter_map(|key| Some((*key, self.consumer(*key)?)));
+        let chosen =
+            all.find(|(key, consumer)| consumer.browse.is_none() && self.0.is_chosen(*key, consumer));
+        chosen.map_or_else(|| "".into(), |(key, consumer)| self.name_of(key, consumer))
+    }
+
+    fn message_of(&self, found: &Found) -> Option<Judged<'p>> {
+        let (message, _) = self.0.state.bodies.headers(found.sought)?;
+        Some(Judged { message, is_resident: self.0.state.bodies.resident(found.sought).is_some() })
+    }
+
+    fn consumer(&self, key: ConsumerKey) -> Option<&'p Consumer> {
+        self.0.leader.delivery.consumers.get(&key)
+    }
+
+    fn notice_of<'c>(
+        &'c self,
+        key: ConsumerKey,
+        consumer: &'c Consumer,
+    ) -> Option<&'c postroad_model::ConsumerNotice> {
+        let of_whole = || {
+            let spread = self.0.leader.delivery.spreads.get(&key.whole()).and_then(|spread| spread.notice());
+            spread.map(AsRef::as_ref)
+        };
+        consumer.notice.as_deref().or_else(of_whole)
     }
 
     fn name_of(&self, key: ConsumerKey, consumer: &Consumer) -> Arc<str> {
-        let whole = self.leader.delivery.consumers.get(&key.whole()).unwrap_or(consumer);
-        let notice = consumer.notice.as_deref().or(whole.notice.as_deref());
-        notice.map(|notice| notice.name.clone()).unwrap_or_default()
+        self.notice_of(key, consumer).map(|notice| notice.name.clone()).unwrap_or_default()
     }
+}
+
+/// A verdict on the queue, or on the message.
+fn about_queue(verdict: Verdict) -> VerdictRow {
+    VerdictRow { consumer: None, name: "".into(), is_link: false, verdict }
+}
+
+/// The message that consumers are judged by.
+#[derive(Clone, Copy)]
+struct Of<'m> {
+    message: Option<Judged<'m>>,
+    /// Its deliveries without success.
+    failed: u32,
 }
 
 /// A message as a selector sees it.
@@ -158,6 +280,23 @@ fn entry_of(queue: &Queue, tag: EntryTag) -> Option<Found> {
 fn is_packed(queue: &Queue, tag: EntryTag) -> bool {
     let (_, sequence) = untag(tag);
     queue.lanes.get(LaneNumber::of_tag(tag)).is_some_and(|lane| lane.packed(sequence).is_some())
+}
+
+/// The messages that are delivered before this one, if there are any.
+fn behind(queue: &Queue, tag: EntryTag) -> Option<Verdict> {
+    let (number, sequence) = (LaneNumber::of_tag(tag), untag(tag).1);
+    let of_higher_priority = queue.lanes.iter().filter(|(other, _)| number.priority() < other.priority());
+    let of_higher_priority = of_higher_priority.map(|(_, lane)| lane.len()).sum();
+    let is_first = |other: LaneNumber| other.is_ahead() && !number.is_ahead();
+    let equals = queue.lanes.iter().filter(|(other, _)| other.priority() == number.priority());
+    let of_its_own = equals.map(|(other, lane)| match other == number {
+        true => lane.before(sequence),
+        false if is_first(other) => lane.len(),
+        // Durable and volatile ones take turns by their arrival.
+        false => 0,
+    });
+    let messages = of_higher_priority + of_its_own.sum::<u64>();
+    (0 < messages).then_some(Verdict::Behind { messages, of_higher_priority })
 }
 
 /// The next one to be delivered; without any that is ready, the first that is in the hands of a

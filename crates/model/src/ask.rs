@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{
-    ConnectionId, ConsumerKey, ConsumerMode, Destination, Due, EntryTag, JobsWanted, Message, QueueId,
-    Recurrence, ScheduleId,
+    ConnectionId, ConsumerKey, ConsumerMode, Destination, Due, Explained, JobsWanted, Message, QueueId,
+    Recurrence, ScheduleId, VerdictRow,
 };
 
 /// One page of one list.
@@ -134,8 +134,8 @@ pub enum Question {
     Explain {
         /// The queue.
         queue: Destination,
-        /// The message; the next one to be delivered without it.
-        entry: Option<EntryTag>,
+        /// Which message of it.
+        of: Explained,
     },
 }
 
@@ -172,88 +172,6 @@ pub enum Row {
     Schedule(Box<ScheduleRow>),
     /// See [`Question::Explain`].
     Verdict(VerdictRow),
-}
-
-/// A reason for or against a delivery.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VerdictRow {
-    /// The consumer; without it the verdict is about the queue, or about the message.
-    pub consumer: Option<ConsumerKey>,
-    /// The consumer's name, as in [`ConsumerRow`].
-    pub name: Arc<str>,
-    /// The verdict.
-    pub verdict: Verdict,
-}
-
-/// See [`VerdictRow`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The queue holds no message, or not this one.
-    NoMessage,
-    /// The message is ready, and waits for a consumer.
-    Ready,
-    /// A consumer has it.
-    Held {
-        /// The consumer.
-        by: Arc<str>,
-        /// An open transaction will settle it.
-        in_transaction: bool,
-    },
-    /// It failed, and waits until it is delivered again.
-    Resting {
-        /// For this long.
-        for_ms: u64,
-    },
-    /// A lease has it, or it is delayed.
-    Leased {
-        /// A client has reserved it; otherwise it is delayed.
-        is_reserved: bool,
-    },
-    /// It was settled, and leaves as soon as that is durable; or its body cannot be read.
-    Leaving,
-    /// The queue moves to another store, and delivers nothing until it is there.
-    Moving,
-    /// An operator has paused the queue.
-    Paused,
-    /// The body is read from the disk.
-    Reading,
-    /// The queue waits for more consumers before it begins (`consumers_before_dispatch`).
-    Gathering,
-    /// No consumer is attached, browsers not counted.
-    NoConsumer,
-    /// The queue holds as much as it may: producers wait, or are refused.
-    Full,
-    /// The consumer gets the message next, or soon: nothing is in its way.
-    Takes,
-    /// It only looks.
-    Browses,
-    /// It has as many messages as it may have unsettled.
-    NoCredit {
-        /// As many it has.
-        held: u64,
-    },
-    /// Its connection does not take the bytes that were sent to it.
-    OutboxFull {
-        /// Bytes that wait.
-        bytes: u64,
-    },
-    /// An exclusive consumer is attached.
-    NotExclusive,
-    /// Its selector does not match.
-    Selector {
-        /// The selector.
-        selector: Arc<str>,
-        /// Properties of the conditions that fail, with their values; `None` where the message has
-        /// none.
-        facts: Vec<(String, Option<String>)>,
-    },
-    /// Its selector is not judged, as the message is on the disk.
-    NotJudged,
-    /// The message's group belongs to another consumer.
-    Group {
-        /// The group.
-        group: Arc<str>,
-    },
 }
 
 /// A queue.

@@ -15,6 +15,7 @@ mod destination;
 mod effect;
 mod elsewhere;
 mod event;
+mod explain;
 mod first_bytes;
 mod header;
 mod ids;
@@ -36,7 +37,7 @@ mod user;
 
 pub use ask::{
     Ask, BindingRow, ConnectionRow, ConsumerRow, Order, Page, PageMaker, ProducerRow, Question, QueueRow,
-    Row, RowKey, ScheduleRecord, ScheduleRow, SessionRow, SortBy, TopicRow, Verdict, VerdictRow,
+    Row, RowKey, ScheduleRecord, ScheduleRow, SessionRow, SortBy, TopicRow,
 };
 pub use bridge::{Figure, LinkFigures, LinkQueues, LinkedPeer, QueuesOfLink};
 pub use command::{
@@ -51,6 +52,7 @@ pub use event::{
     Attach, CarriedPiece, ConsumerMode, Decision, Delivered, Event, Hold, Outcome, Pace, Peer, Publish,
     Redrive, Retain, RoutedSend, Routing, Settle, Share,
 };
+pub use explain::{Change, Decisive, Explained, Verdict, VerdictRow, decisive};
 pub use first_bytes::protocol_of;
 pub use header::{HeaderChanges, HeaderValue, SETTABLE_HEADERS};
 pub use ids::{

@@ -79,6 +79,7 @@ impl Gate {
             Question::Queues { only: Some(queue), .. } | Question::Consumers { of: Some(queue) } => {
                 self.need_any(&[Action::Manage, Action::Read, Action::Write, Action::Create], queue, ticket)
             }
+            Question::Explain { queue, .. } => self.need_any(&[Action::Manage, Action::Read], queue, ticket),
             _ => self.need_everywhere(Action::Admin, ticket),
         }
     }
@@ -152,7 +153,7 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
-    use postroad_model::{Ask, ConnectionId, Order};
+    use postroad_model::{Ask, ConnectionId, Explained, Order};
     use postroad_routing::{DestinationPattern, Grantee, Permission};
 
     use super::*;
@@ -197,6 +198,7 @@ mod tests {
     fn each_event_needs_the_action_that_it_performs() {
         let only =
             |name: &str| Question::Queues { name_part: "".into(), only: Some(Destination::queue(name)) };
+        let explain = |name: &str| Question::Explain { queue: Destination::queue(name), of: Explained::Next };
         for (event, granted, refused) in [
             (declare("orders.a"), vec![Action::Create], vec![Action::Read, Action::Write]),
             (delete("orders.a"), vec![Action::Manage], vec![Action::Create]),
@@ -209,6 +211,12 @@ mod tests {
                 vec![Action::Admin],
             ),
             (ask(only("other")), vec![], Action::ALL.to_vec()),
+            (
+                ask(explain("orders.a")),
+                vec![Action::Read, Action::Manage],
+                vec![Action::Write, Action::Create, Action::Admin],
+            ),
+            (ask(explain("other")), vec![], Action::ALL.to_vec()),
             (ask(Question::Connections), vec![], Action::ALL.to_vec()),
             (Event::Credit { consumer: consumer(), add: 1 }, Action::ALL.to_vec(), vec![]),
         ] {

@@ -213,6 +213,7 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/queues/{queue}/redrive", post(redrive::redrive))
         .route("/api/v1/queues/{queue}/explain", get(explain::of_queue))
         .route("/api/v1/queues/{queue}/messages/{id}/explain", get(explain::of_message))
+        .route("/api/v1/messages/{id}/explain", get(explain::of_id))
         .route("/api/v1/connections", get(lists::connections))
         .route("/api/v1/consumers", get(lists::consumers))
         .route("/api/v1/sessions", get(sessions::list))

@@ -127,6 +127,12 @@ pub const OPERATIONS: &[Operation] = &[
         "Explained",
     ),
     read(
+        "/api/v1/messages/{id}/explain",
+        "Which queues have this message, and why each does not deliver it",
+        &[],
+        "ExplainedMessage",
+    ),
+    read(
         "/api/v1/alerts",
         "Alerts that are pending or fire, by the names of their rules",
         &["filter", "limit", "cursor"],
@@ -555,6 +561,11 @@ const OF_PARTS: &[(&str, &str)] = &[
     ("WantedConfiguration", "text:string version:integer"),
     ("Copied", "copied:string to:string"),
     (
+        "Explained",
+        "queue:string message:string? summary:string remedy:string? queue_verdicts:array consumer_verdicts:array",
+    ),
+    ("ExplainedMessage", "id:string queues:array searched:integer is_complete:boolean"),
+    (
         "ClientSession",
         "session:string connection:string consumers:integer producers:integer credit:integer held:integer",
     ),
@@ -655,10 +666,6 @@ fn objects() -> Value {
         "Moved": object("moved:string to:string"),
         "Redrive": object("to:string origin:string selector:string max:integer dry_run:boolean"),
         "Redriven": object("moved:integer stayed:integer plan:object"),
-        "Explained": object(
-            "queue:string message:string? summary:string remedy:string? queue_verdicts:array \
-             consumer_verdicts:array",
-        ),
         "Change": object(
             "number:integer at_ms:integer user:string? peer:string method:string path:string status:integer \
              token:string? detail:string?",

@@ -7,6 +7,7 @@ mod broker;
 mod clients;
 mod cluster;
 mod configuration;
+mod explain;
 mod http;
 mod ledger;
 mod plan;
@@ -84,7 +85,8 @@ pub enum Ctl {
     /// Print the messages of a queue without removing them.
     Browse(BrowseArguments),
     /// Explain why a message is not delivered, and which change would deliver it.
-    Explain(ExplainArguments),
+    #[command(subcommand)]
+    Explain(explain::ExplainCommand),
     /// Remove one message of a queue, by its JMSMessageID.
     Remove(MessageArguments),
     /// Move one message of a queue to another queue or topic.
@@ -225,22 +227,6 @@ pub struct MessageArguments {
     id: String,
     #[command(flatten)]
     broker: BrokerArguments,
-}
-
-/// Which queue, or message.
-#[derive(Debug, Args)]
-pub struct ExplainArguments {
-    /// The queue: queue://NAME or NAME.
-    #[arg(value_name = "QUEUE")]
-    queue: String,
-    /// The JMSMessageID of a message [default: the next one to be delivered].
-    #[arg(value_name = "ID")]
-    id: Option<String>,
-    #[command(flatten)]
-    broker: BrokerArguments,
-    /// Print the answer as JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Which message, and where to.
@@ -426,7 +412,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
         Ctl::Browse(arguments) => browse(arguments),
         Ctl::Copy(arguments) => arguments.send("copy", "copied"),
         Ctl::Redrive(arguments) => redrive::run(arguments),
-        Ctl::Explain(arguments) => explain(arguments),
+        Ctl::Explain(command) => explain::run(command),
         Ctl::Remove(message) => {
             request(&message.broker, Method::Delete, &message.path(), None)?;
             eprintln!("removed {} from {}", message.id, message.queue);
@@ -494,32 +480,6 @@ fn with_state(queue: &Value) -> Value {
         _ => "running".into(),
     };
     queue
-}
-
-fn explain(arguments: &ExplainArguments) -> anyhow::Result<()> {
-    let ExplainArguments { queue, id, broker, json } = arguments;
-    let path = match id {
-        Some(id) => format!("/api/v1/queues/{}/messages/{}/explain", encoded(queue), encoded(id)),
-        None => format!("/api/v1/queues/{}/explain", encoded(queue)),
-    };
-    let answer = request(broker, Method::Get, &path, None)?;
-    let mut out = std::io::stdout().lock();
-    if *json {
-        writeln!(out, "{answer}")?;
-        return Ok(());
-    }
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    writeln!(out, "{}", text(&answer["summary"]))?;
-    if let Some(remedy) = answer["remedy"].as_str() {
-        writeln!(out, "Smallest change: {remedy}")?;
-    }
-    for verdict in answer["queue_verdicts"].as_array().into_iter().flatten() {
-        writeln!(out, "  {}", text(&verdict["text"]))?;
-    }
-    for verdict in answer["consumer_verdicts"].as_array().into_iter().flatten() {
-        writeln!(out, "  {}: {}", text(&verdict["consumer"]), text(&verdict["text"]))?;
-    }
-    Ok(())
 }
 
 impl QueueArguments {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use postroad_bridge::BROKER_PATH;
 use postroad_model::{
-    Ask, Destination, Order, Page, Question, QueueRow, QueuesOfLink, Row, Verdict, VerdictRow,
+    Ask, Destination, Explained, Order, Page, Question, QueueRow, QueuesOfLink, Row, Verdict, VerdictRow,
 };
 use postroad_node::{Client, ClientError, ClientOptions, Clients};
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -195,7 +195,7 @@ impl LinkWatch {
             self.heads.insert(spot.clone(), Head { left, since_ms: now_ms, waiting, cause: None });
             return Ok(());
         };
-        let page = ask(client, Question::Explain { queue: queue.clone(), entry: None }).await?;
+        let page = ask(client, Question::Explain { queue: queue.clone(), of: Explained::Next }).await?;
         let verdicts: Vec<VerdictRow> = page.rows.into_iter().filter_map(verdict_of).collect();
         head.waiting = waiting;
         head.cause = cause_of(link, queue, (&verdicts, now_ms));
@@ -290,8 +290,12 @@ fn cause_of(
         return Some(Cause::StoreStalled);
     }
     let is_ready = of_queue.iter().any(|row| row.verdict == Verdict::Ready);
-    let is_busy =
-        |row: &&VerdictRow| matches!(row.verdict, Verdict::Moving | Verdict::Gathering | Verdict::Reading);
+    let is_busy = |row: &&VerdictRow| {
+        matches!(
+            row.verdict,
+            Verdict::Moving | Verdict::Gathering { .. } | Verdict::Reading | Verdict::Returning
+        )
+    };
     let is_taken = of_consumers.iter().any(|row| row.verdict == Verdict::Takes);
     if !is_ready || is_taken || of_queue.iter().any(is_busy) {
         return None;
@@ -319,7 +323,7 @@ fn cause_at(link: &WatchedLink, verdict: &Verdict, now_ms: u64) -> Option<Cause>
             Some((cause, _, _, late_ms)) if STUCK_AFTER_MS <= late_ms => Some(cause),
             _ => Some(Cause::NoCredit),
         },
-        Verdict::Selector { selector, facts } => {
+        Verdict::Selector { selector, facts, .. } => {
             let may_pass_none = facts.is_empty() && selector.ends_with("1 = 0");
             let all_of_path = !facts.is_empty() && facts.iter().all(|(property, _)| property == BROKER_PATH);
             let passed = |(_, path): &(String, Option<String>)| {
@@ -351,23 +355,23 @@ mod tests {
     }
 
     fn row(consumer: Option<ConsumerKey>, verdict: Verdict) -> VerdictRow {
-        VerdictRow { consumer, name: "".into(), verdict }
+        VerdictRow { consumer, name: "".into(), is_link: false, verdict }
     }
 
     fn path(value: Option<&str>) -> Verdict {
         let facts = vec![(BROKER_PATH.to_owned(), value.map(str::to_owned))];
-        Verdict::Selector { selector: "…".into(), facts }
+        Verdict::Selector { selector: "…".into(), facts, is_exclusive: false }
     }
 
     #[test]
     fn a_message_that_waits_for_a_link_has_a_cause() {
-        let (ready, no_credit) = (|| row(None, Verdict::Ready), || Verdict::NoCredit { held: 0 });
+        let (ready, no_credit) = (|| row(None, Verdict::Ready), || Verdict::NoCredit { held: 0, for_ms: 0 });
         let down = WatchedLink { is_down: true, ..linked() };
         let late = WatchedLink { in_flight: 1, oldest_sent_ms: 10_000, ..linked() };
         let refusing = WatchedLink { resting: 1, ..linked() };
         let mut excluding = linked();
         excluding.queues.excluded.insert((Destination::queue("q"), "c".into()));
-        let own = |facts| Verdict::Selector { selector: "a = 1".into(), facts };
+        let own = |facts| Verdict::Selector { selector: "a = 1".into(), facts, is_exclusive: false };
         for (name, link, rows, want) in [
             ("nothing waits", linked(), vec![row(None, Verdict::NoMessage)], None),
             ("no consumer of the link", linked(), vec![ready()], None),
@@ -402,7 +406,13 @@ mod tests {
             (
                 "no hop at all",
                 linked(),
-                vec![ready(), row(Some(OURS), Verdict::Selector { selector: "1 = 0".into(), facts: vec![] })],
+                vec![
+                    ready(),
+                    row(
+                        Some(OURS),
+                        Verdict::Selector { selector: "1 = 0".into(), facts: vec![], is_exclusive: false },
+                    ),
+                ],
                 Some(Cause::HopLimit),
             ),
             (

@@ -253,7 +253,7 @@ impl Partition {
         }
         consumer.pace.gets(tag);
         consumer.served = self.leader.delivery.next_hold;
-        consumer.held.push(self.leader.delivery.next_hold, tag);
+        consumer.held.push(self.leader.delivery.next_hold, tag, self.now_ms);
         self.leader.delivery.next_hold += 1;
         let Some(queue) = self.state.queues.get_mut(&id) else { return };
         queue.away.add(message.size());

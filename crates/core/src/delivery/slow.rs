@@ -150,7 +150,7 @@ impl Partition {
         self.leader.delivery.next_hold += 1;
         self.set_state(queue, tag, EntryState::Held { by, in_transaction: false });
         if let Some(consumer) = self.leader.delivery.consumers.get_mut(&by) {
-            consumer.held.push(order, tag);
+            consumer.held.push(order, tag, self.now_ms);
         }
         true
     }

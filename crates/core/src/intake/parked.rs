@@ -127,6 +127,11 @@ impl ParkedSends {
         self.lines.get(to).map_or(0, BTreeMap::len)
     }
 
+    /// Those at this address, in order.
+    pub fn at(&self, to: &Destination) -> impl Iterator<Item = &Parked> {
+        self.lines.get(to).into_iter().flat_map(BTreeMap::values)
+    }
+
     /// The one that has waited longest at this address.
     pub fn first(&self, to: &Destination) -> Option<&Parked> {
         self.lines.get(to)?.first_key_value().map(|(_, first)| first)

@@ -40,7 +40,7 @@ pub(crate) use handle::{Handling, take_back_handled};
 pub(crate) use post::Posting;
 use post::Posts;
 use reserve::Reserves;
-pub(crate) use reserve::{Answering, Reserving, ends_at_bound};
+pub(crate) use reserve::{Answering, Reserving, ends_at_bound, leases_left};
 use watch::Watches;
 
 /// The lease of one entry, or its delay.
@@ -120,6 +120,12 @@ impl Leases {
     /// The lease of an entry.
     pub fn get(&self, queue: QueueId, tag: EntryTag) -> Option<&Lease> {
         self.entries.get(&(queue, tag))
+    }
+
+    /// For how long the lease of an entry lasts.
+    pub fn lasts_ms(&self, (queue, tag): (QueueId, EntryTag), now_ms: u64) -> u64 {
+        let until_ms = self.get(queue, tag).and_then(|lease| lease.until_ms);
+        until_ms.map_or(0, |until_ms| until_ms.saturating_sub(now_ms))
     }
 
     /// How many the queue has.

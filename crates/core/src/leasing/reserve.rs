@@ -47,7 +47,7 @@ pub struct Reserving {
 }
 
 /// How many more leases there may be in the queue; refused if there may be none.
-fn leases_left(partition: &Partition, id: QueueId) -> Result<u64, Refusal> {
+pub(crate) fn leases_left(partition: &Partition, id: QueueId) -> Result<u64, Refusal> {
     let Some(queue) = partition.state.queues.get(&id) else { return Ok(0) };
     let max = queue.requests.leases_max.0;
     let left = max.saturating_sub(partition.state.leases.counts(id).leased);

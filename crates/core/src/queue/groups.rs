@@ -62,6 +62,11 @@ impl Groups {
         }
     }
 
+    /// The consumer that has the group.
+    pub fn owner(&self, group: &str) -> Option<ConsumerKey> {
+        self.owners.get(&self.key_of(group)).map(|owner| owner.consumer)
+    }
+
     /// A lease holds one more message of the group.
     pub fn lease(&mut self, group: &str) {
         *self.leased.entry(hash_of(group)).or_default() += 1;

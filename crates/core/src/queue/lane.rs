@@ -147,6 +147,15 @@ impl Blocks {
         self.blocks.get((offset / BLOCK) as usize)?.as_ref()?.entries[(offset % BLOCK) as usize].as_ref()
     }
 
+    /// How many entries are before this place.
+    fn before(&self, offset: u64) -> u64 {
+        let (whole, rest) = ((offset / BLOCK) as usize, (offset % BLOCK) as usize);
+        let blocks = self.blocks.iter().take(whole).flatten().map(|block| u64::from(block.live));
+        let part = self.blocks.get(whole).and_then(|block| block.as_ref());
+        let part = part.map_or(0, |block| block.entries[..rest].iter().flatten().count() as u64);
+        blocks.sum::<u64>() + part
+    }
+
     fn get_mut(&mut self, offset: u64) -> Option<&mut Entry> {
         self.written.take();
         let block = self.blocks.get_mut((offset / BLOCK) as usize)?;
@@ -228,6 +237,16 @@ impl Lane {
     /// The sequence of the next entry to come.
     pub fn next_sequence(&self) -> u64 {
         self.next
+    }
+
+    /// How many entries are before this one; of a packed page that it is in, as many as there are
+    /// at most. Takes a step for each page.
+    pub fn before(&self, sequence: u64) -> u64 {
+        let count = |(first, slot): (&u64, &Slot)| match slot {
+            Slot::Open(blocks) => blocks.before(sequence - first),
+            Slot::Packed(page) => page.len().min(sequence - first),
+        };
+        self.pages.range(..sequence).map(count).sum()
     }
 
     /// Entries to a page.

@@ -66,6 +66,12 @@ impl Doubts {
         self.due.first().map(|(until_ms, ..)| *until_ms)
     }
 
+    /// When those of this queue are ready again, the first of them.
+    pub fn due_of(&self, queue: QueueId) -> Option<u64> {
+        let of_queue = (queue, LeaseId(0))..=(queue, LeaseId(u64::MAX));
+        self.kept.range(of_queue).map(|(_, kept)| kept.until_ms).filter(|until_ms| *until_ms != UNDATED).min()
+    }
+
     /// Whether bodies of this queue are on their way to consumers that take over deliveries.
     pub fn are_read_for(&self, queue: QueueId) -> bool {
         !self.reading.is_empty() && self.reading.iter().any(|(of, _)| *of == queue)
@@ -188,7 +194,7 @@ pub fn hand_on(
         partition.set_state(id, tag, EntryState::Held { by: to, in_transaction: false });
         let delivery = &mut partition.leader.delivery;
         let Some(consumer) = delivery.consumers.get_mut(&to) else { continue };
-        consumer.held.push(delivery.next_hold, tag);
+        consumer.held.push(delivery.next_hold, tag, partition.now_ms);
         delivery.next_hold += 1;
         if let Some(connection) = partition.leader.connections.get_mut(&to.connection) {
             connection.unwritten_bytes += message.bytes.len() as u64;

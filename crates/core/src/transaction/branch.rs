@@ -85,6 +85,11 @@ impl Branches {
         self.by_id.contains_key(&id)
     }
 
+    /// The branch that the transaction is, if it is in doubt.
+    pub fn branch_of(&self, id: TransactionId) -> Option<&BranchId> {
+        self.by_id.get(&id)
+    }
+
     /// All that are in doubt.
     pub fn promised(&self) -> impl Iterator<Item = (&BranchId, &Promised)> {
         self.promised.iter()

@@ -107,6 +107,11 @@ impl OpenTransaction {
         std::mem::take(&mut self.settled)
     }
 
+    /// Messages that it sends, and when it was first heard of here.
+    pub(crate) fn sends(&self) -> (&[Sent], u64) {
+        (&self.sends, self.begun_ms)
+    }
+
     /// Queues of the entries that it settles, each as often as it has entries.
     pub(crate) fn settled_queues(&self) -> impl Iterator<Item = QueueId> {
         self.settled.iter().map(|(_, end)| end.queue)
@@ -405,7 +410,7 @@ impl Partition {
         let attached =
             self.leader.delivery.consumers.get_mut(&by).filter(|consumer| consumer.queue == end.queue);
         let Some(consumer) = attached else { return false };
-        consumer.held.push(self.leader.delivery.next_hold, end.tag);
+        consumer.held.push(self.leader.delivery.next_hold, end.tag, self.now_ms);
         self.leader.delivery.next_hold += 1;
         if let Some(entry) = self.entry(end.queue, end.tag) {
             entry.state = EntryState::Held { by, in_transaction: false };

@@ -35,8 +35,8 @@
 //! until then).
 //! A name beginning with `~` is a temporary queue, with `#` a topic. An attach may have a selector,
 //! `where=k=5`, without
-//! blanks; a message `m?k=5&l=6` has these properties. It may name a subscription, `sub=s`, and
-//! share it, `share=durable`
+//! blanks; a message `m?k=5&l=6` has these properties, and the id `m`. It may name a subscription,
+//! `sub=s`, and share it, `share=durable`
 //! or `share=volatile`, or take nothing of its own client, `nolocal`, or take the subscription from
 //! a reader that says the same, `steals` or `steals:USER`; `unsubscribe 1 s` ends one. `make 1 ~t
 //! steals` takes a temporary queue. `send 1 a,#t m` is one message for several addresses.
@@ -217,6 +217,10 @@ impl Properties for InBody<'_> {
         QUESTIONS.set(QUESTIONS.get() + 1);
         let (text, _) =
             std::str::from_utf8(self.0).ok().map(|text| text.split_once('@').unwrap_or((text, "")))?;
+        if name == "JMSMessageID" {
+            let id = text.split('?').next().unwrap_or_default();
+            return Some(Value::String(id.into()));
+        }
         let (_, pairs) = text.split_once('?')?;
         let mut pairs = pairs.split('&').filter_map(|pair| pair.split_once('='));
         let (_, value) = pairs.find(|(known, _)| *known == name)?;

@@ -1,0 +1,151 @@
+//! Messages that are in no queue yet, or about to leave one: sent or settled in transactions, or
+//! by producers that wait.
+
+use std::sync::Arc;
+
+use postroad_model::{
+    Destination, EntryTag, Message, QueueId, Row, TransactionId, TransactionKey, Verdict, VerdictRow,
+};
+use postroad_selector::Value;
+
+use super::{Explainer, about_queue, entry_of};
+use crate::queue::{EntryState, Queue, tag as tag_of};
+
+/// Messages of transactions that one answer looks at: some milliseconds.
+const COUNTED_MAX: usize = 20_000;
+
+/// Messages whose id one answer compares: some milliseconds.
+const COMPARED_MAX: usize = 2_000;
+
+/// Prepared transactions that one answer names.
+const NAMED_MAX: usize = 8;
+
+impl<'p> Explainer<'p> {
+    /// Messages on their way to the queue; without those of prepared transactions and of producers
+    /// if it is about one message that is there.
+    pub(super) fn on_the_way_to(&self, queue: &Destination, of_one: bool) -> Vec<Verdict> {
+        if of_one {
+            return Vec::new();
+        }
+        let prepared = self.prepared_sends(queue, |_, count| count);
+        let sends = self.open_sends(queue, |_| true);
+        prepared.into_iter().chain(sends).chain(self.blocked(queue)).collect()
+    }
+
+    /// The verdicts on a message that no browser of the queue sees.
+    pub(super) fn explain_id(&self, queue: &Destination, id: &str) -> Vec<VerdictRow> {
+        let mut left = COMPARED_MAX;
+        let mut is_it = |message: &Message| {
+            left = left.saturating_sub(1);
+            0 < left && self.has_id(message, id)
+        };
+        if let Some(sends) = self.open_sends(queue, &mut is_it) {
+            return vec![about_queue(Verdict::NoMessage), about_queue(sends)];
+        }
+        let waits = self.0.leader.intake.parked.at(queue).any(|parked| is_it(&parked.publish.sent.message));
+        if let Some(blocked) = self.blocked(queue).filter(|_| waits) {
+            return vec![about_queue(Verdict::NoMessage), about_queue(blocked)];
+        }
+        let prepared = self
+            .prepared_sends(queue, |message, count| count + u64::from(message.is_some_and(&mut is_it)) - 1);
+        if !prepared.is_empty() {
+            return [Verdict::NoMessage].into_iter().chain(prepared).map(about_queue).collect();
+        }
+        let own = self.0.state.addresses.get(queue).and_then(|address| address.bound.own());
+        let own = own.and_then(|own| self.0.state.queues.get(&own));
+        let leaving = own.and_then(|own| self.leaving_with(own, &mut is_it));
+        leaving.map(about_queue).into_iter().collect()
+    }
+
+    fn has_id(&self, message: &Message, id: &str) -> bool {
+        let properties = (self.0.protocols.properties_of)(message);
+        matches!(properties.property("JMSMessageID"), Some(Value::String(own)) if own == id)
+    }
+
+    /// An entry that is about to leave the queue, and is the one.
+    fn leaving_with(&self, queue: &Queue, mut is_it: impl FnMut(&Message) -> bool) -> Option<Verdict> {
+        let entries = queue.lanes.iter().flat_map(|(number, lane)| {
+            lane.iter().map(move |(sequence, entry)| (tag_of(number.0, sequence), entry))
+        });
+        let mut leaving = entries.take(COUNTED_MAX).filter(|(_, entry)| entry.state == EntryState::Leaving);
+        let found = leaving.find(|(_, entry)| self.0.state.bodies.resident(*entry).is_some_and(&mut is_it));
+        let tag = found?.0;
+        Some(self.state_of((queue.id, tag), &entry_of(queue, tag)?))
+    }
+
+    /// Sends of open transactions to the queue, if there are any of these messages.
+    fn open_sends(&self, queue: &Destination, mut counts: impl FnMut(&Message) -> bool) -> Option<Verdict> {
+        let (mut messages, mut oldest, mut left) = (0, None::<(u64, TransactionKey)>, COUNTED_MAX);
+        for (key, open) in &self.0.leader.transactions.open {
+            let (sends, begun_ms) = open.sends();
+            let to_queue = sends.iter().take(left).filter(|sent| sent.targets().any(|to| to == queue));
+            let count = to_queue.filter(|sent| counts(&sent.message)).count() as u64;
+            left = left.saturating_sub(sends.len());
+            messages += count;
+            if 0 < count && oldest.is_none_or(|oldest| (begun_ms, *key) < oldest) {
+                oldest = Some((begun_ms, *key));
+            }
+        }
+        let (begun_ms, key) = oldest?;
+        let for_ms = self.0.now_ms.saturating_sub(begun_ms);
+        Some(Verdict::Uncommitted { by: self.connection_name(key), messages, for_ms })
+    }
+
+    fn connection_name(&self, key: TransactionKey) -> Arc<str> {
+        let connection = self.0.leader.connections.get(&key.connection);
+        let client = connection.and_then(|connection| connection.client.as_ref());
+        client.map(|client| client.name.clone()).unwrap_or_default()
+    }
+
+    /// Prepared transactions that send to the queue. `count` gets each message, with its body if
+    /// that is in memory, and the count with it, and returns the count.
+    fn prepared_sends(
+        &self,
+        queue: &Destination,
+        mut count: impl FnMut(Option<&Message>, u64) -> u64,
+    ) -> Vec<Verdict> {
+        let (mut found, mut left) = (Vec::new(), COUNTED_MAX);
+        for (id, prepared) in &self.0.state.prepared {
+            let to_queue = prepared.sends.iter().take(left).filter(|(_, to)| to == queue);
+            let messages =
+                to_queue.fold(0, |all, (key, _)| count(self.0.state.bodies.resident(*key), all + 1));
+            left = left.saturating_sub(prepared.sends.len());
+            if 0 < messages {
+                found.push(self.prepared(*id, true, messages));
+            }
+            if left == 0 || found.len() == NAMED_MAX {
+                break;
+            }
+        }
+        found
+    }
+
+    /// The prepared transaction with which this entry leaves.
+    pub(super) fn settled_by_prepared(&self, queue: QueueId, tag: EntryTag) -> Option<Verdict> {
+        let mut left = COUNTED_MAX;
+        self.0.state.prepared.iter().find_map(|(id, prepared)| {
+            let settled = prepared.settlements.iter().take(left);
+            let volatile = self.0.leader.transactions.prepared_volatile.get(id);
+            let volatile = volatile.into_iter().flat_map(|changes| &changes.settlements).take(left);
+            let has_it = settled.chain(volatile).any(|end| (end.queue, end.tag) == (queue, tag));
+            left = left.saturating_sub(prepared.settlements.len());
+            has_it.then(|| self.prepared(*id, false, 1))
+        })
+    }
+
+    fn prepared(&self, transaction: TransactionId, is_sent: bool, messages: u64) -> Verdict {
+        let branch = self.0.state.branches.branch_of(transaction).map(|branch| branch.to_string().into());
+        Verdict::Prepared { transaction, branch, is_sent, messages }
+    }
+
+    /// The branch that this transaction is, if it is coordinated here.
+    pub(super) fn branch_of(&self, id: TransactionId) -> Option<Row> {
+        self.0.state.branches.branch_of(id)?;
+        Some(Row::Verdict(about_queue(self.prepared(id, false, 0))))
+    }
+
+    fn blocked(&self, queue: &Destination) -> Option<Verdict> {
+        let (reason, sends) = self.0.blocked_sends(queue)?;
+        Some(Verdict::Blocked { reason: reason.name(), sends: sends as u64 })
+    }
+}
