@@ -392,6 +392,11 @@ impl<L: EntryLog> Group<L> {
         }
     }
 
+    /// The number of this replica's node.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
     /// The members in force.
     pub fn members(&self) -> &Members {
         &self.raft.store().members
@@ -461,10 +466,12 @@ impl<L: EntryLog> Group<L> {
         if let Some(last) = actions.committed.last() {
             tail.handed_out = last.id.index;
         }
-        let since = tail.members.since;
+        let (since, era) = (tail.members.since, tail.members.era);
         let changes = actions.committed.iter().filter(|entry| entry.kind == EntryKind::Members);
         let later = changes.filter(|entry| since < entry.id.index);
-        self.changes.extend(later.filter_map(|entry| Members::decode(entry.id.index, &entry.payload)));
+        let later = later.filter_map(|entry| Members::decode(entry.id.index, &entry.payload));
+        // Those whose place a mirror has taken may have proposed another list.
+        self.changes.extend(later.filter(|members| era <= members.era));
         if let Some(members) = self.changes.last() {
             actions.members = Some(members.clone());
         }
@@ -608,7 +615,7 @@ impl<L: EntryLog> Group<L> {
 /// before, and says so with it.
 fn effective(synced: &Members, stored: &[Members]) -> Members {
     let committed = stored.split_last().and_then(|(_, before)| before.last());
-    committed.filter(|members| synced.since < members.since).unwrap_or(synced).clone()
+    committed.filter(|members| members.is_later_than(synced)).unwrap_or(synced).clone()
 }
 
 fn engine_config(config: &Config, applied: Index) -> raft::Config {

@@ -245,7 +245,7 @@ impl Hello {
     /// # Errors
     /// One of the two nodes is not a member.
     pub fn later_members<'h>(&'h self, peer: &'h Hello) -> Result<&'h Members, HelloError> {
-        let peer_is_later = self.members.since < peer.members.since;
+        let peer_is_later = peer.members.is_later_than(&self.members);
         let later = if peer_is_later { &peer.members } else { &self.members };
         match [peer.node, self.node].into_iter().find(|node| later.is_former(*node)) {
             Some(node) => Err(HelloError::Removed(node)),

@@ -1,12 +1,13 @@
 //! The nodes of a group: which vote, where they are, and how that changes, one node at a time.
 //!
 //! ```text
-//! payload of an entry: version u8 │ highest u64 │ count u8 │ nodes
+//! payload of an entry: version u8 │ era u32 │ highest u64 │ count u8 │ nodes
 //! node:                number u64 │ flags u8 │ replaces u64 │ name, address, identity: length u8, UTF-8
 //! ```
 //! Little endian. Each entry has the whole list, so the last one says everything. `highest` is the
 //! highest number that a member ever had: one up to it that is not in the list was removed.
-//! Flags: 1 for a vote, 2 for one that is to be removed once another node leads.
+//! Flags: 1 for a vote, 2 for one that is to be removed once another node leads, 4 for a mirror.
+//! The era rises when a mirror takes the place of all others: lists of earlier eras do not count.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +16,12 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use crate::codec::NUMBER_MAX;
 use crate::entry::{Index, NodeId};
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// Flags of a node.
 const VOTES: u8 = 1;
 const RETIRES: u8 = 2;
+const MIRRORS: u8 = 4;
 
 /// Nodes of a list. A majority of more voters would be slow.
 pub const MEMBERS_MAX: usize = 16;
@@ -31,7 +33,7 @@ pub const NODE_ADDRESS_BYTES_MAX: usize = 255;
 const IDENTITY_BYTES_MAX: usize = 64;
 /// Bytes of the longest list.
 pub(crate) const MEMBERS_BYTES_MAX: usize =
-    10 + MEMBERS_MAX * (20 + NODE_NAME_BYTES_MAX + NODE_ADDRESS_BYTES_MAX + IDENTITY_BYTES_MAX);
+    14 + MEMBERS_MAX * (20 + NODE_NAME_BYTES_MAX + NODE_ADDRESS_BYTES_MAX + IDENTITY_BYTES_MAX);
 
 /// A change of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,9 @@ pub enum ChangeRefused {
     /// No voter would be left.
     #[error("node {} is the last with a vote", .0.get())]
     Last(NodeId),
+    /// It never gets a vote.
+    #[error("node {} is a mirror", .0.get())]
+    Mirror(NodeId),
     /// The list is full.
     #[error("there are {MEMBERS_MAX} nodes already")]
     Full,
@@ -83,11 +88,15 @@ pub struct NodeRecord {
     pub replaces: Option<NodeId>,
     /// It is to be removed once another one leads.
     pub retires: bool,
+    /// It gets the log and never a vote: it is elsewhere, for the day on which all others are lost.
+    pub mirrors: bool,
 }
 
 /// See the head of this file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
+    /// How often a mirror has taken the place of all others.
+    pub era: u32,
     /// The entry that says so; 0 for the members of a new group.
     pub since: Index,
     /// Those with a vote, in order.
@@ -121,6 +130,34 @@ impl Members {
             records,
             ..Members::default()
         }
+    }
+
+    /// Whether this list counts where both are known.
+    pub fn is_later_than(&self, other: &Members) -> bool {
+        (other.era, other.since) < (self.era, self.since)
+    }
+
+    /// Whether it gets the log and never a vote.
+    pub fn is_mirror(&self, node: NodeId) -> bool {
+        self.record(node).is_some_and(|record| record.mirrors)
+    }
+
+    /// The members once a mirror, whose log ends at this entry, has taken the place of all others:
+    /// what they do from now on does not count.
+    ///
+    /// # Errors
+    /// It is no mirror.
+    pub fn taken_over(&self, mirror: NodeId, last: Index) -> Result<Members, ChangeRefused> {
+        let record = self.record(mirror).filter(|record| record.mirrors && self.learners.contains(&mirror));
+        let record = record.ok_or(ChangeRefused::NoLearner(mirror))?;
+        Ok(Members {
+            era: self.era + 1,
+            since: last,
+            voters: vec![mirror],
+            learners: Vec::new(),
+            highest: self.highest,
+            records: [(mirror, NodeRecord { mirrors: false, replaces: None, ..record.clone() })].into(),
+        })
     }
 
     /// Whether it was removed. One with a higher number is not known yet.
@@ -183,6 +220,7 @@ impl Members {
             MemberChange::Promote(node) if !self.learners.contains(&node) => {
                 return Err(ChangeRefused::NoLearner(node));
             }
+            MemberChange::Promote(node) if self.is_mirror(node) => return Err(ChangeRefused::Mirror(node)),
             MemberChange::Promote(node) => {
                 after.learners.retain(|other| *other != node);
                 insert(&mut after.voters, node);
@@ -225,14 +263,16 @@ impl Members {
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
         out.put_u8(VERSION);
+        out.put_u32_le(self.era);
         out.put_u64_le(self.highest);
         let (all, unknown) = (self.all(), NodeRecord::default());
         out.put_u8(all.len() as u8);
         for node in all {
-            let NodeRecord { name, address, identity, replaces, retires } =
+            let NodeRecord { name, address, identity, replaces, retires, mirrors } =
                 self.record(node).unwrap_or(&unknown);
             out.put_u64_le(node.get());
-            out.put_u8(u8::from(self.voters.contains(&node)) | if *retires { RETIRES } else { 0 });
+            let (retires, mirrors) = (if *retires { RETIRES } else { 0 }, if *mirrors { MIRRORS } else { 0 });
+            out.put_u8(u8::from(self.voters.contains(&node)) | retires | mirrors);
             out.put_u64_le(replaces.map_or(0, NodeId::get));
             put_text(&mut out, name, NODE_NAME_BYTES_MAX);
             put_text(&mut out, address, NODE_ADDRESS_BYTES_MAX);
@@ -246,9 +286,10 @@ impl Members {
         if bytes.try_get_u8().ok()? != VERSION {
             return None;
         }
+        let era = bytes.try_get_u32_le().ok()?;
         let highest = bytes.try_get_u64_le().ok().filter(|highest| *highest <= NUMBER_MAX)?;
         let count = usize::from(bytes.try_get_u8().ok()?);
-        let mut members = Members { since, highest, ..Members::default() };
+        let mut members = Members { era, since, highest, ..Members::default() };
         let mut before = 0;
         for _ in 0..count {
             let number =
@@ -259,8 +300,9 @@ impl Members {
             let address = text(&mut bytes, NODE_ADDRESS_BYTES_MAX)?;
             let identity = text(&mut bytes, IDENTITY_BYTES_MAX)?;
             let (replaces, retires) = (NodeId::new(replaces), flags & RETIRES != 0);
-            let record = NodeRecord { name, address, identity, replaces, retires };
-            match flags & !RETIRES {
+            let mirrors = flags & MIRRORS != 0;
+            let record = NodeRecord { name, address, identity, replaces, retires, mirrors };
+            match flags & !(RETIRES | MIRRORS) {
                 0 => members.learners.push(node),
                 VOTES => members.voters.push(node),
                 _ => return None,
@@ -340,7 +382,33 @@ mod tests {
 
     fn record(name: &str, replaces: u64) -> NodeRecord {
         let (name, address, identity) = (name.to_owned(), format!("{name}:7700"), format!("store of {name}"));
-        NodeRecord { name, address, identity, replaces: NodeId::new(replaces), retires: false }
+        NodeRecord { name, address, identity, replaces: NodeId::new(replaces), ..NodeRecord::default() }
+    }
+
+    #[test]
+    fn a_mirror_never_votes_and_takes_the_place_of_all_others() {
+        use MemberChange::{Add, Promote, Remove};
+        let three = Members::first([1, 2, 3].map(node));
+        let mut members = three.after(Add(node(4))).unwrap();
+        let mirror = NodeRecord { mirrors: true, ..record("far", 0) };
+        members.describe(&[(node(4), mirror.clone())].into());
+        members.since = Index(9);
+        assert_eq!(members.after(Promote(node(4))), Err(ChangeRefused::Mirror(node(4))));
+        assert_eq!(Members::decode(Index(9), &members.encode()), Some(members.clone()));
+        assert_eq!(members.taken_over(node(1), Index(7)), Err(ChangeRefused::NoLearner(node(1))));
+        let plain = members.after(Remove(node(4))).and_then(|it| it.after(Add(node(5)))).unwrap();
+        assert_eq!(plain.taken_over(node(5), Index(7)), Err(ChangeRefused::NoLearner(node(5))));
+        let alone = members.taken_over(node(4), Index(7)).unwrap();
+        assert_eq!((&alone.voters, &alone.learners, alone.next()), (&vec![node(4)], &vec![], NodeId::new(5)));
+        assert_eq!(alone.record(node(4)), Some(&NodeRecord { mirrors: false, ..mirror }));
+        assert!([1, 2, 3].map(node).into_iter().all(|other| alone.is_former(other)));
+        assert_eq!(Members::decode(Index(7), &alone.encode()), Some(alone.clone()));
+        // Lists of the former era do not count, whatever those nodes did after the mirror's last
+        // entry.
+        let others = Members { since: Index(99), ..members.after(Remove(node(3))).unwrap() };
+        assert!(alone.is_later_than(&others) && !others.is_later_than(&alone));
+        let next = Members { since: Index(8), ..alone.after(Add(node(5))).unwrap() };
+        assert!(next.is_later_than(&alone) && !alone.is_later_than(&next) && !alone.is_later_than(&alone));
     }
 
     #[test]

@@ -270,6 +270,29 @@ impl<D: Disk> Replica<D> {
         self.group.members()
     }
 
+    /// This mirror takes the place of all others, with what is synced here: see
+    /// [`Members::taken_over`]. It has to begin again from its disk, and leads then.
+    ///
+    /// # Errors
+    /// It is no mirror, or the disk refuses.
+    pub(crate) fn succeed(&mut self) -> Result<(), String> {
+        let (own, last) = (self.group.node(), self.group.status().durable);
+        let members = self.members().taken_over(own, last).map_err(|error| error.to_string())?;
+        self.vote.write_members(members).map_err(|error| error.to_string())?;
+        self.fail(format!("this mirror takes the place of all others, from entry {} on", last.0));
+        Ok(())
+    }
+
+    /// These members are of a later era: a mirror has taken the place of this replica and all
+    /// others. It has to begin again from its disk, and takes no part then.
+    pub(crate) fn give_way(&mut self, members: &Members) {
+        let written = self.vote.write_members(members.clone());
+        self.fail(match written {
+            Ok(()) => "a mirror has taken the place of this cluster".to_owned(),
+            Err(error) => error.to_string(),
+        });
+    }
+
     /// See [`Group::transfer_leadership`].
     pub(crate) fn transfer(&mut self, to: NodeId) {
         self.group.transfer_leadership(to);

@@ -198,6 +198,18 @@ impl JournalDoor {
         Some(changed)
     }
 
+    /// This mirror takes the place of all other nodes: the process begins again, and leads.
+    ///
+    /// # Errors
+    /// See [`postroad_replication::Leadership::succeed`]; the journal's thread is gone.
+    pub fn succeed(&self) -> anyhow::Result<()> {
+        let Ok(mut writing) = self.writing.lock() else { bail!(THREAD_GONE) };
+        writing.writer.leadership().succeed().map_err(anyhow::Error::msg)?;
+        drop(writing);
+        self.waker.wake();
+        Ok(())
+    }
+
     /// The term in which this node leads. Waits for the journal's turn.
     pub fn leads(&self) -> Option<Term> {
         self.writing.lock().ok()?.writer.replica()?.leads_now()

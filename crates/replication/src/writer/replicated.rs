@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use postroad_cluster::{ChangeError, MemberChange, Message, NodeId, NodeRecord, Refused, Term};
+use postroad_cluster::{ChangeError, MemberChange, Members, Message, NodeId, NodeRecord, Refused, Term};
 use postroad_journal::{Checkpoint, Disk};
 use postroad_model::{MessageRow, PartitionId};
 
@@ -159,6 +159,23 @@ impl<D: Disk> Leadership<'_, D> {
         }
         self.0.drive();
         Ok(())
+    }
+
+    /// This mirror takes the place of all other replicas: it ends, and leads once it has begun
+    /// again.
+    ///
+    /// # Errors
+    /// It is no mirror, or the disk refuses.
+    pub fn succeed(self) -> Result<(), String> {
+        self.0.replica_mut().map_or(Ok(()), Replica::succeed)
+    }
+
+    /// A mirror has taken the place of all replicas, as these members of a later era say: this one
+    /// ends.
+    pub fn give_way(self, members: &Members) {
+        if let Some(replica) = self.0.replica_mut() {
+            replica.give_way(members);
+        }
     }
 
     /// Whether something is written that other replicas have not confirmed yet, as far as this one

@@ -15,6 +15,8 @@ const LEADS_WITHIN: Duration = Duration::from_secs(5);
 const ASK_EVERY: Duration = Duration::from_millis(20);
 /// A change of members is watched for this time; it goes on without that.
 const WATCHED_FOR: Duration = Duration::from_secs(120);
+/// A mirror that lags by more entries is still being filled.
+const MIRROR_LAG_MAX: u64 = 100;
 const WATCH_EVERY: Duration = Duration::from_millis(100);
 
 /// The state, or an order.
@@ -37,7 +39,9 @@ pub enum ClusterOrder {
     Transfer(TransferArguments),
     /// Admit a node that asks to join: it gets a copy of the store, and its vote once it has caught
     /// up.
-    Join(MemberArguments),
+    Join(JoinArguments),
+    /// Make a mirror take the place of all other nodes, which are lost. Given to the mirror itself.
+    Promote(PromoteArguments),
     /// Remove a node for good. If it leads, another one leads first.
     Leave(MemberArguments),
     /// Admit a node that asks to join, and remove one that never returns once the new one has
@@ -50,6 +54,31 @@ pub enum ClusterOrder {
 pub struct MemberArguments {
     /// Name of the node.
     node: String,
+    #[command(flatten)]
+    broker: BrokerArguments,
+}
+
+/// Which node joins, and as what.
+#[derive(Debug, Args)]
+pub struct JoinArguments {
+    /// Name of the node.
+    node: String,
+    /// It gets all that is committed, late perhaps, and never a vote: a copy at another site, for
+    /// the day on which all others are lost.
+    #[arg(long)]
+    mirror: bool,
+    #[command(flatten)]
+    broker: BrokerArguments,
+}
+
+/// Which mirror takes over.
+#[derive(Debug, Args)]
+pub struct PromoteArguments {
+    /// Name of the mirror.
+    node: String,
+    /// Do so although it reaches a node that leads.
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     broker: BrokerArguments,
 }
@@ -98,10 +127,22 @@ pub fn run(ClusterArguments { order, broker, json }: &ClusterArguments) -> anyho
     match order {
         None => print_cluster(broker, *json),
         Some(ClusterOrder::Transfer(arguments)) => transfer(arguments),
-        Some(ClusterOrder::Join(MemberArguments { node, broker })) => {
-            let began = Instant::now();
-            request(broker, Method::Post, "/api/v1/cluster/join", Some(&json!({ "node": node })))?;
-            watch(broker, began, (&format!("{node} votes"), node), |state| votes(state, node))
+        Some(ClusterOrder::Join(JoinArguments { node, mirror, broker })) => {
+            let (began, order) = (Instant::now(), json!({ "node": node, "mirror": mirror }));
+            request(broker, Method::Post, "/api/v1/cluster/join", Some(&order))?;
+            match mirror {
+                true => watch(broker, began, (&format!("{node} mirrors the store"), node), |state| {
+                    mirrors(state, node)
+                }),
+                false => watch(broker, began, (&format!("{node} votes"), node), |state| votes(state, node)),
+            }
+        }
+        Some(ClusterOrder::Promote(PromoteArguments { node, force, broker })) => {
+            let (began, order) = (Instant::now(), json!({ "node": node, "force": force }));
+            request(broker, Method::Post, "/api/v1/cluster/promote", Some(&order))?;
+            watch(broker, began, (&format!("{node} leads"), node), |state| {
+                state["leader"] == **node && state["serves"] == Value::Bool(true)
+            })
         }
         Some(ClusterOrder::Leave(MemberArguments { node, broker })) => {
             let began = Instant::now();
@@ -119,6 +160,15 @@ pub fn run(ClusterArguments { order, broker, json }: &ClusterArguments) -> anyho
 
 fn row<'s>(state: &'s Value, node: &str) -> Option<&'s Value> {
     state["items"].as_array()?.iter().find(|row| row["node"] == *node)
+}
+
+/// Whether the node has all but what comes at the moment.
+fn mirrors(state: &Value, node: &str) -> bool {
+    row(state, node).is_some_and(|row| {
+        row["role"] == "mirror"
+            && row["state"] == "connected"
+            && row["lag"].as_u64().is_some_and(|lag| lag <= MIRROR_LAG_MAX)
+    })
 }
 
 fn votes(state: &Value, node: &str) -> bool {

@@ -22,6 +22,7 @@ use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 
 use crate::runtime::cluster::forward::{carry, is_about_the_node};
+use crate::runtime::cluster::orders::orders_to_follower;
 use crate::runtime::cluster::view::{ClusterView, cluster_api};
 use crate::runtime::http::is_sqs;
 use crate::runtime::reception::Reception;
@@ -214,16 +215,18 @@ async fn part(connection: &mut Connection) -> std::io::Result<()> {
     connection.part().await
 }
 
-/// The HTTP paths of a follower: the state of the cluster, and for everything else the way to the
-/// leader.
+/// The HTTP paths of a follower: the state of the cluster, what operators order it, and for
+/// everything else the way to the leader.
 pub fn admin_elsewhere(view: ClusterView) -> Router {
     let sends_on = view.clone();
-    cluster_api(view).fallback(move |Extension(peer): Extension<Peer>, mut request: Request| async move {
-        // A socket that is closed with unread bytes may take the answer with it.
-        let body = std::mem::take(request.body_mut());
-        let _ = axum::body::to_bytes(body, BODY_BYTES_MAX).await;
-        send_on(&sends_on.elsewhere("http"), peer, &request)
-    })
+    cluster_api(view.clone()).merge(orders_to_follower(&view)).fallback(
+        move |Extension(peer): Extension<Peer>, mut request: Request| async move {
+            // A socket that is closed with unread bytes may take the answer with it.
+            let body = std::mem::take(request.body_mut());
+            let _ = axum::body::to_bytes(body, BODY_BYTES_MAX).await;
+            send_on(&sends_on.elsewhere("http"), peer, &request)
+        },
+    )
 }
 
 /// A redirect to the leader; or that the client should try again, if there is none, or its request

@@ -236,7 +236,7 @@ impl Asks<'_> {
             for address in addresses {
                 match self.ask(&address) {
                     Ok((answer, members)) => {
-                        if known.since <= members.since {
+                        if !known.is_later_than(&members) {
                             known = members;
                         }
                         match answer {

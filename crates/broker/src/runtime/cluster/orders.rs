@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use axum::extract::Request;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
+use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
+use postroad_admin::Peer;
 use postroad_cluster::{ChangeError, MemberChange, NodeId, NodeRecord, Role};
 use postroad_replication::ReplicaStatus;
 use serde::Deserialize;
@@ -31,11 +34,29 @@ struct Transfer {
     to: String,
 }
 
-/// The node that joins or leaves.
+/// The node that leaves.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Named {
     node: String,
+}
+
+/// The node that joins, and whether it never gets a vote.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Join {
+    node: String,
+    #[serde(default)]
+    mirror: bool,
+}
+
+/// The mirror that takes the place of all others, and whether it does so although they are there.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Promote {
+    node: String,
+    #[serde(default)]
+    force: bool,
 }
 
 /// A node, the one in its place, and whether it goes although it is there.
@@ -53,9 +74,27 @@ pub fn cluster_orders(view: ClusterView) -> Router {
     let path = |order: &str| format!("/api/v1/cluster/{order}");
     Router::new()
         .route(&path("transfer"), ordered(&view, r#"{"to": NODE}"#, transfer))
-        .route(&path("join"), ordered(&view, r#"{"node": NODE}"#, join))
+        .route(&path("join"), ordered(&view, r#"{"node": NODE, "mirror": BOOLEAN}"#, join))
+        .route(&path("promote"), ordered(&view, r#"{"node": NODE, "force": BOOLEAN}"#, promote))
         .route(&path("leave"), ordered(&view, r#"{"node": NODE}"#, leave))
         .route(&path("replace"), ordered(&view, r#"{"old": NODE, "new": NODE}"#, replace))
+}
+
+/// The orders that a node takes while it follows. It knows no users, so they come by the socket in
+/// its data directory alone.
+pub fn orders_to_follower(view: &ClusterView) -> Router {
+    let local =
+        middleware::from_fn(|Extension(peer): Extension<Peer>, request: Request, next: Next| async move {
+            match peer {
+                Peer::ControlSocket => next.run(request).await,
+                _ => {
+                    let reason = "a node that follows takes this order by --data, on its own machine, alone";
+                    (StatusCode::FORBIDDEN, Json(json!({ "error": reason }))).into_response()
+                }
+            }
+        });
+    let promotes = ordered(view, r#"{"node": NODE, "force": BOOLEAN}"#, promote);
+    Router::new().route("/api/v1/cluster/promote", promotes.layer(local))
 }
 
 /// The requests of one kind, whose body has this form.
@@ -122,7 +161,13 @@ fn target(view: &ClusterView, to: &str) -> Result<Option<NodeId>, Refused> {
         return conflict(format!("{to} is not reached"));
     };
     if !members.voters.contains(&node) {
-        return conflict(format!("{to} has no vote yet"));
+        let is_mirror = members.is_mirror(node);
+        return conflict(match is_mirror {
+            true => {
+                format!("{to} is a mirror: it leads once it has taken the place of all others, by `promote`")
+            }
+            false => format!("{to} has no vote yet"),
+        });
     }
     let stored = replica.stored.iter().find(|(node, _)| *node == peer.node);
     let lag = stored.map_or(u64::MAX, |(_, index)| replica.group.last.0.saturating_sub(index.0));
@@ -145,16 +190,47 @@ fn member(view: &ClusterView, name: &str) -> Result<NodeId, Refused> {
     })
 }
 
-async fn join(view: ClusterView, Named { node }: Named) -> Result<Value, Refused> {
-    add(view, node, None).await
+async fn join(view: ClusterView, Join { node, mirror }: Join) -> Result<Value, Refused> {
+    add(view, node, None, mirror).await
+}
+
+/// Makes this mirror take the place of all other nodes.
+async fn promote(view: ClusterView, Promote { node, force }: Promote) -> Result<Value, Refused> {
+    if node != *view.node {
+        let reason = format!("this is {}: give the order to {node} itself, by its --data", view.node);
+        return conflict(reason);
+    }
+    if !view.peers.members().is_mirror(view.shared.own()) {
+        return conflict(format!(
+            "{node} is no mirror: nodes with a vote replace a lost leader by themselves"
+        ));
+    }
+    if let Some(leader) = view.leader().filter(|_| !force) {
+        let leader = view.name(leader.node);
+        return conflict(format!(
+            "{leader} leads and is reached: its clients would be cut off, and what it confirmed and {node} does not \
+             have is lost to them. To do so say so by --force"
+        ));
+    }
+    let door = view.door.clone();
+    match tokio::task::spawn_blocking(move || door.succeed()).await {
+        Ok(Ok(())) => Ok(json!({ "node": node })),
+        Ok(Err(error)) => conflict(format!("{error:#}")),
+        Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
+    }
 }
 
 async fn replace(view: ClusterView, Replace { old, new, force }: Replace) -> Result<Value, Refused> {
-    add(view, new, Some((old, force))).await
+    add(view, new, Some((old, force)), false).await
 }
 
 /// Adds a node that asks to join, in place of another one if that is named.
-async fn add(view: ClusterView, name: String, old: Option<(String, bool)>) -> Result<Value, Refused> {
+async fn add(
+    view: ClusterView,
+    name: String,
+    old: Option<(String, bool)>,
+    mirrors: bool,
+) -> Result<Value, Refused> {
     leading(&view)?;
     if member(&view, &name).is_ok() {
         return conflict(format!("{name} is a node of the cluster already"));
@@ -174,9 +250,9 @@ async fn add(view: ClusterView, name: String, old: Option<(String, bool)>) -> Re
     let members = view.peers.members();
     let Some(number) = members.next() else { return conflict("there are no numbers left for nodes") };
     let Asker { name: asked, address, identity, .. } = asker;
-    let record = NodeRecord { name: asked, address, identity, replaces, retires: false };
+    let record = NodeRecord { name: asked, address, identity, replaces, mirrors, retires: false };
     change(&view, MemberChange::Add(number), [(number, record)].into()).await?;
-    tracing::info!(node = name, number = number.get(), "a node joins by order");
+    tracing::info!(node = name, number = number.get(), mirrors, "a node joins by order");
     Ok(json!({ "node": name, "number": number.get() }))
 }
 

@@ -148,9 +148,13 @@ impl Participant {
     }
 
     /// Connects to new members, and gives those up that were removed.
-    fn follow_members(&self, writer: &LogWriter<RealDisk>) {
+    fn follow_members(&self, writer: &mut LogWriter<RealDisk>) {
+        let known = self.shared.peers().members();
+        if writer.replica().is_some_and(|replica| replica.members().era < known.era) {
+            return writer.leadership().give_way(&known);
+        }
         let Some(members) = writer.replica().map(Replica::members) else { return };
-        if self.shared.peers().members().since < members.since
+        if members.is_later_than(&known)
             && let Err(error) = self.shared.adopt(members)
         {
             restart(&format!("cannot connect to new members: {error}"));

@@ -238,7 +238,7 @@ impl Shared {
     pub fn adopt(self: &Arc<Shared>, members: &Members) -> io::Result<()> {
         let own = self.hello.node;
         let Ok(mut known) = self.peers.0.write() else { return Ok(()) };
-        if !known.members.voters.is_empty() && members.since <= known.members.since {
+        if !known.members.voters.is_empty() && !members.is_later_than(&known.members) {
             return Ok(());
         }
         let mut peers = Vec::new();

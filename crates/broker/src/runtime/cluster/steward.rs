@@ -55,7 +55,8 @@ impl Group<'_> {
     }
 
     fn sees_to_a_learner(&self) -> Option<Step> {
-        self.members.learners.iter().filter(|learner| self.has_caught_up(**learner)).find_map(|learner| {
+        let learners = self.members.learners.iter().filter(|learner| !self.members.is_mirror(**learner));
+        learners.filter(|learner| self.has_caught_up(**learner)).find_map(|learner| {
             let replaces = self.members.record(*learner).and_then(|record| record.replaces);
             match replaces.filter(|old| self.members.contains(*old)) {
                 // With the new node's vote first, both would be needed if the new one fails, too.
@@ -104,6 +105,13 @@ mod tests {
         members
     }
 
+    fn with_mirror() -> Members {
+        let mut members = with_learner(0);
+        let record = NodeRecord { mirrors: true, ..NodeRecord::default() };
+        members.describe(&[(node(4), record)].into());
+        members
+    }
+
     #[test]
     fn a_learner_votes_once_it_has_caught_up_and_the_replaced_node_goes_first() {
         use MemberChange::{Promote, Remove};
@@ -114,6 +122,7 @@ mod tests {
             ("nobody learns", Members::first([1, 2, 3].map(node)), 0, vec![2, 3], None),
             ("at the bound", with_learner(0), CAUGHT_UP, vec![4], Some(Step::Change(Promote(node(4))))),
             ("beyond it", with_learner(0), CAUGHT_UP + 1, vec![4], None),
+            ("a mirror", with_mirror(), CAUGHT_UP, vec![2, 3, 4], None),
             ("not reached", with_learner(0), 0, vec![2, 3], None),
             ("replaces", with_learner(3), 0, vec![2, 4], Some(Step::Change(Remove(node(3))))),
             ("its majority would be gone", with_learner(3), 0, vec![4], None),

@@ -78,15 +78,21 @@ impl ClusterView {
         let node = &self.node;
         if self.membership.removed() {
             return format!(
-                "{node} was removed from the cluster: stop it. To join again it needs an empty data directory, and \
-                 cluster.seeds that name other nodes alone"
+                "{node} was removed from the cluster: stop it. What it alone has stays in its data directory. To join \
+                 again it needs an empty one, and cluster.seeds that name other nodes alone"
             );
         }
         if !self.membership.joined() {
             return self.outside();
         }
+        let is_mirror = self.peers.members().is_mirror(self.number);
         match self.role() {
             Some(Role::Leader) => format!("{node} takes over, and serves clients in a moment"),
+            // The engine of a mirror remembers the last leader: it never asks for votes.
+            _ if is_mirror && self.leader().is_none() => format!(
+                "{node} is a mirror and reaches no leader. If the other nodes are lost for good, `postroad ctl cluster \
+                 promote {node}` makes it take their place"
+            ),
             Some(Role::Follower { leader: Some(leader) }) => {
                 format!("{node} follows {}, which serves clients", self.name(leader))
             }
@@ -249,10 +255,11 @@ impl ClusterView {
                 true => None,
             }
         };
-        let peers = self.peers.all();
-        let learners = &self.peers.members().learners;
-        let learns = learners.iter().map(|node| format!("{} has no vote yet", self.name(*node)));
-        let reasons: Vec<String> = peers.iter().filter_map(reason).chain(learns).collect();
+        let (peers, members) = (self.peers.all(), self.peers.members());
+        let replicas = peers.iter().filter(|peer| !members.is_mirror(peer.node));
+        let learners = members.learners.iter().filter(|node| !members.is_mirror(**node));
+        let learns = learners.map(|node| format!("{} has no vote yet", self.name(*node)));
+        let reasons: Vec<String> = replicas.filter_map(reason).chain(learns).collect();
         Some(match reasons.is_empty() {
             true => format!("yes, because one store has one leader, {}, and no replica lags", self.node),
             false => format!("no, because {}", reasons.join(", and ")),
@@ -274,11 +281,15 @@ impl ClusterView {
         let members = self.peers.members();
         let role_of = |node: NodeId, leader: Option<NodeId>| match leader {
             Some(leader) if leader == node => "leader",
+            _ if members.is_mirror(node) => "mirror",
             _ if members.learners.contains(&node) => "learner",
             Some(_) => "follower",
             None => "unknown",
         };
-        let role = if members.learners.contains(&self.number) { "learner" } else { role };
+        let role = match members.learners.contains(&self.number) {
+            true => role_of(self.number, None),
+            false => role,
+        };
         let balanced = self.balance(&replica);
         let mut rows = vec![json!({
             "node": &*self.node, "number": self.number.get(), "address": &*self.listen, "role": role,

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use postroad_cluster::{Index, NodeId, Term, Vote, VoteFile};
+use postroad_cluster::{NodeId, Term, Vote, VoteFile};
 use postroad_journal::{RealDisk, is_journal_name};
 use serde::{Deserialize, Serialize};
 
@@ -98,7 +98,7 @@ pub fn install(data: &Path, cluster: &str, node: NodeId) -> anyhow::Result<()> {
     // The entry that says so may not be in the copy's log any more.
     let members = marker.members.members().context("the copy has no list of members")?;
     let mut vote = VoteFile::open(&disk)?;
-    if vote.members().map_or(Index(0), |known| known.since) < members.since {
+    if members.is_later_than(&vote.members().cloned().unwrap_or_default()) {
         vote.write_members(members)?;
     }
     Identities::open(data, cluster, node)?.join()?;

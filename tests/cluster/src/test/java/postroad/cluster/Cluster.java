@@ -77,6 +77,13 @@ final class Cluster implements AutoCloseable {
         return node;
     }
 
+    /** A further node that knows this one alone. */
+    Node newcomer(String name, Node known) throws IOException {
+        Node node = new Node(nodes.size() + 1, name, directory, freePorts(1)[0], List.of(known.listen), false);
+        nodes.add(node);
+        return node;
+    }
+
     interface Condition {
         boolean holds() throws Exception;
     }

@@ -25,7 +25,7 @@ final class Node {
     private final int http;
     private final int amqp;
     private final String configuration;
-    private final String listen;
+    final String listen;
     private final List<String> seeds;
     private final List<Path> wiped = new ArrayList<>();
     private Process process;
