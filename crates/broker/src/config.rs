@@ -27,7 +27,7 @@ use postroad_admin::AlertRule;
 use postroad_net::TlsConfig;
 use postroad_node::WRITTEN_STEP_BYTES;
 use postroad_routing::{Addressing, Homes, Limit, Policies};
-use postroad_security::{Attempts, Door, TenantBook, TokenBook, Users};
+use postroad_security::{Attempts, Documents, Door, TenantBook, Text, TokenBook, UserFile, Users};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
@@ -394,6 +394,12 @@ const TOKENS_FILE: &str = "tokens";
 /// Tenants that were made while the broker ran, in the data directory.
 const TENANTS_FILE: &str = "tenants";
 
+/// Routes and alerts that tenants have declared, in the data directory.
+const TENANT_RULES_FILE: &str = "tenant-rules";
+
+/// The document of the users, whatever the name of their file is.
+const USERS: &str = "users";
+
 /// A greeting and a small message fit in it.
 const FRAME_BYTES_MIN: u64 = 1024;
 
@@ -539,7 +545,7 @@ impl Config {
         let config = Config::of(Some(file))?;
         config.check_reach()?;
         config.tls()?;
-        config.users()?;
+        users_of(config.users_text(&config.documents()).as_ref())?;
         config.keys()?;
         Ok(config)
     }
@@ -555,28 +561,54 @@ impl Config {
         Ok(config)
     }
 
-    /// The tokens of users, in a file of the data directory.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn tokens(&self) -> anyhow::Result<TokenBook> {
-        Ok(TokenBook::open(&self.data.join(TOKENS_FILE))?)
+    /// Where the texts of users, tokens and tenants are.
+    pub fn documents(&self) -> Arc<Documents> {
+        let is_node = !self.cluster.node.is_empty();
+        Arc::new(if is_node { Documents::replicated() } else { Documents::default() })
     }
 
-    /// Tenants that were made while the broker ran, in a file of the data directory.
+    /// A text whose file is in the data directory, under the name of the document.
+    fn text(&self, name: &'static str, documents: &Arc<Documents>) -> Text {
+        Text::new(name, &self.data.join(name), documents)
+    }
+
+    /// The tokens of users.
     ///
     /// # Errors
-    /// The file cannot be read.
-    pub fn made_tenants(&self) -> anyhow::Result<TenantBook> {
-        Ok(TenantBook::open(&self.data.join(TENANTS_FILE))?)
+    /// The text cannot be read.
+    pub fn tokens(&self, documents: &Arc<Documents>) -> anyhow::Result<TokenBook> {
+        Ok(TokenBook::open(self.text(TOKENS_FILE, documents))?)
+    }
+
+    /// Tenants that were made while the broker ran.
+    ///
+    /// # Errors
+    /// The text cannot be read.
+    pub fn made_tenants(&self, documents: &Arc<Documents>) -> anyhow::Result<TenantBook> {
+        Ok(TenantBook::open(self.text(TENANTS_FILE, documents))?)
+    }
+
+    /// Routes and alerts that tenants have declared.
+    ///
+    /// # Errors
+    /// The text cannot be read.
+    pub fn tenant_rules(&self, documents: &Arc<Documents>) -> anyhow::Result<TenantRuleBook> {
+        TenantRuleBook::open(self.text(TENANT_RULES_FILE, documents))
+    }
+
+    /// The users, if any are configured.
+    pub fn users_text(&self, documents: &Arc<Documents>) -> Option<UserFile> {
+        self.users_file().map(|file| UserFile::new(Text::new(USERS, file, documents)))
     }
 
     /// Who is let in.
     ///
     /// # Errors
-    /// The file of users cannot be read.
-    pub fn door(&self, tokens: &Arc<TokenBook>, attempts: &Arc<Attempts>) -> anyhow::Result<Door> {
-        Config::door_of(self.users()?, self.security.anonymous, tokens, attempts)
+    /// The users or tokens cannot be read.
+    pub fn door(&self) -> anyhow::Result<Door> {
+        let documents = self.documents();
+        let users = users_of(self.users_text(&documents).as_ref())?;
+        Config::door_of(users, self.security.anonymous, &Arc::new(self.tokens(&documents)?), &Arc::default())
     }
 
     fn door_of(
@@ -593,25 +625,21 @@ impl Config {
     /// Policies and users, where users may be members of groups.
     ///
     /// # Errors
-    /// The file of users cannot be read, or as [`Config::policies`].
+    /// The users cannot be read, or as [`Config::policies`].
     pub fn identities(
         &self,
+        users: Option<&UserFile>,
         tokens: &Arc<TokenBook>,
         attempts: &Arc<Attempts>,
         made_tenants: &TenantBook,
     ) -> anyhow::Result<(Policies, Door)> {
-        let (users, mut policies) = (self.users()?, self.policies()?);
+        let (users, mut policies) = (users_of(users)?, self.policies()?);
         tenants::add_made(made_tenants, &mut policies)?;
         let permissions = Arc::make_mut(&mut policies.permissions);
         for (user, groups) in users.iter().flat_map(Users::groups_of_all) {
             groups.for_each(|group| permissions.add_member(&group.into(), user));
         }
         Ok((policies, Config::door_of(users, self.security.anonymous, tokens, attempts)?))
-    }
-
-    /// The users; `None` to admit all clients without a check.
-    fn users(&self) -> anyhow::Result<Option<Users>> {
-        self.users_file().map(|file| Users::load(file).context("security.users")).transpose()
     }
 
     /// The file of users, if there is one.
@@ -757,6 +785,11 @@ fn nearest_key(message: &str) -> Option<String> {
 pub fn nearest<'n>(unknown: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let distance = |known: &str| strsim::damerau_levenshtein(unknown, known);
     known.min_by_key(|known| distance(known)).filter(|known| distance(known) <= unknown.len().div_ceil(2))
+}
+
+/// The users; `None` to admit all clients without a check.
+fn users_of(file: Option<&UserFile>) -> anyhow::Result<Option<Users>> {
+    file.map(|file| file.users().context("security.users")).transpose()
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod claims;
 mod clock;
 mod connection;
 mod delivery;
+mod documents;
 mod explain;
 mod figures;
 mod intake;
@@ -41,6 +42,7 @@ mod stepping_down;
 mod transaction;
 
 pub use delivery::selection::PropertiesOf;
+pub use documents::{Document, documents};
 pub use figures::{LedgerSums, QueueCounts, QueueFigures, Watched, WatchedQueue, watch};
 pub use intake::account::Account;
 pub use intake::audit::OriginOf;

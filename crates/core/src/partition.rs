@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::delivery::selection::{self, PropertiesOf};
 use crate::delivery::spread::end_crowded;
 use crate::delivery::{backlog, gathering};
+use crate::documents;
 use crate::figures::QueueCounts;
 use crate::intake::audit::OriginOf;
 use crate::intake::blocked::BlockedOn;
@@ -320,6 +321,7 @@ impl Partition {
             }
             Command::ForgetBranch { branch } => self.state.branches.forget(&branch),
             Command::Pause { queue, paused } => pausing::apply(self, &queue, paused, effects),
+            Command::Document(change) => documents::apply(self, *change),
             Command::Leave { queue, to } => {
                 self.apply_leave(queue, to);
                 self.go_on_moving(effects);
@@ -385,7 +387,8 @@ impl Partition {
             | Event::ForgetBranch { .. }
             | Event::ListBranches { .. }
             | Event::Redrive { .. }
-            | Event::Pause { .. } => self.handle_admin_request(event, effects),
+            | Event::Pause { .. }
+            | Event::Document(_) => self.handle_admin_request(event, effects),
             Event::Move { .. }
             | Event::ListMoves { .. }
             | Event::Placed { .. }
@@ -449,6 +452,7 @@ impl Partition {
             Event::Pause { queue, paused, connection, ticket } => {
                 pausing::pause(self, queue, paused, (connection, ticket), effects);
             }
+            Event::Document(request) => documents::replace(self, *request, effects),
             Event::Redrive { wanted, connection, ticket } => {
                 self.redrive(*wanted, (connection, ticket), effects);
                 self.go_on_redriving(effects);

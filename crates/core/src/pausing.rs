@@ -36,9 +36,9 @@ impl Paused {
         self.queues.remove(&queue);
     }
 
-    /// Writes the part of a snapshot, which is left out without any.
-    pub(crate) fn write(&self, out: &mut Writer) {
-        if !self.queues.is_empty() {
+    /// Writes the part of a snapshot, which is left out without any unless `others_follow`.
+    pub(crate) fn write(&self, out: &mut Writer, others_follow: bool) {
+        if others_follow || !self.queues.is_empty() {
             out.list(&self.queues.iter().collect::<Vec<_>>(), |out, queue| {
                 out.u64(queue.0);
             });

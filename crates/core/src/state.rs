@@ -16,6 +16,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::addresses::address::Addresses;
 use crate::addresses::ending::Endings;
+use crate::documents::Documents;
 use crate::intake::audit::Audit;
 use crate::leasing::Leases;
 use crate::memory::bodies::Bodies;
@@ -67,6 +68,8 @@ pub struct State {
     pub leaving: BTreeMap<Destination, PartitionId>,
     /// Queues that operators have paused.
     pub paused: Paused,
+    /// Texts that operators change.
+    pub documents: Documents,
 }
 
 impl State {
@@ -92,6 +95,7 @@ impl State {
             branches: Branches::default(),
             leaving: BTreeMap::new(),
             paused: Paused::default(),
+            documents: Documents::default(),
         }
     }
 

@@ -247,7 +247,8 @@ impl Completion {
         match self {
             Completion::Reply { connection, ticket }
             | Completion::Sent { connection, ticket, .. }
-            | Completion::Leaves { connection, ticket, .. } => Some((*connection, *ticket)),
+            | Completion::Leaves { connection, ticket, .. }
+            | Completion::Document { connection, ticket, .. } => Some((*connection, *ticket)),
             Completion::Piece { connection, upload, ticket, .. } => {
                 Some((*connection, if connection.is_internal() { Ticket(*upload) } else { *ticket }))
             }
@@ -313,6 +314,7 @@ pub fn waiter_of(event: &Event) -> Option<Waiter> {
         | Event::EndJobs { connection, ticket, .. }
         | Event::BrowseJobs { connection, ticket, .. }
         | Event::Echo { connection, ticket } => Some((*connection, *ticket)),
+        Event::Document(request) => Some((request.connection, request.ticket)),
         Event::Lease(event) => waiter_of_lease(event),
         Event::Peer { peer: Peer::Handle(asked), .. } => Some((asked.connection, asked.ticket)),
         Event::Link(LinkEvent::Resume(resume)) => Some((resume.connection(), resume.ticket)),

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postroad_core::{Partition, SLICE_CHANGES, Settings, decode_record, encode_record};
 use postroad_model::{
-    Binding, BranchId, Changes, Chunks, Command, Compression, Deduplication, Destination, Due, Encoding,
-    EntryTag, Group, Message, MessageKey, Origin, PartitionId, Placement, Position, Protocol, QueueId,
-    RareHeaders, Recurrence, RouteRetry, Schedule, Sent, SettleCause, Settlement, Subscription,
-    TransactionId, UserKey,
+    Binding, BranchId, Changes, Chunks, Command, Compression, Deduplication, Destination, DocumentChange,
+    DocumentVersion, Due, Encoding, EntryTag, Group, Message, MessageKey, Origin, PartitionId, Placement,
+    Position, Protocol, QueueId, RareHeaders, Recurrence, RouteRetry, Schedule, Sent, SettleCause,
+    Settlement, Subscription, TransactionId, UserKey,
 };
 use postroad_routing::Policies;
 
@@ -383,6 +383,27 @@ fn overruled() -> Vec<(&'static str, Command)> {
     ]
 }
 
+/// Documents of operators.
+fn records_of_documents() -> Vec<(&'static str, Command)> {
+    let change = |name: &str, replaces, content: &'static [u8]| {
+        let (replaces, content) = (DocumentVersion(replaces), Bytes::from_static(content));
+        Command::Document(Box::new(DocumentChange { name: name.into(), replaces, content }))
+    };
+    vec![
+        ("document", change("users", 0, b"ann SCRAM\nbob SCRAM\n")),
+        ("document-again", change("users", 1, b"bob SCRAM\n")),
+        ("document-empty", change("tenants", 0, b"")),
+    ]
+}
+
+fn partition_with_documents() -> Partition {
+    let mut partition = partition();
+    for (_, command) in records_of_documents() {
+        apply_next(&mut partition, command);
+    }
+    partition
+}
+
 /// Operators have ended two branches.
 fn partition_with_overruled_branches(messages: u64) -> Partition {
     let mut partition = partition_with_pages(messages);
@@ -551,6 +572,7 @@ fn all_records() -> Vec<(&'static str, Command)> {
         large_records(),
         vec![("enqueue-returned", returned_record()), ("left", left())],
         records_of_moves(),
+        records_of_documents(),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -578,6 +600,7 @@ fn snapshots() -> Vec<(&'static str, Settings, Partition)> {
         ("snapshot-moving", settings(), partition_on_the_move()),
         ("snapshot-transactions", settings_for_pages(), partition_with_transactions()),
         ("snapshot-shared", settings_for_pages(), partition_with_shared_pages()),
+        ("snapshot-documents", settings(), partition_with_documents()),
     ]
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::{
-    BranchId, Destination, Due, EntryTag, LeaseId, Message, PartitionId, Position, QueueId, QueueOptions,
-    Recurrence, Schedule, TransactionId,
+    BranchId, Destination, DocumentChange, Due, EntryTag, LeaseId, Message, PartitionId, Position, QueueId,
+    QueueOptions, Recurrence, Schedule, TransactionId,
 };
 
 /// A durable change of one partition, applied in log order on every replica.
@@ -165,6 +165,8 @@ pub enum Command {
         /// `false`: it is resumed.
         paused: bool,
     },
+    /// A document is replaced, if it is still of the version that this was made from.
+    Document(Box<DocumentChange>),
     /// The queue leaves for another partition, step by step: from now on it delivers nothing here,
     /// and its entries follow. It is gone with the `Delete` after its last entry. Said again it
     /// changes nothing.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::{
-    Ask, BranchId, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, EntryTag,
-    JobsWanted, LeaseEvent, LinkDelivery, LinkEvent, Message, MessageKey, Now, PartitionId, Position,
-    ProducerNotice, Refusal, Sent, Subscription, Ticket, TransactionId, TransactionKey,
+    Ask, BranchId, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, DocumentRequest,
+    EntryTag, JobsWanted, LeaseEvent, LinkDelivery, LinkEvent, Message, MessageKey, Now, PartitionId,
+    Position, ProducerNotice, Refusal, Sent, Subscription, Ticket, TransactionId, TransactionKey,
 };
 
 /// An event of a session, the log, the clock or another partition, for a partition.
@@ -97,16 +97,14 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
-    /// Drop the transaction's changes; its consumers still hold the messages that they settled in
-    /// it.
+    /// Drop the transaction's changes; its consumers still hold the messages settled in it.
     Rollback {
         /// The transaction.
         transaction: TransactionKey,
         /// Who waits for it.
         ticket: Option<Ticket>,
     },
-    /// A session has done its share of a branch; more shares may come, of this session or of
-    /// others.
+    /// A session has done its share of a branch; this session or others may do more shares.
     EndBranch {
         /// The branch.
         branch: BranchId,
@@ -370,10 +368,11 @@ pub enum Event {
     },
     /// A front end without consumers asks something of a queue.
     Lease(Box<LeaseEvent>),
+    /// An operator replaces a document.
+    Document(Box<DocumentRequest>),
     /// Something about a link that is remembered.
     Link(LinkEvent),
-    /// Answered once the partition has finished all earlier events: their records are in the log,
-    /// or have failed.
+    /// Answered once all earlier events are finished: their records are in the log, or have failed.
     Echo {
         /// Who asks.
         connection: ConnectionId,

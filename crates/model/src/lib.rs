@@ -12,6 +12,7 @@ mod bridge;
 mod command;
 mod date;
 mod destination;
+mod document;
 mod effect;
 mod elsewhere;
 mod event;
@@ -46,6 +47,10 @@ pub use command::{
 };
 pub use date::{Date, rfc3339};
 pub use destination::{Destination, DestinationKind, PartitionRange, Placement};
+pub use document::{
+    DOCUMENT_BYTES_MAX, DOCUMENT_NAME_BYTES_MAX, DOCUMENTS_MAX, DocumentChange, DocumentRequest,
+    DocumentVersion,
+};
 pub use effect::{Delivery, DetachCause, Effect, Moving};
 pub use elsewhere::{Elsewhere, Endpoint};
 pub use event::{

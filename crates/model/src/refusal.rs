@@ -141,6 +141,32 @@ pub enum Refusal {
     /// A temporary queue cannot be paused.
     #[error("{0} is temporary; only lasting queues can be paused")]
     NotPausable(Destination),
+    /// A document is of another version than the change was made from, or is being changed.
+    #[error(
+        "{name} were changed by somebody else at the same time: look at them again, and repeat the change"
+    )]
+    DocumentChanged {
+        /// Which document.
+        name: Arc<str>,
+    },
+    /// A document is bounded.
+    #[error("{name} would have {bytes} bytes; the most is {max}: remove some first")]
+    DocumentTooLarge {
+        /// Which document.
+        name: Arc<str>,
+        /// What it would have.
+        bytes: usize,
+        /// What it may have.
+        max: usize,
+    },
+    /// There is a bounded number of documents, whose names are bounded.
+    #[error("the document {name} cannot be made: {max} exist already, or its name is empty or too long")]
+    TooManyDocuments {
+        /// Which document.
+        name: Arc<str>,
+        /// How many there may be.
+        max: usize,
+    },
     /// An operator drains the broker: it takes no messages.
     #[error(
         "the broker is being drained and takes no messages; send to another broker, or `postroad ctl broker resume`"

@@ -68,6 +68,7 @@ impl Gate {
                 self.need(Action::Write, &Destination::topic(SCHEDULER_MANAGEMENT), *ticket)
             }
             Event::ListMoves { ticket, .. } => self.need_everywhere(Action::Admin, *ticket),
+            Event::Document(request) => self.need_everywhere(Action::Admin, request.ticket),
             Event::Ask { ask, ticket, .. } => self.check_question(&ask.question, *ticket),
             Event::Lease(event) => self.check_lease(event),
             _ => Ok(()),

@@ -116,6 +116,7 @@ fn weight(event: &Event) -> u64 {
     let more = match event {
         Event::Publish(_) | Event::Chunk { .. } => return 0,
         Event::Lease(event) => event.byte_length() as usize,
+        Event::Document(request) => request.change.content.len(),
         Event::Settle(settle) => size_of_val(&settle.tags[..]),
         Event::Attach(attach) => attach.selector.len() + attach.source.name.len(),
         _ => 0,

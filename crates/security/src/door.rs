@@ -646,7 +646,9 @@ mod tests {
     #[test]
     fn a_token_takes_the_place_of_a_password_until_it_is_revoked_or_its_user_is_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let book = Arc::new(TokenBook::open(&folder.path().join("tokens")).unwrap());
+        let book = Arc::new(
+            TokenBook::open(crate::documents::Text::of_file(&folder.path().join("tokens"))).unwrap(),
+        );
         let (token, text) = book.issue("user", "messages".parse().unwrap(), None).unwrap();
         let (_, of_stranger) = book.issue("stranger", "messages".parse().unwrap(), None).unwrap();
         let (_, for_api) = book.issue("user", "manage".parse().unwrap(), None).unwrap();

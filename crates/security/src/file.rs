@@ -3,9 +3,10 @@
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use crate::documents::Text;
 use crate::users::UserError;
 
 /// Replaces the file's content, as [`replace_file`].
@@ -45,29 +46,35 @@ pub(crate) fn content(file: &Path) -> Result<Option<String>, UserError> {
     }
 }
 
-/// What a file says, with the file: a change is in force at once, for every thread.
+/// What a text says, with the text: a change is in force at once, for every thread.
 #[derive(Debug)]
 pub(crate) struct Book<T> {
-    file: PathBuf,
+    text: Text,
     content: RwLock<Arc<T>>,
-    /// Held while the file is replaced.
+    /// Held while the text is replaced.
     writing: Mutex<()>,
 }
 
 impl<T: Clone + Default + PartialEq> Book<T> {
-    /// Of this file, which [`Book::reload`] reads.
-    pub(crate) fn new(file: &Path) -> Book<T> {
-        Book { file: file.to_owned(), content: RwLock::default(), writing: Mutex::default() }
+    /// Of this text, which [`Book::reload`] reads.
+    pub(crate) fn new(text: Text) -> Book<T> {
+        Book { text, content: RwLock::default(), writing: Mutex::default() }
     }
 
-    /// Reads the file again; one that does not exist says nothing.
+    /// The text.
+    pub(crate) fn text(&self) -> &Text {
+        &self.text
+    }
+
+    /// Reads the text again; one that does not exist says nothing. In a cluster to be called when
+    /// this node begins to lead: later changes are in force already.
     ///
     /// # Errors
     /// It cannot be read, or `parse` refuses a line; the old content stays in force.
     pub(crate) fn reload(&self, parse: fn(&str) -> Result<T, (usize, String)>) -> Result<(), UserError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let wrong = |(line, reason)| UserError::Line { file: self.file.clone(), line, reason };
-        let text = content(&self.file)?;
+        let wrong = |wrong| self.text.wrong(wrong);
+        let text = self.text.read()?;
         let content = text.map_or_else(|| Ok(T::default()), |text| parse(&text).map_err(wrong))?;
         self.put(content);
         Ok(())
@@ -78,11 +85,11 @@ impl<T: Clone + Default + PartialEq> Book<T> {
         self.content.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes the content, and writes the file if it differs: not for a thread that others wait
+    /// Changes the content, and replaces the text if it differs: not for a thread that others wait
     /// for.
     ///
     /// # Errors
-    /// As `change`, or the file cannot be written; nothing is changed then.
+    /// As `change`, or the text cannot be replaced; nothing is changed then.
     pub(crate) fn change<R>(
         &self,
         change: impl FnOnce(&mut T) -> Result<R, UserError>,
@@ -93,13 +100,13 @@ impl<T: Clone + Default + PartialEq> Book<T> {
         let mut content = T::clone(&before);
         let changed = change(&mut content)?;
         if content != *before {
-            replace(&self.file, &text(&content))?;
+            self.text.replace(&text(&content))?;
             self.put(content);
         }
         Ok(changed)
     }
 
-    /// What is in force from now on; the file is as it was.
+    /// What is in force from now on; the text is as it was.
     pub(crate) fn put(&self, content: T) {
         *self.content.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(content);
     }

@@ -2,9 +2,9 @@
 //! quotas. Tenants of the configuration file are not in it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
+use crate::documents::Text;
 use crate::file::Book;
 use crate::users::UserError;
 
@@ -125,17 +125,22 @@ fn parse(text: &str) -> Result<Tenants, (usize, String)> {
 pub struct TenantBook(Book<Tenants>);
 
 impl TenantBook {
-    /// The tenants of this file; one that does not exist has none.
+    /// The tenants of this text; one that does not exist has none.
     ///
     /// # Errors
     /// It cannot be read, or a line of it is no tenant.
-    pub fn open(file: &Path) -> Result<TenantBook, UserError> {
-        let book = TenantBook(Book::new(file));
+    pub fn open(text: Text) -> Result<TenantBook, UserError> {
+        let book = TenantBook(Book::new(text));
         book.reload()?;
         Ok(book)
     }
 
-    /// Reads the file again.
+    /// Their text.
+    pub fn text(&self) -> &Text {
+        self.0.text()
+    }
+
+    /// Reads the text again.
     ///
     /// # Errors
     /// As [`TenantBook::open`]; the old tenants stay.
@@ -182,7 +187,7 @@ mod tests {
     fn what_was_written_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tenants");
-        let book = TenantBook::open(&file).unwrap();
+        let book = TenantBook::open(Text::of_file(&file)).unwrap();
         assert!(book.all().is_empty());
         let entry = TenantEntry {
             connections_max: Some(5),
@@ -195,7 +200,7 @@ mod tests {
         assert!(book.change(add("acme", entry)).unwrap());
         assert!(book.change(add("lab", TenantEntry::default())).unwrap());
         assert!(book.change(|_| Err::<(), _>(UserError::Password)).is_err());
-        assert_eq!(*TenantBook::open(&file).unwrap().all(), *book.all());
+        assert_eq!(*TenantBook::open(Text::of_file(&file)).unwrap().all(), *book.all());
         assert_eq!(book.all().get("acme"), Some(&entry));
         let many = |tenants: &mut Tenants| {
             tenants.extend(

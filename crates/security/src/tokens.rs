@@ -4,7 +4,6 @@
 //! secret has 256 random bits, so that a slow hash would add nothing.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,6 +13,7 @@ use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use subtle::ConstantTimeEq;
 
+use crate::documents::Text;
 use crate::file::Book;
 use crate::users::{UserError, check_name};
 
@@ -165,17 +165,22 @@ fn parse(text: &str) -> Result<Tokens, (usize, String)> {
 pub struct TokenBook(Book<Tokens>);
 
 impl TokenBook {
-    /// The tokens of this file; one that does not exist has none.
+    /// The tokens of this text; one that does not exist has none.
     ///
     /// # Errors
     /// It cannot be read, or a line of it is no token.
-    pub fn open(file: &Path) -> Result<TokenBook, UserError> {
-        let book = TokenBook(Book::new(file));
+    pub fn open(text: Text) -> Result<TokenBook, UserError> {
+        let book = TokenBook(Book::new(text));
         book.reload()?;
         Ok(book)
     }
 
-    /// Reads the file again.
+    /// Their text.
+    pub fn text(&self) -> &Text {
+        self.0.text()
+    }
+
+    /// Reads the text again.
     ///
     /// # Errors
     /// As [`TokenBook::open`]; the old tokens stay in force.
@@ -300,7 +305,7 @@ mod tests {
 
     fn book() -> (tempfile::TempDir, TokenBook) {
         let folder = tempfile::tempdir().unwrap();
-        let book = TokenBook::open(&folder.path().join("tokens")).unwrap();
+        let book = TokenBook::open(Text::of_file(&folder.path().join("tokens"))).unwrap();
         (folder, book)
     }
 
@@ -317,7 +322,7 @@ mod tests {
         let kept = std::fs::read_to_string(&file).unwrap();
         assert!(!kept.contains(text.rsplit('_').next().unwrap()), "{kept}");
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        let again = TokenBook::open(&file).unwrap();
+        let again = TokenBook::open(Text::of_file(&file)).unwrap();
         assert_eq!((again.check(&text), again.all().len()), (Some(token), 1));
     }
 

@@ -6,9 +6,11 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use postroad_model::Refusal;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::argon::{Argon, PREFIX};
+use crate::documents::Text;
 use crate::file;
 use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
 use crate::prepare::prepared;
@@ -106,6 +108,9 @@ pub enum UserError {
         /// How many there may be.
         max: usize,
     },
+    /// The nodes of the cluster have not committed the change.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// A password cannot be hashed.
     #[error("there is no memory to hash the password")]
     NoMemory,
@@ -319,14 +324,19 @@ pub(crate) fn check_name(name: &str) -> Result<(), UserError> {
 /// the file as it is.
 #[derive(Debug)]
 pub struct UserFile {
-    file: PathBuf,
+    text: Text,
     writing: Mutex<()>,
 }
 
 impl UserFile {
-    /// The file of this name.
-    pub fn new(file: &Path) -> UserFile {
-        UserFile { file: file.to_owned(), writing: Mutex::default() }
+    /// The users of this text.
+    pub fn new(text: Text) -> UserFile {
+        UserFile { text, writing: Mutex::default() }
+    }
+
+    /// Its text.
+    pub fn text(&self) -> &Text {
+        &self.text
     }
 
     /// Its users.
@@ -334,7 +344,12 @@ impl UserFile {
     /// # Errors
     /// As [`Users::load`].
     pub fn users(&self) -> Result<Users, UserError> {
-        Users::load(&self.file)
+        match self.text.read()? {
+            Some(text) => Users::parse(&text).map_err(|wrong| self.text.wrong(wrong)),
+            // The first node of a cluster that leads may have them.
+            None if self.text.is_replicated() => Ok(Users::default()),
+            None => Users::load(self.text.file()),
+        }
     }
 
     /// Changes its users, and writes them if `change` returns true; returns that. Hashes and
@@ -347,10 +362,10 @@ impl UserFile {
         change: impl FnOnce(&mut Users) -> Result<bool, UserError>,
     ) -> Result<bool, UserError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut users = Users::load(&self.file)?;
+        let mut users = self.users()?;
         let has_changed = change(&mut users)?;
         if has_changed {
-            users.store(&self.file)?;
+            self.text.replace(&users.to_text())?;
         }
         Ok(has_changed)
     }
@@ -441,7 +456,7 @@ mod tests {
     #[test]
     fn groups_are_kept_with_their_user_and_changed_in_the_file() {
         let folder = tempfile::tempdir().unwrap();
-        let file = UserFile::new(&folder.path().join("users"));
+        let file = UserFile::new(Text::of_file(&folder.path().join("users")));
         assert!(file.users().is_err(), "the first user comes from the command line");
         Users::default().store(&folder.path().join("users")).unwrap();
         let groups = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();

@@ -81,6 +81,7 @@ fn status_of(refusal: &Refusal) -> u16 {
         Refusal::QueueFull { .. }
         | Refusal::QuotaFull { .. }
         | Refusal::StoreFull { .. }
+        | Refusal::DocumentTooLarge { .. }
         | Refusal::TooManyQueues { .. } => 507,
         Refusal::StoreFailed { .. } | Refusal::NotLeader | Refusal::OutcomeUnknown | Refusal::Draining => 503,
         _ => 409,

@@ -181,6 +181,7 @@ pub async fn writing<T: Send + 'static>(
 /// The status says whose fault it is.
 pub fn problem(error: UserError) -> Problem {
     let status = match &error {
+        UserError::Refused(refusal) => return refusal.clone().into(),
         UserError::TooManyTokens { .. }
         | UserError::TooManyKeys { .. }
         | UserError::TooManyTenants { .. }

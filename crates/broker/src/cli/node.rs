@@ -14,7 +14,7 @@ use postroad_node::TenantMeters;
 use postroad_node::{Clients, Draining};
 use postroad_openwire::OpenWireOptions;
 use postroad_routing::{Addressing, Policies};
-use postroad_security::Visit;
+use postroad_security::{Documents, Visit};
 use postroad_store::{Stores, broker_id};
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
@@ -184,6 +184,13 @@ impl Opened {
                 let runtime = Runtime::lead((stores, &replica), options, make)?;
                 Ok((runtime, Some(LeaderTerm { replica, term })))
             }
+        }
+    }
+
+    /// Reads the documents that the nodes of a cluster replicate.
+    pub fn read_documents(&self, into: &Documents) {
+        if let Opened::Led(led) = self {
+            runtime::read_documents(led, into);
         }
     }
 
@@ -360,7 +367,7 @@ async fn follow_until_led(
 
 /// Visitors log in as at the leader.
 fn visitors_admission(config: &Config, places: Places) -> anyhow::Result<Admission> {
-    let door = Arc::new(config.door(&Arc::new(config.tokens()?), &Arc::default())?);
+    let door = Arc::new(config.door()?);
     Ok(Admission::new(places, config.tls()?, door, websocket_bytes_max(config)))
 }
 

@@ -13,9 +13,10 @@ use postroad_admin::{
     ConfigurationOrder, ConfigurationPlan, ConfigurationSource, ConfigurationVersion, Reload, RulesAnswer,
     RulesOrder, TenantRulesKeeper,
 };
+use postroad_model::{DocumentChange, Refusal};
 use postroad_net::TlsConfig;
 use postroad_routing::Policies;
-use postroad_security::{Attempts, Door, TenantBook, TokenBook, UserFile};
+use postroad_security::{Attempts, Documents, Door, TenantBook, Text, TokenBook, UserFile};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::ServeArguments;
@@ -33,7 +34,28 @@ pub enum Changed {
     /// An order about the configuration.
     Configuration(ConfigurationOrder, oneshot::Sender<Result<ConfigurationAnswer, ConfigurationFault>>),
     /// An order about the rules of tenants.
-    Rules(RulesOrder, oneshot::Sender<Result<RulesAnswer, ConfigurationFault>>),
+    Rules(RulesOrder, RulesAnswered),
+    /// The nodes of the cluster have the new rules of tenants, or refused them.
+    RulesCommitted(Box<RulesChange>, Result<(), Refusal>, RulesAnswered),
+}
+
+/// The way of the answer to an order about the rules of tenants.
+pub type RulesAnswered = oneshot::Sender<Result<RulesAnswer, ConfigurationFault>>;
+
+/// Rules of tenants that are to be committed by the nodes of the cluster before they are in force.
+pub struct RulesChange {
+    answer: RulesAnswer,
+    book: TenantRuleBook,
+    /// The change of their document.
+    pub change: DocumentChange,
+}
+
+/// What comes of an order about the rules of tenants.
+pub enum Declared {
+    /// It is done; the configuration in force is another now, if there is one.
+    Done(RulesAnswer, Option<Box<Reread>>),
+    /// It is to be committed first.
+    Commit(Box<RulesChange>),
 }
 
 /// The parts of the configuration that a running broker follows.
@@ -52,6 +74,7 @@ pub struct Reloader<'a> {
     /// The settings in force, as flat keys.
     running: RefCell<Settings>,
     versions: Versions,
+    documents: Arc<Documents>,
     tokens: Arc<TokenBook>,
     attempts: Arc<Attempts>,
     made_tenants: Arc<TenantBook>,
@@ -65,10 +88,11 @@ impl Reloader<'_> {
     /// # Errors
     /// A file of the data directory cannot be read.
     pub fn new<'a>(arguments: &'a ServeArguments, config: &Config) -> anyhow::Result<Reloader<'a>> {
-        let file = config.users_file().map(|file| Arc::new(UserFile::new(file)));
-        let (tokens, attempts) = (Arc::new(config.tokens()?), Arc::default());
-        let made_tenants = Arc::new(config.made_tenants()?);
-        let tenant_rules = RefCell::new(TenantRuleBook::open(&config.data)?);
+        let documents = config.documents();
+        let file = config.users_text(&documents).map(Arc::new);
+        let (tokens, attempts) = (Arc::new(config.tokens(&documents)?), Arc::default());
+        let made_tenants = Arc::new(config.made_tenants(&documents)?);
+        let tenant_rules = RefCell::new(config.tenant_rules(&documents)?);
         let running = RefCell::new(Settings::of(&text_of(arguments)?, arguments)?);
         let (config, versions) = (RefCell::new(config.clone()), Versions::new(&config.data));
         Ok(Reloader {
@@ -76,6 +100,7 @@ impl Reloader<'_> {
             config,
             running,
             versions,
+            documents,
             tokens,
             attempts,
             made_tenants,
@@ -87,6 +112,42 @@ impl Reloader<'_> {
     /// Tenants that were made while the broker ran.
     pub fn made_tenants(&self) -> Arc<TenantBook> {
         self.made_tenants.clone()
+    }
+
+    /// What the nodes of a cluster replicate of it.
+    pub fn documents(&self) -> &Documents {
+        &self.documents
+    }
+
+    /// Users, tokens, tenants and their rules are those of the documents that this node has read.
+    ///
+    /// # Errors
+    /// One of them is malformed.
+    pub fn follow_documents(&self) -> anyhow::Result<()> {
+        self.tokens.reload()?;
+        self.made_tenants.reload()?;
+        let text = self.tenant_rules.borrow().text().clone();
+        self.tenant_rules.replace(TenantRuleBook::open(text)?);
+        Ok(())
+    }
+
+    /// Changes that make documents of the files of this node, unless one has done so before. A node
+    /// that lacks its file of users leaves that to another one.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn imports(&self) -> anyhow::Result<Vec<DocumentChange>> {
+        let Some(end) = self.documents.end_of_import() else { return Ok(Vec::new()) };
+        let (rules, users) = (self.tenant_rules.borrow(), self.file.as_deref().map(UserFile::text));
+        if let Some(users) = users
+            && users.read()?.is_none()
+        {
+            tracing::warn!(file = %users.file().display(), "there are no users: their file is missing");
+            return Ok(Vec::new());
+        }
+        let texts = users.into_iter().chain([self.tokens.text(), self.made_tenants.text(), rules.text()]);
+        let imports: Result<Vec<_>, _> = texts.map(Text::import).collect();
+        Ok(imports?.into_iter().flatten().chain([end]).collect())
     }
 
     /// Keeps the configuration that the broker has started with, unless it is the newest version.
@@ -121,7 +182,8 @@ impl Reloader<'_> {
     }
 
     fn identities_by(&self, config: &Config) -> anyhow::Result<(Policies, Door)> {
-        let (mut policies, door) = config.identities(&self.tokens, &self.attempts, &self.made_tenants)?;
+        let (mut policies, door) =
+            config.identities(self.file.as_deref(), &self.tokens, &self.attempts, &self.made_tenants)?;
         self.tenant_rules.borrow().add_routes(config, &mut policies)?;
         Ok((policies, self.file.iter().fold(door, |door, file| door.with_file(file.clone()))))
     }
@@ -192,12 +254,11 @@ impl Reloader<'_> {
         Ok((answer, None))
     }
 
-    /// Carries out an order about the rules of tenants. What it returns beside the answer is to be
-    /// followed.
+    /// Carries out an order about the rules of tenants.
     ///
     /// # Errors
     /// With the reason; nothing is changed then.
-    pub fn declare(&self, order: RulesOrder) -> Result<(RulesAnswer, Option<Reread>), ConfigurationFault> {
+    pub fn declare(&self, order: RulesOrder) -> Result<Declared, ConfigurationFault> {
         let (answer, book) = match order {
             RulesOrder::Declare { tenant, rules, prunes, is_dry_run } => {
                 let (policies, _) = self.identities().map_err(failed)?;
@@ -211,10 +272,35 @@ impl Reloader<'_> {
                 (RulesAnswer::default(), self.tenant_rules.borrow().without(&tenant))
             }
         };
-        let Some(book) = book else { return Ok((answer, None)) };
-        book.store().map_err(failed)?;
+        let Some(book) = book else { return Ok(Declared::Done(answer, None)) };
+        let content = book.content();
+        if let Some(change) = book.text().change(content.clone()) {
+            return Ok(Declared::Commit(Box::new(RulesChange { answer, book, change })));
+        }
+        book.text().replace(&content).map_err(|error| failed(error.into()))?;
         self.tenant_rules.replace(book);
-        Ok((answer, Some(self.in_force().map_err(failed)?)))
+        Ok(Declared::Done(answer, Some(Box::new(self.in_force().map_err(failed)?))))
+    }
+
+    /// The new rules of tenants are committed; what it returns beside the answer is to be followed.
+    ///
+    /// # Errors
+    /// They are not, or it is not known; or a file cannot be read.
+    pub fn declared(
+        &self,
+        declared: RulesChange,
+        result: Result<(), Refusal>,
+    ) -> Result<(RulesAnswer, Reread), ConfigurationFault> {
+        result.map_err(|refusal| match refusal {
+            Refusal::DocumentChanged { .. } | Refusal::DocumentTooLarge { .. } => {
+                ConfigurationFault::Conflict(refusal.to_string())
+            }
+            _ => ConfigurationFault::Failed(refusal.to_string()),
+        })?;
+        let RulesChange { answer, book, change } = declared;
+        self.documents.committed(change);
+        self.tenant_rules.replace(book);
+        Ok((answer, self.in_force().map_err(failed)?))
     }
 
     fn apply(
@@ -330,9 +416,10 @@ impl Reloader<'_> {
     }
 
     fn parts_of(&self, config: &Config) -> anyhow::Result<Reread> {
-        self.tokens.reload()?;
-        self.made_tenants.reload()?;
-        self.tenant_rules.replace(TenantRuleBook::open(&config.data)?);
+        // Those of a cluster are in force already, and a change of them may be on its way.
+        if !self.documents.are_replicated() {
+            self.follow_documents()?;
+        }
         self.by_config(config)
     }
 
@@ -369,8 +456,8 @@ pub struct Orders {
     pub tenant_rules: TenantRulesKeeper,
 }
 
-/// The ways of requests to the main thread, and their end there.
-pub fn channel() -> (Orders, mpsc::Receiver<Changed>) {
+/// The ways of requests to the main thread, and their end there, with one more way.
+pub fn channel() -> (Orders, mpsc::Receiver<Changed>, mpsc::Sender<Changed>) {
     let (changes, receiver) = mpsc::channel::<Changed>(CHANGES_MAX);
     let of_identities = changes.clone();
     let reload = Arc::new(move || {
@@ -384,14 +471,26 @@ pub fn channel() -> (Orders, mpsc::Receiver<Changed>) {
         Box::pin(future) as _
     });
     let configuration = way(changes.clone(), Changed::Configuration);
-    let tenant_rules = way(changes, Changed::Rules);
-    (Orders { reload, configuration, tenant_rules }, receiver)
+    let tenant_rules = one_by_one(way(changes.clone(), Changed::Rules));
+    (Orders { reload, configuration, tenant_rules }, receiver, changes)
 }
 
 /// Carries out orders of one kind.
 type Way<Order, Answer> = Arc<
     dyn Fn(Order) -> Pin<Box<dyn Future<Output = Result<Answer, ConfigurationFault>> + Send>> + Send + Sync,
 >;
+
+/// An order is given once the one before is carried out.
+fn one_by_one<Order: Send + 'static, Answer: Send + 'static>(way: Way<Order, Answer>) -> Way<Order, Answer> {
+    let turn = Arc::new(tokio::sync::Mutex::new(()));
+    Arc::new(move |order| {
+        let (way, turn) = (way.clone(), turn.clone());
+        Box::pin(async move {
+            let _turn = turn.lock().await;
+            way(order).await
+        })
+    })
+}
 
 fn way<Order: Send + 'static, Answer: Send + 'static>(
     changes: mpsc::Sender<Changed>,

@@ -26,14 +26,14 @@ use crate::cli::ServeArguments;
 use crate::cli::admission::Admission;
 use crate::cli::alerts;
 use crate::cli::listeners::Listeners;
-use crate::cli::node::{self, Follower, LeaderTerm, Open};
-use crate::cli::reload::{self, Changed, Reloader, Reread};
+use crate::cli::node::{self, Follower, LeaderTerm, Open, Opened};
+use crate::cli::reload::{self, Changed, Declared, Reloader, Reread, RulesAnswered, RulesChange};
 use crate::config::{Config, OpenTo, OpenWireConfig, Shares, password_checks_max};
 use crate::control;
 use crate::runtime::{
-    Diallers, Dials, Following, Forwarded, ForwardedClients, HttpSocket, NewSocket, Origins, PushOptions,
-    Runtime, RuntimeOptions, Service, SpreadOptions, SqsOptions, StatsCollector, TenantKeys, now_ms,
-    read_portable, spread_clients, watch_links,
+    Diallers, Dials, DocumentWriter, Following, Forwarded, ForwardedClients, HttpSocket, NewSocket, Origins,
+    PushOptions, Runtime, RuntimeOptions, Service, SpreadOptions, SqsOptions, StatsCollector, TenantKeys,
+    now_ms, read_portable, spread_clients, watch_links,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for
@@ -115,7 +115,7 @@ async fn serve_clients(
 ) -> anyhow::Result<Option<Follower>> {
     let Open { opened, keys, view, signals, endpoints: advertised, http: forwarded_http } = open;
     let is_node = view.is_some();
-    let Reread { policies, alerts: rules, tls, door, bridges } = of_leader(reloader, is_node)?;
+    let Reread { policies, alerts: rules, tls, door, bridges } = of_leader(reloader, &opened, is_node)?;
     let partitions = opened.partitions();
     let broker_id = broker_id::read_or_make(&config.data, &config.broker_name)?;
     let openwire = openwire_options(config, (partitions, broker_id), listeners.address(Service::OpenWire)?);
@@ -130,16 +130,15 @@ async fn serve_clients(
     if is_node {
         runtime.follow(policies);
     }
+    let writer = lead_documents(reloader, &runtime, &mut leading).await?;
     let admission = Admission::new(places.clone(), tls, Arc::new(door), websocket_bytes_max(config));
-    let (orders, changes) = reload::channel();
+    let (orders, changes, further_changes) = reload::channel();
     reloader.keep_first();
     runtime.alerts().follow(rules);
-    let cluster = view.clone();
+    let everybody = StatsCollector { cluster: view.clone(), ..runtime.everybody() };
     let endpoints = node::endpoints(listeners, http)?;
-    let changing = (orders, reloader.made_tenants());
-    let api = api_options(config, &runtime, &admission, changing, &endpoints);
+    let api = api_options(config, &runtime, &admission, (orders, reloader.made_tenants()), &endpoints);
     let api = postroad_admin::router(api, node::further_api(view));
-    let everybody = StatsCollector { cluster, ..runtime.everybody() };
     let control = serve_control(&config.data, &runtime, (everybody.clone(), api.clone()));
     // A reader of the line that we are ready may send a signal at once.
     let mut signals = signals.map_or_else(Signals::listen, Ok)?;
@@ -163,9 +162,10 @@ async fn serve_clients(
         admission,
         runtime,
         (&mut signals, &mut leading),
-        (reloader, changes),
+        (reloader, changes, Committer { writer, done: further_changes }),
     )
     .await;
+    reloader.documents().follow();
     control.into_iter().for_each(control::Listening::end);
     watches.abort_all();
     ends.notify_one();
@@ -194,10 +194,12 @@ async fn ended(
 
 /// The configuration with which a broker begins to serve. A node of a cluster may have followed for
 /// a long time: it reads the file again.
-fn of_leader(reloader: &Reloader<'_>, is_node: bool) -> anyhow::Result<Reread> {
+fn of_leader(reloader: &Reloader<'_>, opened: &Opened, is_node: bool) -> anyhow::Result<Reread> {
     if !is_node {
         return reloader.in_force();
     }
+    opened.read_documents(reloader.documents());
+    reloader.follow_documents().context("the documents of the cluster cannot be read")?;
     reloader.reread().or_else(|error| {
         tracing::error!(
             error = format!("{error:#}"),
@@ -462,7 +464,7 @@ async fn accept_until_ended(
     mut admission: Admission,
     mut runtime: Runtime,
     (signals, leading): (&mut Signals, &mut Option<LeaderTerm>),
-    (reloader, mut changes): (&Reloader<'_>, mpsc::Receiver<Changed>),
+    (reloader, mut changes, committer): (&Reloader<'_>, mpsc::Receiver<Changed>, Committer),
 ) -> (Runtime, End) {
     let draining = runtime.draining();
     loop {
@@ -480,7 +482,7 @@ async fn accept_until_ended(
                 }
             },
             Some(changed) = changes.recv() => {
-                carry_out(changed, reloader, (&mut diallers, &mut runtime, &mut admission));
+                carry_out(changed, (reloader, &committer), (&mut diallers, &mut runtime, &mut admission));
             }
             Some(socket) = dialled.recv() => runtime.serve(socket).await,
             accepted = listeners.accept() => match accepted {
@@ -500,6 +502,62 @@ async fn accept_until_ended(
     }
 }
 
+/// Commits rules of tenants, while the main thread does other work.
+struct Committer {
+    writer: DocumentWriter,
+    done: mpsc::Sender<Changed>,
+}
+
+impl Committer {
+    fn commit(&self, rules: Box<RulesChange>, answer: RulesAnswered) {
+        let (writer, done) = (self.writer.clone(), self.done.clone());
+        tokio::spawn(async move {
+            let result = writer.commit(rules.change.clone()).await;
+            // If another node leads by now, the request ends with the receiver.
+            let _ = done.send(Changed::RulesCommitted(rules, result, answer)).await;
+        });
+    }
+}
+
+/// Documents may be changed from now on; before that files are imported, if no node has done so.
+///
+/// # Errors
+/// A file cannot be read.
+async fn lead_documents(
+    reloader: &Reloader<'_>,
+    runtime: &Runtime,
+    leading: &mut Option<LeaderTerm>,
+) -> anyhow::Result<DocumentWriter> {
+    let writer = DocumentWriter::new(runtime.clients());
+    writer.write(reloader.documents());
+    tokio::select! {
+        imported = import(reloader, &writer) => imported?,
+        () = LeaderTerm::ended(leading) => {}
+    }
+    Ok(writer)
+}
+
+/// Makes documents of the files that this node had before its cluster had such documents.
+///
+/// # Errors
+/// A file cannot be read.
+async fn import(reloader: &Reloader<'_>, writer: &DocumentWriter) -> anyhow::Result<()> {
+    for change in reloader.imports()? {
+        let document = change.name.clone();
+        match writer.commit(change.clone()).await {
+            Ok(()) => {
+                reloader.documents().committed(change);
+                tracing::info!(%document, "imported into the cluster from the files of this node");
+            }
+            Err(reason) => {
+                tracing::warn!(%document, %reason, "not imported from the files of this node");
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The parts of the broker that follow changes of the configuration.
 type Followers<'f> = (&'f mut Diallers, &'f mut Runtime, &'f mut Admission);
 
@@ -512,7 +570,11 @@ fn follow(reread: Reread, (diallers, runtime, admission): Followers<'_>) {
 }
 
 /// Answers a request about users or the configuration. The request may have ended meanwhile.
-fn carry_out(changed: Changed, reloader: &Reloader<'_>, (diallers, runtime, admission): Followers<'_>) {
+fn carry_out(
+    changed: Changed,
+    (reloader, committer): (&Reloader<'_>, &Committer),
+    (diallers, runtime, admission): Followers<'_>,
+) {
     match changed {
         Changed::Identities(answer) => {
             let followed = reloader.identities().map(|(policies, door)| {
@@ -531,11 +593,19 @@ fn carry_out(changed: Changed, reloader: &Reloader<'_>, (diallers, runtime, admi
             });
             let _ = answer.send(done);
         }
-        Changed::Rules(order, answer) => {
-            let done = reloader.declare(order).map(|(done, reread)| {
+        Changed::Rules(order, answer) => match reloader.declare(order) {
+            Ok(Declared::Commit(change)) => committer.commit(change, answer),
+            Ok(Declared::Done(done, reread)) => {
                 if let Some(reread) = reread {
-                    follow(reread, (diallers, runtime, admission));
+                    follow(*reread, (diallers, runtime, admission));
                 }
+                let _ = answer.send(Ok(done));
+            }
+            Err(fault) => drop(answer.send(Err(fault))),
+        },
+        Changed::RulesCommitted(change, result, answer) => {
+            let done = reloader.declared(*change, result).map(|(done, reread)| {
+                follow(reread, (diallers, runtime, admission));
                 done
             });
             let _ = answer.send(done);

@@ -1,19 +1,18 @@
-//! Routes and alerts that tenants declare while the broker runs, in a file of the data directory:
-//! one line for each rule, as `TENANT route JSON` or `TENANT alert JSON`.
+//! Routes and alerts that tenants declare while the broker runs, in a text: one line for each rule,
+//! as `TENANT route JSON` or `TENANT alert JSON`.
 //!
 //! A tenant's rules have names that begin with its own, and stay within its destinations. Rules of
 //! the configuration file take precedence: a tenant whose rules cannot be beside them is left out,
 //! with a line in the log.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use postroad_admin::{AlertRule, Recipient, RuleChange, RuleFault, RuleKind, RulesAnswer, TenantRules};
 use postroad_model::{Destination, DestinationKind};
 use postroad_routing::{DestinationPattern, Policies, Route};
-use postroad_security::replace_file;
+use postroad_security::Text;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -31,34 +30,31 @@ const ROUTES_MAX: usize = 100;
 /// Alerts of one tenant: each is compared with each of its queues, once a second.
 const ALERTS_MAX: usize = 20;
 
-/// The file in the data directory.
-const FILE: &str = "tenant-rules";
-
 /// The rules of all tenants, by the names of these.
 type All = BTreeMap<String, TenantRules>;
 
-/// The rules in force, with their file.
+/// The rules in force, with their text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantRuleBook {
-    file: PathBuf,
+    text: Text,
     all: All,
 }
 
 impl TenantRuleBook {
-    /// The rules of this data directory.
+    /// The rules of this text; one that does not exist has none.
     ///
     /// # Errors
-    /// The file cannot be read, or a line of it is no rule.
-    pub fn open(data: &Path) -> anyhow::Result<TenantRuleBook> {
-        let file = data.join(FILE);
-        let text = match std::fs::read_to_string(&file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            read => Some(read.with_context(|| format!("cannot read {}", file.display()))?),
-        };
-        let all = text.map_or_else(|| Ok(All::new()), |text| parse(&text));
-        let all =
-            all.map_err(|(line, reason)| anyhow::anyhow!("{} line {line}: {reason}", file.display()))?;
-        Ok(TenantRuleBook { file, all })
+    /// It cannot be read, or a line of it is no rule.
+    pub fn open(text: Text) -> anyhow::Result<TenantRuleBook> {
+        let all = text.read()?.map_or_else(|| Ok(All::new()), |text| parse(&text));
+        let file = text.file().display();
+        let all = all.map_err(|(line, reason)| anyhow::anyhow!("{file} line {line}: {reason}"))?;
+        Ok(TenantRuleBook { text, all })
+    }
+
+    /// Their text.
+    pub fn text(&self) -> &Text {
+        &self.text
     }
 
     /// Adds the routes to those of the configuration.
@@ -220,19 +216,14 @@ impl TenantRuleBook {
         book.all.remove(tenant).map(|_| book)
     }
 
-    /// Writes the file.
-    ///
-    /// # Errors
-    /// It cannot be written; the old content is still there.
-    pub fn store(&self) -> anyhow::Result<()> {
+    /// The content of the text that has these rules.
+    pub fn content(&self) -> String {
         let title = format!("{TITLE}{FORMAT} `postroad ctl apply` changes it.\n");
         let lines = self.all.iter().flat_map(|(tenant, rules)| {
             let routes = rules.routes.iter().map(move |rule| format!("{tenant} route {rule}\n"));
             routes.chain(rules.alerts.iter().map(move |rule| format!("{tenant} alert {rule}\n")))
         });
-        let text: String = std::iter::once(title).chain(lines).collect();
-        replace_file(&self.file, &text, 0o600)
-            .with_context(|| format!("cannot write {}", self.file.display()))
+        std::iter::once(title).chain(lines).collect()
     }
 }
 
@@ -410,10 +401,14 @@ mod tests {
         TenantRules { routes: routes.to_vec(), alerts: alerts.to_vec() }
     }
 
+    fn text(folder: &tempfile::TempDir) -> Text {
+        Text::of_file(&folder.path().join("tenant-rules"))
+    }
+
     #[test]
     fn rules_are_merged_by_name_kept_in_the_file_and_added_to_those_of_the_configuration() {
         let folder = tempfile::tempdir().unwrap();
-        let ((config, policies), empty) = (config(CONFIG), TenantRuleBook::open(folder.path()).unwrap());
+        let ((config, policies), empty) = (config(CONFIG), TenantRuleBook::open(text(&folder)).unwrap());
         let first = rules(
             &[
                 route("acme.a", "queue://acme.a", "queue://acme.b"),
@@ -423,8 +418,8 @@ mod tests {
         );
         let (answer, book) = empty.changed(&config, &policies, ("acme", &first, false)).unwrap();
         assert_eq!((answer.changes.len(), answer.faults), (3, Vec::new()));
-        book.store().unwrap();
-        assert_eq!(TenantRuleBook::open(folder.path()).unwrap(), book);
+        book.text().replace(&book.content()).unwrap();
+        assert_eq!(TenantRuleBook::open(text(&folder)).unwrap(), book);
         let mut all = policies.clone();
         book.add_routes(&config, &mut all).unwrap();
         let names = |policies: &Policies| {
@@ -458,7 +453,7 @@ mod tests {
     #[test]
     fn rules_that_leave_their_tenant_are_refused_by_number() {
         let ((config, policies), folder) = (config(CONFIG), tempfile::tempdir().unwrap());
-        let book = TenantRuleBook::open(folder.path()).unwrap();
+        let book = TenantRuleBook::open(text(&folder)).unwrap();
         let good = route("acme.a", "queue://acme.a", "queue://acme.b");
         let with = |key: &str, value: Value| {
             let mut changed = good.clone();
@@ -541,7 +536,7 @@ mod tests {
     #[test]
     fn a_tenant_whose_rules_cannot_be_any_more_is_left_out_and_the_others_stay() {
         let ((config, policies), folder) = (config(CONFIG), tempfile::tempdir().unwrap());
-        let mut book = TenantRuleBook::open(folder.path()).unwrap();
+        let mut book = TenantRuleBook::open(text(&folder)).unwrap();
         for (tenant, rule) in [
             ("acme", route("acme.taken", "queue://acme.a", "queue://acme.b")),
             ("gone", route("gone.a", "queue://gone.a", "queue://gone.b")),

@@ -26,8 +26,9 @@ mod spreading;
 mod threads;
 
 pub use cluster::{
-    Admitted, ClientRedirect, ClusterOptions, ClusterView, Following, Forwarded, ForwardedClients,
-    LeaderStore, NodeReplica, admin_elsewhere, admitted, cluster_api, cluster_orders, follow, restart,
+    Admitted, ClientRedirect, ClusterOptions, ClusterView, DocumentWriter, Following, Forwarded,
+    ForwardedClients, LeaderStore, NodeReplica, admin_elsewhere, admitted, cluster_api, cluster_orders,
+    follow, read_documents, restart,
 };
 pub use dialler::{Diallers, Dials};
 pub use figures::StatsCollector;

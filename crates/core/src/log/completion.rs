@@ -13,6 +13,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::intake::limit::Expecting;
 use crate::leasing::{Answering, Handling, Posting, take_back_handled};
+use crate::moving::{audit_recorded, send_audit};
 use crate::settling::lending;
 use crate::transaction::VolatileChanges;
 
@@ -188,6 +189,15 @@ pub enum Completion {
         /// Where it lives now.
         to: PartitionId,
     },
+    /// A document was replaced.
+    Document {
+        /// Which.
+        name: Arc<str>,
+        /// Who asks.
+        connection: ConnectionId,
+        /// Who waits for it.
+        ticket: Ticket,
+    },
     /// Messages were reserved.
     Leased(Answering),
     /// Entries were deleted, extended or released by their handles.
@@ -225,7 +235,9 @@ impl Partition {
     /// The proposal is durable and was applied.
     pub(crate) fn complete(&mut self, completion: Completion, effects: &mut Vec<Effect>) {
         match completion {
-            Completion::Reply { connection, ticket } | Completion::Leaves { connection, ticket, .. } => {
+            Completion::Reply { connection, ticket }
+            | Completion::Leaves { connection, ticket, .. }
+            | Completion::Document { connection, ticket, .. } => {
                 self.reply(connection, ticket, Ok(()), effects);
             }
             Completion::Sent { connection, ticket, expecting, bytes } => {
@@ -284,10 +296,8 @@ impl Partition {
                 self.search_on(effects);
             }
             Completion::Expecting { queue, from } => self.tell(from, Peer::Expecting { queue }, effects),
-            Completion::AuditGoes { queue } => crate::moving::send_audit(self, queue, effects),
-            Completion::Remembers { queue, from } => {
-                crate::moving::audit_recorded(self, queue, from, effects);
-            }
+            Completion::AuditGoes { queue } => send_audit(self, queue, effects),
+            Completion::Remembers { queue, from } => audit_recorded(self, queue, from, effects),
             Completion::MoveBarrier { queue } => self.pass_move_barrier(&queue, effects),
             Completion::LeftFor { queue, to } => self.tell(to, Peer::Arrived { queue }, effects),
             Completion::Bound { .. } | Completion::Fired { .. } | Completion::Nothing => {}
@@ -341,7 +351,9 @@ impl Partition {
     fn fail(&mut self, completion: Completion, refusal: &Refusal, effects: &mut Vec<Effect>) {
         let no = || Err(refusal.clone());
         match completion {
-            Completion::Reply { connection, ticket } | Completion::Leaves { connection, ticket, .. } => {
+            Completion::Reply { connection, ticket }
+            | Completion::Leaves { connection, ticket, .. }
+            | Completion::Document { connection, ticket, .. } => {
                 self.reply(connection, ticket, no(), effects);
             }
             Completion::Sent { connection, ticket, expecting, bytes } => {

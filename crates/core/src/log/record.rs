@@ -13,6 +13,7 @@ use postroad_model::{
     SettleCause, Settlement, Snapshot, Spilled, Subscription, TransactionId, UserKey,
 };
 
+use crate::documents;
 use crate::log::compressed::{self, Method};
 use crate::log::known;
 use crate::log::queue_records::of_queue;
@@ -148,6 +149,7 @@ pub(super) mod kind {
     pub const CONFIGURE: u8 = 28;
     pub const REMEMBER: u8 = 29;
     pub const PAUSE: u8 = 30;
+    pub const DOCUMENT: u8 = 31;
 }
 
 /// The record of a command, as pieces to be written one after the other; bodies that are not
@@ -209,6 +211,7 @@ pub fn encode_record(command: &Command, compression: Compression) -> Vec<Bytes> 
         }
         Command::ForgetBranch { branch } => out.begin(kind::FORGET_BRANCH).branch(branch),
         Command::Pause { queue, paused } => out.begin(kind::PAUSE).destination(queue).u8(u8::from(*paused)),
+        Command::Document(change) => documents::write_change(out.begin(kind::DOCUMENT), change),
         Command::Leave { queue, to } => out.begin(kind::LEAVE).destination(queue).u16(to.0),
         Command::Remember { known } => out.begin(kind::REMEMBER).shared(known),
         Command::Commit { id } => out.begin(kind::COMMIT).transaction(*id),
@@ -244,6 +247,7 @@ pub fn decode_record(record: &Bytes) -> Result<Command, RecordError> {
             Command::CountDelivery { queue, tags: input.list(|input| Ok(EntryTag(input.u64()?)))? }
         }
         kind::LEASE | kind::TOUCH | kind::CONFIGURE | kind::PAUSE => of_queue(kind, &mut input)?,
+        kind::DOCUMENT => documents::read_change(&mut input)?,
         kind::TRANSACT => Command::Transact(input.changes()?),
         kind::LEFT => {
             let mut least = 0;
@@ -796,6 +800,8 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use postroad_model::{DocumentChange, DocumentVersion};
+
     use super::*;
     use crate::log::read_back::message_in_record;
 
@@ -889,6 +895,14 @@ mod tests {
                 Command::Enqueue(Sent { moved: Some(3), ..sent("orders", b"body") }),
             ),
             ("pause", Command::Pause { queue: Destination::queue("orders"), paused: true }),
+            (
+                "document",
+                Command::Document(Box::new(DocumentChange {
+                    name: "users".into(),
+                    replaces: DocumentVersion(7),
+                    content: Bytes::from_static(b"ann keys\n"),
+                })),
+            ),
             ("leave", Command::Leave { queue: Destination::queue("orders"), to: PartitionId(7) }),
             ("bind", Command::Bind(binding(&["", "a = 1"]))),
             ("bind to nothing", Command::Bind(binding(&[]))),

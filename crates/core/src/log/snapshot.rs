@@ -16,6 +16,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::addresses::binding::TopicFeed;
+use crate::documents::Documents;
 use crate::figures::{Counts, QueueCounts};
 use crate::intake::arrivals::Arrivals;
 use crate::intake::audit::Audit;
@@ -176,7 +177,8 @@ impl Partition {
         self.write_moves(&mut out);
         self.write_leases(&mut out, &queues);
         write_counts(&mut out, &queues);
-        self.state.paused.write(&mut out);
+        self.state.paused.write(&mut out, !self.state.documents.is_empty());
+        self.state.documents.write(&mut out);
         out.finish_state()
     }
 
@@ -451,6 +453,7 @@ impl Partition {
         if let Some(id) = partition.state.paused.dangling(|id| partition.state.queues.contains_key(id)) {
             return Err(SnapshotError::Dangling { what: "paused queue", number: id.0 });
         }
+        partition.state.documents = Documents::read(&mut input)?;
         input.end()?;
         partition.pack_all();
         Ok(partition)

@@ -29,6 +29,7 @@
 //! and with open transactions `, 1 open`,
 //! with large messages on their way in `, 1 coming`.
 //! Pauses: `pause 1 a`, `resume 1 a`.
+//! Documents: `document 1 users ann after=0` (the content `ann` replaces version 0).
 //! Large messages: `piece 1 7 a abc` for each piece, then `abandon 1 7` or `send 1 a m upload=7`;
 //! they come as `1.2<m+abcdef`.
 //! Jobs: `jobs 1 r` (copies of all to the queue r), `cancel 1 m until=9` (the job m, or all; due
@@ -58,16 +59,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_core::{
-    Partition, SLICE_CHANGES, Settings, chunk_in_record, decode_record, encode_record, jobs_in_record,
-    places_of_leaving, sent_in_record,
+    Document, Partition, SLICE_CHANGES, Settings, chunk_in_record, decode_record, documents, encode_record,
+    jobs_in_record, places_of_leaving, sent_in_record,
 };
 use postroad_model::{
     Ask, Attach, BranchId, BranchStanding, ClientNotice, Command, Compression, ConnectionId, ConsumerKey,
     ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Delivery, Destination, DestinationKind,
-    Durability, Effect, Encoding, EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName,
-    Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Now, Origin, Outcome, Page, PartitionId, Peer,
-    Placement, Position, ProducerNotice, Protocol, Publish, RareHeaders, Recurrence, Redrive, Refusal,
-    ResumeLink, Retain, Revived, Schedule, Sent, Settle, Share, Ticket, TransactionKey, UserKey,
+    DocumentChange, DocumentRequest, DocumentVersion, Durability, Effect, Encoding, EntryTag, Event, Group,
+    JobsWanted, LinkDelivery, LinkEvent, LinkName, Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Now,
+    Origin, Outcome, Page, PartitionId, Peer, Placement, Position, ProducerNotice, Protocol, Publish,
+    RareHeaders, Recurrence, Redrive, Refusal, ResumeLink, Retain, Revived, Schedule, Sent, Settle, Share,
+    Ticket, TransactionKey, UserKey,
 };
 use postroad_model::{Handle, LeaseAnswer, LeaseEvent, LeaseId, QueueDescription, Reserved, Stale};
 use postroad_routing::{Policies, is_wildcard};
@@ -183,6 +185,15 @@ pub fn equipped(mut partition: Partition) -> Partition {
     partition.read_origins_by(origin_of);
     partition.revive_by(revive);
     partition
+}
+
+/// `users=ann@1`, for each document.
+pub fn documents_of(partition: &Partition) -> String {
+    let text = |(name, document): (&Arc<str>, &Document)| {
+        let content = String::from_utf8_lossy(&document.content);
+        format!("{name}={content}@{}", document.version.0)
+    };
+    documents(partition).map(text).collect::<Vec<_>>().join(" ")
 }
 
 /// A dead letter says where it was: `m@queue://a`.
@@ -576,6 +587,23 @@ impl Bench {
         self.settle_down();
     }
 
+    /// An operator replaces a document; returns the output.
+    pub fn document(&mut self, change: DocumentChange) -> String {
+        self.replace_document(change);
+        self.settle_down();
+        self.run("")
+    }
+
+    fn replace_document(&mut self, change: DocumentChange) {
+        let request = DocumentRequest { change, connection: connection("1"), ticket: Ticket(0) };
+        self.work.push_back((PartitionId(0), Event::Document(Box::new(request))));
+    }
+
+    /// The documents of the first partition: `users=ann@1`.
+    pub fn documents(&self) -> String {
+        documents_of(&self.partitions[0])
+    }
+
     /// A front end makes a request about a queue; returns the output: `m#1` was reserved for the
     /// first time.
     pub fn lease(&mut self, event: LeaseEvent) -> String {
@@ -842,6 +870,12 @@ impl Bench {
                 let (queue, connection, ticket) = (destination(plain[1]), connection(plain[0]), Ticket(0));
                 let paused = words[0] == "pause";
                 self.send(&queue.clone(), Event::Pause { queue, paused, connection, ticket });
+            }
+            "document" => {
+                let replaces = DocumentVersion(option("after").expect("a sound script"));
+                let content = Bytes::copy_from_slice(plain[2].as_bytes());
+                let change = DocumentChange { name: plain[1].into(), replaces, content };
+                self.replace_document(change);
             }
             "moves" => {
                 let connection = connection(plain[0]);

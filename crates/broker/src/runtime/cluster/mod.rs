@@ -13,6 +13,7 @@ mod client_redirect;
 mod commits;
 mod copies;
 mod copy;
+mod documents;
 mod forward;
 mod identity;
 mod joining;
@@ -34,6 +35,7 @@ use postroad_model::Endpoint;
 use postroad_security::nodes::NodeTlsFiles;
 
 pub use client_redirect::{ClientRedirect, admin_elsewhere};
+pub use documents::{DocumentWriter, read_documents};
 pub use forward::{Forwarded, ForwardedClients};
 pub use newcomer::{Admitted, admitted};
 pub use opening::{Following, LeaderStore, NodeReplica, follow};
