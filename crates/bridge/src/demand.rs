@@ -14,25 +14,26 @@ use std::sync::Arc;
 
 use postroad_model::{
     self as model, Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Deadline, Delivered, Destination,
-    DestinationKind, DetachCause, EntryTag, Event, LinkFigures, NetworkPath, Outcome, PartitionId, Refusal,
-    Settle, Share, Ticket,
+    DestinationKind, DetachCause, EntryTag, Event, LinkFigures, NetworkPath, Outcome, Page, PartitionId,
+    Refusal, Settle, Share, Ticket,
 };
 use postroad_openwire::network::{
-    CreditQuestion, Demand, FORWARDER_NUMBER, FORWARDER_TICKET, Forwarder, Link, LinkOptions, RemoteConsumer,
+    CreditQuestion, DURABLE_PREFIX, Demand, FORWARDER_NUMBER, FORWARDER_TICKET, Forwarder, Link, LinkOptions,
+    RemoteConsumer,
 };
 use rustc_hash::FxHashMap;
 
 use crate::credit::FarCredit;
 use crate::pattern::matches;
+use durables::Syncing;
+pub use selector::PATH;
+use selector::selector_for;
 
 /// Remote consumers and durable subscriptions that one link knows of.
 const HOLDERS_MAX: usize = 65_536;
 
 /// Subscriptions over a link belong to the user without a name.
 const NO_USER: &str = "";
-
-/// Prefix of the durable subscriptions that links make (`NetworkConnector.DURABLE_SUB_PREFIX`).
-const DURABLE_PREFIX: &str = "NC-DS_";
 
 /// First delay before a message that the peer refused is sent again.
 const REST_MS: u64 = 1000;
@@ -70,6 +71,9 @@ pub struct DemandEngine {
     temporaries: BTreeSet<Destination>,
     /// Temporary destinations that are gone at the peer, and that a subscription here still reads.
     deleting: BTreeSet<Destination>,
+    /// Durable subscriptions whose last consumer has gone, and that end once they are drained.
+    ending: BTreeSet<Target>,
+    syncing: Syncing,
 }
 
 /// The target of a subscription.
@@ -153,6 +157,8 @@ impl DemandEngine {
             declaring: FxHashMap::default(),
             temporaries: BTreeSet::new(),
             deleting: BTreeSet::new(),
+            ending: BTreeSet::new(),
+            syncing: Syncing::default(),
         }
     }
 
@@ -195,10 +201,17 @@ impl DemandEngine {
         for source in excluded.iter().filter(waits_here).filter(|source| !source.is_pattern()) {
             link.figures.queues.excluded(source, &holder);
         }
-        if self.holders.contains_key(&holder) || sources.is_empty() {
+        self.syncing.has_come(&holder);
+        // A durable subscription may have changed its topic before the end of the former one is
+        // known.
+        let known = self.holders.get(&holder);
+        let is_known =
+            |source: &Destination| known.is_some_and(|known| known.iter().any(|of| of.source == *source));
+        let sources: Vec<_> = sources.into_iter().filter(|source| !is_known(source)).collect();
+        if sources.is_empty() {
             return Ok(());
         }
-        if HOLDERS_MAX <= self.holders.len() {
+        if known.is_none() && HOLDERS_MAX <= self.holders.len() {
             return Err(format!("the peer has more than {HOLDERS_MAX} consumers"));
         }
         for source in sources {
@@ -220,8 +233,12 @@ impl DemandEngine {
     fn change(&mut self, change: Demand, events: &mut Vec<Event>) -> Result<(), String> {
         match change {
             Demand::Consumer(consumer) => return self.has_come(consumer, events),
-            Demand::Gone { id } => self.release(&id, events),
-            Demand::Unsubscribed { subscription } => self.release(&holder_of(&subscription), events),
+            Demand::Gone { id } => self.release(&id, None, events),
+            Demand::Unsubscribed { subscription, topic } => {
+                let holder = holder_of(&subscription);
+                self.syncing.has_ended(&holder);
+                self.release(&holder, topic.as_ref(), events);
+            }
             Demand::Temporary { destination, present: true } => self.declare(destination, false, events),
             Demand::Temporary { destination, present: false } => self.delete(destination, events),
         }
@@ -253,10 +270,16 @@ impl DemandEngine {
         }
     }
 
-    /// A holder wants nothing any more.
-    fn release(&mut self, holder: &Arc<str>, events: &mut Vec<Event>) {
+    /// A holder wants nothing any more, or nothing of one topic.
+    fn release(&mut self, holder: &Arc<str>, only: Option<&Destination>, events: &mut Vec<Event>) {
         self.link.iter().for_each(|link| link.figures.queues.released(holder));
-        for target in self.holders.remove(holder).unwrap_or_default() {
+        let targets = self.holders.remove(holder).unwrap_or_default();
+        let (released, kept): (Vec<_>, Vec<_>) =
+            targets.into_iter().partition(|target| only.is_none_or(|only| *only == target.source));
+        if !kept.is_empty() {
+            self.holders.insert(holder.clone(), kept);
+        }
+        for target in released {
             let Some(wanted) = self.targets.get_mut(&target) else { continue };
             wanted.ahead -= u64::from(wanted.by.remove(holder).unwrap_or(0));
             if wanted.by.is_empty() {
@@ -309,6 +332,10 @@ impl DemandEngine {
     }
 
     fn subscribe(&mut self, target: &Target, events: &mut Vec<Event>) {
+        if self.ending.contains(target) {
+            // A new one begins after that.
+            return;
+        }
         let (Some(link), Some(wanted)) = (&self.link, self.targets.get(target)) else { return };
         let window = self.window_of(wanted);
         let everywhere = (0..link.partitions).map(|partition| Some(PartitionId(partition)));
@@ -351,11 +378,9 @@ impl DemandEngine {
         let (link, wanted) = (self.link.as_ref()?, self.targets.get(target)?);
         // A message of a topic that came back would be another one.
         let may_return = link.counts_credit && target.source.kind == DestinationKind::Queue;
-        // Two peers may have the same name. The id of another broker changes when it is restarted.
-        let peer = if link.counts_credit { &link.peer_id } else { &link.peer_name };
-        let client: Arc<str> = format!("{peer}_inbound_{}", link.broker_name).into();
+        let client = client_at(link);
         let name = format!("{DURABLE_PREFIX}{}_{}", link.broker_name, target.source.name);
-        let subscription = target.is_durable.then(|| model::Subscription::name_of(NO_USER, &client, &name));
+        let subscription = self.subscription_of(target);
         let mut brokers = wanted.path.clone();
         brokers.push(link.peer_id.clone());
         let priority = self.priority_at(brokers.len());
@@ -446,6 +471,9 @@ impl DemandEngine {
     fn withdraw(&mut self, target: &Target, events: &mut Vec<Event>) {
         let Some(link) = &self.link else { return };
         let Some(wanted) = self.targets.remove(target) else { return };
+        if target.is_durable && !wanted.numbers.is_empty() {
+            self.ending.insert(target.clone());
+        }
         for number in wanted.numbers {
             if let Some(subscription) = self.subscriptions.get_mut(&number) {
                 subscription.closing = Closing::Draining;
@@ -466,6 +494,7 @@ impl DemandEngine {
             let subscription = self.subscriptions.remove(&number);
             events.push(Event::Detach { consumer, delivered: Delivered::None, ticket: None });
             if let Some(Subscription { target, .. }) = subscription {
+                self.end_durable(&target, events);
                 self.delete_if_unread(target.source, events);
             }
         }
@@ -527,6 +556,19 @@ impl Forwarder for DemandEngine {
         let known = self.change(change, events);
         self.count(|_| ());
         known
+    }
+
+    fn subscriptions(
+        &mut self,
+        of_peer: Vec<RemoteConsumer>,
+        all: bool,
+        events: &mut Vec<Event>,
+    ) -> Result<(), String> {
+        self.sync(of_peer, all, events)
+    }
+
+    fn page(&mut self, ticket: Ticket, page: Page) {
+        self.syncing.add(ticket, page);
     }
 
     fn has_consumer(&self, number: u32) -> bool {
@@ -659,6 +701,9 @@ impl Forwarder for DemandEngine {
         {
             self.temporaries.insert(destination);
         }
+        if self.syncing.has_asked(ticket) {
+            return self.listed(&result, events);
+        }
         let Some(number) = self.attaching.remove(&ticket) else { return Ok(()) };
         let Err(refusal) = result else { return Ok(()) };
         let Some(subscription) = self.subscriptions.remove(&number) else { return Ok(()) };
@@ -691,6 +736,9 @@ impl Forwarder for DemandEngine {
         self.in_flight.retain(|_, (consumer, _)| consumer.number != number);
         self.resting.values_mut().for_each(|resting| resting.retain(|each| each.consumer.number != number));
         self.count_resting();
+        if self.end_durable(&subscription.target, events) {
+            return;
+        }
         let Some(wanted) = self.targets.get_mut(&subscription.target).filter(|_| 0 < subscription.window)
         else {
             return;
@@ -718,52 +766,21 @@ fn settle(consumer: ConsumerKey, tag: EntryTag, outcome: Outcome) -> Event {
     Event::Settle(Settle { consumer, tags, outcome, transaction, reason, ticket })
 }
 
+/// The client of the link's subscriptions. Two peers may have the same name; the id of another
+/// broker changes when it is restarted.
+fn client_at(link: &Link) -> Arc<str> {
+    let peer = if link.counts_credit { &link.peer_id } else { &link.peer_name };
+    format!("{peer}_inbound_{}", link.broker_name).into()
+}
+
 /// A durable subscription wants messages whether its consumer is there or not.
 fn holder_of((client, name): &(Arc<str>, Arc<str>)) -> Arc<str> {
     format!("subscription {}", model::Subscription::name_of(NO_USER, client, name)).into()
 }
 
-/// The property with the brokers that a message has passed.
-pub const PATH: &str = "JMSActiveMQBrokerPath";
-
-/// The selector of the link's subscription: the consumers' own, for messages that have not passed
-/// the peer and fewer brokers than allowed.
-fn selector_for(own: &str, (peer, may_return): (&str, bool), message_ttl: i32) -> Arc<str> {
-    let peer = peer.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_").replace('\'', "''");
-    let avoids = format!("{PATH} NOT LIKE '%{peer}%' ESCAPE '\\'");
-    let path = match message_ttl {
-        _ if may_return => returning(&peer, message_ttl),
-        0 => "1 = 0".to_owned(),
-        1 => format!("{PATH} IS NULL"),
-        // Ids in the path stand behind each other with a comma in between.
-        2..=64 => {
-            let long = ", %".repeat(message_ttl as usize - 1);
-            format!("({PATH} IS NULL OR ({avoids} AND {PATH} NOT LIKE '%{long}'))")
-        }
-        _ => format!("({PATH} IS NULL OR {avoids})"),
-    };
-    match (own.is_empty(), path.is_empty()) {
-        (_, true) => own.into(),
-        (true, false) => path.into(),
-        (false, false) => format!("({own}) AND {path}").into(),
-    }
-}
-
-/// A message may return to a broker in its path: its path is then as it was there.
-fn returning(peer: &str, message_ttl: i32) -> String {
-    let returns = format!("{PATH} LIKE '%{peer}%' ESCAPE '\\'");
-    match message_ttl {
-        0 => returns,
-        1 => format!("({PATH} IS NULL OR {returns})"),
-        2..=64 => {
-            let long = ", %".repeat(message_ttl as usize - 1);
-            format!("({PATH} IS NULL OR {returns} OR {PATH} NOT LIKE '%{long}')")
-        }
-        _ => String::new(),
-    }
-}
-
+mod durables;
 mod recovery;
+mod selector;
 mod temporary;
 
 #[cfg(test)]

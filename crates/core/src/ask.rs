@@ -125,6 +125,7 @@ impl Partition {
             }
             Question::Queues { only: Some(only), .. } => Box::new(queues::QueuesOf::new(only)),
             Question::Queues { name_part, only: None } => Box::new(queues::Queues::new(name_part, &ask)),
+            Question::Subscriptions { prefix } => Box::new(queues::Subscriptions::new(prefix, &ask)),
             Question::Connections => Box::new(clients::Connections::default()),
             Question::Consumers { of: Some(of) } => Box::new(queues::ConsumersOf::new(of)),
             Question::Consumers { of: None } => Box::new(clients::Consumers::default()),

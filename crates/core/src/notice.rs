@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Announcement, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, DestinationKind,
-    Effect, EntryTag, Message, MessageEvent, Notice, ProducerNotice, QueueId, Ticket,
+    Effect, EntryTag, Message, MessageEvent, Notice, ProducerNotice, QueueId, Subscription, Ticket,
 };
 
 use crate::Partition;
@@ -153,4 +153,11 @@ impl Partition {
             self.announce(Notice::Destination { destination, present: true }, effects);
         }
     }
+}
+
+/// Announces that a durable subscription has ended: links of other brokers have subscribed for it.
+pub fn announce_unsubscribed(partition: &Partition, ended: &Subscription, effects: &mut Vec<Effect>) {
+    let Some((_, client_id, name)) = Subscription::parts_of(&ended.name) else { return };
+    let (client_id, name) = (client_id.into(), name.into());
+    partition.announce(Notice::Unsubscribed { topic: ended.topic.clone(), client_id, name }, effects);
 }

@@ -299,6 +299,16 @@ fn others_are_told_what_comes_and_goes() {
             "ok [1.1] [topic://t] ok [1.2] [1.2 gone] [1.1 gone]",
         ),
         (
+            "a durable subscription that ends",
+            "attach 1.1 #t 1 sub=1:c:s\ndetach 1.1 all\nlisten\nunsubscribe 2 1:c:s",
+            "ok [c:s ended] ok",
+        ),
+        (
+            "a durable subscription that reads another topic",
+            "attach 1.1 #t 1 sub=1:c:s\ndetach 1.1 all\nlisten\nattach 1.2 #u 1 sub=1:c:s",
+            "ok [c:s ended] ok [1.2] [topic://u]",
+        ),
+        (
             "producers",
             "listen\nproduce 1 #t\nproduce 1 a\nleave 1 #t\nleave 1 #t\nclose 1",
             "[1>#t] [topic://t] [1>a] [1>#t gone] [1>a gone]",

@@ -119,6 +119,21 @@ fn topics_and_bindings_are_listed_page_by_page() {
     assert_eq!(left, ["b s k=6"], "the durable one alone");
 }
 
+#[test]
+fn durable_subscriptions_are_listed_page_by_page() {
+    let mut bench = Bench::new(settings(2));
+    bench.run("make 1 a\nmake 1 z\nattach 1.1 #b 1\nattach 1.2 #b 1 sub=1:c:s\nattach 1.3 #b 1 sub=1:d:s");
+    bench.run("attach 1.4 #c 1 sub=1:c:t\nattach 1.5 #b.> 1 sub=1:c:p");
+    let subscription = |row: &Row| match row {
+        Row::Queue(row) => format!("{} {}", row.destination.name, row.subscription.as_deref().unwrap_or("-")),
+        _ => panic!("{row:?}"),
+    };
+    let of = |prefix: &str| Question::Subscriptions { prefix: prefix.into() };
+    each_size(&mut bench, &of(""), &["b 1:c:s", "b 1:d:s", "b.> 1:c:p", "c 1:c:t"], subscription);
+    each_size(&mut bench, &of("1:c:"), &["b 1:c:s", "b.> 1:c:p", "c 1:c:t"], subscription);
+    each_size(&mut bench, &of("1:x:"), &[], subscription);
+}
+
 /// Far more entries than one step looks at.
 const MANY: u64 = 3000;
 
@@ -161,6 +176,7 @@ fn a_step_looks_at_a_bounded_part_of_a_list() {
     let topics = |text| Question::Topics { name_part: part(text), only: None };
     let bindings = |of| Question::Bindings { name_part: part(""), of };
     let producers = |text| Question::Producers { name_part: part(text), of: None };
+    let subscriptions = |prefix| Question::Subscriptions { prefix: part(prefix) };
     let topic = Some(Destination::topic("all"));
     let by_consumers = Order { by: Some(SortBy::Consumers), descending: true };
     let by_held = Order { by: Some(SortBy::Held), descending: false };
@@ -182,6 +198,7 @@ fn a_step_looks_at_a_bounded_part_of_a_list() {
         (Question::Sessions { name_part: part("nothing") }, by_held, 0, MANY),
         (topics(""), by_name, MANY + 1, 0),
         (topics("t2999"), by_name, 1, MANY),
+        (subscriptions("1:x:"), by_name, 0, MANY),
         (bindings(None), by_name, MANY, 0),
         (bindings(topic), by_name, MANY, 0),
     ] {

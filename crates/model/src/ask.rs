@@ -94,6 +94,11 @@ pub enum Question {
         /// Only that of this destination.
         only: Option<Destination>,
     },
+    /// Durable subscriptions, in the order of their topics.
+    Subscriptions {
+        /// Only those whose name begins with this; empty for all.
+        prefix: Arc<str>,
+    },
     /// Connections of clients.
     Connections,
     /// Consumers of a queue or topic, or all.

@@ -235,6 +235,20 @@ impl Subscription {
             length => format!("{length}@{user}:{}:{client}:{name}", client.len()).into(),
         }
     }
+
+    /// User, client and the client's own name, in a name as [`Subscription::name_of`] makes it.
+    pub fn parts_of(name: &str) -> Option<(&str, &str, &str)> {
+        let (user, rest) = match name.split_once(['@', ':']) {
+            Some((length, rest)) if name[length.len()..].starts_with('@') => {
+                let length: usize = length.parse().ok()?;
+                (rest.get(..length)?, rest.get(length..)?.strip_prefix(':')?)
+            }
+            _ => ("", name),
+        };
+        let (length, rest) = rest.split_once(':')?;
+        let length: usize = length.parse().ok()?;
+        Some((user, rest.get(..length)?, rest.get(length..)?.strip_prefix(':')?))
+    }
 }
 
 /// The tie from a topic to a queue that has a name of its own.
@@ -347,4 +361,28 @@ pub enum Urgency {
     Waiting,
     /// No client waits: it may ride with the next group, within a few milliseconds.
     Lazy,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_the_name_of_a_subscription_are_found_again() {
+        for (user, client, name) in [
+            ("", "cts", "orders"),
+            ("ann", "cts", "orders"),
+            ("a:1@b", "c:2@d", "x:3@y"),
+            ("", "", ""),
+            ("ü", "ö", "ä"),
+        ] {
+            let whole = Subscription::name_of(user, client, name);
+            assert_eq!(Subscription::parts_of(&whole), Some((user, client, name)), "{whole}");
+        }
+        for broken in
+            ["", "s", "x:c:s", "9:c:s", "1@a", "1@a:s", "1@ab:1:c:s", "1:ö:s", "99999999999999999999:c:s"]
+        {
+            assert_eq!(Subscription::parts_of(broken), None, "{broken}");
+        }
+    }
 }

@@ -96,6 +96,15 @@ pub enum Notice {
         /// It is there.
         present: bool,
     },
+    /// A durable subscription has ended.
+    Unsubscribed {
+        /// Its topic.
+        topic: Destination,
+        /// Id of its client.
+        client_id: Arc<str>,
+        /// The client's name for it.
+        name: Arc<str>,
+    },
     /// A link to another broker has begun, or has ended.
     Bridge {
         /// Which.

@@ -16,6 +16,9 @@ const REMEMBERED_MAX: usize = 1024;
 /// (`ScheduledMessage.AMQ_SCHEDULER_MANAGEMENT_DESTINATION`).
 const SCHEDULER_MANAGEMENT: &str = "ActiveMQ.Scheduler.Management";
 
+/// Topics that say which consumers there are.
+const CONSUMERS: &str = "ActiveMQ.Advisory.Consumer.>";
+
 /// See the head of this file.
 pub(crate) struct Gate {
     principal: Principal,
@@ -81,6 +84,8 @@ impl Gate {
                 self.need_any(&[Action::Manage, Action::Read, Action::Write, Action::Create], queue, ticket)
             }
             Question::Explain { queue, .. } => self.need_any(&[Action::Manage, Action::Read], queue, ticket),
+            // Links ask, whose users read the advisories of consumers.
+            Question::Subscriptions { .. } => self.need(Action::Read, &Destination::topic(CONSUMERS), ticket),
             _ => self.need_everywhere(Action::Admin, ticket),
         }
     }

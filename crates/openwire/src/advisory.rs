@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | connection | `Connection` | `ConnectionInfo`, or `RemoveInfo` |
 //! | consumer | `Consumer.Queue.NAME`, `Consumer.Topic.NAME` | `ConsumerInfo`, or `RemoveInfo`; `consumerCount` |
+//! | durable subscription ended | `Consumer.Topic.NAME` | `RemoveSubscriptionInfo` |
 //! | link to another broker | `NetworkBridge` | `BrokerInfo`; `started`, `createdByDuplex`, `remoteIp` |
 //! | producer | `Producer.Queue.NAME`, `Producer.Topic.NAME` | `ProducerInfo`, or `RemoveInfo`; `producerCount` |
 //! | destination | `Queue`, `Topic`, `TempQueue`, `TempTopic` | `DestinationInfo` |
@@ -33,7 +34,8 @@ use crate::client::message_id_text;
 use crate::codec::{
     BrokerId, BrokerInfo, Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, DataStructure,
     Destination, DestinationInfo, Message, MessageId, Primitive, PrimitiveMap, ProducerId, ProducerInfo,
-    RemoveInfo, RemovedId, VERSION_MAX, find_property, from_stored, peek_headers, to_stored,
+    RemoveInfo, RemoveSubscriptionInfo, RemovedId, VERSION_MAX, find_property, from_stored, peek_headers,
+    to_stored,
 };
 use crate::portable::{TranslatedId, to_wire_destination, write_portable};
 use crate::session::to_model_message;
@@ -195,6 +197,10 @@ impl Advisories {
                 properties: vec![(CONSUMER_COUNT, Primitive::Int(0))],
                 retain: keep(&consumer.name, *present),
             },
+            Notice::Unsubscribed { client_id, name, .. } => {
+                let carries = Some(unsubscribed(client_id, name));
+                Content { topic, carries, properties: Vec::new(), retain: None }
+            }
             Notice::Bridge { bridge, present } => bridge_content(topic, bridge, *present),
             Notice::Producer { producer, present } => Content {
                 topic,
@@ -218,12 +224,10 @@ impl Advisories {
                 properties: vec![(CONSUMER_ID, Primitive::String(consumer.name.as_ref().into()))],
                 retain: None,
             },
-            Notice::Full { .. } => Content {
-                topic,
-                carries: None,
-                properties: vec![(USAGE_NAME, Primitive::String("queue".into()))],
-                retain: None,
-            },
+            Notice::Full { .. } => {
+                let properties = vec![(USAGE_NAME, Primitive::String("queue".into()))];
+                Content { topic, carries: None, properties, retain: None }
+            }
             Notice::FastProducer { producer, .. } => Content {
                 topic,
                 carries: Some(producer_info(producer).into()),
@@ -316,6 +320,7 @@ fn topic_of(notice: &Notice) -> Option<String> {
         Notice::Consumer { consumer, .. } if told(&consumer.source) => {
             topic_for("Consumer", &consumer.source)
         }
+        Notice::Unsubscribed { topic, .. } if told(topic) => topic_for("Consumer", topic),
         Notice::Producer { producer, .. } if told(&producer.to) => topic_for("Producer", &producer.to),
         Notice::Destination { destination, .. } if told(destination) => kind(destination).to_owned(),
         Notice::SlowConsumer { at, .. } if told(at) => format!("SlowConsumer.{}.{}", kind(at), at.name),
@@ -356,6 +361,15 @@ fn kind(destination: &model::Destination) -> &'static str {
 
 fn gone(id: RemovedId) -> Command {
     RemoveInfo { object_id: Some(id), ..RemoveInfo::default() }.into()
+}
+
+fn unsubscribed(client_id: &str, name: &str) -> Command {
+    RemoveSubscriptionInfo {
+        client_id: Some(client_id.into()),
+        subscription_name: Some(name.into()),
+        ..RemoveSubscriptionInfo::default()
+    }
+    .into()
 }
 
 fn broker_info(bridge: &BridgeNotice) -> BrokerInfo {
@@ -541,6 +555,16 @@ mod tests {
                 "Consumer.Queue.orders",
                 gone(RemovedId::Consumer(id)),
                 keep("ID:a:1:2:3", false),
+            ),
+            (
+                Notice::Unsubscribed {
+                    topic: model::Destination::topic("prices"),
+                    client_id: "me".into(),
+                    name: "news".into(),
+                },
+                "Consumer.Topic.prices",
+                unsubscribed("me", "news"),
+                None,
             ),
             (
                 Notice::Destination { destination: temporary, present: true },

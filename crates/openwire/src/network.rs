@@ -13,13 +13,16 @@ use std::sync::Arc;
 
 use postroad_model::{
     self as model, ConnectionId, ConsumerKey, Deadline, Destination, DetachCause, EntryTag, Event,
-    LinkFigures, Refusal, Ticket,
+    LinkFigures, Page, Refusal, Ticket,
 };
 
 use crate::codec::{
     BrokerId, ConsumerId, ConsumerInfo, DataStructure, DestinationInfo, RemovedId, WireString,
 };
 use crate::session::destinations_of;
+
+/// Prefix of the durable subscriptions that links make (`NetworkConnector.DURABLE_SUB_PREFIX`).
+pub const DURABLE_PREFIX: &str = "NC-DS_";
 
 /// Marks the tickets of a [`Forwarder`], which the session passes to it. The router has the two
 /// bits above.
@@ -78,6 +81,9 @@ pub struct LinkOptions {
     pub statics: Vec<Destination>,
     /// No demand is read from advisories (`staticBridge`).
     pub only_statics: bool,
+    /// The brokers exchange lists of their durable subscriptions when the link begins
+    /// (`syncDurableSubs`).
+    pub syncs_durables: bool,
     /// Which destinations this connection serves, if the link has several.
     pub share: LinkShare,
 }
@@ -138,6 +144,7 @@ impl Default for LinkOptions {
             exclude: Vec::new(),
             statics: Vec::new(),
             only_statics: false,
+            syncs_durables: false,
             share: LinkShare::default(),
         }
     }
@@ -195,6 +202,8 @@ pub enum Demand {
     Unsubscribed {
         /// As [`RemoteConsumer::subscription`].
         subscription: (Arc<str>, Arc<str>),
+        /// Its topic; `None` for all that a subscription of this name reads.
+        topic: Option<Destination>,
     },
     /// A temporary destination has come or gone.
     Temporary {
@@ -228,6 +237,21 @@ pub trait Forwarder {
     /// # Errors
     /// Why the link cannot go on.
     fn demand(&mut self, change: Demand, events: &mut Vec<Event>) -> Result<(), String>;
+
+    /// The durable subscriptions of the peer, whether they have readers or not. Those that are not
+    /// among them have ended: all of them, or only those that the options include.
+    ///
+    /// # Errors
+    /// Why the link cannot go on.
+    fn subscriptions(
+        &mut self,
+        of_peer: Vec<RemoteConsumer>,
+        all: bool,
+        events: &mut Vec<Event>,
+    ) -> Result<(), String>;
+
+    /// The core answers one of its own questions with this page.
+    fn page(&mut self, ticket: Ticket, page: Page);
 
     /// Whether it has this consumer of the connection.
     fn has_consumer(&self, number: u32) -> bool;
@@ -371,7 +395,11 @@ impl LinkOptions {
     /// As an initiator of this name sends them. Classic makes its side of a duplex link only if
     /// they say so, too.
     pub fn to_properties(&self, name: &str, duplex: bool) -> String {
-        let list = |list: &[Destination]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        // ActiveMQ reads no list without brackets.
+        let list = |list: &[Destination]| {
+            let names: Vec<String> = list.iter().map(ToString::to_string).collect();
+            format!("[{}]", names.join(","))
+        };
         let mut properties = vec![
             ("name", name.to_owned()),
             ("duplex", duplex.to_string()),
@@ -382,6 +410,7 @@ impl LinkOptions {
             ("decreaseNetworkConsumerPriority", self.decreases_priority.to_string()),
             ("bridgeTempDestinations", self.temporaries.to_string()),
             ("staticBridge", self.only_statics.to_string()),
+            ("syncDurableSubs", true.to_string()),
         ];
         let LinkShare { number, of } = self.share;
         if 1 < of {
@@ -405,6 +434,15 @@ impl LinkOptions {
         value_in(text, "name")
     }
 
+    /// The same for ActiveMQ, which lists durable subscriptions of included destinations alone, and
+    /// none if all are included by default.
+    pub fn with_all_included(mut self) -> LinkOptions {
+        if self.include.is_empty() {
+            self.include = vec![Destination::queue(">"), Destination::topic(">")];
+        }
+        self
+    }
+
     fn set(&mut self, key: &str, value: &str) {
         let is_true = value.eq_ignore_ascii_case("true");
         match key {
@@ -421,6 +459,7 @@ impl LinkOptions {
             "decreaseNetworkConsumerPriority" => self.decreases_priority = is_true,
             "bridgeTempDestinations" => self.temporaries = is_true,
             "staticBridge" => self.only_statics = is_true,
+            "syncDurableSubs" => self.syncs_durables = is_true,
             SHARE_PROPERTY => self.share = LinkShare::from_text(value).unwrap_or_default(),
             "dynamicallyIncludedDestinations" => self.include = destinations_of(value),
             "excludedDestinations" => self.exclude = destinations_of(value),
@@ -464,7 +503,7 @@ pub fn demand_of(structure: &DataStructure) -> Option<Demand> {
         },
         crate::codec::Command::RemoveSubscriptionInfo(info) => {
             let subscription = (text(&info.client_id), text(&info.subscription_name));
-            Some(Demand::Unsubscribed { subscription })
+            Some(Demand::Unsubscribed { subscription, topic: None })
         }
         crate::codec::Command::DestinationInfo(info) => temporary(info),
         _ => None,
@@ -534,8 +573,9 @@ mod tests {
             ..LinkOptions::default()
         };
         assert_eq!(LinkOptions::from_properties(text), want);
-        let want = LinkOptions { share: LinkShare { number: 2, of: 3 }, ..want };
+        let want = LinkOptions { share: LinkShare { number: 2, of: 3 }, syncs_durables: true, ..want };
         assert_eq!(LinkOptions::from_properties(&want.to_properties("a\\b", true)), want);
+        assert!(want.to_properties("east", true).contains("Destinations=[queue://a.>,topic://b]\n"));
         assert_eq!(LinkOptions::from_properties(""), LinkOptions::default());
         assert_eq!(LinkOptions::name_in(&want.to_properties("east", true)).as_deref(), Some("east"));
         assert_eq!(LinkOptions::name_in(text), None);

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    BranchId, BranchStanding, ConnectionId as Connection, Elsewhere, Endpoint, Event, LoginAnswer,
-    Message as Stored, Now, Parting, Refusal, Session, ToSession, UserKey,
+    BranchId, BranchStanding, ConnectionId as Connection, Destination as Address, Elsewhere, Endpoint, Event,
+    LoginAnswer, Message as Stored, Now, Page, Parting, QueueRow, Refusal, Row, Session, Subscription,
+    ToSession, UserKey,
 };
 use postroad_openwire::codec::{
-    Command, ConnectionId, ConnectionInfo, ConsumerId, ConsumerInfo, Destination, DestinationInfo,
-    LocalTransactionId, Message, MessageId, ProducerId, ProducerInfo, TransactionId, TransactionInfo,
-    WireFormat, WireFormatOptions, take_frame,
+    BrokerId, BrokerInfo, BrokerSubscriptionInfo, Command, ConnectionId, ConnectionInfo, ConsumerId,
+    ConsumerInfo, Destination, DestinationInfo, LocalTransactionId, Message, MessageId, ProducerId,
+    ProducerInfo, TransactionId, TransactionInfo, WireFormat, WireFormatOptions, WireString, take_frame,
 };
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 
@@ -408,4 +409,107 @@ fn a_client_that_is_served_elsewhere_gets_the_address_once_it_has_logged_in() {
             (_, _, read) => panic!("case: {case}: {read:?}"),
         }
     }
+}
+
+/// A broker has opened a link that is not duplex, and reads advisories.
+fn linked(properties: &str) -> Conversation {
+    let mut conversation = Conversation::begin();
+    let info = BrokerInfo {
+        broker_id: Some(BrokerId { value: Some("ID:peer".into()) }),
+        broker_name: Some("peer".into()),
+        network_connection: true,
+        network_properties: Some(properties.into()),
+        ..BrokerInfo::default()
+    };
+    conversation.say(info).unwrap();
+    conversation.introduce();
+    let Some(Event::Claim { ticket, .. }) = conversation.events.pop() else { panic!("no claim") };
+    conversation.answer(ToSession::Reply { ticket, result: Ok(()) });
+    let consumer = ConsumerInfo {
+        consumer_id: Some(ConsumerId { connection_id: Some("ID:c".into()), session_id: 1, value: 1 }),
+        destination: Some(Destination::Topic("ActiveMQ.Advisory.Consumer.>".into())),
+        ..ConsumerInfo::default()
+    };
+    conversation.events.clear();
+    conversation.say(consumer).unwrap();
+    let Some(Event::Attach(attach)) = conversation.events.pop() else { panic!("no attach") };
+    conversation.output.clear();
+    conversation.answer(ToSession::Reply { ticket: attach.ticket, result: Ok(()) });
+    conversation
+}
+
+fn subscription(topic: &str, client: &str, name: &str) -> Row {
+    Row::Queue(QueueRow {
+        destination: Address::topic(topic),
+        subscription: Some(Subscription::name_of("", client, name)),
+        messages: 0,
+        bytes: 0,
+        in_flight: 0,
+        consumers: 0,
+        enqueued: 0,
+        consumed: 0,
+        expired: 0,
+        dead_lettered: 0,
+        dropped: 0,
+        moved: 0,
+        difference: 0,
+        is_moving: false,
+        is_paused: false,
+    })
+}
+
+#[test]
+fn a_peer_that_asks_for_them_is_told_the_durable_subscriptions() {
+    for (ttl, want) in [(1, "client:news"), (3, "client:news ID:far_inbound_test:NC-DS_test_b<ID:far")] {
+        let mut conversation = linked(&format!("syncDurableSubs=true\nconsumerTTL={ttl}\n"));
+        let mut rows = [
+            subscription("a", "client", "news"),
+            // Links have subscribed for the peer itself.
+            subscription("b", "ID:peer_inbound_test", "NC-DS_test_b"),
+            subscription("b", "peer_inbound_test", "NC-DS_test_b"),
+            subscription("b", "ID:far_inbound_test", "NC-DS_test_b"),
+        ];
+        rows.sort_by_key(Row::key);
+        // Two rows to a page.
+        for page in rows.chunks(2) {
+            let Some(Event::Ask { ask, ticket, .. }) = conversation.events.pop() else {
+                panic!("no question")
+            };
+            assert_eq!(ask.after.is_none(), page[0] == rows[0]);
+            let next = (page[0] == rows[0]).then(|| page[1].key());
+            let page = Box::new(Page { rows: page.to_vec(), next, total: 4 });
+            conversation.answer(ToSession::Page { ticket, page });
+            conversation.answer(ToSession::Reply { ticket, result: Ok(()) });
+        }
+        let Some(Command::BrokerSubscriptionInfo(info)) = conversation.read() else { panic!("no list") };
+        let text = |text: &Option<WireString>| text.as_ref().unwrap().to_str().into_owned();
+        let path = |info: &ConsumerInfo| {
+            let ids = info.broker_path.iter().flatten();
+            ids.map(|id| format!("<{}", text(&id.value))).collect::<String>()
+        };
+        let each = |info: &ConsumerInfo| {
+            format!("{}:{}{}", text(&info.client_id), text(&info.subscription_name), path(info))
+        };
+        let told: Vec<String> = info.subscription_infos.iter().flatten().map(each).collect();
+        assert_eq!(told.join(" "), want, "consumerTTL {ttl}");
+    }
+    assert!(linked("consumerTTL=1\n").events.is_empty(), "it did not ask");
+}
+
+#[test]
+fn a_broken_list_of_subscriptions_is_not_told() {
+    let mut conversation = linked("syncDurableSubs=true\n");
+    let Some(Event::Ask { ticket, .. }) = conversation.events.pop() else { panic!("no question") };
+    conversation.answer(ToSession::Reply { ticket, result: Err(Refusal::Draining) });
+    assert_eq!(conversation.read(), None, "what is not on it would end at the peer");
+}
+
+#[test]
+fn only_a_broker_tells_its_subscriptions() {
+    assert_eq!(linked("").say(BrokerSubscriptionInfo::default()), Ok(()));
+    let mut client = Conversation::known();
+    client
+        .say(BrokerSubscriptionInfo { response_required: true, ..BrokerSubscriptionInfo::default() })
+        .unwrap();
+    assert!(matches!(client.read(), Some(Command::ExceptionResponse(_))));
 }

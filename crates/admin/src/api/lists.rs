@@ -238,6 +238,7 @@ fn columns_of(question: &Question) -> &'static [(&'static str, SortBy)] {
             &[("consumers", SortBy::Consumers), ("credit", SortBy::Credit), ("held", SortBy::Held)]
         }
         Question::Producers { .. }
+        | Question::Subscriptions { .. }
         | Question::Topics { .. }
         | Question::Bindings { .. }
         | Question::Schedules(_)

@@ -196,8 +196,116 @@ fn a_durable_subscription_wants_messages_until_it_is_unsubscribed() {
         let [Event::Attach(attach)] = &events[..] else { panic!("{events:?}") };
         assert_eq!(attach.subscription.as_deref(), Some(want));
         assert_eq!(change(&mut engine, gone("a")), [""; 0]);
-        assert_eq!(change(&mut engine, Demand::Unsubscribed { subscription }), ["drain"]);
+        let unsubscribed = Demand::Unsubscribed { subscription, topic: None };
+        assert_eq!(change(&mut engine, unsubscribed), ["drain"]);
+        // Another one of this topic waits until the former subscription has ended.
+        assert_eq!(change(&mut engine, Demand::Consumer(durable("b", "news", "again"))), [""; 0]);
+        let mut events = Vec::new();
+        engine.drained(key(1).number, &mut events);
+        let [detached, Event::Unsubscribe { name, .. }, Event::Attach(attach)] = &events[..] else {
+            panic!("{events:?}")
+        };
+        assert_eq!(short(std::slice::from_ref(detached)), ["detach None"]);
+        assert_eq!((&**name, attach.subscription.as_deref()), (want, Some(want)));
     }
+}
+
+/// A reader of a durable subscription at the peer.
+fn durable(id: &str, topic: &str, subscription: &str) -> RemoteConsumer {
+    RemoteConsumer {
+        id: id.into(),
+        sources: vec![Destination::topic(topic)],
+        prefetch: 5,
+        subscription: Some(("client".into(), subscription.into())),
+        ..RemoteConsumer::default()
+    }
+}
+
+fn unsubscribed(subscription: &str, topic: Option<&str>) -> Demand {
+    let subscription = ("client".into(), subscription.into());
+    Demand::Unsubscribed { subscription, topic: topic.map(Destination::topic) }
+}
+
+#[test]
+fn a_subscription_that_changes_its_topic_wants_the_new_one_alone() {
+    let mut engine = engine(LinkOptions::default());
+    change(&mut engine, Demand::Consumer(durable("a", "old", "news")));
+    let moved = Demand::Consumer(durable("b", "new", "news"));
+    assert_eq!(change(&mut engine, moved), ["attach topic://new 5"], "its end is told later");
+    assert_eq!(change(&mut engine, unsubscribed("news", Some("old"))), ["drain"]);
+    assert_eq!(change(&mut engine, unsubscribed("news", Some("other"))), [""; 0]);
+    assert_eq!(change(&mut engine, unsubscribed("news", None)), ["drain"]);
+}
+
+/// The answer of the core to the engine's question: these subscriptions of these topics.
+fn list_own(engine: &mut DemandEngine, asked: &[Event], own: &[(&str, &str)]) -> Vec<String> {
+    let Some(Event::Ask { ask, ticket, .. }) = asked.last() else { panic!("{asked:?}") };
+    let row = |(topic, name): &(&str, &str)| {
+        model::Row::Queue(model::QueueRow {
+            destination: Destination::topic(topic),
+            subscription: Some((*name).into()),
+            messages: 0,
+            bytes: 0,
+            in_flight: 0,
+            consumers: 0,
+            enqueued: 0,
+            consumed: 0,
+            expired: 0,
+            dead_lettered: 0,
+            dropped: 0,
+            moved: 0,
+            difference: 0,
+            is_moving: false,
+            is_paused: false,
+        })
+    };
+    engine.page(*ticket, Page::first(own.iter().map(row), ask));
+    let mut events = Vec::new();
+    engine.replied(*ticket, Ok(()), &mut events).unwrap();
+    let each = |event: &Event| match event {
+        Event::Unsubscribe { name, .. } => format!("unsubscribe {name}"),
+        other => short(std::slice::from_ref(other)).concat(),
+    };
+    events.iter().map(each).collect()
+}
+
+#[test]
+fn subscriptions_that_the_peer_does_not_list_end() {
+    let own = |topic: &str| format!("21:ID:there_inbound_here:NC-DS_here_{topic}");
+    let options =
+        LinkOptions { exclude: vec![Destination::topic("x.>")], consumer_ttl: -1, ..LinkOptions::default() };
+    let mut engine = engine_of(options, true);
+    // The first one ended before the list comes, which was made earlier.
+    change(&mut engine, unsubscribed("ended", Some("ended")));
+    let onward = |topic: &str| RemoteConsumer { path: vec!["ID:far".into()], ..durable("far", topic, topic) };
+    let list =
+        vec![durable("1", "ended", "ended"), durable("2", "kept", "kept"), onward("behind"), onward("new")];
+    let mut events = Vec::new();
+    engine.subscriptions(list, true, &mut events).unwrap();
+    let [Event::Attach(attach), Event::Ask { .. }] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(attach.source, Destination::topic("kept"), "its reader is away");
+    let names = ["behind", "ended", "gone", "kept", "x.y"].map(own);
+    let topics = ["behind", "ended", "gone", "kept", "x.y"];
+    let rows: Vec<(&str, &str)> = topics.into_iter().zip(names.iter().map(String::as_str)).collect();
+    let done = list_own(&mut engine, &events, &rows);
+    let want = [
+        "attach topic://behind 5".to_owned(),
+        format!("unsubscribe {}", own("ended")),
+        format!("unsubscribe {}", own("gone")),
+    ];
+    assert_eq!(done, want, "those behind the peer are kept, other links may serve excluded ones");
+    events.clear();
+    engine.subscriptions(Vec::new(), true, &mut events).unwrap();
+    assert_eq!(short(&events), [""; 0], "one list in each connection");
+}
+
+#[test]
+fn a_peer_that_lists_included_topics_alone_says_nothing_of_others() {
+    let mut engine = engine(LinkOptions::default());
+    let mut events = Vec::new();
+    engine.subscriptions(Vec::new(), false, &mut events).unwrap();
+    let own = [("news", "18:there_inbound_here:NC-DS_here_news")];
+    assert_eq!(list_own(&mut engine, &events, &own), [""; 0]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::Partition;
 use crate::addresses::binding::TopicFeed;
 use crate::intake::queue_quota;
 use crate::log::completion::Completion;
+use crate::notice::announce_unsubscribed;
 
 impl Partition {
     pub(crate) fn declare(
@@ -164,6 +165,9 @@ impl Partition {
         }
         for key in queue.consumers.iter().copied() {
             self.forget_reader(key, &queue.source, effects);
+        }
+        if let Some(subscription) = queue.subscription.filter(|_| !id.is_volatile()) {
+            announce_unsubscribed(self, &subscription, effects);
         }
         self.state.leases.forget_queue(id);
         self.state.lent.forget_queue(id);

@@ -55,6 +55,42 @@ impl Walk for Queues {
     }
 }
 
+/// Durable subscriptions in the order of their topics.
+pub struct Subscriptions {
+    prefix: Arc<str>,
+    next: (Arc<str>, QueueId),
+}
+
+impl Subscriptions {
+    pub fn new(prefix: &Arc<str>, ask: &Ask) -> Subscriptions {
+        let after = ask.after.as_ref().filter(|_| ask.order.by.is_none());
+        let topic = after.map_or("".into(), |it| it.name.clone());
+        Subscriptions { prefix: prefix.clone(), next: (topic, QueueId(0)) }
+    }
+}
+
+impl Walk for Subscriptions {
+    fn go_on(&mut self, partition: &Partition, step: &mut Step<'_>) -> bool {
+        for (name, id) in partition.state.addresses.listed.from(&self.next.0, self.next.1) {
+            if step.is_by_name() && step.page.ends_before(name) {
+                break;
+            }
+            if !step.look() {
+                self.next = (name.clone(), id);
+                return false;
+            }
+            let queue = partition.state.queues.get(&id).filter(|_| !id.is_volatile());
+            let subscription = queue.and_then(|queue| queue.subscription.as_ref());
+            if let Some(queue) = queue
+                && subscription.is_some_and(|it| it.name.starts_with(&*self.prefix))
+            {
+                step.add(row_of_queue(partition, queue));
+            }
+        }
+        true
+    }
+}
+
 /// The queues of an address: that of its name, and its subscriptions.
 pub struct QueuesOf {
     of: Destination,

@@ -169,6 +169,7 @@ fn told(notice: &Notice) -> String {
         Notice::Consumer { consumer, present } => format!("[{}{}]", consumer.name, gone(present)),
         Notice::Producer { producer, present } => format!("[{}{}]", producer.name, gone(present)),
         Notice::Destination { destination, present } => format!("[{destination}{}]", gone(present)),
+        Notice::Unsubscribed { client_id, name, .. } => format!("[{client_id}:{name} ended]"),
         Notice::SlowConsumer { consumer, .. } => format!("[{} slow]", consumer.name),
         Notice::FastProducer { producer, .. } => format!("[{} fast]", producer.name),
         Notice::Bridge { bridge, present } => format!("[bridge {} {present}]", bridge.name),

@@ -12,6 +12,7 @@ mod credit;
 mod dead_letter;
 mod delivery;
 mod download;
+mod durables;
 mod exception;
 mod handshake;
 mod header_changes;
@@ -238,6 +239,8 @@ impl OpenWireSession {
             Command::SessionInfo(_) | Command::FlushCommand(_) | Command::ConnectionControl(_) => {
                 Ok(Done::Now)
             }
+            // The peer is served without any demand of ours.
+            Command::BrokerSubscriptionInfo(_) if self.network.is_link() => Ok(Done::Now),
             Command::ControlCommand(info) => Ok(self.control(&info, turn)),
             Command::ProducerInfo(info) => self.add_producer(info, turn),
             Command::ConsumerInfo(info) => self.add_consumer(info, turn),
@@ -373,6 +376,12 @@ impl Session for OpenWireSession {
             ToSession::Unsettled { .. } => {}
             // Operators alone ask for it.
             ToSession::Redriven { .. } | ToSession::Moves { .. } | ToSession::Lease { .. } => {}
+            ToSession::Page { ticket, page } if self.network.has_asked(ticket) => {
+                self.network.page(ticket, *page);
+            }
+            ToSession::Page { ticket, page } if self.network.offer.has_asked(ticket) => {
+                self.network.offer.add(*page);
+            }
             ToSession::Page { ticket, page } => self.add_consumers(ticket, &page),
             // The runtime's own.
             ToSession::Moved { .. } | ToSession::Left { .. } => {}

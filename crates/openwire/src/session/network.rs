@@ -14,11 +14,13 @@ use bytes::Bytes;
 use postroad_model::portable::Translate;
 use postroad_model::{
     ConnectionId as ConnectionIdOfCore, ConsumerKey, Deadline, Delivery, Destination as Address,
-    DestinationKind, DetachCause, Event, LinkFigures, LinkedPeer, Now, Parting, Protocol, Refusal, Ticket,
+    DestinationKind, DetachCause, Event, LinkFigures, LinkedPeer, Now, Page, Parting, Protocol, Refusal,
+    Ticket,
 };
 
 use super::credit::CreditAsks;
 use super::delivery::in_openwire;
+use super::durables::{Offer, OfferedTo};
 use super::exception::Exception;
 use super::handshake::{Client, Introduction};
 use super::origin::{is_link_producer, link_producer};
@@ -38,6 +40,9 @@ use crate::portable::{id_by_every_way, to_wire_destination};
 /// Topics on which a broker announces its consumers and temporary destinations.
 const ADVISORIES: &str =
     "ActiveMQ.Advisory.Consumer.>,ActiveMQ.Advisory.TempQueue,ActiveMQ.Advisory.TempTopic";
+
+/// Prefix of the topics with advisories about consumers of one topic.
+const TOPIC_ADVISORY: &str = "ActiveMQ.Advisory.Consumer.Topic.";
 
 /// Advisories that the peer may send ahead of acknowledgements.
 const ADVISORY_PREFETCH: i32 = 1000;
@@ -69,6 +74,8 @@ pub struct Network {
     pub(super) peer_is_postroad: bool,
     /// Questions of the peer.
     pub(super) asks: CreditAsks,
+    /// The list of durable subscriptions for the peer.
+    pub(super) offer: Offer,
     /// Our own ids on the peer's side.
     connection_id: WireString,
     /// Advisories that were not acknowledged yet, and the first of them.
@@ -293,6 +300,25 @@ impl Network {
         }
     }
 
+    /// The peer as the receiver of the list of durable subscriptions, if it wants one.
+    pub(super) fn offers_to(&self) -> Option<OfferedTo<'_>> {
+        let peer = self.peer.as_ref().filter(|_| self.is_link())?;
+        let wants = match &self.dial {
+            Some(dial) => dial.options.duplex,
+            None => peer.options.syncs_durables,
+        };
+        let consumer_ttl = self.dial.as_ref().map_or(&peer.options, |dial| &dial.options.link).consumer_ttl;
+        let passes_on = self.peer_is_postroad || !(0..=1).contains(&consumer_ttl);
+        wants.then_some(OfferedTo { id: &peer.id, name: &peer.name, passes_on })
+    }
+
+    /// See [`Forwarder::page`].
+    pub fn page(&mut self, ticket: Ticket, page: Page) {
+        if let Some(forwarder) = &mut self.forwarder {
+            forwarder.page(ticket, page);
+        }
+    }
+
     /// See [`Forwarder::drained`].
     pub fn drained(&mut self, number: u32, events: &mut Vec<Event>) {
         if let Some(forwarder) = &mut self.forwarder {
@@ -369,6 +395,8 @@ impl OpenWireSession {
             owner: "".into(),
         };
         let outbound = format!("{at_peer}_{here}_outbound");
+        let sent =
+            if self.network.peer_is_postroad { link.clone() } else { link.clone().with_all_included() };
         self.introduction = Introduction::Known(client);
         let spread = self.options.spread.clone();
         self.spreading = spread.map(|spread| Box::new(Spreading::new(spread, false)));
@@ -378,7 +406,7 @@ impl OpenWireSession {
             broker_url: Some(self.options.broker_url.as_str().into()),
             network_connection: true,
             duplex_connection: duplex,
-            network_properties: Some((link.to_properties(&name, duplex) + &own).as_str().into()),
+            network_properties: Some((sent.to_properties(&name, duplex) + &own).as_str().into()),
             ..BrokerInfo::default()
         };
         self.send(info.into(), turn);
@@ -612,17 +640,19 @@ impl OpenWireSession {
         turn: &mut Turn<'_>,
     ) -> Result<(), Parting> {
         let Some(forwarder) = &mut self.network.forwarder else { return Ok(()) };
-        for consumer in info.subscription_infos.iter().flatten().filter_map(network::consumer) {
-            let demand = network::Demand::Consumer(consumer);
-            forwarder.demand(demand, turn.events).map_err(Parting::Fault)?;
-        }
-        Ok(())
+        let of_peer = info.subscription_infos.iter().flatten().filter_map(network::consumer).collect();
+        // ActiveMQ goes by the options of the initiator: this broker includes all.
+        let all = self.network.peer_is_postroad || self.network.dial.is_some();
+        forwarder.subscriptions(of_peer, all, turn.events).map_err(Parting::Fault)
     }
 
     fn take_advisory(&mut self, message: &Message, turn: &mut Turn<'_>) -> Result<(), Parting> {
         if let Some(forwarder) = &mut self.network.forwarder
-            && let Some(demand) = message.data_structure.as_deref().and_then(demand_of)
+            && let Some(mut demand) = message.data_structure.as_deref().and_then(demand_of)
         {
+            if let network::Demand::Unsubscribed { topic, .. } = &mut demand {
+                *topic = message.destination.as_ref().and_then(topic_of);
+            }
             forwarder.demand(demand, turn.events).map_err(Parting::Fault)?;
         }
         self.acknowledge_advisory(message, turn);
@@ -752,6 +782,13 @@ impl OpenWireSession {
 fn is_for_link(message: &Message) -> bool {
     let destination = message.destination.as_ref();
     destination.is_some_and(|destination| network::is_for_link(&names::to_model(destination)))
+}
+
+/// The topic that an advisory is about; `None` if it has several.
+fn topic_of(advisory: &Destination) -> Option<Address> {
+    let name = names::to_model(advisory).name;
+    let topic = name.strip_prefix(TOPIC_ADVISORY)?;
+    (!topic.contains([',', '&'])).then(|| Address::topic(topic))
 }
 
 fn reason_of(exception: Option<&Throwable>) -> String {

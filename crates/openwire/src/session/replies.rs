@@ -3,6 +3,7 @@
 use postroad_model::{Destination, Refusal, Ticket};
 
 use super::consumer::ConsumerNumber;
+use super::durables::{offer_listed, offer_subscriptions};
 use super::exception::Exception;
 use super::transaction::{BranchStep, branch_exception};
 use super::{OpenWireSession, Turn};
@@ -50,6 +51,8 @@ pub enum Then {
     Recovered,
     /// Consumers were counted for a peer.
     Credit,
+    /// Durable subscriptions were listed for a peer.
+    Offered,
     /// A transaction has ended, well or badly.
     Ended {
         /// The session's number for it.
@@ -87,6 +90,7 @@ impl OpenWireSession {
             (Then::Prepared, refusal) => return self.prepared(respond, refusal.as_ref(), turn),
             (Then::Piece, _) => return self.piece_answered(refusal),
             (Then::Credit, refusal) => return self.credit_counted(ticket, refusal.as_ref(), turn),
+            (Then::Offered, refusal) => return offer_listed(self, refusal.as_ref(), turn),
             (Then::Recovered, None) => return self.recovered(ticket, respond, turn),
             (Then::Branch(step), Some(refusal)) => {
                 return self.refuse(respond, &branch_exception(refusal, *step), turn);
@@ -102,13 +106,13 @@ impl OpenWireSession {
             Then::Respond | Then::Nothing | Then::Piece => {}
             Then::Declared(destination) if !failed => self.declared(&destination),
             Then::Declared(_) => {}
-            Then::Prepared | Then::Branch(_) | Then::Recovered | Then::Credit => {}
+            Then::Prepared | Then::Branch(_) | Then::Recovered | Then::Credit | Then::Offered => {}
             Then::Claimed => self.claimed(!failed, turn),
             Then::Deleted(destination) if !failed => self.deleted(&destination),
             Then::Deleted(_) => {}
             Then::Sent { window } => self.open_window(window, turn),
             Then::Attached(numbers) if failed => self.undo_attach(&numbers, turn),
-            Then::Attached(_) => {}
+            Then::Attached(_) => offer_subscriptions(self, turn),
             Then::Ended { transaction, commit } => self.ended(transaction, commit && !failed),
         }
     }

@@ -8,6 +8,8 @@ import jakarta.jms.Destination;
 import org.apache.activemq.broker.BrokerPlugin;
 import org.apache.activemq.broker.BrokerService;
 import org.apache.activemq.broker.SslContext;
+import org.apache.activemq.broker.region.RegionBroker;
+import org.apache.activemq.broker.region.TopicRegion;
 import org.apache.activemq.command.ActiveMQDestination;
 import org.apache.activemq.command.ActiveMQQueue;
 import org.apache.activemq.network.NetworkConnector;
@@ -63,6 +65,14 @@ final class Classic implements AutoCloseable {
     long consumers(Destination of) throws Exception {
         var destination = broker.getDestination(ActiveMQDestination.transform(of));
         return destination.getDestinationStatistics().getConsumers().getCount();
+    }
+
+    /** Whether a bridge has a durable subscription of a topic here. */
+    boolean hasBridgedSubscription(String topic) throws Exception {
+        TopicRegion region = (TopicRegion) ((RegionBroker) broker.getRegionBroker()).getTopicRegion();
+        return region.getDurableSubscriptions().entrySet().stream()
+                .anyMatch(entry -> entry.getKey().getSubscriptionName().startsWith("NC-DS_")
+                        && entry.getValue().getConsumerInfo().getDestination().getPhysicalName().equals(topic));
     }
 
     @Override
