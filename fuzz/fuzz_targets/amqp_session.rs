@@ -14,7 +14,7 @@ use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
     ConnectionId, ConsumerKey, Delivery, DetachCause, Encoding, EntryTag, Event, LinkEvent, LoginAnswer,
-    Message, Now, PartitionId, Protocol, QueueId, Refusal, Session, Ticket, ToSession,
+    Message, Now, PartitionId, Principal, Protocol, QueueId, Refusal, Session, Ticket, ToSession,
 };
 
 const BODY: &[u8] = b"\0\x53\x77\xa1\x01a";
@@ -156,7 +156,7 @@ fuzz_target!(|input: &[u8]| {
             match session.login() {
                 Some(_) => received.and_then(|()| {
                     session.admit(
-                        LoginAnswer::Welcome { user: None, last: None },
+                        LoginAnswer::Welcome { principal: Principal::Anonymous, last: None },
                         now,
                         &mut events,
                         &mut output,

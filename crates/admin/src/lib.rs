@@ -11,6 +11,7 @@ mod api;
 mod configuration;
 mod console;
 mod figures;
+mod login;
 mod metrics;
 mod planner;
 mod stall_timeout;
@@ -35,6 +36,7 @@ pub use figures::{
     RouteFigures, RouteTargetFigures, StepFigures, TenantFigures, WatchedQueue,
 };
 pub use http::{Source, respond, serve, serve_on};
+pub use login::answer_of;
 pub use metrics::{METRICS, Metric, QUEUES_MAX};
 pub use stall_timeout::StallTimeout;
 pub use tenant_rules::{

@@ -15,7 +15,7 @@ use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
     Chunks, ConnectionId, ConsumerKey, Delivered, Delivery, Destination, DetachCause, Elsewhere, Encoding,
     Endpoint, EntryTag, Event, LinkDelivery, LinkEvent, LinkName, Login, LoginAnswer, Message, Now, Outcome,
-    Parting, Position, Protocol, Refusal, ResumeLink, Session, Settle, Ticket, ToSession,
+    Parting, Position, Principal, Protocol, Refusal, ResumeLink, Session, Settle, Ticket, ToSession,
 };
 
 const MAX_MESSAGE_BYTES: u64 = 10_000;
@@ -429,7 +429,10 @@ fn what_a_client_says_of_itself_is_answered_from_outside() {
     assert_eq!(&challenge.challenge[..], b"prove it");
     assert_eq!(bench.session.login(), Some(Login::Continue { response: Bytes::from_static(b"last") }));
     assert!(!bench.session.is_known());
-    bench.admit(LoginAnswer::Welcome { user: Some("me".into()), last: Some(Bytes::from_static(b"so do I")) });
+    bench.admit(LoginAnswer::Welcome {
+        principal: Principal::User("me".into()),
+        last: Some(Bytes::from_static(b"so do I")),
+    });
     let frames = bench.sasl_frames();
     let [SaslFrame::SaslOutcome(outcome)] = &frames[..] else { panic!("{frames:?}") };
     assert_eq!((outcome.code, outcome.additional_data.as_deref()), (SaslCode::Ok, Some(&b"so do I"[..])));
@@ -2115,7 +2118,7 @@ fn whoever_does_not_wait_for_its_coordinator_loses_it() {
 fn what_a_client_comes_back_to_is_its_users() {
     let mut bench = Bench::choosing("PLAIN", Some(b"\0ann\0secret"));
     bench.session.login();
-    bench.admit(LoginAnswer::Welcome { user: Some("ann".into()), last: None });
+    bench.admit(LoginAnswer::Welcome { principal: Principal::User("ann".into()), last: None });
     bench.sasl_frames();
     bench.bytes(b"AMQP\0\x01\0\0");
     bench.send(Open { container_id: "client".into(), ..Open::default() });

@@ -24,6 +24,7 @@ mod link;
 mod listeners;
 mod names;
 mod node;
+mod oidc_keys;
 mod progress;
 mod show;
 mod stores;

@@ -8,6 +8,7 @@ mod encryption;
 mod http;
 mod link_profile;
 mod memory;
+mod oidc;
 mod permissions;
 mod push;
 mod routes;
@@ -17,6 +18,7 @@ mod stores;
 mod tenant_rules;
 mod tenants;
 mod tls;
+mod users;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -27,7 +29,7 @@ use postroad_admin::AlertRule;
 use postroad_net::TlsConfig;
 use postroad_node::WRITTEN_STEP_BYTES;
 use postroad_routing::{Addressing, Homes, Limit, Policies};
-use postroad_security::{Attempts, Documents, Door, TenantBook, Text, TokenBook, UserFile, Users};
+use postroad_security::{Documents, TenantBook, Text, TokenBook, UserFile};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
@@ -38,6 +40,7 @@ pub use cluster::ClusterConfig;
 pub use encryption::{EncryptionConfig, StoreKeys, key_in_file};
 pub use http::HttpConfig;
 pub use memory::{Shares, parse_bytes, password_checks_max};
+pub use oidc::{KeySource, OidcConfig, key_url, keys_in_file};
 pub use permissions::{GroupConfig, PermissionConfig};
 pub use push::PushConfig;
 pub use routes::RouteConfig;
@@ -151,6 +154,8 @@ pub struct SecurityConfig {
     permission: Vec<PermissionConfig>,
     /// Groups of users.
     group: Vec<GroupConfig>,
+    /// Tokens of an identity provider in place of passwords.
+    pub oidc: OidcConfig,
 }
 
 /// Threads and partitions.
@@ -492,6 +497,7 @@ impl Config {
         }
         self.addressing()?;
         self.bridges()?;
+        self.security.oidc.check()?;
         self.check_spreading()?;
         self.check_cluster()?;
         self.alert_rules()?;
@@ -506,17 +512,23 @@ impl Config {
         }
         bail!(
             "configuration: bind is {bind}, and without users every client of the network is let in: set \
-             security.users to the file of `postroad user add`, or security.anonymous = true to allow that"
+             security.users to the file of `postroad user add`, or [security.oidc], or security.anonymous = true to \
+             allow that"
         );
+    }
+
+    /// Whether clients have to log in.
+    fn asks_login(&self) -> bool {
+        self.users_file().is_some() || self.security.oidc.is_set()
     }
 
     /// The clients that are let in without a password; `None` if no client is.
     pub fn open_to(&self) -> Option<OpenTo> {
-        match (self.users_file(), self.security.anonymous) {
-            (Some(_), false) => None,
-            (Some(_), true) => Some(OpenTo::Unnamed),
-            (None, _) if self.bind.is_loopback() => Some(OpenTo::Machine),
-            (None, _) => Some(OpenTo::Network),
+        match (self.asks_login(), self.security.anonymous) {
+            (true, false) => None,
+            (true, true) => Some(OpenTo::Unnamed),
+            (false, _) if self.bind.is_loopback() => Some(OpenTo::Machine),
+            (false, _) => Some(OpenTo::Network),
         }
     }
 
@@ -545,7 +557,7 @@ impl Config {
         let config = Config::of(Some(file))?;
         config.check_reach()?;
         config.tls()?;
-        users_of(config.users_text(&config.documents()).as_ref())?;
+        config.users_of(config.users_text(&config.documents()).as_ref())?;
         config.keys()?;
         Ok(config)
     }
@@ -599,47 +611,6 @@ impl Config {
     /// The users, if any are configured.
     pub fn users_text(&self, documents: &Arc<Documents>) -> Option<UserFile> {
         self.users_file().map(|file| UserFile::new(Text::new(USERS, file, documents)))
-    }
-
-    /// Who is let in.
-    ///
-    /// # Errors
-    /// The users or tokens cannot be read.
-    pub fn door(&self) -> anyhow::Result<Door> {
-        let documents = self.documents();
-        let users = users_of(self.users_text(&documents).as_ref())?;
-        Config::door_of(users, self.security.anonymous, &Arc::new(self.tokens(&documents)?), &Arc::default())
-    }
-
-    fn door_of(
-        users: Option<Users>,
-        anonymous: bool,
-        tokens: &Arc<TokenBook>,
-        attempts: &Arc<Attempts>,
-    ) -> anyhow::Result<Door> {
-        let Some(users) = users else { return Ok(Door::open()) };
-        let door = Door::of(users, anonymous).context("security.users")?;
-        Ok(door.with_tokens(tokens.clone()).with_attempts(attempts.clone()))
-    }
-
-    /// Policies and users, where users may be members of groups.
-    ///
-    /// # Errors
-    /// The users cannot be read, or as [`Config::policies`].
-    pub fn identities(
-        &self,
-        users: Option<&UserFile>,
-        tokens: &Arc<TokenBook>,
-        attempts: &Arc<Attempts>,
-        made_tenants: &TenantBook,
-    ) -> anyhow::Result<(Policies, Door)> {
-        let (users, mut policies) = (users_of(users)?, self.policies()?);
-        tenants::add_made(made_tenants, &mut policies)?;
-        let permissions = Arc::make_mut(&mut policies.permissions);
-        for (user, groups) in users.iter().flat_map(Users::groups_of_all) {
-            groups.for_each(|group| permissions.add_member(&group.into(), user));
-        }
-        Ok((policies, Config::door_of(users, self.security.anonymous, tokens, attempts)?))
     }
 
     /// The file of users, if there is one.
@@ -726,9 +697,12 @@ impl Config {
         let addressing =
             destinations::addressing(&self.virtual_topic, &self.composite, &self.mirrored_queues)?;
         policies.routes = Arc::new(routes::routes(&self.route, &addressing)?);
-        let has_users = !self.security.users.as_os_str().is_empty();
-        policies.permissions =
-            permissions::permissions(&self.security.permission, &self.security.group, has_users)?.into();
+        let (permission, group) = (&self.security.permission, &self.security.group);
+        let mut permissions = permissions::permissions(permission, group, self.asks_login())?;
+        if self.security.oidc.is_set() {
+            permissions.expect_federation();
+        }
+        policies.permissions = permissions.into();
         tenants::add_all(&self.tenant, &mut policies)?;
         Ok(policies)
     }
@@ -785,11 +759,6 @@ fn nearest_key(message: &str) -> Option<String> {
 pub fn nearest<'n>(unknown: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let distance = |known: &str| strsim::damerau_levenshtein(unknown, known);
     known.min_by_key(|known| distance(known)).filter(|known| distance(known) <= unknown.len().div_ceil(2))
-}
-
-/// The users; `None` to admit all clients without a check.
-fn users_of(file: Option<&UserFile>) -> anyhow::Result<Option<Users>> {
-    file.map(|file| file.users().context("security.users")).transpose()
 }
 
 #[cfg(test)]

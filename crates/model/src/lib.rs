@@ -80,7 +80,7 @@ pub use notice::{
     Announcement, BridgeNotice, ClientNotice, ConsumerNotice, MessageEvent, NetworkPath, Notice,
     ProducerNotice,
 };
-pub use permission::{Action, Principal};
+pub use permission::{Action, Federated, Principal};
 pub use refusal::Refusal;
 pub use replies::Replies;
 pub use schedule::{Due, JobsWanted, NotScheduleId, Recurrence, RouteRetry, Schedule, ScheduleId};

@@ -1,9 +1,10 @@
 //! Logins: how a peer proves its identity, and the answers.
 
 use std::fmt;
-use std::sync::Arc;
 
 use bytes::Bytes;
+
+use crate::Principal;
 
 /// A message of a peer that proves its identity.
 #[derive(Clone, PartialEq, Eq)]
@@ -51,8 +52,8 @@ pub enum LoginAnswer {
     Challenge(Bytes),
     /// It is let in.
     Welcome {
-        /// The user; `None` without an identity.
-        user: Option<Arc<str>>,
+        /// Who it is.
+        principal: Principal,
         /// The last word of a mechanism by which the broker proves itself too.
         last: Option<Bytes>,
     },

@@ -49,6 +49,20 @@ pub enum Principal {
     Anonymous,
     /// The user of this name.
     User(Arc<str>),
+    /// A user whom an identity provider vouches for.
+    Federated(Arc<Federated>),
+}
+
+/// A user of an identity provider, as it has described the user at the login.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Federated {
+    /// The name, with the kind of the provider before it: `oidc:ann`. No user of the broker's own
+    /// file has such a name.
+    pub user: Arc<str>,
+    /// Its groups.
+    pub groups: Vec<Arc<str>>,
+    /// When this ends, in milliseconds since 1970; `None` for never.
+    pub expires_ms: Option<u64>,
 }
 
 impl Principal {
@@ -61,6 +75,7 @@ impl Principal {
     pub fn user(&self) -> Option<&Arc<str>> {
         match self {
             Principal::User(name) => Some(name),
+            Principal::Federated(federated) => Some(&federated.user),
             Principal::Operator | Principal::Anonymous => None,
         }
     }

@@ -8,8 +8,8 @@ use bytes::{Bytes, BytesMut};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
     BranchId, BranchStanding, ConnectionId as Connection, Destination as Address, Elsewhere, Endpoint, Event,
-    LoginAnswer, Message as Stored, Now, Page, Parting, QueueRow, Refusal, Row, Session, Subscription,
-    ToSession, UserKey,
+    LoginAnswer, Message as Stored, Now, Page, Parting, Principal, QueueRow, Refusal, Row, Session,
+    Subscription, ToSession, UserKey,
 };
 use postroad_openwire::codec::{
     BrokerId, BrokerInfo, BrokerSubscriptionInfo, Command, ConnectionId, ConnectionInfo, ConsumerId,
@@ -216,9 +216,9 @@ fn what_a_client_makes_belongs_to_the_user_who_has_logged_in() {
     let mut conversation = Conversation::asking();
     conversation.introduce();
     assert!(conversation.events.is_empty(), "nothing is claimed ahead of the login");
-    let (now, user) = (Now { ticks_ms: 0, wall_ms: 0 }, Some("ann".into()));
+    let (now, user) = (Now { ticks_ms: 0, wall_ms: 0 }, Principal::User("ann".into()));
     assert!(conversation.session.login().is_some());
-    let welcome = LoginAnswer::Welcome { user, last: None };
+    let welcome = LoginAnswer::Welcome { principal: user, last: None };
     conversation.session.admit(welcome, now, &mut conversation.events, &mut conversation.output).unwrap();
     let Some(Event::Claim { user, holder, ticket, .. }) = conversation.events.pop() else {
         panic!("no claim")
@@ -391,7 +391,7 @@ fn a_client_that_is_served_elsewhere_gets_the_address_once_it_has_logged_in() {
         let mut said = conversation.say(introduction(is_fault_tolerant));
         if asks_login {
             assert!(said.is_ok() && conversation.read().is_none(), "case: {case}: nothing before the login");
-            let welcome = LoginAnswer::Welcome { user: None, last: None };
+            let welcome = LoginAnswer::Welcome { principal: Principal::Anonymous, last: None };
             let Conversation { session, events, output, .. } = &mut conversation;
             said = session.admit(welcome, Now::default(), events, output);
         }

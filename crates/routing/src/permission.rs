@@ -66,6 +66,8 @@ pub struct Permissions {
     members: BTreeMap<Arc<str>, Membership>,
     /// Destinations of each tenant, for its members.
     of_tenants: BTreeMap<Arc<str>, Vec<DestinationPattern>>,
+    /// Whether users of an identity provider are let in. They, too, need permissions.
+    has_federation: bool,
 }
 
 /// The tenant of a user.
@@ -95,6 +97,13 @@ impl Membership {
     /// The group of the members, or of the administrators, of a tenant.
     pub fn group(&self) -> String {
         format!("{GROUP_OF_TENANT}{}{}", self.tenant, if self.administers { ADMINISTRATORS } else { "" })
+    }
+
+    /// With one that the user had before: of two tenants the first counts.
+    fn joined_to(self, known: Option<Membership>) -> Membership {
+        let Some(mut known) = known else { return self };
+        known.administers |= known.tenant == self.tenant && self.administers;
+        known
     }
 }
 
@@ -126,51 +135,63 @@ impl Permissions {
         self.of_tenants.insert(tenant.clone(), owns);
     }
 
+    /// Users of an identity provider are let in.
+    pub fn expect_federation(&mut self) {
+        self.has_federation = true;
+    }
+
     /// The destinations of a tenant.
     pub fn destinations_of(&self, tenant: &str) -> impl Iterator<Item = &DestinationPattern> {
         self.of_tenants.get(tenant).into_iter().flatten()
     }
 
     /// The tenant of the principal, if it belongs to one.
-    pub fn membership_of(&self, principal: &Principal) -> Option<&Membership> {
-        self.members.get(principal.user()?)
+    pub fn membership_of(&self, principal: &Principal) -> Option<Membership> {
+        let known = self.members.get(principal.user()?).cloned();
+        let Principal::Federated(federated) = principal else { return known };
+        let named = federated.groups.iter().filter_map(|group| Membership::of_group(group));
+        named.fold(known, |known, further| Some(further.joined_to(known)))
     }
 
     /// Makes the user a member of the group, which may be that of a tenant: of two tenants the
     /// first counts.
     pub fn add_member(&mut self, group: &Arc<str>, user: &str) {
         if let Some(membership) = Membership::of_group(group) {
-            let known = self.members.entry(user.into()).or_insert_with(|| membership.clone());
-            known.administers |= known.tenant == membership.tenant && membership.administers;
+            let joined = membership.joined_to(self.members.remove(user));
+            self.members.insert(user.into(), joined);
         }
         self.groups.entry(user.into()).or_default().push(group.clone());
     }
 
-    /// Whether every action is permitted to everyone, as no permission is configured and no user
-    /// belongs to a tenant.
+    /// Whether every action is permitted to everyone, as no permission is configured, and no user
+    /// belongs to a tenant or an identity provider.
     pub fn permit_all(&self) -> bool {
-        self.permissions.is_empty() && self.members.is_empty()
+        self.permissions.is_empty() && self.members.is_empty() && !self.has_federation
     }
 
     /// The permissions of this principal.
     pub fn grants_of(&self, principal: &Principal) -> Grants {
         let membership = self.membership_of(principal);
-        if *principal == Principal::Operator || self.permissions.is_empty() && membership.is_none() {
-            return Grants { granted: None };
-        }
+        let federated = match principal {
+            Principal::Operator => return Grants::ALL,
+            Principal::Federated(federated) => Some(federated),
+            _ if self.permissions.is_empty() && membership.is_none() => return Grants::ALL,
+            _ => None,
+        };
         let user = principal.user();
-        let groups = user.and_then(|user| self.groups.get(user)).map_or(&[][..], |groups| groups);
+        let own = user.and_then(|user| self.groups.get(user)).map_or(&[][..], |groups| groups);
+        let shown = federated.map_or(&[][..], |federated| &federated.groups);
         let is_for = |grantee: &Grantee| match grantee {
             Grantee::Everyone => true,
             Grantee::LoggedIn => user.is_some(),
             Grantee::User(name) => user == Some(name),
-            Grantee::Group(name) => groups.contains(name),
+            Grantee::Group(name) => own.contains(name) || shown.contains(name),
         };
         let granted = self.permissions.iter().filter(|permission| permission.grantees.iter().any(is_for));
         let granted = granted.flat_map(|permission| {
             permission.destinations.iter().map(|pattern| (pattern.clone(), permission.actions))
         });
-        let owned = membership.and_then(|of| Some((of, self.of_tenants.get(&of.tenant)?)));
+        let owned = membership.as_ref().and_then(|of| Some((of, self.of_tenants.get(&of.tenant)?)));
         let owned = owned.into_iter().flat_map(|(of, owns)| {
             let actions = if of.administers { TENANT_ADMINISTRATOR } else { TENANT_MEMBER };
             owns.iter().map(move |pattern| (pattern.clone(), actions))
@@ -229,6 +250,7 @@ fn is_open_advisory(destination: &Destination) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use postroad_model::Federated;
 
     fn permission(grantee: Grantee, destinations: &[&str], actions: &[Action]) -> Permission {
         let destinations = destinations.iter().map(|text| DestinationPattern::parse(text).unwrap()).collect();
@@ -315,12 +337,44 @@ mod tests {
             let grants = permissions.grants_of(&Principal::User(user.into()));
             assert_eq!(grants.permit(action, destination), want, "{user} {action} {destination}");
         }
-        let of = |user: &str| permissions.membership_of(&Principal::User(user.into())).cloned();
+        let of = |user: &str| permissions.membership_of(&Principal::User(user.into()));
         let acme = |administers| Some(Membership { tenant: "acme".into(), administers });
         assert_eq!((of("acme.app"), of("acme.admin"), of("root")), (acme(false), acme(true), None));
         for group in ["tenant:acme", "tenant:acme:admin"] {
             assert_eq!(Membership::of_group(group).map(|of| of.group()).as_deref(), Some(group));
         }
+    }
+
+    #[test]
+    fn users_of_a_provider_have_the_permissions_of_their_groups_and_none_without() {
+        let of = |groups: &[&str]| {
+            let groups = groups.iter().map(|&group| group.into()).collect();
+            Principal::Federated(Arc::new(Federated { user: "oidc:zoe".into(), groups, expires_ms: None }))
+        };
+        let bills = Destination::queue("bills.a");
+        let mut some = permissions();
+        some.add_tenant(&"acme".into(), vec![DestinationPattern::parse("queue://acme.>").unwrap()]);
+        let permits = |groups: &[&str], destination: &Destination, action| {
+            some.grants_of(&of(groups)).permit(action, destination)
+        };
+        assert!(permits(&["x", "billing"], &bills, Action::Read));
+        assert!(!permits(&["x"], &bills, Action::Read));
+        assert!(!permits(&["ann", "root"], &bills, Action::Read), "a group is not a user");
+        assert!(permits(&[], &Destination::queue("shared"), Action::Write), "it has logged in");
+        let own = Destination::queue("acme.a");
+        assert!(permits(&["tenant:acme"], &own, Action::Write));
+        assert!(!permits(&["tenant:acme"], &own, Action::Manage));
+        assert!(permits(&["tenant:acme:admin"], &own, Action::Manage));
+        assert!(!permits(&["tenant:other"], &own, Action::Write));
+        let mut none = Permissions::default();
+        assert!(none.permit_all());
+        none.expect_federation();
+        assert!(!none.permit_all());
+        assert!(
+            !none.grants_of(&of(&["billing"])).permit(Action::Read, &bills),
+            "no permission is configured"
+        );
+        assert!(none.grants_of(&Principal::User("ann".into())).permit(Action::Read, &bills));
     }
 
     #[test]

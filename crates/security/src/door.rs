@@ -3,22 +3,25 @@
 //! Neither an answer nor its timing reveals whether a user exists: unknown users are asked for a
 //! proof too.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use data_encoding::BASE64;
-use postroad_model::{Login, LoginAnswer};
+use postroad_model::{Federated, Login, LoginAnswer, Principal};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::argon::Argon;
 use crate::attempts::{Attempt, Attempts};
 use crate::certificate;
 use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
+use crate::oidc::{Oidc, TokenError, is_jwt};
 use crate::scram::{ClientFirst, Scram};
-use crate::tokens::{Scope, TOKEN_PREFIX, Token, TokenBook, digest_of};
+use crate::tokens::{Scope, TOKEN_PREFIX, Token, TokenBook, digest_of, now_ms};
 use crate::users::{PASSWORD_BYTES_MAX, UserError, UserFile, Users};
 
 /// Bytes of the broker's part of a nonce.
@@ -38,6 +41,8 @@ pub struct Door {
     anonymous: bool,
     /// Tokens in place of passwords.
     tokens: Option<Arc<TokenBook>>,
+    /// Tokens of an identity provider.
+    oidc: Option<Arc<Oidc>>,
     /// Where the users are kept.
     file: Option<Arc<UserFile>>,
     /// Failed logins, kept when the users are read again.
@@ -61,6 +66,8 @@ pub enum Credential {
         /// Its user.
         user: Arc<str>,
     },
+    /// A token of an identity provider.
+    Federated(Arc<Federated>),
 }
 
 /// The result of a peer's message.
@@ -70,6 +77,24 @@ pub enum Step {
     Answer(LoginAnswer),
     /// The result of checking its password, which takes a while.
     Check(PasswordCheck),
+    /// The result of asking the identity provider.
+    Wait(ProviderCheck),
+}
+
+/// The answer to a login for which an identity provider is asked. It waits for no thread.
+pub struct ProviderCheck(Pin<Box<dyn Future<Output = LoginAnswer> + Send>>);
+
+impl ProviderCheck {
+    /// Waits for the answer, within the time-outs of the provider.
+    pub async fn answer(self) -> LoginAnswer {
+        self.0.await
+    }
+}
+
+impl fmt::Debug for ProviderCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProviderCheck").finish_non_exhaustive()
+    }
 }
 
 /// A password that is still to be looked at.
@@ -101,7 +126,7 @@ impl PasswordCheck {
             attempt.ended(is_right);
         }
         match is_right {
-            true => LoginAnswer::Welcome { user: Some(self.user), last: None },
+            true => welcome(Principal::User(self.user)),
             false => refused(WRONG),
         }
     }
@@ -115,6 +140,7 @@ impl Door {
             hashes: Vec::new(),
             anonymous: true,
             tokens: None,
+            oidc: None,
             file: None,
             attempts: Arc::default(),
             secret: [0; 32],
@@ -134,6 +160,7 @@ impl Door {
             hashes,
             anonymous,
             tokens: None,
+            oidc: None,
             file: None,
             attempts: Arc::default(),
             secret,
@@ -144,6 +171,28 @@ impl Door {
     #[must_use]
     pub fn with_tokens(self, tokens: Arc<TokenBook>) -> Door {
         Door { tokens: Some(tokens), ..self }
+    }
+
+    /// Accepts tokens of this identity provider in place of passwords, too.
+    #[must_use]
+    pub fn with_oidc(mut self, oidc: Arc<Oidc>) -> Door {
+        if self.users.as_ref().is_some_and(|users| users.names().next().is_none()) {
+            // No user has a password that could be proved.
+            self.hashes.clear();
+        }
+        self.oidc = Some(oidc);
+        self
+    }
+
+    /// Whether this is a token for the identity provider.
+    pub fn takes_jwt(&self, text: &str) -> bool {
+        self.oidc.is_some() && is_jwt(text)
+    }
+
+    /// The name that failures of this login are counted by.
+    pub fn counted_user(&self, user: &str, password: &str) -> String {
+        let oidc = self.oidc.as_ref().filter(|_| is_jwt(password));
+        oidc.map_or_else(|| user.to_owned(), |oidc| oidc.claimed_user(password))
     }
 
     /// The users are kept in this file.
@@ -189,6 +238,9 @@ impl Door {
         match credential {
             Credential::Password { user } => self.knows(user),
             Credential::Token { id, user } => self.is_open() || has_token(id) && self.knows(user),
+            Credential::Federated(federated) => {
+                self.oidc.is_some() && federated.expires_ms.is_none_or(|expires_ms| now_ms() < expires_ms)
+            }
         }
     }
 
@@ -274,15 +326,18 @@ enum Expects {
 enum Mechanism {
     External,
     Scram(Hash),
+    /// As clients of mail servers send tokens; Qpid JMS has it for AMQP.
+    XOauth2,
     Plain,
     Anonymous,
 }
 
 impl Mechanism {
-    const ALL: [Mechanism; 5] = [
+    const ALL: [Mechanism; 6] = [
         Mechanism::External,
         Mechanism::Scram(Hash::Sha512),
         Mechanism::Scram(Hash::Sha256),
+        Mechanism::XOauth2,
         Mechanism::Plain,
         Mechanism::Anonymous,
     ];
@@ -291,6 +346,7 @@ impl Mechanism {
         match self {
             Mechanism::External => "EXTERNAL",
             Mechanism::Scram(hash) => hash.mechanism(),
+            Mechanism::XOauth2 => "XOAUTH2",
             Mechanism::Plain => "PLAIN",
             Mechanism::Anonymous => "ANONYMOUS",
         }
@@ -348,6 +404,7 @@ impl Visit {
         Mechanism::ALL.into_iter().filter(|mechanism| match mechanism {
             Mechanism::External => self.certificate.is_some(),
             Mechanism::Scram(hash) => self.door.hashes.contains(hash),
+            Mechanism::XOauth2 => self.door.oidc.is_some(),
             Mechanism::Plain => true,
             Mechanism::Anonymous => self.door.anonymous,
         })
@@ -380,7 +437,7 @@ impl Visit {
                 Step::Answer(match finished {
                     Ok((user, last)) => {
                         self.credential = Some(Credential::Password { user: user.clone() });
-                        LoginAnswer::Welcome { user: Some(user), last: Some(last.into()) }
+                        LoginAnswer::Welcome { principal: Principal::User(user), last: Some(last.into()) }
                     }
                     Err(reason) => refused(reason),
                 })
@@ -393,8 +450,9 @@ impl Visit {
 
     fn first(&mut self, mechanism: Mechanism, response: &[u8]) -> Step {
         match mechanism {
-            Mechanism::Anonymous => Step::Answer(LoginAnswer::Welcome { user: None, last: None }),
+            Mechanism::Anonymous => Step::Answer(welcome(Principal::Anonymous)),
             Mechanism::External => Step::Answer(self.external(response)),
+            Mechanism::XOauth2 => self.xoauth2(response),
             Mechanism::Plain => self.plain(response),
             Mechanism::Scram(hash) => Step::Answer(self.scram(hash, response)),
         }
@@ -404,9 +462,22 @@ impl Visit {
     fn external(&self, acts_as: &[u8]) -> LoginAnswer {
         match &self.certificate {
             Some(subject) if acts_as.is_empty() || acts_as == subject.as_bytes() => {
-                LoginAnswer::Welcome { user: Some(subject.clone()), last: None }
+                welcome(Principal::User(subject.clone()))
             }
             _ => refused("its certificate names another user"),
+        }
+    }
+
+    /// `user=NAME^Aauth=Bearer TOKEN^A^A`, with 0x01 for `^A`. Some clients send each password this
+    /// way if they can, so it need not be a token.
+    fn xoauth2(&mut self, response: &[u8]) -> Step {
+        let text = std::str::from_utf8(response).ok();
+        let mut fields = text.into_iter().flat_map(|text| text.split('\u{1}'));
+        let user = fields.next().and_then(|field| field.strip_prefix("user="));
+        let token = fields.next().and_then(|field| field.strip_prefix("auth=Bearer "));
+        match (user, token) {
+            (Some(user), Some(token)) => self.password(Some(user), Some(token.into())),
+            _ => Step::Answer(refused("its response is malformed")),
         }
     }
 
@@ -451,12 +522,15 @@ impl Visit {
     /// A name and a password in clear text. A peer without a name may have shown a certificate.
     fn password(&mut self, user: Option<&str>, password: Option<Box<str>>) -> Step {
         self.credential = None;
-        let welcome = |user| Step::Answer(LoginAnswer::Welcome { user, last: None });
+        let welcome = |user: Option<Arc<str>>| Step::Answer(welcome(Principal::of(user.as_ref())));
         let user = user.filter(|user| !user.is_empty());
         if let Some(text) = password.as_deref().filter(|text| text.starts_with(TOKEN_PREFIX))
             && self.has_users()
         {
             return Step::Answer(self.token(user, text));
+        }
+        if let (Some(oidc), Some(text)) = (&self.door.oidc, password.as_deref().filter(|text| is_jwt(text))) {
+            return self.federated(oidc, text);
         }
         let (users, user) = match (&self.door.users, user) {
             (None, user) => return welcome(user.map(Arc::from).or(self.certificate.clone())),
@@ -488,11 +562,26 @@ impl Visit {
             }
             Ok(Token { id, user, .. }) => {
                 self.credential = Some(Credential::Token { id, user: user.clone() });
-                LoginAnswer::Welcome { user: Some(user), last: None }
+                welcome(Principal::User(user))
             }
             Err(Some(left)) => refused(&locked(left)),
             Err(None) => refused(WRONG),
         }
+    }
+
+    /// A token of the identity provider. The name that its client gives does not matter.
+    fn federated(&self, oidc: &Arc<Oidc>, text: &str) -> Step {
+        let attempt = match self.attempt(&oidc.claimed_user(text)) {
+            Ok(attempt) => attempt,
+            Err(locked) => return Step::Answer(locked),
+        };
+        let checked = oidc.check(text);
+        if !oidc.needs_refresh(&checked) {
+            return Step::Answer(counted(checked, attempt));
+        }
+        let (oidc, text) = (oidc.clone(), text.to_owned());
+        let answer = async move { counted(oidc.check_with_refresh(&text).await, attempt) };
+        Step::Wait(ProviderCheck(Box::pin(answer)))
     }
 
     /// The token of this text, if it is in force and of this user; the result is counted.
@@ -516,6 +605,22 @@ impl Visit {
 /// The error for a login that is not looked at.
 pub fn locked(left: Duration) -> String {
     format!("too many failed logins; try again in {} seconds", left.as_secs().max(1))
+}
+
+/// The answer to a token of an identity provider, whose result is counted.
+fn counted(checked: Result<Arc<Federated>, TokenError>, attempt: Option<Attempt>) -> LoginAnswer {
+    let is_own = checked.as_ref().is_err_and(TokenError::is_own);
+    if let Some(attempt) = attempt.filter(|_| !is_own) {
+        attempt.ended(checked.is_ok());
+    }
+    match checked {
+        Ok(federated) => welcome(Principal::Federated(federated)),
+        Err(error) => refused(&error.to_string()),
+    }
+}
+
+fn welcome(principal: Principal) -> LoginAnswer {
+    LoginAnswer::Welcome { principal, last: None }
 }
 
 fn refused(reason: &str) -> LoginAnswer {
@@ -549,11 +654,12 @@ mod tests {
         match visit.step(login) {
             Step::Answer(answer) => answer,
             Step::Check(check) => check.run(),
+            Step::Wait(_) => panic!("it waits"),
         }
     }
 
     fn welcome(user: Option<&str>) -> LoginAnswer {
-        LoginAnswer::Welcome { user: user.map(Arc::from), last: None }
+        super::welcome(user.map_or(Principal::Anonymous, |user| Principal::User(user.into())))
     }
 
     fn certificate() -> Vec<u8> {

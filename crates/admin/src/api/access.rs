@@ -10,11 +10,12 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
 use postroad_model::{Login, LoginAnswer, Principal};
-use postroad_security::{Door, Scope, Step, TOKEN_PREFIX, Visit};
+use postroad_security::{Door, Scope, TOKEN_PREFIX, Visit};
 
 use super::audit::{Change, Detail, peer_text};
 use super::problem::Problem;
 use super::{Api, Caller, Peer, session};
+use crate::login::answer_of;
 
 pub async fn admit(State(api): State<Api>, request: Request, next: Next) -> Response {
     let is_of_console = request.headers().contains_key(CONSOLE_HEADER);
@@ -33,14 +34,22 @@ async fn serve(api: Api, request: Request, next: Next) -> Response {
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
     let peer = parts.extensions.get::<Peer>().copied();
     let checked = check(&api, &parts).await.and_then(|caller| permit(&api, caller, &path));
+    // Failed logins are kept even where nothing would have been changed.
+    let failed = checked.as_ref().is_err_and(|problem| problem.status == 401)
+        && parts.headers.contains_key(header::AUTHORIZATION);
     let (caller, response) = match checked {
         Ok(caller) => {
             parts.extensions.insert(caller.clone());
             (Some(caller), next.run(Request::from_parts(parts, body)).await)
         }
-        Err(problem) => (None, problem.into_response()),
+        Err(problem) => {
+            let detail = failed.then(|| Detail(format!("login failed: {}", problem.message)));
+            let mut response = problem.into_response();
+            detail.map(|detail| response.extensions_mut().insert(detail));
+            (None, response)
+        }
     };
-    if !is_safe(&method) || response.status() == StatusCode::FORBIDDEN {
+    if failed || !is_safe(&method) || response.status() == StatusCode::FORBIDDEN {
         let detail = response.extensions().get().map(|Detail(detail)| detail.clone());
         let answer = (response.status().as_u16(), detail);
         record(&api, (peer, caller), (method, path), answer).await;
@@ -162,19 +171,27 @@ async fn login(
     let Some(credentials) = credentials else {
         return session::caller(api, door, headers, method).await.unwrap_or_else(|| Err(unknown()));
     };
+    if let Some(text) = bearer(credentials).filter(|text| door.takes_jwt(text)) {
+        let principal = password_of(api, door, address, (String::new(), text.to_owned())).await?;
+        return Ok(Caller { principal, ..Caller::anonymous() });
+    }
     if let Some(text) = bearer(credentials) {
         return by_token((door, address), (None, text), method);
     }
-    if let Some(user) = api.0.known.lock().await.user(credentials, door) {
-        return Ok(Caller { principal: Principal::User(user), ..Caller::anonymous() });
+    if let Some(principal) = api.0.known.lock().await.principal(credentials, door) {
+        return Ok(Caller { principal, ..Caller::anonymous() });
     }
     let (user, password) = basic(headers).ok_or_else(unknown)?;
     if password.starts_with(TOKEN_PREFIX) {
         return by_token((door, address), (Some(&user), &password), method);
     }
-    let user = password_of(api, door, address, (user, password)).await?;
-    api.0.known.lock().await.add(credentials, user.clone(), door.clone());
-    Ok(Caller { principal: Principal::User(user), ..Caller::anonymous() })
+    let is_jwt = door.takes_jwt(&password);
+    let principal = password_of(api, door, address, (user, password)).await?;
+    // A token is cheap to check, and may expire.
+    if !is_jwt {
+        api.0.known.lock().await.add(credentials, principal.clone(), door.clone());
+    }
+    Ok(Caller { principal, ..Caller::anonymous() })
 }
 
 fn unknown() -> Problem {
@@ -182,7 +199,7 @@ fn unknown() -> Problem {
     Problem::new(401, right.to_owned())
 }
 
-/// The user with this name and password.
+/// The user with this name and password; or with a token of an identity provider for a password.
 ///
 /// # Errors
 /// One of them is wrong, or there were too many failures.
@@ -191,22 +208,16 @@ pub async fn password_of(
     door: &Arc<Door>,
     address: IpAddr,
     (user, password): (String, String),
-) -> Result<Arc<str>, Problem> {
+) -> Result<Principal, Problem> {
     let mut visit = Visit::new(door.clone(), None).at(address);
-    let said = Login::Password { user: Some(user.as_str().into()), password: Some(password.into()) };
-    let answer = match visit.step(said) {
-        Step::Answer(answer) => answer,
-        Step::Check(check) => {
-            let busy = |_| Problem::new(503, "the broker is shutting down".to_owned());
-            let _permit = api.0.logins.acquire().await.map_err(busy)?;
-            let run = tokio::task::spawn_blocking(move || check.run()).await;
-            run.map_err(|_| Problem::new(500, "the password could not be checked".to_owned()))?
-        }
+    let (is_jwt, counted) = (door.takes_jwt(&password), door.counted_user(&user, &password));
+    let said = Login::Password { user: Some(user.into()), password: Some(password.into()) };
+    let refusal = match answer_of(visit.step(said), &api.0.logins).await {
+        LoginAnswer::Welcome { principal, .. } if principal.user().is_some() => return Ok(principal),
+        LoginAnswer::Refused { reason } if is_jwt => Problem::new(401, reason),
+        _ => unknown(),
     };
-    match answer {
-        LoginAnswer::Welcome { user: Some(user), .. } => Ok(user),
-        _ => Err(door.locked_for(&user, address).map_or_else(unknown, Problem::locked)),
-    }
+    Err(door.locked_for(&counted, address).map_or(refusal, Problem::locked))
 }
 
 /// The caller with this token, whose user may be named with it.

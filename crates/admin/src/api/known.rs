@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use postroad_model::Principal;
 use postroad_security::Door;
 use tokio::time::Instant;
 
@@ -24,7 +25,7 @@ pub struct Known {
 
 struct Caller {
     credentials: [u64; 2],
-    user: Arc<str>,
+    principal: Principal,
     /// The users as they were when the password was checked: others are not known.
     door: Arc<Door>,
     until: Instant,
@@ -32,22 +33,22 @@ struct Caller {
 
 impl Known {
     /// The user of these credentials, if they were good a moment ago.
-    pub fn user(&self, credentials: &str, door: &Arc<Door>) -> Option<Arc<str>> {
+    pub fn principal(&self, credentials: &str, door: &Arc<Door>) -> Option<Principal> {
         let hash = self.hash(credentials);
         let is_known = |caller: &&Caller| {
             caller.credentials == hash && Arc::ptr_eq(&caller.door, door) && Instant::now() < caller.until
         };
-        self.callers.iter().find(is_known).map(|caller| caller.user.clone())
+        self.callers.iter().find(is_known).map(|caller| caller.principal.clone())
     }
 
     /// These credentials are good.
-    pub fn add(&mut self, credentials: &str, user: Arc<str>, door: Arc<Door>) {
+    pub fn add(&mut self, credentials: &str, principal: Principal, door: Arc<Door>) {
         let hash = self.hash(credentials);
         self.callers.retain(|caller| caller.credentials != hash);
         if CALLERS_MAX <= self.callers.len() {
             self.callers.pop_front();
         }
-        self.callers.push_back(Caller { credentials: hash, user, door, until: Instant::now() + FOR });
+        self.callers.push_back(Caller { credentials: hash, principal, door, until: Instant::now() + FOR });
     }
 
     fn hash(&self, credentials: &str) -> [u64; 2] {
@@ -63,15 +64,16 @@ mod tests {
     async fn a_caller_is_known_for_a_while_and_only_while_the_users_stay_the_same() {
         let (door, other) = (Arc::new(Door::open()), Arc::new(Door::open()));
         let mut known = Known::default();
-        assert_eq!(known.user("Basic a", &door), None);
-        known.add("Basic a", "alice".into(), door.clone());
-        assert_eq!(known.user("Basic a", &door).as_deref(), Some("alice"));
-        assert_eq!(known.user("Basic b", &door), None);
-        assert_eq!(known.user("Basic a", &other), None, "users were read again");
+        assert_eq!(known.principal("Basic a", &door), None);
+        let alice = Principal::User("alice".into());
+        known.add("Basic a", alice.clone(), door.clone());
+        assert_eq!(known.principal("Basic a", &door), Some(alice.clone()));
+        assert_eq!(known.principal("Basic b", &door), None);
+        assert_eq!(known.principal("Basic a", &other), None, "users were read again");
         tokio::time::advance(FOR).await;
-        assert_eq!(known.user("Basic a", &door), None);
+        assert_eq!(known.principal("Basic a", &door), None);
         for number in 0..=CALLERS_MAX {
-            known.add(&format!("Basic {number}"), "u".into(), door.clone());
+            known.add(&format!("Basic {number}"), alice.clone(), door.clone());
         }
         assert_eq!(known.callers.len(), CALLERS_MAX);
     }

@@ -290,7 +290,7 @@ impl Api {
 
     /// The tenant that the caller belongs to.
     fn membership_of(&self, caller: &Caller) -> Option<Membership> {
-        self.permissions().membership_of(&caller.principal).cloned()
+        self.permissions().membership_of(&caller.principal)
     }
 
     /// Refuses a request that needs `admin` on every destination.

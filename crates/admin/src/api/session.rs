@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use postroad_model::Principal;
-use postroad_security::{Door, digest_of, secret};
+use postroad_security::{Credential, Door, digest_of, secret};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -41,8 +41,8 @@ const LASTS_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 const SESSIONS_MAX: usize = 1_024;
 const SESSIONS_OF_USER_MAX: usize = 16;
 
-/// A user name and a password fit in this.
-const BODY_BYTES_MAX: usize = 8 << 10;
+/// A user name and a password, or a token in its place, fit in this.
+const BODY_BYTES_MAX: usize = 16 << 10;
 
 /// Requests with this header are the console's own rounds, which keep no session alive.
 const ROUND_HEADER: &str = "x-postroad-round";
@@ -52,7 +52,7 @@ const ROUND_HEADER: &str = "x-postroad-round";
 pub struct Sessions(BTreeMap<[u8; 32], Session>);
 
 struct Session {
-    user: Arc<str>,
+    principal: Principal,
     csrf: Arc<str>,
     begun: Instant,
     used: Instant,
@@ -62,8 +62,13 @@ struct Session {
 }
 
 impl Session {
+    /// The session of an identity provider's user ends with the token that began it.
     fn has_ended(&self, now: Instant) -> bool {
-        IDLE_MAX <= now.duration_since(self.used) || LASTS_MAX <= now.duration_since(self.begun)
+        let lasts = match &self.principal {
+            Principal::Federated(federated) => self.door.honours(&Credential::Federated(federated.clone())),
+            _ => true,
+        };
+        !lasts || IDLE_MAX <= now.duration_since(self.used) || LASTS_MAX <= now.duration_since(self.begun)
     }
 }
 
@@ -76,18 +81,18 @@ pub struct InSession {
 
 impl Sessions {
     /// Begins a session, and returns the text of its cookie.
-    fn begin(&mut self, user: Arc<str>, door: Arc<Door>) -> Result<(String, Arc<str>), Problem> {
+    fn begin(&mut self, principal: Principal, door: Arc<Door>) -> Result<(String, Arc<str>), Problem> {
         let now = Instant::now();
         self.0.retain(|_, session| !session.has_ended(now));
-        let of_user = self.0.values().filter(|session| session.user == user).count();
-        if SESSIONS_OF_USER_MAX <= of_user {
-            self.end_oldest(|session| session.user == user);
+        let is_same = |session: &Session| session.principal.user() == principal.user();
+        if SESSIONS_OF_USER_MAX <= self.0.values().filter(|session| is_same(session)).count() {
+            self.end_oldest(is_same);
         } else if SESSIONS_MAX <= self.0.len() {
             self.end_oldest(|_| true);
         }
         let (text, csrf) = (secret().map_err(problem)?, secret().map_err(problem)?);
-        let (csrf, password_mark): (Arc<str>, _) = (csrf.into(), door.password_mark(&user));
-        let session = Session { user, csrf: csrf.clone(), begun: now, used: now, door, password_mark };
+        let (csrf, password_mark): (Arc<str>, _) = (csrf.into(), mark(&principal, &door));
+        let session = Session { principal, csrf: csrf.clone(), begun: now, used: now, door, password_mark };
         self.0.insert(digest_of(&text), session);
         Ok((text, csrf))
     }
@@ -101,20 +106,20 @@ impl Sessions {
 
     /// The user of the session with this cookie. Another password or the user's removal ends it.
     /// `is_use` keeps it alive.
-    fn find(&mut self, text: &str, door: &Arc<Door>, is_use: bool) -> Option<(Arc<str>, InSession)> {
+    fn find(&mut self, text: &str, door: &Arc<Door>, is_use: bool) -> Option<(Principal, InSession)> {
         let (key, now) = (digest_of(text), Instant::now());
         let session = self.0.get_mut(&key)?;
         if !Arc::ptr_eq(&session.door, door) {
             session.door = door.clone();
         }
-        if session.has_ended(now) || session.password_mark != door.password_mark(&session.user) {
+        if session.has_ended(now) || session.password_mark != mark(&session.principal, door) {
             self.0.remove(&key);
             return None;
         }
         if is_use {
             session.used = now;
         }
-        Some((session.user.clone(), InSession { key, csrf: session.csrf.clone() }))
+        Some((session.principal.clone(), InSession { key, csrf: session.csrf.clone() }))
     }
 
     fn end(&mut self, session: &InSession) {
@@ -133,14 +138,19 @@ pub async fn caller(
     method: &Method,
 ) -> Option<Result<Caller, Problem>> {
     let is_use = !headers.contains_key(ROUND_HEADER);
-    let (user, session) = api.0.sessions.lock().await.find(cookie(headers)?, door, is_use)?;
+    let (principal, session) = api.0.sessions.lock().await.find(cookie(headers)?, door, is_use)?;
     let shown = headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
     // Digests, so that the comparison takes the same time for each wrong text.
     if !is_safe(method) && digest_of(shown) != digest_of(&session.csrf) {
         let right = format!("the header {CSRF_HEADER} must have the csrf of GET /api/v1/session");
         return Some(Err(Problem::new(403, right)));
     }
-    Some(Ok(Caller { principal: Principal::User(user), token: None, session: Some(session) }))
+    Some(Ok(Caller { principal, token: None, session: Some(session) }))
+}
+
+/// See [`Door::password_mark`].
+fn mark(principal: &Principal, door: &Door) -> Option<[u8; 32]> {
+    door.password_mark(principal.user()?)
 }
 
 fn cookie(headers: &HeaderMap) -> Option<&str> {
@@ -234,10 +244,10 @@ async fn signed_in(
     if door.is_open() {
         return Err(Problem::new(409, "without users there is no sign-in: set security.users".to_owned()));
     }
-    let user = password_of(api, &door, address.ip(), (user, password)).await?;
-    let (text, csrf) = api.0.sessions.lock().await.begin(user.clone(), door)?;
+    let principal = password_of(api, &door, address.ip(), (user, password)).await?;
+    let (text, csrf) = api.0.sessions.lock().await.begin(principal.clone(), door)?;
     let session = InSession { key: digest_of(&text), csrf };
-    let caller = Caller { principal: Principal::User(user), token: None, session: Some(session) };
+    let caller = Caller { principal, token: None, session: Some(session) };
     let mut response = Json(shown(api, &caller)).into_response();
     set_cookie(&mut response, &text, LASTS_MAX, headers);
     Ok((caller, response))
@@ -274,7 +284,7 @@ mod tests {
     use super::*;
 
     fn begin(sessions: &mut Sessions, user: &str, door: &Arc<Door>) -> String {
-        sessions.begin(user.into(), door.clone()).expect("random numbers").0
+        sessions.begin(Principal::User(user.into()), door.clone()).expect("random numbers").0
     }
 
     #[tokio::test(start_paused = true)]

@@ -129,8 +129,8 @@ impl AmqpSession {
                 self.layer = Layer::Sasl(Exchange::Challenged);
                 Ok(())
             }
-            LoginAnswer::Welcome { user, last } => {
-                self.peer.user = user;
+            LoginAnswer::Welcome { principal, last } => {
+                self.peer.user = principal.user().cloned();
                 send_sasl(SaslOutcome { code: SaslCode::Ok, additional_data: last }, turn);
                 self.layer = Layer::AuthenticatedHeader;
                 Ok(())

@@ -20,6 +20,7 @@ use postroad_security::{Attempts, Documents, Door, TenantBook, Text, TokenBook, 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::ServeArguments;
+use crate::cli::oidc_keys::Provider;
 use crate::cli::versions::{KeptVersion, Versions, check_length, replace_configuration};
 use crate::config::{Bridge, Config, Settings, TenantRuleBook, is_masked, without_secrets};
 use crate::runtime::now_ms;
@@ -79,6 +80,8 @@ pub struct Reloader<'a> {
     attempts: Arc<Attempts>,
     made_tenants: Arc<TenantBook>,
     tenant_rules: RefCell<TenantRuleBook>,
+    /// The identity provider, which is kept while its configuration is the same.
+    provider: RefCell<Option<Provider>>,
     file: Option<Arc<UserFile>>,
 }
 
@@ -105,6 +108,7 @@ impl Reloader<'_> {
             attempts,
             made_tenants,
             tenant_rules,
+            provider: RefCell::default(),
             file,
         })
     }
@@ -185,6 +189,10 @@ impl Reloader<'_> {
         let (mut policies, door) =
             config.identities(self.file.as_deref(), &self.tokens, &self.attempts, &self.made_tenants)?;
         self.tenant_rules.borrow().add_routes(config, &mut policies)?;
+        let door = match Provider::follow(&config.security.oidc, &mut self.provider.borrow_mut())? {
+            Some(oidc) => door.with_oidc(oidc),
+            None => door,
+        };
         Ok((policies, self.file.iter().fold(door, |door, file| door.with_file(file.clone()))))
     }
 

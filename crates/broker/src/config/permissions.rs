@@ -76,7 +76,9 @@ pub fn permissions(
     has_users: bool,
 ) -> anyhow::Result<Permissions> {
     if !has_users && !permissions.is_empty() {
-        bail!("configuration: [[security.permission]] needs security.users: without users no client logs in");
+        bail!(
+            "configuration: [[security.permission]] needs security.users or [security.oidc]: without users no client logs in"
+        );
     }
     let mut all = Permissions::default();
     for (number, group) in (1..).zip(groups) {
@@ -146,7 +148,7 @@ mod tests {
         for (text, want) in [
             (
                 format!("[[security.permission]]\nusers = [\"a\"]\n{rule}"),
-                "[[security.permission]] needs security.users",
+                "[[security.permission]] needs security.users or [security.oidc]",
             ),
             (
                 format!("{USERS}[[security.permission]]\n{rule}"),

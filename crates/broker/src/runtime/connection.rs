@@ -362,7 +362,7 @@ impl Task {
     /// the new one.
     async fn give_way(&mut self) -> Result<(), Parting> {
         if self.login.is_revoked() {
-            return Err(Parting::Fault("its token or its user was removed".to_owned()));
+            return Err(Parting::Fault("its token has expired, or its token or user was removed".to_owned()));
         }
         self.take_rest().await?;
         let now = self.now();
@@ -463,17 +463,16 @@ impl Task {
     /// From the login on events need the permissions of the user, and the connection ends with its
     /// credential. It is refused if its tenant has no place for it.
     fn identify(&mut self, answer: LoginAnswer) -> LoginAnswer {
-        let LoginAnswer::Welcome { user, .. } = &answer else { return answer };
-        let principal = Principal::of(user.as_ref());
+        let LoginAnswer::Welcome { principal, .. } = &answer else { return answer };
+        let principal = principal.clone();
         let permit = self.handle.core.borrow().places().borrow().permit(&principal);
         match permit {
             Ok(permit) => self.permit = permit,
-            Err(refusal) => {
-                return LoginAnswer::Full { reason: refusal.to_string() };
-            }
+            Err(refusal) => return LoginAnswer::Full { reason: refusal.to_string() },
         }
+        let credential = self.login.credential(&principal);
         self.router.set_principal(principal);
-        if let Some((credential, is_revoked)) = self.login.credential() {
+        if let Some((credential, is_revoked)) = credential {
             let ends = (self.mailbox.clone(), is_revoked);
             self.handle.identified.add(self.id, (credential, self.door.clone()), ends);
         }

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postroad_model::{Login, LoginAnswer};
-use postroad_security::{Credential, PasswordCheck, Step, Visit};
+use postroad_model::{Login, LoginAnswer, Principal};
+use postroad_security::{Credential, PasswordCheck, ProviderCheck, Step, Visit};
 use tokio::sync::Semaphore;
 
 /// A failed login gets its answer after this time: guessing costs time, and only the guesser's.
@@ -30,9 +30,14 @@ impl Reception {
         Reception { visit, logins, open: None, is_revoked: Rc::default() }
     }
 
-    /// The credential of a peer that was let in, and the mark to set when it has ended.
-    pub fn credential(&self) -> Option<(Credential, Rc<Cell<bool>>)> {
-        Some((self.visit.credential()?.clone(), self.is_revoked.clone()))
+    /// The credential of a peer that was let in as this principal, and the mark to set when it has
+    /// ended.
+    pub fn credential(&self, principal: &Principal) -> Option<(Credential, Rc<Cell<bool>>)> {
+        let credential = match principal {
+            Principal::Federated(federated) => Credential::Federated(federated.clone()),
+            _ => self.visit.credential()?.clone(),
+        };
+        Some((credential, self.is_revoked.clone()))
     }
 
     /// Whether the mark is set.
@@ -49,6 +54,7 @@ impl Reception {
             }
             Step::Answer(refusal) => self.open = Some(Box::pin(late(refusal))),
             Step::Check(check) => self.open = Some(Box::pin(look_at(check, self.logins.clone()))),
+            Step::Wait(check) => self.open = Some(Box::pin(ask_provider(check))),
         }
         None
     }
@@ -74,6 +80,14 @@ async fn look_at(check: PasswordCheck, logins: Arc<Semaphore>) -> LoginAnswer {
         Ok(refusal @ LoginAnswer::Refused { .. }) => late(refusal).await,
         Ok(answer) => answer,
         Err(_) => LoginAnswer::Refused { reason: "the broker is shutting down".to_owned() },
+    }
+}
+
+/// Waits for an identity provider, which takes no thread.
+async fn ask_provider(check: ProviderCheck) -> LoginAnswer {
+    match check.answer().await {
+        refusal @ LoginAnswer::Refused { .. } => late(refusal).await,
+        answer => answer,
     }
 }
 

@@ -223,8 +223,8 @@ impl OpenWireSession {
             LoginAnswer::Welcome { .. } if moving::sends_on(self) => {
                 return Err(moving::send_on(self, respond, turn));
             }
-            LoginAnswer::Welcome { user, .. } => {
-                self.log_in(user);
+            LoginAnswer::Welcome { principal, .. } => {
+                self.log_in(principal.user().cloned());
                 self.claim_client_id(ticket, turn);
                 return Ok(());
             }

@@ -215,15 +215,15 @@ async fn queues(
     }
     let query = head.uri.query().unwrap_or_default();
     let token = token_of(&head.headers, query);
-    let Some(principal) = service.tokens.principal_of((token, address), door, &service.handle.logins).await
-    else {
+    let principal = service.tokens.principal_of((token, address), door, &service.handle.logins).await;
+    let principal = principal.map_err(|reason| {
         if let Some(left) = locked_for(token, address, door) {
-            return Err(ApiError { status: 429, msg: postroad_security::locked(left) });
+            return ApiError { status: 429, msg: postroad_security::locked(left) };
         }
         let msg =
             "You must be authorized: send a valid token, as `Authorization: OAuth TOKEN` or ?oauth=TOKEN";
-        return Err(ApiError { status: 401, msg: msg.to_owned() });
-    };
+        ApiError { status: 401, msg: reason.unwrap_or_else(|| msg.to_owned()) }
+    })?;
     let body = tokio::time::timeout(BODY_WITHIN, Limited::new(body, BODY_BYTES_MAX).collect()).await;
     let body = match body {
         Ok(Ok(body)) => body.to_bytes(),

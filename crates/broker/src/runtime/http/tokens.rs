@@ -1,7 +1,8 @@
 //! Tokens: who may use the queues over HTTP.
 //!
-//! Where anybody is let in every token is good. Otherwise it is a token of a user, or
-//! `USER:PASSWORD`: that is checked as in other protocols, and remembered for a minute.
+//! Where anybody is let in every token is good. Otherwise it is a token of a user or of an identity
+//! provider, or `USER:PASSWORD`: that is checked as in other protocols, and remembered for a
+//! minute.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postroad_model::{Login, LoginAnswer, Principal};
-use postroad_security::{Door, Step, TOKEN_PREFIX, Visit};
+use postroad_security::{Door, TOKEN_PREFIX, Visit};
 use tokio::sync::Semaphore;
 
 /// Tokens that are remembered; beyond that all are looked at again.
@@ -32,44 +33,46 @@ struct Remembered {
 
 /// How long the user of a token is refused for failures before, if it is.
 pub fn locked_for(token: Option<&str>, address: IpAddr, door: &Door) -> Option<Duration> {
-    let user = token?.split_once(':').map_or("", |(user, _)| user);
-    door.locked_for(user, address)
+    let (user, password) = token?.split_once(':').unwrap_or(("", token?));
+    door.locked_for(&door.counted_user(user, password), address)
 }
 
 impl Tokens {
-    /// The user of this token; `None` if it is not valid.
+    /// The user of this token.
+    ///
+    /// # Errors
+    /// It is not valid; with the reason, if it is of an identity provider.
     pub async fn principal_of(
         &self,
         (token, address): (Option<&str>, IpAddr),
         door: &Arc<Door>,
         logins: &Arc<Semaphore>,
-    ) -> Option<Principal> {
+    ) -> Result<Principal, Option<String>> {
         let mut visit = Visit::new(door.clone(), None).at(address);
-        let anonymous = (!door.asks()).then_some(Principal::Anonymous);
+        let anonymous = (!door.asks()).then_some(Principal::Anonymous).ok_or(None);
         let Some(token) = token.filter(|_| visit.has_users()) else { return anonymous };
         let is_known = |known: &&Remembered| Arc::ptr_eq(&known.door, door) && Instant::now() < known.until;
         if let Some(known) = self.0.borrow().get(token).filter(is_known) {
-            return Some(known.principal.clone());
+            return Ok(known.principal.clone());
         }
         let (user, password) = match token.split_once(':') {
             Some((user, password)) => (Some(user), password),
-            None if token.starts_with(TOKEN_PREFIX) => (None, token),
+            None if token.starts_with(TOKEN_PREFIX) || door.takes_jwt(token) => (None, token),
             None => return anonymous,
         };
-        let is_token = password.starts_with(TOKEN_PREFIX);
+        let is_jwt = door.takes_jwt(password);
+        let is_token = password.starts_with(TOKEN_PREFIX) || is_jwt;
         let login = Login::Password { user: user.map(Into::into), password: Some(password.into()) };
-        let answer = match visit.step(login) {
-            Step::Answer(answer) => answer,
-            Step::Check(check) => {
-                let _permit = logins.acquire().await.ok()?;
-                tokio::task::spawn_blocking(move || check.run()).await.ok()?
+        let principal = match postroad_admin::answer_of(visit.step(login), logins).await {
+            LoginAnswer::Welcome { principal, .. } => principal,
+            LoginAnswer::Refused { reason } if is_jwt => {
+                return anonymous.map_err(|_: Option<String>| Some(reason));
             }
+            _ => return anonymous,
         };
-        let LoginAnswer::Welcome { user, .. } = answer else { return anonymous };
-        let principal = Principal::of(user.as_ref());
         // It is cheap to check, and may be revoked.
         if is_token {
-            return Some(principal);
+            return Ok(principal);
         }
         let mut remembered = self.0.borrow_mut();
         if REMEMBERED_MAX <= remembered.len() {
@@ -78,6 +81,6 @@ impl Tokens {
         let until = Instant::now() + REMEMBERED;
         let known = Remembered { principal: principal.clone(), door: door.clone(), until };
         remembered.insert(token.to_owned(), known);
-        Some(principal)
+        Ok(principal)
     }
 }

@@ -19,16 +19,24 @@ import org.junit.jupiter.api.Test;
 class QpidLoginTest extends QpidTest {
     private static Certificates certificates;
     private static Broker broker;
+    private static Tokens tokens;
+    private static Broker federated;
+    private static Broker withoutUsers;
 
     @BeforeAll
     static void launch() throws Exception {
         certificates = new Certificates();
         broker = Broker.launch("sasl", Broker.usersConfiguration("alice", "wonder") + certificates.configuration("optional"));
+        tokens = new Tokens();
+        federated = Broker.launch("sasl-oidc", Broker.usersConfiguration("alice", "wonder") + tokens.configuration());
+        withoutUsers = Broker.launch("sasl-oidc-alone", tokens.configuration());
     }
 
     @AfterAll
     static void close() throws Exception {
         broker.close();
+        federated.close();
+        withoutUsers.close();
     }
 
     private Connection connect(String url, String user, String password, String options) throws JMSException {
@@ -54,6 +62,21 @@ class QpidLoginTest extends QpidTest {
     void aUserWithItsPasswordIsLetInByEveryMechanism() throws Exception {
         for (String name : List.of("", "SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")) {
             roundTrip(connect(broker.amqpUrl(), "alice", "wonder", mechanism(name)));
+        }
+    }
+
+    @Test
+    void aTokenOfTheIdentityProviderTakesThePlaceOfThePassword() throws Exception {
+        for (String algorithm : Tokens.ALGORITHMS) {
+            for (String name : List.of("PLAIN", "XOAUTH2")) {
+                roundTrip(connect(federated.amqpUrl(), "ann", tokens.sign(algorithm, "ann", 600), mechanism(name)));
+                assertThrows(JMSSecurityException.class,
+                        () -> connect(federated.amqpUrl(), "ann", tokens.sign(algorithm, "ann", -60), mechanism(name)), name);
+            }
+        }
+        roundTrip(connect(withoutUsers.amqpUrl(), "ann", tokens.sign("RS256", "ann", 600), ""));
+        for (String name : List.of("", "PLAIN", "XOAUTH2", "SCRAM-SHA-256")) {
+            roundTrip(connect(federated.amqpUrl(), "alice", "wonder", mechanism(name)));
         }
     }
 

@@ -22,17 +22,22 @@ import org.junit.jupiter.api.Test;
 class LoginTest extends JmsTest {
     private static Broker broker;
     private static Broker lax;
+    private static Tokens tokens;
+    private static Broker federated;
 
     @BeforeAll
     static void launch() throws Exception {
         broker = Broker.launch("users", Broker.usersConfiguration("alice", "wonder"));
         lax = Broker.launch("users-lax", Broker.usersConfiguration("alice", "wonder") + "anonymous = true\n");
+        tokens = new Tokens();
+        federated = Broker.launch("users-oidc", Broker.usersConfiguration("alice", "wonder") + tokens.configuration());
     }
 
     @AfterAll
     static void close() throws Exception {
         broker.close();
         lax.close();
+        federated.close();
     }
 
     private Connection connect(Broker to, String user, String password) throws Exception {
@@ -79,6 +84,22 @@ class LoginTest extends JmsTest {
         broker.command("ctl", "token", "revoke", token.split("_")[1]);
         assertThrows(JMSSecurityException.class, () -> connect(broker, "alice", token));
         assertTrue(ended.await(5, TimeUnit.SECONDS), "the connection goes on");
+    }
+
+    @Test
+    void aTokenOfTheIdentityProviderTakesThePlaceOfThePasswordUntilItExpires() throws Exception {
+        for (String algorithm : Tokens.ALGORITHMS) {
+            roundTrip(connect(federated, "anything", tokens.sign(algorithm, "ann", 600)));
+            assertThrows(JMSSecurityException.class, () -> connect(federated, "ann", tokens.sign(algorithm, "ann", -60)), algorithm);
+            assertThrows(JMSSecurityException.class, () -> connect(federated, "ann", new Tokens().sign(algorithm, "ann", 600)), algorithm);
+        }
+        roundTrip(connect(federated, "alice", "wonder"));
+        // The provider's clock may be 30 seconds behind.
+        Connection connection = connect(federated, "ann", tokens.sign("ES256", "ann", -26));
+        CountDownLatch ended = new CountDownLatch(1);
+        connection.setExceptionListener(exception -> ended.countDown());
+        roundTrip(connection);
+        assertTrue(ended.await(60, TimeUnit.SECONDS), "the connection goes on");
     }
 
     @Test
