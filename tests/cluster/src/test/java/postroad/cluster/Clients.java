@@ -32,11 +32,11 @@ final class Clients {
     enum Protocol {
         /**
          * The client forgets the messages in its hands after its connection is lost, up to a moment after it has another one, and commits
-         * without an acknowledgement for them (ActiveMQMessageConsumer.acknowledge): until then a commit confirms nothing. Sends are numbered, and the broker takes one
-         * that is sent again in once. Its own audit is off: it moves each redelivery of a message that it lost with its connection to
+         * without an acknowledgement for them (ActiveMQMessageConsumer.acknowledge): until then a commit confirms nothing, for a second
+         * on a busy machine. Sends are numbered, and the broker takes one that is sent again in once. Its own audit is off: it moves each redelivery of a message that it lost with its connection to
          * the dead letters (ActiveMQMessageConsumer.dispatch, "suppressing duplicate delivery").
          */
-        OPENWIRE(200_000_000, false),
+        OPENWIRE(1_000_000_000, false),
         /**
          * A commit fails if the connection was lost in its transaction (JmsLocalTransactionContext.isInDoubt). A send that was not
          * answered is sent again (FailoverProvider), and AMQP 1.0 has no duplicate detection: such a message may be there twice.
