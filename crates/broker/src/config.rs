@@ -977,9 +977,14 @@ mod tests {
             let text = text.split("\n#[").next().unwrap_or_default();
             let says = |line: &str| line.trim_start_matches('#').starts_with(&format!("{key} = "));
             let inner = known_keys(&format!("{table}.{key}"));
-            let is_table = EXAMPLE.contains(&format!("\n#[[{table}.{key}]]\n"));
+            let is_table = ["#[[", "["]
+                .iter()
+                .zip(["]]", "]"])
+                .any(|(open, close)| EXAMPLE.contains(&format!("\n{open}{table}.{key}{close}\n")));
             assert!(is_table || text.lines().any(says), "no key `{key}` in [{table}]");
-            let says_inner = |key: &String| EXAMPLE.contains(&format!("\n#{key} = "));
+            let says_inner = |key: &String| {
+                EXAMPLE.contains(&format!("\n#{key} = ")) || EXAMPLE.contains(&format!("\n{key} = "))
+            };
             assert!(inner.iter().all(says_inner), "a key of {inner:?} in [[{table}.{key}]]");
         }
     }

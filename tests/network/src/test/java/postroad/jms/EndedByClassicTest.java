@@ -5,6 +5,7 @@ import java.util.function.Consumer;
 
 import org.apache.activemq.command.ActiveMQTopic;
 import org.apache.activemq.network.NetworkConnector;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** Durable subscriptions of links between a Postroad and a Classic end with those that they stand for. */
@@ -103,12 +104,14 @@ class EndedByClassicTest extends NetworkTest {
     }
 
     @Test
+    @Tag("classic6")
     void whenALinkOfClassicComesBack() throws Exception {
         bridge(options -> syncs(options, false));
         endsLater(false);
     }
 
     @Test
+    @Tag("classic6")
     void whenADuplexLinkOfClassicComesBack() throws Exception {
         bridge(options -> syncs(options, true));
         endsLater(true);
