@@ -3,8 +3,8 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Endpoint, Event, LeaseAnswer, LinkedPeer,
-    Login, LoginAnswer, Moving, Page, PartitionId, Position, Protocol, Refusal, Ticket,
+    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, LeaseAnswer, LinkedPeer, Login,
+    LoginAnswer, Moving, Page, PartitionId, Position, Protocol, Refusal, Ticket,
 };
 
 /// The core's output to a session.
@@ -259,9 +259,8 @@ pub trait Session {
     /// When `wake` is due next.
     fn deadline(&self) -> Deadline;
 
-    /// The broker is about to end the connection: writes the notification of the peer. `onward` is
-    /// where its client is served from now on, if that is known.
-    fn stop(&mut self, _onward: Option<&Endpoint>, _now: Now, _output: &mut BytesMut) {}
+    /// The broker is about to end the connection: writes the notification of the peer.
+    fn stop(&mut self, _now: Now, _output: &mut BytesMut) {}
 
     /// The connection is gone: the last events for the core, before [`Event::Closed`].
     fn close(&mut self, events: &mut Vec<Event>);

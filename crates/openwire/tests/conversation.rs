@@ -13,8 +13,8 @@ use postroad_model::{
 };
 use postroad_openwire::codec::{
     BrokerId, BrokerInfo, BrokerSubscriptionInfo, Command, ConnectionId, ConnectionInfo, ConsumerId,
-    ConsumerInfo, Destination, DestinationInfo, LocalTransactionId, Message, MessageId, ProducerId,
-    ProducerInfo, TransactionId, TransactionInfo, WireFormat, WireFormatOptions, WireString, take_frame,
+    ConsumerInfo, Destination, DestinationInfo, Message, MessageId, ProducerId, ProducerInfo,
+    TransactionInfo, WireFormat, WireFormatOptions, WireString, take_frame,
 };
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 
@@ -79,16 +79,11 @@ impl Conversation {
     fn known() -> Conversation {
         let mut conversation = Conversation::begin();
         conversation.introduce();
-        conversation.let_in();
+        let Some(Event::Claim { ticket, .. }) = conversation.events.pop() else { panic!("no claim") };
+        conversation.answer(ToSession::Reply { ticket, result: Ok(()) });
+        conversation.events.clear();
+        conversation.output.clear();
         conversation
-    }
-
-    /// The core accepts the claim of the client's id.
-    fn let_in(&mut self) {
-        let Some(Event::Claim { ticket, .. }) = self.events.pop() else { panic!("no claim") };
-        self.answer(ToSession::Reply { ticket, result: Ok(()) });
-        self.events.clear();
-        self.output.clear();
     }
 
     /// The client says who it is.
@@ -304,71 +299,6 @@ fn introduction(is_fault_tolerant: bool) -> ConnectionInfo {
         response_required: true,
         ..ConnectionInfo::default()
     }
-}
-
-/// The broker that a client was sent to by the next command.
-fn sent_to(conversation: &mut Conversation) -> Option<String> {
-    match conversation.read()? {
-        Command::ConnectionControl(control) => control.connected_brokers.map(|it| it.to_str().into_owned()),
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
-fn a_client_that_can_move_hears_at_the_end_where_it_is_served() {
-    let onward = Endpoint::parse("tcp://n1:61616");
-    for (case, is_fault_tolerant, onward, want) in [
-        ("moves", true, onward.clone(), Some("tcp://n1:61616".to_owned())),
-        ("cannot move", false, onward, None),
-        ("no leader is known", true, None, None),
-    ] {
-        let mut conversation = Conversation::begin();
-        conversation.say(introduction(is_fault_tolerant)).unwrap();
-        conversation.let_in();
-        conversation.session.stop(onward.as_ref(), Now::default(), &mut conversation.output);
-        assert_eq!(sent_to(&mut conversation), want, "case: {case}");
-    }
-}
-
-#[test]
-fn a_client_that_comes_back_through_another_node_is_served_and_moved_later_between_transactions() {
-    let own = "tcp://n1:61616";
-    let elsewhere = || Elsewhere {
-        reason: "this node serves clients".to_owned(),
-        served_at: Endpoint::parse(own),
-        serves_others: true,
-    };
-    let first = Conversation::at(false, Some(elsewhere())).say(introduction(true));
-    assert!(first.is_err(), "one that has nothing to restore is sent on at once");
-    let mut conversation = Conversation::at(false, Some(elsewhere()));
-    conversation.say(ConnectionInfo { failover_reconnect: true, ..introduction(true) }).unwrap();
-    conversation.let_in();
-    let wake = |conversation: &mut Conversation, ticks_ms: u64| {
-        let Conversation { session, events, output, .. } = conversation;
-        session.heard(Now { ticks_ms, ..Now::default() });
-        session.wake(Now { ticks_ms, ..Now::default() }, events, output)
-    };
-    let transaction = |kind| TransactionInfo {
-        transaction_id: Some(TransactionId::Local(LocalTransactionId {
-            value: 1,
-            connection_id: Some(ConnectionId { value: Some("ID:c".into()) }),
-        })),
-        kind,
-        ..TransactionInfo::default()
-    };
-    assert_eq!(wake(&mut conversation, 4999), Ok(()));
-    conversation.say(transaction(TransactionInfo::BEGIN)).unwrap();
-    assert_eq!(wake(&mut conversation, 5000), Ok(()), "it is in a transaction");
-    let look_ms = conversation.session.deadline().unwrap();
-    assert_eq!(look_ms, 6000, "it is looked at later, not at once");
-    conversation.say(transaction(TransactionInfo::ROLLBACK)).unwrap();
-    assert_eq!(wake(&mut conversation, look_ms), Ok(()), "it waits for an answer");
-    let rolls_back = conversation.events.pop();
-    let Some(Event::Rollback { ticket: Some(ticket), .. }) = rolls_back else { panic!("{rolls_back:?}") };
-    conversation.answer(ToSession::Reply { ticket, result: Ok(()) });
-    conversation.output.clear();
-    assert_eq!(wake(&mut conversation, look_ms), Err(Parting::Farewell));
-    assert_eq!(sent_to(&mut conversation).as_deref(), Some(own));
 }
 
 #[test]

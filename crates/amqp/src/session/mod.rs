@@ -31,8 +31,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
-    ConnectionId, ConsumerKey, Deadline, Delivery, Elsewhere, Endpoint, Event, Liveness, Login, LoginAnswer,
-    LookupMap, Now, Parting, Protocol, Refusal, Replies, Session, ToSession,
+    ConnectionId, ConsumerKey, Deadline, Delivery, Elsewhere, Event, Liveness, Login, LoginAnswer, LookupMap,
+    Now, Parting, Protocol, Refusal, Replies, Session, ToSession,
 };
 
 use crate::codec::{
@@ -475,10 +475,9 @@ impl Session for AmqpSession {
         self.reject(delivery, reason, &mut Turn { events, output, now });
     }
 
-    fn stop(&mut self, onward: Option<&Endpoint>, now: Now, output: &mut BytesMut) {
+    fn stop(&mut self, now: Now, output: &mut BytesMut) {
         if self.peer.has_opened() {
-            let reason = if onward.is_some() { "another node leads" } else { "the broker ends" };
-            let fault = connection::redirect(onward, reason);
+            let fault = Fault::connection("amqp:connection:forced", "the broker ends".to_owned());
             self.fail(fault, &mut Turn { events: &mut Vec::new(), output, now });
         }
     }

@@ -44,10 +44,6 @@ const STALE_EVERY: Duration = Duration::from_millis(500);
 /// A leader that was elected again takes its partitions over once its cores have given them back.
 const NOT_YET: Duration = Duration::from_millis(10);
 
-/// A deposed leader that knows no other one after this time closes its clients' connections without
-/// naming one.
-const ONWARD_WITHIN: Duration = Duration::from_millis(200);
-
 /// Stores that are open, with all that belongs to them.
 pub struct Open {
     /// The stores.
@@ -214,11 +210,10 @@ impl LeaderTerm {
 
     /// Another node leads: clients are answered and sent away, and this one follows, while its
     /// cores are still about it.
-    pub async fn step_down(self, runtime: Runtime, clients: ForwardedClients) -> std::io::Result<Following> {
+    pub fn step_down(self, runtime: Runtime, clients: ForwardedClients) -> std::io::Result<Following> {
         tracing::info!(term = self.term.0, "this node leads no more, and follows");
-        let onward = self.replica.view.onward(ONWARD_WITHIN).await;
         let door = self.replica.door.door.clone();
-        let steps = move || match runtime.step_down(onward) {
+        let steps = move || match runtime.step_down() {
             Ok(partitions) => door.return_partitions(partitions),
             Err(reason) => restart(&reason),
         };
@@ -229,8 +224,7 @@ impl LeaderTerm {
     /// The node ends. Another one takes over first, if there is any.
     pub async fn end(mut self, runtime: Runtime) {
         if self.replica.hands_over(self.term).await {
-            let onward = self.replica.view.onward(ONWARD_WITHIN).await;
-            match runtime.step_down(onward) {
+            match runtime.step_down() {
                 Ok(partitions) => self.replica.door.door.return_partitions(partitions),
                 Err(reason) => tracing::error!(reason, "a core did not end in order"),
             }
@@ -339,7 +333,7 @@ async fn follow_until_led(
             _ = stale.tick() => if !view.is_elected() {
                 following.clients.close();
             },
-            accepted = http.accept(), if !view.is_elected() => match accepted {
+            accepted = http.accept() => match accepted {
                 Ok(accepted) => {
                     if let Some(place) = http_places.take() {
                         redirect.receive_http(accepted, place, (everybody.clone(), api.clone()));
@@ -347,7 +341,7 @@ async fn follow_until_led(
                 }
                 Err(error) => pause(&error).await,
             },
-            accepted = listeners.accept(), if !view.is_elected() => match accepted {
+            accepted = listeners.accept() => match accepted {
                 Ok((endpoint, socket, peer)) => {
                     if let Some(place) = admission.ask(peer) {
                         let (make, service) = (make.clone(), endpoint.service);

@@ -187,7 +187,7 @@ async fn ended(
     match (end, leading) {
         (_, None) => runtime.stop(),
         (End::Stopped, Some(leading)) => leading.end(runtime).await,
-        (End::Deposed, Some(leading)) => return Ok(Some(leading.step_down(runtime, clients).await?)),
+        (End::Deposed, Some(leading)) => return Ok(Some(leading.step_down(runtime, clients)?)),
     }
     Ok(None)
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use postroad_model::{
-    BridgeNotice, ConnectionId, Delivery, Endpoint, Event, LoginAnswer, Notice, Now, Parting, Principal,
-    Refusal, Session, ToSession,
+    BridgeNotice, ConnectionId, Delivery, Event, LoginAnswer, Notice, Now, Parting, Principal, Refusal,
+    Session, ToSession,
 };
 use postroad_net::{Connection, Moved};
 use postroad_security::{Door, Visit};
@@ -18,9 +18,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Sleep;
 
 use crate::runtime::body::{Body, End};
-use crate::runtime::closing::Ending;
 use crate::runtime::dialler::{LinkChange, LinkReporter};
-use crate::runtime::farewell::{linger, part};
 use crate::runtime::identified::Identified;
 use crate::runtime::links::{LinkBoard, LinkKey};
 use crate::runtime::reception::Reception;
@@ -37,8 +35,14 @@ const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// that it is dead.
 const UNREAD_BYTES_MAX: u64 = 16 << 10;
 
+/// Time that a peer has to read the last frame before its connection is closed.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 /// Time for the handshakes of a connection, such as TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Time for which bytes that a peer still sends after the last frame are discarded.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// The longest time for which input of a connection that has ended counts as outstanding, unless it
 /// is handled earlier.
@@ -102,17 +106,16 @@ pub async fn serve(
     mut connection: Connection,
     (peer, door): (SocketAddr, watch::Receiver<Arc<Door>>),
     make: impl FnOnce(ConnectionId, &Visit) -> Box<dyn Session>,
-    ending: Ending,
+    (closing, link): (Rc<Notify>, Option<LinkReporter>),
 ) {
-    let (word, link) = (ending.word.clone(), ending.link.clone());
-    let mut closed = std::pin::pin!(word.notified());
+    let mut closed = std::pin::pin!(closing.notified());
     let shaken = tokio::select! {
         shaken = shake_hands(&mut connection) => shaken,
         () = closed.as_mut() => return,
     };
     if let Err(parting) = shaken {
         tell(&parting, peer, link.as_ref());
-        linger(&mut connection).await;
+        let _ = tokio::time::timeout(LINGER, connection.part()).await;
         return;
     }
     let (id, mailbox) = handle.core.borrow_mut().join();
@@ -150,13 +153,11 @@ pub async fn serve(
         bridge: None,
     };
     let parting = tokio::select! {
-        // Ahead of answers that another node leads: the client hears which.
-        biased;
-        () = closed.as_mut() => None,
         parting = task.converse() => Some(parting),
+        () = closed.as_mut() => None,
     };
     let stops = parting.is_none();
-    let parting = parting.unwrap_or_else(|| task.stop(ending.onward().as_ref()));
+    let parting = parting.unwrap_or_else(|| task.stop());
     task.end(&parting);
     // When the broker stops, cores end without asking each other.
     Box::pin(task.finish((!stops).then_some(closed))).await;
@@ -270,10 +271,10 @@ impl Task {
     }
 
     /// The broker ends.
-    fn stop(&mut self, onward: Option<&Endpoint>) -> Parting {
+    fn stop(&mut self) -> Parting {
         let now = self.now();
         let output = output(&self.body, &mut self.behind, &mut self.connection.output);
-        self.session.stop(onward, now, output);
+        self.session.stop(now, output);
         Parting::Farewell
     }
 
@@ -736,6 +737,22 @@ async fn all_is_done(router: &mut Router, mailbox: &Mailbox) {
         mailbox.answered().await;
         mailbox.each_answered(|ticket| router.answered(ticket));
     }
+}
+
+/// Writes the remaining output, and waits for the peer to close.
+async fn part(connection: &mut Connection) {
+    let _ = tokio::time::timeout(FAREWELL, write_out(connection)).await;
+    let _ = tokio::time::timeout(LINGER, connection.part()).await;
+}
+
+async fn write_out(connection: &mut Connection) -> std::io::Result<()> {
+    while !connection.is_flushed() {
+        if connection.moved(false, 0).await? == Moved::Closed {
+            return Ok(());
+        }
+        connection.write()?;
+    }
+    Ok(())
 }
 
 fn broken(error: std::io::Error) -> Parting {

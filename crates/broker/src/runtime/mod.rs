@@ -6,19 +6,16 @@
 //! single-producer rings, to workers through channels.
 
 mod body;
-mod closing;
 mod cluster;
 mod connection;
 mod dialler;
 mod durations;
-mod farewell;
 mod figures;
 mod http;
 mod identified;
 mod journal;
 mod link_watch;
 mod links;
-mod new_socket;
 mod orders;
 mod pinning;
 mod reception;
@@ -36,11 +33,10 @@ pub use http::{ACCESS_KEYS_FILE, HttpSocket, Network, Networks, Origins, PushOpt
 pub use journal::NamedDoor;
 pub use link_watch::watch_links;
 pub use links::LinkBoard;
-pub use new_socket::{NewSocket, Service};
 pub use orders::{Order, Orders, Outcome};
 pub use postroad_node::{TenantKeys, read_portable};
 pub use spreading::{SpreadOptions, spread_clients};
-pub use threads::{Runtime, RuntimeOptions};
+pub use threads::{NewSocket, Runtime, RuntimeOptions, Service};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

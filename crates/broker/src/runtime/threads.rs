@@ -1,32 +1,33 @@
 //! The broker's threads: started together, stopped together.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use postroad_admin::Alerts;
 use postroad_core::Partition;
-use postroad_model::{ConnectionId, Endpoint, PartitionId, Session};
+use postroad_model::{ConnectionId, PartitionId, Session};
+use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsClient, TlsConfig, WebSocket};
 use postroad_node::{Clients, Draining, JoiningClient};
 use postroad_openwire::Advisories;
 use postroad_replication::{LogWriter, ToPartition, ToWriter};
 use postroad_routing::{Addressing, Policies, Routes};
-use postroad_security::Visit;
+use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
-use crate::runtime::closing::{Closing, Ending};
 use crate::runtime::cluster::NodeReplica;
 use crate::runtime::connection::{self, CoreHandle};
+use crate::runtime::dialler::LinkReporter;
 use crate::runtime::figures::{CoreFigures, QUESTIONS_MAX, Question, StatsCollector, watch_page};
 use crate::runtime::http::{self, HttpSocket, PushOptions, PushPart};
 use crate::runtime::identified::Identified;
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
 use crate::runtime::links::LinkBoard;
-use crate::runtime::new_socket::{NewSocket, Service};
 use crate::runtime::orders::Orders;
 use crate::runtime::pinning::pin_to;
 use crate::runtime::{now, ticks_ms};
@@ -95,6 +96,91 @@ impl RuntimeOptions {
     }
 }
 
+/// The subprotocol of AMQP inside of WebSockets ("AMQP 1.0 WebSocket Binding", section 2.1).
+const WEBSOCKET_PROTOCOL: &str = "amqp";
+
+/// By this a peer asks for TLS on a port of AMQP, and is answered (AMQP 1.0, section 5.2).
+const TLS_HEADER: &[u8] = b"AMQP\x02\x01\0\0";
+
+/// A socket on its way to the core that will serve it.
+#[derive(Debug)]
+pub struct NewSocket {
+    /// The protocol that it serves.
+    pub service: Service,
+    /// The socket.
+    pub socket: std::net::TcpStream,
+    /// Who is at its other end.
+    pub peer: SocketAddr,
+    /// Its right to be served.
+    pub place: Place,
+    /// TLS settings.
+    pub tls: Option<TlsConfig>,
+    /// TLS begins only if the peer asks for it.
+    pub tls_is_asked_for: bool,
+    /// The largest message inside of WebSockets, if they are around it.
+    pub websocket_bytes_max: Option<usize>,
+    /// Who is let in.
+    pub door: watch::Receiver<Arc<Door>>,
+    /// TLS that this broker begins, over a connection that it has opened.
+    pub tls_to_peer: Option<TlsClient>,
+    /// Who wants to hear of it, if it is a link.
+    pub link: Option<LinkReporter>,
+}
+
+impl NewSocket {
+    /// The connection that it becomes, in the runtime that will serve it.
+    pub(super) fn connect(
+        socket: std::net::TcpStream,
+        (tls, tls_is_asked_for): (Option<TlsConfig>, bool),
+        tls_to_peer: Option<TlsClient>,
+        websocket_bytes_max: Option<usize>,
+    ) -> std::io::Result<Connection> {
+        let mut layers: Vec<Box<dyn Layer>> = Vec::new();
+        if let Some(client) = tls_to_peer {
+            layers.push(Box::new(Tls::to_peer(client)?));
+        }
+        match tls {
+            Some(config) if tls_is_asked_for => layers.push(Box::new(AskedTls::new(config, TLS_HEADER))),
+            Some(config) => layers.push(Box::new(Tls::new(config)?)),
+            None => {}
+        }
+        if let Some(bytes_max) = websocket_bytes_max {
+            layers.push(Box::new(WebSocket::new(WEBSOCKET_PROTOCOL, bytes_max)));
+        }
+        Connection::new(socket, layers)
+    }
+}
+
+/// The protocol that a listener serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// OpenWire.
+    OpenWire,
+    /// OpenWire of a client that came through another node of the cluster.
+    ForwardedOpenWire {
+        /// Whether inside of TLS.
+        tls: bool,
+    },
+    /// AMQP 1.0.
+    Amqp,
+    /// OpenWire to another broker, over a connection that this one has opened.
+    Link {
+        /// Which `[[bridge]]`.
+        number: u16,
+    },
+}
+
+impl Service {
+    /// Name for operators.
+    pub fn name(self) -> &'static str {
+        match self {
+            Service::OpenWire | Service::ForwardedOpenWire { .. } => "OpenWire",
+            Service::Link { .. } => "bridge",
+            Service::Amqp => "AMQP",
+        }
+    }
+}
+
 /// The running threads.
 pub struct Runtime {
     sockets: Vec<mpsc::Sender<NewSocket>>,
@@ -120,8 +206,8 @@ type Yielded = Result<BTreeMap<PartitionId, Partition>, String>;
 
 struct Stop {
     asked: AtomicBool,
-    /// Set once this node leads no more: where clients are served from then on, as far as is known.
-    deposed: OnceLock<Vec<Endpoint>>,
+    /// This node leads no more.
+    is_deposed: AtomicBool,
     wakers: Vec<Arc<Notify>>,
 }
 
@@ -202,8 +288,8 @@ impl Runtime {
     ) -> std::io::Result<Runtime> {
         let (count, addressing, draining) =
             (wakers.len(), places.addressing.clone(), places.draining.clone());
-        let (asked, deposed) = (AtomicBool::new(false), OnceLock::new());
-        let stop_cores = Arc::new(Stop { asked, deposed, wakers: wakers.clone() });
+        let (asked, is_deposed) = (AtomicBool::new(false), AtomicBool::new(false));
+        let stop_cores = Arc::new(Stop { asked, is_deposed, wakers: wakers.clone() });
         let Journals { journals, doors, links } = journals;
         let shares = dealt(partitions, count);
         let (mut sockets, mut http, mut cores, mut questions) = (vec![], vec![], vec![], vec![]);
@@ -323,15 +409,14 @@ impl Runtime {
         self.policies.send_replace(Arc::new(policies));
     }
 
-    /// This node leads no more: all requests are answered and all connections end, whose clients
-    /// are sent to these endpoints, as far as they follow. The partitions are as those of a
-    /// follower then.
+    /// This node leads no more: all requests are answered and all connections end. The partitions
+    /// are as those of a follower then.
     ///
     /// # Errors
     /// They must be read again from their log.
-    pub fn step_down(mut self, onward: Vec<Endpoint>) -> Yielded {
+    pub fn step_down(mut self) -> Yielded {
         self.doors.iter().for_each(|store| store.door.detach());
-        let _ = self.stop_cores.deposed.set(onward);
+        self.stop_cores.is_deposed.store(true, Ordering::Release);
         self.end_cores()
     }
 
@@ -438,6 +523,21 @@ fn dealt(
     shares
 }
 
+/// The end of all conversations of a core: the word reaches those that listen, the mark those that
+/// come later.
+#[derive(Default)]
+struct Closing {
+    begun: Cell<bool>,
+    word: Rc<Notify>,
+}
+
+impl Closing {
+    fn begin(&self) {
+        self.begun.set(true);
+        self.word.notify_waiters();
+    }
+}
+
 type CoreRings = (Vec<Option<WakingSender<ToCore>>>, Vec<Receiver<ToCore>>);
 
 /// A ring from each core to each other one.
@@ -519,7 +619,7 @@ fn run_core(
         if turned.is_err() {
             tracing::error!(core = number, "a core's task had panicked");
         }
-        let ended = end_core((&core, &wake), &closing, stop.deposed.get()).await;
+        let ended = end_core((&core, &wake), &closing, stop.is_deposed.load(Ordering::Acquire)).await;
         turned.map_err(|error| error.to_string()).and(ended)
     })
 }
@@ -528,11 +628,10 @@ fn run_core(
 async fn end_core(
     (core, wake): (&Rc<RefCell<Core>>, &Notify),
     closing: &Closing,
-    onward: Option<&Vec<Endpoint>>,
+    is_deposed: bool,
 ) -> Yielded {
-    let is_deposed = onward.is_some();
     let stopped = if is_deposed { core.borrow_mut().step_down() } else { Ok(()) };
-    closing.begin(onward.map_or(&[], Vec::as_slice));
+    closing.begin();
     let within = if is_deposed { DEPOSED_DRAIN } else { DRAIN };
     let mut core = match tokio::time::timeout(within, drain(core, wake)).await {
         Ok(()) => core.borrow_mut(),
@@ -634,7 +733,6 @@ async fn welcome(
     while let Some(socket) = sockets.recv().await {
         let NewSocket {
             service,
-            scheme,
             socket,
             peer,
             place,
@@ -661,13 +759,33 @@ async fn welcome(
                 let (core, protocol) = (handle.core.clone(), service.name());
                 core.borrow_mut().opened(protocol);
                 let make = |id, visit: &Visit| make(service, id, visit);
-                let ending = Ending::new(&closing, scheme, link);
-                connection::serve(handle, connection, (peer, door), make, ending).await;
+                let word = link.clone().map_or_else(|| closing.word.clone(), |link| word_of(link, &closing));
+                let end = (word, link);
+                connection::serve(handle, connection, (peer, door), make, end).await;
                 core.borrow_mut().closed(protocol);
             }
             drop(place);
         });
     }
+}
+
+/// The word at which the connection of a link ends: the broker stops, or the link is not wanted any
+/// more.
+fn word_of(link: LinkReporter, closing: &Rc<Closing>) -> Rc<Notify> {
+    let (word, closing) = (Rc::new(Notify::new()), closing.clone());
+    let told = word.clone();
+    tokio::task::spawn_local(async move {
+        let mut stops = std::pin::pin!(closing.word.notified());
+        stops.as_mut().enable();
+        if !closing.begun.get() {
+            tokio::select! {
+                () = stops => {}
+                () = link.abandoned() => {}
+            }
+        }
+        told.notify_one();
+    });
+    word
 }
 
 /// Turns until every connection has ended and nothing is on its way to the log.

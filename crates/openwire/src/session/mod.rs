@@ -16,7 +16,6 @@ mod durables;
 mod exception;
 mod handshake;
 mod header_changes;
-mod moving;
 mod names;
 mod network;
 mod origin;
@@ -34,7 +33,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
-    ConnectionId, ConsumerKey, Deadline, Delivery, Elsewhere, Endpoint, Event, LinkedPeer, Liveness, Login,
+    ConnectionId, ConsumerKey, Deadline, Delivery, Elsewhere, Event, LinkedPeer, Liveness, Login,
     LoginAnswer, Now, Parting, Protocol, RareHeaders, Refusal, Replies, Session, Ticket, ToSession,
 };
 
@@ -105,7 +104,6 @@ pub struct OpenWireSession {
     negotiated: bool,
     introduction: Introduction,
     login: handshake::LoginState,
-    moving: moving::Moving,
     /// The headers of messages that have no other ones than who sent them; `None` for the anonymous
     /// user.
     user_headers: Option<Arc<RareHeaders>>,
@@ -148,7 +146,6 @@ impl OpenWireSession {
             negotiated: false,
             introduction: Introduction::default(),
             login: handshake::LoginState::default(),
-            moving: moving::Moving::default(),
             user_headers: None,
             reconnected: false,
             jms_package: exception::JAVAX,
@@ -228,13 +225,13 @@ impl OpenWireSession {
             Command::MessagePull(pull) => self.pull(&pull, turn),
             Command::WireFormatInfo(info) => return self.negotiate(&info, turn),
             Command::BrokerInfo(info) => return self.meet_broker(&info, turn),
-            Command::ConnectionInfo(info) => {
-                self.moving.introduced(&info);
-                if !self.options.asks_login && moving::sends_on(self) {
-                    return Err(moving::send_on(self, respond, turn));
-                }
-                self.connect(&info, turn)
+            Command::ConnectionInfo(info)
+                if !self.options.asks_login
+                    && self.options.elsewhere.as_ref().is_some_and(|it| it.sends_on(info.fault_tolerant)) =>
+            {
+                return Err(handshake::send_on(self, respond, info.fault_tolerant, turn));
             }
+            Command::ConnectionInfo(info) => self.connect(&info, turn),
             // Nothing follows from these for this broker.
             Command::SessionInfo(_) | Command::FlushCommand(_) | Command::ConnectionControl(_) => {
                 Ok(Done::Now)
@@ -349,10 +346,7 @@ impl Session for OpenWireSession {
             ToSession::Reply { ticket, result } if self.network.has_asked(ticket) => {
                 self.reply_to_forwarder(ticket, result, &mut turn)?;
             }
-            ToSession::Reply { ticket, result } => {
-                self.replied(ticket, result, &mut turn);
-                moving::move_due(self, &mut turn)?;
-            }
+            ToSession::Reply { ticket, result } => self.replied(ticket, result, &mut turn),
             ToSession::Deliver(delivery) if self.is_forwarded(delivery.consumer) => {
                 self.forward(&delivery, &mut turn);
             }
@@ -397,7 +391,6 @@ impl Session for OpenWireSession {
         self.network.wake(now.ticks_ms, turn.events);
         self.ask_credit(&mut turn);
         spreading::say_due(self, &mut turn);
-        moving::move_due(self, &mut turn)?;
         if self.network.probes(now) {
             self.send(
                 KeepAliveInfo { response_required: true, ..KeepAliveInfo::default() }.into(),
@@ -451,17 +444,13 @@ impl Session for OpenWireSession {
         let spreading = self.spreading.as_ref().filter(|_| self.network.counts_clients());
         let report = spreading.map(|spreading| spreading.report_ms());
         let due = [self.liveness.deadline(), self.consumers.next_pull_end(), self.network.deadline(), report];
-        due.into_iter().chain([self.moving.deadline()]).flatten().min()
+        due.into_iter().flatten().min()
     }
 
     fn streams(&self) -> Option<Protocol> {
         // Forwarding changes a message in other places than a dispatch does: the runtime puts it
         // together first.
         (self.can_stream() && !self.network.forwards()).then_some(Protocol::OpenWire)
-    }
-
-    fn stop(&mut self, onward: Option<&Endpoint>, now: Now, output: &mut BytesMut) {
-        moving::point_to(self, onward, &mut Turn { events: &mut Vec::new(), output, now });
     }
 
     fn has_consumer(&self, consumer: ConsumerKey) -> bool {

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::Duration;
 
 use axum::extract::Request;
 use axum::extract::rejection::JsonRejection;
@@ -25,10 +23,6 @@ use crate::runtime::cluster::view::ClusterView;
 
 /// A node that lags by more entries is not made the leader: clients would wait while it gets them.
 pub const LAG_MAX: u64 = 1000;
-
-/// The answer to an order to hand over leaves within this time: the connection ends with the
-/// leadership.
-const ANSWERED_WITHIN: Duration = Duration::from_millis(20);
 
 /// Why an order is not carried out: status and reason.
 type Refused = (StatusCode, String);
@@ -130,19 +124,20 @@ fn conflict<T>(reason: impl Into<String>) -> Result<T, Refused> {
     Err((StatusCode::CONFLICT, reason.into()))
 }
 
-/// Begins a transfer of leadership, once the order is answered.
+/// Begins a transfer of leadership: this node may answer no more once it has ended.
 async fn transfer(view: ClusterView, Transfer { to }: Transfer) -> Result<Value, Refused> {
     let target = target(&view, &to)?;
     if let Some(target) = target {
         tracing::info!(to, "leadership is handed over by order");
-        let door = view.door.clone();
-        // Not awaited: the connection of this request ends with the leadership.
-        drop(tokio::task::spawn_blocking(move || {
-            thread::sleep(ANSWERED_WITHIN);
-            door.transfer(Some(target));
-        }));
+        hand_over(&view, Some(target)).await;
     }
     Ok(json!({ "from": &*view.node, "to": to, "begun": target.is_some() }))
+}
+
+async fn hand_over(view: &ClusterView, to: Option<NodeId>) {
+    let door = view.door.clone();
+    // It waits for the journal's turn.
+    let _ = tokio::task::spawn_blocking(move || door.transfer(to)).await;
 }
 
 /// The state of the replica, which leads.

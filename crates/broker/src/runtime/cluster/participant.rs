@@ -238,10 +238,7 @@ impl Participant {
         }
         let leads = replica.leads();
         self.leading.send_if_modified(|known| std::mem::replace(known, leads) != leads);
-        let now = (replica.group_status().role, self.serves(writer));
-        let is_shown =
-            self.status.borrow().as_ref().is_some_and(|it| (it.replica.group.role, it.serves) == now);
-        if ticks || !is_shown {
+        if ticks {
             let replica = replica.status();
             self.copies.lags.store(replica.needs_copy, Ordering::Release);
             let leader = match replica.group.role {
@@ -252,7 +249,7 @@ impl Participant {
                 self.elections += 1;
             }
             self.leader = leader.or(self.leader);
-            let (serves, elections, commits) = (now.1, self.elections, self.commits.latency());
+            let (serves, elections, commits) = (self.serves(writer), self.elections, self.commits.latency());
             self.status.send_replace(Some(Shown { replica, serves, elections, commits }));
         }
     }

@@ -1,6 +1,5 @@
 //! The state of the cluster as one node knows it, for operators.
 
-use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use postroad_admin::{ClusterFigures, PeerFigures};
 use postroad_cluster::{NodeId, Role};
-use postroad_model::{Elsewhere, Endpoint};
+use postroad_model::Elsewhere;
 use postroad_replication::ReplicaStatus;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -163,17 +162,6 @@ impl ClusterView {
     pub fn leader(&self) -> Option<Arc<Peer>> {
         let Some(Role::Follower { leader: Some(leader) }) = self.role() else { return None };
         self.peers.find(leader).filter(|peer| peer.connected.load(Ordering::Acquire))
-    }
-
-    /// Where clients are served now that another node leads; empty if none is known within a time.
-    pub async fn onward(&self, within: Duration) -> Vec<Endpoint> {
-        self.leader_is_known(within).await;
-        self.leader().map_or_else(Vec::new, |leader| leader.endpoints())
-    }
-
-    /// Keeps a client that came while this node takes over until it serves.
-    pub fn keep(&self, client: (TcpStream, SocketAddr, &str)) {
-        self.shared.intake().keep(client);
     }
 
     /// Whether this node was elected.
