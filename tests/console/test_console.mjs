@@ -372,6 +372,8 @@ test("the keyboard is enough", async () => {
   await page.getByRole("dialog").waitFor();
   await keyboard.press("Escape");
   await page.getByRole("dialog").waitFor({ state: "detached" });
+  // The focus comes back to the button a moment later.
+  await page.waitForFunction(() => document.activeElement?.textContent?.trim() === "Send");
   await keyboard.press("Enter");
   await page.getByRole("dialog").waitFor();
   await page.getByLabel("Body").press("End");

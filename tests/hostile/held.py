@@ -24,7 +24,7 @@ OPEN_BYTES_MAX = brokers.MEMORY_BYTES // 32
 BEHIND, QUEUES, UNREAD, UNREAD_BYTES, IN_HAND = 300_000, 50, 60, 16 << 10, 100
 VOLATILE_PRODUCERS, VOLATILE_SENDS = 16, 400
 # What is freed and not yet given back is within the broker's memory as a rule; this machine may be slow.
-FREED_BYTES = 3 << 20
+FREED_BYTES = 6 << 20
 
 
 def run(binary, report, only=None):
