@@ -82,6 +82,17 @@ class Operator:
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
+def broker_with_users(config, **passwords):
+    """A broker with these users; {users} in the configuration is their file."""
+    broker = Broker("")
+    users = os.path.join(broker.folder, "users")
+    for name, password in passwords.items():
+        add_user(users, name, password)
+    with open(broker.config, "w") as file:
+        file.write(config.replace("{users}", users))
+    return broker.start()
+
+
 class WithBroker(unittest.TestCase):
     """Each test has a broker with this configuration, and an operator of it."""
 

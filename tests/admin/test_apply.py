@@ -5,8 +5,8 @@ import os
 import subprocess
 import unittest
 
-from broker import BINARY, Broker
-from operator_tools import Operator, add_user, until
+from broker import BINARY
+from operator_tools import Operator, broker_with_users, until
 
 GOOD = """tenant = "acme"
 
@@ -41,12 +41,7 @@ to = ["queue://acme.alerts"]
 class Apply(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.broker = Broker("")
-        users = os.path.join(cls.broker.folder, "users")
-        add_user(users, "root", "secret-r")
-        with open(cls.broker.config, "w") as file:
-            file.write(f'[security]\nusers = "{users}"\n')
-        cls.broker.start()
+        cls.broker = broker_with_users('[security]\nusers = "{users}"\n', root="secret-r")
         cls.root = Operator(cls.broker, "root", "secret-r")
 
     @classmethod

@@ -5,21 +5,14 @@ import os
 import unittest
 
 from broker import Broker
-from operator_tools import Operator
+from operator_tools import Operator, WithBroker
 
 FIRST = 'broker_name = "first"\n[[bridge]]\nname = "east"\nto = ["tcp://127.0.0.1:1"]\nuser = "u"\npassword = "hush"\n'
 SMALL = '[[policy]]\ndestination = "queue://small"\nmessages_max = 1\nat_limit = "fail"\n'
 
 
-class Configuration(unittest.TestCase):
-    def setUp(self):
-        self.broker = Broker(FIRST).start()
-        self.operator = Operator(self.broker)
-
-    def tearDown(self):
-        alive = self.broker.is_alive()
-        self.broker.stop()
-        self.assertTrue(alive, "the broker died")
+class Configuration(WithBroker):
+    config = FIRST
 
     def ctl(self, *words, code=0):
         said = self.operator.ctl("config", *words)

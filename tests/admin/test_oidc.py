@@ -9,9 +9,9 @@ import tempfile
 import time
 import unittest
 
-from broker import BINARY, Broker
+from broker import BINARY
 from issuer import Issuer, Key
-from operator_tools import Operator, add_user, until
+from operator_tools import Operator, WithBroker, broker_with_users, until
 
 CONFIG = """
 [security]
@@ -40,7 +40,7 @@ leeway_seconds = 0
 """
 
 
-class Oidc(unittest.TestCase):
+class Oidc(WithBroker):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
@@ -52,17 +52,7 @@ class Oidc(unittest.TestCase):
         cls.folder.cleanup()
 
     def setUp(self):
-        self.broker = Broker("")
-        users = os.path.join(self.broker.folder, "users")
-        add_user(users, "root", "secret-r")
-        with open(self.broker.config, "w") as file:
-            file.write(CONFIG.replace("{users}", users).replace("{issuer}", self.issuer.url))
-        self.broker.start()
-
-    def tearDown(self):
-        alive = self.broker.is_alive()
-        self.broker.stop()
-        self.assertTrue(alive, "the broker died")
+        self.broker = broker_with_users(CONFIG.replace("{issuer}", self.issuer.url), root="secret-r")
 
     def get(self, token, path="/api/v1/broker"):
         return Operator(self.broker).request("GET", path, headers={"Authorization": f"Bearer {token}"})

@@ -7,8 +7,8 @@ import sys
 import time
 import unittest
 
-from broker import BINARY, Broker
-from operator_tools import Operator, add_user, until
+from broker import BINARY
+from operator_tools import Operator, broker_with_users, until
 
 POST = {"messages": [{"body": "one"}]}
 
@@ -16,12 +16,7 @@ POST = {"messages": [{"body": "one"}]}
 class Tenants(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.broker = Broker("")
-        users = os.path.join(cls.broker.folder, "users")
-        add_user(users, "root", "secret-r")
-        with open(cls.broker.config, "w") as file:
-            file.write(f'[security]\nusers = "{users}"\n[[tenant]]\nname = "fixed"\nqueues_max = 3\n')
-        cls.broker.start()
+        cls.broker = broker_with_users('[security]\nusers = "{users}"\n[[tenant]]\nname = "fixed"\nqueues_max = 3\n', root="secret-r")
         cls.root = Operator(cls.broker, "root", "secret-r")
         cls.nobody = Operator(cls.broker)
 

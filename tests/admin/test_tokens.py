@@ -6,8 +6,8 @@ import subprocess
 import time
 import unittest
 
-from broker import BINARY, Broker
-from operator_tools import Operator, add_user, until
+from broker import BINARY
+from operator_tools import Operator, broker_with_users, until
 
 CONFIG = """
 [security]
@@ -39,13 +39,7 @@ class Bearer(Operator):
 class Tokens(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.broker = Broker("")
-        users = os.path.join(cls.broker.folder, "users")
-        add_user(users, "ann", "secret-a")
-        add_user(users, "root", "secret-r")
-        with open(cls.broker.config, "w") as file:
-            file.write(CONFIG.replace("{users}", users))
-        cls.broker.start()
+        cls.broker = broker_with_users(CONFIG, ann="secret-a", root="secret-r")
         cls.ann = Operator(cls.broker, "ann", "secret-a")
         cls.root = Operator(cls.broker, "root", "secret-r")
 

@@ -7,7 +7,7 @@ import subprocess
 import unittest
 
 from broker import BINARY, Broker
-from operator_tools import Operator, add_user, until
+from operator_tools import Operator, broker_with_users, until
 
 CONFIG = """
 [security]
@@ -31,12 +31,7 @@ actions = ["read", "write", "create", "manage", "admin"]
 class Users(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.broker = Broker("")
-        users = os.path.join(cls.broker.folder, "users")
-        add_user(users, "root", "secret-r")
-        with open(cls.broker.config, "w") as file:
-            file.write(CONFIG.replace("{users}", users))
-        cls.broker.start()
+        cls.broker = broker_with_users(CONFIG, root="secret-r")
         cls.root = Operator(cls.broker, "root", "secret-r")
 
     @classmethod

@@ -18,8 +18,8 @@ use postroad_model::{
     Refusal, Settle, Share, Ticket,
 };
 use postroad_openwire::network::{
-    CreditQuestion, DURABLE_PREFIX, Demand, FORWARDER_NUMBER, FORWARDER_TICKET, Forwarder, Link, LinkOptions,
-    RemoteConsumer,
+    CreditQuestion, DURABLE_PREFIX, Demand, FORWARDER_NUMBER, FORWARDER_TICKET, Forwarder, INBOUND, Link,
+    LinkOptions, RemoteConsumer,
 };
 use rustc_hash::FxHashMap;
 
@@ -770,7 +770,7 @@ fn settle(consumer: ConsumerKey, tag: EntryTag, outcome: Outcome) -> Event {
 /// broker changes when it is restarted.
 fn client_at(link: &Link) -> Arc<str> {
     let peer = if link.counts_credit { &link.peer_id } else { &link.peer_name };
-    format!("{peer}_inbound_{}", link.broker_name).into()
+    format!("{peer}{INBOUND}{}", link.broker_name).into()
 }
 
 /// A durable subscription wants messages whether its consumer is there or not.

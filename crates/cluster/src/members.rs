@@ -143,7 +143,7 @@ impl Members {
     }
 
     /// The members once a mirror, whose log ends at this entry, has taken the place of all others:
-    /// what they do from now on does not count.
+    /// later entries of theirs do not count.
     ///
     /// # Errors
     /// It is no mirror.

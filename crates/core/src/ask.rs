@@ -22,6 +22,9 @@ use crate::schedule::list_jobs;
 /// Entries that one step looks at: some milliseconds.
 const STEP_ENTRIES: usize = 2048;
 
+/// Queues that are found at one address in one go.
+const FOUND_AT_ONCE: usize = 64;
+
 /// Lists that are looked through at the same time; further requests are refused.
 const LISTS_MAX: usize = 64;
 

@@ -1,5 +1,5 @@
-//! Named documents: texts that operators change and all replicas keep. What is in them only the
-//! front ends know.
+//! Named documents: texts that operators change and all replicas keep. Only the front ends read
+//! them.
 //!
 //! One change of a document at a time: while it is on its way into the log, another one is refused,
 //! as one that was made from another version is.

@@ -2,7 +2,7 @@
 //!
 //! Only looks: nothing is read from the disk, and no selector's place in the queue moves. One
 //! answer looks at a bounded number of messages and consumers.
-//! Never here: which verdict decides, and what would change it (`postroad_model::decisive`).
+//! Never here: which verdict decides, and which change would help (`postroad_model::decisive`).
 
 mod on_the_way;
 
@@ -209,10 +209,8 @@ impl<'p> Explainer<'p> {
 
     /// The name of the exclusive consumer that the queue serves.
     fn chosen_of(&self, queue: &Queue) -> Arc<str> {
-        let mut all = queue.consumers.iter().filter_map(|key| Some((*key, self.consumer(*key)?)));
-        let chosen =
-            all.find(|(key, consumer)| consumer.browse.is_none() && self.0.is_chosen(*key, consumer));
-        chosen.map_or_else(|| "".into(), |(key, consumer)| self.name_of(key, consumer))
+        let chosen = queue.consumers.chosen().and_then(|key| Some((key, self.consumer(key)?)));
+        chosen.map(|(key, consumer)| self.name_of(key, consumer)).unwrap_or_default()
     }
 
     fn message_of(&self, found: &Found) -> Option<Judged<'p>> {
@@ -243,7 +241,7 @@ impl<'p> Explainer<'p> {
 
 /// A verdict on the queue, or on the message.
 fn about_queue(verdict: Verdict) -> VerdictRow {
-    VerdictRow { consumer: None, name: "".into(), is_link: false, verdict }
+    VerdictRow::new(None, verdict)
 }
 
 /// The message that consumers are judged by.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{
-    ConnectionId, ConsumerKey, ConsumerMode, Destination, Due, Explained, JobsWanted, Message, QueueId,
-    Recurrence, ScheduleId, VerdictRow,
+    ConnectionId, ConsumerKey, ConsumerMode, Destination, Due, Event, Explained, JobsWanted, Message,
+    QueueId, Recurrence, ScheduleId, Ticket, VerdictRow,
 };
 
 /// One page of one list.
@@ -475,6 +475,27 @@ impl Row {
 }
 
 impl QueueRow {
+    /// Of a queue that nothing has happened to yet.
+    pub fn idle(destination: Destination, subscription: Option<Arc<str>>) -> QueueRow {
+        QueueRow {
+            destination,
+            subscription,
+            messages: 0,
+            bytes: 0,
+            in_flight: 0,
+            consumers: 0,
+            enqueued: 0,
+            consumed: 0,
+            expired: 0,
+            dead_lettered: 0,
+            dropped: 0,
+            moved: 0,
+            difference: 0,
+            is_moving: false,
+            is_paused: false,
+        }
+    }
+
     fn add(&mut self, more: &QueueRow) {
         self.messages += more.messages;
         self.bytes += more.bytes;
@@ -512,6 +533,43 @@ pub struct Page {
     /// Rows of the whole list; about, if it has several pages and something is in several
     /// partitions.
     pub total: u64,
+}
+
+/// A page that a session asks all partitions for.
+#[derive(Debug)]
+pub struct Inquiry {
+    ask: Arc<Ask>,
+    ticket: Ticket,
+    pages: Vec<Page>,
+}
+
+impl Inquiry {
+    /// Asks for as many rows as a page has, behind this one.
+    pub fn new(
+        question: Question,
+        after: Option<RowKey>,
+        (connection, ticket): (ConnectionId, Ticket),
+        events: &mut Vec<Event>,
+    ) -> Inquiry {
+        let ask = Arc::new(Ask { question, after, rows: Ask::ROWS_MAX, order: Order::default() });
+        events.push(Event::Ask { ask: ask.clone(), connection, ticket });
+        Inquiry { ask, ticket, pages: Vec::new() }
+    }
+
+    /// Whether this is its ticket.
+    pub fn has_asked(&self, ticket: Ticket) -> bool {
+        self.ticket == ticket
+    }
+
+    /// A partition has answered.
+    pub fn add(&mut self, page: Page) {
+        self.pages.push(page);
+    }
+
+    /// All have.
+    pub fn page(self) -> Page {
+        Page::merge(self.pages, &self.ask)
+    }
 }
 
 /// Makes a page of rows that come in any order.
@@ -609,23 +667,7 @@ mod tests {
     use super::*;
 
     fn queue(name: &str, messages: u64) -> Row {
-        Row::Queue(QueueRow {
-            destination: Destination::queue(name),
-            subscription: None,
-            messages,
-            bytes: 0,
-            in_flight: 0,
-            consumers: 0,
-            enqueued: 0,
-            consumed: 0,
-            expired: 0,
-            dead_lettered: 0,
-            dropped: 0,
-            moved: 0,
-            difference: 0,
-            is_moving: false,
-            is_paused: false,
-        })
+        Row::Queue(QueueRow { messages, ..QueueRow::idle(Destination::queue(name), None) })
     }
 
     fn names(page: &Page) -> Vec<(String, u64)> {

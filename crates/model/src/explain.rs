@@ -37,6 +37,13 @@ pub struct VerdictRow {
     pub verdict: Verdict,
 }
 
+impl VerdictRow {
+    /// Without a name, and about no link.
+    pub fn new(consumer: Option<ConsumerKey>, verdict: Verdict) -> VerdictRow {
+        VerdictRow { consumer, name: "".into(), is_link: false, verdict }
+    }
+}
+
 /// See [`VerdictRow`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -337,7 +344,7 @@ mod tests {
 
     fn row(consumer: Option<u32>, verdict: Verdict) -> VerdictRow {
         let consumer = consumer.map(|number| ConsumerKey::new(ConnectionId::new(0, 1), number));
-        VerdictRow { consumer, name: "".into(), is_link: false, verdict }
+        VerdictRow::new(consumer, verdict)
     }
 
     #[test]

@@ -37,8 +37,8 @@ mod spill;
 mod user;
 
 pub use ask::{
-    Ask, BindingRow, ConnectionRow, ConsumerRow, Order, Page, PageMaker, ProducerRow, Question, QueueRow,
-    Row, RowKey, ScheduleRecord, ScheduleRow, SessionRow, SortBy, TopicRow,
+    Ask, BindingRow, ConnectionRow, ConsumerRow, Inquiry, Order, Page, PageMaker, ProducerRow, Question,
+    QueueRow, Row, RowKey, ScheduleRecord, ScheduleRow, SessionRow, SortBy, TopicRow,
 };
 pub use bridge::{Figure, LinkFigures, LinkQueues, LinkedPeer, QueuesOfLink};
 pub use command::{

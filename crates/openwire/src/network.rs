@@ -24,6 +24,9 @@ use crate::session::destinations_of;
 /// Prefix of the durable subscriptions that links make (`NetworkConnector.DURABLE_SUB_PREFIX`).
 pub const DURABLE_PREFIX: &str = "NC-DS_";
 
+/// Separates the peer from the broker itself in client ids of links.
+pub const INBOUND: &str = "_inbound_";
+
 /// Marks the tickets of a [`Forwarder`], which the session passes to it. The router has the two
 /// bits above.
 pub const FORWARDER_TICKET: u64 = 1 << 61;

@@ -369,23 +369,8 @@ fn linked(properties: &str) -> Conversation {
 }
 
 fn subscription(topic: &str, client: &str, name: &str) -> Row {
-    Row::Queue(QueueRow {
-        destination: Address::topic(topic),
-        subscription: Some(Subscription::name_of("", client, name)),
-        messages: 0,
-        bytes: 0,
-        in_flight: 0,
-        consumers: 0,
-        enqueued: 0,
-        consumed: 0,
-        expired: 0,
-        dead_lettered: 0,
-        dropped: 0,
-        moved: 0,
-        difference: 0,
-        is_moving: false,
-        is_paused: false,
-    })
+    let name = Subscription::name_of("", client, name);
+    Row::Queue(QueueRow::idle(Address::topic(topic), Some(name)))
 }
 
 #[test]

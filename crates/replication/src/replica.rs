@@ -129,6 +129,14 @@ pub struct ReplicaStatus {
     pub needs_copy: bool,
 }
 
+impl ReplicaStatus {
+    /// By how many entries another replica is behind; only a leader knows.
+    pub fn lag_of(&self, node: NodeId) -> Option<u64> {
+        let stored = self.stored.iter().find(|(of, _)| *of == node);
+        stored.map(|(_, index)| self.group.last.0.saturating_sub(index.0))
+    }
+}
+
 impl<D: Disk> Replica<D> {
     /// The replica of an open store, whose partitions have the states of its checkpoint, at these
     /// positions. The members of the configuration are those of a new group; later ones are in the
@@ -270,7 +278,7 @@ impl<D: Disk> Replica<D> {
         self.group.members()
     }
 
-    /// This mirror takes the place of all others, with what is synced here: see
+    /// This mirror takes the place of all others, with the entries that are synced here: see
     /// [`Members::taken_over`]. It has to begin again from its disk, and leads then.
     ///
     /// # Errors

@@ -151,12 +151,8 @@ async fn of_one(
     let mut rows = verdicts(client, queue, of).await?;
     if rows.is_empty() {
         let here = due.iter().find(|(to, _)| to == queue);
-        rows.extend(here.map(|(_, due_ms)| VerdictRow {
-            consumer: None,
-            name: "".into(),
-            is_link: false,
-            verdict: Verdict::Delayed { for_ms: due_ms.saturating_sub(api.now_ms()) },
-        }));
+        let delayed = |due_ms: &u64| Verdict::Delayed { for_ms: due_ms.saturating_sub(api.now_ms()) };
+        rows.extend(here.map(|(_, due_ms)| VerdictRow::new(None, delayed(due_ms))));
     }
     Ok((!rows.is_empty()).then(|| Explained::of((api, caller), (queue, Some(id)), &rows)))
 }
@@ -279,7 +275,7 @@ mod tests {
 
     fn row(consumer: Option<u32>, verdict: Verdict) -> VerdictRow {
         let consumer = consumer.map(|number| ConsumerKey::new(ConnectionId::new(0, 1), number));
-        VerdictRow { consumer, name: "".into(), is_link: false, verdict }
+        VerdictRow::new(consumer, verdict)
     }
 
     #[test]

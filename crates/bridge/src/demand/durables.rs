@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use postroad_model::{
-    self as model, Ask, Destination, DestinationKind, Event, Order, Page, Question, Refusal, Row, RowKey,
-    Ticket,
+    self as model, Destination, DestinationKind, Event, Inquiry, Page, Question, Refusal, Row, RowKey, Ticket,
 };
 use postroad_openwire::network::{DURABLE_PREFIX, RemoteConsumer};
 
@@ -31,9 +30,7 @@ pub struct Syncing {
 
 /// The question for the link's own subscriptions.
 struct Listing {
-    ticket: Ticket,
-    ask: Arc<Ask>,
-    pages: Vec<Page>,
+    inquiry: Inquiry,
     /// Subscriptions at the peer that stand for brokers behind it, by topic: they keep one of the
     /// link's own, and make none.
     onward: BTreeMap<Destination, Vec<RemoteConsumer>>,
@@ -60,13 +57,13 @@ impl Syncing {
 
     /// A page of the link's own subscriptions.
     pub(super) fn add(&mut self, ticket: Ticket, page: Page) {
-        if let Some(own) = self.own.as_mut().filter(|own| own.ticket == ticket) {
-            own.pages.push(page);
+        if let Some(own) = self.own.as_mut().filter(|own| own.inquiry.has_asked(ticket)) {
+            own.inquiry.add(page);
         }
     }
 
     pub(super) fn has_asked(&self, ticket: Ticket) -> bool {
-        self.own.as_ref().is_some_and(|own| own.ticket == ticket)
+        self.own.as_ref().is_some_and(|own| own.inquiry.has_asked(ticket))
     }
 }
 
@@ -105,12 +102,9 @@ impl DemandEngine {
         events: &mut Vec<Event>,
     ) {
         let Some(connection) = self.link.as_ref().map(|link| link.connection) else { return };
-        let prefix = self.name_at("");
-        let question = Question::Subscriptions { prefix };
-        let ask = Arc::new(Ask { question, after, rows: Ask::ROWS_MAX, order: Order::default() });
-        let ticket = self.ticket();
-        events.push(Event::Ask { ask: ask.clone(), connection, ticket });
-        self.syncing.own = Some(Listing { ticket, ask, pages: Vec::new(), onward, all });
+        let question = Question::Subscriptions { prefix: self.name_at("") };
+        let inquiry = Inquiry::new(question, after, (connection, self.ticket()), events);
+        self.syncing.own = Some(Listing { inquiry, onward, all });
     }
 
     /// The core has listed the link's own subscriptions.
@@ -119,14 +113,12 @@ impl DemandEngine {
         result: &Result<(), Refusal>,
         events: &mut Vec<Event>,
     ) -> Result<(), String> {
-        let Some(Listing { ask, pages, mut onward, all, .. }) = self.syncing.own.take() else {
-            return Ok(());
-        };
+        let Some(Listing { inquiry, mut onward, all }) = self.syncing.own.take() else { return Ok(()) };
         if let Err(refusal) = result {
             self.remark = Some(format!("durable subscriptions of the link cannot be listed: {refusal}"));
             return Ok(());
         }
-        let page = Page::merge(pages, &ask);
+        let page = inquiry.page();
         for row in page.rows {
             let Row::Queue(row) = row else { continue };
             let (topic, Some(name)) = (row.destination, row.subscription) else { continue };

@@ -241,23 +241,7 @@ fn a_subscription_that_changes_its_topic_wants_the_new_one_alone() {
 fn list_own(engine: &mut DemandEngine, asked: &[Event], own: &[(&str, &str)]) -> Vec<String> {
     let Some(Event::Ask { ask, ticket, .. }) = asked.last() else { panic!("{asked:?}") };
     let row = |(topic, name): &(&str, &str)| {
-        model::Row::Queue(model::QueueRow {
-            destination: Destination::topic(topic),
-            subscription: Some((*name).into()),
-            messages: 0,
-            bytes: 0,
-            in_flight: 0,
-            consumers: 0,
-            enqueued: 0,
-            consumed: 0,
-            expired: 0,
-            dead_lettered: 0,
-            dropped: 0,
-            moved: 0,
-            difference: 0,
-            is_moving: false,
-            is_paused: false,
-        })
+        model::Row::Queue(model::QueueRow::idle(Destination::topic(topic), Some((*name).into())))
     };
     engine.page(*ticket, Page::first(own.iter().map(row), ask));
     let mut events = Vec::new();

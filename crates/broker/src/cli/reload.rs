@@ -51,7 +51,7 @@ pub struct RulesChange {
     pub change: DocumentChange,
 }
 
-/// What comes of an order about the rules of tenants.
+/// The outcome of an order about the rules of tenants.
 pub enum Declared {
     /// It is done; the configuration in force is another now, if there is one.
     Done(RulesAnswer, Option<Box<Reread>>),
@@ -118,7 +118,7 @@ impl Reloader<'_> {
         self.made_tenants.clone()
     }
 
-    /// What the nodes of a cluster replicate of it.
+    /// The texts that the nodes of a cluster replicate.
     pub fn documents(&self) -> &Documents {
         &self.documents
     }
@@ -290,7 +290,8 @@ impl Reloader<'_> {
         Ok(Declared::Done(answer, Some(Box::new(self.in_force().map_err(failed)?))))
     }
 
-    /// The new rules of tenants are committed; what it returns beside the answer is to be followed.
+    /// The new rules of tenants are committed; the caller applies the configuration that comes with
+    /// the answer.
     ///
     /// # Errors
     /// They are not, or it is not known; or a file cannot be read.

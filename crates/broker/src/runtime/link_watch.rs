@@ -354,10 +354,6 @@ mod tests {
         link
     }
 
-    fn row(consumer: Option<ConsumerKey>, verdict: Verdict) -> VerdictRow {
-        VerdictRow { consumer, name: "".into(), is_link: false, verdict }
-    }
-
     fn path(value: Option<&str>) -> Verdict {
         let facts = vec![(BROKER_PATH.to_owned(), value.map(str::to_owned))];
         Verdict::Selector { selector: "…".into(), facts, is_exclusive: false }
@@ -365,7 +361,8 @@ mod tests {
 
     #[test]
     fn a_message_that_waits_for_a_link_has_a_cause() {
-        let (ready, no_credit) = (|| row(None, Verdict::Ready), || Verdict::NoCredit { held: 0, for_ms: 0 });
+        let (ready, no_credit) =
+            (|| VerdictRow::new(None, Verdict::Ready), || Verdict::NoCredit { held: 0, for_ms: 0 });
         let down = WatchedLink { is_down: true, ..linked() };
         let late = WatchedLink { in_flight: 1, oldest_sent_ms: 10_000, ..linked() };
         let refusing = WatchedLink { resting: 1, ..linked() };
@@ -373,34 +370,53 @@ mod tests {
         excluding.queues.excluded.insert((Destination::queue("q"), "c".into()));
         let own = |facts| Verdict::Selector { selector: "a = 1".into(), facts, is_exclusive: false };
         for (name, link, rows, want) in [
-            ("nothing waits", linked(), vec![row(None, Verdict::NoMessage)], None),
+            ("nothing waits", linked(), vec![VerdictRow::new(None, Verdict::NoMessage)], None),
             ("no consumer of the link", linked(), vec![ready()], None),
-            ("no credit there", linked(), vec![ready(), row(Some(OURS), no_credit())], Some(Cause::NoCredit)),
-            ("late answers", late, vec![ready(), row(Some(OURS), no_credit())], Some(Cause::PeerSilent)),
+            (
+                "no credit there",
+                linked(),
+                vec![ready(), VerdictRow::new(Some(OURS), no_credit())],
+                Some(Cause::NoCredit),
+            ),
+            (
+                "late answers",
+                late,
+                vec![ready(), VerdictRow::new(Some(OURS), no_credit())],
+                Some(Cause::PeerSilent),
+            ),
             (
                 "another takes it",
                 linked(),
-                vec![ready(), row(Some(OURS), no_credit()), row(Some(OTHER), Verdict::Takes)],
+                vec![
+                    ready(),
+                    VerdictRow::new(Some(OURS), no_credit()),
+                    VerdictRow::new(Some(OTHER), Verdict::Takes),
+                ],
                 None,
             ),
-            ("another cannot", linked(), vec![ready(), row(Some(OTHER), no_credit())], None),
+            ("another cannot", linked(), vec![ready(), VerdictRow::new(Some(OTHER), no_credit())], None),
             (
                 "the peer does not read",
                 linked(),
-                vec![ready(), row(Some(OURS), Verdict::OutboxFull { bytes: 9 })],
+                vec![ready(), VerdictRow::new(Some(OURS), Verdict::OutboxFull { bytes: 9 })],
                 Some(Cause::PeerSilent),
             ),
-            ("the peer refuses", refusing, vec![ready(), row(Some(OURS), no_credit())], Some(Cause::Refused)),
+            (
+                "the peer refuses",
+                refusing,
+                vec![ready(), VerdictRow::new(Some(OURS), no_credit())],
+                Some(Cause::Refused),
+            ),
             (
                 "passed the peer",
                 linked(),
-                vec![ready(), row(Some(OURS), path(Some("ID:a, ID:peer")))],
+                vec![ready(), VerdictRow::new(Some(OURS), path(Some("ID:a, ID:peer")))],
                 Some(Cause::AlreadyVisited),
             ),
             (
                 "too many hops",
                 linked(),
-                vec![ready(), row(Some(OURS), path(Some("ID:a")))],
+                vec![ready(), VerdictRow::new(Some(OURS), path(Some("ID:a")))],
                 Some(Cause::HopLimit),
             ),
             (
@@ -408,7 +424,7 @@ mod tests {
                 linked(),
                 vec![
                     ready(),
-                    row(
+                    VerdictRow::new(
                         Some(OURS),
                         Verdict::Selector { selector: "1 = 0".into(), facts: vec![], is_exclusive: false },
                     ),
@@ -418,27 +434,31 @@ mod tests {
             (
                 "no consumer selects it",
                 linked(),
-                vec![ready(), row(Some(OURS), own(vec![("a".into(), None)]))],
+                vec![ready(), VerdictRow::new(Some(OURS), own(vec![("a".into(), None)]))],
                 None,
             ),
             (
                 "the link is down",
                 down.clone(),
-                vec![ready(), row(None, Verdict::NoConsumer)],
+                vec![ready(), VerdictRow::new(None, Verdict::NoConsumer)],
                 Some(Cause::LinkDown),
             ),
-            ("down, and nothing waits", down, vec![row(None, Verdict::NoMessage)], None),
+            ("down, and nothing waits", down, vec![VerdictRow::new(None, Verdict::NoMessage)], None),
             ("excluded", excluding, vec![ready()], Some(Cause::Excluded)),
             (
                 "the store does not write",
                 linked(),
-                vec![row(None, Verdict::Leaving)],
+                vec![VerdictRow::new(None, Verdict::Leaving)],
                 Some(Cause::StoreStalled),
             ),
             (
                 "it moves",
                 linked(),
-                vec![ready(), row(None, Verdict::Moving), row(Some(OURS), no_credit())],
+                vec![
+                    ready(),
+                    VerdictRow::new(None, Verdict::Moving),
+                    VerdictRow::new(Some(OURS), no_credit()),
+                ],
                 None,
             ),
         ] {

@@ -23,7 +23,7 @@ mod spreading;
 mod threads;
 
 pub use cluster::{
-    Admitted, ClientRedirect, ClusterOptions, ClusterView, DocumentWriter, Following, Forwarded,
+    Admitted, CAUGHT_UP, ClientRedirect, ClusterOptions, ClusterView, DocumentWriter, Following, Forwarded,
     ForwardedClients, LeaderStore, NodeReplica, admin_elsewhere, admitted, cluster_api, cluster_orders,
     follow, read_documents, restart,
 };

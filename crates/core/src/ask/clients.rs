@@ -133,7 +133,7 @@ pub struct Sessions {
     sums: BTreeMap<Arc<str>, SessionRow>,
 }
 
-/// What of a connection comes next.
+/// The next part of a connection.
 enum At {
     Consumer { after: Option<ConsumerKey> },
     Producer { after: Option<(Arc<str>, Destination)> },

@@ -4,13 +4,10 @@ use std::sync::Arc;
 
 use postroad_model::{Ask, ConsumerKey, ConsumerRow, Destination, QueueId, QueueRow, Row};
 
-use super::{Step, Walk};
+use super::{FOUND_AT_ONCE, Step, Walk};
 use crate::Partition;
 use crate::delivery::consumer::Consumer;
 use crate::queue::Queue;
-
-/// Queues that are found at one address in one go.
-const FOUND_AT_ONCE: usize = 64;
 
 /// Queues in the order of their names. Without a part of a name a page costs no more than its rows,
 /// however many queues there are.

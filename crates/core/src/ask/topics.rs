@@ -5,12 +5,9 @@ use std::sync::Arc;
 
 use postroad_model::{Ask, BindingRow, Destination, QueueId, Row, TopicRow};
 
-use super::{Step, Walk};
+use super::{FOUND_AT_ONCE, Step, Walk};
 use crate::Partition;
 use crate::queue::Queue;
-
-/// Bindings that are found at one topic in one go.
-const FOUND_AT_ONCE: usize = 64;
 
 /// Topics by name: all of them from the cursor on, or one.
 struct Names {

@@ -6,17 +6,13 @@
 //! ```
 //! Later changes come as advisories: none is missed, because the list is made after the attach.
 
-use std::sync::Arc;
-
-use postroad_model::{
-    Ask, Event, Order, Page, Question, QueueRow, Refusal, Row, RowKey, Subscription, Ticket,
-};
+use postroad_model::{Inquiry, Page, Question, QueueRow, Refusal, Row, RowKey, Subscription, Ticket};
 
 use super::OpenWireSession;
 use super::Turn;
 use super::replies::Then;
 use crate::codec::{BrokerId, BrokerSubscriptionInfo, ConsumerId, ConsumerInfo};
-use crate::network::DURABLE_PREFIX;
+use crate::network::{DURABLE_PREFIX, INBOUND};
 use crate::portable::to_wire_destination;
 
 /// Version of the format that has [`BrokerSubscriptionInfo`].
@@ -27,9 +23,6 @@ const OFFERED_MAX: usize = 65_536;
 
 /// Messages that a subscription without a reader takes ahead: as many as the link lets it.
 const PREFETCH: i32 = 1000;
-
-/// Separates the peer from this broker in the client id of a link's subscriptions.
-const INBOUND: &str = "_inbound_";
 
 /// How far the list is.
 #[derive(Default)]
@@ -45,9 +38,7 @@ pub enum Offer {
 
 /// Pages that have come.
 pub struct Listing {
-    ticket: Ticket,
-    ask: Arc<Ask>,
-    pages: Vec<Page>,
+    inquiry: Inquiry,
     rows: Vec<QueueRow>,
 }
 
@@ -65,13 +56,13 @@ pub struct OfferedTo<'n> {
 impl Offer {
     /// Whether the core answers this question.
     pub fn has_asked(&self, ticket: Ticket) -> bool {
-        matches!(self, Offer::Listing(listing) if listing.ticket == ticket)
+        matches!(self, Offer::Listing(listing) if listing.inquiry.has_asked(ticket))
     }
 
     /// The page of one partition.
     pub fn add(&mut self, page: Page) {
         if let Offer::Listing(listing) = self {
-            listing.pages.push(page);
+            listing.inquiry.add(page);
         }
     }
 }
@@ -95,17 +86,16 @@ fn list_subscriptions(
     turn: &mut Turn<'_>,
 ) {
     let question = Question::Subscriptions { prefix: "".into() };
-    let ask = Arc::new(Ask { question, after, rows: Ask::ROWS_MAX, order: Order::default() });
-    let ticket = session.wait(1, None, Then::Offered);
-    turn.events.push(Event::Ask { ask: ask.clone(), connection: session.id, ticket });
-    session.network.offer = Offer::Listing(Listing { ticket, ask, pages: Vec::new(), rows });
+    let waiter = (session.id, session.wait(1, None, Then::Offered));
+    let inquiry = Inquiry::new(question, after, waiter, turn.events);
+    session.network.offer = Offer::Listing(Listing { inquiry, rows });
 }
 
 /// All partitions have answered.
 pub fn offer_listed(session: &mut OpenWireSession, refusal: Option<&Refusal>, turn: &mut Turn<'_>) {
     let Offer::Listing(listing) = std::mem::replace(&mut session.network.offer, Offer::Done) else { return };
-    let Listing { ask, pages, mut rows, .. } = listing;
-    let page = Page::merge(pages, &ask);
+    let Listing { inquiry, mut rows } = listing;
+    let page = inquiry.page();
     rows.extend(page.rows.into_iter().filter_map(|row| match row {
         Row::Queue(row) => Some(row),
         _ => None,

@@ -32,8 +32,8 @@ use crate::codec::{
     SessionInfo, Throwable, WireError, WireString, from_stored,
 };
 use crate::network::{
-    self, CreditQuestion, DialOptions, FORWARDER_TICKET, Forwarder, Link, LinkOptions, MakeForwarder,
-    demand_of,
+    self, CreditQuestion, DialOptions, FORWARDER_TICKET, Forwarder, INBOUND, Link, LinkOptions,
+    MakeForwarder, demand_of,
 };
 use crate::portable::{id_by_every_way, to_wire_destination};
 
@@ -390,7 +390,7 @@ impl OpenWireSession {
         let here = self.options.broker_name.clone();
         let client = Client {
             connection_id: format!("link {at_peer} to {}", peer.name).as_str().into(),
-            client_id: format!("{at_peer}_{}_inbound_{here}", peer.name).into(),
+            client_id: format!("{at_peer}_{}{INBOUND}{here}", peer.name).into(),
             user: None,
             owner: "".into(),
         };
@@ -483,7 +483,7 @@ impl OpenWireSession {
         let Some(make) = make else { return };
         let options = peer.options.clone();
         let only_statics = options.only_statics;
-        let client_id = format!("{}_{}_inbound_duplex", peer.name, self.options.broker_name);
+        let client_id = format!("{}_{}{INBOUND}duplex", peer.name, self.options.broker_name);
         self.introduce_to_peer(&client_id, (None, None), only_statics, turn);
         self.start_forwarder(make.make(options), turn);
     }

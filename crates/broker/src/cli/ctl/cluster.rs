@@ -9,14 +9,13 @@ use serde_json::{Value, json};
 
 use super::http::{BrokerArguments, Method, request};
 use super::table::{Column, Table};
+use crate::runtime::CAUGHT_UP;
 
 /// The new leader leads, and says so, within this time.
 const LEADS_WITHIN: Duration = Duration::from_secs(5);
 const ASK_EVERY: Duration = Duration::from_millis(20);
 /// A change of members is watched for this time; it goes on without that.
 const WATCHED_FOR: Duration = Duration::from_secs(120);
-/// A mirror that lags by more entries is still being filled.
-const MIRROR_LAG_MAX: u64 = 100;
 const WATCH_EVERY: Duration = Duration::from_millis(100);
 
 /// The state, or an order.
@@ -58,7 +57,7 @@ pub struct MemberArguments {
     broker: BrokerArguments,
 }
 
-/// Which node joins, and as what.
+/// Which node joins, with or without a vote.
 #[derive(Debug, Args)]
 pub struct JoinArguments {
     /// Name of the node.
@@ -130,12 +129,11 @@ pub fn run(ClusterArguments { order, broker, json }: &ClusterArguments) -> anyho
         Some(ClusterOrder::Join(JoinArguments { node, mirror, broker })) => {
             let (began, order) = (Instant::now(), json!({ "node": node, "mirror": mirror }));
             request(broker, Method::Post, "/api/v1/cluster/join", Some(&order))?;
-            match mirror {
-                true => watch(broker, began, (&format!("{node} mirrors the store"), node), |state| {
-                    mirrors(state, node)
-                }),
-                false => watch(broker, began, (&format!("{node} votes"), node), |state| votes(state, node)),
-            }
+            let (done, is_done): (_, fn(&Value, &str) -> bool) = match mirror {
+                true => (format!("{node} mirrors the store"), mirrors),
+                false => (format!("{node} votes"), votes),
+            };
+            watch(broker, began, (&done, node), |state| is_done(state, node))
         }
         Some(ClusterOrder::Promote(PromoteArguments { node, force, broker })) => {
             let (began, order) = (Instant::now(), json!({ "node": node, "force": force }));
@@ -162,12 +160,12 @@ fn row<'s>(state: &'s Value, node: &str) -> Option<&'s Value> {
     state["items"].as_array()?.iter().find(|row| row["node"] == *node)
 }
 
-/// Whether the node has all but what comes at the moment.
+/// Whether the node lags by the latest entries alone.
 fn mirrors(state: &Value, node: &str) -> bool {
     row(state, node).is_some_and(|row| {
         row["role"] == "mirror"
             && row["state"] == "connected"
-            && row["lag"].as_u64().is_some_and(|lag| lag <= MIRROR_LAG_MAX)
+            && row["lag"].as_u64().is_some_and(|lag| lag <= CAUGHT_UP)
     })
 }
 

@@ -6,25 +6,23 @@ use std::io::Write;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
+use super::QueueArguments;
 use super::http::{BrokerArguments, Method, encoded, request};
 
-/// What is explained.
+/// A queue or a message.
 #[derive(Debug, Subcommand)]
 pub enum ExplainCommand {
     /// Explain why the next message of a queue is not delivered, consumer by consumer.
-    Queue(QueueArguments),
+    Queue(ExplainQueueArguments),
     /// Explain why a message is not delivered, consumer by consumer.
     Message(MessageArguments),
 }
 
 /// Which queue.
 #[derive(Debug, Args)]
-pub struct QueueArguments {
-    /// The queue: queue://NAME or NAME.
-    #[arg(value_name = "QUEUE")]
-    queue: String,
+pub struct ExplainQueueArguments {
     #[command(flatten)]
-    broker: BrokerArguments,
+    of: QueueArguments,
     /// Print the answer as JSON.
     #[arg(long)]
     json: bool,
@@ -48,8 +46,8 @@ pub struct MessageArguments {
 
 pub fn run(command: &ExplainCommand) -> anyhow::Result<()> {
     let (path, broker, json) = match command {
-        ExplainCommand::Queue(QueueArguments { queue, broker, json }) => {
-            (format!("/api/v1/queues/{}/explain", encoded(queue)), broker, *json)
+        ExplainCommand::Queue(ExplainQueueArguments { of, json }) => {
+            (format!("/api/v1/queues/{}/explain", encoded(&of.queue)), &of.broker, *json)
         }
         ExplainCommand::Message(MessageArguments { id, queue, broker, json }) => {
             let of_queue =

@@ -215,7 +215,7 @@ async fn part(connection: &mut Connection) -> std::io::Result<()> {
     connection.part().await
 }
 
-/// The HTTP paths of a follower: the state of the cluster, what operators order it, and for
+/// The HTTP paths of a follower: the state of the cluster, the orders of operators to it, and for
 /// everything else the way to the leader.
 pub fn admin_elsewhere(view: ClusterView) -> Router {
     let sends_on = view.clone();

@@ -42,6 +42,7 @@ pub use opening::{Following, LeaderStore, NodeReplica, follow};
 pub use orders::cluster_orders;
 pub use participant::Participant;
 pub use restart::restart;
+pub use steward::CAUGHT_UP;
 pub use view::{ClusterView, cluster_api};
 
 /// Nodes that a newcomer asks.

@@ -71,11 +71,10 @@ struct Replace {
 
 /// The paths of the orders.
 pub fn cluster_orders(view: ClusterView) -> Router {
-    let path = |order: &str| format!("/api/v1/cluster/{order}");
     Router::new()
         .route(&path("transfer"), ordered(&view, r#"{"to": NODE}"#, transfer))
         .route(&path("join"), ordered(&view, r#"{"node": NODE, "mirror": BOOLEAN}"#, join))
-        .route(&path("promote"), ordered(&view, r#"{"node": NODE, "force": BOOLEAN}"#, promote))
+        .route(&path("promote"), promotes(&view))
         .route(&path("leave"), ordered(&view, r#"{"node": NODE}"#, leave))
         .route(&path("replace"), ordered(&view, r#"{"old": NODE, "new": NODE}"#, replace))
 }
@@ -93,8 +92,15 @@ pub fn orders_to_follower(view: &ClusterView) -> Router {
                 }
             }
         });
-    let promotes = ordered(view, r#"{"node": NODE, "force": BOOLEAN}"#, promote);
-    Router::new().route("/api/v1/cluster/promote", promotes.layer(local))
+    Router::new().route(&path("promote"), promotes(view).layer(local))
+}
+
+fn path(order: &str) -> String {
+    format!("/api/v1/cluster/{order}")
+}
+
+fn promotes(view: &ClusterView) -> MethodRouter {
+    ordered(view, r#"{"node": NODE, "force": BOOLEAN}"#, promote)
 }
 
 /// The requests of one kind, whose body has this form.
@@ -161,16 +167,14 @@ fn target(view: &ClusterView, to: &str) -> Result<Option<NodeId>, Refused> {
         return conflict(format!("{to} is not reached"));
     };
     if !members.voters.contains(&node) {
-        let is_mirror = members.is_mirror(node);
-        return conflict(match is_mirror {
+        return conflict(match members.is_mirror(node) {
             true => {
                 format!("{to} is a mirror: it leads once it has taken the place of all others, by `promote`")
             }
             false => format!("{to} has no vote yet"),
         });
     }
-    let stored = replica.stored.iter().find(|(node, _)| *node == peer.node);
-    let lag = stored.map_or(u64::MAX, |(_, index)| replica.group.last.0.saturating_sub(index.0));
+    let lag = replica.lag_of(peer.node).unwrap_or(u64::MAX);
     if LAG_MAX < lag {
         return conflict(format!(
             "{to} lags by {lag} entries; it can lead once it lags by {LAG_MAX} or less"

@@ -7,7 +7,7 @@
 use postroad_cluster::{Index, MemberChange, Members, NodeId};
 
 /// A learner that lags by more entries does not get its vote yet: commits would wait for it.
-const CAUGHT_UP: u64 = 100;
+pub const CAUGHT_UP: u64 = 100;
 
 /// The group as its leader sees it.
 #[derive(Clone, Copy, Debug)]

@@ -209,21 +209,18 @@ impl ClusterView {
     /// The metrics of this node; `None` before the first tick of its replica.
     pub fn figures(&self) -> Option<ClusterFigures> {
         let Shown { replica, elections, commits, .. } = self.status.borrow().clone()?;
-        let group = replica.group;
+        let group = &replica.group;
         let role = match group.role {
             Role::Leader => "leader",
             Role::Candidate => "candidate",
             Role::Follower { .. } => "follower",
         };
-        let peer = |peer: &Arc<Peer>| {
-            let stored = replica.stored.iter().find(|(node, _)| *node == peer.node);
-            PeerFigures {
-                node: self.name(peer.node),
-                connected: peer.connected.load(Ordering::Acquire),
-                lag: stored.map(|(_, index)| group.last.0.saturating_sub(index.0)),
-                sent_bytes: peer.sent_bytes.load(Ordering::Relaxed),
-                copied_bytes: peer.copied_bytes.load(Ordering::Relaxed),
-            }
+        let peer = |peer: &Arc<Peer>| PeerFigures {
+            node: self.name(peer.node),
+            connected: peer.connected.load(Ordering::Acquire),
+            lag: replica.lag_of(peer.node),
+            sent_bytes: peer.sent_bytes.load(Ordering::Relaxed),
+            copied_bytes: peer.copied_bytes.load(Ordering::Relaxed),
         };
         let Progress { received, bytes } = &self.copies.progress;
         Some(ClusterFigures {
@@ -247,8 +244,7 @@ impl ClusterView {
         let last = replica.group.last.0;
         let reason = |peer: &Arc<Peer>| {
             let name = self.name(peer.node);
-            let stored = replica.stored.iter().find(|(node, _)| *node == peer.node);
-            let lag = stored.map_or(last, |(_, index)| last.saturating_sub(index.0));
+            let lag = replica.lag_of(peer.node).unwrap_or(last);
             match peer.connected.load(Ordering::Acquire) {
                 false => Some(format!("{name} is not reached, and its replica falls behind")),
                 true if LAG_MAX < lag => Some(format!("the replica of {name} lags by {lag} entries")),
@@ -310,7 +306,7 @@ impl ClusterView {
                 "role": role_of(peer.node, leader), "votes": members.voters.contains(&peer.node),
                 "state": if connected { "connected" } else { "not reached" },
                 "stored": stored.map(|(_, index)| index.0),
-                "lag": stored.map(|(_, index)| group.last.0.saturating_sub(index.0)),
+                "lag": replica.lag_of(peer.node),
                 "sent_bytes": peer.sent_bytes.load(Ordering::Relaxed),
                 "copied_bytes": peer.copied_bytes.load(Ordering::Relaxed),
                 "connections": peer.sockets.load(Ordering::Acquire),
