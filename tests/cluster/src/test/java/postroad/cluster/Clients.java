@@ -17,6 +17,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Collectors;
 import org.apache.activemq.ActiveMQConnection;
 import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.activemq.command.ActiveMQMessage;
 import org.apache.activemq.transport.DefaultTransportListener;
 import org.apache.qpid.jms.JmsConnection;
 import org.apache.qpid.jms.JmsConnectionFactory;
@@ -31,23 +32,23 @@ final class Clients {
     /** How a protocol's client behaves when its connection is lost, as far as a test must know. */
     enum Protocol {
         /**
-         * The client forgets the messages in its hands a moment after its connection is lost, and commits without an acknowledgement for
-         * them (ActiveMQMessageConsumer.acknowledge): until then a commit confirms nothing. Sends are numbered, and the broker takes one
-         * that is sent again in once. Its own audit is off: it moves each redelivery of a message that it lost with its connection to
-         * the dead letters (ActiveMQMessageConsumer.dispatch, "suppressing duplicate delivery").
+         * A commit confirms a copy of a message that came over the present connection, and nothing about a copy that the client kept from
+         * a former one: it may hand that to the application after it has another connection, commit it without an acknowledgement
+         * (FailoverTransport.oneway drops those while it is not connected), or hand out the copy of the present connection after it
+         * (ActiveMQMessageConsumer.rollback). Sends are numbered, and the broker takes one that is sent again in once. The client's own
+         * audit is off: it moves each redelivery of a message that it lost with its connection to the dead letters
+         * (ActiveMQMessageConsumer.dispatch, "suppressing duplicate delivery").
          */
-        OPENWIRE(200_000_000, false),
+        OPENWIRE(false),
         /**
          * A commit fails if the connection was lost in its transaction (JmsLocalTransactionContext.isInDoubt). A send that was not
          * answered is sent again (FailoverProvider), and AMQP 1.0 has no duplicate detection: such a message may be there twice.
          */
-        AMQP(0, true);
+        AMQP(true);
 
-        private final long clearsWithinNanos;
         private final boolean sendsAgain;
 
-        Protocol(long clearsWithinNanos, boolean sendsAgain) {
-            this.clearsWithinNanos = clearsWithinNanos;
+        Protocol(boolean sendsAgain) {
             this.sendsAgain = sendsAgain;
         }
     }
@@ -75,9 +76,9 @@ final class Clients {
         return sends.stream().mapToInt(AtomicInteger::get).toArray();
     }
 
-    /** How long the longest send of each producer took. */
-    List<Long> pausesMs() {
-        return pausesNanos.stream().map(nanos -> nanos.get() / 1_000_000).toList();
+    /** How long the longest send of each producer took since the last call. */
+    List<Long> takePausesMs() {
+        return pausesNanos.stream().map(nanos -> nanos.getAndSet(0) / 1_000_000).toList();
     }
 
     /** Whether each producer has had this many sends confirmed since. */
@@ -128,26 +129,42 @@ final class Clients {
     }
 
     /** A connection that notes the moment at which it was last lost. */
-    private static Connection connect(Protocol protocol, List<Node> nodes, AtomicLong lostNanos) throws JMSException {
+    private static Connection connect(Protocol protocol, List<Node> nodes, Lost lost) throws JMSException {
         Connection connection = factory(protocol, nodes).createConnection();
         if (connection instanceof ActiveMQConnection openWire) {
             openWire.addTransportListener(new DefaultTransportListener() {
                 @Override
                 public void transportInterupted() {
-                    lostNanos.set(System.nanoTime());
+                    lost.now();
                 }
             });
         } else if (connection instanceof JmsConnection amqp) {
-            amqp.addConnectionListener(new AmqpListener(lostNanos));
+            amqp.addConnectionListener(new AmqpListener(lost));
         }
         connection.start();
         return connection;
     }
 
-    private record AmqpListener(AtomicLong lostNanos) implements JmsConnectionListener {
+    /** When a connection was last lost, and how often. */
+    private static final class Lost {
+        private final AtomicInteger times = new AtomicInteger();
+        private final AtomicLong atMs = new AtomicLong();
+
+        void now() {
+            atMs.set(System.currentTimeMillis());
+            times.incrementAndGet();
+        }
+
+        /** Whether this copy of a message came over the connection that is there now. */
+        boolean isBefore(Message message) {
+            return !(message instanceof ActiveMQMessage openWire) || atMs.get() < openWire.getBrokerOutTime();
+        }
+    }
+
+    private record AmqpListener(Lost lost) implements JmsConnectionListener {
         @Override
         public void onConnectionInterrupted(URI remote) {
-            lostNanos.set(System.nanoTime());
+            lost.now();
         }
 
         @Override
@@ -185,17 +202,17 @@ final class Clients {
 
     private void produce(Protocol protocol, String queue, List<Node> nodes, AtomicInteger count, AtomicLong pauseNanos)
             throws JMSException {
-        AtomicLong lostNanos = new AtomicLong(System.nanoTime());
-        Connection connection = connect(protocol, nodes, lostNanos);
+        Lost lost = new Lost();
+        Connection connection = connect(protocol, nodes, lost);
         Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
         MessageProducer producer = session.createProducer(session.createQueue(queue));
         for (int number = 0; !stopSending.get(); number++) {
             String text = queue + "/" + number;
-            long lostBefore = lostNanos.get();
+            int lostBefore = lost.times.get();
             long beganNanos = System.nanoTime();
             producer.send(session.createTextMessage(text));
             pauseNanos.accumulateAndGet(System.nanoTime() - beganNanos, Math::max);
-            if (protocol.sendsAgain && lostNanos.get() != lostBefore) {
+            if (protocol.sendsAgain && lost.times.get() != lostBefore) {
                 ledger.sentTwice.add(text);
             }
             ledger.sent.add(text);
@@ -205,27 +222,30 @@ final class Clients {
     }
 
     private void consume(Protocol protocol, String queue, List<Node> nodes) throws JMSException {
-        AtomicLong lostNanos = new AtomicLong(System.nanoTime() - protocol.clearsWithinNanos);
-        Connection connection = connect(protocol, nodes, lostNanos);
+        Lost lost = new Lost();
+        Connection connection = connect(protocol, nodes, lost);
         Session session = connection.createSession(true, Session.SESSION_TRANSACTED);
         MessageConsumer consumer = session.createConsumer(session.createQueue(queue));
         int next = 0;
         while (!stopReceiving.get()) {
-            long beganNanos = System.nanoTime();
             Message message = consumer.receive(200);
             if (message == null) {
                 continue;
             }
             String text = ((TextMessage) message).getText();
             int number = ledger.received(text, next, message.getJMSRedelivered());
+            int lostBefore = lost.times.get();
+            boolean isOfThisConnection = lost.isBefore(message);
             try {
                 session.commit();
-                boolean isConfirmed = protocol.clearsWithinNanos == 0 || beganNanos - lostNanos.get() >= protocol.clearsWithinNanos;
+                boolean isConfirmed = protocol == Protocol.AMQP || isOfThisConnection && lost.times.get() == lostBefore;
                 (isConfirmed ? ledger.committed : ledger.inDoubt).add(text);
             } catch (JMSException unanswered) {
+                ledger.failedCommits.add(text + ": " + unanswered.getMessage());
                 ledger.inDoubt.add(text);
             }
-            next = number + 1;
+            // One that comes again takes nothing back: the client itself delivers one whose commit has failed, a second later.
+            next = Math.max(next, number + 1);
         }
         connection.close();
     }

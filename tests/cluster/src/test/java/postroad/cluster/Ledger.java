@@ -24,6 +24,8 @@ final class Ledger {
     final Set<String> sentTwice = ConcurrentHashMap.newKeySet();
     final Set<String> committed = ConcurrentHashMap.newKeySet();
     final Set<String> inDoubt = ConcurrentHashMap.newKeySet();
+    /** Commits that ended with an error for the application, and the error. */
+    final Set<String> failedCommits = ConcurrentHashMap.newKeySet();
     /** Messages that came although they, or later ones, had been committed, and how. */
     private final Map<String, String> again = new ConcurrentHashMap<>();
     private final Set<String> gaps = ConcurrentHashMap.newKeySet();
@@ -64,6 +66,6 @@ final class Ledger {
     @Override
     public String toString() {
         return sent.size() + " sends (" + sentTwice.size() + " by the client again), " + committed.size() + " commits, "
-                + inDoubt.size() + " in doubt";
+                + inDoubt.size() + " in doubt, " + failedCommits.size() + " commits failed";
     }
 }

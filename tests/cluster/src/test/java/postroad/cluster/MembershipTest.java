@@ -45,7 +45,7 @@ class MembershipTest {
         clients.stopSending();
         cluster.await("the last message", () -> clients.ledger.seen().containsAll(clients.ledger.sent));
         clients.stop();
-        System.out.println("members: " + clients.ledger + "; longest pauses of producers, ms: " + clients.pausesMs());
+        System.out.println("members: " + clients.ledger + "; longest pauses of producers, ms: " + clients.takePausesMs());
         clients.ledger.assertNothingLostOrDoubled();
     }
 

@@ -69,7 +69,7 @@ class TransferTest {
             leader = cluster.leader(leader);
             assertEquals(to.name, leader.name);
         }
-        System.out.println("transfers: " + String.join("; ", told) + "; longest pauses of producers, ms: " + clients.pausesMs());
+        System.out.println("transfers: " + String.join("; ", told) + "; longest pauses of producers, ms: " + clients.takePausesMs());
         for (Node node : cluster.nodes) {
             assertFalse(node.hasLogged("restarts from its disk"), () -> node.name + " has restarted");
         }
