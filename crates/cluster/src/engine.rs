@@ -43,30 +43,36 @@ pub(crate) fn entry_out(entry: eraftpb::Entry) -> Entry {
     }
 }
 
-/// A change for the engine.
-pub(crate) fn change_in(change: MemberChange) -> ConfChangeV2 {
-    let (kind, node) = match change {
-        MemberChange::Add(node) => (ConfChangeType::AddLearnerNode, node),
-        MemberChange::Promote(node) | MemberChange::Retire(node) => (ConfChangeType::AddNode, node),
-        MemberChange::Remove(node) => (ConfChangeType::RemoveNode, node),
-    };
-    let single = ConfChangeSingle { change_type: kind, node_id: node.get(), ..ConfChangeSingle::default() };
-    ConfChangeV2 { changes: vec![single].into(), ..ConfChangeV2::default() }
+/// The engine's part of a change: the kind of its operation, and the node; `None` if nothing
+/// changes for it.
+fn operation(change: MemberChange) -> Option<(ConfChangeType, NodeId)> {
+    match change {
+        MemberChange::Add(node) => Some((ConfChangeType::AddLearnerNode, node)),
+        MemberChange::Promote(node) => Some((ConfChangeType::AddNode, node)),
+        MemberChange::Remove(node) => Some((ConfChangeType::RemoveNode, node)),
+        // One that retires keeps its vote.
+        MemberChange::Retire(_) | MemberChange::Raise(_) => None,
+    }
+}
+
+/// A change for the engine, if it is one.
+pub(crate) fn change_in(change: MemberChange) -> Option<ConfChangeV2> {
+    let (change_type, node) = operation(change)?;
+    let single = ConfChangeSingle { change_type, node_id: node.get(), ..ConfChangeSingle::default() };
+    Some(ConfChangeV2 { changes: vec![single].into(), ..ConfChangeV2::default() })
 }
 
 /// The proposal of a change after which these are the members.
 ///
 /// Its content is the engine's: a `ConfChangeV2` in Protocol Buffers with one change (field 2: kind
-/// 1, node 2) and the members as its context (field 3).
+/// 1, node 2) and the members as its context (field 3). If nothing changes for the engine, a voter
+/// is made one.
 pub(crate) fn proposal_in(change: MemberChange, after: &Members) -> eraftpb::Entry {
-    let (kind, node) = match change {
-        // One that retires keeps its vote: nothing changes for the engine.
-        MemberChange::Promote(node) | MemberChange::Retire(node) => (0, node),
-        MemberChange::Remove(node) => (1, node),
-        MemberChange::Add(node) => (2, node),
-    };
-    let (mut single, context) = (vec![0x08, kind, 0x10], after.encode());
-    put_varint(&mut single, node.get());
+    let voter = after.voters.first().map_or(0, |voter| voter.get());
+    let (kind, node) =
+        operation(change).map_or((ConfChangeType::AddNode, voter), |(kind, node)| (kind, node.get()));
+    let (mut single, context) = (vec![0x08, kind as u8, 0x10], after.encode());
+    put_varint(&mut single, node);
     let mut data = vec![0x12, single.len() as u8];
     data.extend(single);
     data.push(CONTEXT);

@@ -385,9 +385,9 @@ impl<L: EntryLog> Group<L> {
                 self.raft.raft.become_follower(term, raft::INVALID_ID);
             }
             self.raft.mut_store().members = members;
-            if let Some(change) = change {
+            if let Some(change) = change.and_then(engine::change_in) {
                 // It refuses changes of several at once alone.
-                let _ = self.raft.apply_conf_change(&engine::change_in(change));
+                let _ = self.raft.apply_conf_change(&change);
             }
         }
     }

@@ -2,12 +2,17 @@
 //! of the cluster.
 //!
 //! ```text
-//! both at once:  magic 8 │ version u8 │ node u64 │ nonce 16 │ purpose u8 │ joined u8
-//!                │ cluster, name, identity, endpoints: each length u16 and UTF-8
-//!                │ since u64 │ length u16 │ members
+//! both at once:  magic 8 │ version u8 │ levels: oldest, newest, of the cluster, u8 each │ node u64
+//!                │ nonce 16 │ purpose u8 │ joined u8
+//!                │ cluster, name, identity, endpoints, zone: each length u16 and UTF-8
+//!                │ since u64 │ length u16 │ members │ fields of later versions
 //! then:          HMAC-SHA-256 by the secret over the own hello and the peer's, 32 bytes
 //! then:          verdict u8 │ term u64 │ forward key 32, unless one has no number yet
 //! ```
+//! A node reads a hello of a later version as far as it knows it, so that a cluster gets a new
+//! version node by node ([`crate::Level`]). The members are those that the sender knows, and are
+//! not looked at if the level of its cluster is above those that this program speaks.
+//!
 //! Little endian; each in a frame: length u32, content. Later frames have one message each. Nonces
 //! make a proof useless for another connection; node numbers differ, so that no proof can be sent
 //! back to its author.
@@ -15,9 +20,12 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use ring::hmac;
 
-use crate::codec::{FORMAT_VERSION, NUMBER_MAX};
+use crate::codec::NUMBER_MAX;
 use crate::entry::{Index, NodeId, Term};
+use crate::level::{Level, Levels};
 use crate::members::{MEMBERS_BYTES_MAX, Members};
+
+const VERSION: u8 = 5;
 
 /// Bytes of the random part.
 pub const NONCE_BYTES: usize = 16;
@@ -26,9 +34,11 @@ pub const PROOF_BYTES: usize = 32;
 /// Bytes of a verdict.
 pub const VERDICT_BYTES: usize = 9;
 /// A hello is not longer.
-pub const HELLO_BYTES_MAX: usize = 4096 + MEMBERS_BYTES_MAX;
+pub const HELLO_BYTES_MAX: usize = 4096 + MEMBERS_BYTES_MAX + LATER_BYTES_MAX;
 /// Each text of a hello.
 const TEXT_BYTES_MAX: usize = 682;
+/// Room for fields of later versions.
+const LATER_BYTES_MAX: usize = 1024;
 
 const MAGIC: [u8; 8] = *b"PRpeer\r\n";
 
@@ -39,13 +49,39 @@ pub enum HelloError {
     /// It is no node of a cluster.
     #[error("the peer does not speak as a node of a Postroad cluster")]
     Malformed,
-    /// Another version.
-    #[error("the peer speaks version {got}, this node version {known}")]
+    /// An earlier version.
+    #[error(
+        "the peer introduces itself by version {got}, which this node, with version {known}, does not read"
+    )]
     Version {
         /// Of the peer.
         got: u8,
         /// Of this node.
         known: u8,
+    },
+    /// The peer does not speak the level of the cluster.
+    #[error(
+        "{name} speaks levels {levels}, and the cluster has level {cluster}: start it with the version of the other \
+         nodes, and without cluster.level_max"
+    )]
+    PeerLevel {
+        /// Name of the peer.
+        name: String,
+        /// The levels that it speaks.
+        levels: Levels,
+        /// The level in force.
+        cluster: Level,
+    },
+    /// This node does not speak the level of the cluster.
+    #[error(
+        "the cluster has level {cluster}, and this node speaks levels {levels}: start it with the version of the \
+         other nodes, and without cluster.level_max"
+    )]
+    OwnLevel {
+        /// The levels that this node speaks.
+        levels: Levels,
+        /// The level in force.
+        cluster: Level,
     },
     /// Another cluster.
     #[error("the peer belongs to cluster {got:?}, this node to {own:?}")]
@@ -89,6 +125,10 @@ pub struct Hello {
     pub identity: String,
     /// Where its clients connect: URLs, joined by spaces.
     pub endpoints: String,
+    /// Its room or site; empty if it has none.
+    pub zone: String,
+    /// The levels that it speaks.
+    pub levels: Levels,
     /// Random.
     pub nonce: [u8; NONCE_BYTES],
     /// The use of the connection.
@@ -158,7 +198,10 @@ impl Hello {
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
         out.put_slice(&MAGIC);
-        out.put_u8(FORMAT_VERSION);
+        out.put_u8(VERSION);
+        for level in [self.levels.oldest, self.levels.newest, self.members.level] {
+            out.put_u8(level.get());
+        }
         out.put_u64_le(self.node.get());
         out.put_slice(&self.nonce);
         out.put_u8(match self.purpose {
@@ -167,7 +210,7 @@ impl Hello {
             Purpose::Join => 2,
         });
         out.put_u8(u8::from(self.joined));
-        for text in [&self.cluster, &self.name, &self.identity, &self.endpoints] {
+        for text in [&self.cluster, &self.name, &self.identity, &self.endpoints, &self.zone] {
             let text = &text.as_bytes()[..text.floor_char_boundary(TEXT_BYTES_MAX)];
             out.put_u16_le(text.len() as u16);
             out.put_slice(text);
@@ -182,16 +225,22 @@ impl Hello {
     /// Reads that of a peer.
     ///
     /// # Errors
-    /// [`HelloError::Malformed`] and [`HelloError::Version`].
+    /// [`HelloError::Malformed`], [`HelloError::Version`] and [`HelloError::OwnLevel`].
     pub fn decode(mut bytes: &[u8]) -> Result<Hello, HelloError> {
         if bytes.len() < MAGIC.len() + 1 || HELLO_BYTES_MAX < bytes.len() || !bytes.starts_with(&MAGIC) {
             return Err(HelloError::Malformed);
         }
         bytes.advance(MAGIC.len());
         let got = bytes.get_u8();
-        if got != FORMAT_VERSION {
-            return Err(HelloError::Version { got, known: FORMAT_VERSION });
+        if got < VERSION {
+            return Err(HelloError::Version { got, known: VERSION });
         }
+        let mut level = || bytes.try_get_u8().ok().and_then(Level::new).ok_or(HelloError::Malformed);
+        let (oldest, newest, cluster) = (level()?, level()?, level()?);
+        if !cluster.is_known() {
+            return Err(HelloError::OwnLevel { levels: Levels::default(), cluster });
+        }
+        let levels = Levels { oldest, newest };
         let node = bytes.try_get_u64_le().ok().and_then(NodeId::new).ok_or(HelloError::Malformed)?;
         let mut nonce = [0; NONCE_BYTES];
         bytes.try_copy_to_slice(&mut nonce).map_err(|_| HelloError::Malformed)?;
@@ -208,9 +257,12 @@ impl Hello {
             bytes.advance(length);
             String::from_utf8(text).map_err(|_| HelloError::Malformed)
         };
-        let (cluster, name, identity, endpoints) = (text()?, text()?, text()?, text()?);
-        let members = members(Bytes::copy_from_slice(bytes)).ok_or(HelloError::Malformed)?;
-        Ok(Hello { cluster, members, node, name, identity, endpoints, nonce, purpose, joined })
+        let (cluster, name, identity, endpoints, zone) = (text()?, text()?, text()?, text()?, text()?);
+        let members = members(&mut bytes).ok_or(HelloError::Malformed)?;
+        if got == VERSION && !bytes.is_empty() {
+            return Err(HelloError::Malformed);
+        }
+        Ok(Hello { cluster, members, node, name, identity, endpoints, zone, levels, nonce, purpose, joined })
     }
 
     /// Whether the peer is a node of the same cluster, and the one that is `expected` if one is.
@@ -220,6 +272,17 @@ impl Hello {
     pub fn check(&self, peer: &Hello, expected: Option<NodeId>) -> Result<(), HelloError> {
         if peer.cluster != self.cluster {
             return Err(HelloError::Cluster { got: peer.cluster.clone(), own: self.cluster.clone() });
+        }
+        let level = peer.members.level.max(self.members.level);
+        if !self.levels.contain(level) {
+            return Err(HelloError::OwnLevel { levels: self.levels, cluster: level });
+        }
+        if !peer.levels.contain(level) {
+            return Err(HelloError::PeerLevel {
+                name: peer.name.clone(),
+                levels: peer.levels,
+                cluster: level,
+            });
         }
         let joins = |hello: &Hello| hello.node == Hello::NEWCOMER;
         if (joins(peer) || joins(self)) && (joins(peer) != joins(self)) {
@@ -255,14 +318,15 @@ impl Hello {
     }
 }
 
-/// The list of members at the end of a hello.
-fn members(mut bytes: Bytes) -> Option<Members> {
+/// The list of members in a hello.
+fn members(bytes: &mut &[u8]) -> Option<Members> {
     let since = Index(bytes.try_get_u64_le().ok().filter(|since| *since <= NUMBER_MAX)?);
     let length = usize::from(bytes.try_get_u16_le().ok()?);
+    let list = bytes.get(..length)?;
+    bytes.advance(length);
     match length {
-        _ if length != bytes.len() => None,
         0 => (since == Index(0)).then(Members::default),
-        _ => Members::decode(since, &bytes),
+        _ => Members::decode(since, list),
     }
 }
 
@@ -300,6 +364,8 @@ mod tests {
             name: format!("n{node}"),
             identity: format!("identity {node}"),
             endpoints: format!("tcp://h{node}:61616 amqp://h{node}:5672"),
+            zone: format!("room {node}"),
+            levels: Levels::default(),
             nonce: [node as u8; NONCE_BYTES],
             purpose: if node == 2 { Purpose::Copy } else { Purpose::Messages },
             joined: node == 2,
@@ -324,13 +390,56 @@ mod tests {
         for length in 0..bytes.len() {
             assert_eq!(Hello::decode(&bytes[..length]), Err(HelloError::Malformed), "{length} bytes");
         }
-        for place in 0..bytes.len() {
+        let version_at = MAGIC.len();
+        for place in (0..bytes.len()).filter(|place| *place != version_at) {
             let mut changed = bytes.to_vec();
             changed[place] ^= 0x80;
             assert_ne!(Hello::decode(&changed), Ok(hello(2)), "byte {place}");
         }
-        let later = [&MAGIC[..], &[9]].concat();
-        assert!(matches!(Hello::decode(&later), Err(HelloError::Version { got: 9, .. })));
+        let earlier = [&MAGIC[..], &[4]].concat();
+        assert!(matches!(Hello::decode(&earlier), Err(HelloError::Version { got: 4, .. })));
+    }
+
+    #[test]
+    fn a_later_version_is_read_as_far_as_it_is_known() {
+        let bytes = hello(2).encode();
+        let longer = [&bytes[..], &[7; LATER_BYTES_MAX]].concat();
+        assert_eq!(Hello::decode(&longer), Err(HelloError::Malformed), "of this version");
+        let later = [&MAGIC[..], &[VERSION + 1], &longer[MAGIC.len() + 1..]].concat();
+        assert_eq!(Hello::decode(&later), Ok(hello(2)));
+        // The lists of that level may look otherwise: the level says enough.
+        let above = Level::NEWEST.next();
+        let later = [&MAGIC[..], &[VERSION + 1, 1, above.get(), above.get()]].concat();
+        let want = HelloError::OwnLevel { levels: Levels::default(), cluster: above };
+        assert_eq!(Hello::decode(&later), Err(want));
+    }
+
+    #[test]
+    fn nodes_talk_if_both_speak_the_level_of_the_cluster() {
+        let level = |number| Level::new(number).unwrap();
+        let of = |node: u64, newest: u8, cluster: u8| {
+            let members = Members { level: level(cluster), ..hello(node).members };
+            Hello { members, levels: Levels::up_to(level(newest)), ..hello(node) }
+        };
+        for (case, own, peer, want) in [
+            ("both old", of(1, 1, 1), of(2, 1, 1), ""),
+            ("the peer is new", of(1, 1, 1), of(2, 2, 1), ""),
+            ("this one is new", of(1, 2, 1), of(2, 1, 1), ""),
+            ("the peer lags behind the level", of(1, 2, 2), of(2, 2, 1), ""),
+            (
+                "the peer cannot follow",
+                of(1, 2, 2),
+                of(2, 1, 1),
+                "n2 speaks levels 1 to 1, and the cluster has level 2",
+            ),
+            ("this one cannot follow", of(1, 1, 1), of(2, 2, 2), "this node speaks levels 1 to 1"),
+        ] {
+            let refused = own.check(&peer, None).map_or_else(|error| error.to_string(), |()| String::new());
+            assert!(
+                refused.contains(want) && refused.is_empty() == want.is_empty(),
+                "case: {case}: {refused}"
+            );
+        }
     }
 
     #[test]

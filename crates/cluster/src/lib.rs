@@ -16,6 +16,7 @@ mod group;
 mod guard;
 mod hello;
 mod journal_log;
+mod level;
 mod log;
 mod members;
 mod message;
@@ -36,10 +37,11 @@ pub use hello::{
     verify,
 };
 pub use journal_log::{JournalLog, JournalLogError, META_PARTITION};
+pub use level::{Level, Levels};
 pub use log::{EntryLog, LogError};
 pub use members::{
     ChangeRefused, MEMBERS_MAX, MemberChange, Members, NODE_ADDRESS_BYTES_MAX, NODE_NAME_BYTES_MAX,
-    NodeRecord,
+    NODE_ZONE_BYTES_MAX, NodeRecord,
 };
 pub use message::{Body, Message};
 pub use vote::{Vote, VoteError, VoteFile};

@@ -1,13 +1,14 @@
 //! The nodes of a group: which vote, where they are, and how that changes, one node at a time.
 //!
 //! ```text
-//! payload of an entry: version u8 │ era u32 │ highest u64 │ count u8 │ nodes
-//! node:                number u64 │ flags u8 │ replaces u64 │ name, address, identity: length u8, UTF-8
+//! payload of an entry: version u8 │ level u8 │ era u32 │ highest u64 │ count u8 │ nodes
+//! node:                number u64 │ flags u8 │ replaces u64 │ name, address, identity, zone: length u8, UTF-8
 //! ```
 //! Little endian. Each entry has the whole list, so the last one says everything. `highest` is the
 //! highest number that a member ever had: one up to it that is not in the list was removed.
 //! Flags: 1 for a vote, 2 for one that is to be removed once another node leads, 4 for a mirror.
 //! The era rises when a mirror takes the place of all others: lists of earlier eras do not count.
+//! Zones are there from [`Level::ZONES`] on.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,9 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::codec::NUMBER_MAX;
 use crate::entry::{Index, NodeId};
+use crate::level::Level;
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// Flags of a node.
 const VOTES: u8 = 1;
@@ -29,11 +31,17 @@ pub const MEMBERS_MAX: usize = 16;
 pub const NODE_NAME_BYTES_MAX: usize = 64;
 /// Bytes of a node's address: the longest DNS name has 253.
 pub const NODE_ADDRESS_BYTES_MAX: usize = 255;
+/// Bytes of the name of a node's zone.
+pub const NODE_ZONE_BYTES_MAX: usize = 64;
 /// Bytes of the identity of a node's store.
 const IDENTITY_BYTES_MAX: usize = 64;
 /// Bytes of the longest list.
-pub(crate) const MEMBERS_BYTES_MAX: usize =
-    14 + MEMBERS_MAX * (20 + NODE_NAME_BYTES_MAX + NODE_ADDRESS_BYTES_MAX + IDENTITY_BYTES_MAX);
+pub(crate) const MEMBERS_BYTES_MAX: usize = HEAD_BYTES + MEMBERS_MAX * (NODE_BYTES + TEXT_BYTES_MAX);
+const HEAD_BYTES: usize = 15;
+/// Bytes of a node without its texts.
+const NODE_BYTES: usize = 21;
+const TEXT_BYTES_MAX: usize =
+    NODE_NAME_BYTES_MAX + NODE_ADDRESS_BYTES_MAX + IDENTITY_BYTES_MAX + NODE_ZONE_BYTES_MAX;
 
 /// A change of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +54,8 @@ pub enum MemberChange {
     Remove(NodeId),
     /// It is to be removed by the next leader, as it leads itself.
     Retire(NodeId),
+    /// All nodes speak this level, which is in force from now on.
+    Raise(Level),
 }
 
 /// Why members do not change.
@@ -73,6 +83,9 @@ pub enum ChangeRefused {
     /// The list is full.
     #[error("there are {MEMBERS_MAX} nodes already")]
     Full,
+    /// Levels rise by one, up to the last that this program speaks.
+    #[error("the level cannot be raised to {0}")]
+    Level(Level),
 }
 
 /// A member, for those who connect to it and those who look at it.
@@ -90,11 +103,15 @@ pub struct NodeRecord {
     pub retires: bool,
     /// It gets the log and never a vote: it is elsewhere, for the day on which all others are lost.
     pub mirrors: bool,
+    /// A room, a site: it may be lost at once with others there; empty if it has not said so.
+    pub zone: String,
 }
 
 /// See the head of this file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
+    /// The formats and decisions that all of them have in common.
+    pub level: Level,
     /// How often a mirror has taken the place of all others.
     pub era: u32,
     /// The entry that says so; 0 for the members of a new group.
@@ -151,6 +168,7 @@ impl Members {
         let record = self.record(mirror).filter(|record| record.mirrors && self.learners.contains(&mirror));
         let record = record.ok_or(ChangeRefused::NoLearner(mirror))?;
         Ok(Members {
+            level: self.level,
             era: self.era + 1,
             since: last,
             voters: vec![mirror],
@@ -232,6 +250,10 @@ impl Members {
                 return Err(ChangeRefused::Last(node));
             }
             MemberChange::Retire(node) => after.records.entry(node).or_default().retires = true,
+            MemberChange::Raise(level) if level != self.level.next() || !level.is_known() => {
+                return Err(ChangeRefused::Level(level));
+            }
+            MemberChange::Raise(level) => after.level = level,
             MemberChange::Remove(node) => {
                 after.voters.retain(|other| *other != node);
                 after.learners.retain(|other| *other != node);
@@ -263,12 +285,13 @@ impl Members {
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
         out.put_u8(VERSION);
+        out.put_u8(self.level.get());
         out.put_u32_le(self.era);
         out.put_u64_le(self.highest);
         let (all, unknown) = (self.all(), NodeRecord::default());
         out.put_u8(all.len() as u8);
         for node in all {
-            let NodeRecord { name, address, identity, replaces, retires, mirrors } =
+            let NodeRecord { name, address, identity, replaces, retires, mirrors, zone } =
                 self.record(node).unwrap_or(&unknown);
             out.put_u64_le(node.get());
             let (retires, mirrors) = (if *retires { RETIRES } else { 0 }, if *mirrors { MIRRORS } else { 0 });
@@ -277,19 +300,24 @@ impl Members {
             put_text(&mut out, name, NODE_NAME_BYTES_MAX);
             put_text(&mut out, address, NODE_ADDRESS_BYTES_MAX);
             put_text(&mut out, identity, IDENTITY_BYTES_MAX);
+            if Level::ZONES <= self.level {
+                put_text(&mut out, zone, NODE_ZONE_BYTES_MAX);
+            }
         }
         out.freeze()
     }
 
-    /// Reads the payload of an entry; `None` if it is not a list of members.
+    /// Reads the payload of an entry; `None` if it is not a list of members of a level that this
+    /// program speaks.
     pub fn decode(since: Index, mut bytes: &[u8]) -> Option<Members> {
         if bytes.try_get_u8().ok()? != VERSION {
             return None;
         }
+        let level = Level::new(bytes.try_get_u8().ok()?).filter(|level| level.is_known())?;
         let era = bytes.try_get_u32_le().ok()?;
         let highest = bytes.try_get_u64_le().ok().filter(|highest| *highest <= NUMBER_MAX)?;
         let count = usize::from(bytes.try_get_u8().ok()?);
-        let mut members = Members { era, since, highest, ..Members::default() };
+        let mut members = Members { level, era, since, highest, ..Members::default() };
         let mut before = 0;
         for _ in 0..count {
             let number =
@@ -299,9 +327,13 @@ impl Members {
             let name = text(&mut bytes, NODE_NAME_BYTES_MAX)?;
             let address = text(&mut bytes, NODE_ADDRESS_BYTES_MAX)?;
             let identity = text(&mut bytes, IDENTITY_BYTES_MAX)?;
+            let zone = match Level::ZONES <= level {
+                true => text(&mut bytes, NODE_ZONE_BYTES_MAX)?,
+                false => String::new(),
+            };
             let (replaces, retires) = (NodeId::new(replaces), flags & RETIRES != 0);
             let mirrors = flags & MIRRORS != 0;
-            let record = NodeRecord { name, address, identity, replaces, retires, mirrors };
+            let record = NodeRecord { name, address, identity, replaces, retires, mirrors, zone };
             match flags & !(RETIRES | MIRRORS) {
                 0 => members.learners.push(node),
                 VOTES => members.voters.push(node),
@@ -438,32 +470,58 @@ mod tests {
             name: "é".repeat(NODE_NAME_BYTES_MAX),
             address: "a".repeat(NODE_ADDRESS_BYTES_MAX + 1),
             identity: "i".repeat(300),
+            zone: "z".repeat(300),
             ..NodeRecord::default()
         };
+        members.level = Level::ZONES;
         members.describe(&members.voters.clone().into_iter().map(|node| (node, long.clone())).collect());
         let bytes = members.encode();
         assert_eq!(bytes.len(), MEMBERS_BYTES_MAX);
         let found = Members::decode(Index(0), &bytes).unwrap();
         let record = found.record(node(16)).unwrap();
         assert_eq!((record.name.len(), record.address.len()), (NODE_NAME_BYTES_MAX, NODE_ADDRESS_BYTES_MAX));
+        assert_eq!(record.zone.len(), NODE_ZONE_BYTES_MAX);
         assert_eq!(members.after(MemberChange::Add(node(17))), Err(ChangeRefused::Full));
+    }
+
+    #[test]
+    fn levels_rise_by_one_and_zones_are_in_no_list_of_an_earlier_one() {
+        let level = |number| Level::new(number).unwrap();
+        let raise = |members: &Members, to| members.after(MemberChange::Raise(level(to)));
+        let mut members = Members::founders(["a:1", "b:1"]);
+        let zoned = NodeRecord { zone: "room 1".to_owned(), ..record("a", 0) };
+        members.describe(&[(node(1), zoned.clone())].into());
+        let read = |members: &Members| Members::decode(Index(0), &members.encode()).unwrap();
+        assert_eq!(read(&members).record(node(1)), Some(&record("a", 0)));
+        let raised = raise(&members, 2).unwrap();
+        assert_eq!((raised.level, read(&raised).record(node(1))), (level(2), Some(&zoned)));
+        assert_eq!(members.change_to(&raised), None, "nothing for the engine");
+        for (members, to) in [(&members, 1), (&members, 3), (&raised, 1), (&raised, 2), (&raised, 3)] {
+            assert_eq!(raise(members, to), Err(ChangeRefused::Level(level(to))), "{} to {to}", members.level);
+        }
     }
 
     #[test]
     fn what_is_not_a_list_of_members_is_refused() {
         let good = Members::first([1, 2].map(node)).encode();
-        let one = &good[10..30];
+        let (head, one) = (&good[..HEAD_BYTES - 1], &good[HEAD_BYTES..HEAD_BYTES + 20]);
+        let flags = HEAD_BYTES + 8;
+        let changed = |place: usize, byte: u8| [&good[..place], &[byte], &good[place + 1..]].concat();
+        assert!(Members::decode(Index(1), &[head, &[1], one].concat()).is_some(), "as it is cut here");
         for (case, bytes) in [
             ("nothing", vec![]),
-            ("another version", [&[9], &good[1..]].concat()),
+            ("another version", changed(0, 9)),
+            ("no level", changed(1, 0)),
+            ("a level that this program does not speak", changed(1, Level::NEWEST.next().get())),
             ("cut", good[..good.len() - 1].to_vec()),
             ("too long", [&good[..], &[0]].concat()),
-            ("nobody votes", [&good[..9], &[0]].concat()),
-            ("node 0", [&good[..9], &[1], &[0; 20]].concat()),
-            ("a node above the highest", [&[2, 1, 0, 0, 0, 0, 0, 0, 0], &good[9..]].concat()),
-            ("a node twice", [&good[..9], &[2], one, one].concat()),
-            ("an unknown flag", [&good[..18], &[4], &good[19..]].concat()),
-            ("too many", [&good[..9], &[17]].concat()),
+            ("nobody", [head, &[0]].concat()),
+            ("nobody votes", changed(flags, 0)[..HEAD_BYTES + 20].to_vec()),
+            ("node 0", [head, &[1], &[0; 20]].concat()),
+            ("a node above the highest", changed(6, 1)),
+            ("a node twice", [head, &[2], one, one].concat()),
+            ("an unknown flag", changed(flags, 8)),
+            ("too many", [head, &[17]].concat()),
         ] {
             assert_eq!(Members::decode(Index(1), &bytes), None, "case: {case}");
         }

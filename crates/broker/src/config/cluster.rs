@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use postroad_cluster::{Level, Levels};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
@@ -32,6 +33,11 @@ pub struct ClusterConfig {
     pub secret_file: PathBuf,
     /// The host by which clients reach this node; empty: that of `listen`.
     pub advertise: String,
+    /// The room or site of this node, which may be lost as a whole.
+    pub zone: String,
+    /// The highest level that this node speaks; 0: the highest that it can. So an upgrade can be
+    /// taken back until the last node has it.
+    pub level_max: u8,
     /// The certificate of this node, for the host of its address, in PEM form; empty: no TLS.
     pub tls_certificate: PathBuf,
     /// Its private key.
@@ -42,7 +48,7 @@ pub struct ClusterConfig {
 
 impl Default for ClusterConfig {
     fn default() -> ClusterConfig {
-        let (node, listen, bind, seeds, secret_file, advertise) = Default::default();
+        let (node, listen, bind, seeds, secret_file, advertise, zone, level_max) = Default::default();
         let (tls_certificate, tls_key, tls_authorities) = Default::default();
         let name = "postroad".to_owned();
         ClusterConfig {
@@ -53,6 +59,8 @@ impl Default for ClusterConfig {
             seeds,
             secret_file,
             advertise,
+            zone,
+            level_max,
             tls_certificate,
             tls_key,
             tls_authorities,
@@ -100,8 +108,9 @@ impl Config {
     /// The file of the secret cannot be read, or is too short; or files of TLS are not named.
     pub fn cluster(&self) -> anyhow::Result<Option<ClusterOptions>> {
         let tls = self.cluster.tls()?;
-        let ClusterConfig { name, node, listen, bind, seeds, secret_file, advertise, .. } =
-            self.cluster.clone();
+        let ClusterConfig {
+            name, node, listen, bind, seeds, secret_file, advertise, zone, level_max, ..
+        } = self.cluster.clone();
         if node.is_empty() {
             return Ok(None);
         }
@@ -124,8 +133,27 @@ impl Config {
                 "cluster.advertise is {advertise:?}; a host name or an IP address is wanted, without a port"
             );
         }
-        let (cluster, endpoints) = (name, Vec::new());
-        Ok(Some(ClusterOptions { cluster, node, listen, bind, seeds, secret, tls, advertise, endpoints }))
+        let levels = match Level::new(level_max) {
+            None => Levels::default(),
+            Some(level) if level.is_known() => Levels::up_to(level),
+            Some(level) => bail!(
+                "cluster.level_max is {level}; this version speaks levels {}, and 0 stands for the highest",
+                Levels::default()
+            ),
+        };
+        Ok(Some(ClusterOptions {
+            cluster: name,
+            node,
+            listen,
+            bind,
+            seeds,
+            secret,
+            tls,
+            advertise,
+            endpoints: Vec::new(),
+            zone,
+            levels,
+        }))
     }
 
     /// Options that a replicated store does not support yet are refused.
@@ -167,6 +195,17 @@ mod tests {
                 "a URL in place of a host",
                 format!("{node}advertise = \"tcp://n1\""),
                 Err("cluster.advertise is \"tcp://n1\"; a host name"),
+            ),
+            ("a level", format!("{node}level_max = 1"), Ok(())),
+            (
+                "a level of a later version",
+                format!("{node}level_max = 9"),
+                Err("cluster.level_max is 9; this version speaks levels 1 to 2"),
+            ),
+            (
+                "a long zone",
+                format!("{node}zone = \"{}\"", "z".repeat(65)),
+                Err("a name of at most 64 bytes is wanted"),
             ),
             (
                 "TLS without authorities",

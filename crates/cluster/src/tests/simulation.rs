@@ -9,7 +9,7 @@ use super::network::{MILLISECOND, Network, SECOND, Time};
 use super::oracle::{Oracle, payload};
 use super::random::Random;
 use super::replica::{Done, Replica};
-use crate::{EntryId, MemberChange, Members, NodeId, Refused, Role, SnapshotOffer, decode, encode};
+use crate::{EntryId, Level, MemberChange, Members, NodeId, Refused, Role, SnapshotOffer, decode, encode};
 
 const TICK: Time = 50 * MILLISECOND;
 const FAULTS_END: Time = 10 * SECOND;
@@ -389,12 +389,13 @@ impl Simulation {
     /// Each leader is asked for a change that makes sense to it.
     fn change_members(&mut self) {
         let node = number(self.random.below(self.replicas.len() as u64) as usize);
-        let removes = self.random.one_in(2);
+        let (removes, raises) = (self.random.one_in(2), self.random.one_in(4));
         for replica in &mut self.replicas {
             let number = replica.number;
             let Some(group) = replica.group() else { continue };
             let members = group.members();
             let change = match (members.contains(node), members.learners.contains(&node)) {
+                _ if raises && members.level < Level::NEWEST => MemberChange::Raise(members.level.next()),
                 (false, _) => MemberChange::Add(node),
                 (true, true) if !removes => MemberChange::Promote(node),
                 (true, _) if members.voters.len() < 3 => continue,

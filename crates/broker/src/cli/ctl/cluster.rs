@@ -110,6 +110,7 @@ const STATE: &str = "/api/v1/cluster";
 const NODES: &[Column] = &[
     Column::text("NODE", "node"),
     Column::text("ADDRESS", "address"),
+    Column::text("ZONE", "zone"),
     Column::text("ROLE", "role"),
     Column::text("STATE", "state"),
     Column::number("STORED", "stored"),
@@ -249,18 +250,22 @@ fn print_cluster(broker: &BrokerArguments, json: bool) -> anyhow::Result<()> {
         let millis = |name: &str, rank: &str| answer[name][rank].as_f64().unwrap_or_default() / 1e3;
         let (p50, p99) = (millis("commit_micros", "p50"), millis("commit_micros", "p99"));
         let waits = millis("majority_micros", "p99");
-        writeln!(out, "leader {leader}, term {term}, committed {committed}, elections seen {elections}")
-            .and_then(|()| match answer["role"].as_str() {
-                Some("leader") => {
-                    writeln!(out, "commit p50 {p50} ms, p99 {p99} ms; after the local sync p99 {waits} ms")
-                }
-                _ => Ok(()),
-            })
-            .and_then(|()| match answer["balanced"].as_str() {
-                Some(balanced) => writeln!(out, "balanced: {balanced}"),
-                None => Ok(()),
-            })
-            .and_then(|()| Table::new(NODES).print(rows, &mut out))
+        let level = &answer["level"];
+        writeln!(
+            out,
+            "leader {leader}, term {term}, committed {committed}, elections seen {elections}, level {level}"
+        )
+        .and_then(|()| match answer["role"].as_str() {
+            Some("leader") => {
+                writeln!(out, "commit p50 {p50} ms, p99 {p99} ms; after the local sync p99 {waits} ms")
+            }
+            _ => Ok(()),
+        })
+        .and_then(|()| match answer["balanced"].as_str() {
+            Some(balanced) => writeln!(out, "balanced: {balanced}"),
+            None => Ok(()),
+        })
+        .and_then(|()| Table::new(NODES).print(rows, &mut out))
     };
     printed.context("cannot write to standard output")
 }

@@ -152,7 +152,7 @@ impl Membership {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postroad_cluster::{MemberChange, NONCE_BYTES, NodeRecord, Purpose};
+    use postroad_cluster::{Levels, MemberChange, NONCE_BYTES, NodeRecord, Purpose};
 
     fn node(number: u64) -> NodeId {
         NodeId::new(number).unwrap()
@@ -176,7 +176,19 @@ mod tests {
         let (nonce, purpose) = ([0; NONCE_BYTES], Purpose::Messages);
         let (cluster, members, name, endpoints) = (text(), founders(), text(), text());
         let identity = identity.to_owned();
-        Hello { cluster, members, node: node(2), name, identity, endpoints, nonce, purpose, joined }
+        Hello {
+            cluster,
+            members,
+            node: node(2),
+            name,
+            identity,
+            endpoints,
+            zone: String::new(),
+            levels: Levels::default(),
+            nonce,
+            purpose,
+            joined,
+        }
     }
 
     #[test]

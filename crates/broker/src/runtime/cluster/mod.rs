@@ -30,7 +30,7 @@ mod wire;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, bail};
-use postroad_cluster::{MEMBERS_MAX, Members, NodeId};
+use postroad_cluster::{Levels, MEMBERS_MAX, Members, NODE_ZONE_BYTES_MAX, NodeId};
 use postroad_model::Endpoint;
 use postroad_security::nodes::NodeTlsFiles;
 
@@ -71,6 +71,10 @@ pub struct ClusterOptions {
     pub advertise: String,
     /// Where clients of this node connect.
     pub endpoints: Vec<Endpoint>,
+    /// The room or site of this node, which may be lost as a whole; empty if it has none.
+    pub zone: String,
+    /// The levels that this node speaks.
+    pub levels: Levels,
 }
 
 impl ClusterOptions {
@@ -102,6 +106,10 @@ impl ClusterOptions {
             newcomer::check(&self.node, seed)?;
         }
         newcomer::check(&self.node, &self.listen)?;
+        let zone = &self.zone;
+        if NODE_ZONE_BYTES_MAX < zone.len() || zone.contains(char::is_control) {
+            bail!("cluster.zone is {zone:?}; a name of at most {NODE_ZONE_BYTES_MAX} bytes is wanted");
+        }
         let Some(place) = place else { return Ok(None) };
         let number = NodeId::new(place as u64 + 1).context("no node number")?;
         Ok(Some(Admitted { number, members: Members::founders(self.seeds.iter().map(String::as_str)) }))

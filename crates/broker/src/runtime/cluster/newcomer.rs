@@ -285,6 +285,8 @@ impl Asks<'_> {
             name: options.node.clone(),
             identity: self.identity.clone(),
             endpoints: String::new(),
+            zone: options.zone.clone(),
+            levels: options.levels,
             nonce: [0; NONCE_BYTES],
             purpose: Purpose::Join,
             joined: false,

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use postroad_cluster::{Config, JournalLog, Term, VoteError, VoteFile};
+use postroad_cluster::{Config, HelloError, JournalLog, Members, Term, VoteError, VoteFile};
 use postroad_core::{Partition, Settings};
 use postroad_journal::{Journal, Keys, Options, RealDisk};
 use postroad_model::{PartitionId, PartitionRange, Placement};
@@ -127,6 +127,7 @@ pub fn follow(
     layout.write(&path)?;
     let waker = Arc::new(ThreadWaker::default());
     let members = vote.members().unwrap_or(&admitted.members).clone();
+    check_level(cluster, &members)?;
     let membership = Arc::new(Membership::new(identities, number, &members, vote.vote().term));
     let admitted = Admitted { number, members };
     let Started { shared, send, messages, clients } =
@@ -148,6 +149,12 @@ pub fn follow(
     let door = NamedDoor { store: name.into(), path, door };
     let replica = NodeReplica { view, door, range, waker, stop, leading, placement, thread };
     Ok(Following { replica, clients })
+}
+
+/// A node does not start in a cluster whose level it does not speak.
+fn check_level(cluster: &ClusterOptions, members: &Members) -> Result<(), HelloError> {
+    let (levels, level) = (cluster.levels, members.level);
+    if levels.contain(level) { Ok(()) } else { Err(HelloError::OwnLevel { levels, cluster: level }) }
 }
 
 fn group_config(Admitted { number, members }: Admitted) -> Config {

@@ -254,7 +254,7 @@ async fn add(
     let members = view.peers.members();
     let Some(number) = members.next() else { return conflict("there are no numbers left for nodes") };
     let Asker { name: asked, address, identity, .. } = asker;
-    let record = NodeRecord { name: asked, address, identity, replaces, mirrors, retires: false };
+    let record = NodeRecord { name: asked, address, identity, replaces, mirrors, ..NodeRecord::default() };
     change(&view, MemberChange::Add(number), [(number, record)].into()).await?;
     tracing::info!(node = name, number = number.get(), mirrors, "a node joins by order");
     Ok(json!({ "node": name, "number": number.get() }))
@@ -283,7 +283,8 @@ fn may_go(view: &ClusterView, node: NodeId, name: &str) -> Result<(), Refused> {
         return conflict(format!("{name} is the last node with a vote"));
     }
     let (own, members) = (view.shared.own(), &*members);
-    let group = Group { own, members, last: Default::default(), stored: &[], reached: &reached };
+    let group =
+        Group { own, members, last: Default::default(), stored: &[], reached: &reached, common_level: None };
     let (votes, needed) = group.votes_without(node);
     if votes < needed {
         let others = members.voters.len() - 1;

@@ -154,6 +154,9 @@ impl Participant {
             return writer.leadership().give_way(&known);
         }
         let Some(members) = writer.replica().map(Replica::members) else { return };
+        if !self.shared.levels().contain(members.level) {
+            restart(&format!("the cluster has level {} now", members.level));
+        }
         if members.is_later_than(&known)
             && let Err(error) = self.shared.adopt(members)
         {
@@ -165,13 +168,21 @@ impl Participant {
     fn see_to_members(&mut self, writer: &mut LogWriter<RealDisk>) {
         let Some(replica) = writer.replica().filter(|replica| replica.leads_now().is_some()) else { return };
         let members = replica.members();
-        if members.learners.is_empty() && !members.records.values().any(|record| record.retires) {
+        let common_level = self.shared.common_level();
+        let rises = common_level.is_some_and(|common| members.level < common);
+        if members.learners.is_empty() && !rises && !members.records.values().any(|record| record.retires) {
             return;
         }
         let (status, reached) = (replica.status(), self.shared.peers().reached());
         let own = self.shared.own();
-        let group =
-            Group { own, members, last: status.group.last, stored: &status.stored, reached: &reached };
+        let group = Group {
+            own,
+            members,
+            last: status.group.last,
+            stored: &status.stored,
+            reached: &reached,
+            common_level,
+        };
         match group.next_step() {
             Some(Step::Change(change)) => {
                 // Refused while the one before is under way: the next tick tries again.

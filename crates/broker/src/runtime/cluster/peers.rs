@@ -20,8 +20,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use postroad_cluster::{
-    FORWARD_KEY_BYTES, HELLO_BYTES_MAX, Hello, HelloError, MESSAGE_BYTES_MAX, Members, Message, NONCE_BYTES,
-    NodeId, NodeRecord, PROOF_BYTES, Purpose, VERDICT_BYTES, Verdict, decode, encode, prove, verify,
+    FORWARD_KEY_BYTES, HELLO_BYTES_MAX, Hello, HelloError, Level, Levels, MESSAGE_BYTES_MAX, Members,
+    Message, NONCE_BYTES, NodeId, NodeRecord, PROOF_BYTES, Purpose, VERDICT_BYTES, Verdict, decode, encode,
+    prove, verify,
 };
 use postroad_model::Endpoint;
 use postroad_node::{ThreadWaker, Wake};
@@ -64,6 +65,13 @@ enum Post {
     Wire(Arc<Wire>),
 }
 
+/// What a peer has said of itself.
+#[derive(Default)]
+struct Introduction {
+    zone: String,
+    levels: Option<Levels>,
+}
+
 /// Another node, as far as it is known.
 pub struct Peer {
     /// Its number.
@@ -75,6 +83,8 @@ pub struct Peer {
     /// Where its clients connect, as it said when it last connected.
     endpoints: Mutex<Vec<Endpoint>>,
     forward_key: Mutex<[u8; FORWARD_KEY_BYTES]>,
+    /// As it said when it last connected.
+    introduced: Mutex<Introduction>,
     /// Whether there is a connection.
     pub connected: AtomicBool,
     /// Connections since the start.
@@ -101,6 +111,7 @@ impl Peer {
             name,
             endpoints: Mutex::default(),
             forward_key: Mutex::default(),
+            introduced: Mutex::new(Introduction { zone: record.zone.clone(), levels: None }),
             connected: AtomicBool::new(false),
             sockets: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
@@ -126,6 +137,16 @@ impl Peer {
     pub fn endpoint(&self, scheme: &str) -> Option<Endpoint> {
         let endpoints = self.endpoints.lock().ok()?;
         endpoints.iter().find(|endpoint| endpoint.scheme == scheme).cloned()
+    }
+
+    /// Where it is, as far as it has said so; empty if it has not.
+    pub fn zone(&self) -> String {
+        self.introduced.lock().map_or_else(|_| String::new(), |introduced| introduced.zone.clone())
+    }
+
+    /// The levels that it speaks, once it has connected.
+    pub fn levels(&self) -> Option<Levels> {
+        self.introduced.lock().ok()?.levels
     }
 
     /// The key for connections of clients that are carried to it.
@@ -201,6 +222,26 @@ impl Shared {
         self.hello.node
     }
 
+    /// The levels that this node speaks.
+    pub fn levels(&self) -> Levels {
+        self.hello.levels
+    }
+
+    /// Where this node is.
+    pub fn zone(&self) -> &str {
+        &self.hello.zone
+    }
+
+    /// The highest level that all members speak; `None` while one is not reached.
+    pub fn common_level(&self) -> Option<Level> {
+        let peers = self.peers.all();
+        let newest = |peer: &Arc<Peer>| {
+            let reached = peer.connected.load(Ordering::Acquire);
+            Some(peer.levels().filter(|_| reached)?.newest)
+        };
+        peers.iter().map(newest).chain([Some(self.hello.levels.newest)]).min().flatten()
+    }
+
     /// Whether this node takes part.
     pub fn membership(&self) -> &Arc<Membership> {
         &self.membership
@@ -221,12 +262,13 @@ impl Shared {
         let Known { members, peers } = self.peers.known();
         let mut records = members.records.clone();
         for (node, record) in &mut records {
-            let peer = peers.iter().find(|peer| peer.node == *node);
-            let name = match peer {
-                Some(peer) => peer.name.get().cloned(),
-                None => (*node == self.hello.node).then(|| self.hello.name.clone()),
+            let (name, zone) = match peers.iter().find(|peer| peer.node == *node) {
+                Some(peer) => (peer.name.get().cloned(), peer.zone()),
+                None if *node == self.hello.node => (Some(self.hello.name.clone()), self.hello.zone.clone()),
+                None => continue,
             };
             record.name = name.unwrap_or_else(|| std::mem::take(&mut record.name));
+            record.zone = zone;
         }
         records
     }
@@ -336,6 +378,8 @@ pub fn start(
         name: options.node.clone(),
         identity: membership.identity(),
         endpoints: options.endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(" "),
+        zone: options.zone.clone(),
+        levels: options.levels,
         nonce: [0; NONCE_BYTES],
         purpose: Purpose::Messages,
         joined: false,
@@ -602,6 +646,9 @@ fn talk(shared: &Shared, wire: Wire, introduced: &Introduced) -> anyhow::Result<
     }
     if let Ok(mut endpoints) = known.endpoints.lock() {
         *endpoints = peer.endpoints.split_whitespace().filter_map(Endpoint::parse).collect();
+    }
+    if let Ok(mut introduced) = known.introduced.lock() {
+        *introduced = Introduction { zone: peer.zone.clone(), levels: Some(peer.levels) };
     }
     tracing::info!(node = peer.name, number = peer.node.get(), "connected to a node");
     let wire = Arc::new(wire);

@@ -1,10 +1,11 @@
 //! What a leader does by itself about the members: a learner that has caught up gets its vote, and
-//! the node that it replaces is removed first; one that led when it was to leave is removed.
+//! the node that it replaces is removed first; one that led when it was to leave is removed; the
+//! level rises once all nodes speak the next.
 //!
 //! Everything follows from the list of members, so that the next leader goes on where this one
 //! ended. Never here: sockets, the order in which changes become durable (crates/cluster).
 
-use postroad_cluster::{Index, MemberChange, Members, NodeId};
+use postroad_cluster::{Index, Level, MemberChange, Members, NodeId};
 
 /// A learner that lags by more entries does not get its vote yet: commits would wait for it.
 pub const CAUGHT_UP: u64 = 100;
@@ -22,6 +23,8 @@ pub struct Group<'a> {
     pub stored: &'a [(NodeId, Index)],
     /// The other nodes with a connection.
     pub reached: &'a [NodeId],
+    /// The highest level that all members speak; `None` while that is not known of one.
+    pub common_level: Option<Level>,
 }
 
 /// The next step.
@@ -36,7 +39,13 @@ pub enum Step {
 impl Group<'_> {
     /// The next step, if there is anything to do.
     pub fn next_step(&self) -> Option<Step> {
-        self.removes_a_retired().or_else(|| self.sees_to_a_learner())
+        self.removes_a_retired().or_else(|| self.sees_to_a_learner()).or_else(|| self.raises_the_level())
+    }
+
+    fn raises_the_level(&self) -> Option<Step> {
+        let next = self.members.level.next();
+        let common = self.common_level.filter(|common| next <= *common && next.is_known());
+        common.map(|_| Step::Change(MemberChange::Raise(next)))
     }
 
     fn removes_a_retired(&self) -> Option<Step> {
@@ -141,7 +150,34 @@ mod tests {
                 last: Index(500),
                 stored: &stored,
                 reached: &reached,
+                common_level: None,
             };
+            assert_eq!(group.next_step(), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn the_level_rises_by_one_once_all_nodes_speak_the_next_and_nothing_else_is_to_do() {
+        let level = |number| Level::new(number);
+        let at = |number: u8| Members {
+            level: Level::new(number).unwrap(),
+            ..Members::first([1, 2, 3].map(node))
+        };
+        let raised = Some(Step::Change(MemberChange::Raise(Level::NEWEST)));
+        for (case, members, common_level, want) in [
+            ("all speak the next", at(1), level(2), raised),
+            ("all speak more", at(1), level(9), raised),
+            ("one does not", at(1), level(1), None),
+            ("one is away", at(1), None, None),
+            ("it is in force", at(2), level(2), None),
+            ("beyond this program", at(2), level(3), None),
+            ("a node learns", with_learner(0), level(2), Some(Step::Change(MemberChange::Promote(node(4))))),
+        ] {
+            let stored = [(node(4), Index(500))];
+            let reached = [2, 3, 4].map(node);
+            let (own, last) = (node(1), Index(500));
+            let group =
+                Group { own, members: &members, last, stored: &stored, reached: &reached, common_level };
             assert_eq!(group.next_step(), want, "case: {case}");
         }
     }
@@ -153,8 +189,14 @@ mod tests {
             [(vec![2, 3], 3, (2, 2)), (vec![2], 3, (2, 2)), (vec![2], 2, (1, 2)), (vec![], 2, (1, 2))]
         {
             let reached: Vec<NodeId> = reached.into_iter().map(node).collect();
-            let group =
-                Group { own: node(1), members: &members, last: Index(0), stored: &[], reached: &reached };
+            let group = Group {
+                own: node(1),
+                members: &members,
+                last: Index(0),
+                stored: &[],
+                reached: &reached,
+                common_level: None,
+            };
             assert_eq!(group.votes_without(node(leaves)), want, "{reached:?} without {leaves}");
         }
     }

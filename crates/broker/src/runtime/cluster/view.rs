@@ -1,5 +1,6 @@
 //! The state of the cluster as one node knows it, for operators.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use axum::routing::get;
 use axum::{Json, Router};
 use postroad_admin::{ClusterFigures, PeerFigures};
-use postroad_cluster::{NodeId, Role};
+use postroad_cluster::{Members, NodeId, Role};
 use postroad_model::Elsewhere;
 use postroad_replication::ReplicaStatus;
 use serde_json::{Value, json};
@@ -255,11 +256,35 @@ impl ClusterView {
         let replicas = peers.iter().filter(|peer| !members.is_mirror(peer.node));
         let learners = members.learners.iter().filter(|node| !members.is_mirror(**node));
         let learns = learners.map(|node| format!("{} has no vote yet", self.name(*node)));
-        let reasons: Vec<String> = replicas.filter_map(reason).chain(learns).collect();
+        let zone = self.zone_of_a_majority(&members);
+        let reasons: Vec<String> = replicas.filter_map(reason).chain(learns).chain(zone).collect();
         Some(match reasons.is_empty() {
             true => format!("yes, because one store has one leader, {}, and no replica lags", self.node),
             false => format!("no, because {}", reasons.join(", and ")),
         })
+    }
+
+    /// Where a member is, as far as it has said so.
+    fn zone(&self, node: NodeId) -> String {
+        match self.peers.find(node) {
+            Some(peer) => peer.zone(),
+            None if node == self.number => self.shared.zone().to_owned(),
+            None => String::new(),
+        }
+    }
+
+    /// A zone without which nothing is committed, if the nodes are in several: a further one would
+    /// be of use.
+    fn zone_of_a_majority(&self, members: &Members) -> Option<String> {
+        let mut votes: BTreeMap<String, usize> = BTreeMap::new();
+        for node in &members.voters {
+            *votes.entry(self.zone(*node)).or_default() += 1;
+        }
+        let all = members.voters.len();
+        let (zone, count) =
+            votes.iter().find(|(zone, count)| !zone.is_empty() && all - **count < members.majority())?;
+        (1 < votes.len())
+            .then(|| format!("zone {zone} has {count} of {all} votes: without it nothing is confirmed"))
     }
 
     /// One row for each node, as this one knows it.
@@ -289,7 +314,8 @@ impl ClusterView {
         let balanced = self.balance(&replica);
         let mut rows = vec![json!({
             "node": &*self.node, "number": self.number.get(), "address": &*self.listen, "role": role,
-            "votes": members.voters.contains(&self.number),
+            "votes": members.voters.contains(&self.number), "zone": self.shared.zone(),
+            "levels": self.shared.levels().to_string(),
             "state": match (serves, replica.needs_copy, self.membership.joined()) {
                 (true, ..) => "serves clients".to_owned(),
                 (_, _, false) => self.outside(),
@@ -304,6 +330,7 @@ impl ClusterView {
             rows.push(json!({
                 "node": self.name(peer.node), "number": peer.node.get(), "address": peer.address,
                 "role": role_of(peer.node, leader), "votes": members.voters.contains(&peer.node),
+                "zone": peer.zone(), "levels": peer.levels().map(|levels| levels.to_string()),
                 "state": if connected { "connected" } else { "not reached" },
                 "stored": stored.map(|(_, index)| index.0),
                 "lag": replica.lag_of(peer.node),
@@ -324,7 +351,7 @@ impl ClusterView {
         json!({
             "cluster": &*self.cluster, "node": &*self.node, "role": role, "serves": serves,
             "leader": leader.map(|leader| self.name(leader)), "balanced": balanced,
-            "removed": self.membership.removed(),
+            "removed": self.membership.removed(), "level": members.level.get(),
             "term": group.term.0, "elections": elections, "last": group.last.0, "durable": group.durable.0,
             "committed": group.committed.0, "floor": replica.floor.0, "items": rows,
             "commit_micros": micros(&commits.total), "majority_micros": micros(&commits.majority),
