@@ -1333,14 +1333,15 @@ fn the_layout_of_one_of_several_stores_is_made_anew_from_the_others() {
     works(&["store", "repair", text(&data), "--store", text(&bulk), "--store", text(&fast), "--write"]);
     fs::write(&layouts[2], "{").unwrap();
     works(&["store", "repair", text(&bulk), "--of", text(&data), "--write"]);
-    let without_starts = |layout: &str| {
+    // The best way to write is measured again: on a busy disk it may be another.
+    let lasting = |layout: &str| {
         let mut layout: Value = serde_json::from_str(layout).unwrap();
-        layout.as_object_mut().unwrap().remove("starts");
+        layout.as_object_mut().unwrap().retain(|key, _| key != "starts" && key != "written");
         layout
     };
     for (layout, before) in layouts.iter().zip(&before) {
         let now = fs::read_to_string(layout).unwrap();
-        assert_eq!(without_starts(&now), without_starts(before), "{}", layout.display());
+        assert_eq!(lasting(&now), lasting(before), "{}", layout.display());
     }
     let broker = Broker::start_in(home, &config);
     for queue in ["own", "fast.a", "bulk.a"] {
