@@ -149,6 +149,28 @@ class Oidc(WithBroker):
         finally:
             self.issuer.keys = before
 
+    def test_keys_are_fetched_on_after_a_new_provider_could_not_be_written(self):
+        self.assertEqual(self.get(self.issuer.token("ann"))[0], 200)
+        with open(self.broker.config) as file:
+            other = file.read().replace(self.issuer.url, "http://127.0.0.1:9/other")
+        # The broker writes the new file beside the old one first.
+        obstacle = f"{self.broker.config}.new"
+        os.mkdir(obstacle)
+        new = os.path.join(self.broker.folder, "other.toml")
+        with open(new, "w") as file:
+            file.write(other)
+        said = Operator(self.broker).ctl("config", "apply", new)
+        self.assertNotEqual(said.returncode, 0, said.stdout)
+        os.rmdir(obstacle)
+        before, key = self.issuer.keys, Key(self.folder.name, "later")
+        self.issuer.keys = [key]
+        try:
+            status = lambda user: self.get(self.issuer.token(user, key=key))[0]
+            users = iter(range(20))
+            until("the new key is fetched", lambda: time.sleep(0.5) or status(f"ann{next(users)}") == 200)
+        finally:
+            self.issuer.keys = before
+
     def test_a_connection_and_a_session_end_with_their_token(self):
         token = self.issuer.token("ann", ["orders"], exp=int(time.time()) + 6)
         command = [BINARY, "receive", "orders.none", "--user", "ann", "--password", token, "--count", "1"]

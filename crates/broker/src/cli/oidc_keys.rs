@@ -52,24 +52,23 @@ impl Drop for Provider {
 }
 
 impl Provider {
-    /// The provider of a configuration. One that was there before with the same configuration
-    /// stays, with its keys; those in a file are read again.
+    /// The provider of a configuration; `None` if it is the one that is known, whose keys in a file
+    /// are read again. The known one stays in use until the caller replaces it.
     ///
     /// # Errors
     /// The file of the keys or of authorities cannot be read.
-    pub fn follow(config: &OidcConfig, known: &mut Option<Provider>) -> anyhow::Result<Option<Arc<Oidc>>> {
+    pub fn follow(config: &OidcConfig, known: Option<&Provider>) -> anyhow::Result<Option<Option<Provider>>> {
         if !config.is_set() {
-            *known = None;
-            return Ok(None);
+            return Ok(known.map(|_| None));
         }
         let source = config.key_source()?;
         let of_file = match &source {
             KeySource::File(file) => Some(keys_in_file(file)?),
             KeySource::Url(_) | KeySource::Discovery(_) => None,
         };
-        if let Some(same) = known.as_ref().filter(|known| known.config == *config) {
+        if let Some(same) = known.filter(|known| known.config == *config) {
             of_file.into_iter().for_each(|keys| same.oidc.set_keys(keys));
-            return Ok(Some(same.oidc.clone()));
+            return Ok(None);
         }
         let (oidc, fetching) = match of_file {
             Some(keys) => (Arc::new(Oidc::new(config.rules(), keys, None)), None),
@@ -82,8 +81,12 @@ impl Provider {
                 (oidc, Some(fetching))
             }
         };
-        *known = Some(Provider { config: config.clone(), oidc: oidc.clone(), fetching });
-        Ok(Some(oidc))
+        Ok(Some(Some(Provider { config: config.clone(), oidc, fetching })))
+    }
+
+    /// Checks its tokens.
+    pub fn oidc(&self) -> Arc<Oidc> {
+        self.oidc.clone()
     }
 }
 

@@ -82,6 +82,8 @@ pub struct Reloader<'a> {
     tenant_rules: RefCell<TenantRuleBook>,
     /// The identity provider, which is kept while its configuration is the same.
     provider: RefCell<Option<Provider>>,
+    /// That of a configuration that is not in force yet; `None` if it is the same.
+    next_provider: RefCell<Option<Option<Provider>>>,
     file: Option<Arc<UserFile>>,
 }
 
@@ -109,6 +111,7 @@ impl Reloader<'_> {
             made_tenants,
             tenant_rules,
             provider: RefCell::default(),
+            next_provider: RefCell::default(),
             file,
         })
     }
@@ -182,17 +185,22 @@ impl Reloader<'_> {
     /// # Errors
     /// A file cannot be read.
     pub fn identities(&self) -> anyhow::Result<(Policies, Door)> {
-        self.identities_by(&self.config.borrow())
+        let identities = self.identities_by(&self.config.borrow())?;
+        self.keep_provider();
+        Ok(identities)
     }
 
     fn identities_by(&self, config: &Config) -> anyhow::Result<(Policies, Door)> {
         let (mut policies, door) =
             config.identities(self.file.as_deref(), &self.tokens, &self.attempts, &self.made_tenants)?;
         self.tenant_rules.borrow().add_routes(config, &mut policies)?;
-        let door = match Provider::follow(&config.security.oidc, &mut self.provider.borrow_mut())? {
-            Some(oidc) => door.with_oidc(oidc),
+        let known = self.provider.borrow();
+        let next = Provider::follow(&config.security.oidc, known.as_ref())?;
+        let door = match next.as_ref().map_or(known.as_ref(), Option::as_ref) {
+            Some(provider) => door.with_oidc(provider.oidc()),
             None => door,
         };
+        self.next_provider.replace(next);
         Ok((policies, self.file.iter().fold(door, |door, file| door.with_file(file.clone()))))
     }
 
@@ -201,13 +209,16 @@ impl Reloader<'_> {
     /// # Errors
     /// A file cannot be read.
     pub fn in_force(&self) -> anyhow::Result<Reread> {
-        self.by_config(&self.config.borrow())
+        let reread = self.by_config(&self.config.borrow())?;
+        self.keep_provider();
+        Ok(reread)
     }
 
     fn by_config(&self, config: &Config) -> anyhow::Result<Reread> {
         let (bridges, tls) = (config.bridges()?, config.tls()?);
         let (policies, door) = self.identities_by(config)?;
-        let alerts = self.tenant_rules.borrow().alert_rules(config, &policies)?;
+        let alerts = self.tenant_rules.borrow().alert_rules(config, &policies);
+        let alerts = alerts.inspect_err(|_| self.drop_next_provider())?;
         Ok(Reread { policies, alerts, tls, door, bridges })
     }
 
@@ -249,8 +260,12 @@ impl Reloader<'_> {
                 let (_, settings) = self.checked(&self.text_of_source(source)?).map_err(invalid)?;
                 ConfigurationAnswer::Plan(self.plan(&settings).map_err(failed)?)
             }
-            ConfigurationOrder::Apply(source, author) => return self.apply(source, author),
-            ConfigurationOrder::Reload(author) => return self.reload(author),
+            ConfigurationOrder::Apply(source, author) => {
+                return self.apply(source, author).inspect_err(|_| self.drop_next_provider());
+            }
+            ConfigurationOrder::Reload(author) => {
+                return self.reload(author).inspect_err(|_| self.drop_next_provider());
+            }
             ConfigurationOrder::History => {
                 ConfigurationAnswer::Versions(self.versions.all().map_err(failed)?)
             }
@@ -432,7 +447,19 @@ impl Reloader<'_> {
         self.by_config(config)
     }
 
+    /// The configuration of the next provider is in force; that before fetches keys no more.
+    fn keep_provider(&self) {
+        if let Some(next) = self.next_provider.take() {
+            self.provider.replace(next);
+        }
+    }
+
+    fn drop_next_provider(&self) {
+        self.next_provider.take();
+    }
+
     fn now_in_force(&self, config: Config, settings: &Settings) {
+        self.keep_provider();
         self.config.replace(config);
         let followed = self.running.borrow().followed(settings);
         self.running.replace(followed);
