@@ -14,7 +14,7 @@ use postroad_security::{Door, Scope, TOKEN_PREFIX, Visit};
 
 use super::audit::{Change, Detail, peer_text};
 use super::problem::Problem;
-use super::{Api, Caller, Peer, session};
+use super::{Api, Caller, Peer, queries, session};
 use crate::login::answer_of;
 
 pub async fn admit(State(api): State<Api>, request: Request, next: Next) -> Response {
@@ -34,6 +34,7 @@ async fn serve(api: Api, request: Request, next: Next) -> Response {
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
     let peer = parts.extensions.get::<Peer>().copied();
     let checked = check(&api, &parts).await.and_then(|caller| permit(&api, caller, &path));
+    let checked = checked.and_then(|caller| queries::check(&parts).map(|()| caller));
     // Failed logins are kept even where nothing would have been changed.
     let failed = checked.as_ref().is_err_and(|problem| problem.status == 401)
         && parts.headers.contains_key(header::AUTHORIZATION);

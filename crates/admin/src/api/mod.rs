@@ -22,6 +22,7 @@ mod planner;
 mod policies;
 mod problem;
 mod process;
+mod queries;
 mod redrive;
 mod resources;
 mod routes;

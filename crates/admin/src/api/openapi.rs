@@ -9,7 +9,7 @@ pub struct Operation {
     pub path: &'static str,
     summary: &'static str,
     /// Parameters of the query.
-    query: &'static [&'static str],
+    pub query: &'static [&'static str],
     /// The schema of the request's body.
     takes: Option<&'static str>,
     /// The status of success, and the schema of its body.

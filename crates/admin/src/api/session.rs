@@ -24,7 +24,7 @@ use super::audit::Detail;
 use super::messages::read_json;
 use super::problem::Problem;
 use super::tokens::problem;
-use super::{Api, Caller, Peer};
+use super::{Api, Caller, Peer, queries};
 
 /// The name of the cookie.
 const COOKIE: &str = "postroad-session";
@@ -200,7 +200,7 @@ pub async fn sign_in(api: Api, request: Request) -> Response {
     let body = axum::body::to_bytes(body, BODY_BYTES_MAX).await.map_err(|_| {
         Problem::new(413, format!("the body has more than {BODY_BYTES_MAX} bytes, or did not arrive"))
     });
-    let signed = match body.and_then(|body| credentials(&parts.headers, &body)) {
+    let signed = match queries::check(&parts).and(body).and_then(|body| credentials(&parts.headers, &body)) {
         Ok(Credentials { user, password }) => {
             let named = user.clone();
             signed_in(&api, peer, (user, password), &parts.headers)
