@@ -10,6 +10,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::failures::FailedLogins;
+
 /// Counts that are kept at a time. Beyond that the quarter whose last failures are the oldest is
 /// forgotten.
 const COUNTS_MAX: usize = 8_192;
@@ -57,7 +59,11 @@ impl Count {
 
 /// The failed logins of a broker, over all protocols.
 #[derive(Debug, Default)]
-pub struct Attempts(Mutex<BTreeMap<Key, Count>>);
+pub struct Attempts {
+    counts: Mutex<BTreeMap<Key, Count>>,
+    /// For the log and the audit.
+    pub failures: FailedLogins,
+}
 
 /// Whose login is counted, and where.
 #[derive(Clone, Debug)]
@@ -74,13 +80,13 @@ impl Attempts {
     }
 
     fn locked_at(&self, user: &str, address: IpAddr, now: Instant) -> Option<Duration> {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let until = keys(user, address).into_iter().filter_map(|key| counts.get(&key)?.locked_until).max()?;
         Some(until.saturating_duration_since(now)).filter(|left| !left.is_zero())
     }
 
     fn failed_at(&self, user: &str, address: IpAddr, now: Instant) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let [both, further @ ..] = keys(user, address);
         let is_first = counts.get(&both).is_none_or(|count| count.is_forgotten(now));
         for key in std::iter::once(both).chain(further.into_iter().filter(|_| is_first)) {
@@ -102,7 +108,7 @@ impl Attempts {
     }
 
     fn succeeded(&self, user: &str, address: IpAddr) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let [both, _, of_user] = keys(user, address);
         counts.remove(&both);
         counts.remove(&of_user);
@@ -217,9 +223,9 @@ mod tests {
             let long = format!("{user}{}", "ä".repeat(500));
             let address = IpAddr::from((user as u32).to_be_bytes());
             attempts.failed_at(&long, address, now + Duration::from_micros(1 + user as u64));
-            assert!(attempts.0.lock().unwrap().len() <= COUNTS_MAX);
+            assert!(attempts.counts.lock().unwrap().len() <= COUNTS_MAX);
         }
-        assert!(COUNTS_MAX / 2 < attempts.0.lock().unwrap().len());
+        assert!(COUNTS_MAX / 2 < attempts.counts.lock().unwrap().len());
         assert_eq!(attempts.locked_at("first", HERE, now), None);
     }
 }

@@ -18,6 +18,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use crate::argon::Argon;
 use crate::attempts::{Attempt, Attempts};
 use crate::certificate;
+use crate::failures::{FailedLogin, FailedLogins};
 use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
 use crate::oidc::{Oidc, TokenError, is_jwt};
 use crate::scram::{ClientFirst, Scram};
@@ -26,6 +27,9 @@ use crate::users::{PASSWORD_BYTES_MAX, UserError, UserFile, Users};
 
 /// Bytes of the broker's part of a nonce.
 const NONCE_BYTES: usize = 24;
+
+/// Bytes of a token's id that its failures are counted by.
+const COUNTED_ID_BYTES_MAX: usize = 16;
 
 /// The error for a wrong password.
 const WRONG: &str = "user name or password are wrong";
@@ -189,8 +193,16 @@ impl Door {
         self.oidc.is_some() && is_jwt(text)
     }
 
+    /// Failed logins, for the audit.
+    pub fn failures(&self) -> &FailedLogins {
+        &self.attempts.failures
+    }
+
     /// The name that failures of this login are counted by.
     pub fn counted_user(&self, user: &str, password: &str) -> String {
+        if user.is_empty() && password.starts_with(TOKEN_PREFIX) {
+            return counted_token(password);
+        }
         let oidc = self.oidc.as_ref().filter(|_| is_jwt(password));
         oidc.map_or_else(|| user.to_owned(), |oidc| oidc.claimed_user(password))
     }
@@ -297,6 +309,24 @@ impl Door {
     }
 }
 
+/// Whose refusal is kept for the log and the audit.
+#[derive(Clone, Debug)]
+pub struct Refusals {
+    door: Arc<Door>,
+    address: Option<IpAddr>,
+    protocol: &'static str,
+    user: Option<Box<str>>,
+}
+
+impl Refusals {
+    /// Keeps the answer, if it is a refusal.
+    pub fn note(&self, answer: &LoginAnswer) {
+        let LoginAnswer::Refused { reason } = answer else { return };
+        let peer = self.address.map_or_else(|| "-".to_owned(), |address| address.to_string());
+        self.door.failures().add(FailedLogin::new(self.protocol, self.user.as_deref(), peer, reason));
+    }
+}
+
 /// One peer at the door.
 #[derive(Debug)]
 pub struct Visit {
@@ -308,6 +338,10 @@ pub struct Visit {
     credential: Option<Credential>,
     /// Where it comes from, if its failures are counted.
     address: Option<IpAddr>,
+    /// The name of its protocol.
+    protocol: &'static str,
+    /// The user that it claims to be.
+    claims: Option<Box<str>>,
     /// The login that its next response decides.
     attempt: Option<Attempt>,
 }
@@ -358,7 +392,20 @@ impl Visit {
     pub fn new(door: Arc<Door>, certificate: Option<&[u8]>) -> Visit {
         let certificate = certificate.and_then(certificate::subject);
         let (expects, credential) = (Expects::Nothing, None);
-        Visit { door, certificate, expects, credential, address: None, attempt: None }
+        let (address, protocol, claims) = (None, "-", None);
+        Visit { door, certificate, expects, credential, address, protocol, claims, attempt: None }
+    }
+
+    /// It speaks this protocol.
+    #[must_use]
+    pub fn over(self, protocol: &'static str) -> Visit {
+        Visit { protocol, ..self }
+    }
+
+    /// Keeps its refusals for the log and the audit.
+    pub fn refusals(&self) -> Refusals {
+        let (door, address, protocol) = (self.door.clone(), self.address, self.protocol);
+        Refusals { door, address, protocol, user: self.claims.clone() }
     }
 
     /// Counts its failures for this address.
@@ -502,6 +549,7 @@ impl Visit {
             Ok(first) => first,
             Err(reason) => return refused(reason),
         };
+        self.claims = Some((&*first.user).into());
         match self.attempt(&first.user) {
             Ok(attempt) => self.attempt = attempt,
             Err(locked) => return locked,
@@ -522,6 +570,9 @@ impl Visit {
     /// A name and a password in clear text. A peer without a name may have shown a certificate.
     fn password(&mut self, user: Option<&str>, password: Option<Box<str>>) -> Step {
         self.credential = None;
+        let counted =
+            self.door.counted_user(user.unwrap_or_default(), password.as_deref().unwrap_or_default());
+        self.claims = (!counted.is_empty()).then(|| counted.into());
         let welcome = |user: Option<Arc<str>>| Step::Answer(welcome(Principal::of(user.as_ref())));
         let user = user.filter(|user| !user.is_empty());
         if let Some(text) = password.as_deref().filter(|text| text.starts_with(TOKEN_PREFIX))
@@ -589,8 +640,8 @@ impl Visit {
     /// # Errors
     /// It is not, or how long it is not looked at after too many failures.
     pub fn token_of(&self, user: Option<&str>, text: &str) -> Result<Token, Option<Duration>> {
-        let counted = user.unwrap_or_default();
-        let attempt = self.address.map(|address| Attempt::new(self.door.attempts.clone(), counted, address));
+        let counted = user.map_or_else(|| counted_token(text), str::to_owned);
+        let attempt = self.address.map(|address| Attempt::new(self.door.attempts.clone(), &counted, address));
         if let Some(left) = attempt.as_ref().and_then(Attempt::locked_for) {
             return Err(Some(left));
         }
@@ -600,6 +651,13 @@ impl Visit {
         }
         found.ok_or(None)
     }
+}
+
+/// The name that failures of a token without a user are counted by: the token's id, so that one bad
+/// token does not lock the others that come from the same address.
+fn counted_token(text: &str) -> String {
+    let id = text.strip_prefix(TOKEN_PREFIX).unwrap_or(text).split('_').next().unwrap_or_default();
+    format!("{TOKEN_PREFIX}{}", &id[..id.floor_char_boundary(COUNTED_ID_BYTES_MAX)])
 }
 
 /// The error for a login that is not looked at.

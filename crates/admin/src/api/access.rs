@@ -10,9 +10,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
 use postroad_model::{Login, LoginAnswer, Principal};
-use postroad_security::{Door, Scope, TOKEN_PREFIX, Visit};
+use postroad_security::{Door, FailedLogin, Scope, TOKEN_PREFIX, Visit};
 
-use super::audit::{Change, Detail, peer_text};
+use super::audit::{self, Change, Detail, peer_text};
 use super::problem::Problem;
 use super::{Api, Caller, Peer, queries, session};
 use crate::login::answer_of;
@@ -67,10 +67,17 @@ pub async fn record(
 ) {
     let user = caller.as_ref().and_then(|caller| caller.principal.user()).map(|user| user.to_string());
     let token = caller.and_then(|caller| caller.token).map(|token| token.to_string());
-    let (name, peer) = (user.as_deref().unwrap_or("-"), peer_text(peer));
-    tracing::info!(%method, path, user = name, token, peer, status, detail, "an operator's request");
-    let (at_ms, method) = (api.now_ms(), method.to_string());
-    let change = Change { number: 0, at_ms, user, peer, method, path, status, token, detail };
+    let (peer, method, at_ms) = (peer_text(peer), method.to_string(), api.now_ms());
+    if user.is_none() && matches!(status, 401 | 429) {
+        let reason = detail.unwrap_or_else(|| "login failed".to_owned());
+        let failed = FailedLogin { at_ms, user, peer, method, path, status, reason };
+        api.0.options.door.borrow().failures().add(failed);
+        return audit::take_failures(api).await;
+    }
+    let name = user.as_deref().unwrap_or("-");
+    tracing::info!(method, path, user = name, token, peer, status, detail, "an operator's request");
+    let change =
+        Change { number: 0, at_ms, user, peer, method, path, status, token, detail, is_failed_login: false };
     api.0.changes.lock().await.add(change);
 }
 

@@ -1,19 +1,24 @@
 //! The last changes that operators made: who, when, from where, and with which result.
 //!
-//! Bounded, and gone with the process; the log of the broker has the same lines.
+//! Failed logins of every protocol are here too. Bounded, and gone with the process; the log of the
+//! broker has the same lines.
 
 use std::collections::VecDeque;
 
 use axum::Json;
 use axum::extract::{Query, State};
+use postroad_security::FailedLogin;
 use serde::{Deserialize, Serialize};
 
 use super::lists::query;
 use super::problem::Problem;
 use super::{Api, Peer};
 
-/// Changes that are kept.
+/// Rows that are kept.
 const CHANGES_MAX: usize = 1000;
+
+/// Failed logins among them: a flood does not push the changes out.
+const FAILURES_MAX: usize = 250;
 
 /// A path is kept to this length.
 const PATH_BYTES_MAX: usize = 512;
@@ -35,6 +40,23 @@ pub struct Change {
     pub token: Option<String>,
     /// The object of the change, where the path does not name it.
     pub detail: Option<String>,
+    #[serde(skip)]
+    pub is_failed_login: bool,
+}
+
+impl Change {
+    fn of(failed: FailedLogin) -> Change {
+        let FailedLogin { at_ms, user, peer, method, path, status, reason } = failed;
+        let (token, detail, is_failed_login) = (None, Some(reason), true);
+        Change { number: 0, at_ms, user, peer, method, path, status, token, detail, is_failed_login }
+    }
+}
+
+/// Adds the logins that have failed since the last time, in every protocol.
+pub async fn take_failures(api: &Api) {
+    let mut changes = api.0.changes.lock().await;
+    let failed = api.0.options.door.borrow().failures().take();
+    failed.into_iter().map(Change::of).for_each(|change| changes.add(change));
 }
 
 /// The object of a change, for the audit: an extension of the answer.
@@ -46,17 +68,29 @@ pub struct Detail(pub String);
 pub struct Changes {
     last: u64,
     all: VecDeque<Change>,
+    /// Rows that are failed logins.
+    failures: usize,
 }
 
 impl Changes {
     pub fn add(&mut self, change: Change) {
         self.last += 1;
-        if CHANGES_MAX <= self.all.len() {
-            self.all.pop_front();
+        if change.is_failed_login && FAILURES_MAX <= self.failures {
+            let oldest = self.all.iter().position(|change| change.is_failed_login);
+            self.forget(oldest);
         }
+        if CHANGES_MAX <= self.all.len() {
+            self.forget(Some(0));
+        }
+        self.failures += usize::from(change.is_failed_login);
         let end = change.path.floor_char_boundary(PATH_BYTES_MAX);
         let path = change.path[..end].to_owned();
         self.all.push_back(Change { number: self.last, path, ..change });
+    }
+
+    fn forget(&mut self, index: Option<usize>) {
+        let forgotten = index.and_then(|index| self.all.remove(index));
+        self.failures -= usize::from(forgotten.is_some_and(|change| change.is_failed_login));
     }
 
     /// The newest first, before this number.
@@ -97,6 +131,7 @@ pub async fn list(
     if !(1..=500).contains(&rows) {
         return Err(Problem::new(400, format!("limit is {rows}; use 1 to 500")));
     }
+    take_failures(&api).await;
     let changes = api.0.changes.lock().await;
     let items = changes.before(cursor.unwrap_or(u64::MAX), rows);
     let last = items.last().map(|change| change.number);
@@ -122,12 +157,22 @@ mod tests {
                 status: 200,
                 token: None,
                 detail: None,
+                is_failed_login: false,
             });
         }
+        for number in 0..2 * FAILURES_MAX as u64 {
+            let failed = FailedLogin::new("AMQP", Some("ann"), number.to_string(), "wrong");
+            changes.add(Change::of(failed));
+        }
+        let failures = changes.all.iter().filter(|change| change.is_failed_login);
+        let peers: Vec<&str> = failures.map(|change| &*change.peer).collect();
+        assert_eq!((peers.len(), peers[0]), (FAILURES_MAX, "250"), "changes stay in a flood of failures");
+        assert_eq!(changes.all.len(), CHANGES_MAX);
+        changes.all.retain(|change| !change.is_failed_login);
         let numbers =
             |before| changes.before(before, 2).iter().map(|change| change.number).collect::<Vec<_>>();
         assert_eq!(numbers(u64::MAX), [1005, 1004]);
-        assert_eq!(numbers(7), [6]);
+        assert_eq!(numbers(257), [256], "the oldest have gone");
         assert_eq!(changes.all[0].path.len(), PATH_BYTES_MAX);
     }
 }

@@ -104,7 +104,7 @@ fn lend(events: &mut Vec<Event>) {
 pub async fn serve(
     handle: CoreHandle,
     mut connection: Connection,
-    (peer, door): (SocketAddr, watch::Receiver<Arc<Door>>),
+    (peer, protocol, door): (SocketAddr, &'static str, watch::Receiver<Arc<Door>>),
     make: impl FnOnce(ConnectionId, &Visit) -> Box<dyn Session>,
     (closing, link): (Rc<Notify>, Option<LinkReporter>),
 ) {
@@ -122,7 +122,7 @@ pub async fn serve(
     let places = handle.core.borrow().places();
     let mut router = Router::new(id, places, handle.share.clone());
     router.guard(if link.is_some() { Principal::Operator } else { Principal::Anonymous }, &mailbox);
-    let visit = Visit::new(door.borrow().clone(), connection.peer_certificate()).at(peer.ip());
+    let visit = Visit::new(door.borrow().clone(), connection.peer_certificate()).at(peer.ip()).over(protocol);
     let session = make(id, &visit);
     let login = Reception::new(visit, handle.logins.clone());
     // Left to itself it would begin with four of some 200 bytes each, which most connections never

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postroad_model::{Login, LoginAnswer, Principal};
-use postroad_security::{Credential, PasswordCheck, ProviderCheck, Step, Visit};
+use postroad_security::{Credential, PasswordCheck, ProviderCheck, Refusals, Step, Visit};
 use tokio::sync::Semaphore;
 
 /// A failed login gets its answer after this time: guessing costs time, and only the guesser's.
@@ -48,13 +48,17 @@ impl Reception {
     /// The answer, if it is known at once; otherwise [`Reception::answered`] returns it.
     pub fn ask(&mut self, login: Login) -> Option<LoginAnswer> {
         let step = self.visit.step(login);
+        let refusals = self.visit.refusals();
         match step {
             Step::Answer(answer @ (LoginAnswer::Challenge(_) | LoginAnswer::Welcome { .. })) => {
                 return Some(answer);
             }
-            Step::Answer(refusal) => self.open = Some(Box::pin(late(refusal))),
-            Step::Check(check) => self.open = Some(Box::pin(look_at(check, self.logins.clone()))),
-            Step::Wait(check) => self.open = Some(Box::pin(ask_provider(check))),
+            Step::Answer(refusal) => {
+                refusals.note(&refusal);
+                self.open = Some(Box::pin(late(refusal)));
+            }
+            Step::Check(check) => self.open = Some(Box::pin(look_at(check, refusals, self.logins.clone()))),
+            Step::Wait(check) => self.open = Some(Box::pin(ask_provider(check, refusals))),
         }
         None
     }
@@ -69,10 +73,12 @@ impl Reception {
 }
 
 /// On a thread of its own, of which there are few.
-async fn look_at(check: PasswordCheck, logins: Arc<Semaphore>) -> LoginAnswer {
+async fn look_at(check: PasswordCheck, refusals: Refusals, logins: Arc<Semaphore>) -> LoginAnswer {
     let permit = logins.acquire_owned().await;
     let looked = tokio::task::spawn_blocking(move || {
         let answer = check.run();
+        // Here, as the peer may be gone by the time of the answer.
+        refusals.note(&answer);
         drop(permit);
         answer
     });
@@ -84,9 +90,12 @@ async fn look_at(check: PasswordCheck, logins: Arc<Semaphore>) -> LoginAnswer {
 }
 
 /// Waits for an identity provider, which takes no thread.
-async fn ask_provider(check: ProviderCheck) -> LoginAnswer {
+async fn ask_provider(check: ProviderCheck, refusals: Refusals) -> LoginAnswer {
     match check.answer().await {
-        refusal @ LoginAnswer::Refused { .. } => late(refusal).await,
+        refusal @ LoginAnswer::Refused { .. } => {
+            refusals.note(&refusal);
+            late(refusal).await
+        }
         answer => answer,
     }
 }

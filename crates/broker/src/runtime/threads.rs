@@ -761,7 +761,7 @@ async fn welcome(
                 let make = |id, visit: &Visit| make(service, id, visit);
                 let word = link.clone().map_or_else(|| closing.word.clone(), |link| word_of(link, &closing));
                 let end = (word, link);
-                connection::serve(handle, connection, (peer, door), make, end).await;
+                connection::serve(handle, connection, (peer, protocol, door), make, end).await;
                 core.borrow_mut().closed(protocol);
             }
             drop(place);

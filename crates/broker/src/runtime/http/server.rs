@@ -120,7 +120,7 @@ async fn serve(
         let (origins, options, address) = (origins.clone(), options.clone(), peer.ip());
         async move {
             if sqs::is_meant(&request) {
-                return Ok(service.sqs.respond(request, &door, &options).await);
+                return Ok(service.sqs.respond((request, address), &door, &options).await);
             }
             let path = request.uri().path();
             if path != "/3" && !path.starts_with("/3/") {

@@ -48,7 +48,7 @@ impl Tokens {
         door: &Arc<Door>,
         logins: &Arc<Semaphore>,
     ) -> Result<Principal, Option<String>> {
-        let mut visit = Visit::new(door.clone(), None).at(address);
+        let mut visit = Visit::new(door.clone(), None).at(address).over("IronMQ");
         let anonymous = (!door.asks()).then_some(Principal::Anonymous).ok_or(None);
         let Some(token) = token.filter(|_| visit.has_users()) else { return anonymous };
         let is_known = |known: &&Remembered| Arc::ptr_eq(&known.door, door) && Instant::now() < known.until;
@@ -58,12 +58,18 @@ impl Tokens {
         let (user, password) = match token.split_once(':') {
             Some((user, password)) => (Some(user), password),
             None if token.starts_with(TOKEN_PREFIX) || door.takes_jwt(token) => (None, token),
-            None => return anonymous,
+            None => {
+                let reason = "the token is neither of a user nor USER:PASSWORD".to_owned();
+                visit.refusals().note(&LoginAnswer::Refused { reason });
+                return anonymous;
+            }
         };
         let is_jwt = door.takes_jwt(password);
         let is_token = password.starts_with(TOKEN_PREFIX) || is_jwt;
         let login = Login::Password { user: user.map(Into::into), password: Some(password.into()) };
-        let principal = match postroad_admin::answer_of(visit.step(login), logins).await {
+        let answer = postroad_admin::answer_of(visit.step(login), logins).await;
+        visit.refusals().note(&answer);
+        let principal = match answer {
             LoginAnswer::Welcome { principal, .. } => principal,
             LoginAnswer::Refused { reason } if is_jwt => {
                 return anonymous.map_err(|_: Option<String>| Some(reason));

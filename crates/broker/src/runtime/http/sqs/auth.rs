@@ -2,11 +2,12 @@
 //! with unknown keys are anonymous; a known key is verified in any case.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use postroad_security::{AccessKeys, Door};
+use postroad_security::{AccessKeys, Door, FailedLogin};
 use postroad_sqs::{Code, Credentials, Signed, SqsError};
 
 use super::now_ms;
@@ -33,7 +34,7 @@ impl KeyRing {
     /// The signature is not good, or missing where one is needed.
     pub async fn user_of(
         &self,
-        request: &Signed<'_>,
+        (request, peer): (&Signed<'_>, IpAddr),
         door: &Door,
         file: &Arc<Path>,
     ) -> Result<Option<String>, SqsError> {
@@ -46,18 +47,12 @@ impl KeyRing {
             };
         };
         let keys = self.keys(file).await?;
-        match keys.get(&credentials.key_id) {
-            Some(key) if door.knows(&key.user) => {
-                credentials.verify(request, &key.secret, now_ms() / 1000)?;
-                Ok(Some(key.user.clone()))
-            }
-            None if door.is_open() => Ok(None),
-            _ => {
-                let message =
-                    "The security token included in the request is invalid: there is no such access key.";
-                Err(Code::InvalidClientTokenId.because(message))
-            }
+        let checked = check(&keys, &credentials, request, door);
+        if let Err(error) = &checked {
+            let (key, reason) = (Some(&*credentials.key_id), &*error.message);
+            door.failures().add(FailedLogin::new("SQS", key, peer.to_string(), reason));
         }
+        checked
     }
 
     async fn keys(&self, file: &Arc<Path>) -> Result<Arc<AccessKeys>, SqsError> {
@@ -75,6 +70,27 @@ impl KeyRing {
         let keys = read.keys.clone();
         *self.0.borrow_mut() = Some(read);
         Ok(keys)
+    }
+}
+
+/// The user whose key has signed the request.
+fn check(
+    keys: &AccessKeys,
+    credentials: &Credentials,
+    request: &Signed<'_>,
+    door: &Door,
+) -> Result<Option<String>, SqsError> {
+    match keys.get(&credentials.key_id) {
+        Some(key) if door.knows(&key.user) => {
+            credentials.verify(request, &key.secret, now_ms() / 1000)?;
+            Ok(Some(key.user.clone()))
+        }
+        None if door.is_open() => Ok(None),
+        _ => {
+            let message =
+                "The security token included in the request is invalid: there is no such access key.";
+            Err(Code::InvalidClientTokenId.because(message))
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod messages;
 mod moving;
 mod queues;
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -103,7 +104,7 @@ impl Front {
     /// Answers a request.
     pub async fn respond(
         &self,
-        request: Request<Incoming>,
+        (request, peer): (Request<Incoming>, IpAddr),
         door: &Arc<Door>,
         options: &SqsOptions,
     ) -> Response<Body> {
@@ -114,7 +115,7 @@ impl Front {
         let request_id = random().map_or_else(|_| String::new(), |bytes| uuid_text(&bytes));
         let (head, body) = request.into_parts();
         let answered = match read(body).await {
-            Ok(body) => self.answer(&head, &body, door, options).await,
+            Ok(body) => self.answer((&head, peer), &body, door, options).await,
             Err(error) => Err(error),
         };
         response(protocol, answered, &request_id)
@@ -122,7 +123,7 @@ impl Front {
 
     async fn answer(
         &self,
-        head: &Parts,
+        (head, peer): (&Parts, IpAddr),
         body: &Bytes,
         door: &Arc<Door>,
         options: &SqsOptions,
@@ -133,7 +134,7 @@ impl Front {
         headers.extend(authority.map(|authority| (HOST.as_str(), authority.as_str())));
         let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
         let signed = Signed { method: head.method.as_str(), path, query, headers: &headers, body };
-        let user = self.keys.user_of(&signed, door, &options.access_keys).await?;
+        let user = self.keys.user_of((&signed, peer), door, &options.access_keys).await?;
         let get = |name: &str| headers.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
         let target = get("x-amz-target");
         let call = Call::parse(&postroad_sqs::Request { path, query, target, body })?;
