@@ -2,6 +2,7 @@
 
 mod alerts;
 mod bridges;
+mod certificates;
 mod cluster;
 mod destinations;
 mod encryption;
@@ -49,6 +50,7 @@ pub use stores::StoresConfig;
 pub use tenant_rules::TenantRuleBook;
 pub use tls::TlsFileConfig;
 
+use certificates::CertificateConfig;
 use destinations::AtSharedLimitConfig;
 pub use destinations::{CompositeConfig, MirroredQueuesConfig, PolicyConfig, VirtualTopicConfig};
 pub use tenants::TenantConfig;
@@ -156,6 +158,8 @@ pub struct SecurityConfig {
     group: Vec<GroupConfig>,
     /// Tokens of an identity provider in place of passwords.
     pub oidc: OidcConfig,
+    /// Which users certificates of clients stand for.
+    certificate: Vec<CertificateConfig>,
 }
 
 /// Threads and partitions.
@@ -498,6 +502,7 @@ impl Config {
         self.addressing()?;
         self.bridges()?;
         self.security.oidc.check()?;
+        self.check_certificates()?;
         self.check_spreading()?;
         self.check_cluster()?;
         self.alert_rules()?;
@@ -512,14 +517,20 @@ impl Config {
         }
         bail!(
             "configuration: bind is {bind}, and without users every client of the network is let in: set \
-             security.users to the file of `postroad user add`, or [security.oidc], or security.anonymous = true to \
-             allow that"
+             security.users to the file of `postroad user add`, or [security.oidc], \
+             [[security.certificate]] or security.anonymous = true to allow that"
         );
     }
 
     /// Whether clients have to log in.
     fn asks_login(&self) -> bool {
-        self.users_file().is_some() || self.security.oidc.is_set()
+        self.users_file().is_some() || self.has_other_logins()
+    }
+
+    /// Whether users log in that are not in the file of users.
+    fn has_other_logins(&self) -> bool {
+        let SecurityConfig { oidc, certificate, .. } = &self.security;
+        oidc.is_set() || !certificate.is_empty()
     }
 
     /// The clients that are let in without a password; `None` if no client is.
@@ -699,7 +710,7 @@ impl Config {
         policies.routes = Arc::new(routes::routes(&self.route, &addressing)?);
         let (permission, group) = (&self.security.permission, &self.security.group);
         let mut permissions = permissions::permissions(permission, group, self.asks_login())?;
-        if self.security.oidc.is_set() {
+        if self.security.oidc.is_set() || self.certificate_rules()?.have_groups() {
             permissions.expect_federation();
         }
         policies.permissions = permissions.into();

@@ -17,19 +17,17 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::argon::Argon;
 use crate::attempts::{Attempt, Attempts};
-use crate::certificate;
-use crate::failures::{FailedLogin, FailedLogins};
+use crate::certificate::{CertificateRules, Names};
+use crate::failures::FailedLogins;
 use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
 use crate::oidc::{Oidc, TokenError, is_jwt};
+use crate::refusals::Refusals;
 use crate::scram::{ClientFirst, Scram};
-use crate::tokens::{Scope, TOKEN_PREFIX, Token, TokenBook, digest_of, now_ms};
+use crate::tokens::{Scope, TOKEN_PREFIX, Token, TokenBook, counted_token, digest_of, now_ms};
 use crate::users::{PASSWORD_BYTES_MAX, UserError, UserFile, Users};
 
 /// Bytes of the broker's part of a nonce.
 const NONCE_BYTES: usize = 24;
-
-/// Bytes of a token's id that its failures are counted by.
-const COUNTED_ID_BYTES_MAX: usize = 16;
 
 /// The error for a wrong password.
 const WRONG: &str = "user name or password are wrong";
@@ -47,6 +45,8 @@ pub struct Door {
     tokens: Option<Arc<TokenBook>>,
     /// Tokens of an identity provider.
     oidc: Option<Arc<Oidc>>,
+    /// Whom certificates of clients stand for.
+    certificates: CertificateRules,
     /// Where the users are kept.
     file: Option<Arc<UserFile>>,
     /// Failed logins, kept when the users are read again.
@@ -72,6 +72,13 @@ pub enum Credential {
     },
     /// A token of an identity provider.
     Federated(Arc<Federated>),
+    /// A certificate.
+    Certificate {
+        /// Its names.
+        names: Arc<Names>,
+        /// Whom it stands for.
+        principal: Principal,
+    },
 }
 
 /// The result of a peer's message.
@@ -145,6 +152,7 @@ impl Door {
             anonymous: true,
             tokens: None,
             oidc: None,
+            certificates: CertificateRules::default(),
             file: None,
             attempts: Arc::default(),
             secret: [0; 32],
@@ -165,6 +173,7 @@ impl Door {
             anonymous,
             tokens: None,
             oidc: None,
+            certificates: CertificateRules::default(),
             file: None,
             attempts: Arc::default(),
             secret,
@@ -179,12 +188,21 @@ impl Door {
 
     /// Accepts tokens of this identity provider in place of passwords, too.
     #[must_use]
-    pub fn with_oidc(mut self, oidc: Arc<Oidc>) -> Door {
+    pub fn with_oidc(self, oidc: Arc<Oidc>) -> Door {
+        Door { oidc: Some(oidc), ..self.without_proofs_of_nobody() }
+    }
+
+    /// Certificates of clients stand for users by these rules.
+    #[must_use]
+    pub fn with_certificates(self, certificates: CertificateRules) -> Door {
+        Door { certificates, ..self.without_proofs_of_nobody() }
+    }
+
+    /// Without users none has a password that could be proved.
+    fn without_proofs_of_nobody(mut self) -> Door {
         if self.users.as_ref().is_some_and(|users| users.names().next().is_none()) {
-            // No user has a password that could be proved.
             self.hashes.clear();
         }
-        self.oidc = Some(oidc);
         self
     }
 
@@ -251,7 +269,14 @@ impl Door {
             Credential::Password { user } => self.knows(user),
             Credential::Token { id, user } => self.is_open() || has_token(id) && self.knows(user),
             Credential::Federated(federated) => {
-                self.oidc.is_some() && federated.expires_ms.is_none_or(|expires_ms| now_ms() < expires_ms)
+                self.oidc.is_some() && !has_ended(federated)
+            }
+            Credential::Certificate { names, principal } => {
+                let has_expired = match principal {
+                    Principal::Federated(federated) => has_ended(federated),
+                    _ => false,
+                };
+                !has_expired && self.certificates.principal_of(names).as_ref() == Some(principal)
             }
         }
     }
@@ -309,30 +334,14 @@ impl Door {
     }
 }
 
-/// Whose refusal is kept for the log and the audit.
-#[derive(Clone, Debug)]
-pub struct Refusals {
-    door: Arc<Door>,
-    address: Option<IpAddr>,
-    protocol: &'static str,
-    user: Option<Box<str>>,
-}
-
-impl Refusals {
-    /// Keeps the answer, if it is a refusal.
-    pub fn note(&self, answer: &LoginAnswer) {
-        let LoginAnswer::Refused { reason } = answer else { return };
-        let peer = self.address.map_or_else(|| "-".to_owned(), |address| address.to_string());
-        self.door.failures().add(FailedLogin::new(self.protocol, self.user.as_deref(), peer, reason));
-    }
-}
-
 /// One peer at the door.
 #[derive(Debug)]
 pub struct Visit {
     door: Arc<Door>,
-    /// Whom the peer's certificate names.
-    certificate: Option<Arc<str>>,
+    /// The names in the peer's certificate.
+    names: Option<Arc<Names>>,
+    /// Whom it stands for.
+    certificate: Option<Principal>,
     expects: Expects,
     /// The last credential that it has shown, good or not.
     credential: Option<Credential>,
@@ -390,10 +399,11 @@ impl Mechanism {
 impl Visit {
     /// A peer comes, with a certificate (DER) if it has shown a good one.
     pub fn new(door: Arc<Door>, certificate: Option<&[u8]>) -> Visit {
-        let certificate = certificate.and_then(certificate::subject);
+        let names = certificate.and_then(Names::of).map(Arc::new);
+        let certificate = names.as_ref().and_then(|names| door.certificates.principal_of(names));
         let (expects, credential) = (Expects::Nothing, None);
         let (address, protocol, claims) = (None, "-", None);
-        Visit { door, certificate, expects, credential, address, protocol, claims, attempt: None }
+        Visit { door, names, certificate, expects, credential, address, protocol, claims, attempt: None }
     }
 
     /// It speaks this protocol.
@@ -404,8 +414,7 @@ impl Visit {
 
     /// Keeps its refusals for the log and the audit.
     pub fn refusals(&self) -> Refusals {
-        let (door, address, protocol) = (self.door.clone(), self.address, self.protocol);
-        Refusals { door, address, protocol, user: self.claims.clone() }
+        Refusals::new(self.door.clone(), (self.address, self.protocol), self.claims.clone())
     }
 
     /// Counts its failures for this address.
@@ -431,7 +440,7 @@ impl Visit {
         self.door.users.is_some()
     }
 
-    /// The credential of a peer that was let in; none for certificates and anonymous peers.
+    /// The credential of a peer that was let in; none for anonymous peers.
     pub fn credential(&self) -> Option<&Credential> {
         self.credential.as_ref()
     }
@@ -506,12 +515,32 @@ impl Visit {
     }
 
     /// RFC 4422, appendix A: only as the user that the certificate names.
-    fn external(&self, acts_as: &[u8]) -> LoginAnswer {
-        match &self.certificate {
-            Some(subject) if acts_as.is_empty() || acts_as == subject.as_bytes() => {
-                welcome(Principal::User(subject.clone()))
-            }
+    fn external(&mut self, acts_as: &[u8]) -> LoginAnswer {
+        match self.certificate.as_ref().and_then(Principal::user) {
+            Some(user) if acts_as.is_empty() || acts_as == user.as_bytes() => self.by_certificate(),
             _ => refused("its certificate names another user"),
+        }
+    }
+
+    /// A peer whose certificate is its login.
+    fn by_certificate(&mut self) -> LoginAnswer {
+        let (Some(names), Some(principal)) = (&self.names, &self.certificate) else {
+            return refused("it has shown no certificate of a user");
+        };
+        let (names, principal) = (names.clone(), principal.clone());
+        let answer = welcome(principal.clone());
+        self.credential = Some(Credential::Certificate { names, principal });
+        answer
+    }
+
+    /// Why a peer without a user name is refused.
+    fn nameless(&self) -> LoginAnswer {
+        match &self.names {
+            Some(names) => {
+                let subject = names.subject();
+                refused(&format!("no rule of security.certificate fits its certificate {subject}"))
+            }
+            None => refused("it sends no user name"),
         }
     }
 
@@ -584,10 +613,10 @@ impl Visit {
             return self.federated(oidc, text);
         }
         let (users, user) = match (&self.door.users, user) {
-            (None, user) => return welcome(user.map(Arc::from).or(self.certificate.clone())),
-            (Some(_), None) if self.certificate.is_some() => return welcome(self.certificate.clone()),
+            (_, None) if self.certificate.is_some() => return Step::Answer(self.by_certificate()),
+            (None, user) => return welcome(user.map(Arc::from)),
             (Some(_), None) if self.door.anonymous => return welcome(None),
-            (Some(_), None) => return Step::Answer(refused("it sends no user name")),
+            (Some(_), None) => return Step::Answer(self.nameless()),
             (Some(users), Some(user)) => (users, user),
         };
         let password = password.unwrap_or_default();
@@ -653,11 +682,9 @@ impl Visit {
     }
 }
 
-/// The name that failures of a token without a user are counted by: the token's id, so that one bad
-/// token does not lock the others that come from the same address.
-fn counted_token(text: &str) -> String {
-    let id = text.strip_prefix(TOKEN_PREFIX).unwrap_or(text).split('_').next().unwrap_or_default();
-    format!("{TOKEN_PREFIX}{}", &id[..id.floor_char_boundary(COUNTED_ID_BYTES_MAX)])
+/// Whether the time of a user is over for whom others vouch.
+fn has_ended(federated: &Federated) -> bool {
+    federated.expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms())
 }
 
 /// The error for a login that is not looked at.

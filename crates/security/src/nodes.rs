@@ -15,7 +15,7 @@ use rustls::{
     SignatureScheme,
 };
 
-use crate::certificate::subject;
+use crate::certificate::Names;
 use crate::tls::{TlsError, certificates, private_key, roots};
 
 /// Where the files of a node are, all in PEM form.
@@ -84,8 +84,8 @@ impl NodeTls {
 struct Named<V: ?Sized>(Arc<V>);
 
 fn named(certificate: &CertificateDer<'_>, error: &Error) -> Error {
-    let subject = subject(certificate);
-    let subject = subject.as_deref().unwrap_or("without a subject");
+    let names = Names::of(certificate);
+    let subject = names.as_ref().map_or("without a subject", Names::subject);
     Error::General(format!("the certificate {subject} is refused: {error}"))
 }
 

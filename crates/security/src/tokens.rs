@@ -28,6 +28,9 @@ const FORMAT: &str = "1";
 const ID_BYTES: usize = 10;
 const SECRET_BYTES: usize = 32;
 
+/// Bytes of a token's id that its failures are counted by.
+const COUNTED_ID_BYTES_MAX: usize = 16;
+
 /// Tokens of one broker, at most: the file is written as a whole.
 pub const TOKENS_MAX: usize = 10_000;
 
@@ -274,6 +277,13 @@ impl TokenBook {
             std::iter::once(title).chain(tokens.values().map(Token::line)).collect()
         })
     }
+}
+
+/// The name that failures of a token without a user are counted by: the token's id, so that one bad
+/// token does not lock the others that come from the same address.
+pub(crate) fn counted_token(text: &str) -> String {
+    let id = text.strip_prefix(TOKEN_PREFIX).unwrap_or(text).split('_').next().unwrap_or_default();
+    format!("{TOKEN_PREFIX}{}", &id[..id.floor_char_boundary(COUNTED_ID_BYTES_MAX)])
 }
 
 /// A secret of 256 random bits, as text.

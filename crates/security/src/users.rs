@@ -371,10 +371,16 @@ impl UserFile {
     }
 }
 
+pub(crate) fn check_group(group: &str) -> Result<(), UserError> {
+    match group.contains(',') || check_name(group).is_err() {
+        true => Err(UserError::Group { name: group.to_owned() }),
+        false => Ok(()),
+    }
+}
+
 fn check_groups(groups: &BTreeSet<String>) -> Result<(), UserError> {
-    let is_bad = |group: &&String| group.contains(',') || check_name(group).is_err();
-    match groups.iter().find(is_bad) {
-        Some(group) => Err(UserError::Group { name: group.clone() }),
+    match groups.iter().find_map(|group| check_group(group).err()) {
+        Some(error) => Err(error),
         None if GROUPS_MAX < groups.len() => Err(UserError::TooManyGroups { max: GROUPS_MAX }),
         None => Ok(()),
     }

@@ -31,6 +31,11 @@ enum ClientsConfig {
 }
 
 impl TlsFileConfig {
+    /// Whether clients may show certificates.
+    pub fn asks_clients(&self) -> bool {
+        self.clients != ClientsConfig::None
+    }
+
     /// The files; `None` if no certificate is named.
     ///
     /// # Errors

@@ -17,18 +17,20 @@ impl Config {
     pub fn door(&self) -> anyhow::Result<Door> {
         let documents = self.documents();
         let users = self.users_of(self.users_text(&documents).as_ref())?;
-        Config::door_of(users, self.security.anonymous, &Arc::new(self.tokens(&documents)?), &Arc::default())
+        self.door_of(users, &Arc::new(self.tokens(&documents)?), &Arc::default())
     }
 
     fn door_of(
+        &self,
         users: Option<Users>,
-        anonymous: bool,
         tokens: &Arc<TokenBook>,
         attempts: &Arc<Attempts>,
     ) -> anyhow::Result<Door> {
         let Some(users) = users else { return Ok(Door::open()) };
-        let door = Door::of(users, anonymous).context("security.users")?;
-        Ok(door.with_tokens(tokens.clone()).with_attempts(attempts.clone()))
+        let door = Door::of(users, self.security.anonymous).context("security.users")?;
+        let door = door.with_tokens(tokens.clone()).with_attempts(attempts.clone());
+        let rules = self.certificate_rules()?;
+        Ok(if rules.0.is_empty() { door } else { door.with_certificates(rules) })
     }
 
     /// Policies and users, where users may be members of groups.
@@ -48,16 +50,17 @@ impl Config {
         for (user, groups) in users.iter().flat_map(Users::groups_of_all) {
             groups.for_each(|group| permissions.add_member(&group.into(), user));
         }
-        Ok((policies, Config::door_of(users, self.security.anonymous, tokens, attempts)?))
+        Ok((policies, self.door_of(users, tokens, attempts)?))
     }
 
     /// The users; `None` to admit all clients without a check.
     pub(super) fn users_of(&self, file: Option<&UserFile>) -> anyhow::Result<Option<Users>> {
         let known = file.map(|file| file.users().context("security.users")).transpose()?;
-        if !self.security.oidc.is_set() {
+        if !self.has_other_logins() {
             return Ok(known);
         }
-        let like = known.iter().flat_map(Users::names).find(|name| name.starts_with(OIDC_PREFIX));
+        let is_set = self.security.oidc.is_set();
+        let like = known.iter().flat_map(Users::names).find(|name| is_set && name.starts_with(OIDC_PREFIX));
         if let Some(name) = like {
             bail!("security.users: {name} could be a user of [security.oidc]; give it another name");
         }

@@ -33,9 +33,10 @@ impl Reception {
     /// The credential of a peer that was let in as this principal, and the mark to set when it has
     /// ended.
     pub fn credential(&self, principal: &Principal) -> Option<(Credential, Rc<Cell<bool>>)> {
-        let credential = match principal {
-            Principal::Federated(federated) => Credential::Federated(federated.clone()),
-            _ => self.visit.credential()?.clone(),
+        let credential = match (self.visit.credential(), principal) {
+            (Some(certificate @ Credential::Certificate { .. }), _) => certificate.clone(),
+            (_, Principal::Federated(federated)) => Credential::Federated(federated.clone()),
+            (credential, _) => credential?.clone(),
         };
         Some((credential, self.is_revoked.clone()))
     }

@@ -2,6 +2,7 @@ package postroad.jms;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import jakarta.jms.Connection;
 import jakarta.jms.JMSException;
@@ -22,6 +23,7 @@ class QpidLoginTest extends QpidTest {
     private static Tokens tokens;
     private static Broker federated;
     private static Broker withoutUsers;
+    private static Broker byRules;
 
     @BeforeAll
     static void launch() throws Exception {
@@ -30,6 +32,15 @@ class QpidLoginTest extends QpidTest {
         tokens = new Tokens();
         federated = Broker.launch("sasl-oidc", Broker.usersConfiguration("alice", "wonder") + tokens.configuration());
         withoutUsers = Broker.launch("sasl-oidc-alone", tokens.configuration());
+        byRules = Broker.launch("sasl-certificates", certificates.configuration("optional") + """
+                [[security.certificate]]
+                common_name = "*"
+                user = "app.{}"
+                [[security.permission]]
+                users = ["app.alice"]
+                destinations = ["queue://orders.>"]
+                actions = ["read", "write", "create"]
+                """);
     }
 
     @AfterAll
@@ -37,6 +48,7 @@ class QpidLoginTest extends QpidTest {
         broker.close();
         federated.close();
         withoutUsers.close();
+        byRules.close();
     }
 
     private Connection connect(String url, String user, String password, String options) throws JMSException {
@@ -52,8 +64,12 @@ class QpidLoginTest extends QpidTest {
     }
 
     private void roundTrip(Connection connection) throws JMSException {
+        roundTrip(connection, "");
+    }
+
+    private void roundTrip(Connection connection, String prefix) throws JMSException {
         Session session = autoAcknowledge(connection);
-        Queue queue = session.createQueue(unique("round"));
+        Queue queue = session.createQueue(prefix + unique("round"));
         send(session, queue, "a");
         assertEquals(List.of("a"), texts(session.createConsumer(queue), 1));
     }
@@ -102,5 +118,10 @@ class QpidLoginTest extends QpidTest {
         roundTrip(connect(broker.amqpsUrl(), "alice", "wonder", trust));
         assertThrows(JMSSecurityException.class,
                 () -> connect(broker.amqpsUrl(), null, null, trust + mechanism("EXTERNAL")), "no certificate");
+        Connection app = connect(byRules.amqpsUrl(), null, null, trust + key + mechanism("EXTERNAL"));
+        roundTrip(app, "orders.");
+        JMSException refused = assertThrows(JMSException.class, () -> roundTrip(app));
+        assertTrue(refused.getMessage().contains("app.alice"), refused.getMessage());
+        assertThrows(JMSSecurityException.class, () -> connect(byRules.amqpsUrl(), "app.alice", "", trust + mechanism("PLAIN")));
     }
 }
