@@ -20,6 +20,7 @@ mod user;
 mod version;
 
 mod base64;
+mod directory;
 mod link;
 mod listeners;
 mod names;

@@ -7,6 +7,7 @@ mod cluster;
 mod destinations;
 mod encryption;
 mod http;
+mod ldap;
 mod link_profile;
 mod memory;
 mod oidc;
@@ -40,6 +41,7 @@ pub use bridges::{Bridge, BridgeConfig, PeerAddress};
 pub use cluster::ClusterConfig;
 pub use encryption::{EncryptionConfig, StoreKeys, key_in_file};
 pub use http::HttpConfig;
+pub use ldap::{DirectoryServer, LdapConfig};
 pub use memory::{Shares, parse_bytes, password_checks_max};
 pub use oidc::{KeySource, OidcConfig, key_url, keys_in_file};
 pub use permissions::{GroupConfig, PermissionConfig};
@@ -158,6 +160,8 @@ pub struct SecurityConfig {
     group: Vec<GroupConfig>,
     /// Tokens of an identity provider in place of passwords.
     pub oidc: OidcConfig,
+    /// Users of a directory.
+    pub ldap: LdapConfig,
     /// Which users certificates of clients stand for.
     certificate: Vec<CertificateConfig>,
 }
@@ -502,6 +506,7 @@ impl Config {
         self.addressing()?;
         self.bridges()?;
         self.security.oidc.check()?;
+        self.security.ldap.check()?;
         self.check_certificates()?;
         self.check_spreading()?;
         self.check_cluster()?;
@@ -518,7 +523,7 @@ impl Config {
         bail!(
             "configuration: bind is {bind}, and without users every client of the network is let in: set \
              security.users to the file of `postroad user add`, or [security.oidc], \
-             [[security.certificate]] or security.anonymous = true to allow that"
+             [security.ldap], [[security.certificate]] or security.anonymous = true to allow that"
         );
     }
 
@@ -529,8 +534,8 @@ impl Config {
 
     /// Whether users log in that are not in the file of users.
     fn has_other_logins(&self) -> bool {
-        let SecurityConfig { oidc, certificate, .. } = &self.security;
-        oidc.is_set() || !certificate.is_empty()
+        let SecurityConfig { oidc, ldap, certificate, .. } = &self.security;
+        oidc.is_set() || ldap.is_set() || !certificate.is_empty()
     }
 
     /// The clients that are let in without a password; `None` if no client is.
@@ -710,7 +715,8 @@ impl Config {
         policies.routes = Arc::new(routes::routes(&self.route, &addressing)?);
         let (permission, group) = (&self.security.permission, &self.security.group);
         let mut permissions = permissions::permissions(permission, group, self.asks_login())?;
-        if self.security.oidc.is_set() || self.certificate_rules()?.have_groups() {
+        let has_federation = self.security.oidc.is_set() || self.security.ldap.is_set();
+        if has_federation || self.certificate_rules()?.have_groups() {
             permissions.expect_federation();
         }
         policies.permissions = permissions.into();

@@ -8,6 +8,29 @@ use super::translation::{Table, Translation, Value};
 /// Names the file of users, which is made by hand: passwords are not translated.
 const USERS_FILE: &str = "users";
 
+/// Attributes of maps of permissions in a directory, and what takes their place.
+const DIRECTORY: &[(&str, &str)] = &[
+    ("connectionURL", "as security.ldap.urls, with ldaps:// or start_tls"),
+    ("connectionUsername", "as security.ldap.bind_dn"),
+    // Not to be shown.
+    ("connectionPassword", ""),
+    ("connectionProtocol", ""),
+    ("authentication", ""),
+    ("queueSearchBase", "its entries name queues and groups"),
+    ("topicSearchBase", "its entries name topics and groups"),
+    ("tempSearchBase", "every user may have temporary destinations, and reads its own alone"),
+    ("groupNameAttribute", "as security.ldap.group_attribute"),
+    ("permissionGroupMemberAttribute", "in security.ldap.group_filter"),
+    ("groupObjectClass", ""),
+    ("userObjectClass", ""),
+    ("legacyGroupMapping", ""),
+    ("adminPermissionGroupSearchFilter", ""),
+    ("readPermissionGroupSearchFilter", ""),
+    ("writePermissionGroupSearchFilter", ""),
+    ("refreshInterval", "not needed: users with connections are asked about every ten seconds"),
+    ("refreshDisabled", ""),
+];
+
 /// In ActiveMQ, a role that every user has who has logged in.
 const EVERY_USER: &str = "*";
 
@@ -61,6 +84,12 @@ impl<'a> Access<'a> {
                     let why =
                         "not translated: every user may have temporary destinations, and reads its own alone";
                     translation.note(&element, why);
+                }
+                "cachedLDAPAuthorizationMap" | "lDAPAuthorizationMap" => {
+                    let why = "translate by hand: write each permission of the directory as a \
+                               [[security.permission]]; [security.ldap] has the groups of users";
+                    translation.note(&element, why);
+                    element.note_the_rest(DIRECTORY, translation);
                 }
                 _ => {
                     let mut inner: Vec<Element<'a>> = element.children().collect();

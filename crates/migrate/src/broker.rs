@@ -181,6 +181,13 @@ pub fn translate(broker: &Element<'_>, translation: &mut Translation) {
     rules.write(translation);
 }
 
+/// Login modules of ActiveMQ's `login.config`, and what takes their place.
+const LOGIN_MODULES: [(&str, &str); 3] = [
+    ("PropertiesLoginModule", "create users with postroad user add, and set security.users to their file"),
+    ("LDAPLoginModule", "[security.ldap] has its options, see docs/guides/from-activemq.md"),
+    ("TextFileCertificateLoginModule", "each line of its users file is a [[security.certificate]]"),
+];
+
 /// Whether one of them keeps out those who may not come in.
 fn plugins(plugins: &Element<'_>, rules: &mut policies::Rules, translation: &mut Translation) -> bool {
     let (mut guards, mut access) = (false, Access::default());
@@ -195,10 +202,9 @@ fn plugins(plugins: &Element<'_>, rules: &mut policies::Rules, translation: &mut
             | "jaasCertificateAuthenticationPlugin"
             | "jaasDualAuthenticationPlugin" => {
                 guards = true;
-                translation.note(
-                    &plugin,
-                    "not translated: create users with postroad user add, and set security.users to their file",
-                );
+                for (module, how) in LOGIN_MODULES {
+                    translation.note(&plugin, &format!("translate by hand: {module} of login.config: {how}"));
+                }
             }
             "statisticsBrokerPlugin" => {
                 let why =

@@ -172,6 +172,26 @@ mod tests {
     }
 
     #[test]
+    fn directories_and_certificates_are_named_without_their_passwords() {
+        let notes = translate(
+            "<broker><plugins><jaasAuthenticationPlugin configuration='activemq'/><authorizationPlugin><map>
+             <cachedLDAPAuthorizationMap connectionURL='ldap://d:389' connectionPassword='hush' refreshInterval='300000'
+             queueSearchBase='ou=Queue,ou=ActiveMQ,dc=example'/></map></authorizationPlugin></plugins></broker>",
+        );
+        let notes = notes.unwrap().notes_text("f");
+        for note in [
+            "LDAPLoginModule of login.config: [security.ldap] has its options",
+            "TextFileCertificateLoginModule of login.config: each line",
+            "write each permission of the directory as a [[security.permission]]",
+            "connectionURL=\"ldap://d:389\": as security.ldap.urls",
+            "queueSearchBase=\"ou=Queue,ou=ActiveMQ,dc=example\": its entries name queues and groups",
+        ] {
+            assert!(notes.contains(note), "{note}: {notes}");
+        }
+        assert!(!notes.contains("hush") && !notes.contains("is unknown"), "{notes}");
+    }
+
+    #[test]
     fn a_broker_that_is_the_root_has_nothing_beside_it() {
         let text = "<!DOCTYPE broker [<!ENTITY name 'b'>]>\n<broker xmlns='http://activemq.apache.org/schema/core' brokerName='&name;'>
                     <destinationPolicy><policyMap><policyEntries><policyEntry queue='q.%zone%' allConsumersExclusiveByDefault='true'/>

@@ -15,7 +15,7 @@ use names::{DistinguishedName, ParseNameError};
 use crate::users::{check_group, check_name};
 
 /// Before names of users that others vouch for; no certificate gives one.
-const OTHERS: [&str; 2] = [crate::oidc::OIDC_PREFIX, "ldap:"];
+const OTHERS: [&str; 2] = [crate::oidc::OIDC_PREFIX, crate::ldap::LDAP_PREFIX];
 
 /// A user name from a subject is not longer.
 const NAME_BYTES_MAX: usize = 255;

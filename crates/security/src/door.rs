@@ -20,11 +20,12 @@ use crate::attempts::{Attempt, Attempts};
 use crate::certificate::{CertificateRules, Names};
 use crate::failures::FailedLogins;
 use crate::keys::{Hash, ITERATIONS, Keys, SALT_BYTES};
+use crate::ldap::{DIRECTORY_AWAY, LDAP_PREFIX, Ldap, LdapError};
 use crate::oidc::{Oidc, TokenError, is_jwt};
 use crate::refusals::Refusals;
 use crate::scram::{ClientFirst, Scram};
 use crate::tokens::{Scope, TOKEN_PREFIX, Token, TokenBook, counted_token, digest_of, now_ms};
-use crate::users::{PASSWORD_BYTES_MAX, UserError, UserFile, Users};
+use crate::users::{PASSWORD_BYTES_MAX, UserError, UserFile, Users, check_name};
 
 /// Bytes of the broker's part of a nonce.
 const NONCE_BYTES: usize = 24;
@@ -45,6 +46,8 @@ pub struct Door {
     tokens: Option<Arc<TokenBook>>,
     /// Tokens of an identity provider.
     oidc: Option<Arc<Oidc>>,
+    /// Users of a directory.
+    ldap: Option<Arc<Ldap>>,
     /// Whom certificates of clients stand for.
     certificates: CertificateRules,
     /// Where the users are kept.
@@ -152,6 +155,7 @@ impl Door {
             anonymous: true,
             tokens: None,
             oidc: None,
+            ldap: None,
             certificates: CertificateRules::default(),
             file: None,
             attempts: Arc::default(),
@@ -173,6 +177,7 @@ impl Door {
             anonymous,
             tokens: None,
             oidc: None,
+            ldap: None,
             certificates: CertificateRules::default(),
             file: None,
             attempts: Arc::default(),
@@ -190,6 +195,17 @@ impl Door {
     #[must_use]
     pub fn with_oidc(self, oidc: Arc<Oidc>) -> Door {
         Door { oidc: Some(oidc), ..self.without_proofs_of_nobody() }
+    }
+
+    /// Lets users of this directory in, too. It checks passwords alone: there is no SCRAM.
+    #[must_use]
+    pub fn with_ldap(self, ldap: Arc<Ldap>) -> Door {
+        Door { ldap: Some(ldap), hashes: Vec::new(), ..self }
+    }
+
+    /// The directory that has this user; `None` for users of the file, and without a directory.
+    fn directory_of(&self, user: &str) -> Option<&Arc<Ldap>> {
+        self.ldap.as_ref().filter(|_| self.known(user).is_none())
     }
 
     /// Certificates of clients stand for users by these rules.
@@ -221,8 +237,14 @@ impl Door {
         if user.is_empty() && password.starts_with(TOKEN_PREFIX) {
             return counted_token(password);
         }
-        let oidc = self.oidc.as_ref().filter(|_| is_jwt(password));
-        oidc.map_or_else(|| user.to_owned(), |oidc| oidc.claimed_user(password))
+        if let Some(oidc) = self.oidc.as_ref().filter(|_| is_jwt(password)) {
+            return oidc.claimed_user(password);
+        }
+        match self.directory_of(user) {
+            // Directories do not tell small letters from capitals.
+            Some(_) => user.to_lowercase(),
+            None => user.to_owned(),
+        }
     }
 
     /// The users are kept in this file.
@@ -269,7 +291,11 @@ impl Door {
             Credential::Password { user } => self.knows(user),
             Credential::Token { id, user } => self.is_open() || has_token(id) && self.knows(user),
             Credential::Federated(federated) => {
-                self.oidc.is_some() && !has_ended(federated)
+                let is_known = match &self.ldap {
+                    Some(ldap) if federated.user.starts_with(LDAP_PREFIX) => ldap.honours(federated),
+                    _ => self.oidc.is_some() && !federated.user.starts_with(LDAP_PREFIX),
+                };
+                is_known && !has_ended(federated)
             }
             Credential::Certificate { names, principal } => {
                 let has_expired = match principal {
@@ -623,6 +649,9 @@ impl Visit {
         if password.len() > PASSWORD_BYTES_MAX {
             return Step::Answer(refused(WRONG));
         }
+        if let Some(ldap) = self.door.directory_of(user) {
+            return self.in_directory(ldap, user, password);
+        }
         let user: Arc<str> = users.known(user).unwrap_or(user).into();
         let verifier = self.door.verifier(users, &user);
         match self.attempt(&user) {
@@ -661,6 +690,42 @@ impl Visit {
         }
         let (oidc, text) = (oidc.clone(), text.to_owned());
         let answer = async move { counted(oidc.check_with_refresh(&text).await, attempt) };
+        Step::Wait(ProviderCheck(Box::pin(answer)))
+    }
+
+    /// A user who is not in the file: the directory checks its password.
+    fn in_directory(&self, ldap: &Arc<Ldap>, user: &str, password: Box<str>) -> Step {
+        let attempt = match self.attempt(&self.door.counted_user(user, "")) {
+            Ok(attempt) => attempt,
+            Err(locked) => return Step::Answer(locked),
+        };
+        // A directory lets a name without a password in as anonymous (RFC 4513, section 5.1.2).
+        let cannot_be = password.is_empty() || check_name(user).is_err();
+        let remembered = ldap.remembered(user, &password).filter(|_| !cannot_be);
+        if cannot_be || remembered.is_some() {
+            if let Some(attempt) = attempt {
+                attempt.ended(!cannot_be);
+            }
+            let federated = remembered.map(|federated| welcome(Principal::Federated(federated)));
+            return Step::Answer(federated.unwrap_or_else(|| refused(WRONG)));
+        }
+        let (ldap, user) = (ldap.clone(), user.to_owned());
+        let answer = async move {
+            let checked = ldap.check(user, password).await;
+            if let Some(attempt) = attempt.filter(|_| !checked.as_ref().is_err_and(LdapError::is_own)) {
+                attempt.ended(checked.is_ok());
+            }
+            match checked {
+                Ok(federated) => welcome(Principal::Federated(federated)),
+                Err(error) if error.is_own() => refused(DIRECTORY_AWAY),
+                Err(error) => {
+                    if error != LdapError::Wrong {
+                        tracing::warn!(%error, "a user of the directory is refused");
+                    }
+                    refused(WRONG)
+                }
+            }
+        };
         Step::Wait(ProviderCheck(Box::pin(answer)))
     }
 

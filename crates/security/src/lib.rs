@@ -14,6 +14,7 @@ mod elliptic;
 mod failures;
 mod file;
 mod keys;
+pub mod ldap;
 pub mod nodes;
 pub mod oidc;
 mod prepare;

@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
 use postroad_model::{Login, LoginAnswer, Principal};
+use postroad_security::ldap::DIRECTORY_AWAY;
 use postroad_security::{Door, FailedLogin, Scope, TOKEN_PREFIX, Visit};
 
 use super::audit::{self, Change, Detail, peer_text};
@@ -36,7 +37,7 @@ async fn serve(api: Api, request: Request, next: Next) -> Response {
     let checked = check(&api, &parts).await.and_then(|caller| permit(&api, caller, &path));
     let checked = checked.and_then(|caller| queries::check(&parts).map(|()| caller));
     // Failed logins are kept even where nothing would have been changed.
-    let failed = checked.as_ref().is_err_and(|problem| problem.status == 401)
+    let failed = checked.as_ref().is_err_and(|problem| matches!(problem.status, 401 | 503))
         && parts.headers.contains_key(header::AUTHORIZATION);
     let (caller, response) = match checked {
         Ok(caller) => {
@@ -68,7 +69,7 @@ pub async fn record(
     let user = caller.as_ref().and_then(|caller| caller.principal.user()).map(|user| user.to_string());
     let token = caller.and_then(|caller| caller.token).map(|token| token.to_string());
     let (peer, method, at_ms) = (peer_text(peer), method.to_string(), api.now_ms());
-    if user.is_none() && matches!(status, 401 | 429) {
+    if user.is_none() && matches!(status, 401 | 429 | 503) {
         let reason = detail.unwrap_or_else(|| "login failed".to_owned());
         let failed = FailedLogin { at_ms, user, peer, method, path, status, reason };
         api.0.options.door.borrow().failures().add(failed);
@@ -193,10 +194,9 @@ async fn login(
     if password.starts_with(TOKEN_PREFIX) {
         return by_token((door, address), (Some(&user), &password), method);
     }
-    let is_jwt = door.takes_jwt(&password);
     let principal = password_of(api, door, address, (user, password)).await?;
-    // A token is cheap to check, and may expire.
-    if !is_jwt {
+    // A token is cheap to check, and may expire; a directory has a memory of its own.
+    if matches!(principal, Principal::User(_)) {
         api.0.known.lock().await.add(credentials, principal.clone(), door.clone());
     }
     Ok(Caller { principal, ..Caller::anonymous() })
@@ -223,6 +223,7 @@ pub async fn password_of(
     let refusal = match answer_of(visit.step(said), &api.0.logins).await {
         LoginAnswer::Welcome { principal, .. } if principal.user().is_some() => return Ok(principal),
         LoginAnswer::Refused { reason } if is_jwt => Problem::new(401, reason),
+        LoginAnswer::Refused { reason } if reason == DIRECTORY_AWAY => return Err(Problem::away(reason)),
         _ => unknown(),
     };
     Err(door.locked_for(&counted, address).map_or(refusal, Problem::locked))

@@ -9,6 +9,9 @@ use postroad_model::Refusal;
 use postroad_node::ClientError;
 use serde::Serialize;
 
+/// When to try again, where a service does not answer.
+const RETRY_SECONDS: u64 = 5;
+
 /// Why a request was not carried out.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -27,6 +30,11 @@ struct Body {
 impl Problem {
     pub fn new(status: u16, message: String) -> Problem {
         Problem { status, message, retry_after_seconds: None }
+    }
+
+    /// Who could tell does not answer.
+    pub fn away(reason: String) -> Problem {
+        Problem { retry_after_seconds: Some(RETRY_SECONDS), ..Problem::new(503, reason) }
     }
 
     /// The refusal of a login after too many failures.

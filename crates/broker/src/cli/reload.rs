@@ -20,6 +20,7 @@ use postroad_security::{Attempts, Documents, Door, TenantBook, Text, TokenBook, 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::ServeArguments;
+use crate::cli::directory::Directory;
 use crate::cli::oidc_keys::Provider;
 use crate::cli::versions::{KeptVersion, Versions, check_length, replace_configuration};
 use crate::config::{Bridge, Config, Settings, TenantRuleBook, is_masked, without_secrets};
@@ -68,6 +69,20 @@ pub struct Reread {
     pub bridges: Vec<Bridge>,
 }
 
+/// Those who vouch for users that are not in the file.
+#[derive(Default)]
+struct Vouchers {
+    provider: Option<Provider>,
+    directory: Option<Directory>,
+}
+
+/// Other vouchers; `None` for each that stays.
+#[derive(Default)]
+struct NextVouchers {
+    provider: Option<Option<Provider>>,
+    directory: Option<Option<Directory>>,
+}
+
 /// The configuration in force, and the files of identities beside it.
 pub struct Reloader<'a> {
     arguments: &'a ServeArguments,
@@ -80,10 +95,10 @@ pub struct Reloader<'a> {
     attempts: Arc<Attempts>,
     made_tenants: Arc<TenantBook>,
     tenant_rules: RefCell<TenantRuleBook>,
-    /// The identity provider, which is kept while its configuration is the same.
-    provider: RefCell<Option<Provider>>,
-    /// That of a configuration that is not in force yet; `None` if it is the same.
-    next_provider: RefCell<Option<Option<Provider>>>,
+    /// Those who vouch for users; each is kept while its configuration is the same.
+    vouchers: RefCell<Vouchers>,
+    /// Those of a configuration that is not in force yet.
+    next: RefCell<NextVouchers>,
     file: Option<Arc<UserFile>>,
 }
 
@@ -110,8 +125,8 @@ impl Reloader<'_> {
             attempts,
             made_tenants,
             tenant_rules,
-            provider: RefCell::default(),
-            next_provider: RefCell::default(),
+            vouchers: RefCell::default(),
+            next: RefCell::default(),
             file,
         })
     }
@@ -186,21 +201,26 @@ impl Reloader<'_> {
     /// A file cannot be read.
     pub fn identities(&self) -> anyhow::Result<(Policies, Door)> {
         let identities = self.identities_by(&self.config.borrow())?;
-        self.keep_provider();
+        self.keep_vouchers();
         Ok(identities)
     }
 
     fn identities_by(&self, config: &Config) -> anyhow::Result<(Policies, Door)> {
-        let (mut policies, door) =
+        let (mut policies, mut door) =
             config.identities(self.file.as_deref(), &self.tokens, &self.attempts, &self.made_tenants)?;
         self.tenant_rules.borrow().add_routes(config, &mut policies)?;
-        let known = self.provider.borrow();
-        let next = Provider::follow(&config.security.oidc, known.as_ref())?;
-        let door = match next.as_ref().map_or(known.as_ref(), Option::as_ref) {
-            Some(provider) => door.with_oidc(provider.oidc()),
-            None => door,
+        let known = self.vouchers.borrow();
+        let next = NextVouchers {
+            provider: Provider::follow(&config.security.oidc, known.provider.as_ref())?,
+            directory: Directory::follow(&config.security.ldap, known.directory.as_ref())?,
         };
-        self.next_provider.replace(next);
+        if let Some(provider) = next.provider.as_ref().map_or(known.provider.as_ref(), Option::as_ref) {
+            door = door.with_oidc(provider.oidc());
+        }
+        if let Some(directory) = next.directory.as_ref().map_or(known.directory.as_ref(), Option::as_ref) {
+            door = door.with_ldap(directory.ldap());
+        }
+        self.next.replace(next);
         Ok((policies, self.file.iter().fold(door, |door, file| door.with_file(file.clone()))))
     }
 
@@ -210,7 +230,7 @@ impl Reloader<'_> {
     /// A file cannot be read.
     pub fn in_force(&self) -> anyhow::Result<Reread> {
         let reread = self.by_config(&self.config.borrow())?;
-        self.keep_provider();
+        self.keep_vouchers();
         Ok(reread)
     }
 
@@ -218,7 +238,7 @@ impl Reloader<'_> {
         let (bridges, tls) = (config.bridges()?, config.tls()?);
         let (policies, door) = self.identities_by(config)?;
         let alerts = self.tenant_rules.borrow().alert_rules(config, &policies);
-        let alerts = alerts.inspect_err(|_| self.drop_next_provider())?;
+        let alerts = alerts.inspect_err(|_| self.drop_next_vouchers())?;
         Ok(Reread { policies, alerts, tls, door, bridges })
     }
 
@@ -261,10 +281,10 @@ impl Reloader<'_> {
                 ConfigurationAnswer::Plan(self.plan(&settings).map_err(failed)?)
             }
             ConfigurationOrder::Apply(source, author) => {
-                return self.apply(source, author).inspect_err(|_| self.drop_next_provider());
+                return self.apply(source, author).inspect_err(|_| self.drop_next_vouchers());
             }
             ConfigurationOrder::Reload(author) => {
-                return self.reload(author).inspect_err(|_| self.drop_next_provider());
+                return self.reload(author).inspect_err(|_| self.drop_next_vouchers());
             }
             ConfigurationOrder::History => {
                 ConfigurationAnswer::Versions(self.versions.all().map_err(failed)?)
@@ -447,19 +467,23 @@ impl Reloader<'_> {
         self.by_config(config)
     }
 
-    /// The configuration of the next provider is in force; that before fetches keys no more.
-    fn keep_provider(&self) {
-        if let Some(next) = self.next_provider.take() {
-            self.provider.replace(next);
+    /// The next vouchers are in force; those before end.
+    fn keep_vouchers(&self) {
+        let (next, mut vouchers) = (self.next.take(), self.vouchers.borrow_mut());
+        if let Some(provider) = next.provider {
+            vouchers.provider = provider;
+        }
+        if let Some(directory) = next.directory {
+            vouchers.directory = directory;
         }
     }
 
-    fn drop_next_provider(&self) {
-        self.next_provider.take();
+    fn drop_next_vouchers(&self) {
+        self.next.take();
     }
 
     fn now_in_force(&self, config: Config, settings: &Settings) {
-        self.keep_provider();
+        self.keep_vouchers();
         self.config.replace(config);
         let followed = self.running.borrow().followed(settings);
         self.running.replace(followed);

@@ -77,8 +77,8 @@ pub fn permissions(
 ) -> anyhow::Result<Permissions> {
     if !has_users && !permissions.is_empty() {
         bail!(
-            "configuration: [[security.permission]] needs security.users, [security.oidc] or \
-             [[security.certificate]]: without users no client logs in"
+            "configuration: [[security.permission]] needs security.users, [security.oidc], \
+             [security.ldap] or [[security.certificate]]: without users no client logs in"
         );
     }
     let mut all = Permissions::default();
@@ -149,7 +149,7 @@ mod tests {
         for (text, want) in [
             (
                 format!("[[security.permission]]\nusers = [\"a\"]\n{rule}"),
-                "[[security.permission]] needs security.users, [security.oidc] or",
+                "[[security.permission]] needs security.users, [security.oidc],",
             ),
             (
                 format!("{USERS}[[security.permission]]\n{rule}"),

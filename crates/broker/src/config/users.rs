@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use postroad_routing::Policies;
+use postroad_security::ldap::LDAP_PREFIX;
 use postroad_security::oidc::OIDC_PREFIX;
 use postroad_security::{Attempts, Door, TenantBook, TokenBook, UserFile, Users};
 
@@ -59,10 +60,14 @@ impl Config {
         if !self.has_other_logins() {
             return Ok(known);
         }
-        let is_set = self.security.oidc.is_set();
-        let like = known.iter().flat_map(Users::names).find(|name| is_set && name.starts_with(OIDC_PREFIX));
-        if let Some(name) = like {
-            bail!("security.users: {name} could be a user of [security.oidc]; give it another name");
+        for (is_set, prefix, section) in [
+            (self.security.oidc.is_set(), OIDC_PREFIX, "[security.oidc]"),
+            (self.security.ldap.is_set(), LDAP_PREFIX, "[security.ldap]"),
+        ] {
+            let like = known.iter().flat_map(Users::names).find(|name| is_set && name.starts_with(prefix));
+            if let Some(name) = like {
+                bail!("security.users: {name} could be a user of {section}; give it another name");
+            }
         }
         Ok(Some(known.unwrap_or_default()))
     }

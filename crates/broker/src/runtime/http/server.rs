@@ -17,6 +17,7 @@ use postroad_admin::{Body, Peer, StallTimeout};
 use postroad_ironmq::{ApiError, Call, OPENAPI_PATH};
 use postroad_net::Place;
 use postroad_security::Door;
+use postroad_security::ldap::DIRECTORY_AWAY;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::bodies::Room;
@@ -222,7 +223,8 @@ async fn queues(
         }
         let msg =
             "You must be authorized: send a valid token, as `Authorization: OAuth TOKEN` or ?oauth=TOKEN";
-        ApiError { status: 401, msg: reason.unwrap_or_else(|| msg.to_owned()) }
+        let status = if reason.as_deref() == Some(DIRECTORY_AWAY) { 503 } else { 401 };
+        ApiError { status, msg: reason.unwrap_or_else(|| msg.to_owned()) }
     })?;
     let body = tokio::time::timeout(BODY_WITHIN, Limited::new(body, BODY_BYTES_MAX).collect()).await;
     let body = match body {

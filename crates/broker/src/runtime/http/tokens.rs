@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postroad_model::{Login, LoginAnswer, Principal};
+use postroad_security::ldap::DIRECTORY_AWAY;
 use postroad_security::{Door, TOKEN_PREFIX, Visit};
 use tokio::sync::Semaphore;
 
@@ -65,19 +66,19 @@ impl Tokens {
             }
         };
         let is_jwt = door.takes_jwt(password);
-        let is_token = password.starts_with(TOKEN_PREFIX) || is_jwt;
+        let is_token = password.starts_with(TOKEN_PREFIX);
         let login = Login::Password { user: user.map(Into::into), password: Some(password.into()) };
         let answer = postroad_admin::answer_of(visit.step(login), logins).await;
         visit.refusals().note(&answer);
         let principal = match answer {
             LoginAnswer::Welcome { principal, .. } => principal,
-            LoginAnswer::Refused { reason } if is_jwt => {
+            LoginAnswer::Refused { reason } if is_jwt || reason == DIRECTORY_AWAY => {
                 return anonymous.map_err(|_: Option<String>| Some(reason));
             }
             _ => return anonymous,
         };
-        // It is cheap to check, and may be revoked.
-        if is_token {
+        // A token is cheap to check, and may be revoked; a directory has a memory of its own.
+        if is_token || !matches!(principal, Principal::User(_)) {
             return Ok(principal);
         }
         let mut remembered = self.0.borrow_mut();

@@ -27,12 +27,13 @@ final class Broker implements AutoCloseable {
     private static final int OPENWIRE_PORT = 61616;
     private static final int OPENWIRE_TLS_PORT = 61617;
     private static final int AMQP_PORT = 5672;
+    private static final int HTTP_PORT = 8161;
     private static final int AMQP_TLS_PORT = 5671;
     private static final int AMQP_WEBSOCKET_PORT = 61614;
     private static final int AMQP_WEBSOCKET_TLS_PORT = 61619;
     /** Every port the broker may open by default; an offset is used only if all of them are free. */
     private static final int[] DEFAULT_PORTS = {
-        1883, AMQP_TLS_PORT, AMQP_PORT, 8080, 8161, 9876, 10911, 61613, AMQP_WEBSOCKET_PORT, OPENWIRE_PORT,
+        1883, AMQP_TLS_PORT, AMQP_PORT, 8080, HTTP_PORT, 9876, 10911, 61613, AMQP_WEBSOCKET_PORT, OPENWIRE_PORT,
         OPENWIRE_TLS_PORT, AMQP_WEBSOCKET_TLS_PORT};
     /** Keeps the highest port with its offset a legal one. */
     private static final int OFFSET_MAX = 65535 - AMQP_WEBSOCKET_TLS_PORT;
@@ -100,6 +101,10 @@ final class Broker implements AutoCloseable {
     /** With a certificate in its configuration. */
     String tlsUrl() {
         return "ssl://127.0.0.1:" + (OPENWIRE_TLS_PORT + portOffset);
+    }
+
+    String httpUrl() {
+        return "http://127.0.0.1:" + (HTTP_PORT + portOffset);
     }
 
     String amqpUrl() {
