@@ -96,16 +96,25 @@ pub async fn respond(
     api: Router,
 ) -> Result<Response<Body>, Infallible> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    if is_own(&path) {
-        return Ok(answer(&method, &path, source).await.map(Body::new));
+    let is_metrics = path == "/metrics";
+    if !is_metrics && !is_health(&path) {
+        request.extensions_mut().insert(peer);
+        return api.oneshot(request.map(Body::new)).await;
     }
-    request.extensions_mut().insert(peer);
-    api.oneshot(request.map(Body::new)).await
+    if is_metrics {
+        // The API knows who may have them.
+        request.extensions_mut().insert(peer);
+        let permitted = api.oneshot(request.map(Body::new)).await?;
+        if permitted.status() != StatusCode::NO_CONTENT {
+            return Ok(permitted);
+        }
+    }
+    Ok(answer(&method, &path, source).await.map(Body::new))
 }
 
-/// Whether it is answered here, and not by the admin API.
-fn is_own(path: &str) -> bool {
-    matches!(path, "/metrics" | "/health/live" | "/health/ready")
+/// Whether everybody may ask for it.
+fn is_health(path: &str) -> bool {
+    matches!(path, "/health/live" | "/health/ready")
 }
 
 async fn answer(method: &Method, path: &str, source: &impl Source) -> Response<Full<Bytes>> {
@@ -213,7 +222,7 @@ mod tests {
                 server,
                 Peer::ControlSocket,
                 Fixed(Some(Figures::default())),
-                Router::new(),
+                Router::new().route("/metrics", axum::routing::get(async || StatusCode::NO_CONTENT)),
             ));
             let mut taken = Vec::new();
             while let Some(seconds) = takes_every_seconds {

@@ -154,6 +154,8 @@ pub struct SecurityConfig {
     users: PathBuf,
     /// With users, whether those are let in too who do not say who they are.
     anonymous: bool,
+    /// Whether metrics need a user with `admin` everywhere.
+    metrics_login: bool,
     /// Which user may do which action; none for every action to every client.
     permission: Vec<PermissionConfig>,
     /// Groups of users.
@@ -507,6 +509,9 @@ impl Config {
         self.bridges()?;
         self.security.oidc.check()?;
         self.security.ldap.check()?;
+        if self.security.metrics_login && !self.asks_login() {
+            bail!("configuration: security.metrics_login needs users: see security.users");
+        }
         self.check_certificates()?;
         self.check_spreading()?;
         self.check_cluster()?;

@@ -48,6 +48,8 @@ pub struct Door {
     oidc: Option<Arc<Oidc>>,
     /// Users of a directory.
     ldap: Option<Arc<Ldap>>,
+    /// Whether metrics need a login.
+    guards_metrics: bool,
     /// Whom certificates of clients stand for.
     certificates: CertificateRules,
     /// Where the users are kept.
@@ -156,6 +158,7 @@ impl Door {
             tokens: None,
             oidc: None,
             ldap: None,
+            guards_metrics: false,
             certificates: CertificateRules::default(),
             file: None,
             attempts: Arc::default(),
@@ -178,6 +181,7 @@ impl Door {
             tokens: None,
             oidc: None,
             ldap: None,
+            guards_metrics: false,
             certificates: CertificateRules::default(),
             file: None,
             attempts: Arc::default(),
@@ -201,6 +205,17 @@ impl Door {
     #[must_use]
     pub fn with_ldap(self, ldap: Arc<Ldap>) -> Door {
         Door { ldap: Some(ldap), hashes: Vec::new(), ..self }
+    }
+
+    /// Metrics need a login, if this is set.
+    #[must_use]
+    pub fn with_metrics_login(self, guards_metrics: bool) -> Door {
+        Door { guards_metrics, ..self }
+    }
+
+    /// Whether metrics need a login.
+    pub fn guards_metrics(&self) -> bool {
+        self.guards_metrics
     }
 
     /// The directory that has this user; `None` for users of the file, and without a directory.

@@ -22,6 +22,7 @@ pub async fn admit(State(api): State<Api>, request: Request, next: Next) -> Resp
     let is_of_console = request.headers().contains_key(CONSOLE_HEADER);
     let mut response = match (request.method(), request.uri().path()) {
         (&Method::POST, "/api/v1/session") => session::sign_in(api, request).await,
+        (_, "/metrics") if !api.0.options.door.borrow().guards_metrics() => next.run(request).await,
         _ => serve(api, request, next).await,
     };
     if is_of_console {
@@ -103,6 +104,7 @@ const OF_BROKER: &[&str] = &[
     "/api/v1/stores",
     "/api/v1/subscriptions",
     "/api/v1/transactions",
+    "/metrics",
 ];
 
 /// As those, with all paths below.

@@ -30,6 +30,7 @@ impl Config {
         let Some(users) = users else { return Ok(Door::open()) };
         let door = Door::of(users, self.security.anonymous).context("security.users")?;
         let door = door.with_tokens(tokens.clone()).with_attempts(attempts.clone());
+        let door = door.with_metrics_login(self.security.metrics_login);
         let rules = self.certificate_rules()?;
         Ok(if rules.0.is_empty() { door } else { door.with_certificates(rules) })
     }
