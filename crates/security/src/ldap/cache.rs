@@ -24,11 +24,14 @@ const RECENT: Duration = Duration::from_secs(10);
 /// rest as long.
 const KEPT: Duration = Duration::from_secs(12 * 60 * 60);
 
+/// When the directory has answered, and with which user.
+type Answer = (Instant, Arc<Federated>);
+
 /// Answers by a digest of user and password, with a secret of this process.
 pub struct Answers {
     key: hmac::Key,
     remembered: Duration,
-    all: Mutex<BTreeMap<[u8; 32], (Instant, Arc<Federated>)>>,
+    all: Mutex<BTreeMap<[u8; 32], Answer>>,
 }
 
 impl Answers {

@@ -109,7 +109,7 @@ impl Filter {
 
     /// Whether a placeholder is in it.
     pub fn has(&self, placeholder: Placeholder) -> bool {
-        let in_value = |value: &Value| value.0.iter().any(|piece| *piece == Piece::Placeholder(placeholder));
+        let in_value = |value: &Value| value.0.contains(&Piece::Placeholder(placeholder));
         match self {
             Filter::And(all) | Filter::Or(all) => all.iter().any(|filter| filter.has(placeholder)),
             Filter::Not(filter) => filter.has(placeholder),
