@@ -68,6 +68,15 @@ pub enum GroupError {
         /// The term of the vote.
         term: Term,
     },
+    /// The log ends before an entry that this replica may have confirmed: its disk has lost some.
+    #[error("entry {} of term {} was stored here and is missing; the log ends at {} of term {}",
+        .stored.index.0, .stored.term.0, .last.index.0, .last.term.0)]
+    LostEntries {
+        /// The last entry that was known to be synced.
+        stored: EntryId,
+        /// The end of the log.
+        last: EntryId,
+    },
     /// Entries cannot be read.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -185,6 +194,8 @@ pub struct Group<L: EntryLog> {
     role: (Role, Term),
     /// Committed changes of members that are not in force yet.
     changes: Vec<Members>,
+    /// See [`Group::abstain`].
+    abstains: bool,
     /// Those that the snapshot has that is being installed.
     installing: Option<Members>,
     /// For the test of the tests: commits entries that only this node has synced.
@@ -223,6 +234,7 @@ impl<L: EntryLog> Group<L> {
             offer: None,
             role: (Role::Follower { leader: None }, vote.term),
             changes: Vec::new(),
+            abstains: false,
             installing: None,
             #[cfg(test)]
             commits_alone: false,
@@ -256,9 +268,28 @@ impl<L: EntryLog> Group<L> {
     pub fn hand_over(&mut self) {
         let voters = &self.raft.store().members.voters;
         let stored = self.stored_by_others().into_iter().filter(|(node, _)| voters.contains(node));
-        if let Some((node, _)) = stored.max_by_key(|(node, index)| (*index, node.get())) {
+        let progress = self.raft.raft.prs();
+        // One that takes no part may have had the whole log when it was last heard of.
+        let answers = |node: NodeId| progress.get(node.get()).is_some_and(|found| found.recent_active);
+        if let Some((node, _)) = stored.max_by_key(|(node, index)| (answers(*node), *index, node.get())) {
             self.transfer_leadership(node);
         }
+    }
+
+    /// This replica never campaigns from now on, as its store is damaged: it votes and stores
+    /// entries, and a leader that it is stays one. One that is alone cannot leave it to others.
+    pub fn abstain(&mut self) {
+        self.abstains = true;
+        let state = self.raft.raft.state;
+        if self.never_campaigns() && matches!(state, StateRole::Candidate | StateRole::PreCandidate) {
+            let raft = &mut self.raft.raft;
+            raft.become_follower(raft.term, raft::INVALID_ID);
+            self.draw_timeout();
+        }
+    }
+
+    fn never_campaigns(&self) -> bool {
+        self.abstains && self.raft.store().members.voters != [self.node]
     }
 
     /// A follower that does not take a snapshot must not be left alone: its offer may have been
@@ -289,7 +320,7 @@ impl<L: EntryLog> Group<L> {
             leads: self.raft.raft.state == StateRole::Leader,
         };
         guard::check(&message, &view)?;
-        if self.waiting.len() >= TURNS_MAX {
+        if self.waiting.len() >= TURNS_MAX || message.body == Body::TimeoutNow && self.never_campaigns() {
             return Ok(());
         }
         if let Body::SnapshotOffer { last } = message.body
@@ -423,6 +454,9 @@ impl<L: EntryLog> Group<L> {
             return self.checked(None);
         }
         actions.messages.append(&mut self.released);
+        if self.never_campaigns() {
+            actions.messages.retain(|message| !matches!(message.body, Body::VoteRequest { .. }));
+        }
         let role = self.current_role();
         if role != self.role {
             self.role = role;

@@ -1,19 +1,22 @@
-//! The vote of a replica, and the members that it knows, in a file of its own.
+//! The vote of a replica, the members that it knows, and a mark of entries that it has confirmed,
+//! in a file of its own.
 //!
 //! ```text
 //! 0..8192      slot 0    each slot, little endian:
 //! 8192..16384  slot 1    magic 8 │ version u16 │ 6 zero │ sequence u64 │ term u64 │ node u64
-//!                        │ since u64 │ length u16 │ members │ zero │ checksum u32, the last bytes
+//!                        │ since u64 │ length u16 │ mark: index u64, term u64 │ members │ zero
+//!                        │ checksum u32, the last bytes
 //! ```
 //! Members are as in an entry ([`Members`]); the length is 0 while they are those of a new group.
-//! Writes alternate between the slots, so that a crash in a write leaves the vote before. Each slot
-//! has sectors of its own. The checksum is CRC-32C of the bytes before it.
+//! Writes alternate between the slots, so that a crash in a write leaves the state before. A vote
+//! and members are written to both, one after the other: no damage of one slot brings an earlier
+//! vote back. Each slot has sectors of its own. The checksum is CRC-32C of the bytes before it.
 
 use std::io;
 
 use postroad_journal::{Disk, DiskFile};
 
-use crate::entry::{Index, NodeId, Term};
+use crate::entry::{EntryId, Index, NodeId, Term};
 use crate::members::{MEMBERS_BYTES_MAX, Members};
 
 /// The state that a replica must keep over a restart besides its log.
@@ -48,11 +51,11 @@ pub enum VoteError {
 }
 
 const MAGIC: [u8; 8] = *b"PRvote\r\n";
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 /// The longest list of members fits.
 const SLOT_BYTES: usize = 8192;
 const CHECKED_BYTES: usize = SLOT_BYTES - 4;
-const MEMBERS_AT: usize = 50;
+const MEMBERS_AT: usize = 66;
 const _: () = assert!(MEMBERS_AT + MEMBERS_BYTES_MAX <= CHECKED_BYTES);
 const NAME: &str = "vote";
 
@@ -62,6 +65,7 @@ pub struct VoteFile<F> {
     file: F,
     vote: Vote,
     members: Option<Members>,
+    mark: EntryId,
     sequence: u64,
     failed: bool,
 }
@@ -77,7 +81,8 @@ impl<F: DiskFile> VoteFile<F> {
         }
         let file = disk.create(NAME)?;
         file.allocate(2 * SLOT_BYTES as u64)?;
-        let mut created = VoteFile { file, vote: Vote::default(), members: None, sequence: 0, failed: false };
+        let (vote, mark) = (Vote::default(), EntryId::default());
+        let mut created = VoteFile { file, vote, members: None, mark, sequence: 0, failed: false };
         created.write(Vote::default())?;
         disk.sync_directory()?;
         Ok(created)
@@ -99,8 +104,8 @@ impl<F: DiskFile> VoteFile<F> {
         }
         let (first, second) = bytes.split_at(SLOT_BYTES);
         let newest = slot(first)?.into_iter().chain(slot(second)?).max_by_key(|slot| slot.sequence);
-        let Slot { sequence, vote, members } = newest.ok_or(VoteError::Damaged)?;
-        Ok(VoteFile { file, vote, members, sequence, failed: false })
+        let Slot { sequence, vote, members, mark } = newest.ok_or(VoteError::Damaged)?;
+        Ok(VoteFile { file, vote, members, mark, sequence, failed: false })
     }
 
     /// The members that were written last; `None` if they never changed.
@@ -117,6 +122,21 @@ impl<F: DiskFile> VoteFile<F> {
         self.write(self.vote)
     }
 
+    /// The last entry that was known to be synced when the mark was written: a log that ends before
+    /// has lost entries which this replica may have confirmed.
+    pub fn mark(&self) -> EntryId {
+        self.mark
+    }
+
+    /// Writes and syncs the mark.
+    ///
+    /// # Errors
+    /// As [`VoteFile::write`].
+    pub fn write_mark(&mut self, mark: EntryId) -> Result<(), VoteError> {
+        self.mark = mark;
+        self.write_slot(self.vote)
+    }
+
     /// The last vote written.
     pub fn vote(&self) -> Vote {
         self.vote
@@ -128,13 +148,18 @@ impl<F: DiskFile> VoteFile<F> {
     /// [`VoteError::Io`]: it is unknown which vote is on the disk. [`VoteError::NeedsReopen`] from
     /// then on.
     pub fn write(&mut self, vote: Vote) -> Result<(), VoteError> {
+        self.write_slot(vote)?;
+        self.write_slot(vote)
+    }
+
+    fn write_slot(&mut self, vote: Vote) -> Result<(), VoteError> {
         if self.failed {
             return Err(VoteError::NeedsReopen);
         }
         let sequence = self.sequence + 1;
         let offset = (sequence % 2) * SLOT_BYTES as u64;
         self.failed = true;
-        let bytes = slot_bytes(sequence, vote, self.members.as_ref());
+        let bytes = slot_bytes(sequence, vote, self.members.as_ref(), self.mark);
         let mut written = 0;
         while written < bytes.len() {
             let rest = [io::IoSlice::new(&bytes[written..])];
@@ -149,13 +174,15 @@ impl<F: DiskFile> VoteFile<F> {
     }
 }
 
-fn slot_bytes(sequence: u64, vote: Vote, members: Option<&Members>) -> [u8; SLOT_BYTES] {
+fn slot_bytes(sequence: u64, vote: Vote, members: Option<&Members>, mark: EntryId) -> [u8; SLOT_BYTES] {
     let mut bytes = [0; SLOT_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
     bytes[16..24].copy_from_slice(&sequence.to_le_bytes());
     bytes[24..32].copy_from_slice(&vote.term.0.to_le_bytes());
     bytes[32..40].copy_from_slice(&vote.voted_for.map_or(0, NodeId::get).to_le_bytes());
+    bytes[50..58].copy_from_slice(&mark.index.0.to_le_bytes());
+    bytes[58..66].copy_from_slice(&mark.term.0.to_le_bytes());
     if let Some(members) = members {
         let list = members.encode();
         bytes[40..48].copy_from_slice(&members.since.0.to_le_bytes());
@@ -171,6 +198,7 @@ struct Slot {
     sequence: u64,
     vote: Vote,
     members: Option<Members>,
+    mark: EntryId,
 }
 
 /// The content of a slot; `None` if it was never written or its write did not finish.
@@ -195,7 +223,8 @@ fn slot(bytes: &[u8]) -> Result<Option<Slot>, VoteError> {
         Some(list) => Some(Members::decode(Index(number(40)), list).ok_or(VoteError::Damaged)?),
         None => None,
     };
-    Ok(Some(Slot { sequence: number(16), vote, members }))
+    let mark = EntryId { index: Index(number(50)), term: Term(number(58)) };
+    Ok(Some(Slot { sequence: number(16), vote, members, mark }))
 }
 
 #[cfg(test)]
@@ -244,6 +273,29 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_stays_with_later_votes_and_no_damaged_slot_brings_an_earlier_vote_back() {
+        let mark = |number| EntryId { index: Index(number), term: Term(7) };
+        for damaged in [0, SLOT_BYTES] {
+            let disk = SimulatedDisk::new(4);
+            let mut file = VoteFile::create(&disk).unwrap();
+            for number in 1..6 {
+                file.write(vote(number)).unwrap();
+                file.write_mark(mark(number)).unwrap();
+                let found = VoteFile::open(&disk).unwrap();
+                assert_eq!((found.vote(), found.mark()), (vote(number), mark(number)));
+                let mut bytes = disk.contents(NAME).unwrap();
+                bytes[damaged + 24] ^= 1;
+                let other = SimulatedDisk::new(5);
+                VoteFile::create(&other).unwrap();
+                other.set_contents(NAME, bytes);
+                let found = VoteFile::open(&other).unwrap();
+                assert_eq!(found.vote(), vote(number), "slot at {damaged}");
+                assert!([mark(number - 1), mark(number), EntryId::default()].contains(&found.mark()));
+            }
+        }
+    }
+
+    #[test]
     fn a_damaged_or_later_file_is_refused() {
         let disk = SimulatedDisk::new(1);
         assert!(
@@ -253,11 +305,11 @@ mod tests {
         assert!(VoteFile::create(&disk).is_err());
         let intact = disk.contents(NAME).unwrap();
         let mut later = intact.clone();
-        later[8] = 4;
+        later[8] = 5;
         let checksum = crc32c::crc32c(&later[..CHECKED_BYTES]).to_le_bytes();
         later[CHECKED_BYTES..CHECKED_BYTES + 4].copy_from_slice(&checksum);
         disk.set_contents(NAME, later);
-        assert!(matches!(VoteFile::open(&disk), Err(VoteError::Version { got: 4 })));
+        assert!(matches!(VoteFile::open(&disk), Err(VoteError::Version { got: 5 })));
         let mut damaged = intact;
         (damaged[30], damaged[SLOT_BYTES + 30]) = (damaged[30] ^ 1, damaged[SLOT_BYTES + 30] ^ 1);
         disk.set_contents(NAME, damaged);

@@ -13,8 +13,8 @@ use std::ops::{Deref, DerefMut};
 use bytes::Bytes;
 use postroad_cluster::{
     ChangeError, Config, CopyRefused, EntryId, EntryKind, EntryLog, Group, GroupError, Index, JournalLog,
-    META_PARTITION, MemberChange, Members, Message, NodeId, NodeRecord, ProposeError, Refused, Role, Status,
-    Term, VoteFile, decode_batch, encode_batch,
+    LogError, META_PARTITION, MemberChange, Members, Message, NodeId, NodeRecord, ProposeError, Refused,
+    Role, Status, Term, VoteFile, decode_batch, encode_batch,
 };
 use postroad_journal::{Checkpoint, CheckpointError, CheckpointRequest, Disk, Journal, Record};
 use postroad_model::{PartitionId, Position};
@@ -26,6 +26,10 @@ const PROPOSAL_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of groups at the end of the log that stay for lagging replicas; one that needs older
 /// groups needs a copy of the store.
 const TRAILING_BYTES: u64 = 1 << 30;
+
+/// From one mark of the stored entries to the next; with ticks of 50 ms a second. A disk that loses
+/// later entries alone, in spite of their sync, is not found out.
+const MARK_TICKS: u32 = 20;
 
 const JOURNAL_IS_OPEN: &str = "a journal that failed to reopen ends its replica";
 
@@ -90,6 +94,10 @@ pub struct Replica<D: Disk> {
     /// The term for which the caller has taken over: see [`Replica::take_over`].
     serves: Option<Term>,
     failure: Option<String>,
+    /// See [`Replica::damage`].
+    damage: Option<String>,
+    /// Ticks since the mark was written.
+    unmarked_ticks: u32,
     checkpoints: Checkpoints,
     trailing_bytes: u64,
 }
@@ -152,11 +160,16 @@ impl<D: Disk> Replica<D> {
         send: Outlet,
     ) -> Result<Replica<D>, GroupError> {
         let applied = log.checkpointed();
-        let members = vote.members().unwrap_or(&config.members).clone();
+        let (members, mark) = (vote.members().unwrap_or(&config.members).clone(), vote.mark());
         let group = Group::open(&Config { members, ..config.clone() }, log, vote.vote(), applied)?;
+        let last = end_of(group.log());
+        // A later leader may have replaced entries, and then the log ends in its term.
+        if (last.term, last.index) < (mark.term, mark.index) {
+            return Err(GroupError::LostEntries { stored: mark, last });
+        }
         let checkpoints = Checkpoints { written: [applied].into(), ..Checkpoints::default() };
         let committed = states.into_iter().collect();
-        let (elected, leads, serves, failure) = (None, None, None, None);
+        let (elected, leads, serves, failure, damage) = (None, None, None, None, None);
         let handed_out = applied;
         let trailing_bytes = TRAILING_BYTES;
         Ok(Replica {
@@ -169,6 +182,8 @@ impl<D: Disk> Replica<D> {
             leads,
             serves,
             failure,
+            damage,
+            unmarked_ticks: 0,
             checkpoints,
             trailing_bytes,
         })
@@ -203,6 +218,16 @@ impl<D: Disk> Replica<D> {
         self.failure.as_deref()
     }
 
+    /// Entries that were stored here and cannot be read, or are missing.
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.as_deref()
+    }
+
+    /// See [`Group::abstain`].
+    pub(crate) fn abstain(&mut self) {
+        self.group.abstain();
+    }
+
     /// The state of its group, as it is known here.
     pub fn group_status(&self) -> Status {
         self.group.status()
@@ -233,12 +258,7 @@ impl<D: Disk> Replica<D> {
 
     /// The last entry that is stored here.
     pub fn stored_last(&self) -> EntryId {
-        let log = self.group.log();
-        let index = log.last();
-        if index == log.floor().index {
-            return log.floor();
-        }
-        EntryId { index, term: log.term(index).unwrap_or_default() }
+        end_of(self.group.log())
     }
 
     /// See [`Group::admits_copy`].
@@ -252,11 +272,25 @@ impl<D: Disk> Replica<D> {
     /// See [`Group::tick`].
     pub(crate) fn tick(&mut self) {
         self.group.tick();
+        self.unmarked_ticks += 1;
+        if MARK_TICKS <= self.unmarked_ticks && self.failure.is_none() {
+            self.unmarked_ticks = 0;
+            let last = self.stored_last();
+            if last != self.vote.mark()
+                && let Err(error) = self.vote.write_mark(last)
+            {
+                self.fail(error);
+            }
+        }
     }
 
     /// See [`Group::receive`].
     pub(crate) fn receive(&mut self, message: Message) -> Result<(), Refused> {
-        self.group.receive(message)
+        let received = self.group.receive(message);
+        if let Err(lost @ Refused::LostEntries { .. }) = &received {
+            self.damage.get_or_insert_with(|| lost.to_string());
+        }
+        received
     }
 
     /// See [`Group::hand_over`].
@@ -346,7 +380,12 @@ impl<D: Disk> Replica<D> {
                         self.fail(reason);
                     }
                 }
-                Err(error) => self.fail(error),
+                Err(error) => {
+                    if let GroupError::Log(LogError::Unreadable { .. }) = error {
+                        self.damage.get_or_insert_with(|| error.to_string());
+                    }
+                    self.fail(error);
+                }
             }
         }
         committed
@@ -377,6 +416,7 @@ impl<D: Disk> Replica<D> {
             let replaces = first <= self.group.log().last();
             if replaces {
                 self.drop_checkpoint()?;
+                self.lower_mark(first.previous())?;
             }
             self.group.log_mut().append(&actions.append).map_err(|error| error.to_string())?;
             if replaces {
@@ -400,6 +440,17 @@ impl<D: Disk> Replica<D> {
             committed.push(if is_own { Committed::Own(records) } else { Committed::Foreign(records) });
         }
         Ok(())
+    }
+
+    /// Entries after this one are about to go, which a leader of a later term has never had.
+    fn lower_mark(&mut self, index: Index) -> Result<(), String> {
+        if self.vote.mark().index <= index {
+            return Ok(());
+        }
+        let log = self.group.log();
+        let term = if index == log.floor().index { Some(log.floor().term) } else { log.term(index) };
+        let mark = EntryId { index, term: term.unwrap_or_default() };
+        self.vote.write_mark(mark).map_err(|error| error.to_string())
     }
 
     /// Whatever the new role, a former leadership has ended.
@@ -459,6 +510,15 @@ impl<D: Disk> Replica<D> {
             self.group.log_mut().raise_floor(older, self.trailing_bytes);
         }
     }
+}
+
+/// The last entry of a log.
+fn end_of(log: &impl EntryLog) -> EntryId {
+    let index = log.last();
+    if index == log.floor().index {
+        return log.floor();
+    }
+    EntryId { index, term: log.term(index).unwrap_or_default() }
 }
 
 /// A record that another leader proposed, for the partition that applies it.

@@ -3,7 +3,7 @@
 //!
 //! Never here: when; the driver of the writer has a clock.
 
-use postroad_journal::{Damage, Disk, Journal, ReadError, SegmentNumber, Walk};
+use postroad_journal::{CompactionError, Damage, Disk, Journal, ReadError, SegmentNumber, Walk};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 
@@ -17,6 +17,8 @@ pub(crate) struct Scrub {
     last: Option<SegmentNumber>,
     /// Places found, and not reported yet.
     found: VecDeque<String>,
+    /// The first of them.
+    first: Option<String>,
     /// All of them, by file and offset: a reader of a record and a scrubber may report the same
     /// place differently.
     known: BTreeSet<(PathBuf, u64)>,
@@ -69,13 +71,22 @@ impl Scrub {
         self.note((damage.file.clone(), damage.offset), damage.to_string());
     }
 
+    /// A compaction reads all that it keeps. Returns why it failed, if it did.
+    pub(crate) fn of_compaction(&mut self, failed: Option<CompactionError>) -> Option<CompactionError> {
+        if let Some(CompactionError::Damaged(damage)) = &failed {
+            self.add(damage);
+        }
+        failed
+    }
+
     /// The system does not read it; the reason names the file.
-    fn refused(&mut self, reason: String) {
+    pub(crate) fn refused(&mut self, reason: String) {
         self.note((PathBuf::from(&reason), 0), reason);
     }
 
     fn note(&mut self, place: (PathBuf, u64), said: String) {
         if self.known.len() < KNOWN_MAX && self.known.insert(place) {
+            self.first.get_or_insert_with(|| said.clone());
             self.found.push_back(said);
         }
     }
@@ -83,6 +94,11 @@ impl Scrub {
     /// The next place that was not reported yet.
     pub(crate) fn next_found(&mut self) -> Option<String> {
         self.found.pop_front()
+    }
+
+    /// The first place that was found since the start.
+    pub(crate) fn first(&self) -> Option<&str> {
+        self.first.as_deref()
     }
 
     /// How many places are known.

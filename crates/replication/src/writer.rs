@@ -656,7 +656,7 @@ impl<D: Disk> LogWriter<D> {
         if let Err(ReadError::Damaged(damage)) = &record {
             self.scrub.add(damage);
         }
-        if !self.unread.puts_off(partition, position, &record) {
+        if !self.unread.puts_off(partition, position, &record) && !replicated::withholds(self, &record) {
             let record = record.map_err(|error| error.to_string());
             self.out.push_back(ToPartition::Read { partition, position, record });
         }
@@ -757,7 +757,7 @@ impl<D: Disk> LogWriter<D> {
                 self.trouble.checkpoint.clone()
             }
             JobDone::Compaction(answer) => {
-                let failed = self.journal.finish_compaction(answer).err();
+                let failed = self.scrub.of_compaction(self.journal.finish_compaction(answer).err());
                 self.trouble.compaction = failed.map(|error| error.to_string());
                 self.written.failed_jobs += u64::from(self.trouble.compaction.is_some());
                 self.written.compactions += u64::from(self.trouble.compaction.is_none());

@@ -29,7 +29,8 @@ fn batch(index: u64, term: u64) -> Entry {
 }
 
 fn follower() -> Group<StoredLog> {
-    let log = StoredLog { floor: id(2, 1), entries: vec![batch(3, 1), batch(4, 2), batch(5, 4)] };
+    let log =
+        StoredLog { floor: id(2, 1), entries: vec![batch(3, 1), batch(4, 2), batch(5, 4)], rotten: None };
     Group::open(&config(), log, Vote { term: Term(4), voted_for: None }, Index(3)).unwrap()
 }
 
@@ -38,7 +39,7 @@ fn settle(group: &mut Group<StoredLog>) -> Vec<Message> {
     let mut sent = Vec::new();
     while let Some(mut actions) = group.actions().unwrap() {
         if let Some(last) = actions.restarted {
-            *group.log_mut() = StoredLog { floor: last, entries: Vec::new() };
+            *group.log_mut() = StoredLog { floor: last, ..StoredLog::default() };
         }
         group.log_mut().write(&actions.append);
         sent.append(&mut actions.messages);
@@ -173,7 +174,7 @@ fn every_kind_of_message_is_taken() {
 
 #[test]
 fn a_store_that_does_not_fit_together_does_not_start() {
-    let log = || StoredLog { floor: id(2, 1), entries: vec![batch(3, 1), batch(4, 2)] };
+    let log = || StoredLog { floor: id(2, 1), entries: vec![batch(3, 1), batch(4, 2)], rotten: None };
     let vote = |term| Vote { term: Term(term), voted_for: None };
     let open =
         |config: &Config, term, applied| Group::open(config, log(), vote(term), Index(applied)).map(|_| ());

@@ -18,6 +18,8 @@ use crate::{
 pub struct StoredLog {
     pub floor: EntryId,
     pub entries: Vec<Entry>,
+    /// An entry whose bytes have changed.
+    pub rotten: Option<Index>,
 }
 
 impl StoredLog {
@@ -31,16 +33,23 @@ impl StoredLog {
         assert!(place <= self.entries.len(), "a gap in the log");
         self.entries.truncate(place);
         self.entries.extend_from_slice(entries);
+        self.rotten.take_if(|rotten| first.id.index <= *rotten);
     }
 
     pub fn has(&self, id: EntryId) -> bool {
         self.term(id.index) == Some(id.term)
     }
 
+    /// The last entry.
+    fn end(&self) -> EntryId {
+        self.entries.last().map_or(self.floor, |entry| entry.id)
+    }
+
     fn raise_floor(&mut self, index: Index) {
         let Some(place) = self.place(index) else { return };
         self.floor = self.entries[place].id;
         self.entries.drain(..=place);
+        self.rotten.take_if(|rotten| *rotten <= index);
     }
 }
 
@@ -69,6 +78,9 @@ impl EntryLog for StoredLog {
             bytes <= bytes_max || bytes == entry.payload.len() as u64
         };
         let count = (through.0 + 1 - from.0) as usize;
+        if let Some(index) = self.rotten.filter(|rotten| (from..=through).contains(rotten)) {
+            return Err(LogError::Unreadable { index, reason: "rotten".to_owned() });
+        }
         Ok(self.entries.iter().skip(place).take(count).take_while(fits).cloned().collect())
     }
 }
@@ -80,6 +92,7 @@ pub fn changes(entries: &[Entry]) -> impl Iterator<Item = Members> {
 }
 
 const DISK_TIME_MAX: Time = 1500 * MILLISECOND;
+const MARK_EVERY: Time = 300 * MILLISECOND;
 
 struct Write {
     turn: Turn,
@@ -112,7 +125,27 @@ pub struct Replica {
     files: Vec<Entry>,
     /// Proposed in this life and not seen again.
     pub proposed: BTreeMap<EntryId2, u64>,
+    /// It has noticed the rot.
+    pub knows_rot: bool,
+    /// Its store is damaged: it waits for a copy of a leader's, and takes no part.
+    pub awaits_copy: bool,
+    /// A copy was asked for.
+    pub fills: bool,
+    /// Its disk has lost entries, and it has not been filled since.
+    pub lost: bool,
+    /// The log that its disk has lost, for the oracle.
+    former: (StoredLog, Vec<Entry>),
+    marked_at: Time,
     broken: Broken,
+}
+
+/// The store of a leader, as its files are at one moment.
+#[derive(Clone)]
+pub struct Copy {
+    pub term: Term,
+    pub log: StoredLog,
+    applied: Vec<Entry>,
+    members: Members,
 }
 
 /// Index and term, ordered.
@@ -149,6 +182,12 @@ impl Replica {
             members: Default::default(),
             files: Vec::new(),
             proposed: BTreeMap::new(),
+            knows_rot: false,
+            awaits_copy: false,
+            fills: false,
+            lost: false,
+            former: Default::default(),
+            marked_at: 0,
             broken,
         }
     }
@@ -169,7 +208,10 @@ impl Replica {
     pub fn has_synced(&self, id: EntryId) -> bool {
         let log = self.group.as_ref().map_or(&self.log, Group::log);
         let place = id.index.0 as usize - 1;
-        log.has(id) || place < self.checkpoint && self.applied[place].id == id
+        let has = |applied: &[Entry]| applied.get(place).is_some_and(|entry| entry.id == id);
+        let (former, had) = &self.former;
+        // As far as its disk has not lied about it.
+        log.has(id) || has(&self.applied[..self.checkpoint]) || former.has(id) || has(had)
     }
 
     pub fn start(&mut self, first: &Members, random: &mut Random) {
@@ -186,6 +228,10 @@ impl Replica {
             cache_bytes_max: random.below(2000),
         };
         let log = std::mem::take(&mut self.log);
+        let (mark, last) = (vote_file.mark(), log.end());
+        if (last.term, last.index) < (mark.term, mark.index) && self.broken != Broken::TrustsShortLogs {
+            return self.leave_store(log);
+        }
         let applied = Index(self.checkpoint as u64);
         let mut group =
             Group::open(&config, log, vote_file.vote(), applied).expect("a store that fits together");
@@ -200,6 +246,8 @@ impl Replica {
         let Some(mut group) = self.group.take() else { return };
         self.log = std::mem::take(group.log_mut());
         self.proposed.clear();
+        // Until it is found again.
+        self.knows_rot = false;
         let finished = random.below(self.writes.len() as u64 + 1) as usize;
         for write in self.writes.drain(..finished).collect::<Vec<_>>() {
             self.write(&write, write.append.len());
@@ -231,10 +279,103 @@ impl Replica {
         }
         let log = self.group.as_mut().map_or(&mut self.log, Group::log_mut);
         if let Some(last) = write.restarted {
-            *log = StoredLog { floor: last, entries: Vec::new() };
+            *log = StoredLog { floor: last, ..StoredLog::default() };
+            if let Some(file) = &mut self.vote_file {
+                file.write_mark(last).expect("no fault is planned");
+            }
             self.checkpoint = last.index.0 as usize;
         }
-        log.write(&write.append[..entries]);
+        let entries = &write.append[..entries];
+        if let (Some(first), Some(file)) = (entries.first(), self.vote_file.as_mut())
+            && first.id.index <= file.mark().index
+        {
+            let index = first.id.index.previous();
+            let term = if index == log.floor.index { log.floor.term } else { log.term(index).unwrap() };
+            file.write_mark(EntryId { index, term }).expect("no fault is planned");
+        }
+        log.write(entries);
+    }
+
+    /// Writes the mark of stored entries once in a while.
+    pub fn mark(&mut self, now: Time) {
+        let (Some(group), Some(file)) = (&self.group, self.vote_file.as_mut()) else { return };
+        if self.marked_at + MARK_EVERY <= now && file.mark() != group.log().end() {
+            file.write_mark(group.log().end()).expect("no fault is planned");
+            self.marked_at = now;
+        }
+    }
+
+    /// Damage was found in the store: it waits for a copy, and keeps its vote.
+    fn leave_store(&mut self, log: StoredLog) {
+        self.former = (log, std::mem::take(&mut self.applied));
+        (self.log, self.checkpoint, self.knows_rot) = (StoredLog::default(), 0, false);
+        self.awaits_copy = true;
+    }
+
+    /// The process begins again without its store.
+    pub fn leave(&mut self, random: &mut Random) {
+        self.crash(random);
+        let log = std::mem::take(&mut self.log);
+        self.leave_store(log);
+    }
+
+    /// An entry rots, if there is one.
+    pub fn rot(&mut self, random: &mut Random) -> bool {
+        let Some(group) = &mut self.group else { return false };
+        let log = group.log_mut();
+        if log.entries.is_empty() || log.rotten.is_some() {
+            return false;
+        }
+        log.rotten = Some(Index(random.between(log.floor.index.0 + 1, log.last().0)));
+        true
+    }
+
+    pub fn is_rotten(&self) -> bool {
+        self.group.as_ref().is_some_and(|group| group.log().rotten.is_some())
+    }
+
+    /// The power fails, and entries are gone whose sync had succeeded, marked ones among them.
+    pub fn lose_entries(&mut self, random: &mut Random) -> bool {
+        self.crash(random);
+        let mark = VoteFile::open(&self.disk).expect("votes survive").mark();
+        // No state without its log, so that the loss is not found by that.
+        let (least, last) = (self.log.floor.index.0.max(self.checkpoint as u64), self.log.last().0);
+        if mark.index.0 <= least || last < mark.index.0 {
+            return false;
+        }
+        self.former = (self.log.clone(), Vec::new());
+        let kept = random.between(least, mark.index.0 - 1);
+        self.log.entries.truncate((kept - self.log.floor.index.0) as usize);
+        true
+    }
+
+    /// The files of the store, if this node leads for certain, and they are whole.
+    pub fn copy(&self) -> Option<Copy> {
+        let group = self.group.as_ref().filter(|_| self.leads() && self.writes.is_empty())?;
+        let (term, log) = (group.status().term, group.log());
+        let leads = self.applied.last().is_some_and(|entry| entry.id.term == term) && log.rotten.is_none();
+        let (applied, members) = (self.applied[..self.checkpoint].to_vec(), self.members[1].clone());
+        leads.then(|| Copy { term, log: log.clone(), applied, members })
+    }
+
+    /// The latest term that the node of a damaged store has seen.
+    pub fn least_term(&self) -> Term {
+        match self.broken {
+            Broken::FillsFromFormerLeaders => Term(0),
+            _ => VoteFile::open(&self.disk).expect("votes survive").vote().term,
+        }
+    }
+
+    /// A copy takes the place of the damaged store.
+    pub fn fill(&mut self, copy: Copy) {
+        let mut file = VoteFile::open(&self.disk).expect("votes survive");
+        let term = copy.term.max(file.vote().term);
+        let voted_for = NodeId::new(self.number as u64 + 1);
+        file.write(Vote { term, voted_for }).expect("no fault is planned");
+        file.write_mark(copy.log.end()).expect("no fault is planned");
+        file.write_members(copy.members).expect("no fault is planned");
+        (self.checkpoint, self.applied, self.log) = (copy.applied.len(), copy.applied, copy.log);
+        (self.awaits_copy, self.former) = (false, Default::default());
     }
 
     /// The disk has finished its oldest write.
@@ -260,7 +401,17 @@ impl Replica {
     pub fn work(&mut self, now: Time, random: &mut Random) -> Done {
         let mut done = Done::default();
         let Some(mut group) = self.group.take() else { return done };
-        while let Some(mut actions) = group.actions().expect("a log that can be read") {
+        loop {
+            let mut actions = match group.actions() {
+                Ok(Some(actions)) => actions,
+                Ok(None) => break,
+                Err(_) => {
+                    assert!(group.log().rotten.is_some(), "a log that cannot be read");
+                    self.group = Some(group);
+                    self.leave(random);
+                    return done;
+                }
+            };
             let after = Index(self.applied.len() as u64);
             done.messages.append(&mut actions.messages);
             done.role = actions.role.or(done.role);

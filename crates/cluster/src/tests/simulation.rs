@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::network::{MILLISECOND, Network, SECOND, Time};
 use super::oracle::{Oracle, payload};
 use super::random::Random;
-use super::replica::{Done, Replica};
+use super::replica::{Copy, Done, Replica};
 use crate::{EntryId, Level, MemberChange, Members, NodeId, Refused, Role, SnapshotOffer, decode, encode};
 
 const TICK: Time = 50 * MILLISECOND;
@@ -28,6 +28,12 @@ pub enum Broken {
     AnswersUnsynced,
     /// After a start the members are those of the beginning.
     ForgetsMembers,
+    /// A log that lost entries which it had confirmed votes.
+    TrustsShortLogs,
+    /// A damaged store is filled by any node that takes itself for the leader.
+    FillsFromFormerLeaders,
+    /// A damaged store campaigns.
+    DamagedCampaigns,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +42,7 @@ enum Event {
     Deliver(usize, Bytes),
     DiskDone(usize, u64),
     Fetched(usize, u64),
+    Fill(usize),
     Propose,
     Fault,
     Heal,
@@ -57,6 +64,8 @@ pub struct Report {
     pub transfers: u64,
     pub changes: u64,
     pub snapshots: u64,
+    pub damages: u64,
+    pub fills: u64,
     /// Longest time from the last fault to a whole group, in milliseconds.
     pub recovery_ms_max: u64,
 }
@@ -73,6 +82,8 @@ impl Report {
         self.transfers += other.transfers;
         self.changes += other.changes;
         self.snapshots += other.snapshots;
+        self.damages += other.damages;
+        self.fills += other.fills;
         self.recovery_ms_max = self.recovery_ms_max.max(other.recovery_ms_max);
     }
 }
@@ -85,12 +96,16 @@ pub struct Simulation {
     network: Network,
     replicas: Vec<Replica>,
     offers: Vec<Option<SnapshotOffer>>,
+    /// Copies on their way to damaged nodes.
+    copies: Vec<Option<Copy>>,
     oracle: Oracle,
     payloads: u64,
     /// The members of the beginning.
     first: Members,
     report: Report,
     faults: bool,
+    /// Disks are damaged in this run, and members stay; otherwise these change.
+    damages: bool,
     broken: Broken,
 }
 
@@ -99,6 +114,7 @@ impl Simulation {
         let mut random = Random::new(seed);
         let voters = if random.one_in(4) { 5 } else { 3 };
         let nodes = voters + random.below(4) as usize;
+        let damages = random.one_in(2);
         let first = Members::first((1..=voters as u64).filter_map(NodeId::new));
         let network = Network::new(nodes, &mut random);
         let replicas = (0..nodes).map(|number| Replica::new(number, random.number(), broken)).collect();
@@ -110,11 +126,13 @@ impl Simulation {
             network,
             replicas,
             offers: vec![None; nodes],
+            copies: vec![None; nodes],
             oracle: Oracle::default(),
             payloads: 0,
             first,
             report: Report::default(),
             faults: true,
+            damages,
             broken,
         };
         let found = simulation.play();
@@ -201,6 +219,8 @@ impl Simulation {
             Event::Tick(node) => {
                 self.replicas[node].group().into_iter().for_each(|group| group.tick());
                 self.at(TICK, Event::Tick(node));
+                self.replicas[node].mark(self.now);
+                self.see_to_rot(node);
                 self.work(node)
             }
             Event::Deliver(node, bytes) => self.deliver(node, bytes),
@@ -211,6 +231,10 @@ impl Simulation {
                 self.work(node)
             }
             Event::Fetched(node, life) => self.fetched(node, life),
+            Event::Fill(node) => {
+                self.fill(node);
+                self.work(node)
+            }
             Event::Propose => self.propose(),
             Event::Fault => {
                 self.fault();
@@ -287,7 +311,11 @@ impl Simulation {
             self.replicas[node].work(self.now, &mut self.random);
         if let Some((Role::Leader, term)) = role {
             self.oracle.leads(node, term)?;
+            if self.replicas[node].knows_rot {
+                return Err(format!("node {node} was elected in term {} with a damaged store", term.0));
+            }
         }
+        self.fill_if_damaged(node);
         let life = self.replicas[node].life;
         for time in disk_times {
             self.at(time - self.now, Event::DiskDone(node, life));
@@ -341,9 +369,11 @@ impl Simulation {
     }
 
     fn start(&mut self, node: usize) {
-        if !self.replicas[node].is_up() {
+        let replica = &mut self.replicas[node];
+        if !replica.is_up() && !replica.awaits_copy {
             self.offers[node] = None;
-            self.replicas[node].start(&self.first, &mut self.random);
+            replica.start(&self.first, &mut self.random);
+            self.fill_if_damaged(node);
         }
     }
 
@@ -375,6 +405,7 @@ impl Simulation {
                     .filter_map(Replica::group)
                     .for_each(|group| group.transfer_leadership(to));
             }
+            7 | 8 if self.damages => self.damage(node),
             7 | 8 => self.change_members(),
             _ => (0..self.replicas.len()).for_each(|node| {
                 if self.random.one_in(2) {
@@ -406,6 +437,86 @@ impl Simulation {
         }
     }
 
+    /// Whether all but this node are a majority of voters with whole stores.
+    fn others_suffice(&self, node: usize) -> bool {
+        let voters = &self.first.voters;
+        let is_whole = |other: &&NodeId| {
+            let replica = &self.replicas[place(**other)];
+            place(**other) != node && !replica.awaits_copy && !replica.is_rotten() && !replica.lost
+        };
+        voters.len() < 2 * voters.iter().filter(is_whole).count()
+    }
+
+    /// The disk of a voter rots, or loses what it had synced as the power fails.
+    fn damage(&mut self, node: usize) {
+        if !self.first.voters.contains(&number(node)) || !self.others_suffice(node) {
+            return;
+        }
+        let replica = &mut self.replicas[node];
+        if replica.awaits_copy || replica.is_rotten() || replica.lost || !replica.is_up() {
+            return;
+        }
+        if self.random.one_in(2) {
+            self.report.damages += u64::from(replica.rot(&mut self.random));
+            return;
+        }
+        self.report.crashes += 1;
+        replica.lost = replica.lose_entries(&mut self.random);
+        self.report.damages += u64::from(replica.lost);
+        replica.paused_until = 0;
+        let time = self.random.between(10, 2000) * MILLISECOND;
+        self.at(time, Event::Start(node));
+    }
+
+    /// A node finds the rot of its store after a while, and leaves it once the others go on.
+    fn see_to_rot(&mut self, node: usize) {
+        if !self.replicas[node].is_rotten() || !self.random.one_in(10) {
+            return;
+        }
+        let suffices = self.others_suffice(node);
+        let next = self.random.below(self.first.voters.len() as u64) as usize;
+        let replica = &mut self.replicas[node];
+        let broken = self.broken;
+        let Some(group) = replica.group() else { return };
+        let role = group.status().role;
+        if broken != Broken::DamagedCampaigns {
+            group.abstain();
+        }
+        match role {
+            Role::Leader => group.transfer_leadership(number(next)),
+            Role::Follower { leader: Some(_) } if suffices && broken != Broken::DamagedCampaigns => {
+                replica.leave(&mut self.random);
+                return self.fill_if_damaged(node);
+            }
+            _ => {}
+        }
+        replica.knows_rot = true;
+    }
+
+    fn fill_if_damaged(&mut self, node: usize) {
+        let replica = &mut self.replicas[node];
+        if replica.awaits_copy && !std::mem::replace(&mut replica.fills, true) {
+            self.at(100 * MILLISECOND, Event::Fill(node));
+        }
+    }
+
+    /// Takes a copy of a leader's store, or begins one.
+    fn fill(&mut self, node: usize) {
+        if let Some(copy) = self.copies[node].take() {
+            self.report.fills += 1;
+            let replica = &mut self.replicas[node];
+            (replica.fills, replica.lost) = (false, false);
+            replica.fill(copy);
+            return self.start(node);
+        }
+        let least = self.replicas[node].least_term();
+        let sources = (0..self.replicas.len()).filter(|source| !self.network.is_cut(*source, node));
+        let mut copies = sources.filter_map(|source| self.replicas[source].copy());
+        self.copies[node] = copies.find(|copy| least <= copy.term);
+        let time = self.random.between(1, 400) * MILLISECOND;
+        self.at(time, Event::Fill(node));
+    }
+
     fn kill(&mut self, node: usize) {
         if !self.replicas[node].is_up() {
             return;
@@ -423,7 +534,12 @@ fn node_of(event: &Event) -> Option<usize> {
         Event::Tick(node) | Event::Deliver(node, _) | Event::DiskDone(node, _) | Event::Fetched(node, _) => {
             Some(*node)
         }
-        Event::Propose | Event::Fault | Event::Heal | Event::Start(_) | Event::Checkpoint(_) => None,
+        Event::Propose
+        | Event::Fault
+        | Event::Heal
+        | Event::Start(_)
+        | Event::Fill(_)
+        | Event::Checkpoint(_) => None,
     }
 }
 

@@ -1,3 +1,4 @@
 //! Tests of this room that need more than one of its parts.
 
+mod damage;
 mod replicas;

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use postroad_cluster::{ChangeError, MemberChange, Members, Message, NodeId, NodeRecord, Refused, Term};
-use postroad_journal::{Checkpoint, Disk};
+use postroad_journal::{Checkpoint, DamageKind, Disk, ReadError};
 use postroad_model::{MessageRow, PartitionId};
 
 use super::LogWriter;
@@ -109,6 +110,28 @@ impl<D: Disk> LogWriter<D> {
     }
 }
 
+/// Whether a partition is not told the result of a read: the other replicas have the record, which
+/// this one has lost. They would set the message aside with it. It waits until another one leads.
+pub(super) fn withholds<D: Disk>(writer: &mut LogWriter<D>, record: &Result<Bytes, ReadError>) -> bool {
+    if matches!(writer.journal, Held::Alone(_)) {
+        return false;
+    }
+    match record {
+        Err(ReadError::Damaged(damage)) => !matches!(damage.kind, DamageKind::KeyUnknown { .. }),
+        Err(error @ ReadError::Io { .. }) => {
+            writer.scrub.refused(error.to_string());
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The first damaged place of a store that was found since the start: bytes that were confirmed are
+/// gone.
+pub fn first_damage<D: Disk>(writer: &LogWriter<D>) -> Option<&str> {
+    writer.scrub.first().or_else(|| writer.replica()?.damage())
+}
+
 /// The leadership of a store: how it is taken over, and handed over. A store without replicas has
 /// none.
 pub struct Leadership<'w, D: Disk>(&'w mut LogWriter<D>);
@@ -143,6 +166,13 @@ impl<D: Disk> Leadership<'_, D> {
             }
         }
         self.0.drive();
+    }
+
+    /// The store is damaged: see [`postroad_cluster::Group::abstain`].
+    pub fn abstain(self) {
+        if let Some(replica) = self.0.replica_mut() {
+            replica.abstain();
+        }
     }
 
     /// Changes the members of the group by one: see [`postroad_cluster::Group::propose_change`].
