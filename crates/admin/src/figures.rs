@@ -65,6 +65,8 @@ pub struct ClusterFigures {
     pub copy_bytes: (u64, u64),
     /// The other nodes.
     pub peers: Vec<PeerFigures>,
+    /// The damage of its store, while that is not filled from another.
+    pub damage: Option<String>,
 }
 
 /// Another node of the cluster.
@@ -80,6 +82,8 @@ pub struct PeerFigures {
     pub sent_bytes: u64,
     /// Bytes of copies of the store sent to it.
     pub copied_bytes: u64,
+    /// The damage of its store, while that is not filled from another.
+    pub damage: Option<String>,
 }
 
 /// The steps of a core: each is the handling of one event, record or tick, during which it does

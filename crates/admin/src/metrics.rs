@@ -450,6 +450,13 @@ pub const METRICS: &[Metric] = &[
     gauge("postroad_cluster_connected", "1 while the other node is connected", |figures| {
         peers(figures, |of| Some(u64::from(of.connected)))
     }),
+    gauge("postroad_cluster_damaged", "1 while the store of the node is damaged", |figures| {
+        let own = figures.cluster.iter().map(|of| (&of.node, of.damage.is_some()));
+        let others =
+            figures.cluster.iter().flat_map(|of| &of.peers).map(|of| (&of.node, of.damage.is_some()));
+        let sample = |(node, damaged): (&String, bool)| Sample::of(u64::from(damaged)).label("node", node);
+        own.chain(others).map(sample).collect()
+    }),
     gauge(
         "postroad_cluster_lag_entries",
         "log entries that the follower has not synced; reported by the leader",

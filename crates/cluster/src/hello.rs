@@ -5,7 +5,8 @@
 //! both at once:  magic 8 │ version u8 │ levels: oldest, newest, of the cluster, u8 each │ node u64
 //!                │ nonce 16 │ purpose u8 │ joined u8
 //!                │ cluster, name, identity, endpoints, zone: each length u16 and UTF-8
-//!                │ since u64 │ length u16 │ members │ fields of later versions
+//!                │ since u64 │ length u16 │ members │ damage: length u16 and UTF-8
+//!                │ fields of later versions
 //! then:          HMAC-SHA-256 by the secret over the own hello and the peer's, 32 bytes
 //! then:          verdict u8 │ term u64 │ forward key 32, unless one has no number yet
 //! ```
@@ -25,7 +26,7 @@ use crate::entry::{Index, NodeId, Term};
 use crate::level::{Level, Levels};
 use crate::members::{MEMBERS_BYTES_MAX, Members};
 
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 
 /// Bytes of the random part.
 pub const NONCE_BYTES: usize = 16;
@@ -34,7 +35,7 @@ pub const PROOF_BYTES: usize = 32;
 /// Bytes of a verdict.
 pub const VERDICT_BYTES: usize = 9;
 /// A hello is not longer.
-pub const HELLO_BYTES_MAX: usize = 4096 + MEMBERS_BYTES_MAX + LATER_BYTES_MAX;
+pub const HELLO_BYTES_MAX: usize = 5120 + MEMBERS_BYTES_MAX + LATER_BYTES_MAX;
 /// Each text of a hello.
 const TEXT_BYTES_MAX: usize = 682;
 /// Room for fields of later versions.
@@ -136,6 +137,8 @@ pub struct Hello {
     /// Its store takes part in votes: it was there when the cluster was formed, or was filled by a
     /// copy since.
     pub joined: bool,
+    /// The last damage of its store, and its outcome, for operators; empty if there was none.
+    pub damage: String,
 }
 
 /// The use of a connection.
@@ -182,6 +185,14 @@ impl Verdict {
     }
 }
 
+/// A text with its length before it.
+fn text(bytes: &mut &[u8]) -> Result<String, HelloError> {
+    let length = usize::from(bytes.try_get_u16_le().map_err(|_| HelloError::Malformed)?);
+    let text = bytes.get(..length).ok_or(HelloError::Malformed)?.to_vec();
+    bytes.advance(length);
+    String::from_utf8(text).map_err(|_| HelloError::Malformed)
+}
+
 fn flag(byte: u8) -> Result<bool, HelloError> {
     match byte {
         0 => Ok(false),
@@ -219,6 +230,9 @@ impl Hello {
         out.put_u64_le(self.members.since.0);
         out.put_u16_le(members.len() as u16);
         out.put_slice(&members);
+        let damage = &self.damage.as_bytes()[..self.damage.floor_char_boundary(TEXT_BYTES_MAX)];
+        out.put_u16_le(damage.len() as u16);
+        out.put_slice(damage);
         out.freeze()
     }
 
@@ -251,18 +265,27 @@ impl Hello {
             _ => return Err(HelloError::Malformed),
         };
         let joined = flag(bytes.try_get_u8().map_err(|_| HelloError::Malformed)?)?;
-        let mut text = || {
-            let length = usize::from(bytes.try_get_u16_le().map_err(|_| HelloError::Malformed)?);
-            let text = bytes.get(..length).ok_or(HelloError::Malformed)?.to_vec();
-            bytes.advance(length);
-            String::from_utf8(text).map_err(|_| HelloError::Malformed)
-        };
-        let (cluster, name, identity, endpoints, zone) = (text()?, text()?, text()?, text()?, text()?);
+        let (cluster, name, identity) = (text(&mut bytes)?, text(&mut bytes)?, text(&mut bytes)?);
+        let (endpoints, zone) = (text(&mut bytes)?, text(&mut bytes)?);
         let members = members(&mut bytes).ok_or(HelloError::Malformed)?;
+        let damage = text(&mut bytes)?;
         if got == VERSION && !bytes.is_empty() {
             return Err(HelloError::Malformed);
         }
-        Ok(Hello { cluster, members, node, name, identity, endpoints, zone, levels, nonce, purpose, joined })
+        Ok(Hello {
+            cluster,
+            members,
+            node,
+            name,
+            identity,
+            endpoints,
+            zone,
+            levels,
+            nonce,
+            purpose,
+            joined,
+            damage,
+        })
     }
 
     /// Whether the peer is a node of the same cluster, and the one that is `expected` if one is.
@@ -369,6 +392,7 @@ mod tests {
             nonce: [node as u8; NONCE_BYTES],
             purpose: if node == 2 { Purpose::Copy } else { Purpose::Messages },
             joined: node == 2,
+            damage: if node == 2 { "damaged".to_owned() } else { String::new() },
         }
     }
 

@@ -442,6 +442,13 @@ fn alarms(figures: &Figures) -> Vec<Alarm> {
             raise("warning", subject, text);
         }
     }
+    let cluster = figures.cluster.iter();
+    let own = cluster.clone().map(|of| (&of.node, &of.damage));
+    for (node, damage) in own.chain(cluster.flat_map(|of| &of.peers).map(|of| (&of.node, &of.damage))) {
+        if let Some(damage) = damage {
+            raise("critical", format!("node {node}"), damage.clone());
+        }
+    }
     for tenant in figures.tenants.iter().filter(|tenant| 0 < tenant.waiting) {
         let subject = match tenant.tenant.is_empty() {
             true => "broker".to_owned(),

@@ -236,6 +236,16 @@ fn transfer(TransferArguments { node, broker }: &TransferArguments) -> anyhow::R
     bail!("{node} does not lead after {seconds} s; `postroad ctl cluster` shows who does")
 }
 
+/// Prints the last damage of each node that had some.
+fn print_damage(rows: &[Value], out: &mut impl Write) -> std::io::Result<()> {
+    for row in rows {
+        if let Some(damage) = row["damage"].as_str().filter(|damage| !damage.is_empty()) {
+            writeln!(out, "node {}: {damage}", text(&row["node"]))?;
+        }
+    }
+    Ok(())
+}
+
 /// Prints who leads, and a row for each node.
 fn print_cluster(broker: &BrokerArguments, json: bool) -> anyhow::Result<()> {
     let answer = request(broker, Method::Get, "/api/v1/cluster", None)?;
@@ -266,6 +276,7 @@ fn print_cluster(broker: &BrokerArguments, json: bool) -> anyhow::Result<()> {
             None => Ok(()),
         })
         .and_then(|()| Table::new(NODES).print(rows, &mut out))
+        .and_then(|()| print_damage(rows, &mut out))
     };
     printed.context("cannot write to standard output")
 }

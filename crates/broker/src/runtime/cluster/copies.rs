@@ -124,14 +124,14 @@ impl Filling {
     fn fill(&self, empty_from: Option<Term>) -> anyhow::Result<()> {
         let mut failure = anyhow::anyhow!("no other node is known");
         for peer in self.shared.peers().all().iter() {
-            let (wire, _) = match self.shared.connect(peer, Purpose::Copy) {
+            let (wire, introduced) = match self.shared.connect(peer, Purpose::Copy) {
                 Ok(connected) => connected,
                 Err(error) => {
                     failure = error.context(format!("node {}", peer.node.get()));
                     continue;
                 }
             };
-            let copy = match self.fetcher.fetch(&wire, &self.copies.progress) {
+            let copy = match self.fetcher.fetch((&wire, introduced.name()), &self.copies.progress) {
                 Ok(copy) => copy,
                 Err(error) => {
                     failure = error.context(format!("node {}", peer.node.get()));

@@ -47,6 +47,29 @@ struct Text {
     former: BTreeMap<u64, Vec<String>>,
     /// Whether this node votes: see `joining`.
     joined: bool,
+    /// The last damage of this store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    damage: Option<Damage>,
+}
+
+/// Damage of a store, and what became of it: see `damage`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Damage {
+    /// The first damaged place.
+    pub place: String,
+    /// The vote is damaged, too.
+    #[serde(default)]
+    pub lost_vote: bool,
+    /// The directory for the damaged files, once it is chosen.
+    #[serde(default)]
+    pub aside: Option<String>,
+    /// Whether all of them are there.
+    #[serde(default)]
+    pub is_aside: bool,
+    /// The node whose store has filled this one since.
+    #[serde(default)]
+    pub refilled_from: Option<String>,
 }
 
 /// Former stores of one node that are remembered.
@@ -92,7 +115,8 @@ impl Identities {
                 let identity = new_identity().context("the system provides no random bytes")?;
                 let (cluster, peers) = (cluster.to_owned(), BTreeMap::new());
                 let (version, names, former) = (VERSION, BTreeMap::new(), BTreeMap::new());
-                let text = Text { version, cluster, node, identity, peers, names, former, joined: false };
+                let (joined, damage) = (false, None);
+                let text = Text { version, cluster, node, identity, peers, names, former, joined, damage };
                 write(&file, &text).with_context(|| format!("cannot write {}", file.display()))?;
                 text
             }
@@ -121,7 +145,44 @@ impl Identities {
 
     /// Whether this node votes.
     pub fn joined(&self) -> bool {
+        let is_damaged = |text: &Text| text.damage.as_ref().is_some_and(|it| it.refilled_from.is_none());
+        self.text.lock().is_ok_and(|text| text.joined && !is_damaged(&text))
+    }
+
+    /// The last damage of this store.
+    pub fn damage(&self) -> Option<Damage> {
+        self.text.lock().ok()?.damage.clone()
+    }
+
+    /// Whether this node has joined and has its vote, though its store may be damaged.
+    pub fn has_vote(&self) -> bool {
         self.text.lock().is_ok_and(|text| text.joined)
+    }
+
+    /// Writes down damage of this store. One that has lost its vote is another store for the
+    /// others.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn note_damage(&self, damage: Damage) -> anyhow::Result<()> {
+        let other = match damage.lost_vote {
+            true => Some(new_identity().context("the system provides no random bytes")?),
+            false => None,
+        };
+        self.change(|text| {
+            if let Some(other) = other {
+                (text.identity, text.joined) = (other, false);
+            }
+            text.damage = Some(damage);
+        })
+    }
+
+    /// Writes down how far the repair of damage is that is known.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn note_damage_step(&self, damage: Damage) -> anyhow::Result<()> {
+        self.change(|text| text.damage = Some(damage))
     }
 
     /// This node votes from now on.
@@ -130,6 +191,19 @@ impl Identities {
     /// It cannot be written down.
     pub fn join(&self) -> anyhow::Result<()> {
         self.change(|text| text.joined = true)
+    }
+
+    /// This node votes from now on, as the store of another one has filled its own.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn fill(&self, from: &str) -> anyhow::Result<()> {
+        self.change(|text| {
+            text.joined = true;
+            if let Some(damage) = text.damage.as_mut().filter(|damage| damage.refilled_from.is_none()) {
+                damage.refilled_from = Some(from.to_owned());
+            }
+        })
     }
 
     /// Takes note of a peer's store, durably. `joined` says that it votes.

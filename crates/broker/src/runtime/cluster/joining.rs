@@ -8,7 +8,9 @@
 //! A node that is not joined neither votes nor confirms entries. The copy must be of a leader in
 //! the latest term that any other node had seen after the disk was replaced: then it has all that
 //! the former store confirmed, and in later terms that store did not vote. A node that was added
-//! with this very store has promised nothing yet, and may be filled by any leader.
+//! with this very store has promised nothing yet, and may be filled by any leader. A store that was
+//! found damaged (`damage`) and kept its vote confirmed entries in its own term or before, and is
+//! filled by a leader of that term or a later one.
 //!
 //! Never here: sockets, and how copies come.
 
@@ -18,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use postroad_cluster::{Body, Hello, Members, Message, NodeId, Term, Verdict};
 
-use crate::runtime::cluster::identity::{Identities, PeerStore};
+use crate::runtime::cluster::identity::{Damage, Identities, PeerStore};
 
 /// See the head of this file.
 pub struct Membership {
@@ -29,6 +31,10 @@ pub struct Membership {
     is_newcomer: bool,
     joined: AtomicBool,
     removed: AtomicBool,
+    /// The least term of a copy in place of this store, as it is damaged and has kept its vote.
+    damaged_in: Option<Term>,
+    /// Damage that was found since the start.
+    found: Mutex<Option<String>>,
     term: AtomicU64,
     /// The last verdict of each other node about this one.
     verdicts: Mutex<BTreeMap<NodeId, Verdict>>,
@@ -41,7 +47,21 @@ impl Membership {
         let is_newcomer = identity == identities.own();
         let (joined, term) = (AtomicBool::new(identities.joined()), AtomicU64::new(term.0));
         let (others, removed, verdicts) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
-        let membership = Membership { identities, others, is_newcomer, joined, removed, term, verdicts };
+        let damage = identities.damage().filter(|damage| damage.refilled_from.is_none());
+        let damaged_in =
+            damage.filter(|damage| !damage.lost_vote).map(|_| Term(term.load(Ordering::Acquire)));
+        let found = Mutex::default();
+        let membership = Membership {
+            identities,
+            others,
+            is_newcomer,
+            joined,
+            removed,
+            damaged_in,
+            found,
+            term,
+            verdicts,
+        };
         membership.follow(own, members);
         membership
     }
@@ -113,7 +133,8 @@ impl Membership {
         verdicts.insert(by, verdict);
         let others = self.others();
         let all = others.iter().all(|node| verdicts.get(node).is_some_and(|verdict| !verdict.replaced));
-        if all && !self.is_newcomer && !self.removed() && !self.joined() {
+        let may_join = !self.is_newcomer && !self.is_damaged() && !self.removed();
+        if all && may_join && !self.joined() {
             self.identities.join()?;
             self.joined.store(true, Ordering::Release);
             tracing::info!("all nodes have met: this one takes part from now on");
@@ -125,6 +146,9 @@ impl Membership {
     /// none, or not all nodes were asked.
     pub fn fills_from(&self) -> Option<Term> {
         let verdicts = self.verdicts.lock().ok().filter(|_| !self.joined() && !self.removed())?;
+        if self.damaged_in.is_some() {
+            return self.damaged_in;
+        }
         if self.is_newcomer {
             return Some(Term(0));
         }
@@ -137,6 +161,39 @@ impl Membership {
     pub fn missing(&self) -> Vec<NodeId> {
         let Ok(verdicts) = self.verdicts.lock() else { return Vec::new() };
         self.others().into_iter().filter(|node| !verdicts.contains_key(node)).collect()
+    }
+
+    /// Damage was found in the store that runs. Returns whether it is the first.
+    pub fn found_damage(&self, place: &str) -> bool {
+        self.found.lock().is_ok_and(|mut found| found.replace(place.to_owned()).is_none())
+    }
+
+    /// Writes down that this store is damaged: the next start sets it aside.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn note_damage(&self, place: &str) -> anyhow::Result<()> {
+        self.identities.note_damage(Damage { place: place.to_owned(), ..Damage::default() })
+    }
+
+    /// Whether this store is damaged, and not filled since.
+    pub fn is_damaged(&self) -> bool {
+        self.found.lock().is_ok_and(|found| found.is_some())
+            || self.identities.damage().is_some_and(|damage| damage.refilled_from.is_none())
+    }
+
+    /// The last damage of this store, and its outcome; empty if there was none.
+    pub fn damage(&self) -> String {
+        if let Some(place) = self.found.lock().ok().and_then(|found| found.clone()) {
+            return format!("damaged: {place}");
+        }
+        match self.identities.damage() {
+            None => String::new(),
+            Some(Damage { place, refilled_from: Some(from), .. }) => {
+                format!("was damaged: {place}; refilled from {from}")
+            }
+            Some(Damage { place, .. }) => format!("damaged: {place}; to be refilled"),
+        }
     }
 
     /// Whether this store is that of a node that was added, and not filled yet.
@@ -173,7 +230,7 @@ mod tests {
 
     fn hello(identity: &str, joined: bool) -> Hello {
         let text = String::new;
-        let (nonce, purpose) = ([0; NONCE_BYTES], Purpose::Messages);
+        let (nonce, purpose, damage) = ([0; NONCE_BYTES], Purpose::Messages, text());
         let (cluster, members, name, endpoints) = (text(), founders(), text(), text());
         let identity = identity.to_owned();
         Hello {
@@ -188,6 +245,7 @@ mod tests {
             nonce,
             purpose,
             joined,
+            damage,
         }
     }
 

@@ -4,8 +4,9 @@
 //! group, `opening` opens a replica's directory and keeps its part, `identity` distinguishes
 //! stores, `orders` are those of operators, `client_redirect` sends clients of a follower to the
 //! leader, and `restart` begins again from the disk once a replica has ended. A node whose disk was
-//! replaced does not vote (`joining`) before it was filled by a copy of the leader's store (`copy`,
-//! `copies`). A further node asks to join (`newcomer`); the leader sees to its vote (`steward`).
+//! replaced or is damaged (`damage`) does not vote (`joining`) before it was filled by a copy of
+//! the leader's store (`copy`, `copies`). A further node asks to join (`newcomer`); the leader sees
+//! to its vote (`steward`).
 //!
 //! Never here: how nodes agree (crates/cluster), clients of the broker.
 
@@ -13,6 +14,7 @@ mod client_redirect;
 mod commits;
 mod copies;
 mod copy;
+mod damage;
 mod documents;
 mod forward;
 mod identity;

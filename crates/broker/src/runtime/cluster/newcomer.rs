@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use postroad_cluster::{
     Hello, Index, MEMBERS_MAX, Members, NODE_ADDRESS_BYTES_MAX, NODE_NAME_BYTES_MAX, NONCE_BYTES, NodeId,
-    Purpose, VoteFile,
+    Purpose, VoteError, VoteFile,
 };
 use postroad_journal::RealDisk;
 use postroad_security::nodes::NodeTls;
@@ -26,7 +26,7 @@ use postroad_store::Layout;
 use serde::{Deserialize, Serialize};
 
 use crate::runtime::cluster::ClusterOptions;
-use crate::runtime::cluster::identity::{FILE, Identities};
+use crate::runtime::cluster::identity::{Damage, FILE, Identities};
 use crate::runtime::cluster::peers::{PATIENCE, dial, host_of, prove_each_other};
 use crate::runtime::cluster::wire::Wire;
 
@@ -191,18 +191,15 @@ pub fn admitted(
         bail!("{}: a store that was created by a standalone broker cannot join a cluster", data.display());
     }
     let identities = Identities::of_newcomer(data, &options.cluster)?;
-    if let Some(number) = identities.number().filter(|_| identities.joined()) {
-        let vote = VoteFile::open(&RealDisk::open(data)?).with_context(|| data.display().to_string())?;
-        let Some(members) = vote.members().cloned() else {
-            bail!(
-                "{} is that of node {} of a cluster whose members never changed: cluster.listen, {}, has to be in cluster.seeds ({})",
-                data.display(),
-                number.get(),
-                options.listen,
-                options.seeds.join(",")
-            );
-        };
-        return Ok(Some(Admitted { number, members }));
+    if let Some(number) = identities.number().filter(|_| identities.has_vote()) {
+        match VoteFile::open(&RealDisk::open(data)?) {
+            Ok(vote) => return former_place(options, data, (number, vote.members())).map(Some),
+            Err(error) if is_lost(&error) => {
+                let place = format!("{}: {error}", data.join("vote").display());
+                identities.note_damage(Damage { place, lost_vote: true, ..Damage::default() })?;
+            }
+            Err(error) => return Err(error).with_context(|| data.display().to_string()),
+        }
     }
     let asks = Asks {
         options,
@@ -215,6 +212,33 @@ pub fn admitted(
         tracing::info!(number = number.get(), "the cluster has admitted this node");
     }
     Ok(admitted)
+}
+
+/// Whether a node has lost its vote, so that the others have to name the members again.
+fn is_lost(error: &VoteError) -> bool {
+    match error {
+        VoteError::Damaged => true,
+        VoteError::Io(error) => error.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    }
+}
+
+/// The place of a node that has joined before, as its data directory says.
+fn former_place(
+    options: &ClusterOptions,
+    data: &Path,
+    (number, members): (NodeId, Option<&Members>),
+) -> anyhow::Result<Admitted> {
+    match members {
+        Some(members) => Ok(Admitted { number, members: members.clone() }),
+        None => bail!(
+            "{} is that of node {} of a cluster whose members never changed: cluster.listen, {}, has to be in cluster.seeds ({})",
+            data.display(),
+            number.get(),
+            options.listen,
+            options.seeds.join(",")
+        ),
+    }
 }
 
 struct Asks<'o> {
@@ -279,6 +303,7 @@ impl Asks<'_> {
         let options = self.options;
         let wire = Wire::dialled(dial(address)?, PATIENCE, (self.tls.as_ref(), host_of(address)))?;
         let mut hello = Hello {
+            damage: String::new(),
             cluster: options.cluster.clone(),
             members: Members::default(),
             node: Hello::NEWCOMER,

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use postroad_cluster::{Config, HelloError, JournalLog, Members, Term, VoteError, VoteFile};
+use postroad_cluster::{Config, HelloError, JournalLog, Members, NodeId, Term, VoteError, VoteFile};
 use postroad_core::{Partition, Settings};
 use postroad_journal::{Journal, Keys, Options, RealDisk};
 use postroad_model::{PartitionId, PartitionRange, Placement};
@@ -18,12 +18,14 @@ use tokio::sync::watch;
 
 use crate::runtime::cluster::copies::{self, Copies};
 use crate::runtime::cluster::copy::{self, Outgoing};
+use crate::runtime::cluster::damage::{self, StoreDamaged};
 use crate::runtime::cluster::forward::ForwardedClients;
 use crate::runtime::cluster::identity::Identities;
 use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::newcomer::Admitted;
 use crate::runtime::cluster::participant::Participant;
 use crate::runtime::cluster::peers::{self, Started};
+use crate::runtime::cluster::restart::restart;
 use crate::runtime::cluster::view::ClusterView;
 use crate::runtime::cluster::{ClusterOptions, identity};
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
@@ -77,7 +79,8 @@ pub struct LeaderStore {
 }
 
 /// Opens or makes the replica of the store in a data directory, and has it take part. `tune`
-/// prepares its journal.
+/// prepares its journal. If the store is damaged, and others can fill it, the process begins again
+/// without it: see `damage`.
 ///
 /// # Errors
 /// The directory is no replica, or of another node; or a port or thread is not to be had.
@@ -89,24 +92,49 @@ pub fn follow(
     tune: impl FnOnce(&mut Journal<RealDisk>, &RealDisk),
     sync_within: Duration,
 ) -> anyhow::Result<Following> {
-    let opening = Opening::begin();
-    let number = admitted.number;
-    let data = directories.main;
+    let (data, number) = (directories.main, admitted.number);
     if data.is_dir() {
         copy::install(data, &cluster.cluster, number)
             .context("cannot install a copy of the leader's store")?;
+        damage::set_aside(data, &cluster.cluster, number)
+            .context("cannot set the files of the damaged store aside")?;
     }
+    let mut members = admitted.members.clone();
+    let opened = open(directories, keys, settings, (cluster, number, &mut members), tune, sync_within);
+    if let Err(error) = &opened
+        && let Some(damaged) = StoreDamaged::of(error)
+        && damage::note(data, (&cluster.cluster, number), &members, &damaged)?
+    {
+        restart(&format!("its store is damaged: {damaged}"));
+    }
+    opened
+}
+
+fn open(
+    directories: Directories<'_>,
+    keys: Keys,
+    settings: impl Fn(PartitionId, Placement, u64) -> Settings,
+    (cluster, number, members): (&ClusterOptions, NodeId, &mut Members),
+    tune: impl FnOnce(&mut Journal<RealDisk>, &RealDisk),
+    sync_within: Duration,
+) -> anyhow::Result<Following> {
+    let opening = Opening::begin();
+    let data = directories.main;
     let Found { name, path, disk, mut layout, .. } = find_all(directories)?.remove(0);
     let (placement, range, starts) = (layout.placement(), layout.range(), layout.starts + 1);
     let vote = open_vote(&disk, &path, &layout)?;
+    if let Some(latest) = vote.members() {
+        members.clone_from(latest);
+    }
     let disk = disk.written(layout.ways());
     let settings = |id| settings(id, placement, starts);
     let Restored { journal, recovered, mut partitions } =
         restore_all(&disk, range, &keys, &settings, &opening)?;
+    if let Some(damage) = StoreDamaged::in_recovered(&recovered) {
+        return Err(damage.into());
+    }
     if let Some(damage) = recovered.damaged.first() {
-        bail!(
-            "{damage}: this replica cannot continue; docs/features/cluster.md describes how to rebuild it from another"
-        );
+        bail!("{damage}: this replica cannot continue");
     }
     for id in range.iter() {
         partitions.entry(id).or_insert_with(|| Partition::new(settings(id)));
@@ -126,10 +154,9 @@ pub fn follow(
     layout.starts = starts;
     layout.write(&path)?;
     let waker = Arc::new(ThreadWaker::default());
-    let members = vote.members().unwrap_or(&admitted.members).clone();
-    check_level(cluster, &members)?;
-    let membership = Arc::new(Membership::new(identities, number, &members, vote.vote().term));
-    let admitted = Admitted { number, members };
+    check_level(cluster, members)?;
+    let membership = Arc::new(Membership::new(identities, number, members, vote.vote().term));
+    let admitted = Admitted { number, members: members.clone() };
     let Started { shared, send, messages, clients } =
         peers::start(cluster, &admitted, membership.clone(), Outgoing::new(data), waker.clone())?;
     let copies = Arc::new(Copies::default());
@@ -180,7 +207,10 @@ fn open_vote(
             if 0 < layout.starts {
                 let path = path.display();
                 match is_known {
-                    true => bail!("{path}: the vote of this replica is lost; it must not join"),
+                    true => {
+                        let place = format!("{path}: the vote of this replica is missing");
+                        return Err(StoreDamaged { place, lost_vote: true }.into());
+                    }
                     false => bail!(
                         "{path}: the store was created by a standalone broker and cannot join a cluster"
                     ),

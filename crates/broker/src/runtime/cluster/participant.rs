@@ -11,13 +11,15 @@ use postroad_cluster::{Message, NodeId, Role, Term};
 use postroad_core::{Partition, decode_record};
 use postroad_journal::RealDisk;
 use postroad_model::{Effect, PartitionId};
-use postroad_replication::{LogWriter, Replica, ToPartition, ToWriter};
+use postroad_replication::{LogWriter, Replica, ToPartition, ToWriter, first_damage};
 use tokio::sync::watch;
 
 use crate::runtime::cluster::commits::CommitTimes;
 use crate::runtime::cluster::copies::{Arrived, Copies};
 use crate::runtime::cluster::copy::Fetched;
+use crate::runtime::cluster::damage::others_suffice;
 use crate::runtime::cluster::joining::Membership;
+use crate::runtime::cluster::orders::LAG_MAX;
 use crate::runtime::cluster::peers::Shared;
 use crate::runtime::cluster::restart::restart;
 use crate::runtime::cluster::steward::{Group, Step};
@@ -134,6 +136,7 @@ impl Participant {
             }
         }
         writer.drive();
+        self.leave_if_entries_are_lost(writer);
         self.membership.saw(writer.replica().map_or(Term(0), |replica| replica.group_status().term));
         self.follow_members(writer);
         self.take_copy(writer);
@@ -143,8 +146,60 @@ impl Participant {
         self.apply(writer);
         if ticks {
             self.see_to_members(writer);
+            self.see_to_damage(writer);
         }
         self.look(writer, ticks);
+    }
+
+    /// A log that ends before entries which it has confirmed must not vote.
+    fn leave_if_entries_are_lost(&self, writer: &LogWriter<RealDisk>) {
+        let Some(replica) = writer.replica() else { return };
+        if let Some(place) = replica.damage().filter(|_| replica.failure().is_none()) {
+            self.leave_damaged(place);
+        }
+    }
+
+    /// A damaged store is left once others go on without it: a leader hands over first.
+    fn see_to_damage(&mut self, writer: &mut LogWriter<RealDisk>) {
+        if !self.membership.joined() {
+            return;
+        }
+        let Some(place) = first_damage(writer).map(str::to_owned) else { return };
+        if self.membership.found_damage(&place) {
+            tracing::error!(
+                damage = place,
+                "the store of this node is damaged: it is filled from another once the others go on without it"
+            );
+            writer.leadership().abstain();
+        }
+        let Some(replica) = writer.replica() else { return };
+        let (own, members) = (self.shared.own(), replica.members());
+        let whole = self.shared.peers().reached_whole();
+        let status = replica.status();
+        match status.group.role {
+            Role::Follower { leader: Some(leader) }
+                if whole.contains(&leader) && others_suffice(members, own, &whole) =>
+            {
+                self.leave_damaged(&place);
+            }
+            Role::Leader if self.handed_over_at.is_none_or(|at| HAND_OVER_EVERY < at.elapsed()) => {
+                let caught_up = |node: &NodeId| status.lag_of(*node).is_some_and(|lag| lag <= LAG_MAX);
+                let next = members.voters.iter().find(|node| whole.contains(node) && caught_up(node));
+                let Some(next) = next.copied() else { return };
+                self.handed_over_at = Some(Instant::now());
+                tracing::warn!(to = next.get(), "this node hands leadership over, as its store is damaged");
+                writer.leadership().hand_over(Some(next));
+            }
+            _ => {}
+        }
+    }
+
+    /// Begins again without the store.
+    fn leave_damaged(&self, place: &str) -> ! {
+        if let Err(error) = self.membership.note_damage(place) {
+            tracing::error!(error = format!("{error:#}"), "damage of the store cannot be written down");
+        }
+        restart(&format!("its store is damaged: {place}"))
     }
 
     /// Connects to new members, and gives those up that were removed.
@@ -245,6 +300,12 @@ impl Participant {
         if let Some(reason) = replica.failure()
             && !self.ends
         {
+            let (members, whole) = (replica.members(), self.shared.peers().reached_whole());
+            if let Some(place) = replica.damage()
+                && others_suffice(members, self.shared.own(), &whole)
+            {
+                self.leave_damaged(place);
+            }
             restart(reason);
         }
         let leads = replica.leads();

@@ -85,6 +85,10 @@ pub struct Peer {
     forward_key: Mutex<[u8; FORWARD_KEY_BYTES]>,
     /// As it said when it last connected.
     introduced: Mutex<Introduction>,
+    /// The last damage of its store, as it said when it last connected; empty if there was none.
+    damage: Mutex<String>,
+    /// Its store is damaged, and not filled yet.
+    pub damaged: AtomicBool,
     /// Whether there is a connection.
     pub connected: AtomicBool,
     /// Connections since the start.
@@ -112,6 +116,8 @@ impl Peer {
             endpoints: Mutex::default(),
             forward_key: Mutex::default(),
             introduced: Mutex::new(Introduction { zone: record.zone.clone(), levels: None }),
+            damage: Mutex::default(),
+            damaged: AtomicBool::new(false),
             connected: AtomicBool::new(false),
             sockets: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
@@ -120,6 +126,28 @@ impl Peer {
             queue,
             gone: AtomicBool::new(false),
         }
+    }
+
+    /// The last damage of its store, and its outcome; empty if there was none.
+    pub fn damage(&self) -> String {
+        self.damage.lock().map_or_else(|_| String::new(), |damage| damage.clone())
+    }
+
+    fn note_damage(&self, hello: &Hello) {
+        let is_damaged = !hello.joined && !hello.damage.is_empty();
+        if let Ok(mut known) = self.damage.lock()
+            && *known != hello.damage
+        {
+            if !hello.damage.is_empty() {
+                tracing::warn!(
+                    node = hello.name,
+                    damage = hello.damage,
+                    "the store of a node is damaged, or was"
+                );
+            }
+            known.clone_from(&hello.damage);
+        }
+        self.damaged.store(is_damaged, Ordering::Release);
     }
 
     fn is_gone(&self) -> bool {
@@ -184,6 +212,14 @@ impl PeerTable {
     /// The latest list of members.
     pub fn members(&self) -> Arc<Members> {
         self.known().members
+    }
+
+    /// Those with a connection whose stores are whole, as far as is known.
+    pub fn reached_whole(&self) -> Vec<NodeId> {
+        let mut reached = self.reached();
+        let is_damaged = |node| self.find(node).is_some_and(|peer| peer.damaged.load(Ordering::Acquire));
+        reached.retain(|node| !is_damaged(*node));
+        reached
     }
 
     /// Those with a connection.
@@ -343,6 +379,13 @@ pub struct Introduced {
     forward_key: [u8; FORWARD_KEY_BYTES],
 }
 
+impl Introduced {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.hello.name
+    }
+}
+
 /// What [`start`] returns.
 pub struct Started {
     /// All that the threads share.
@@ -383,6 +426,7 @@ pub fn start(
         nonce: [0; NONCE_BYTES],
         purpose: Purpose::Messages,
         joined: false,
+        damage: String::new(),
     };
     let tls = options.tls.as_ref().map(NodeTls::load).transpose().context("cluster.tls")?;
     let (secret, sent_by) = (options.secret.clone(), membership.clone());
@@ -573,7 +617,8 @@ fn introduce(
     expected: Option<NodeId>,
 ) -> anyhow::Result<Option<Introduced>> {
     let members = Members::clone(&shared.peers.members());
-    let mut hello = Hello { purpose, members, joined: shared.membership.joined(), ..shared.hello.clone() };
+    let (joined, damage) = (shared.membership.joined(), shared.membership.damage());
+    let mut hello = Hello { purpose, members, joined, damage, ..shared.hello.clone() };
     let peer = prove_each_other(&shared.secret, wire, &mut hello, expected)?;
     if peer.purpose == Purpose::Join {
         return Ok(None);
@@ -587,6 +632,9 @@ fn introduce(
         Err(error) => return Err(error.into()),
     }
     let ours = shared.membership.judge(&peer)?;
+    if let Some(known) = shared.peers.find(peer.node) {
+        known.note_damage(&peer);
+    }
     // The key is for proven nodes alone.
     wire.write_frame(&[&ours.encode()[..], &shared.intake.key()].concat())?;
     let frame = wire.read_frame(VERDICT_BYTES + FORWARD_KEY_BYTES)?;

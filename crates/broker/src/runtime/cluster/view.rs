@@ -113,6 +113,9 @@ impl ClusterView {
         if self.membership.removed() {
             return "was removed from the cluster".to_owned();
         }
+        if self.membership.is_damaged() {
+            return format!("{node} takes no part, as its store is damaged: {}", self.filling());
+        }
         if self.membership.awaits_first_copy() {
             return format!("{node} joins the cluster: {}", self.filling());
         }
@@ -222,6 +225,7 @@ impl ClusterView {
             lag: replica.lag_of(peer.node),
             sent_bytes: peer.sent_bytes.load(Ordering::Relaxed),
             copied_bytes: peer.copied_bytes.load(Ordering::Relaxed),
+            damage: Some(peer.damage()).filter(|_| peer.damaged.load(Ordering::Acquire)),
         };
         let Progress { received, bytes } = &self.copies.progress;
         Some(ClusterFigures {
@@ -234,6 +238,7 @@ impl ClusterView {
             majority_micros: commits.majority.distribution(),
             copy_bytes: (bytes.load(Ordering::Relaxed), received.load(Ordering::Relaxed)),
             peers: self.peers.all().iter().map(peer).collect(),
+            damage: Some(self.membership.damage()).filter(|_| self.membership.is_damaged()),
         })
     }
 
@@ -247,6 +252,7 @@ impl ClusterView {
             let name = self.name(peer.node);
             let lag = replica.lag_of(peer.node).unwrap_or(last);
             match peer.connected.load(Ordering::Acquire) {
+                _ if peer.damaged.load(Ordering::Acquire) => Some(format!("the store of {name} is damaged")),
                 false => Some(format!("{name} is not reached, and its replica falls behind")),
                 true if LAG_MAX < lag => Some(format!("the replica of {name} lags by {lag} entries")),
                 true => None,
@@ -315,7 +321,7 @@ impl ClusterView {
         let mut rows = vec![json!({
             "node": &*self.node, "number": self.number.get(), "address": &*self.listen, "role": role,
             "votes": members.voters.contains(&self.number), "zone": self.shared.zone(),
-            "levels": self.shared.levels().to_string(),
+            "levels": self.shared.levels().to_string(), "damage": self.membership.damage(),
             "state": match (serves, replica.needs_copy, self.membership.joined()) {
                 (true, ..) => "serves clients".to_owned(),
                 (_, _, false) => self.outside(),
@@ -333,7 +339,7 @@ impl ClusterView {
                 "zone": peer.zone(), "levels": peer.levels().map(|levels| levels.to_string()),
                 "state": if connected { "connected" } else { "not reached" },
                 "stored": stored.map(|(_, index)| index.0),
-                "lag": replica.lag_of(peer.node),
+                "lag": replica.lag_of(peer.node), "damage": peer.damage(),
                 "sent_bytes": peer.sent_bytes.load(Ordering::Relaxed),
                 "copied_bytes": peer.copied_bytes.load(Ordering::Relaxed),
                 "connections": peer.sockets.load(Ordering::Acquire),

@@ -42,6 +42,8 @@ pub struct Fetched {
     pub term: Term,
     /// The end of its log.
     pub last: EntryId,
+    /// The name of its author.
+    pub from: String,
     pub(super) manifest: Manifest,
 }
 
@@ -67,7 +69,7 @@ impl Fetcher {
     /// # Errors
     /// The connection has ended, the author refuses, or the copy is damaged or cannot be read with
     /// the keys of this node.
-    pub fn fetch(&self, wire: &Wire, progress: &Progress) -> anyhow::Result<Fetched> {
+    pub fn fetch(&self, (wire, from): (&Wire, &str), progress: &Progress) -> anyhow::Result<Fetched> {
         wire.expect_within(PATIENCE)?;
         let before = self.manifest();
         let have = before.as_ref().map_or_else(BTreeMap::new, |manifest| self.have(manifest));
@@ -99,7 +101,7 @@ impl Fetcher {
         File::open(&self.directory)?.sync_all()?;
         let last = self.verify(&manifest).inspect_err(|_| self.discard());
         let last = last.context("the copy cannot be used")?;
-        Ok(Fetched { term: Term(manifest.term), last, manifest })
+        Ok(Fetched { term: Term(manifest.term), last, from: from.to_owned(), manifest })
     }
 
     fn manifest(&self) -> Option<Manifest> {

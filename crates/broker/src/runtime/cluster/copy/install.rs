@@ -9,12 +9,13 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use postroad_cluster::{NodeId, Term, Vote, VoteFile};
+use postroad_cluster::{EntryId, Index, NodeId, Term, Vote, VoteFile};
 use postroad_journal::{RealDisk, is_journal_name};
 use serde::{Deserialize, Serialize};
 
 use super::incoming::DIRECTORY;
 use super::{Fetched, ListedMembers, VERSION};
+use crate::runtime::cluster::damage::remove_aside;
 use crate::runtime::cluster::identity::{FILE_MODE, Identities};
 use postroad_security::replace_file;
 use postroad_store::Layout;
@@ -28,8 +29,12 @@ const INSTALLING: &str = "installing.json";
 struct Marker {
     version: u32,
     term: u64,
+    /// Index and term of the last entry of the copy.
+    last: (u64, u64),
     /// The vote of this node is lost: it votes for no other node in this term or an earlier one.
     new_vote: bool,
+    /// The name of the author.
+    from: String,
     layout: Layout,
     files: Vec<String>,
     /// The members that were in force at the author.
@@ -46,7 +51,8 @@ pub fn announce(data: &Path, copy: &Fetched, new_vote: bool) -> anyhow::Result<(
     let files = manifest.files.iter().map(|(name, _)| name.clone()).collect();
     let layout = manifest.layout.clone();
     let members = manifest.members.clone();
-    let marker = Marker { version: VERSION, term: manifest.term, new_vote, layout, files, members };
+    let (term, last, from) = (manifest.term, manifest.last, copy.from.clone());
+    let marker = Marker { version: VERSION, term, last, new_vote, from, layout, files, members };
     replace_file(&data.join(DIRECTORY).join(READY), &serde_json::to_string_pretty(&marker)?, FILE_MODE)?;
     Ok(())
 }
@@ -98,14 +104,21 @@ pub fn install(data: &Path, cluster: &str, node: NodeId) -> anyhow::Result<()> {
     // The entry that says so may not be in the copy's log any more.
     let members = marker.members.members().context("the copy has no list of members")?;
     let mut vote = VoteFile::open(&disk)?;
+    vote.write_mark(EntryId { index: Index(marker.last.0), term: Term(marker.last.1) })?;
     if members.is_later_than(&vote.members().cloned().unwrap_or_default()) {
         vote.write_members(members)?;
     }
-    Identities::open(data, cluster, node)?.join()?;
+    let identities = Identities::open(data, cluster, node)?;
+    identities.fill(&marker.from)?;
+    identities.damage().iter().for_each(|damage| remove_aside(data, damage));
     fs::remove_file(&installing)?;
     sync(&incoming)?;
     fs::remove_dir_all(&incoming)?;
-    tracing::info!(files = marker.files.len(), "the store was filled by a copy of the leader's");
+    tracing::info!(
+        files = marker.files.len(),
+        from = marker.from,
+        "the store was filled by a copy of the leader's"
+    );
     Ok(())
 }
 

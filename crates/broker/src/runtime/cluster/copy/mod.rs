@@ -30,7 +30,7 @@ pub use install::{announce, install};
 pub use outgoing::Outgoing;
 
 /// The version of manifests, requests and markers.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Bytes of a file in one frame.
 const CHUNK_BYTES: usize = 1 << 20;

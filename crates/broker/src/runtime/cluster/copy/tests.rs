@@ -100,7 +100,7 @@ fn fetch(
     let (node, leader) = wires();
     let (home, manifest) = (home.to_owned(), manifest.clone());
     let sends = std::thread::spawn(move || send(&leader, &home, &manifest, chunks_max, damages));
-    let fetched = fetcher.fetch(&node, &Progress::default());
+    let fetched = fetcher.fetch((&node, "b"), &Progress::default());
     (fetched, sends.join().unwrap())
 }
 
@@ -126,7 +126,7 @@ fn a_copy_is_resumed_after_a_lost_connection_and_installed_at_the_next_start() {
     let file = VoteFile::open(&disk).unwrap();
     let vote = file.vote();
     assert_eq!((vote.term, vote.voted_for), (Term(7), Some(number)));
-    assert_eq!(file.members(), Some(&members()));
+    assert_eq!((file.members(), file.mark()), (Some(&members()), last));
     assert!(Identities::open(node.path(), "c", number).unwrap().joined());
     assert_eq!(Layout::find(node.path()).unwrap(), Some(manifest.layout));
     let (log, _) = JournalLog::open(disk, Options::default()).unwrap();

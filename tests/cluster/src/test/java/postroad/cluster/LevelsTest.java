@@ -91,7 +91,7 @@ class LevelsTest {
         clients.stopSending();
         cluster.await("the last message", () -> clients.ledger.seen().containsAll(clients.ledger.sent));
         clients.stop();
-        System.out.println("levels: " + clients.ledger + "; longest pauses of producers, ms: " + clients.pausesMs());
+        System.out.println("levels: " + clients.ledger + "; longest pauses of producers, ms: " + clients.takePausesMs());
         clients.ledger.assertNothingLostOrDoubled();
         assertEquals(3, cluster.nodes.stream().filter(Node::isAlive).count());
     }

@@ -1,6 +1,7 @@
 package postroad.cluster;
 
 import java.io.IOException;
+import java.io.RandomAccessFile;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
@@ -12,6 +13,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 
 /** One {@code postroad serve} process of a cluster, with a data directory and ports of its own that outlive the process. */
 final class Node {
@@ -169,6 +171,29 @@ final class Node {
     void returnDisk() throws IOException {
         Files.move(directory.resolve("data"), directory.resolve("later"));
         Files.move(wiped.get(wiped.size() - 1), directory.resolve("data"));
+    }
+
+    /** Its data directory. */
+    Path data() {
+        return directory.resolve("data");
+    }
+
+    /** Some bytes of its first segment change on the disk, about this far from its beginning. */
+    void flip(long offset) throws IOException {
+        Path segment;
+        try (Stream<Path> files = Files.list(data())) {
+            segment = files.filter(file -> file.toString().endsWith(".segment")).sorted().findFirst().orElseThrow();
+        }
+        try (RandomAccessFile file = new RandomAccessFile(segment.toFile(), "rw")) {
+            file.seek(offset);
+            byte[] bytes = new byte[64];
+            file.readFully(bytes);
+            for (int place = 0; place < bytes.length; place++) {
+                bytes[place] ^= 1;
+            }
+            file.seek(offset);
+            file.write(bytes);
+        }
     }
 
     boolean hasLogged(String text) throws IOException {
