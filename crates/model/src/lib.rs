@@ -34,6 +34,7 @@ mod replies;
 mod schedule;
 mod session;
 mod spill;
+mod trace;
 mod user;
 
 pub use ask::{
@@ -86,4 +87,5 @@ pub use replies::Replies;
 pub use schedule::{Due, JobsWanted, NotScheduleId, Recurrence, RouteRetry, Schedule, ScheduleId};
 pub use session::{Deadline, Now, Parting, Session, ToSession};
 pub use spill::{Piece, Snapshot, Spill, Spilled};
+pub use trace::{TraceKey, TraceStep, TracedStep};
 pub use user::UserKey;

@@ -9,7 +9,7 @@ use super::{Fault, Repository};
 /// Rooms without input, output, clock or randomness: same commands in, same effects out.
 pub const PURE_ROOMS: &[&str] = &[
     "model", "selector", "routing", "core", "bridge", "openwire", "amqp", "stomp", "mqtt", "ironmq", "sqs",
-    "rocketmq", "migrate",
+    "rocketmq", "migrate", "trace",
 ];
 
 /// Outside crates that would make a pure room impure.
@@ -36,13 +36,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("rocketmq", PROTOCOL),
     ("journal", &["model"]),
     ("replication", &["model", "journal", "cluster"]),
-    ("node", &["model", "selector", "routing", "core", "openwire", "amqp", "journal", "replication"]),
+    (
+        "node",
+        &["model", "selector", "routing", "core", "openwire", "amqp", "journal", "replication", "trace"],
+    ),
     ("store", &["model", "routing", "core", "journal", "replication", "cluster", "node"]),
+    ("trace", &["model"]),
     ("net", &["model"]),
     ("cluster", &["model", "journal"]),
     ("security", &["model"]),
     ("bridge", &["model", "selector", "openwire", "amqp", "stomp", "mqtt", "ironmq", "rocketmq"]),
-    ("admin", &["model", "security", "routing", "node"]),
+    ("admin", &["model", "security", "routing", "node", "trace"]),
     ("migrate", &["routing", "bridge"]),
     ("bench", &["openwire"]),
 ];
