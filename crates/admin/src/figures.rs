@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use postroad_model::Destination;
+use postroad_node::TraceCounts;
 
 use crate::alerts::Ledger;
 use serde::Serialize;
@@ -37,6 +38,8 @@ pub struct Figures {
     pub ledger: Ledger,
     /// Notifications of alerts that were given up.
     pub undelivered_notifications: u64,
+    /// Traced messages, if any are traced.
+    pub traces: Option<TraceCounts>,
     /// The replica of a node of a cluster.
     pub cluster: Option<ClusterFigures>,
 }

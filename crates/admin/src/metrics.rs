@@ -1,5 +1,7 @@
 //! Every metric: its name, its meaning, and its source. docs/features/metrics.md has the same rows.
 
+use postroad_node::TraceCounts;
+
 use crate::exposition::Sample;
 use crate::figures::{
     AlertFigures, BRIDGE_STATES, BridgeFigures, CLUSTER_ROLES, ClusterFigures, Distribution, Figures,
@@ -138,6 +140,37 @@ pub const METRICS: &[Metric] = &[
         "postroad_alert_notifications_failed_total",
         "alert notifications that failed after all retries",
         |figures| vec![Sample::of(figures.undelivered_notifications)],
+    ),
+    counter("postroad_traces_total", "messages that were traced", |figures| {
+        traces(figures, |counts| counts.traced)
+    }),
+    counter(
+        "postroad_traces_over_rate_total",
+        "messages that were not traced, as more were to be traced than messages_per_second allows",
+        |figures| traces(figures, |counts| counts.over_rate),
+    ),
+    counter(
+        "postroad_trace_contexts_malformed_total",
+        "trace contexts of messages that are malformed",
+        |figures| traces(figures, |counts| counts.malformed),
+    ),
+    counter(
+        "postroad_trace_points_dropped_total",
+        "steps of traced messages that were dropped, as the buffer of a core was full",
+        |figures| traces(figures, |counts| counts.dropped_points),
+    ),
+    counter(
+        "postroad_traces_evicted_total",
+        "traced messages that made room for others while a queue still had them",
+        |figures| traces(figures, |counts| counts.left_early),
+    ),
+    counter("postroad_trace_spans_total", "spans that the collector has taken", |figures| {
+        traces(figures, |counts| counts.exported_spans)
+    }),
+    counter(
+        "postroad_trace_spans_dropped_total",
+        "spans that the collector did not get: it failed, or too many waited",
+        |figures| traces(figures, |counts| counts.lost_spans),
     ),
     gauge(
         "postroad_ledger_difference",
@@ -481,6 +514,11 @@ pub const METRICS: &[Metric] = &[
         |figures| figures.cluster.iter().map(|of| Sample::of(of.copy_bytes.1)).collect(),
     ),
 ];
+
+/// Of a broker that traces messages.
+fn traces(figures: &Figures, count: fn(&TraceCounts) -> u64) -> Vec<Sample> {
+    figures.traces.iter().map(|counts| Sample::of(count(counts))).collect()
+}
 
 fn peers(figures: &Figures, value: fn(&PeerFigures) -> Option<u64>) -> Vec<Sample> {
     let sample = |of: &PeerFigures| Some(Sample::of(value(of)?).label("node", &of.node));

@@ -145,6 +145,7 @@ impl Bench {
             failed_deliveries: 0,
             by_policy: false,
             first_of_group: false,
+            trace: None,
             message,
         };
         self.answer(ToSession::Deliver(delivery));
@@ -170,6 +171,7 @@ impl Bench {
             failed_deliveries: 0,
             by_policy: false,
             first_of_group: false,
+            trace: None,
             message: message.with_chunks(chunks),
         };
         assert_eq!(self.session.streams(), Some(Protocol::Amqp));
@@ -902,6 +904,7 @@ fn a_large_message_leaves_in_frames_of_the_agreed_size() {
         failed_deliveries: 3,
         by_policy: false,
         first_of_group: false,
+        trace: None,
         message,
     };
     bench.answer(ToSession::Deliver(delivery));

@@ -20,6 +20,7 @@ mod stores;
 mod tenant_rules;
 mod tenants;
 mod tls;
+mod tracing;
 mod users;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -51,6 +52,7 @@ pub use settings::{REFERENCE, Settings, is_masked, without_secrets};
 pub use stores::StoresConfig;
 pub use tenant_rules::TenantRuleBook;
 pub use tls::TlsFileConfig;
+pub use tracing::TracingConfig;
 
 use certificates::CertificateConfig;
 use destinations::AtSharedLimitConfig;
@@ -169,7 +171,7 @@ pub struct SecurityConfig {
 }
 
 /// Threads and partitions.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuntimeConfig {
     /// Threads that serve connections.
@@ -178,6 +180,8 @@ pub struct RuntimeConfig {
     pub partitions: u16,
     /// Whether each thread stays on one processor.
     pub pin: bool,
+    /// Traces of messages.
+    pub tracing: TracingConfig,
 }
 
 /// OpenWire alone.
@@ -324,7 +328,7 @@ impl Default for RuntimeConfig {
         let processors =
             std::thread::available_parallelism().map_or(1, |processors| processors.get().min(64));
         let cores = processors.saturating_sub(1).max(1) as u16;
-        RuntimeConfig { cores, partitions: 1, pin: false }
+        RuntimeConfig { cores, partitions: 1, pin: false, tracing: TracingConfig::default() }
     }
 }
 
@@ -513,6 +517,7 @@ impl Config {
             bail!("configuration: security.metrics_login needs users: see security.users");
         }
         self.check_certificates()?;
+        self.runtime.tracing.check()?;
         self.check_spreading()?;
         self.check_cluster()?;
         self.alert_rules()?;

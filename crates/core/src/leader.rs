@@ -42,6 +42,7 @@ use crate::settling::doubt::Doubts;
 use crate::settling::lending::Lending;
 use crate::settling::redrive::Redrives;
 use crate::settling::rest::RedeliveryDelays;
+use crate::traces::Traces;
 use crate::transaction::{Closings, Coordination, OpenBranches, OpenTransaction, Slices, VolatileChanges};
 
 /// See the head of this file.
@@ -78,6 +79,8 @@ pub struct Leader {
     pub retained: Retained,
     /// How durable messages make way for volatile ones.
     pub memory: ShrinkState,
+    /// Traced messages.
+    pub traces: Traces,
 }
 
 /// Consumers, and the bodies and browsers that they wait for.
@@ -227,6 +230,7 @@ impl Leader {
             volatile: Volatile::default(),
             retained: Retained::default(),
             memory: ShrinkState { shrink_bytes: settings.resident_bytes_max, shrink_due_ms: None },
+            traces: Traces::default(),
         }
     }
 }

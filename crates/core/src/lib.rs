@@ -39,6 +39,7 @@ mod settings;
 mod settling;
 mod state;
 mod stepping_down;
+mod traces;
 mod transaction;
 
 pub use delivery::selection::PropertiesOf;
@@ -65,3 +66,4 @@ pub use queue::Load;
 pub use schedule::{Firing, HeldJob, WriteDue, held_jobs_in_record};
 pub use settings::{PAGE_ENTRIES, SLICE_CHANGES, Settings};
 pub use settling::redrive::Revive;
+pub use traces::{FOLLOWED_MAX, QUEUES_MAX};

@@ -34,6 +34,7 @@ use crate::settings::Settings;
 use crate::settling::redrive::Revive;
 use crate::settling::{doubt, lending};
 use crate::state::State;
+use crate::traces;
 use crate::transaction::{self, Rest};
 
 /// How the assembly writes a dead letter's past into a message, whatever its protocol.
@@ -670,6 +671,7 @@ impl Partition {
         let in_memory = if matches!(key, MessageKey::Volatile(_)) { message.bytes.len() as u64 } else { 0 };
         queue.volatile_bytes += in_memory;
         self.leader.intake.accounts.add(queue.owners, bytes, in_memory);
+        traces::ready(self, id, key, tag);
         if begins_groups {
             self.begin_groups(id);
         }
@@ -703,6 +705,9 @@ impl Partition {
     }
 
     pub(crate) fn released(&mut self, key: MessageKey, bytes: u64, effects: &mut Vec<Effect>) {
+        if !self.leader.traces.is_idle() {
+            self.leader.traces.gone(key);
+        }
         match key {
             MessageKey::Durable { position, ordinal } => {
                 effects.push(Effect::Release { position, ordinal, bytes });
@@ -711,9 +716,12 @@ impl Partition {
         }
     }
 
-    pub(crate) fn insert_volatile(&mut self, message: Message, effects: &mut Vec<Effect>) -> MessageKey {
+    pub(crate) fn insert_volatile(&mut self, mut message: Message, effects: &mut Vec<Effect>) -> MessageKey {
         self.retain_chunks(&message, effects);
         let key = MessageKey::Volatile(self.leader.volatile.next_message);
+        if let Some(trace) = message.take_trace() {
+            self.leader.traces.begin(key, trace);
+        }
         self.leader.volatile.next_message += 1;
         self.state.bodies.insert(key, message);
         key
@@ -751,4 +759,5 @@ fn end_step(partition: &mut Partition, first: usize, effects: &mut Vec<Effect>) 
     partition.leader.leasing.watches.answer(&mut partition.state, effects);
     partition.note_answers(first, effects);
     partition.announce_addresses(effects);
+    partition.leader.traces.report(effects);
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::{
     Announcement, BranchId, BranchStanding, CarriedPiece, Command, Compression, ConnectionId, ConsumerKey,
     Destination, Durability, EntryTag, LeaseAnswer, Message, MessageKey, Page, PartitionId, Peer, Position,
-    QueueId, Refusal, Ticket, TransactionKey, Urgency,
+    QueueId, Refusal, Ticket, TraceKey, TracedStep, TransactionKey, Urgency,
 };
 
 /// One thing for the runtime to do.
@@ -203,6 +203,8 @@ pub enum Effect {
         /// The other broker.
         peer: Peer,
     },
+    /// A traced message has gone a step.
+    Trace(Box<TracedStep>),
 }
 
 /// A queue that is leaving its partition.
@@ -244,6 +246,8 @@ pub struct Delivery {
     pub by_policy: bool,
     /// It is the first message of its group that this consumer gets (`JMSXGroupFirstForConsumer`).
     pub first_of_group: bool,
+    /// The trace of the message, if it has one.
+    pub trace: Option<TraceKey>,
     /// The message.
     pub message: Message,
 }

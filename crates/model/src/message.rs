@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{Destination, Position, UserKey};
+use crate::{Destination, Position, TraceKey, UserKey};
 
 /// Who can read a message's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,6 +144,28 @@ impl Message {
         }
     }
 
+    /// Its trace, as far as it is on its way into the log.
+    pub fn trace(&self) -> Option<TraceKey> {
+        self.rare.as_ref()?.trace
+    }
+
+    /// The same message, traced from here on.
+    pub fn with_trace(mut self, trace: Option<TraceKey>) -> Message {
+        if self.trace() != trace {
+            let rare = RareHeaders { trace, ..self.rare.as_deref().cloned().unwrap_or_default() };
+            self.rare = (rare != RareHeaders::default()).then(|| Arc::new(rare));
+        }
+        self
+    }
+
+    /// Its trace, of which the message itself knows no more from here on.
+    pub fn take_trace(&mut self) -> Option<TraceKey> {
+        let trace = self.trace()?;
+        let rare = RareHeaders { trace: None, ..self.rare.as_deref().cloned().unwrap_or_default() };
+        self.rare = (rare != RareHeaders::default()).then(|| Arc::new(rare));
+        Some(trace)
+    }
+
     /// The client that sent it, if the broker needs to know.
     pub fn client(&self) -> Option<&Arc<str>> {
         self.rare.as_ref()?.client.as_ref()
@@ -182,6 +204,8 @@ pub struct RareHeaders {
     pub visible_at_ms: u64,
     /// By which the queue that it is posted to knows it again.
     pub deduplication: Option<Deduplication>,
+    /// Its trace, while it is on its way into the log: records and snapshots do not have it.
+    pub trace: Option<TraceKey>,
 }
 
 /// For how long a queue knows a message again that is to be taken in once.

@@ -12,20 +12,19 @@ use postroad_core::{
 use postroad_journal::Log2Histogram;
 use postroad_model::{
     Announcement, CarriedPiece, ConnectionId, Destination, Effect, Event, MessageKey, Notice, Now,
-    PartitionId, PartitionRange, Peer, Placement, Position, Principal, Publish, Refusal, Sent, Ticket,
-    ToSession, TransactionKey,
+    PartitionId, PartitionRange, Peer, Position, Publish, Sent, Ticket, ToSession, TracedStep,
+    TransactionKey,
 };
 use postroad_openwire::{Advisories, Advisory};
 use postroad_replication::{LogEvent, Proposal, ReplLog};
-use postroad_routing::{Addressing, Permissions, Policies};
+use postroad_routing::Policies;
 use rustc_hash::FxHashMap;
 
-use crate::draining::Draining;
 use crate::logs::{LogLink, Logs};
 use crate::mailbox::Mailbox;
+use crate::places::{Places, SharedPlaces};
 use crate::ring::{Receiver, WakingSender};
-use crate::tenant_keys::TenantKeys;
-use crate::tenant_meters::{ConnectionPermit, TenantMeters};
+use crate::tracer::SharedTracer;
 
 /// Messages between cores.
 pub enum ToCore {
@@ -43,75 +42,6 @@ pub enum ToCore {
         /// Where it was.
         from: PartitionId,
     },
-}
-
-/// Where addresses live.
-#[derive(Clone)]
-pub struct Places {
-    /// How many partitions there are.
-    pub placement: Placement,
-    /// Rules by which names decide where addresses live.
-    pub addressing: Arc<Addressing>,
-    /// Keys by which tenants' messages are encrypted.
-    pub keys: Arc<TenantKeys>,
-    /// Which user may do which action.
-    pub permissions: Arc<Permissions>,
-    /// Whether messages of clients are refused.
-    pub draining: Draining,
-    /// Connections and rates of tenants.
-    pub tenants: TenantMeters,
-}
-
-/// The places as one core knows them, shared with its connections.
-pub type SharedPlaces = Rc<RefCell<Places>>;
-
-impl Places {
-    /// For all who are on one core.
-    pub fn shared(self) -> SharedPlaces {
-        Rc::new(RefCell::new(self))
-    }
-
-    /// The right to a connection of this principal; `None` if it belongs to no tenant.
-    ///
-    /// # Errors
-    /// [`Refusal::TooManyConnections`].
-    pub fn permit(&self, principal: &Principal) -> Result<Option<ConnectionPermit>, Refusal> {
-        self.permissions.membership_of(principal).map_or(Ok(None), |of| self.tenants.permit(&of.tenant))
-    }
-
-    /// The partition that owns the address.
-    pub fn partition_of(&self, destination: &Destination) -> PartitionId {
-        self.addressing.partition_of(self.placement, destination)
-    }
-
-    /// A message that passes a route may go to any partition: which is known once its headers are.
-    fn add_homes_of_routes(
-        &self,
-        addresses: &[Destination],
-        homes: &mut BTreeMap<PartitionId, Vec<Destination>>,
-    ) {
-        let mut possible = self.addressing.possible_targets_of(addresses.iter());
-        possible.extend_from_slice(addresses);
-        if possible.iter().any(|to| self.addressing.routes.takes_from(to)) {
-            for number in 0..self.placement.partitions {
-                homes.entry(PartitionId(number)).or_default();
-            }
-        }
-    }
-
-    /// The partitions that a message for these addresses may be for, whatever it says, each with
-    /// where it goes there; at least one.
-    pub fn possible_homes(&self, addresses: &[Destination]) -> BTreeMap<PartitionId, Arc<[Destination]>> {
-        let mut homes: BTreeMap<PartitionId, Vec<Destination>> = BTreeMap::new();
-        for target in self.addressing.possible_targets_of(addresses.iter()) {
-            homes.entry(self.partition_of(&target)).or_default().push(target);
-        }
-        self.add_homes_of_routes(addresses, &mut homes);
-        if homes.is_empty() {
-            homes.insert(PartitionId(0), Vec::new());
-        }
-        homes.into_iter().map(|(home, targets)| (home, targets.into())).collect()
-    }
 }
 
 /// The ways between one core and the rest.
@@ -164,16 +94,15 @@ pub struct Core {
     /// Partitions whose last records could not be made durable, and why: logged already.
     failing: BTreeMap<PartitionId, String>,
     advisories: Advisories,
+    /// Traces messages, if any are traced; shared with its connections.
+    tracer: Option<SharedTracer>,
     clock: Clocks,
     /// The time that the partitions know.
     now: Now,
     /// The time for which a turn is expected already, in ticks.
     alarm_ms: Option<u64>,
-    /// How long its steps took, in microseconds: one is the handling of an event, a record or a
-    /// tick by a partition.
-    steps: Log2Histogram,
-    /// When the step that is going on began.
-    step_began: Instant,
+    /// How long its steps took.
+    steps: Steps,
     /// Something waits to be sent on by [`Core::flush`].
     unsent: bool,
 }
@@ -193,6 +122,33 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// How long steps took, in microseconds: one is the handling of an event, a record or a tick by a
+/// partition.
+struct Steps {
+    micros: Log2Histogram,
+    /// When the step that is going on began.
+    began: Instant,
+}
+
+impl Default for Steps {
+    fn default() -> Steps {
+        Steps { micros: Log2Histogram::default(), began: Instant::now() }
+    }
+}
+
+impl Steps {
+    fn begin(&mut self) {
+        self.began = Instant::now();
+    }
+
+    /// A step has ended, and another begins.
+    fn end(&mut self) {
+        let ended = Instant::now();
+        self.micros.add(micros(ended.saturating_duration_since(self.began)));
+        self.began = ended;
+    }
+}
+
 /// Which core owns a partition.
 pub fn owner(partition: PartitionId, cores: u16) -> u16 {
     partition.0 % cores
@@ -209,10 +165,12 @@ impl Core {
         clock: Clocks,
     ) -> Core {
         let Links { to_cores, from_cores, logs } = links;
+        let cores = to_cores.len() as u16;
+        let tracer = places.traces.as_ref().map(|book| Rc::new(RefCell::new(book.tracer(number, cores))));
         let ends: Vec<_> = partitions.iter().map(|(id, partition)| (*id, partition.applied())).collect();
         Core {
             number,
-            cores: to_cores.len() as u16,
+            cores,
             places: places.shared(),
             partitions,
             logs: Logs::new(logs, &ends, to_cores.len() == 1),
@@ -228,13 +186,13 @@ impl Core {
             chunk_reads: FxHashMap::default(),
             shelf_reads: HashSet::default(),
             advisories,
+            tracer,
             clock,
             now: Now::default(),
             snapshots: VecDeque::new(),
             failing: BTreeMap::new(),
             alarm_ms: None,
-            steps: Log2Histogram::default(),
-            step_began: Instant::now(),
+            steps: Steps::default(),
             unsent: false,
         }
     }
@@ -249,7 +207,7 @@ impl Core {
 
     /// Replaces the policies of destinations in every partition.
     pub fn follow(&mut self, policies: &Arc<Policies>) {
-        self.step_began = Instant::now();
+        self.steps.begin();
         Arc::make_mut(&mut self.places.borrow_mut().addressing).routes = policies.routes.clone();
         self.places.borrow_mut().permissions = policies.permissions.clone();
         for id in self.partitions.keys().copied().collect::<Vec<_>>() {
@@ -260,6 +218,11 @@ impl Core {
     /// Where addresses live.
     pub fn places(&self) -> SharedPlaces {
         self.places.clone()
+    }
+
+    /// Its tracer, if messages are traced.
+    pub fn tracer(&self) -> Option<SharedTracer> {
+        self.tracer.clone()
     }
 
     /// A connection joins this core.
@@ -301,7 +264,7 @@ impl Core {
 
     /// How long its steps took, in microseconds.
     pub fn steps(&self) -> &Log2Histogram {
-        &self.steps
+        &self.steps.micros
     }
 
     /// Which core it is.
@@ -333,7 +296,7 @@ impl Core {
 
     /// Handles messages from other threads, and all that follows from them.
     pub fn turn(&mut self) {
-        self.step_began = Instant::now();
+        self.steps.begin();
         for index in 0..self.from_cores.len() {
             while let Some(message) = self.from_cores[index].pop() {
                 match message {
@@ -362,16 +325,27 @@ impl Core {
         if self.work.is_empty() {
             return;
         }
-        self.step_began = Instant::now();
+        self.steps.begin();
         self.tick();
         while let Some((partition, event)) = self.work.pop_front() {
             self.publishing = matches!(event, Event::Publish(_));
+            self.trace_taken(&event);
             self.with(partition, |partition, effects| partition.soft(event, effects));
         }
         self.publishing = false;
         // The task that waits for the alarm has to set it again.
         let due_ms = self.due_ms();
         self.unsent |= due_ms.is_some_and(|due| self.alarm_ms.is_none_or(|alarm| due < alarm));
+    }
+
+    /// A partition takes a message.
+    fn trace_taken(&self, event: &Event) {
+        let Some(tracer) = &self.tracer else { return };
+        match event {
+            Event::Publish(publish) => tracer.borrow_mut().taken(&publish.sent.message),
+            Event::Lease(event) => tracer.borrow_mut().taken_post(event),
+            _ => {}
+        }
     }
 
     /// When [`Core::turn`] has to be called at the latest, in ticks: until this is asked again it
@@ -402,9 +376,7 @@ impl Core {
             for (id, partition) in &mut self.partitions {
                 partition.soft(Event::Tick { now }, &mut self.effects);
                 followed.extend(self.effects.drain(..).map(|effect| (*id, effect)));
-                let ended = Instant::now();
-                self.steps.add(micros(ended.saturating_duration_since(self.step_began)));
-                self.step_began = ended;
+                self.steps.end();
             }
             for (id, effect) in followed {
                 self.carry_out(id, effect);
@@ -418,6 +390,9 @@ impl Core {
         self.logs.flush();
         for other in self.to_cores.iter_mut().flatten() {
             other.flush();
+        }
+        if let Some(tracer) = &self.tracer {
+            self.unsent |= !tracer.borrow_mut().flush();
         }
     }
 
@@ -438,7 +413,10 @@ impl Core {
 
     fn logged(&mut self, store: PartitionRange, event: LogEvent) {
         match event {
-            LogEvent::Committed { partition, position, command } => {
+            LogEvent::Committed { partition, position, command, written } => {
+                if let Some(tracer) = &self.tracer {
+                    tracer.borrow_mut().committed(&command, written);
+                }
                 if !self.failing.is_empty() {
                     self.failing.remove(&partition);
                 }
@@ -496,7 +474,7 @@ impl Core {
     /// # Errors
     /// A partition must be read again from its log.
     pub fn step_down(&mut self) -> Result<(), SnapshotError> {
-        self.step_began = Instant::now();
+        self.steps.begin();
         while let Some((store, event)) = self.logs.poll() {
             self.logged(store, event);
         }
@@ -525,11 +503,11 @@ impl Core {
         let partition = self.partitions.get(&id);
         // A large transaction comes to its end first.
         if partition.is_some_and(|it| it.has_unfinished_records() || it.write_pages(unwritten)) {
-            return self.step_ended();
+            return self.steps.end();
         }
         self.snapshots.pop_front();
         self.snapshot(id);
-        self.step_ended();
+        self.steps.end();
     }
 
     fn snapshot(&mut self, id: PartitionId) {
@@ -633,24 +611,12 @@ impl Core {
             self.carry_out(id, effect);
         }
         self.effects = effects;
-        self.step_ended();
-    }
-
-    /// A step has ended, and another begins.
-    fn step_ended(&mut self) {
-        let ended = Instant::now();
-        self.steps.add(micros(ended.saturating_duration_since(self.step_began)));
-        self.step_began = ended;
+        self.steps.end();
     }
 
     fn carry_out(&mut self, id: PartitionId, effect: Effect) {
         match effect {
-            Effect::Propose { command, urgency, durability, compression, addresses } => {
-                let key = self.places.borrow().keys.key_of(&command, addresses.as_deref());
-                let record = encode_record(&command, compression);
-                self.logs.of(id).propose(id, Proposal { command, record, urgency, durability, key });
-                self.unsent = true;
-            }
+            Effect::Propose { .. } => self.propose(id, effect),
             Effect::Reply { connection, ticket, result } => {
                 self.post(connection, ToSession::Reply { ticket, result });
             }
@@ -710,6 +676,25 @@ impl Core {
             }
             Effect::Announce(announcement) => self.announce(*announcement),
             Effect::Tell { to, peer } => self.submit(to, Event::Peer { from: id, peer }),
+            Effect::Trace(step) => self.trace(id, *step),
+        }
+    }
+
+    fn propose(&mut self, id: PartitionId, effect: Effect) {
+        let Effect::Propose { command, urgency, durability, compression, addresses } = effect else { return };
+        if let Some(tracer) = &self.tracer {
+            tracer.borrow_mut().proposed(&command);
+        }
+        let key = self.places.borrow().keys.key_of(&command, addresses.as_deref());
+        let record = encode_record(&command, compression);
+        self.logs.of(id).propose(id, Proposal { command, record, urgency, durability, key });
+        self.unsent = true;
+    }
+
+    fn trace(&mut self, id: PartitionId, step: TracedStep) {
+        if let Some(tracer) = &self.tracer {
+            tracer.borrow_mut().step(id, step);
+            self.unsent = true;
         }
     }
 

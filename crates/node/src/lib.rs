@@ -17,13 +17,15 @@ mod logs;
 mod mailbox;
 mod outstanding;
 mod pace;
+mod places;
 mod ring;
 mod router;
 mod tenant_keys;
 mod tenant_meters;
+mod tracer;
 mod translate;
 
-pub use self::core::{Clocks, ConnectionCounts, Core, Links, Places, SharedPlaces, ToCore, owner};
+pub use self::core::{Clocks, ConnectionCounts, Core, Links, ToCore, owner};
 pub use client::{
     Answer, Attachment, Client, ClientError, ClientLimits, ClientOptions, Clients, Consumer, CoreHandle,
     Held, JoiningClient, LocalClient, MailboxTask, Receipt, admit,
@@ -33,8 +35,10 @@ pub use equip::equip;
 pub use logs::{JournalWriter, LogLink, LogRing, Logs};
 pub use mailbox::{Mailbox, Taken};
 pub use outstanding::{Outstanding, Share};
+pub use places::{Places, SharedPlaces};
 pub use ring::{Receiver, Sender, ThreadWaker, Wake, WakingSender, ring};
 pub use router::{Router, WRITTEN_STEP_BYTES, is_echo};
 pub use tenant_keys::TenantKeys;
 pub use tenant_meters::{Ahead, ConnectionPermit, TenantMeters};
+pub use tracer::{SharedTracer, TraceBook, TraceCounts, TraceOptions, Traced, Tracer};
 pub use translate::{Rewriter, change_headers, properties_of, read_portable, with_body, write_message};

@@ -160,6 +160,7 @@ mod tests {
             failed_deliveries: 0,
             by_policy: false,
             first_of_group: false,
+            trace: None,
             message,
         };
         let reply = |number| ToSession::Reply { ticket: Ticket(number), result: Ok(()) };

@@ -11,13 +11,15 @@ use postroad_model::{
     LeaseEvent, LinkEvent, LinkName, PartitionId, Principal, Publish, Refusal, Sent, Ticket, ToSession,
     TransactionKey,
 };
+use postroad_trace::TraceTime;
 use rustc_hash::FxHashMap;
 
-use crate::core::SharedPlaces;
 use crate::draining;
 use crate::gate::Gate;
 use crate::mailbox::Mailbox;
 use crate::outstanding::{Outstanding, Share};
+use crate::places::SharedPlaces;
+use crate::tracer::{SharedTracer, Traced};
 
 use routes::Targets;
 
@@ -69,6 +71,10 @@ pub struct Router {
     /// Made once permissions are configured: most brokers have none, and a connection should cost
     /// little.
     guard: Option<Box<Guard>>,
+    /// Traces messages, if any are traced.
+    tracer: Option<SharedTracer>,
+    /// When the last input was read, if messages are traced.
+    read_at: Option<TraceTime>,
 }
 
 /// Refuses events without a permission.
@@ -164,6 +170,27 @@ impl Router {
             asked_itself: 0,
             guarded: None,
             guard: None,
+            tracer: None,
+            read_at: None,
+        }
+    }
+
+    /// From now on messages are traced by the tracer of its core, if that has one.
+    pub fn trace_by(&mut self, tracer: Option<SharedTracer>) {
+        self.tracer = tracer;
+    }
+
+    /// Input was read, from which the next events come.
+    pub fn note_read(&mut self) {
+        if let Some(tracer) = &self.tracer {
+            self.read_at = Some(tracer.borrow().now());
+        }
+    }
+
+    /// This traced delivery was written to its socket, or a client inside the process has it.
+    pub fn note_written(&self, delivery: &Traced) {
+        if let Some(tracer) = &self.tracer {
+            tracer.borrow_mut().written(delivery);
         }
     }
 
@@ -365,7 +392,10 @@ impl Router {
     }
 
     /// To the partition of the queue, or to all partitions.
-    fn pass_lease(&mut self, about: Box<LeaseEvent>, to: &mut impl FnMut(PartitionId, Event)) {
+    fn pass_lease(&mut self, mut about: Box<LeaseEvent>, to: &mut impl FnMut(PartitionId, Event)) {
+        if let Some(tracer) = &self.tracer {
+            tracer.borrow_mut().route_post(&mut about, self.read_at);
+        }
         let Some(queue) = about.queue() else {
             let ticket = about.ticket();
             return self.ask_all(&Event::Lease(about), ticket, to);
@@ -442,6 +472,9 @@ impl Router {
 
     fn publish(&mut self, mut publish: Publish, to: &mut impl FnMut(PartitionId, Event)) {
         self.outstanding.add(publish.ticket, publish.sent.message.bytes.len() as u64);
+        if let Some(tracer) = &self.tracer {
+            tracer.borrow_mut().route(&mut publish, self.read_at);
+        }
         let targets = self.find_targets(&mut publish);
         if let Targets::Several(versions) = targets {
             return self.send_versions(&publish, versions, to);
@@ -676,7 +709,7 @@ mod tests {
     use postroad_model::{Encoding, Message, NORMAL_PRIORITY, Placement, Protocol};
 
     use super::*;
-    use crate::core::Places;
+    use crate::places::Places;
 
     const CONNECTION: ConnectionId = ConnectionId::new(0, 1);
 
@@ -692,6 +725,7 @@ mod tests {
             permissions: Arc::default(),
             draining: Default::default(),
             tenants: Default::default(),
+            traces: None,
         };
         Router::new(CONNECTION, places.shared(), share())
     }
@@ -936,6 +970,7 @@ mod tests {
             permissions: Arc::default(),
             draining: Default::default(),
             tenants: Default::default(),
+            traces: None,
         }
         .shared();
         let mut router = Router::new(CONNECTION, places.clone(), share());
@@ -967,6 +1002,7 @@ mod tests {
             permissions: Arc::default(),
             draining: Default::default(),
             tenants: Default::default(),
+            traces: None,
         };
         let mut router = Router::new(CONNECTION, places.shared(), share());
         assert_eq!(run(&mut router, piece(1, 7, &[&a, &b])), [format!("0: piece for {a},{b}")]);
@@ -1008,6 +1044,7 @@ mod tests {
             permissions: Arc::default(),
             draining: Default::default(),
             tenants: Default::default(),
+            traces: None,
         };
         let mut router = Router::new(CONNECTION, places.shared(), share());
         for (name, want) in [("all", "0: a,b"), ("none", "0: commit over 0"), ("other", "0: other")] {

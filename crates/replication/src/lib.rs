@@ -18,8 +18,9 @@ mod written;
 
 pub use job::{Job, JobDone, JobKind};
 pub use local::{LocalLog, Port};
-pub use log::{LogEvent, Proposal, ReplLog};
+pub use log::{LogEvent, Proposal, ReplLog, WrittenTimes};
 pub use replica::{Held, Outlet, Replica, ReplicaStatus, Replicated};
+pub use writer::gathered::Gathered;
 pub use writer::replicated::{Leadership, first_damage};
 pub use writer::{Change, FailedWork, LogWriter, Note, Opened, ToPartition, ToWriter};
 pub use written::Written;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use postroad_journal::{Payload, Record};
 use postroad_model::{Command, Durability, PartitionId, Position, Snapshot, Urgency};
 
-use crate::log::{LogEvent, Proposal, ReplLog};
+use crate::log::{LogEvent, Proposal, ReplLog, WrittenTimes};
 use crate::writer::{Change, Note, ToPartition, ToWriter};
 
 /// The way between a partition's thread and the journal's: bounded, in order, without loss.
@@ -97,7 +97,12 @@ impl<P: Port> LocalLog<P> {
         self.partitions.get_mut(&id).expect(PARTITIONS_ARE_KNOWN)
     }
 
-    fn committed(&mut self, id: PartitionId, epoch: u64, through: Position) {
+    fn committed(
+        &mut self,
+        id: PartitionId,
+        (epoch, through): (u64, Position),
+        written: Option<WrittenTimes>,
+    ) {
         let partition = self.partitions.get_mut(&id).expect(PARTITIONS_ARE_KNOWN);
         if partition.epoch != epoch {
             return;
@@ -108,6 +113,7 @@ impl<P: Port> LocalLog<P> {
             partition: id,
             position,
             command,
+            written,
         }));
     }
 
@@ -123,7 +129,9 @@ impl<P: Port> LocalLog<P> {
 
     fn take_in(&mut self, message: ToPartition) {
         match message {
-            ToPartition::Durable { partition, epoch, through } => self.committed(partition, epoch, through),
+            ToPartition::Durable { partition, epoch, through, written } => {
+                self.committed(partition, (epoch, through), written);
+            }
             ToPartition::Failed { partition, epoch, last, reason } => {
                 self.failed(partition, epoch, last, reason)
             }

@@ -19,6 +19,15 @@ pub struct Proposal {
     pub key: Option<KeyId>,
 }
 
+/// When the group of a record was written, by a clock of the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrittenTimes {
+    /// Its first byte, in microseconds.
+    pub began_us: u64,
+    /// The end of its sync here, or of its write if it needs no sync.
+    pub ended_us: u64,
+}
+
 /// Events of the log for a partition's thread.
 #[derive(Debug)]
 pub enum LogEvent {
@@ -31,6 +40,8 @@ pub enum LogEvent {
         position: Position,
         /// The proposal.
         command: Command,
+        /// See [`WrittenTimes`]; `None` if the caller has not said.
+        written: Option<WrittenTimes>,
     },
     /// Every proposal of the partition that was not committed yet is void.
     Failed {

@@ -4,6 +4,7 @@
 //! has no thread of its own: the runtime gives it one, the simulator calls it in turn. Long work
 //! that need not hold up the next group leaves as a [`Job`] for another thread.
 
+pub mod gathered;
 pub mod replicated;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,6 +17,7 @@ use postroad_journal::{
 use postroad_model::{PartitionId, Position, Snapshot};
 
 use crate::job::{Job, JobDone};
+use crate::log::WrittenTimes;
 use crate::pauses::Pauses;
 use crate::replica::{Held, Replicated};
 use crate::scrub::Scrub;
@@ -108,6 +110,8 @@ pub enum ToPartition {
         epoch: u64,
         /// The last durable record.
         through: Position,
+        /// When its group was written; the caller, who has the clock, fills it in.
+        written: Option<WrittenTimes>,
     },
     /// Everything that is not durable yet is void, and whatever comes with an older epoch too.
     Failed {
@@ -284,11 +288,6 @@ impl<D: Disk> LogWriter<D> {
         }
     }
 
-    /// How many records wait to be written.
-    pub fn gathered(&self) -> u64 {
-        self.filling.len() as u64
-    }
-
     /// Whether records that add data are refused for want of space.
     pub fn is_full(&self) -> bool {
         self.journal.space() == Space::Low
@@ -418,7 +417,7 @@ impl<D: Disk> LogWriter<D> {
         }
         for (partition, through) in through {
             let epoch = self.partitions.get(&partition).map_or(0, |share| share.epoch);
-            self.out.push_back(ToPartition::Durable { partition, epoch, through });
+            self.out.push_back(ToPartition::Durable { partition, epoch, through, written: None });
         }
     }
 

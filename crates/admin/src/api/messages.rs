@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use data_encoding::BASE64URL_NOPAD;
 use postroad_model::{
@@ -378,14 +378,23 @@ async fn purge_some(client: &LocalClient, queue: Destination, max: u64) -> Resul
     Ok(removed)
 }
 
+/// Headers of a request that become properties of its message (W3C Trace Context, section 3).
+const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
+
 pub async fn send(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let to = destination_of(&name)?;
-    let (message, id) = (read_json::<ToSend>(&body)?, api.message_id());
+    let (mut message, id) = (read_json::<ToSend>(&body)?, api.message_id());
+    for name in TRACE_HEADERS {
+        if let Some(value) = headers.get(name).and_then(|value| value.to_str().ok()) {
+            message.add_property(name, value);
+        }
+    }
     let portable = message.portable(&to, &id, api.now_ms(), caller.principal.user().map(|user| &**user))?;
     api.client(&caller).await?.publish(Sent::new(to, write_message(&portable))).await?;
     Ok((StatusCode::CREATED, Json(json!({ "id": id }))))

@@ -35,6 +35,7 @@ mod subscriptions;
 mod tenants;
 mod tokens;
 mod topics;
+mod trace;
 mod transactions;
 mod users;
 
@@ -52,7 +53,7 @@ use axum::http::StatusCode;
 use axum::routing::{delete, get, post, put};
 use axum::{Json, Router, middleware};
 use postroad_model::{Action, Destination, DestinationKind, Principal, Refusal};
-use postroad_node::{Client, ClientOptions, Clients, Draining};
+use postroad_node::{Client, ClientOptions, Clients, Draining, TraceBook};
 use postroad_routing::{Membership, Permissions, Policies};
 use postroad_security::{Door, TenantBook};
 use serde::Serialize;
@@ -144,6 +145,8 @@ pub struct ApiOptions {
     pub tenant_rules: TenantRulesKeeper,
     /// The addresses that clients connect to.
     pub listeners: Vec<ListenerRow>,
+    /// Traced messages, if any are traced.
+    pub traces: Option<TraceBook>,
 }
 
 /// An address that clients connect to.
@@ -171,6 +174,15 @@ struct Shared {
     changes: Mutex<audit::Changes>,
     sessions: Mutex<session::Sessions>,
     planner: Mutex<Planner>,
+}
+
+/// Why messages are not delivered, and where they spent their time.
+fn diagnoses() -> Router<Api> {
+    Router::new()
+        .route("/api/v1/queues/{queue}/explain", get(explain::of_queue))
+        .route("/api/v1/queues/{queue}/messages/{id}/explain", get(explain::of_message))
+        .route("/api/v1/messages/{id}/explain", get(explain::of_id))
+        .route("/api/v1/messages/{id}/trace", get(trace::of_message))
 }
 
 /// The admin API and the console. Serve it for every path that nothing else answers. To be called
@@ -213,9 +225,7 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/queues/{queue}/pause", post(pausing::pause))
         .route("/api/v1/queues/{queue}/resume", post(pausing::resume))
         .route("/api/v1/queues/{queue}/redrive", post(redrive::redrive))
-        .route("/api/v1/queues/{queue}/explain", get(explain::of_queue))
-        .route("/api/v1/queues/{queue}/messages/{id}/explain", get(explain::of_message))
-        .route("/api/v1/messages/{id}/explain", get(explain::of_id))
+        .merge(diagnoses())
         .route("/api/v1/connections", get(lists::connections))
         .route("/api/v1/consumers", get(lists::consumers))
         .route("/api/v1/sessions", get(sessions::list))

@@ -133,6 +133,12 @@ pub const OPERATIONS: &[Operation] = &[
         "ExplainedMessage",
     ),
     read(
+        "/api/v1/messages/{id}/trace",
+        "Where this traced message spent its time, stage by stage",
+        &[],
+        "Trace",
+    ),
+    read(
         "/api/v1/alerts",
         "Alerts that are pending or fire, by the names of their rules",
         &["filter", "limit", "cursor"],
@@ -565,6 +571,11 @@ const OF_PARTS: &[(&str, &str)] = &[
         "queue:string message:string? summary:string remedy:string? queue_verdicts:array consumer_verdicts:array",
     ),
     ("ExplainedMessage", "id:string queues:array searched:integer is_complete:boolean"),
+    (
+        "Trace",
+        "id:string trace_id:string parent_span_id:string? destination:string bytes:integer received_at:string \
+         micros:integer is_gone:boolean longest:string? stages:array gaps:array",
+    ),
     (
         "ClientSession",
         "session:string connection:string consumers:integer producers:integer credit:integer held:integer",

@@ -232,6 +232,11 @@ pub struct ToSend {
 }
 
 impl ToSend {
+    /// Adds a property, unless the request sets it.
+    pub fn add_property(&mut self, name: &str, value: &str) {
+        self.properties.entry(name).or_insert_with(|| value.into());
+    }
+
     /// The message, for a queue or topic.
     pub fn portable(
         self,

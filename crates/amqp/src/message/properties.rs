@@ -66,6 +66,16 @@ impl<'a> StoredProperties<'a> {
         }
     }
 
+    /// A message annotation that is text.
+    pub fn annotation(&self, name: &str) -> Option<String> {
+        let sections = self.sections.as_ref()?;
+        sections.message_annotations.as_ref()?;
+        match sections.message_annotations(self.message).ok()?.get(name)? {
+            Value::String(text) => Some(text.as_str().to_owned()),
+            _ => None,
+        }
+    }
+
     /// An address with its kind ahead, as ActiveMQ names destinations, whatever the sender wrote of
     /// it.
     fn qualified(&self, address: &Option<Text>, kind: &str) -> Option<SelectorValue<'_>> {

@@ -20,6 +20,7 @@ mod tenant_samples;
 mod tenants;
 mod tokens;
 pub mod top;
+mod trace;
 mod transactions;
 mod users;
 
@@ -87,6 +88,8 @@ pub enum Ctl {
     /// Explain why a message is not delivered, and which change would deliver it.
     #[command(subcommand)]
     Explain(explain::ExplainCommand),
+    /// Show where a traced message spent its time, stage by stage.
+    Trace(trace::TraceArguments),
     /// Remove one message of a queue, by its JMSMessageID.
     Remove(MessageArguments),
     /// Move one message of a queue to another queue or topic.
@@ -413,6 +416,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
         Ctl::Copy(arguments) => arguments.send("copy", "copied"),
         Ctl::Redrive(arguments) => redrive::run(arguments),
         Ctl::Explain(command) => explain::run(command),
+        Ctl::Trace(arguments) => trace::run(arguments),
         Ctl::Remove(message) => {
             request(&message.broker, Method::Delete, &message.path(), None)?;
             eprintln!("removed {} from {}", message.id, message.queue);

@@ -298,18 +298,10 @@ async fn follow_until_led(
     let api = admin_elsewhere(view.clone());
     let (links, policies) = (LinkBoard::default(), watch::channel(Arc::default()).1);
     let (cluster, alerts, draining) = (Some(view.clone()), Alerts::default(), Draining::default());
-    let everybody = StatsCollector {
-        cores: Vec::new(),
-        journals: vec![door],
-        links,
-        policies,
-        cluster,
-        alerts,
-        draining,
-        tenants: TenantMeters::default(),
-    };
-    let (clients, _) = Clients::over(0);
-    let (orders, journals) = (Orders::new(clients), Vec::new());
+    let (cores, journals, tenants) = (Vec::new(), vec![door], TenantMeters::default());
+    let everybody =
+        StatsCollector { cores, journals, links, policies, cluster, alerts, draining, tenants, traces: None };
+    let (orders, journals) = (Orders::new(Clients::over(0).0), Vec::new());
     let served = control::Served { journals, orders, everybody: everybody.clone(), api: api.clone() };
     let control = control::serve(&config.data, served);
     let control = control.inspect_err(|error| tracing::warn!(%error, "no control socket")).ok();

@@ -12,7 +12,7 @@ use postroad_admin::{ApiOptions, ListenerRow, Totals};
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::{ConnectionId, Endpoint, Session};
 use postroad_net::{Listener, Places};
-use postroad_node::TenantMeters;
+use postroad_node::{TenantMeters, TraceBook};
 use postroad_openwire::network::DialOptions;
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use postroad_routing::Policies;
@@ -33,7 +33,7 @@ use crate::control;
 use crate::runtime::{
     Diallers, Dials, DocumentWriter, Following, Forwarded, ForwardedClients, HttpSocket, NewSocket, Origins,
     PushOptions, Runtime, RuntimeOptions, Service, SpreadOptions, SqsOptions, StatsCollector, TenantKeys,
-    now_ms, read_portable, spread_clients, watch_links,
+    export_spans, now_ms, now_us, read_portable, spread_clients, ticks_us, watch_links, webhooks,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for
@@ -151,9 +151,7 @@ async fn serve_clients(
         announce(&endpoints, config).context("cannot write to standard output")?;
     }
     let links = Diallers::start(runtime.links(), dials, bridges);
-    let mut watches = JoinSet::new();
-    watches.spawn(alerts::watch_rules(config, &runtime));
-    watches.spawn(watch_links(runtime.clients(), runtime.links()));
+    let mut watches = watches(config, &runtime);
     if let Some((options, spread)) = spread {
         watches.spawn(spread_clients(options, runtime.links(), spread));
     }
@@ -175,6 +173,17 @@ async fn serve_clients(
     let following = ended(end, leading, runtime, ForwardedClients { sessions, http }).await?;
     let endpoints = advertised;
     Ok(following.map(|following| Follower { following, keys, signals, endpoints }))
+}
+
+/// Tasks that go on as long as clients are served.
+fn watches(config: &Config, runtime: &Runtime) -> JoinSet<()> {
+    let mut watches = JoinSet::new();
+    watches.spawn(alerts::watch_rules(config, runtime));
+    watches.spawn(watch_links(runtime.clients(), runtime.links()));
+    if let (Some(traces), Some(url)) = (runtime.traces(), config.runtime.tracing.spans_url()) {
+        watches.spawn(export_spans(traces, (webhooks(), url), config.broker_name.clone()));
+    }
+    watches
 }
 
 /// Clients are served no more. A node that was deposed follows.
@@ -238,6 +247,7 @@ fn api_options(
         configuration,
         tenant_rules,
         listeners: endpoints.iter().map(listener).collect(),
+        traces: runtime.traces(),
     }
 }
 
@@ -268,7 +278,14 @@ fn runtime_options(
         push,
         policies,
         tenants,
+        traces: traces_of(config),
     }
+}
+
+/// The book of traced messages, if any are traced.
+fn traces_of(config: &Config) -> Option<TraceBook> {
+    let replicated = !config.cluster.node.is_empty();
+    config.runtime.tracing.options((ticks_us, now_us), replicated).map(TraceBook::new)
 }
 
 /// The sessions of all services. Clients of this node's cluster know it by `endpoints`.

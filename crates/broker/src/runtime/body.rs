@@ -468,6 +468,7 @@ mod tests {
             failed_deliveries: 0,
             by_policy: false,
             first_of_group: false,
+            trace: None,
             message: message.clone(),
         };
         let body = Body::rewritten(FROM, message.chunks().unwrap().clone(), delivery, to);

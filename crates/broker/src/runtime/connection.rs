@@ -15,8 +15,8 @@ use postroad_model::{
 use postroad_net::{Connection, Moved};
 use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore, watch};
-use tokio::time::Sleep;
 
+use crate::runtime::alarm::Alarm;
 use crate::runtime::body::{Body, End};
 use crate::runtime::dialler::{LinkChange, LinkReporter};
 use crate::runtime::identified::Identified;
@@ -25,7 +25,7 @@ use crate::runtime::reception::Reception;
 use crate::runtime::{now_ms, ticks_ms};
 use postroad_node::Core;
 use postroad_node::Router;
-use postroad_node::{ConnectionPermit, Share};
+use postroad_node::{ConnectionPermit, Share, Traced};
 use postroad_node::{Mailbox, Taken};
 
 /// Deliveries are encoded until this number of bytes waits for the socket.
@@ -121,6 +121,7 @@ pub async fn serve(
     let (id, mailbox) = handle.core.borrow_mut().join();
     let places = handle.core.borrow().places();
     let mut router = Router::new(id, places, handle.share.clone());
+    router.trace_by(handle.core.borrow().tracer());
     router.guard(if link.is_some() { Principal::Operator } else { Principal::Anonymous }, &mailbox);
     let visit = Visit::new(door.borrow().clone(), connection.peer_certificate()).at(peer.ip()).over(protocol);
     let session = make(id, &visit);
@@ -151,6 +152,7 @@ pub async fn serve(
         permit: None,
         paced_until: None,
         bridge: None,
+        traced: Vec::new(),
     };
     let parting = tokio::select! {
         parting = task.converse() => Some(parting),
@@ -237,6 +239,8 @@ struct Task {
     /// Until then nothing is read: its tenant has sent faster than it may.
     paced_until: Option<Instant>,
     bridge: Option<Box<Bridged>>,
+    /// Traced deliveries in the output, which is bounded.
+    traced: Vec<Traced>,
 }
 
 /// Where the session writes to: after a body that nothing may interrupt.
@@ -296,7 +300,17 @@ impl Task {
         self.take_mail()?;
         self.let_in();
         self.submit();
-        self.connection.write().map_err(broken)
+        self.connection.write().map_err(broken)?;
+        self.trace_written();
+        Ok(())
+    }
+
+    /// Traced deliveries are out once the output is.
+    fn trace_written(&mut self) {
+        if !self.traced.is_empty() && self.body.is_none() && self.connection.is_flushed() {
+            self.traced.drain(..).for_each(|traced| self.router.note_written(&traced));
+            self.handle.wake.notify_one();
+        }
     }
 
     /// From the next read on, the limits of authenticated peers apply.
@@ -438,7 +452,10 @@ impl Task {
 
     fn react(&mut self, moved: std::io::Result<Moved>) -> Result<(), Parting> {
         match moved.map_err(broken)? {
-            Moved::Read(_) => self.receive(),
+            Moved::Read(_) => {
+                self.router.note_read();
+                self.receive()
+            }
             Moved::Closed => Err(Parting::Farewell),
             Moved::Writable => Ok(()),
         }
@@ -546,6 +563,9 @@ impl Task {
             let mut core = self.handle.core.borrow_mut();
             self.router.resume(|partition, event| core.submit(partition, event));
             drop(core);
+            if let ToSession::Deliver(delivery) = &message {
+                self.traced.extend(Traced::of(delivery));
+            }
             match message {
                 ToSession::Deliver(delivery) if delivery.message.chunks().is_some() => {
                     self.begin_body(delivery, now)?;
@@ -759,41 +779,5 @@ fn broken(error: std::io::Error) -> Parting {
     match error.kind() {
         std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => Parting::Farewell,
         _ => Parting::Fault(error.to_string()),
-    }
-}
-
-/// Wakes a connection at its session's deadline. Deadlines move with every frame, mostly away: the
-/// timer is reset only when one comes nearer, and otherwise fires too early now and then, which
-/// costs less than a reset each time.
-struct Alarm {
-    begun: Instant,
-    timer: Pin<Box<Sleep>>,
-    /// When it rings, in milliseconds since `begun`; `None`: never.
-    set_ms: Option<u64>,
-}
-
-impl Alarm {
-    fn new(begun: Instant) -> Alarm {
-        Alarm { begun, timer: Box::pin(tokio::time::sleep_until(begun.into())), set_ms: None }
-    }
-
-    /// It is to ring at `deadline_ms` at the latest.
-    fn set(&mut self, deadline_ms: Option<u64>) {
-        let Some(deadline_ms) = deadline_ms else { return };
-        if self.set_ms.is_some_and(|set_ms| set_ms <= deadline_ms) {
-            return;
-        }
-        if let Some(at) = self.begun.checked_add(Duration::from_millis(deadline_ms)) {
-            self.timer.as_mut().reset(at.into());
-            self.set_ms = Some(deadline_ms);
-        }
-    }
-
-    async fn rings(&mut self) {
-        match self.set_ms {
-            Some(_) => self.timer.as_mut().await,
-            None => std::future::pending().await,
-        }
-        self.set_ms = None;
     }
 }

@@ -14,7 +14,7 @@ use postroad_admin::{
 };
 use postroad_core::{Counters, Memory, Partition, Watched, paused_queues};
 use postroad_model::{PartitionId, QueueId};
-use postroad_node::{ConnectionCounts, Core, Draining, TenantMeters};
+use postroad_node::{ConnectionCounts, Core, Draining, TenantMeters, TraceBook};
 use postroad_routing::{Policies, Route, RouteCounters, is_wildcard};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -67,6 +67,8 @@ pub struct StatsCollector {
     pub draining: Draining,
     /// Connections of tenants.
     pub tenants: TenantMeters,
+    /// Traced messages, if any are traced.
+    pub traces: Option<TraceBook>,
 }
 
 /// How the routes are, in the order of the configuration.
@@ -209,6 +211,7 @@ impl StatsCollector {
         (figures.alerts, figures.ledger) = (self.alerts.figures(), self.alerts.ledger());
         figures.undelivered_notifications = self.alerts.undelivered();
         figures.draining = self.draining.is_on();
+        figures.traces = self.traces.as_ref().map(TraceBook::counts);
         figures.cluster = self.cluster.as_ref().and_then(ClusterView::figures);
         figures
     }
@@ -454,6 +457,7 @@ mod tests {
             alerts: Alerts::default(),
             draining: Draining::default(),
             tenants: TenantMeters::default(),
+            traces: None,
         };
         let want = [
             row("queue://a", "", 1),

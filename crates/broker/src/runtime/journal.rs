@@ -16,10 +16,14 @@ use postroad_cluster::{ChangeError, EntryId, MemberChange, Members, NodeId, Node
 use postroad_core::Partition;
 use postroad_journal::{Backup, Log2Histogram, Pace, RealDisk};
 use postroad_model::PartitionId;
-use postroad_replication::{FailedWork, Job, JobDone, JobKind, LogWriter, ToPartition, ToWriter, Written};
+use postroad_replication::{
+    FailedWork, Gathered, Job, JobDone, JobKind, LogWriter, ToPartition, ToWriter, Written, WrittenTimes,
+};
 
 use crate::runtime::cluster::Participant;
 use crate::runtime::durations::{Durations, distribution};
+use crate::runtime::ticks_us;
+use crate::runtime::written_groups::WrittenGroups;
 use postroad_node::{JournalWriter, owner};
 use postroad_node::{Receiver, ThreadWaker, Wake, WakingSender};
 
@@ -305,6 +309,7 @@ pub fn start(
         batches: Log2Histogram::default(),
         waited: Duration::ZERO,
         hands_over_until: None,
+        written_groups: WrittenGroups::default(),
     };
     let writing = Arc::new(Mutex::new(writing));
     let door = JournalDoor { writing: writing.clone(), waker: waker.clone() };
@@ -470,6 +475,8 @@ struct Writing {
     waited: Duration,
     /// Until when a leader that ends waits for another.
     hands_over_until: Option<Instant>,
+    /// When the last groups were written.
+    written_groups: WrittenGroups,
 }
 
 impl Writing {
@@ -582,8 +589,12 @@ impl Writing {
             participant.turn(&mut self.writer);
         }
         if self.writer.has_records() && !self.writer.awaits_segment() {
-            let (began, records) = (Instant::now(), self.writer.gathered());
+            let (began, began_us) = (Instant::now(), ticks_us());
+            let Gathered { records, last } = self.writer.gathered();
             self.writer.write();
+            if let Some(last) = last {
+                self.written_groups.add(last, WrittenTimes { began_us, ended_us: ticks_us() });
+            }
             self.groups.fetch_add(1, Ordering::Relaxed);
             let ended = Instant::now();
             let took = ended.duration_since(began);
@@ -711,7 +722,14 @@ impl Writing {
                 Some(participant) => participant.answer(&mut self.writer, message),
                 None => Some(message),
             };
-            let Some(message) = message else { continue };
+            let Some(mut message) = message else { continue };
+            match &mut message {
+                ToPartition::Durable { partition, through, written, .. } => {
+                    *written = self.written_groups.of(*partition, *through);
+                }
+                ToPartition::Failed { .. } => self.written_groups.clear(),
+                _ => {}
+            }
             match (message.partition(), message) {
                 (Some(partition), message) => {
                     self.links.to_cores[usize::from(owner(partition, cores))].sender.send(message);

@@ -5,6 +5,7 @@
 //! core writes the journal itself. Between cores and journals messages go through bounded
 //! single-producer rings, to workers through channels.
 
+mod alarm;
 mod body;
 mod cluster;
 mod connection;
@@ -16,11 +17,14 @@ mod identified;
 mod journal;
 mod link_watch;
 mod links;
+mod options;
 mod orders;
 mod pinning;
 mod reception;
+mod spans;
 mod spreading;
 mod threads;
+mod written_groups;
 
 pub use cluster::{
     Admitted, CAUGHT_UP, ClientRedirect, ClusterOptions, ClusterView, DocumentWriter, Following, Forwarded,
@@ -33,10 +37,12 @@ pub use http::{ACCESS_KEYS_FILE, HttpSocket, Network, Networks, Origins, PushOpt
 pub use journal::NamedDoor;
 pub use link_watch::watch_links;
 pub use links::LinkBoard;
+pub use options::RuntimeOptions;
 pub use orders::{Order, Orders, Outcome};
 pub use postroad_node::{TenantKeys, read_portable};
+pub use spans::export_spans;
 pub use spreading::{SpreadOptions, spread_clients};
-pub use threads::{NewSocket, Runtime, RuntimeOptions, Service};
+pub use threads::{NewSocket, Runtime, Service};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -47,12 +53,22 @@ pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
+/// The same, in microseconds.
+pub fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+}
+
 /// The monotone clock, in milliseconds since the machine started: it goes on while the machine
 /// sleeps, and is never set.
 pub fn ticks_ms() -> u64 {
+    ticks_us() / 1000
+}
+
+/// The same, in microseconds.
+pub fn ticks_us() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let (seconds, nanos) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
-    seconds.unwrap_or_default().saturating_mul(1000).saturating_add(nanos.unwrap_or_default() / 1_000_000)
+    seconds.unwrap_or_default().saturating_mul(1_000_000).saturating_add(nanos.unwrap_or_default() / 1000)
 }
 
 /// Both clocks, for a core and its partitions.

@@ -16,7 +16,7 @@ use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsClient, TlsConfig
 use postroad_node::{Clients, Draining, JoiningClient};
 use postroad_openwire::Advisories;
 use postroad_replication::{LogWriter, ToPartition, ToWriter};
-use postroad_routing::{Addressing, Policies, Routes};
+use postroad_routing::{Policies, Routes};
 use postroad_security::{Door, Visit};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
@@ -24,17 +24,18 @@ use crate::runtime::cluster::NodeReplica;
 use crate::runtime::connection::{self, CoreHandle};
 use crate::runtime::dialler::LinkReporter;
 use crate::runtime::figures::{CoreFigures, QUESTIONS_MAX, Question, StatsCollector, watch_page};
-use crate::runtime::http::{self, HttpSocket, PushOptions, PushPart};
+use crate::runtime::http::{self, HttpSocket, PushPart};
 use crate::runtime::identified::Identified;
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
 use crate::runtime::links::LinkBoard;
+use crate::runtime::options::RuntimeOptions;
 use crate::runtime::orders::Orders;
 use crate::runtime::pinning::pin_to;
 use crate::runtime::{now, ticks_ms};
 use postroad_node::{Core, Links, Places, ToCore, owner};
 use postroad_node::{LogLink, LogRing};
 use postroad_node::{Receiver, ThreadWaker, WakingSender, ring};
-use postroad_node::{Share, TenantKeys, TenantMeters, read_portable};
+use postroad_node::{Share, TenantMeters, TraceBook};
 use postroad_store::{NamedStore, Stores};
 
 /// New sockets that wait for their core; the listener waits when it is full.
@@ -49,52 +50,6 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// The same when this node is deposed: nothing that they send is taken any more.
 const DEPOSED_DRAIN: Duration = Duration::from_millis(500);
-
-/// How the runtime is laid out.
-#[derive(Clone, Debug)]
-pub struct RuntimeOptions {
-    /// Name of the broker.
-    pub broker_name: String,
-    /// Id that distinguishes it from all other brokers.
-    pub broker_id: String,
-    /// Where clients reach it.
-    pub broker_url: String,
-    /// Threads that serve connections and own partitions.
-    pub cores: u16,
-    /// Whether each of them stays on one processor.
-    pub pin: bool,
-    /// The longest time from a write to its sync.
-    pub sync_within: Duration,
-    /// Limit in bytes of the input of all connections that the broker has not finished.
-    pub outstanding_bytes_max: u64,
-    /// Keys by which tenants' messages are encrypted.
-    pub keys: Arc<TenantKeys>,
-    /// To which endpoints messages are pushed.
-    pub push: PushOptions,
-    /// The policies, until later ones.
-    pub policies: Arc<Policies>,
-    /// Connections and rates of tenants.
-    pub tenants: TenantMeters,
-}
-
-impl RuntimeOptions {
-    /// The partitions of the store know their first policies, and look only at later ones: these
-    /// are for requests that show policies or routes, or check permissions.
-    fn first_policies(&self, addressing: &Addressing) -> Arc<Policies> {
-        let mut policies = Policies::clone(&self.policies);
-        policies.routes = addressing.routes.clone();
-        Arc::new(policies)
-    }
-
-    fn wakers(&self) -> Vec<Arc<Notify>> {
-        (0..self.cores.max(1)).map(|_| Arc::new(Notify::new())).collect()
-    }
-
-    /// The encoder of the advisories of one core.
-    fn advisories(&self, core: u16) -> Advisories {
-        Advisories::new((&self.broker_name, &self.broker_id), &self.broker_url, core, read_portable)
-    }
-}
 
 /// The subprotocol of AMQP inside of WebSockets ("AMQP 1.0 WebSocket Binding", section 2.1).
 const WEBSOCKET_PROTOCOL: &str = "amqp";
@@ -197,6 +152,7 @@ pub struct Runtime {
     alerts: Alerts,
     draining: Draining,
     tenants: TenantMeters,
+    traces: Option<TraceBook>,
     next: usize,
 }
 
@@ -209,6 +165,13 @@ struct Stop {
     /// This node leads no more.
     is_deposed: AtomicBool,
     wakers: Vec<Arc<Notify>>,
+}
+
+impl Stop {
+    fn new(wakers: &[Arc<Notify>]) -> Stop {
+        let (asked, is_deposed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Stop { asked, is_deposed, wakers: wakers.to_vec() }
+    }
 }
 
 /// The parts that one core thread takes over.
@@ -250,7 +213,8 @@ impl Runtime {
         let Stores { stores, partitions, placement, addressing } = stores;
         let (keys, permissions) = (options.keys.clone(), options.policies.permissions.clone());
         let (draining, tenants) = (Draining::default(), options.tenants.clone());
-        let places = Places { placement, addressing, keys, permissions, draining, tenants };
+        let traces = options.traces.clone();
+        let places = Places { placement, addressing, keys, permissions, draining, tenants, traces };
         let journals = start_journals(stores, &wakers, &stop_journal, options.sync_within)?;
         Runtime::over((journals, stop_journal), (partitions, places), wakers, options, make)
     }
@@ -270,7 +234,8 @@ impl Runtime {
         let Stores { partitions, placement, addressing, .. } = stores;
         let (keys, permissions) = (options.keys.clone(), options.policies.permissions.clone());
         let (draining, tenants) = (Draining::default(), options.tenants.clone());
-        let places = Places { placement, addressing, keys, permissions, draining, tenants };
+        let traces = options.traces.clone();
+        let places = Places { placement, addressing, keys, permissions, draining, tenants, traces };
         let Rings { rings, from_cores, to_cores } = journal_rings(&wakers, waker);
         door.door.attach(JournalLinks { from_cores, to_cores, stop: stop.clone() });
         let link = |ring| vec![LogLink { range: *range, ring, journal: Box::new(door.door.clone()) }];
@@ -288,8 +253,7 @@ impl Runtime {
     ) -> std::io::Result<Runtime> {
         let (count, addressing, draining) =
             (wakers.len(), places.addressing.clone(), places.draining.clone());
-        let (asked, is_deposed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let stop_cores = Arc::new(Stop { asked, is_deposed, wakers: wakers.clone() });
+        let stop_cores = Arc::new(Stop::new(&wakers));
         let Journals { journals, doors, links } = journals;
         let shares = dealt(partitions, count);
         let (mut sockets, mut http, mut cores, mut questions) = (vec![], vec![], vec![], vec![]);
@@ -346,6 +310,7 @@ impl Runtime {
             alerts: Alerts::default(),
             draining,
             tenants: options.tenants.clone(),
+            traces: options.traces.clone(),
             next: 0,
         })
     }
@@ -367,12 +332,18 @@ impl Runtime {
         let (cores, journals) = (self.questions.clone(), self.doors.clone());
         let (links, policies, cluster) = (self.links(), self.policies.subscribe(), None);
         let (alerts, draining, tenants) = (self.alerts(), self.draining(), self.tenants.clone());
-        StatsCollector { cores, journals, links, policies, cluster, alerts, draining, tenants }
+        let traces = self.traces.clone();
+        StatsCollector { cores, journals, links, policies, cluster, alerts, draining, tenants, traces }
     }
 
     /// The rules of alerts, and the alerts of each.
     pub fn alerts(&self) -> Alerts {
         self.alerts.clone()
+    }
+
+    /// Traced messages, if any are traced.
+    pub fn traces(&self) -> Option<TraceBook> {
+        self.traces.clone()
     }
 
     /// Whether the broker is being drained.

@@ -1,6 +1,8 @@
 //! Ready entries meet waiting consumers.
 
-use postroad_model::{ConsumerKey, Delivery, Destination, Effect, EntryTag, Message, MessageKey, QueueId};
+use postroad_model::{
+    ConsumerKey, Delivery, Destination, Effect, EntryTag, Message, MessageKey, QueueId, TraceKey,
+};
 
 use crate::Partition;
 use crate::delivery::fetches::{Fetch, Waiter};
@@ -11,6 +13,7 @@ use crate::memory::bodies::BodyLocation;
 use crate::pausing;
 use crate::queue::{EntryState, LaneNumber, Load, ReadOn, Turn};
 use crate::settling::{doubt, lending};
+use crate::traces;
 
 /// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read
 /// pays, few enough to stay small.
@@ -203,6 +206,7 @@ impl Partition {
         }
         self.selected(consumer, tag);
         self.lend(&message, effects);
+        let trace = if browsing { None } else { traces::delivered(self, (id, tag), sought.key, consumer) };
         if self.is_reserving(consumer) {
             let ended = self.feed_reserve(id, tag, consumer, message);
             return if ended { Step::SentLast } else { Step::Sent };
@@ -210,13 +214,8 @@ impl Partition {
         self.hand_over(id, tag, consumer, &message);
         self.counters.delivered += 1;
         let turn = if browsing { GroupTurn::default() } else { self.take_group(id, consumer, &message) };
-        let first_of_group = turn.first;
-        let source =
-            self.state.queues.get(&id).filter(|_| consumer.member != 0).map(|queue| queue.source.clone());
-        let by_policy = failed_deliveries > 0 && self.redelivers(id);
-        let queue = (self.settings.id, id);
-        let delivery =
-            Delivery { consumer, source, tag, queue, failed_deliveries, by_policy, first_of_group, message };
+        let marks = (turn.first, trace);
+        let delivery = delivery_of(self, (id, tag), consumer, failed_deliveries, marks, message);
         lending::send(self, delivery, sought.key, effects);
         if let Some(read_on) = read_on {
             self.read_on(id, consumer, read_on, effects);
@@ -537,5 +536,28 @@ impl Partition {
             self.finish_drains(id, effects);
             self.finish_overdue(id, effects);
         }
+    }
+}
+
+/// The delivery of this entry to a consumer.
+fn delivery_of(
+    partition: &Partition,
+    (id, tag): (QueueId, EntryTag),
+    consumer: ConsumerKey,
+    failed_deliveries: u32,
+    (first_of_group, trace): (bool, Option<TraceKey>),
+    message: Message,
+) -> Delivery {
+    let source = partition.state.queues.get(&id).filter(|_| consumer.member != 0);
+    Delivery {
+        consumer,
+        source: source.map(|queue| queue.source.clone()),
+        tag,
+        queue: (partition.settings.id, id),
+        failed_deliveries,
+        by_policy: failed_deliveries > 0 && partition.redelivers(id),
+        first_of_group,
+        trace,
+        message,
     }
 }

@@ -522,10 +522,17 @@ impl Partition {
                 self.audit(&sent.message);
             }
             sent.message.forget_user();
+            let trace = sent.message.take_trace();
             if let Some(schedule) = &sent.schedule {
                 self.take_job(key, sent.message.bytes.len() as u64, schedule, effects);
                 self.schedule_chunks(key, &sent.message, effects);
+                if let Some(trace) = trace {
+                    self.leader.traces.scheduled(trace);
+                }
                 continue;
+            }
+            if let Some(trace) = trace {
+                self.leader.traces.begin(key, trace);
             }
             self.retain_chunks(&sent.message, effects);
             if is_part(&sent.message.bytes) {

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 
 use postroad_model::{
     Changes, Command, ConnectionId, Effect, EntryTag, Handle, HandleAction, HandleEntries, LeaseAnswer,
-    LeaseEnd, LeaseId, MessageKey, PartitionId, Peer, QueueId, SettleCause, Settlement, Stale, Ticket,
-    Urgency,
+    LeaseEnd, LeaseId, MessageKey, Outcome, PartitionId, Peer, QueueId, SettleCause, Settlement, Stale,
+    Ticket, Urgency,
 };
 
 use crate::Partition;
 use crate::log::completion::Completion;
 use crate::queue::EntryState;
 use crate::settling::lending;
+use crate::traces;
 
 impl Partition {
     pub(crate) fn handle_entries(&mut self, asked: HandleEntries, effects: &mut Vec<Effect>) {
@@ -118,6 +119,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let tags: Vec<EntryTag> = handles.iter().map(|handle| handle.tag).collect();
+        traces::settled(self, id, &tags, Outcome::Accepted);
         let settlements = self.leave(id, &tags, SettleCause::Consumed, effects);
         if settlements.is_empty() {
             return self.answer_handled(connection, ticket, results, effects);

@@ -24,6 +24,7 @@ use crate::Partition;
 use crate::delivery::fetches::Waiter;
 use crate::memory::bodies::BodyLocation;
 use crate::queue::EntryState;
+use crate::traces;
 
 /// Deliveries of a partition that are kept: their bodies stay in memory.
 const KEPT_MAX: usize = 1 << 16;
@@ -200,6 +201,7 @@ pub fn hand_on(
             connection.unwritten_bytes += message.bytes.len() as u64;
         }
         partition.lend(&message, effects);
+        let trace = traces::delivered(partition, (id, tag), sought.key, to);
         let source = partition.state.queues.get(&id).filter(|_| to.member != 0);
         effects.push(Effect::Deliver(Delivery {
             consumer: to,
@@ -209,6 +211,7 @@ pub fn hand_on(
             failed_deliveries,
             by_policy: false,
             first_of_group: false,
+            trace,
             message,
         }));
     }

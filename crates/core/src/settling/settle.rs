@@ -15,6 +15,7 @@ use crate::intake::blocked::BlockedOn;
 use crate::intake::route_retries::is_staging;
 use crate::log::completion::Completion;
 use crate::queue::{Entry, EntryState, LaneNumber};
+use crate::traces;
 
 /// Why a message whose time was over lies among the dead letters.
 const EXPIRED: &str = "expired";
@@ -63,6 +64,7 @@ impl Partition {
             return self.answer(answer, Ok(()), effects);
         };
         self.note_what_came_again(consumer, &tags, outcome);
+        traces::settled(self, queue, &tags, outcome);
         match (outcome, transaction) {
             (Outcome::Accepted | Outcome::Expired, Some(transaction)) => {
                 if let Some(refusal) = self.timed_out_refusal(transaction) {
@@ -332,6 +334,7 @@ impl Partition {
         self.forget_lease(queue, tag);
         let removed = self.state.queues.get_mut(&queue).and_then(|queue| queue.remove(tag));
         let Some(entry) = removed else { return };
+        traces::ended(self, entry.key, (queue, tag), cause);
         let (mut size, mut in_memory, mut value) = (0, 0, None);
         if let Some((headers, bytes)) = self.state.bodies.headers(&entry) {
             self.state.expiries.remove(headers.expires_at_ms, queue, tag);

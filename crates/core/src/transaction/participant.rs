@@ -267,13 +267,20 @@ pub fn propose_to_prepare(
 /// A message of a prepared transaction: stored, and in no queue yet.
 fn store(
     partition: &mut Partition,
-    (key, sent): (MessageKey, Sent),
+    (key, mut sent): (MessageKey, Sent),
     prepared: &mut Prepared,
     effects: &mut Vec<Effect>,
 ) {
+    let trace = sent.message.take_trace();
     if let Some(schedule) = sent.schedule {
+        if let Some(trace) = trace {
+            partition.leader.traces.scheduled(trace);
+        }
         prepared.scheduled.push((key, sent.message.bytes.len() as u64, *schedule));
         return partition.schedule_chunks(key, &sent.message, effects);
+    }
+    if let Some(trace) = trace {
+        partition.leader.traces.begin(key, trace);
     }
     partition.retain_chunks(&sent.message, effects);
     prepared.moved.extend(sent.moved.map(|failed| (key, failed)));

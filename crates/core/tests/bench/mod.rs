@@ -2,7 +2,7 @@
 //! text.
 //!
 //! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`,
-//! `again`,
+//! `again`, `trace=7`,
 //! `at=9 every=5 times=2`, or `at=9 cron=5` (at five past each hour), `priority=9`, `by:ann` (the
 //! user), `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive`, `browse` or
@@ -55,6 +55,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -69,7 +70,7 @@ use postroad_model::{
     JobsWanted, LinkDelivery, LinkEvent, LinkName, Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Now,
     Origin, Outcome, Page, PartitionId, Peer, Placement, Position, ProducerNotice, Protocol, Publish,
     RareHeaders, Recurrence, Redrive, Refusal, ResumeLink, Retain, Revived, Schedule, Sent, Settle, Share,
-    Ticket, TransactionKey, UserKey,
+    Ticket, TraceKey, TraceStep, TracedStep, TransactionKey, UserKey,
 };
 use postroad_model::{Handle, LeaseAnswer, LeaseEvent, LeaseId, QueueDescription, Reserved, Stale};
 use postroad_routing::{Policies, is_wildcard};
@@ -128,6 +129,8 @@ pub struct Bench {
     hung: Option<Vec<(PartitionId, MessageKey)>>,
     /// Pages of lists that were answered.
     pub pages: Vec<Page>,
+    /// Steps of traced messages: `7:delivered 1.2`.
+    pub traced: Vec<String>,
 }
 
 /// Ticket of requests that a test makes to follow a queue, without a client's request.
@@ -273,6 +276,7 @@ impl Bench {
             read_in_pieces: Vec::new(),
             hung: None,
             pages: Vec::new(),
+            traced: Vec::new(),
         };
         bench.start();
         bench
@@ -455,6 +459,11 @@ impl Bench {
     }
 
     fn carry_out(&mut self, id: PartitionId, effects: Vec<Effect>) {
+        // They happened before the records of the same turn are applied, which is at once here.
+        self.traced.extend(effects.iter().filter_map(|effect| match effect {
+            Effect::Trace(step) => Some(traced(step)),
+            _ => None,
+        }));
         for effect in effects {
             match effect {
                 Effect::Propose { .. } if self.broken == Some(id) => {
@@ -1012,6 +1021,7 @@ impl Bench {
             rare: Some(rare_headers(plain, group)),
             bytes: Bytes::copy_from_slice(plain[2].as_bytes()),
         };
+        let message = message.with_trace(option("trace").and_then(NonZeroU64::new).map(TraceKey));
         let transaction = transaction.map(|number| TransactionKey { connection, number });
         let again = option("every").map(|period_ms| Recurrence {
             period_ms,
@@ -1235,6 +1245,22 @@ fn rare_headers(words: &[&str], group: Option<&str>) -> Arc<RareHeaders> {
     });
     let user = words.iter().find_map(|word| word.strip_prefix("by:")).and_then(UserKey::of);
     Arc::new(RareHeaders { group, client: Some(words[0].into()), user, ..RareHeaders::default() })
+}
+
+fn traced(TracedStep { trace, step }: &TracedStep) -> String {
+    let what = match step {
+        TraceStep::Ready { queue, ahead, consumers, .. } => {
+            format!("ready {} {ahead}/{consumers}", queue.name)
+        }
+        TraceStep::Delivered { consumer, is_leased: true, .. } => {
+            format!("answers {}", number_of(consumer.connection))
+        }
+        TraceStep::Delivered { consumer, .. } => format!("delivered {}", name(*consumer)),
+        TraceStep::Settled { outcome, .. } => format!("settled {outcome:?}"),
+        TraceStep::Ended { cause, .. } => format!("ended {cause:?}"),
+        other => format!("{other:?}"),
+    };
+    format!("{}:{what}", trace.0)
 }
 
 /// `steals` or `steals:USER`.

@@ -6,6 +6,7 @@ use postroad_model::{Ticket, ToSession};
 
 use crate::client::{Answer, Joined};
 use crate::mailbox::Taken;
+use crate::tracer::Traced;
 
 /// This number of messages is taken before others on the thread have their turn.
 const MESSAGES_PER_TURN: usize = 256;
@@ -71,6 +72,9 @@ impl Joined {
     fn take(&self, message: ToSession) {
         // A delivery counts as written out when its consumer takes it.
         if let ToSession::Deliver(delivery) = message {
+            if let Some(traced) = Traced::of(&delivery) {
+                self.state.borrow().router.note_written(&traced);
+            }
             let inbox = self.state.borrow().consumers.get(&delivery.consumer.number).cloned();
             return match inbox {
                 Some(inbox) => inbox.put(delivery),

@@ -265,6 +265,7 @@ impl LocalClient {
         let (id, mailbox) = handle.core.borrow_mut().join();
         let places = handle.core.borrow().places();
         let mut router = Router::new(id, places, handle.share.clone());
+        router.trace_by(handle.core.borrow().tracer());
         router.guard(options.principal.clone(), &mailbox);
         let state = State {
             router,

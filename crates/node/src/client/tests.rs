@@ -13,8 +13,9 @@ use postroad_openwire::Advisories;
 use postroad_replication::{ToPartition, ToWriter};
 
 use super::*;
-use crate::core::{Links, Places};
+use crate::core::Links;
 use crate::logs::{JournalWriter, LogLink, LogRing};
+use crate::places::Places;
 use crate::ring::{Receiver, WakingSender, ring};
 use crate::translate::read_portable;
 
@@ -40,7 +41,12 @@ impl JournalWriter for MemoryJournal {
             if let ToWriter::Batch { partition, epoch, records, .. } = message
                 && let Some(last) = records.last()
             {
-                ends.1.sender.send(ToPartition::Durable { partition, epoch, through: last.position });
+                ends.1.sender.send(ToPartition::Durable {
+                    partition,
+                    epoch,
+                    through: last.position,
+                    written: None,
+                });
             }
         }
         ends.1.flush();
@@ -85,6 +91,7 @@ fn bench() -> Bench {
         permissions: Arc::default(),
         draining: Default::default(),
         tenants: Default::default(),
+        traces: None,
     };
     let advisories = Advisories::new(("test", "ID:test"), "tcp://test", 0, read_portable);
     let partitions: BTreeMap<PartitionId, Partition> = (0..PARTITIONS).map(partition).collect();

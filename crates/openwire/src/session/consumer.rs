@@ -625,6 +625,7 @@ mod tests {
             failed_deliveries: 2,
             by_policy: false,
             first_of_group: false,
+            trace: None,
             message,
         }
     }

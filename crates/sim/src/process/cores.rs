@@ -179,5 +179,6 @@ fn node_places(placement: Placement, found: &Places) -> postroad_node::Places {
         permissions: Arc::default(),
         draining: Default::default(),
         tenants: Default::default(),
+        traces: None,
     }
 }
