@@ -832,6 +832,7 @@ mod tests {
             user: UserKey::of("ann"),
             visible_at_ms: 77,
             deduplication: Some(Deduplication { key: u128::MAX - 1, id: 5, until_ms: 9 }),
+            trace: None,
         }));
         Sent::new(Destination::queue("a"), Message { rare, ..message(b"one") })
     }
