@@ -26,6 +26,8 @@ use rustc_hash::FxHashMap;
 use crate::credit::FarCredit;
 use crate::pattern::matches;
 use durables::Syncing;
+use moving::Moving;
+use resting::Resting;
 pub use selector::PATH;
 use selector::selector_for;
 
@@ -34,12 +36,6 @@ const HOLDERS_MAX: usize = 65_536;
 
 /// Subscriptions over a link belong to the user without a name.
 const NO_USER: &str = "";
-
-/// First delay before a message that the peer refused is sent again.
-const REST_MS: u64 = 1000;
-
-/// Each further refusal in a row doubles that, up to 32 seconds.
-const REST_DOUBLINGS_MAX: u32 = 5;
 
 /// Topics of the brokers themselves, which links read in their own way.
 const ADVISORY_PREFIX: &str = "ActiveMQ.Advisory.";
@@ -74,6 +70,7 @@ pub struct DemandEngine {
     /// Durable subscriptions whose last consumer has gone, and that end once they are drained.
     ending: BTreeSet<Target>,
     syncing: Syncing,
+    moving: Moving,
 }
 
 /// The target of a subscription.
@@ -83,6 +80,15 @@ struct Target {
     /// The consumers' own; always empty for topics.
     selector: Arc<str>,
     is_durable: bool,
+    /// The name of a subscription here whose subscriber reads it at the peer: it is taken there.
+    moves: Option<Arc<str>>,
+}
+
+impl Target {
+    /// The messages of a destination.
+    fn of(source: Destination, selector: Arc<str>, is_durable: bool) -> Target {
+        Target { source, selector, is_durable, moves: None }
+    }
 }
 
 /// A target with those who want it.
@@ -118,14 +124,6 @@ struct Subscription {
     closing: Closing,
 }
 
-/// A message that the peer has refused.
-#[derive(Debug)]
-struct Resting {
-    consumer: ConsumerKey,
-    tag: EntryTag,
-    reason: Arc<str>,
-}
-
 /// The state of a subscription that has lost its last consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closing {
@@ -159,6 +157,7 @@ impl DemandEngine {
             deleting: BTreeSet::new(),
             ending: BTreeSet::new(),
             syncing: Syncing::default(),
+            moving: Moving::default(),
         }
     }
 
@@ -224,7 +223,7 @@ impl DemandEngine {
             let is_topic = source.kind == DestinationKind::Topic;
             let selector = if is_topic { Arc::default() } else { consumer.selector.clone() };
             let is_durable = is_topic && consumer.subscription.is_some();
-            let target = Target { source, selector, is_durable };
+            let target = Target::of(source, selector, is_durable);
             self.want(target, (holder.clone(), consumer.prefetch), &consumer, events);
         }
         Ok(())
@@ -232,8 +231,15 @@ impl DemandEngine {
 
     fn change(&mut self, change: Demand, events: &mut Vec<Event>) -> Result<(), String> {
         match change {
-            Demand::Consumer(consumer) => return self.has_come(consumer, events),
-            Demand::Gone { id } => self.release(&id, None, events),
+            Demand::Consumer(consumer) => {
+                self.has_come(consumer.clone(), events)?;
+                // The link's own subscription is there before another one is set aside.
+                self.follow(&consumer, events);
+            }
+            Demand::Gone { id } => {
+                self.release(&id, None, events);
+                self.follow_no_more(&id, events);
+            }
             Demand::Unsubscribed { subscription, topic } => {
                 let holder = holder_of(&subscription);
                 self.syncing.has_ended(&holder);
@@ -362,6 +368,7 @@ impl DemandEngine {
         {
             link.figures.queues.subscribed(attach.consumer, &target.source);
         }
+        self.moving.attached(number, target);
         let (target, closing) = (target.clone(), Closing::No);
         let subscription =
             Subscription { target, at, window, granted, unanswered: 0, refusals: 0, far, closing };
@@ -376,6 +383,9 @@ impl DemandEngine {
         (number, credit, ticket): (u32, u32, Ticket),
     ) -> Option<Attach> {
         let (link, wanted) = (self.link.as_ref()?, self.targets.get(target)?);
+        if let Some(name) = &target.moves {
+            return Some(self.attach_moving(target, name, (number, credit, ticket)));
+        }
         // A message of a topic that came back would be another one.
         let may_return = link.counts_credit && target.source.kind == DestinationKind::Queue;
         let client = client_at(link);
@@ -401,6 +411,8 @@ impl DemandEngine {
                 retroactive: false,
                 selector: target.selector.clone(),
                 subscription: target.is_durable.then(|| name.as_str().into()),
+                durable: None,
+                since_ms: 0,
                 client_id: client.clone(),
                 network: Some(NetworkPath { brokers, consumers: wanted.stands_for.clone() }),
             })
@@ -492,32 +504,12 @@ impl DemandEngine {
         if let (true, Some(link)) = (is_done, &self.link) {
             let consumer = ConsumerKey::new(link.connection, number);
             let subscription = self.subscriptions.remove(&number);
+            self.moving.detached(number);
             events.push(Event::Detach { consumer, delivered: Delivered::None, ticket: None });
             if let Some(Subscription { target, .. }) = subscription {
                 self.end_durable(&target, events);
                 self.delete_if_unread(target.source, events);
             }
-        }
-    }
-
-    /// The peer has refused a message: it is tried again after a pause, which grows while all are
-    /// refused.
-    fn rest(&mut self, (consumer, tag): (ConsumerKey, EntryTag), reason: &str, now_ms: u64) {
-        let Some(subscription) = self.subscriptions.get_mut(&consumer.number) else { return };
-        subscription.refusals = subscription.refusals.saturating_add(1);
-        if subscription.refusals == 1 {
-            let source = &subscription.target.source;
-            self.remark = Some(format!("the peer refuses a message of {source}: {reason}"));
-        }
-        let doublings = (subscription.refusals - 1).min(REST_DOUBLINGS_MAX);
-        let due_ms = now_ms.saturating_add(REST_MS << doublings);
-        self.resting.entry(due_ms).or_default().push(Resting { consumer, tag, reason: reason.into() });
-        self.count_resting();
-    }
-
-    fn count_resting(&self) {
-        if let Some(link) = &self.link {
-            link.figures.resting.set(self.resting.values().map(|each| each.len() as u64).sum());
         }
     }
 
@@ -546,7 +538,7 @@ impl Forwarder for DemandEngine {
         self.recover(events);
         let share = self.options.share;
         for source in self.options.statics.clone().into_iter().filter(|source| share.has(source)) {
-            let target = Target { source, selector: Arc::default(), is_durable: false };
+            let target = Target::of(source, Arc::default(), false);
             let holder = (STATIC.into(), self.options.prefetch);
             self.want(target, holder, &RemoteConsumer::default(), events);
         }
@@ -586,6 +578,7 @@ impl Forwarder for DemandEngine {
         let is_wanted = subscription.closing == Closing::No
             && subscription.far.as_mut().is_none_or(|far| far.take(now_ms));
         if is_wanted {
+            self.moving.touched(consumer.number, now_ms);
             subscription.unanswered += 1;
             let source = subscription.target.source.clone();
             self.note_question(consumer.number);
@@ -614,6 +607,7 @@ impl Forwarder for DemandEngine {
             // A question that the peer does not understand.
             return self.credit(request, 0, now_ms, events);
         };
+        self.moving.touched(consumer.number, now_ms);
         let subscription = self.subscriptions.get_mut(&consumer.number);
         let is_temporary = subscription.as_ref().is_some_and(|known| known.target.source.temporary);
         match refused {
@@ -643,7 +637,7 @@ impl Forwarder for DemandEngine {
     fn deadline(&self) -> Deadline {
         let rest = self.resting.first_key_value().map(|(due_ms, _)| *due_ms);
         let ask = |number: &u32| self.ask_ms(*number);
-        rest.into_iter().chain(self.to_ask.iter().filter_map(ask)).min()
+        rest.into_iter().chain(self.to_ask.iter().filter_map(ask)).chain(self.moving.next_ms()).min()
     }
 
     fn question(&mut self, now_ms: u64) -> Option<CreditQuestion> {
@@ -673,17 +667,12 @@ impl Forwarder for DemandEngine {
     }
 
     fn wake(&mut self, now_ms: u64, events: &mut Vec<Event>) {
-        while let Some(first) = self.resting.first_entry().filter(|first| *first.key() <= now_ms) {
-            for Resting { consumer, tag, reason } in first.remove() {
-                // Counted, so that a message which is refused again and again becomes a dead
-                // letter.
-                let (tags, outcome) = (vec![tag], Outcome::Released { failed: true });
-                let (transaction, reason, ticket) = (None, Some(reason), None);
-                events.push(Event::Settle(Settle { consumer, tags, outcome, transaction, reason, ticket }));
-                self.settled(consumer.number, events);
-            }
-            self.count_resting();
-        }
+        self.wake_resting(now_ms, events);
+        self.move_on(now_ms, events);
+    }
+
+    fn only_for(&self, consumer: ConsumerKey) -> Option<Arc<str>> {
+        self.subscriptions.get(&consumer.number)?.target.moves.clone()
     }
 
     fn remark(&mut self) -> Option<String> {
@@ -704,6 +693,10 @@ impl Forwarder for DemandEngine {
         if self.syncing.has_asked(ticket) {
             return self.listed(&result, events);
         }
+        if self.moving.has_ended(ticket) {
+            self.end_of_moved(ticket, &result, events);
+            return Ok(());
+        }
         let Some(number) = self.attaching.remove(&ticket) else { return Ok(()) };
         let Err(refusal) = result else { return Ok(()) };
         let Some(subscription) = self.subscriptions.remove(&number) else { return Ok(()) };
@@ -712,6 +705,11 @@ impl Forwarder for DemandEngine {
         }
         if let Some(wanted) = self.targets.get_mut(&subscription.target) {
             wanted.numbers.retain(|other| *other != number);
+        }
+        self.moving.detached(number);
+        if subscription.target.moves.is_some() {
+            self.cannot_move(subscription.target, &refusal);
+            return Ok(());
         }
         let source = &subscription.target.source;
         if source.temporary {
@@ -722,6 +720,7 @@ impl Forwarder for DemandEngine {
     }
 
     fn drained(&mut self, number: u32, events: &mut Vec<Event>) {
+        self.give_way(number);
         if let Some(subscription) = self.subscriptions.get_mut(&number) {
             subscription.closing = Closing::Drained;
         }
@@ -733,6 +732,7 @@ impl Forwarder for DemandEngine {
         if let Some(link) = &self.link {
             link.figures.queues.unsubscribed(ConsumerKey::new(link.connection, number));
         }
+        self.moving.detached(number);
         self.in_flight.retain(|_, (consumer, _)| consumer.number != number);
         self.resting.values_mut().for_each(|resting| resting.retain(|each| each.consumer.number != number));
         self.count_resting();
@@ -779,7 +779,9 @@ fn holder_of((client, name): &(Arc<str>, Arc<str>)) -> Arc<str> {
 }
 
 mod durables;
+mod moving;
 mod recovery;
+mod resting;
 mod selector;
 mod temporary;
 

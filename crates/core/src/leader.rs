@@ -24,6 +24,7 @@ use crate::delivery::gathering::Gatherings;
 use crate::delivery::spread::Spread;
 use crate::intake::account::Accounts;
 use crate::intake::chunks::Uploads;
+use crate::intake::homes::Homes;
 use crate::intake::limit::UnbornQueues;
 use crate::intake::link::Links;
 use crate::intake::parked::ParkedSends;
@@ -130,6 +131,8 @@ pub struct Intake {
     pub uploads: Uploads,
     /// Topic messages that came by links.
     pub recent: Recent,
+    /// Subscriptions that messages may follow here from other brokers.
+    pub homes: Homes,
     /// When the next message of a throttled route is due.
     pub paces: Paces,
     /// Queues have ended in this step: sends that wait are looked at once, when it ends.

@@ -157,7 +157,7 @@ impl Partition {
 
 /// Announces that a durable subscription has ended: links of other brokers have subscribed for it.
 pub fn announce_unsubscribed(partition: &Partition, ended: &Subscription, effects: &mut Vec<Effect>) {
-    let Some((_, client_id, name)) = Subscription::parts_of(&ended.name) else { return };
+    let Some((_, client_id, name)) = Subscription::parts_of(ended.own_name()) else { return };
     let (client_id, name) = (client_id.into(), name.into());
     partition.announce(Notice::Unsubscribed { topic: ended.topic.clone(), client_id, name }, effects);
 }

@@ -20,6 +20,7 @@ use crate::figures::QueueCounts;
 use crate::intake::audit::OriginOf;
 use crate::intake::blocked::BlockedOn;
 use crate::intake::chunks;
+use crate::intake::homes::NameOf;
 use crate::intake::queue_quota;
 use crate::intake::routes::ChangeHeaders;
 use crate::leader::Leader;
@@ -142,6 +143,8 @@ pub(crate) struct Protocols {
     pub properties_of: PropertiesOf,
     /// Reads who sent a message.
     pub origin_of: OriginOf,
+    /// Names a message of a topic.
+    pub name_of: NameOf,
     /// Changes headers of a message.
     pub change_headers: ChangeHeaders,
     /// Writes a message that is due now.
@@ -156,6 +159,7 @@ impl Default for Protocols {
             count_retained: |message, _| message.clone(),
             properties_of: selection::no_properties,
             origin_of: |_| None,
+            name_of: |_, _| None,
             change_headers: |message, _| message.clone(),
             write_due: |message, _| message.clone(),
         }

@@ -208,6 +208,23 @@ pub struct LeaseEnd {
     pub lasts_ms: u64,
 }
 
+/// Marks the name of a subscription that is set aside. No other name begins so: see
+/// [`Subscription::name_of`].
+const ASIDE: &str = "moving ";
+
+/// Selects messages that came by a link, and that the broker at its other end had taken in by the
+/// time that follows.
+const OF_LINKS: &str = "JMSActiveMQBrokerPath IS NOT NULL AND JMSPostroadInTime <= ";
+
+/// The subscription's own selector in that of one that is set aside.
+fn own_selector_in(selector: &str) -> Option<&str> {
+    let rest = selector.strip_prefix(OF_LINKS)?.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    match rest {
+        "" => Some(""),
+        rest => rest.strip_prefix(" AND (")?.strip_suffix(')'),
+    }
+}
+
 /// A durable subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
@@ -234,6 +251,56 @@ impl Subscription {
             0 => format!("{}:{client}:{name}", client.len()).into(),
             length => format!("{length}@{user}:{}:{client}:{name}", client.len()).into(),
         }
+    }
+
+    /// The name of this subscription while it is set aside: its subscriber reads it at another
+    /// broker, where a link takes its messages.
+    ///
+    /// A subscription that is set aside gathers only messages that were on their way to it over
+    /// links: see [`Subscription::set_aside`].
+    pub fn aside_of(name: &str) -> Arc<str> {
+        format!("{ASIDE}{name}").into()
+    }
+
+    /// The name of a subscription without the mark that it is set aside; `None` without that mark.
+    pub fn without_aside(name: &str) -> Option<&str> {
+        name.strip_prefix(ASIDE)
+    }
+
+    /// Whether it is set aside.
+    pub fn is_aside(&self) -> bool {
+        Subscription::without_aside(&self.name).is_some()
+    }
+
+    /// Its name, whether it is set aside or not.
+    pub fn own_name(&self) -> &str {
+        Subscription::without_aside(&self.name).unwrap_or(&self.name)
+    }
+
+    /// Its selector, whether it is set aside or not.
+    pub fn own_selector(&self) -> &str {
+        match self.is_aside() {
+            true => own_selector_in(&self.selector).unwrap_or(&self.selector),
+            false => &self.selector,
+        }
+    }
+
+    /// The subscription set aside: from now on it takes only messages that come by links, and that
+    /// the broker there had taken in by `until_ms` (milliseconds since 1970).
+    pub fn set_aside(&self, until_ms: u64) -> Subscription {
+        let own = self.own_selector();
+        let closed = format!("{OF_LINKS}{until_ms}");
+        let selector = if own.is_empty() { closed } else { format!("{closed} AND ({own})") };
+        Subscription {
+            name: Subscription::aside_of(self.own_name()),
+            selector: selector.into(),
+            ..self.clone()
+        }
+    }
+
+    /// The subscription as it was before it was set aside.
+    pub fn resumed(&self) -> Subscription {
+        Subscription { name: self.own_name().into(), selector: self.own_selector().into(), ..self.clone() }
     }
 
     /// User, client and the client's own name, in a name as [`Subscription::name_of`] makes it.
@@ -366,6 +433,25 @@ pub enum Urgency {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_subscription_that_was_set_aside_is_resumed_as_it_was() {
+        for selector in ["", "a = 1", "a = ') AND (' OR (b = 2)"] {
+            let own = Subscription {
+                name: Subscription::name_of("ann", "c", "moving s"),
+                topic: Destination::topic("t"),
+                selector: selector.into(),
+                skips: Some("c".into()),
+                shared: false,
+            };
+            let aside = own.set_aside(7);
+            assert!(aside.is_aside() && !own.is_aside());
+            assert_eq!((aside.own_name(), aside.own_selector()), (&*own.name, selector));
+            assert_eq!(aside.set_aside(9), own.set_aside(9), "set aside again, later");
+            assert_eq!(aside.resumed(), own);
+            assert_eq!(Subscription::parts_of(&aside.name), None, "no client's name is like it");
+        }
+    }
 
     #[test]
     fn the_parts_of_the_name_of_a_subscription_are_found_again() {

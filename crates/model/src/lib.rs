@@ -74,7 +74,7 @@ pub use liveness::{Liveness, Silence, Silences};
 pub use login::{Login, LoginAnswer};
 pub use lookup::LookupMap;
 pub use message::{
-    CHUNK_BYTES, Chunks, DEDUPLICATION_MS, DeadLetter, Deduplication, Encoding, Group, HIGHEST_PRIORITY,
+    Aim, CHUNK_BYTES, Chunks, DEDUPLICATION_MS, DeadLetter, Deduplication, Encoding, Group, HIGHEST_PRIORITY,
     Message, NORMAL_PRIORITY, Origin, Protocol, RareHeaders, Revived,
 };
 pub use notice::{

@@ -166,6 +166,18 @@ impl Message {
         Some(trace)
     }
 
+    /// Which subscriptions of its topic get it, if not all.
+    pub fn aim(&self) -> Option<&Aim> {
+        self.rare.as_ref()?.aim.as_ref()
+    }
+
+    /// The same message for these subscriptions of its topic.
+    pub fn aimed(mut self, aim: Aim) -> Message {
+        let rare = RareHeaders { aim: Some(aim), ..self.rare.as_deref().cloned().unwrap_or_default() };
+        self.rare = Some(Arc::new(rare));
+        self
+    }
+
     /// The client that sent it, if the broker needs to know.
     pub fn client(&self) -> Option<&Arc<str>> {
         self.rare.as_ref()?.client.as_ref()
@@ -206,6 +218,17 @@ pub struct RareHeaders {
     pub deduplication: Option<Deduplication>,
     /// Its trace, while it is on its way into the log: records and snapshots do not have it.
     pub trace: Option<TraceKey>,
+    /// Which subscriptions of its topic get it, if not all.
+    pub aim: Option<Aim>,
+}
+
+/// Which durable subscriptions of its topic get a message that comes by a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// The one of this name alone: it waited in the subscription of this name at the other broker.
+    Only(Arc<str>),
+    /// All but the one of this name, which has got it so before.
+    Except(Arc<str>),
 }
 
 /// For how long a queue knows a message again that is to be taken in once.

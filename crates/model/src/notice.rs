@@ -36,6 +36,12 @@ pub struct ConsumerNotice {
     pub selector: Arc<str>,
     /// The client's name for the durable subscription that it reads.
     pub subscription: Option<Arc<str>>,
+    /// The broker's name of that subscription, if it has one reader at a time: by it the
+    /// subscription is known at other brokers, too.
+    pub durable: Option<Arc<str>>,
+    /// When that subscription has begun here, in milliseconds since 1970, as the core knows; it may
+    /// have begun earlier. Zero otherwise.
+    pub since_ms: u64,
     /// Its client's id.
     pub client_id: Arc<str>,
     /// Set if a link to another broker subscribes by it.

@@ -1,7 +1,7 @@
 //! The functions by which a partition reads and writes messages of the protocols.
 
 use postroad_core::{Firing, Partition};
-use postroad_model::{DeadLetter, Message, Origin, Protocol, Revived};
+use postroad_model::{DeadLetter, Destination, Message, Origin, Protocol, Revived};
 
 use crate::translate::{change_headers, properties_of};
 
@@ -9,6 +9,7 @@ use crate::translate::{change_headers, properties_of};
 pub fn equip(partition: &mut Partition) {
     partition.read_properties_by(properties_of);
     partition.read_origins_by(origin_of);
+    partition.name_messages_by(name_of);
     partition.write_due_by(write_due);
     partition.mark_dead_letters_by(mark_dead_letter);
     partition.change_headers_by(change_headers);
@@ -28,6 +29,16 @@ fn origin_of(message: &Message) -> Option<Origin> {
     match message.encoding.protocol {
         Protocol::OpenWire => postroad_openwire::origin_of(&message.bytes, message.encoding.version),
         // AMQP clients settle messages of the former connection over the next one themselves.
+        Protocol::Amqp => None,
+    }
+}
+
+fn name_of(message: &Message, topic: &Destination) -> Option<u128> {
+    match message.encoding.protocol {
+        Protocol::OpenWire => {
+            postroad_openwire::name_of(&message.bytes, message.encoding.version, &topic.name)
+        }
+        // Other brokers know it by an id that is made when it is forwarded.
         Protocol::Amqp => None,
     }
 }

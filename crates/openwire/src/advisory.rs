@@ -37,6 +37,7 @@ use crate::codec::{
     RemoveInfo, RemoveSubscriptionInfo, RemovedId, VERSION_MAX, find_property, from_stored, peek_headers,
     to_stored,
 };
+use crate::network::{DURABLE_PROPERTY, SINCE_PROPERTY};
 use crate::portable::{TranslatedId, to_wire_destination, write_portable};
 use crate::session::to_model_message;
 
@@ -194,7 +195,7 @@ impl Advisories {
                 } else {
                     gone(consumer_id(consumer))
                 }),
-                properties: vec![(CONSUMER_COUNT, Primitive::Int(0))],
+                properties: consumer_properties(consumer),
                 retain: keep(&consumer.name, *present),
             },
             Notice::Unsubscribed { client_id, name, .. } => {
@@ -254,6 +255,16 @@ impl Advisories {
             }
         })
     }
+}
+
+/// The properties of an advisory about a consumer.
+fn consumer_properties(consumer: &ConsumerNotice) -> Vec<(&'static str, Primitive)> {
+    let durable = consumer.durable.as_deref();
+    let since_ms = i64::try_from(consumer.since_ms).unwrap_or(i64::MAX);
+    let durable = durable.map(|name| {
+        [(DURABLE_PROPERTY, Primitive::String(name.into())), (SINCE_PROPERTY, Primitive::Long(since_ms))]
+    });
+    [(CONSUMER_COUNT, Primitive::Int(0))].into_iter().chain(durable.into_iter().flatten()).collect()
 }
 
 /// The properties of an advisory that shows a message.
@@ -499,6 +510,8 @@ mod tests {
             retroactive: false,
             selector: "a = 1".into(),
             subscription: Some("news".into()),
+            durable: None,
+            since_ms: 0,
             client_id: "me".into(),
             network: None,
         })

@@ -14,7 +14,7 @@ mod spread;
 
 pub use advisory::{Advisories, Advisory, count_retained};
 pub use session::{
-    OpenWireOptions, OpenWireSession, StoredProperties, change_headers, mark_dead_letter, origin_of,
+    OpenWireOptions, OpenWireSession, StoredProperties, change_headers, mark_dead_letter, name_of, origin_of,
     revive_dead_letter, write_due,
 };
 pub use spread::ClientSpread;

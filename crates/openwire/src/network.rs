@@ -24,6 +24,17 @@ use crate::session::destinations_of;
 /// Prefix of the durable subscriptions that links make (`NetworkConnector.DURABLE_SUB_PREFIX`).
 pub const DURABLE_PREFIX: &str = "NC-DS_";
 
+/// The property of a consumer advisory with the broker's name of the durable subscription that it
+/// reads: see [`model::ConsumerNotice::durable`].
+pub const DURABLE_PROPERTY: &str = "postroadSubscription";
+
+/// The property beside it: [`model::ConsumerNotice::since_ms`].
+pub const SINCE_PROPERTY: &str = "postroadSince";
+
+/// In the target of a message that leaves by a link: ahead of the name of the only subscription at
+/// the peer that is to get it.
+pub const ONLY_PREFIX: &str = "postroad-subscription:";
+
 /// Separates the peer from the broker itself in client ids of links.
 pub const INBOUND: &str = "_inbound_";
 
@@ -185,6 +196,10 @@ pub struct RemoteConsumer {
     pub browses: bool,
     /// Its durable subscription: the client id, and the client's name for it.
     pub subscription: Option<(Arc<str>, Arc<str>)>,
+    /// The peer's name of its durable subscription, which it reads now, if the peer says so.
+    pub durable: Option<Arc<str>>,
+    /// When that subscription has begun, in milliseconds since 1970 as the peer counts.
+    pub since_ms: u64,
     /// Brokers that its demand has passed, without the peer.
     pub path: Vec<Arc<str>>,
     /// Consumers that it stands for, if it is a subscription of another link.
@@ -268,6 +283,10 @@ pub trait Forwarder {
         now_ms: u64,
         events: &mut Vec<Event>,
     ) -> Option<Destination>;
+
+    /// The only subscription at the peer that is to get what this consumer is delivered; `None` for
+    /// all that the destination has.
+    fn only_for(&self, consumer: ConsumerKey) -> Option<Arc<str>>;
 
     /// The next question to the peer that is due: how many messages its consumers would take at
     /// once.
@@ -494,6 +513,18 @@ fn property(line: &str) -> Option<(String, String)> {
     is_value.then(|| (key.trim().to_owned(), value))
 }
 
+/// The target of a message for this subscription of its topic alone.
+pub fn target_of(subscription: &str) -> ConsumerId {
+    let connection_id = Some(format!("{ONLY_PREFIX}{subscription}").as_str().into());
+    ConsumerId { connection_id, ..ConsumerId::default() }
+}
+
+/// The subscription that alone is to get a message with this target.
+pub fn only_in(target: &ConsumerId) -> Option<Arc<str>> {
+    let target = target.connection_id.as_ref()?.to_str();
+    target.strip_prefix(ONLY_PREFIX).map(Into::into)
+}
+
 /// The demand in a consumer advisory, or in a durable subscription of a `BrokerSubscriptionInfo`;
 /// `None` if it has none.
 pub fn demand_of(structure: &DataStructure) -> Option<Demand> {
@@ -524,6 +555,8 @@ pub fn consumer(info: &ConsumerInfo) -> Option<RemoteConsumer> {
         prefetch: u32::try_from(info.prefetch_size).unwrap_or(0),
         browses: info.browser,
         subscription: name.map(|name| (text(&info.client_id), name)),
+        durable: None,
+        since_ms: 0,
         path: info.broker_path.iter().flatten().flat_map(broker_name).collect(),
         stands_for: info.network_consumer_path.iter().flatten().map(name_of).collect(),
     })

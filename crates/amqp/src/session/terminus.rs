@@ -389,6 +389,8 @@ impl AmqpSession {
             retroactive: false,
             selector: part.selector.clone(),
             subscription: part.subscription.is_some().then(|| link.as_str().into()),
+            durable: part.subscription.clone().filter(|_| part.share == Share::No),
+            since_ms: 0,
             client_id: self.peer.container.clone(),
         }
     }

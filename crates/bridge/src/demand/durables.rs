@@ -135,7 +135,7 @@ impl DemandEngine {
             for consumer in onward.remove(&topic).unwrap_or_default() {
                 self.has_come(consumer, events)?;
             }
-            let target = Target { source: topic, selector: Arc::default(), is_durable: true };
+            let target = Target::of(topic, Arc::default(), true);
             if !self.targets.contains_key(&target) && !self.ending.contains(&target) {
                 self.unsubscribe(name, events);
             }

@@ -26,15 +26,17 @@ fn name_of(peer: &str) -> Arc<str> {
 }
 
 /// Whether a peer recognises a message of this source that comes again.
-fn is_recognised(link: &Link, source: &Destination) -> bool {
-    link.counts_credit && source.kind == DestinationKind::Queue && !source.temporary && !source.is_pattern()
+fn is_recognised(link: &Link, target: &Target) -> bool {
+    let Target { source, moves, .. } = target;
+    let is_queue = source.kind == DestinationKind::Queue && !source.temporary && !source.is_pattern();
+    link.counts_credit && (is_queue || moves.is_some())
 }
 
 impl DemandEngine {
     /// See [`name_of`]; `None` for what may be delivered to anyone when the link is cut.
     pub(super) fn heir_of(&self, target: &Target) -> Option<Arc<str>> {
         let link = self.link.as_ref()?;
-        is_recognised(link, &target.source).then(|| name_of(&link.peer_id))
+        is_recognised(link, target).then(|| name_of(&link.peer_id))
     }
 
     /// Attaches a consumer without credit to all queues of each partition: it gets deliveries in
@@ -65,7 +67,7 @@ impl DemandEngine {
                 ticket,
             }));
             events.push(Event::Drain { consumer });
-            let target = Target { source, selector: Arc::default(), is_durable: false };
+            let target = Target::of(source, Arc::default(), false);
             let subscription = Subscription {
                 target,
                 at: Some(PartitionId(partition)),
@@ -82,9 +84,8 @@ impl DemandEngine {
 
     /// The link is cut: whether the peer has messages of this subscription that it did not confirm.
     pub(super) fn left_by(&self, link: &Link, subscription: &Subscription) -> Delivered {
-        let source = &subscription.target.source;
         // One without a window has taken over deliveries in doubt, of whichever queue.
-        let may_have_some = 0 < subscription.unanswered && is_recognised(link, source);
+        let may_have_some = 0 < subscription.unanswered && is_recognised(link, &subscription.target);
         if !may_have_some && (0 < subscription.window || !link.counts_credit) {
             return Delivered::None;
         }

@@ -552,3 +552,136 @@ fn deliveries_in_doubt_stay_with_the_link_and_are_sent_again_first() {
         assert_eq!(short(&events), ["settle EntryTag(1) Accepted", "detach None"]);
     }
 }
+
+/// A reader at the peer of a subscription that is known here as `6:client:news`.
+fn moved(id: &str) -> Demand {
+    let durable = Some("6:client:news".into());
+    Demand::Consumer(RemoteConsumer { durable, ..durable_of(id) })
+}
+
+fn durable_of(id: &str) -> RemoteConsumer {
+    durable(id, "news", "news")
+}
+
+/// The engine's last attach.
+fn attached(events: &[Event]) -> Attach {
+    let attach = events.iter().rev().find_map(|event| match event {
+        Event::Attach(attach) => Some(attach.clone()),
+        _ => None,
+    });
+    attach.unwrap_or_else(|| panic!("{events:?}"))
+}
+
+fn following() -> (DemandEngine, Attach) {
+    let mut engine = engine_of(LinkOptions::default(), true);
+    let mut events = Vec::new();
+    engine.demand(moved("a"), &mut events).unwrap();
+    assert_eq!(short(&events), ["attach topic://news 5"; 2], "by the topic, then the backlog");
+    let attach = attached(&events);
+    assert_eq!(attach.subscription.as_deref(), Some("moving 6:client:news"));
+    assert_eq!((attach.notice.is_none(), attach.steals.as_deref()), (true, Some("link to ID:there")));
+    (engine, attach)
+}
+
+fn in_use() -> Result<(), Refusal> {
+    Err(Refusal::SubscriptionInUse { name: "6:client:news".into() })
+}
+
+#[test]
+fn what_waits_here_follows_its_reader_for_that_subscription_alone() {
+    let (mut engine, attach) = following();
+    let (consumer, mut events) = (attach.consumer, Vec::new());
+    engine.replied(attach.ticket, Ok(()), &mut events).unwrap();
+    assert_eq!(engine.admit(consumer, EntryTag(1), 5, &mut events), Some(Destination::topic("news")));
+    assert_eq!(engine.only_for(consumer).as_deref(), Some("6:client:news"));
+    assert_eq!(engine.only_for(key(1)), None, "by the topic, for all");
+    engine.sent(41, consumer, EntryTag(1));
+    engine.answered(41, None, 6, &mut events);
+    assert_eq!(short(&events), ["settle EntryTag(1) Accepted", "credit 1"]);
+    engine.admit(consumer, EntryTag(2), 7, &mut events);
+    engine.sent(42, consumer, EntryTag(2));
+    // The link is cut.
+    events.clear();
+    engine.close(&mut events);
+    assert_eq!(short(&events), ["detach None", "detach InDoubt { kept_ms: 60000 }"]);
+}
+
+#[test]
+fn nothing_follows_without_a_reader_that_the_peer_names() {
+    let mut engine = engine_of(LinkOptions::default(), true);
+    assert_eq!(change(&mut engine, Demand::Consumer(durable_of("a"))), ["attach topic://news 5"]);
+    let far = RemoteConsumer {
+        path: vec!["ID:far".into()],
+        durable: Some("6:client:news".into()),
+        ..durable_of("b")
+    };
+    assert_eq!(change(&mut engine, Demand::Consumer(far)), [""; 0], "a broker behind the peer");
+    assert_eq!(change(&mut engine, moved("c")), ["attach topic://news 5"]);
+    assert_eq!(change(&mut engine, moved("c")), [""; 0], "told twice");
+    assert_eq!(change(&mut engine, moved("d")), ["credit 5"], "its next connection");
+    assert_eq!(change(&mut engine, gone("c")), [""; 0]);
+    assert_eq!(change(&mut engine, gone("d")), ["drain"], "the backlog waits");
+    let mut engine = self::engine(LinkOptions::default());
+    assert_eq!(change(&mut engine, moved("a")), ["attach topic://news 5"], "a peer that is no Postroad");
+}
+
+#[test]
+fn a_subscription_in_use_is_tried_again_for_a_minute() {
+    let (mut engine, mut attach) = following();
+    let (mut now_ms, mut tries) = (0, 0);
+    loop {
+        let mut events = Vec::new();
+        engine.replied(attach.ticket, in_use(), &mut events).unwrap();
+        assert!(events.is_empty() && !engine.has_consumer(attach.consumer.number));
+        engine.wake(now_ms, &mut events);
+        let Some(due_ms) = engine.deadline().filter(|due_ms| *due_ms < u64::MAX) else { break };
+        now_ms = due_ms;
+        engine.wake(now_ms, &mut events);
+        attach = attached(&events);
+        tries += 1;
+    }
+    assert!((55_000..65_000).contains(&now_ms) && tries < 40, "{tries} until {now_ms} ms");
+    // Its reader connects once more.
+    assert_eq!(change(&mut engine, gone("a")), [""; 0]);
+    assert_eq!(change(&mut engine, moved("b")), ["attach topic://news 5"]);
+}
+
+#[test]
+fn a_reader_here_gets_the_subscription_back_once_the_peer_has_answered() {
+    let (mut engine, attach) = following();
+    let (consumer, mut events) = (attach.consumer, Vec::new());
+    engine.admit(consumer, EntryTag(1), 5, &mut events);
+    engine.sent(41, consumer, EntryTag(1));
+    engine.drained(consumer.number, &mut events);
+    assert!(events.is_empty(), "{events:?}");
+    engine.answered(41, None, 6, &mut events);
+    assert_eq!(short(&events), ["settle EntryTag(1) Accepted", "detach None"]);
+    engine.wake(10, &mut events);
+    events.clear();
+    engine.wake(110, &mut events);
+    assert_eq!(short(&events), ["attach topic://news 5"], "the reader may leave soon");
+}
+
+#[test]
+fn a_subscription_that_is_quiet_for_a_minute_ends() {
+    let (mut engine, attach) = following();
+    let (consumer, mut events) = (attach.consumer, Vec::new());
+    engine.wake(10, &mut events);
+    engine.admit(consumer, EntryTag(1), 50, &mut events);
+    engine.sent(41, consumer, EntryTag(1));
+    assert_eq!(engine.deadline(), Some(60_050));
+    engine.wake(60_050, &mut events);
+    assert!(events.is_empty(), "the peer has not answered");
+    engine.answered(41, None, 60_060, &mut events);
+    events.clear();
+    engine.wake(120_060, &mut events);
+    let [detached, Event::Unsubscribe { name, ticket, .. }] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(
+        (&**name, short(std::slice::from_ref(detached)).concat()),
+        ("moving 6:client:news", "detach None".into())
+    );
+    let ticket = *ticket;
+    events.clear();
+    engine.replied(ticket, in_use(), &mut events).unwrap();
+    assert_eq!(short(&events), ["attach topic://news 5"], "something has come after all");
+}

@@ -8,5 +8,6 @@ pub mod binding;
 pub mod destination;
 pub mod ending;
 pub mod listed;
+pub mod moving;
 pub mod subscription;
 pub mod whereabouts;

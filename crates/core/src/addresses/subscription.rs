@@ -14,6 +14,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::addresses::moving;
 use crate::delivery::selection;
 use crate::queue::Queue;
 
@@ -25,6 +26,9 @@ impl Partition {
         attach: &Attach,
         name: &Arc<str>,
     ) -> Result<Option<QueueId>, Refusal> {
+        if Subscription::without_aside(name).is_some() {
+            return moving::find(self, attach, name);
+        }
         let queue = self.state.subscriptions.get(name).and_then(|id| self.state.queues.get(id));
         let Some(queue) = queue.filter(|_| !self.leader.intake.waiting.is_for_subscription(name)) else {
             return Ok(None);
@@ -35,7 +39,7 @@ impl Partition {
         if found.shared != wanted.shared {
             return Err(Refusal::SubscriptionOfOtherKind { name: name.clone(), shared: found.shared });
         }
-        let is_free = queue.consumers.is_empty() || same && found.shared;
+        let is_free = moving::has_no_reader(self, queue) || same && found.shared;
         if !is_free {
             return Err(Refusal::SubscriptionInUse { name: name.clone() });
         }
@@ -54,7 +58,7 @@ impl Partition {
                     .delivery
                     .consumers
                     .get(reader)
-                    .is_some_and(|reader| reader.steals == attach.steals)
+                    .is_some_and(|reader| reader.steals == attach.steals || reader.moves)
         };
         attach.steals.is_some() && readers.all(is_its)
     }
@@ -66,7 +70,12 @@ impl Partition {
         let alone = |queue: &&Queue| queue.subscription.as_ref().is_some_and(|found| !found.shared);
         let readers =
             queue.filter(alone).map_or_else(Vec::new, |queue| queue.consumers.iter().copied().collect());
+        let is_aside = Subscription::without_aside(name).is_some();
         for reader in readers {
+            // A link has been told to leave it, and keeps what it has until its peer has answered.
+            if !is_aside && moving::moves(self, reader) {
+                continue;
+            }
             // Its entries wait for the reader to come.
             let _ = self.oust(reader, DetachCause::Stolen, effects);
         }
@@ -109,6 +118,9 @@ impl Partition {
     }
 
     pub(crate) fn apply_subscribe(&mut self, subscription: Subscription, effects: &mut Vec<Effect>) {
+        if moving::apply(self, &subscription, effects) {
+            return;
+        }
         let existing =
             self.state.subscriptions.get(&subscription.name).and_then(|id| self.state.queues.get(id));
         if existing.is_some_and(|queue| queue.subscription.as_ref() == Some(&subscription)) {
@@ -178,7 +190,14 @@ impl Partition {
         }
         let queue = self.state.subscriptions.get(&name).and_then(|id| self.state.queues.get(id));
         let refusal = match queue {
+            None if let Some(aside) = moving::aside_of(self, &name) => {
+                return self.end_subscription(aside, Some((connection, ticket)), effects);
+            }
             None => Refusal::NoSuchSubscription { name },
+            // Something has come to it after all.
+            Some(queue) if Subscription::without_aside(&name).is_some() && 0 < queue.len() => {
+                Refusal::SubscriptionInUse { name }
+            }
             Some(queue) if !queue.consumers.is_empty() => Refusal::SubscriptionInUse { name },
             Some(_) => {
                 return self.end_subscription(name, Some((connection, ticket)), effects);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, DetachCause, Effect,
-    Event, QueueId, Refusal, Share,
+    Event, QueueId, Refusal, Share, Subscription,
 };
 use postroad_routing::Prefetch;
 use postroad_selector::Selector;
@@ -58,6 +58,8 @@ pub struct Consumer {
     pub pace: Pace,
     /// Whose consumer may take its subscription: see [`Attach::steals`].
     pub steals: Option<Arc<str>>,
+    /// It takes a subscription to another broker: see `addresses::moving`.
+    pub moves: bool,
     /// The reserve that it stands for, if it does.
     pub reserving: Option<Box<Reserving>>,
 }
@@ -84,6 +86,16 @@ impl Partition {
         // A topic that is being deleted ends its subscriptions that are in memory alone.
         if attach.source.kind == DestinationKind::Topic
             && self.leader.intake.waiting.wait_for_address(&attach.source, &Event::Attach(attach.clone()))
+        {
+            return;
+        }
+        // A subscription that is being set aside for a link is resumed after that.
+        if let Some(name) = &attach.subscription
+            && self
+                .leader
+                .intake
+                .waiting
+                .wait_for_subscription(&Subscription::aside_of(name), &Event::Attach(attach.clone()))
         {
             return;
         }
@@ -198,9 +210,15 @@ impl Partition {
         queue
     }
 
-    fn attach_to(&mut self, id: QueueId, attach: Attach, effects: &mut Vec<Effect>) {
+    fn attach_to(&mut self, id: QueueId, mut attach: Attach, effects: &mut Vec<Effect>) {
         let key = attach.consumer;
         self.leader.connections.get_or_make(key.connection).consumers.insert(key);
+        if let Some(notice) = &mut attach.notice
+            && let Some(durable) = &notice.durable
+        {
+            let since_ms = self.leader.intake.homes.since_ms(durable).unwrap_or(self.wall_ms());
+            Arc::make_mut(notice).since_ms = since_ms;
+        }
         self.announce_consumer(attach.notice.as_ref(), true, effects);
         self.seat(id, key, &attach);
         if let Some(name) = attach.steals {
@@ -244,6 +262,10 @@ impl Partition {
             notice: attach.notice.clone().filter(|_| key.member == 0),
             pace: Pace::default(),
             steals: attach.steals.clone(),
+            moves: attach
+                .subscription
+                .as_deref()
+                .is_some_and(|name| Subscription::without_aside(name).is_some()),
             reserving: None,
         };
         self.leader.delivery.consumers.insert(key, consumer);

@@ -7,6 +7,7 @@ pub mod arrivals;
 pub mod audit;
 pub mod blocked;
 pub mod chunks;
+pub mod homes;
 pub mod limit;
 pub mod link;
 pub mod parked;

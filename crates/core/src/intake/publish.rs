@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use postroad_model::{
-    Command, ConnectionId, Destination, DestinationKind, Durability, Effect, Message, MessageKey, Position,
-    Publish, QueueId, RareHeaders, Refusal, Retain, Sent, Ticket, Urgency,
+    Aim, Command, ConnectionId, Destination, DestinationKind, Durability, Effect, Message, MessageKey,
+    Position, Publish, QueueId, RareHeaders, Refusal, Retain, Sent, Subscription, Ticket, Urgency,
 };
 
 use crate::Partition;
@@ -66,6 +66,12 @@ impl Partition {
         if self.came_before(&publish) {
             self.counters.duplicates += 1;
             return self.reply(publish.connection, publish.ticket, Ok(()), effects);
+        }
+        if let Some(Aim::Only(name)) = publish.sent.message.aim()
+            && self.subscription_of(&publish.sent.to, name).is_none()
+        {
+            let refusal = Refusal::NoSuchSubscription { name: name.clone() };
+            return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
         let admitted = self.admit(&publish.sent);
         let receivers = self.receivers_if_needed(&publish, &admitted);
@@ -135,14 +141,28 @@ impl Partition {
     /// It need not wait, or no longer.
     fn take_in(
         &mut self,
-        publish: Publish,
+        mut publish: Publish,
         admitted: Result<Admitted, Refusal>,
         receivers: &[QueueId],
         effects: &mut Vec<Effect>,
     ) {
         let (connection, ticket) = (publish.connection, publish.ticket);
         let is_taken = matches!(admitted, Ok(Admitted::Durable | Admitted::Volatile));
-        if let Some(name) = publish.once.as_deref().filter(|_| is_taken)
+        if is_taken && publish.sent.to.kind == DestinationKind::Topic && !self.arrives(&mut publish) {
+            self.counters.duplicates += 1;
+            return self.reply(connection, ticket, Ok(()), effects);
+        }
+        let is_followed = matches!(publish.sent.message.aim(), Some(Aim::Except(_)));
+        let others: Vec<QueueId>;
+        let receivers = match is_followed {
+            true => {
+                others = self.receivers_of(&publish.sent, Some(connection));
+                &others
+            }
+            false => receivers,
+        };
+        let is_aimed = matches!(publish.sent.message.aim(), Some(Aim::Only(_)));
+        if let Some(name) = publish.once.as_deref().filter(|_| is_taken && !is_aimed)
             && !self.leader.intake.recent.is_new(*name)
         {
             self.counters.duplicates += 1;
@@ -259,6 +279,9 @@ impl Partition {
     /// The queues that take a message: those bound to its address whose selectors it matches, but
     /// for `noLocal`.
     fn receivers(&self, to: &Destination, message: &Message, from: Option<ConnectionId>) -> Vec<QueueId> {
+        if let Some(Aim::Only(name)) = message.aim() {
+            return self.subscription_of(to, name).into_iter().collect();
+        }
         let bounds = self.state.addresses.bounds(to);
         let mut receivers = Vec::new();
         for bound in &bounds {
@@ -281,10 +304,25 @@ impl Partition {
         receivers
     }
 
+    /// The subscription of this topic and name, whether it is set aside or not.
+    pub(crate) fn subscription_of(&self, topic: &Destination, name: &Arc<str>) -> Option<QueueId> {
+        let aside = || self.state.subscriptions.get(&Subscription::aside_of(name));
+        let id = self.state.subscriptions.get(name).or_else(aside).copied()?;
+        self.state.queues.get(&id).is_some_and(|queue| queue.source == *topic).then_some(id)
+    }
+
     /// Whether the queue is a durable subscription that takes nothing of the client that sent the
-    /// message.
+    /// message, or that has the message already.
     fn skips(&self, queue: QueueId, message: &Message) -> bool {
+        if message.rare.is_none() {
+            return false;
+        }
         let subscription = self.state.queues.get(&queue).and_then(|queue| queue.subscription.as_ref());
+        if let Some(Aim::Except(name)) = message.aim()
+            && subscription.is_some_and(|own| own.own_name() == &**name)
+        {
+            return true;
+        }
         message.client().is_some() && subscription.and_then(|own| own.skips.as_ref()) == message.client()
     }
 
@@ -518,7 +556,7 @@ impl Partition {
             let from = completion.and_then(|completion| completion.sender(ordinal as usize));
             // The windows of one that has moved come apart from it: it does not tell its user any
             // more.
-            if sent.moved.is_none() {
+            if sent.moved.is_none() || sent.message.aim().is_some() {
                 self.audit(&sent.message);
             }
             sent.message.forget_user();
@@ -608,7 +646,11 @@ impl Partition {
             self.push_entry(queue, key, moved);
             return touched.push(queue);
         }
-        self.keep_recent_of(key, to, effects);
+        let Some((message, _)) = self.state.bodies.headers(key) else { return };
+        // What follows a subscriber the topic has kept where it came from.
+        if !matches!(message.aim(), Some(Aim::Only(_))) {
+            self.keep_recent_of(key, to, effects);
+        }
         let Some((message, _)) = self.state.bodies.headers(key) else { return };
         let receivers = self.receivers(to, message, from);
         for queue in &receivers {

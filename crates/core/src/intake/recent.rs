@@ -30,6 +30,11 @@ impl Recent {
         true
     }
 
+    /// Whether it came before.
+    pub fn has(&self, name: u128) -> bool {
+        self.old.contains(&name) || self.young.contains(&name)
+    }
+
     /// Some of them may never have reached the log: they are taken in if they come again.
     pub fn clear(&mut self) {
         *self = Recent::default();

@@ -239,7 +239,12 @@ impl Partition {
         if let Some(waiting) = self.leader.intake.waiting.for_subscriptions.get_mut(name) {
             return waiting.push(Event::Attach(attach));
         }
-        let command = Command::Subscribe(crate::addresses::subscription::wanted(&attach, name));
+        let wanted = crate::addresses::subscription::wanted(&attach, name);
+        if !wanted.shared {
+            let now = (self.now_ms, self.wall_ms());
+            self.leader.intake.homes.begin(wanted.own_name(), &wanted.topic, now);
+        }
+        let command = Command::Subscribe(wanted);
         self.leader.intake.waiting.for_subscriptions.insert(name.clone(), vec![Event::Attach(attach)]);
         let completion = Completion::Subscribed { name: name.clone() };
         self.propose(command, Urgency::Waiting, completion, effects);

@@ -311,6 +311,7 @@ impl Partition {
         // failure.
         let made = self.leader.log.made;
         self.leader.intake.recent.clear();
+        self.leader.intake.homes.clear();
         self.finish_records(effects);
         let log = &mut self.leader.log;
         let failed = log.pending.len() - (log.made - made) as usize;

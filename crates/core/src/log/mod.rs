@@ -8,6 +8,7 @@ pub mod columns;
 pub mod completion;
 pub mod compressed;
 pub mod durability;
+mod flag;
 pub mod known;
 pub mod mend;
 mod queue_records;

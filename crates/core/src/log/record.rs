@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use postroad_model::{
-    Binding, BranchId, Changes, Chunks, Command, Compression, Deduplication, Destination, DestinationKind,
-    Due, Encoding, EntryTag, Group, HIGHEST_PRIORITY, LeaseEnd, LeaseId, Message, PartitionId, Piece,
-    Position, Protocol, QueueId, QueueOptions, RareHeaders, Recurrence, RouteRetry, Schedule, Sent,
-    SettleCause, Settlement, Snapshot, Spilled, Subscription, TransactionId, UserKey,
+    Aim, Binding, BranchId, Changes, Chunks, Command, Compression, Deduplication, Destination,
+    DestinationKind, Due, Encoding, EntryTag, Group, HIGHEST_PRIORITY, LeaseEnd, LeaseId, Message,
+    PartitionId, Piece, Position, Protocol, QueueId, QueueOptions, RareHeaders, Recurrence, RouteRetry,
+    Schedule, Sent, SettleCause, Settlement, Snapshot, Spilled, Subscription, TransactionId, UserKey,
 };
 
 use crate::documents;
 use crate::log::compressed::{self, Method};
+use crate::log::flag;
 use crate::log::known;
 use crate::log::queue_records::of_queue;
 use crate::log::reader::Reader;
@@ -32,26 +33,6 @@ const SCHEDULED: u8 = 8;
 /// Set in the flags of a message's first destination if it has moved: how often it was delivered
 /// without success follows.
 const MOVED: u8 = 16;
-
-/// Bits of a message's flags.
-mod flag {
-    pub const PERSISTENT: u8 = 1;
-    pub const GROUP: u8 = 2;
-    pub const CLIENT: u8 = 4;
-    pub const LAST_VALUE: u8 = 8;
-    pub const CHUNKS: u8 = 32;
-    pub const RETURNS: u8 = 64;
-    pub const ALL: u8 = PERSISTENT | GROUP | CLIENT | LAST_VALUE | CHUNKS | RETURNS | FURTHER;
-    /// A second byte of flags follows.
-    pub const FURTHER: u8 = 128;
-    /// Of the second byte.
-    pub const USER: u8 = 1;
-    pub const VISIBLE: u8 = 2;
-    pub const DEDUPLICATION: u8 = 4;
-    pub const ALL_FURTHER: u8 = USER | VISIBLE | DEDUPLICATION;
-    /// In records alone, where a body follows: it is compressed.
-    pub const COMPRESSED: u8 = 16;
-}
 
 /// Why bytes are no record. They passed the journal's checksum, so a newer or broken build wrote
 /// them.
@@ -392,7 +373,12 @@ impl Writer {
         let given = |given: bool, flag: u8| if given { flag } else { 0 };
         let further = given(message.user().is_some(), flag::USER)
             | given(message.visible_at_ms() != 0, flag::VISIBLE)
-            | given(message.deduplication().is_some(), flag::DEDUPLICATION);
+            | given(message.deduplication().is_some(), flag::DEDUPLICATION)
+            | match message.aim() {
+                None => 0,
+                Some(Aim::Only(_)) => flag::ONLY,
+                Some(Aim::Except(_)) => flag::EXCEPT,
+            };
         self.u8(given(message.persistent, flag::PERSISTENT)
             | given(group.is_some(), flag::GROUP)
             | given(client.is_some(), flag::CLIENT)
@@ -428,6 +414,9 @@ impl Writer {
         }
         if let Some(Deduplication { key, id, until_ms }) = message.deduplication() {
             self.u128(key).u128(id).u64(until_ms);
+        }
+        if let Some(Aim::Only(name) | Aim::Except(name)) = message.aim() {
+            self.text(name);
         }
         self
     }
@@ -682,6 +671,12 @@ impl Reader<'_> {
             let (key, id) = (self.u128()?, self.u128()?);
             rare.deduplication = Some(Deduplication { key, id, until_ms: self.u64()? });
         }
+        rare.aim = match further & (flag::ONLY | flag::EXCEPT) {
+            0 => None,
+            flag::ONLY => Some(Aim::Only(self.text()?)),
+            flag::EXCEPT => Some(Aim::Except(self.text()?)),
+            both => return Err(RecordError::Unknown { field: "further message flags", value: both }),
+        };
         Ok((rare != RareHeaders::default()).then(|| Arc::new(rare)))
     }
 
@@ -833,6 +828,7 @@ mod tests {
             visible_at_ms: 77,
             deduplication: Some(Deduplication { key: u128::MAX - 1, id: 5, until_ms: 9 }),
             trace: None,
+            aim: Some(Aim::Only("3:cts:orders".into())),
         }));
         Sent::new(Destination::queue("a"), Message { rare, ..message(b"one") })
     }

@@ -17,7 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, ConnectionId, ConsumerKey, Delivery, Destination, Effect, EntryTag, LeaseId, QueueId,
+    Attach, ConnectionId, ConsumerKey, Delivery, Destination, DestinationKind, Effect, EntryTag, LeaseId,
+    QueueId,
 };
 
 use crate::Partition;
@@ -169,6 +170,8 @@ pub fn heir_of_all(attach: &Attach) -> Option<LeaseId> {
 pub fn queues_of(partition: &Partition, link: LeaseId, most: usize) -> Vec<Destination> {
     let kept = partition.leader.settling.doubts.kept.keys().filter(|(_, of)| *of == link);
     let queues = kept.filter_map(|(id, _)| partition.state.queues.get(id));
+    // A subscription has a consumer of its own.
+    let queues = queues.filter(|queue| queue.source.kind == DestinationKind::Queue);
     queues.map(|queue| queue.source.clone()).take(most).collect()
 }
 

@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 
 use postroad_model::{
     Command, ConsumerKey, Delivery, DestinationKind, Effect, EntryTag, LeaseEnd, LeaseId, MessageKey,
-    QueueId, Urgency,
+    QueueId, Subscription, Urgency,
 };
 
 use crate::Partition;
 use crate::log::completion::Completion;
-use crate::queue::EntryState;
+use crate::queue::{EntryState, Queue};
 use crate::settling::doubt;
 
 /// Entries that links may have sent, each with the lease of the link. As many as links may have in
@@ -87,12 +87,15 @@ pub fn send(partition: &mut Partition, delivery: Delivery, key: MessageKey, effe
 
 /// Whether a delivery of this message to the consumer is to be recorded before it leaves.
 fn lends(partition: &Partition, id: QueueId, to: ConsumerKey, key: MessageKey) -> bool {
-    let of_queue = |source: &postroad_model::Destination| source.kind == DestinationKind::Queue;
+    let is_recognised = |queue: &Queue| {
+        let is_aside = queue.subscription.as_ref().is_some_and(Subscription::is_aside);
+        is_aside || queue.source.kind == DestinationKind::Queue
+    };
     let consumer = partition.leader.delivery.consumers.get(&to);
     consumer.is_some_and(|consumer| consumer.steals.is_some() && consumer.browse.is_none())
         && matches!(key, MessageKey::Durable { .. })
         && !id.is_volatile()
-        && partition.state.queues.get(&id).is_some_and(|queue| of_queue(&queue.source))
+        && partition.state.queues.get(&id).is_some_and(is_recognised)
 }
 
 /// The entry waits for a consumer again.

@@ -4,7 +4,8 @@
 //! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`,
 //! `again`, `trace=7`,
 //! `at=9 every=5 times=2`, or `at=9 cron=5` (at five past each hour), `priority=9`, `by:ann` (the
-//! user), `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
+//! user), `only:s` (for the subscription s alone),
+//! `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive`, `browse` or
 //! `operator`, `priority=3`),
 //! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `expire`,
@@ -39,6 +40,8 @@
 //! blanks; a message `m?k=5&l=6` has these properties, and the id `m`. It may name a subscription,
 //! `sub=s`, and share it, `share=durable`
 //! or `share=volatile`, or take nothing of its own client, `nolocal`, or take the subscription from
+//! `aside=s` reads it as a link that takes it to another broker (`unsubscribe 1 aside:s` ends it
+//! then);
 //! a reader that says the same, `steals` or `steals:USER`; `unsubscribe 1 s` ends one. `make 1 ~t
 //! steals` takes a temporary queue. `send 1 a,#t m` is one message for several addresses.
 //!
@@ -64,13 +67,14 @@ use postroad_core::{
     jobs_in_record, places_of_leaving, sent_in_record,
 };
 use postroad_model::{
-    Ask, Attach, BranchId, BranchStanding, ClientNotice, Command, Compression, ConnectionId, ConsumerKey,
-    ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Delivery, Destination, DestinationKind,
-    DocumentChange, DocumentRequest, DocumentVersion, Durability, Effect, Encoding, EntryTag, Event, Group,
-    JobsWanted, LinkDelivery, LinkEvent, LinkName, Message, MessageKey, Moving, NORMAL_PRIORITY, Notice, Now,
-    Origin, Outcome, Page, PartitionId, Peer, Placement, Position, ProducerNotice, Protocol, Publish,
-    RareHeaders, Recurrence, Redrive, Refusal, ResumeLink, Retain, Revived, Schedule, Sent, Settle, Share,
-    Ticket, TraceKey, TraceStep, TracedStep, TransactionKey, UserKey,
+    Aim, Ask, Attach, BranchId, BranchStanding, ClientNotice, Command, Compression, ConnectionId,
+    ConsumerKey, ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Delivery, Destination,
+    DestinationKind, DocumentChange, DocumentRequest, DocumentVersion, Durability, Effect, Encoding,
+    EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName, Message, MessageKey, Moving,
+    NORMAL_PRIORITY, Notice, Now, Origin, Outcome, Page, PartitionId, Peer, Placement, Position,
+    ProducerNotice, Protocol, Publish, RareHeaders, Recurrence, Redrive, Refusal, ResumeLink, Retain,
+    Revived, Schedule, Sent, Settle, Share, Subscription, Ticket, TraceKey, TraceStep, TracedStep,
+    TransactionKey, UserKey,
 };
 use postroad_model::{Handle, LeaseAnswer, LeaseEvent, LeaseId, QueueDescription, Reserved, Stale};
 use postroad_routing::{Policies, is_wildcard};
@@ -187,6 +191,7 @@ fn told(notice: &Notice) -> String {
 pub fn equipped(mut partition: Partition) -> Partition {
     partition.read_properties_by(|message| Box::new(InBody(&message.bytes)));
     partition.read_origins_by(origin_of);
+    partition.name_messages_by(name_of);
     partition.revive_by(revive);
     partition
 }
@@ -823,10 +828,14 @@ impl Bench {
                     _ => Share::No,
                 };
                 let named = (text("sub=").map(Arc::from), share);
+                let aside = text("aside=").map(Subscription::aside_of);
+                let named = (aside.or(named.0), named.1);
                 self.attach(&plain, option("priority"), selector.unwrap_or_default(), named);
             }
             "unsubscribe" => {
-                let (connection, name) = (connection(plain[0]), plain[1].into());
+                let connection = connection(plain[0]);
+                let aside = plain[1].strip_prefix("aside:").map(Subscription::aside_of);
+                let name = aside.unwrap_or_else(|| plain[1].into());
                 self.work
                     .push_back((PartitionId(0), Event::Unsubscribe { name, connection, ticket: Ticket(0) }));
             }
@@ -1037,7 +1046,8 @@ impl Bench {
         }));
         let schedule = option("at")
             .map(|due_ms| Box::new(Schedule { job: plain[2].into(), due_ms, again, retry: None }));
-        let sent = Sent { also: targets.collect(), schedule, ..Sent::new(to.clone(), message) };
+        let moved = message.aim().map(|_| 0);
+        let sent = Sent { also: targets.collect(), schedule, moved, ..Sent::new(to.clone(), message) };
         let resent = plain.contains(&"again");
         let delivery = link.map(|link| {
             let tag = Bytes::copy_from_slice(plain[2].as_bytes());
@@ -1108,10 +1118,20 @@ impl Bench {
                 retroactive: false,
                 selector: selector.into(),
                 subscription: None,
+                durable: None,
+                since_ms: 0,
                 client_id: "".into(),
             })),
             ticket: Ticket(0),
-            selector: selector.into(),
+            selector: match subscription.as_deref().and_then(Subscription::without_aside) {
+                None => selector.into(),
+                Some(name) => {
+                    let (name, topic, selector) = (name.into(), source.clone(), selector.into());
+                    Subscription { name, topic, selector, skips: None, shared: false }
+                        .set_aside(9000)
+                        .selector
+                }
+            },
             subscription,
             client: Some(plain[0].split('.').next().unwrap_or_default().into()),
         };
@@ -1244,7 +1264,15 @@ fn rare_headers(words: &[&str], group: Option<&str>) -> Arc<RareHeaders> {
         Group { id: id.into(), sequence: sequence.parse().expect("a sound script") }
     });
     let user = words.iter().find_map(|word| word.strip_prefix("by:")).and_then(UserKey::of);
-    Arc::new(RareHeaders { group, client: Some(words[0].into()), user, ..RareHeaders::default() })
+    let aim = words.iter().find_map(|word| word.strip_prefix("only:")).map(|name| Aim::Only(name.into()));
+    Arc::new(RareHeaders { group, client: Some(words[0].into()), user, aim, ..RareHeaders::default() })
+}
+
+/// All brokers call a message as its text does, without its properties.
+fn name_of(message: &Message, _: &Destination) -> Option<u128> {
+    let text = std::str::from_utf8(&message.bytes).ok()?;
+    let id = text.split('?').next()?.bytes();
+    Some(id.fold(0, |name, byte| name << 8 | u128::from(byte)))
 }
 
 fn traced(TracedStep { trace, step }: &TracedStep) -> String {

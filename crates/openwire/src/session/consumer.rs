@@ -207,7 +207,7 @@ impl OpenWireSession {
                 steals: steals.clone(),
                 retroactive: info.retroactive,
                 at: part.at,
-                notice: self.notice(&info, mode, part).map(Arc::new),
+                notice: self.notice(&info, mode, (part, &subscription)).map(Arc::new),
                 ticket,
             }));
         }
@@ -225,7 +225,12 @@ impl OpenWireSession {
     }
 
     /// The notice of the consumer; a consumer of many partitions has one.
-    fn notice(&self, info: &ConsumerInfo, mode: ConsumerMode, part: &Part) -> Option<ConsumerNotice> {
+    fn notice(
+        &self,
+        info: &ConsumerInfo,
+        mode: ConsumerMode,
+        (part, durable): (&Part, &Option<Arc<str>>),
+    ) -> Option<ConsumerNotice> {
         let id = info.consumer_id.as_ref()?;
         let source = names::to_model(&part.destination);
         let told = !is_advisory(&source.name) && part.at.is_none_or(|at| at == PartitionId(0));
@@ -240,6 +245,8 @@ impl OpenWireSession {
             retroactive: info.retroactive,
             selector: text(&info.selector).unwrap_or_default(),
             subscription: text(&info.subscription_name),
+            durable: durable.clone(),
+            since_ms: 0,
             client_id: self.introduction.client().map(|client| client.client_id.clone()).unwrap_or_default(),
             network: None,
         })

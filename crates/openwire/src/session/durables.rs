@@ -120,9 +120,15 @@ pub fn offer_listed(session: &mut OpenWireSession, refusal: Option<&Refusal>, tu
     session.send(info.into(), turn);
 }
 
+/// The name of a subscription, whether it is set aside or not: until it ends the peer may have
+/// messages for it.
+fn own_name(name: &str) -> &str {
+    Subscription::without_aside(name).unwrap_or(name)
+}
+
 /// The subscription as a consumer; `None` if it is the peer's own, or of no interest there.
 fn offered(row: &QueueRow, to: OfferedTo<'_>, (broker_id, number): (&str, usize)) -> Option<ConsumerInfo> {
-    let (_, client_id, name) = Subscription::parts_of(row.subscription.as_deref()?)?;
+    let (_, client_id, name) = Subscription::parts_of(own_name(row.subscription.as_deref()?))?;
     let behind = match name.starts_with(DURABLE_PREFIX) {
         true => Some(client_id.split_once(INBOUND).map_or("", |(peer, _)| peer)),
         false => None,

@@ -11,6 +11,7 @@ mod consumer;
 mod credit;
 mod dead_letter;
 mod delivery;
+mod demand;
 mod download;
 mod durables;
 mod exception;
@@ -55,7 +56,7 @@ pub use dead_letter::{mark_dead_letter, origin_of_dead_letter, revive_dead_lette
 pub use header_changes::change_headers;
 pub(crate) use names::to_model as to_model_destination;
 pub(crate) use names::{destinations_of, model_parts as parts_of};
-pub use origin::origin_of;
+pub use origin::{name_of, origin_of};
 pub(crate) use producer::to_model as to_model_message;
 pub use properties::StoredProperties;
 pub(crate) use schedule::SCHEDULE_PREFIX;

@@ -20,20 +20,20 @@ use postroad_model::{
 
 use super::credit::CreditAsks;
 use super::delivery::in_openwire;
+use super::demand::{is_for_link, take_advisory};
 use super::durables::{Offer, OfferedTo};
 use super::exception::Exception;
 use super::handshake::{Client, Introduction};
 use super::origin::{is_link_producer, link_producer};
 use super::spreading::Spreading;
-use super::{OpenWireOptions, OpenWireSession, Turn, names};
+use super::{OpenWireOptions, OpenWireSession, Turn};
 use crate::codec::{
     BrokerId, BrokerInfo, BrokerSubscriptionInfo, Command, ConnectionId, ConnectionInfo, ConsumerId,
-    ConsumerInfo, Destination, Message, MessageAck, MessageId, ProducerId, ProducerInfo, SessionId,
-    SessionInfo, Throwable, WireError, WireString, from_stored,
+    ConsumerInfo, Destination, Message, MessageId, ProducerId, ProducerInfo, SessionId, SessionInfo,
+    Throwable, WireError, WireString, from_stored,
 };
 use crate::network::{
-    self, CreditQuestion, DialOptions, FORWARDER_TICKET, Forwarder, INBOUND, Link, LinkOptions,
-    MakeForwarder, demand_of,
+    self, CreditQuestion, DialOptions, FORWARDER_TICKET, Forwarder, INBOUND, Link, LinkOptions, MakeForwarder,
 };
 use crate::portable::{id_by_every_way, to_wire_destination};
 
@@ -41,14 +41,8 @@ use crate::portable::{id_by_every_way, to_wire_destination};
 const ADVISORIES: &str =
     "ActiveMQ.Advisory.Consumer.>,ActiveMQ.Advisory.TempQueue,ActiveMQ.Advisory.TempTopic";
 
-/// Prefix of the topics with advisories about consumers of one topic.
-const TOPIC_ADVISORY: &str = "ActiveMQ.Advisory.Consumer.Topic.";
-
 /// Advisories that the peer may send ahead of acknowledgements.
 const ADVISORY_PREFETCH: i32 = 1000;
-
-/// Advisories that one acknowledgement covers.
-const ADVISORY_ACK_EVERY: i32 = 250;
 
 /// Time for a peer to answer our introduction.
 const LINKED_WITHIN_MS: u64 = 30_000;
@@ -69,7 +63,7 @@ pub struct Network {
     /// The peer has presented itself; a second time is a violation.
     peer: Option<Peer>,
     /// The output of this link.
-    forwarder: Option<Box<dyn Forwarder>>,
+    pub(super) forwarder: Option<Box<dyn Forwarder>>,
     /// The peer is a Postroad: it knows an entry again that it was forwarded before.
     pub(super) peer_is_postroad: bool,
     /// Questions of the peer.
@@ -79,7 +73,7 @@ pub struct Network {
     /// Our own ids on the peer's side.
     connection_id: WireString,
     /// Advisories that were not acknowledged yet, and the first of them.
-    unacknowledged: (i32, Option<MessageId>),
+    pub(super) unacknowledged: (i32, Option<MessageId>),
     /// Set if this broker has opened the connection.
     dial: Option<Box<Dialling>>,
     /// Commands that carried messages to the peer, with the times at which they left, as far as the
@@ -554,7 +548,7 @@ impl OpenWireSession {
         is_known.then(of_entry).flatten().unwrap_or_else(|| self.producer_at_peer())
     }
 
-    fn consumer_at_peer(&self) -> ConsumerId {
+    pub(super) fn consumer_at_peer(&self) -> ConsumerId {
         let connection_id = Some(self.network.connection_id.clone());
         ConsumerId { connection_id, session_id: 1, value: 1 }
     }
@@ -603,10 +597,10 @@ impl OpenWireSession {
             }
             Command::MessageDispatch(dispatch) => {
                 if let Some(message) = dispatch.message {
-                    self.take_advisory(&message, turn)?;
+                    take_advisory(self, &message, turn)?;
                 }
             }
-            Command::Message(message) if is_for_link(&message) => self.take_advisory(&message, turn)?,
+            Command::Message(message) if is_for_link(&message) => take_advisory(self, &message, turn)?,
             Command::IntegerResponse(answer) => self.credit_answered(&answer, turn)?,
             Command::BrokerSubscriptionInfo(info) => self.take_subscriptions(&info, turn)?,
             Command::ConnectionError(error) => {
@@ -646,39 +640,6 @@ impl OpenWireSession {
         forwarder.subscriptions(of_peer, all, turn.events).map_err(Parting::Fault)
     }
 
-    fn take_advisory(&mut self, message: &Message, turn: &mut Turn<'_>) -> Result<(), Parting> {
-        if let Some(forwarder) = &mut self.network.forwarder
-            && let Some(mut demand) = message.data_structure.as_deref().and_then(demand_of)
-        {
-            if let network::Demand::Unsubscribed { topic, .. } = &mut demand {
-                *topic = message.destination.as_ref().and_then(topic_of);
-            }
-            forwarder.demand(demand, turn.events).map_err(Parting::Fault)?;
-        }
-        self.acknowledge_advisory(message, turn);
-        Ok(())
-    }
-
-    fn acknowledge_advisory(&mut self, message: &Message, turn: &mut Turn<'_>) {
-        let (count, first) = &mut self.network.unacknowledged;
-        *count += 1;
-        first.get_or_insert_with(|| message.message_id.clone().unwrap_or_default());
-        if *count < ADVISORY_ACK_EVERY {
-            return;
-        }
-        let (message_count, first_message_id) = std::mem::take(&mut self.network.unacknowledged);
-        let ack = MessageAck {
-            destination: message.destination.clone(),
-            consumer_id: Some(self.consumer_at_peer()),
-            ack_type: MessageAck::STANDARD,
-            first_message_id,
-            last_message_id: message.message_id.clone(),
-            message_count,
-            ..MessageAck::default()
-        };
-        self.send(ack.into(), turn);
-    }
-
     /// The core answers the forwarder.
     pub(super) fn reply_to_forwarder(
         &mut self,
@@ -698,7 +659,8 @@ impl OpenWireSession {
             return self.ask_credit(turn);
         };
         let before = turn.output.len();
-        let sent = self.write_forwarded(delivery, &source, turn);
+        let only = forwarder.only_for(consumer);
+        let sent = self.write_forwarded(delivery, (&source, only.as_deref()), turn);
         let Some(forwarder) = &mut self.network.forwarder else { return };
         match sent {
             Ok(()) => {
@@ -714,7 +676,7 @@ impl OpenWireSession {
     fn write_forwarded(
         &mut self,
         delivery: &Delivery,
-        source: &Address,
+        (source, only): (&Address, Option<&str>),
         turn: &mut Turn<'_>,
     ) -> Result<(), String> {
         let source = delivery.source.as_ref().unwrap_or(source);
@@ -722,7 +684,8 @@ impl OpenWireSession {
         let stored = in_openwire(&delivery.message, delivery.tag, &at, self.translate, self.format.version);
         let (bytes, version) = stored.map_err(|error| error.to_string())?;
         let message = self.forwarded((&bytes, version), delivery, source, at);
-        let message = message.map_err(|error| error.to_string())?;
+        let mut message = message.map_err(|error| error.to_string())?;
+        message.target_consumer_id = only.map(network::target_of);
         self.next_command_id = self.next_command_id.wrapping_add(1);
         let command = Command::Message(Box::new(Message { command_id: self.next_command_id, ..message }));
         self.format.encode(&command, turn.output).map_err(|error| error.to_string())?;
@@ -750,6 +713,11 @@ impl OpenWireSession {
             }
         }
         message.broker_path = Some(path).filter(|path| !path.is_empty());
+        if self.network.peer_is_postroad {
+            // Messages of other protocols have no time of arrival.
+            let in_time_ms = message.broker_in_time_ms;
+            message.arrival_ms = if in_time_ms == 0 { message.timestamp_ms } else { in_time_ms };
+        }
         if delivery.message.encoding.protocol == Protocol::OpenWire {
             message.expiration_ms = i64::try_from(delivery.message.expires_at_ms).unwrap_or(0);
         } else if source.kind == DestinationKind::Topic
@@ -776,19 +744,6 @@ impl OpenWireSession {
     pub(super) fn is_forwarded(&self, consumer: ConsumerKey) -> bool {
         self.network.has_consumer(consumer.number)
     }
-}
-
-/// Whether the message is about consumers, and is for the link itself.
-fn is_for_link(message: &Message) -> bool {
-    let destination = message.destination.as_ref();
-    destination.is_some_and(|destination| network::is_for_link(&names::to_model(destination)))
-}
-
-/// The topic that an advisory is about; `None` if it has several.
-fn topic_of(advisory: &Destination) -> Option<Address> {
-    let name = names::to_model(advisory).name;
-    let topic = name.strip_prefix(TOPIC_ADVISORY)?;
-    (!topic.contains([',', '&'])).then(|| Address::topic(topic))
 }
 
 fn reason_of(exception: Option<&Throwable>) -> String {

@@ -6,7 +6,9 @@
 use bytes::Bytes;
 use postroad_model::{EntryTag, Origin, PartitionId, QueueId};
 
-use crate::codec::{Destination, Message, ProducerId, peek_message_id, peek_producer_named};
+use crate::codec::{
+    Destination, Message, MessageId, ProducerId, WireString, peek_message_id, peek_producer_named,
+};
 use crate::portable::is_made_up;
 
 /// Prefix of the connection id of a producer that is a queue of another broker.
@@ -58,7 +60,16 @@ pub fn origin_of(stored: &Bytes, version: u8) -> Option<Origin> {
 /// id for want of one.
 pub fn once(message: &Message) -> Option<u128> {
     let Destination::Topic(topic) = message.destination.as_ref()? else { return None };
-    let id = message.message_id.as_ref()?;
+    named(message.message_id.as_ref()?, topic)
+}
+
+/// As [`once`], of a message as it is stored, which was sent to this topic.
+pub fn name_of(stored: &Bytes, version: u8, topic: &str) -> Option<u128> {
+    let id = peek_message_id(stored, version).ok()??;
+    named(&id, &topic.into())
+}
+
+fn named(id: &MessageId, topic: &WireString) -> Option<u128> {
     let producer = id.producer_id.as_ref().filter(|producer| !is_made_up(producer))?;
     let producer = digest(producer);
     let to = digest(&ProducerId {

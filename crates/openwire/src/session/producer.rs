@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    DestinationKind, Encoding, Event, Group, LookupMap, Message, Parting, ProducerNotice, Protocol, Publish,
-    RareHeaders, Refusal, Sent,
+    Aim, DestinationKind, Encoding, Event, Group, LookupMap, Message, Parting, ProducerNotice, Protocol,
+    Publish, RareHeaders, Refusal, Sent,
 };
 
 use super::exception::Exception;
@@ -13,7 +13,8 @@ use super::replies::{self, Then};
 use super::schedule::{is_management, schedule_of};
 use super::{Done, OpenWireSession, Turn, names, origin};
 use crate::advisory::is_advisory;
-use crate::codec::{self, ProducerId, ProducerInfo, stored_form};
+use crate::codec::{self, ProducerId, ProducerInfo, stored_form, to_stored};
+use crate::network::only_in;
 
 /// The number that `org.apache.activemq.command.Message.getSize` adds to properties and body; a
 /// producer counts its window by that.
@@ -93,7 +94,8 @@ impl OpenWireSession {
             return Ok(());
         }
         let window = self.window_of(&message);
-        match self.sent(&message, frame, turn.now.wall_ms) {
+        let only = self.only_for(&mut message);
+        match self.sent(&message, (frame, only), turn.now.wall_ms) {
             Ok((_, transaction)) if let Some(refusal) = self.refused_upload() => {
                 // Committing the rest of the transaction without this would do half of it.
                 self.transactions.doom(transaction);
@@ -123,7 +125,7 @@ impl OpenWireSession {
     fn sent(
         &mut self,
         message: &codec::Message,
-        frame: &Bytes,
+        (frame, only): (&Bytes, Option<Arc<str>>),
         now_ms: u64,
     ) -> Result<(Sent, Option<u64>), Exception> {
         let destination = message.destination.as_ref();
@@ -137,7 +139,11 @@ impl OpenWireSession {
             Some(id) => Some(self.transactions.find(id)?),
             None => None,
         };
-        let stored = stored_form(&self.format, message, frame);
+        let stored = match &only {
+            // The target has been taken out of it.
+            Some(_) => to_stored(message, self.format.version),
+            None => stored_form(&self.format, message, frame),
+        };
         let stored =
             stored.map_err(|error| Exception::jms(&format!("the message cannot be stored: {error}")))?;
         let schedule = schedule_of(message, now_ms)?.map(Box::new);
@@ -152,7 +158,22 @@ impl OpenWireSession {
         names::check(&to)?;
         let mut sent = Sent { schedule, ..Sent::new(to, model) };
         self.name_client(&mut sent);
+        if let Some(only) = only {
+            sent.message = sent.message.aimed(Aim::Only(only));
+            // It waited at the other broker before what comes here by the topic.
+            sent.moved = Some(0);
+        }
         Ok((sent, transaction))
+    }
+
+    /// The subscription that alone is to get a message of a link; it leaves the message.
+    fn only_for(&self, message: &mut codec::Message) -> Option<Arc<str>> {
+        let is_of_link = self.network.peer_is_postroad && self.network.is_link();
+        let is_of_topic = matches!(message.destination, Some(codec::Destination::Topic(_)));
+        let target = message.target_consumer_id.as_ref().filter(|_| is_of_link && is_of_topic)?;
+        let only = only_in(target)?;
+        message.target_consumer_id = None;
+        Some(only)
     }
 
     /// Why the log has not taken the body of the message that is being taken, if so.

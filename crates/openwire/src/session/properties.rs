@@ -70,6 +70,11 @@ impl<'m> StoredProperties<'m> {
             "JMSDestination" => destination(&headers.destination),
             "JMSReplyTo" => destination(&headers.reply_to),
             "JMSActiveMQBrokerPath" => self.broker_path(),
+            // When the broker that forwarded it took it in.
+            "JMSPostroadInTime" => {
+                let message = from_stored(self.stored, self.version).ok()?;
+                (message.arrival_ms != 0).then_some(Value::Long(message.arrival_ms))
+            }
             _ => None,
         }
     }
