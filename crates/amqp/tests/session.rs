@@ -16,6 +16,7 @@ use postroad_model::{
     Chunks, ConnectionId, ConsumerKey, Delivered, Delivery, Destination, DetachCause, Elsewhere, Encoding,
     Endpoint, EntryTag, Event, LinkDelivery, LinkEvent, LinkName, Login, LoginAnswer, Message, Now, Outcome,
     Parting, Position, Principal, Protocol, Refusal, ResumeLink, Session, Settle, Ticket, ToSession,
+    Underway,
 };
 
 const MAX_MESSAGE_BYTES: u64 = 10_000;
@@ -1401,6 +1402,34 @@ fn a_transaction_holds_sends_and_verdicts_until_it_is_discharged() {
     }
 }
 
+#[test]
+fn a_transaction_is_under_way_once_something_was_done_in_it() {
+    let mut bench = Bench::begun();
+    let txn_id = bench.declares(0);
+    bench.sender(1, target("q"));
+    let number = bench.receiver_at(2);
+    bench.send(Flow { handle: Some(2), link_credit: Some(9), ..windows() });
+    bench.events();
+    let nothing = Underway::default();
+    assert_eq!(bench.session.underway(), nothing, "declared: clients do so ahead of time");
+    bench.deliver(number, 7, Protocol::Amqp);
+    assert_eq!(bench.session.underway(), Underway { deliveries: true, ..nothing });
+    let in_transaction = |outcome| {
+        Some(DeliveryState::TransactionalState(TransactionalState { txn_id: txn_id.clone(), outcome }))
+    };
+    bench.send(verdict(0, None, true, in_transaction(Some(Box::new(DeliveryState::Accepted(Accepted {}))))));
+    assert!(bench.session.underway().work, "a verdict in it");
+    let discharge = Discharge { txn_id: txn_id.clone(), fail: false };
+    bench.send_on(0, transfer(2), &coordinator_message(discharge));
+    assert!(bench.session.underway().work, "the commit is not answered");
+    let events = bench.events();
+    let Some(Event::Commit { ticket, .. }) = events.last() else { panic!("{events:?}") };
+    bench.reply(*ticket, Ok(()));
+    assert_eq!(bench.session.underway(), nothing);
+    bench.send_on(0, Transfer { handle: 1, ..transfer(3) }, BODY);
+    assert_eq!(bench.session.underway(), Underway { work: true, ..nothing }, "a send is not answered");
+}
+
 impl Bench {
     fn receiver_at(&mut self, handle: u32) -> u32 {
         self.read();
@@ -1445,7 +1474,7 @@ fn a_broker_that_ends_says_so_to_whoever_has_opened() {
         let mut bench = Bench::new();
         bench.bytes(bytes);
         bench.read();
-        bench.session.stop(bench.now, &mut bench.output);
+        bench.session.stop(None, bench.now, &mut bench.output);
         assert_eq!(ends(&bench.frames()), want, "case: {case}");
     }
 }
@@ -2293,6 +2322,22 @@ fn a_link_whose_messages_wait_gets_no_more_credit_and_others_go_on() {
             1000 => assert_eq!(credit, [Some(1000)]),
             _ => assert_eq!(credit, [], "{count}"),
         }
+    }
+}
+
+#[test]
+fn a_connection_ends_with_the_node_that_leads_now_2_8_16() {
+    for (onward, condition) in
+        [(Endpoint::parse("amqp://n1:5672"), "amqp:connection:redirect"), (None, "amqp:connection:forced")]
+    {
+        let mut bench = Bench::begun();
+        bench.session.stop(onward.as_ref(), Now::default(), &mut bench.output);
+        let frames = bench.frames();
+        let [Performative::Close(close)] = &frames[..] else { panic!("{condition}: {frames:?}") };
+        let error = close.error.as_ref().unwrap();
+        assert_eq!(error.condition.as_str(), condition);
+        let port = error.info.as_ref().and_then(|info| info.get("port")).cloned();
+        assert_eq!(port, onward.map(|it| Value::Uint(u32::from(it.port))), "{condition}");
     }
 }
 

@@ -85,7 +85,7 @@ pub use permission::{Action, Federated, Principal};
 pub use refusal::Refusal;
 pub use replies::Replies;
 pub use schedule::{Due, JobsWanted, NotScheduleId, Recurrence, RouteRetry, Schedule, ScheduleId};
-pub use session::{Deadline, Now, Parting, Session, ToSession};
+pub use session::{Deadline, Now, Parting, Session, ToSession, Underway};
 pub use spill::{Piece, Snapshot, Spill, Spilled};
 pub use trace::{TraceKey, TraceStep, TracedStep};
 pub use user::UserKey;

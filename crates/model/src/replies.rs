@@ -53,6 +53,11 @@ impl<T> Replies<T> {
         self.waiting.get_mut(&ticket).map(|waiting| &mut waiting.then)
     }
 
+    /// Whether no question waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Whether another question may wait.
     pub fn has_room(&self) -> bool {
         self.waiting.len() < WAITING_MAX

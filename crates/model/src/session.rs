@@ -3,8 +3,8 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Event, LeaseAnswer, LinkedPeer, Login,
-    LoginAnswer, Moving, Page, PartitionId, Position, Protocol, Refusal, Ticket,
+    BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Endpoint, Event, LeaseAnswer, LinkedPeer,
+    Login, LoginAnswer, Moving, Page, PartitionId, Position, Protocol, Refusal, Ticket,
 };
 
 /// The core's output to a session.
@@ -137,6 +137,15 @@ pub struct Now {
 /// When a session wants to be woken: see [`Now::ticks_ms`].
 pub type Deadline = Option<u64>;
 
+/// What a client would notice if its connection ended now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Underway {
+    /// Deliveries that it has not settled, or in a transaction that is open.
+    pub deliveries: bool,
+    /// A transaction is open, or a request waits for its answer.
+    pub work: bool,
+}
+
 /// One client conversation: bytes in, events out; answers in, bytes out. No IO, no clock.
 pub trait Session {
     /// Takes whole frames from the front of `input` and leaves an incomplete one there, as long as
@@ -211,6 +220,17 @@ pub trait Session {
     /// A sign of life outside of `receive`: the socket is not read now, and data waits in it.
     fn heard(&mut self, now: Now);
 
+    /// What its client would notice if the connection ended now.
+    fn underway(&self) -> Underway {
+        Underway::default()
+    }
+
+    /// Whether the client gets no further messages, as it is to be moved once it has settled those
+    /// that it has.
+    fn is_leaving(&self) -> bool {
+        false
+    }
+
     /// The protocol whose messages can leave in pieces, if any can: as they are in the log, or as
     /// its portable room writes them. Others the runtime puts together first.
     fn streams(&self) -> Option<Protocol> {
@@ -259,8 +279,9 @@ pub trait Session {
     /// When `wake` is due next.
     fn deadline(&self) -> Deadline;
 
-    /// The broker is about to end the connection: writes the notification of the peer.
-    fn stop(&mut self, _now: Now, _output: &mut BytesMut) {}
+    /// The broker is about to end the connection: writes the notification of the peer. `onward` is
+    /// where its client is served from now on, if that is known.
+    fn stop(&mut self, _onward: Option<&Endpoint>, _now: Now, _output: &mut BytesMut) {}
 
     /// The connection is gone: the last events for the core, before [`Event::Closed`].
     fn close(&mut self, events: &mut Vec<Event>);

@@ -277,9 +277,9 @@ impl Core {
         self.partitions.get(&id)
     }
 
-    /// How many connections it has.
-    pub fn connections(&self) -> usize {
-        self.mailboxes.len()
+    /// The mailboxes of its connections.
+    pub fn mailboxes(&self) -> impl ExactSizeIterator<Item = &Rc<Mailbox>> {
+        self.mailboxes.values()
     }
 
     /// Hands an event to the partition that it is for, on whichever core.

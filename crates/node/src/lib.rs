@@ -33,7 +33,7 @@ pub use client::{
 pub use draining::Draining;
 pub use equip::equip;
 pub use logs::{JournalWriter, LogLink, LogRing, Logs};
-pub use mailbox::{Mailbox, Taken};
+pub use mailbox::{Call, Mailbox, Taken};
 pub use outstanding::{Outstanding, Share};
 pub use places::{Places, SharedPlaces};
 pub use ring::{Receiver, Sender, ThreadWaker, Wake, WakingSender, ring};

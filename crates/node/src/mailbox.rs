@@ -42,6 +42,15 @@ impl Taken {
     }
 }
 
+/// Why a connection's task is called, apart from messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Its client has a new connection.
+    Evicted,
+    /// A step of a handover has begun.
+    Handover,
+}
+
 /// A piece of a large message, or why it cannot be had; by its partition and record.
 type Piece = ((PartitionId, Position), Result<Bytes, String>);
 
@@ -58,6 +67,8 @@ pub struct Mailbox {
     /// Its client has a new connection. That does not wait for earlier output, which may never be
     /// taken.
     evicted: Cell<bool>,
+    /// A step of a handover has begun.
+    handover: Cell<bool>,
     /// Of the task that waits for the next message.
     waiting: RefCell<Option<Waker>>,
 }
@@ -124,6 +135,25 @@ impl Mailbox {
     /// wait for both.
     pub async fn evicted(&self) {
         poll_fn(|context| if self.evicted.get() { Poll::Ready(()) } else { self.wait(context) }).await;
+    }
+
+    /// Waits until the connection is to end because its client has another one, or is to look at a
+    /// handover. The same task may wait for both.
+    pub async fn called(&self) -> Call {
+        poll_fn(|context| match (self.evicted.get(), self.handover.take()) {
+            (true, _) => Poll::Ready(Call::Evicted),
+            (false, true) => Poll::Ready(Call::Handover),
+            (false, false) => self.wait(context).map(|()| Call::Handover),
+        })
+        .await
+    }
+
+    /// Has the task look at a handover.
+    pub fn call(&self) {
+        self.handover.set(true);
+        if let Some(task) = self.waiting.take() {
+            task.wake();
+        }
     }
 
     fn wait(&self, context: &mut Context<'_>) -> Poll<()> {

@@ -13,8 +13,8 @@ use postroad_model::{
 };
 use postroad_openwire::codec::{
     BrokerId, BrokerInfo, BrokerSubscriptionInfo, Command, ConnectionId, ConnectionInfo, ConsumerId,
-    ConsumerInfo, Destination, DestinationInfo, Message, MessageId, ProducerId, ProducerInfo,
-    TransactionInfo, WireFormat, WireFormatOptions, WireString, take_frame,
+    ConsumerInfo, Destination, DestinationInfo, LocalTransactionId, Message, MessageId, ProducerId,
+    ProducerInfo, TransactionId, TransactionInfo, WireFormat, WireFormatOptions, WireString, take_frame,
 };
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 
@@ -79,11 +79,16 @@ impl Conversation {
     fn known() -> Conversation {
         let mut conversation = Conversation::begin();
         conversation.introduce();
-        let Some(Event::Claim { ticket, .. }) = conversation.events.pop() else { panic!("no claim") };
-        conversation.answer(ToSession::Reply { ticket, result: Ok(()) });
-        conversation.events.clear();
-        conversation.output.clear();
+        conversation.let_in();
         conversation
+    }
+
+    /// The core accepts the claim of the client's id.
+    fn let_in(&mut self) {
+        let Some(Event::Claim { ticket, .. }) = self.events.pop() else { panic!("no claim") };
+        self.answer(ToSession::Reply { ticket, result: Ok(()) });
+        self.events.clear();
+        self.output.clear();
     }
 
     /// The client says who it is.
@@ -299,6 +304,68 @@ fn introduction(is_fault_tolerant: bool) -> ConnectionInfo {
         response_required: true,
         ..ConnectionInfo::default()
     }
+}
+
+/// The broker that a client was sent to by the next command but signs of life.
+fn sent_to(conversation: &mut Conversation) -> Option<String> {
+    match conversation.read()? {
+        Command::KeepAliveInfo(_) => sent_to(conversation),
+        Command::ConnectionControl(control) => control.connected_brokers.map(|it| it.to_str().into_owned()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_client_that_comes_back_through_another_node_is_served_and_moved_later_between_transactions() {
+    let own = "tcp://n1:61616";
+    let elsewhere = || Elsewhere {
+        reason: "this node serves clients".to_owned(),
+        served_at: Endpoint::parse(own),
+        serves_others: true,
+    };
+    let first = Conversation::at(false, Some(elsewhere())).say(introduction(true));
+    assert!(first.is_err(), "one that has nothing to restore is sent on at once");
+    let mut conversation = Conversation::at(false, Some(elsewhere()));
+    conversation.say(ConnectionInfo { failover_reconnect: true, ..introduction(true) }).unwrap();
+    conversation.let_in();
+    let wake = |conversation: &mut Conversation, ticks_ms: u64| {
+        let Conversation { session, events, output, .. } = conversation;
+        session.heard(Now { ticks_ms, ..Now::default() });
+        session.wake(Now { ticks_ms, ..Now::default() }, events, output)
+    };
+    let transaction = |kind| TransactionInfo {
+        transaction_id: Some(TransactionId::Local(LocalTransactionId {
+            value: 1,
+            connection_id: Some(ConnectionId { value: Some("ID:c".into()) }),
+        })),
+        kind,
+        ..TransactionInfo::default()
+    };
+    assert_eq!(wake(&mut conversation, 9999), Ok(()));
+    conversation.say(transaction(TransactionInfo::BEGIN)).unwrap();
+    for (case, at_ms, is_leaving, look_ms, told) in [
+        ("told, and gets no more messages", 10_000, true, 10_200, Some(own)),
+        ("in a transaction", 10_200, true, 10_700, None),
+        ("it did not end in time: served again", 10_700, false, 20_700, None),
+        ("once more", 20_700, true, 20_900, Some(own)),
+        ("still in the transaction", 20_900, true, 21_400, None),
+    ] {
+        assert_eq!(wake(&mut conversation, at_ms), Ok(()), "{case}");
+        let session = &conversation.session;
+        assert_eq!(session.is_leaving(), is_leaving, "{case}");
+        // A sign of life may be due earlier.
+        assert!(session.deadline() <= Some(look_ms), "{case}: {:?}", session.deadline());
+        assert_eq!(sent_to(&mut conversation).as_deref(), told, "{case}");
+    }
+    conversation.say(transaction(TransactionInfo::ROLLBACK)).unwrap();
+    assert_eq!(wake(&mut conversation, 21_000), Ok(()), "it waits for an answer");
+    let rolls_back = conversation.events.pop();
+    let Some(Event::Rollback { ticket: Some(ticket), .. }) = rolls_back else { panic!("{rolls_back:?}") };
+    let Conversation { session, events, output, .. } = &mut conversation;
+    output.clear();
+    let reply = ToSession::Reply { ticket, result: Ok(()) };
+    let now = Now { ticks_ms: 21_001, ..Now::default() };
+    assert_eq!(session.answer(reply, now, events, output), Err(Parting::Farewell));
 }
 
 #[test]

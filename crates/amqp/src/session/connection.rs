@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postroad_model::{ClientNotice, Elsewhere, Endpoint, Event, Parting, Silences};
+use postroad_model::{ClientNotice, Endpoint, Event, Parting, Silences};
 
 use super::delay::DELAYED_DELIVERY;
 use super::fault::{Fault, error};
@@ -104,7 +104,7 @@ impl AmqpSession {
             let mut properties = ValueMap::default();
             properties.push(ESTABLISHMENT_FAILED, true);
             self.send_open(properties, turn);
-            return Err(send_on(&elsewhere));
+            return Err(redirect(elsewhere.served_at.as_ref(), &elsewhere.reason));
         }
         if open.desired_capabilities.iter().any(|desired| *desired == SOLE_CONNECTION) {
             self.peer.stage = Stage::Claiming;
@@ -241,15 +241,15 @@ impl AmqpSession {
 }
 
 /// Sends the client to the broker that serves it (2.8.16); if none is known, it may try again.
-fn send_on(elsewhere: &Elsewhere) -> Fault {
-    let Some(Endpoint { host, port, .. }) = &elsewhere.served_at else {
-        return Fault::connection("amqp:connection:forced", elsewhere.reason.clone());
+pub fn redirect(served_at: Option<&Endpoint>, reason: &str) -> Fault {
+    let Some(Endpoint { host, port, .. }) = served_at else {
+        return Fault::connection("amqp:connection:forced", reason.to_owned());
     };
     let mut info = ValueMap::default();
     info.push("hostname", host.as_str());
     info.push("network-host", host.as_str());
     info.push("port", Value::Uint(u32::from(*port)));
-    let mut fault = Fault::connection("amqp:connection:redirect", elsewhere.reason.clone());
+    let mut fault = Fault::connection("amqp:connection:redirect", reason.to_owned());
     fault.error.info = Some(info);
     fault
 }

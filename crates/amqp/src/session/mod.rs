@@ -31,8 +31,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
-    ConnectionId, ConsumerKey, Deadline, Delivery, Elsewhere, Event, Liveness, Login, LoginAnswer, LookupMap,
-    Now, Parting, Protocol, Refusal, Replies, Session, ToSession,
+    ConnectionId, ConsumerKey, Deadline, Delivery, Elsewhere, Endpoint, Event, Liveness, Login, LoginAnswer,
+    LookupMap, Now, Parting, Protocol, Refusal, Replies, Session, ToSession, Underway,
 };
 
 use crate::codec::{
@@ -432,6 +432,14 @@ impl Session for AmqpSession {
         self.liveness.heard(now.ticks_ms);
     }
 
+    fn underway(&self) -> Underway {
+        let is_sent = |known: &Channel| !known.unsettled.is_empty() || !known.pending.is_empty();
+        Underway {
+            deliveries: self.channels.values().any(is_sent),
+            work: self.transactions.is_any_used() || !self.replies.is_empty() || 0 < self.partial_bytes,
+        }
+    }
+
     fn deadline(&self) -> Deadline {
         self.liveness.deadline()
     }
@@ -475,9 +483,10 @@ impl Session for AmqpSession {
         self.reject(delivery, reason, &mut Turn { events, output, now });
     }
 
-    fn stop(&mut self, now: Now, output: &mut BytesMut) {
+    fn stop(&mut self, onward: Option<&Endpoint>, now: Now, output: &mut BytesMut) {
         if self.peer.has_opened() {
-            let fault = Fault::connection("amqp:connection:forced", "the broker ends".to_owned());
+            let reason = if onward.is_some() { "another node leads" } else { "the broker ends" };
+            let fault = connection::redirect(onward, reason);
             self.fail(fault, &mut Turn { events: &mut Vec::new(), output, now });
         }
     }

@@ -39,6 +39,8 @@ pub struct Open {
     link: u32,
     /// A part of it could not be done, so nothing of it may be.
     doomed: bool,
+    /// Something was done in it: clients declare the next one as soon as one has ended.
+    is_used: bool,
     /// Deliveries that the client has settled in it.
     settled: Vec<(ConsumerKey, EntryTag)>,
     /// Deliveries that we settle at its end.
@@ -76,8 +78,16 @@ impl Transactions {
         }
     }
 
-    /// The core's id of it.
-    pub fn key(&self, connection: ConnectionId, number: u64) -> TransactionKey {
+    /// Whether something was done in one that is open.
+    pub fn is_any_used(&self) -> bool {
+        self.open.values().any(|open| open.is_used || !open.settled.is_empty())
+    }
+
+    /// The core's id of it, for something that is done in it.
+    pub fn key(&mut self, connection: ConnectionId, number: u64) -> TransactionKey {
+        if let Some(open) = self.open.get_mut(&number) {
+            open.is_used = true;
+        }
         TransactionKey { connection, number }
     }
 }

@@ -61,6 +61,7 @@ impl Admission {
         let websocket_bytes_max = endpoint.websocket.then_some(self.websocket_bytes_max);
         NewSocket {
             service: endpoint.serves(),
+            scheme: endpoint.scheme(),
             socket,
             peer,
             place,

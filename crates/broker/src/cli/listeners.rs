@@ -146,13 +146,17 @@ impl Listeners {
         }
         let schemes = || self.all.iter().map(|(endpoint, _)| *endpoint);
         std::future::poll_fn(move |context| {
-            while let Some(Poll::Ready(Some(Forwarded { scheme, socket, client }))) =
+            while let Some(Poll::Ready(Some(Forwarded { scheme, socket, client, is_carried }))) =
                 forwarded.as_mut().map(|forwarded| forwarded.poll_recv(context))
             {
                 // Both nodes have the same listeners, unless their configurations differ.
                 match schemes().find(|endpoint| endpoint.scheme() == scheme) {
                     Some(endpoint) => {
-                        return Poll::Ready(Ok((Endpoint { forwarded: true, ..endpoint }, socket, client)));
+                        return Poll::Ready(Ok((
+                            Endpoint { forwarded: is_carried, ..endpoint },
+                            socket,
+                            client,
+                        )));
                     }
                     None => {
                         tracing::warn!(%client, scheme, "closing a forwarded client: no such listener here")

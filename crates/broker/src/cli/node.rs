@@ -44,6 +44,10 @@ const STALE_EVERY: Duration = Duration::from_millis(500);
 /// A leader that was elected again takes its partitions over once its cores have given them back.
 const NOT_YET: Duration = Duration::from_millis(10);
 
+/// A deposed leader that knows no other one after this time closes its clients' connections without
+/// naming one.
+const ONWARD_WITHIN: Duration = Duration::from_millis(200);
+
 /// Stores that are open, with all that belongs to them.
 pub struct Open {
     /// The stores.
@@ -210,10 +214,11 @@ impl LeaderTerm {
 
     /// Another node leads: clients are answered and sent away, and this one follows, while its
     /// cores are still about it.
-    pub fn step_down(self, runtime: Runtime, clients: ForwardedClients) -> std::io::Result<Following> {
+    pub async fn step_down(self, runtime: Runtime, clients: ForwardedClients) -> std::io::Result<Following> {
         tracing::info!(term = self.term.0, "this node leads no more, and follows");
+        let onward = self.replica.view.onward(ONWARD_WITHIN).await;
         let door = self.replica.door.door.clone();
-        let steps = move || match runtime.step_down() {
+        let steps = move || match runtime.step_down(onward) {
             Ok(partitions) => door.return_partitions(partitions),
             Err(reason) => restart(&reason),
         };
@@ -224,7 +229,8 @@ impl LeaderTerm {
     /// The node ends. Another one takes over first, if there is any.
     pub async fn end(mut self, runtime: Runtime) {
         if self.replica.hands_over(self.term).await {
-            match runtime.step_down() {
+            let onward = self.replica.view.onward(ONWARD_WITHIN).await;
+            match runtime.step_down(onward) {
                 Ok(partitions) => self.replica.door.door.return_partitions(partitions),
                 Err(reason) => tracing::error!(reason, "a core did not end in order"),
             }
@@ -325,7 +331,7 @@ async fn follow_until_led(
             _ = stale.tick() => if !view.is_elected() {
                 following.clients.close();
             },
-            accepted = http.accept() => match accepted {
+            accepted = http.accept(), if !view.is_elected() => match accepted {
                 Ok(accepted) => {
                     if let Some(place) = http_places.take() {
                         redirect.receive_http(accepted, place, (everybody.clone(), api.clone()));
@@ -333,7 +339,7 @@ async fn follow_until_led(
                 }
                 Err(error) => pause(&error).await,
             },
-            accepted = listeners.accept() => match accepted {
+            accepted = listeners.accept(), if !view.is_elected() => match accepted {
                 Ok((endpoint, socket, peer)) => {
                     if let Some(place) = admission.ask(peer) {
                         let (make, service) = (make.clone(), endpoint.service);

@@ -196,7 +196,7 @@ async fn ended(
     match (end, leading) {
         (_, None) => runtime.stop(),
         (End::Stopped, Some(leading)) => leading.end(runtime).await,
-        (End::Deposed, Some(leading)) => return Ok(Some(leading.step_down(runtime, clients)?)),
+        (End::Deposed, Some(leading)) => return Ok(Some(leading.step_down(runtime, clients).await?)),
     }
     Ok(None)
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use postroad_model::{
     BridgeNotice, ConnectionId, Delivery, Event, LoginAnswer, Notice, Now, Parting, Principal, Refusal,
-    Session, ToSession,
+    Session, ToSession, Underway,
 };
 use postroad_net::{Connection, Moved};
 use postroad_security::{Door, Visit};
@@ -18,15 +18,19 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::runtime::alarm::Alarm;
 use crate::runtime::body::{Body, End};
+use crate::runtime::closing::Closing;
 use crate::runtime::dialler::{LinkChange, LinkReporter};
+use crate::runtime::farewell::{linger, part};
+use crate::runtime::handover::{CoreHandover, Step};
 use crate::runtime::identified::Identified;
 use crate::runtime::links::{LinkBoard, LinkKey};
+use crate::runtime::new_socket::Arrival;
 use crate::runtime::reception::Reception;
 use crate::runtime::{now_ms, ticks_ms};
 use postroad_node::Core;
 use postroad_node::Router;
+use postroad_node::{Call, Mailbox, Taken};
 use postroad_node::{ConnectionPermit, Share, Traced};
-use postroad_node::{Mailbox, Taken};
 
 /// Deliveries are encoded until this number of bytes waits for the socket.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
@@ -35,14 +39,8 @@ const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// that it is dead.
 const UNREAD_BYTES_MAX: u64 = 16 << 10;
 
-/// Time that a peer has to read the last frame before its connection is closed.
-const FAREWELL: Duration = Duration::from_secs(2);
-
 /// Time for the handshakes of a connection, such as TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-
-/// Time for which bytes that a peer still sends after the last frame are discarded.
-const LINGER: Duration = Duration::from_secs(1);
 
 /// The longest time for which input of a connection that has ended counts as outstanding, unless it
 /// is handled earlier.
@@ -67,6 +65,10 @@ pub struct CoreHandle {
     pub links: LinkBoard,
     /// Its connections that end with their credential.
     pub identified: Rc<Identified>,
+    /// How all its connections end.
+    pub closing: Rc<Closing>,
+    /// How far a handover of leadership is.
+    pub handover: Rc<CoreHandover>,
 }
 
 impl CoreHandle {
@@ -100,22 +102,23 @@ fn lend(events: &mut Vec<Event>) {
     }
 }
 
-/// Serves one connection to its end.
+/// Serves one connection to its end, at the latest until the word.
 pub async fn serve(
-    handle: CoreHandle,
-    mut connection: Connection,
-    (peer, protocol, door): (SocketAddr, &'static str, watch::Receiver<Arc<Door>>),
+    handle: Rc<CoreHandle>,
+    arrival: Box<Arrival>,
     make: impl FnOnce(ConnectionId, &Visit) -> Box<dyn Session>,
-    (closing, link): (Rc<Notify>, Option<LinkReporter>),
+    word: Rc<Notify>,
 ) {
-    let mut closed = std::pin::pin!(closing.notified());
+    // The box is freed here: it is a temporary.
+    let Arrival { mut connection, peer, protocol, door, scheme, link } = *std::convert::identity(arrival);
+    let mut closed = std::pin::pin!(word.notified());
     let shaken = tokio::select! {
         shaken = shake_hands(&mut connection) => shaken,
         () = closed.as_mut() => return,
     };
     if let Err(parting) = shaken {
         tell(&parting, peer, link.as_ref());
-        let _ = tokio::time::timeout(LINGER, connection.part()).await;
+        linger(&mut connection).await;
         return;
     }
     let (id, mailbox) = handle.core.borrow_mut().join();
@@ -153,10 +156,14 @@ pub async fn serve(
         paced_until: None,
         bridge: None,
         traced: Vec::new(),
+        scheme,
+        is_counted: false,
     };
     let parting = tokio::select! {
-        parting = task.converse() => Some(parting),
+        // Ahead of answers that another node leads: the client hears which.
+        biased;
         () = closed.as_mut() => None,
+        parting = task.converse() => Some(parting),
     };
     let stops = parting.is_none();
     let parting = parting.unwrap_or_else(|| task.stop());
@@ -209,7 +216,7 @@ pub fn log_refused_request(refusal: &Refusal) {
 }
 
 struct Task {
-    handle: CoreHandle,
+    handle: Rc<CoreHandle>,
     connection: Connection,
     mailbox: Rc<Mailbox>,
     router: Router,
@@ -241,6 +248,10 @@ struct Task {
     bridge: Option<Box<Bridged>>,
     /// Traced deliveries in the output, which is bounded.
     traced: Vec<Traced>,
+    /// Of the URLs by which its client comes.
+    scheme: &'static str,
+    /// A handover waits for its client to finish something.
+    is_counted: bool,
 }
 
 /// Where the session writes to: after a body that nothing may interrupt.
@@ -274,11 +285,11 @@ impl Task {
         self.connection.write().map_err(broken)
     }
 
-    /// The broker ends.
+    /// The broker ends, or another node leads.
     fn stop(&mut self) -> Parting {
-        let now = self.now();
+        let (now, onward) = (self.now(), self.handle.closing.onward(self.scheme));
         let output = output(&self.body, &mut self.behind, &mut self.connection.output);
-        self.session.stop(now, output);
+        self.session.stop(onward.as_ref(), now, output);
         Parting::Farewell
     }
 
@@ -288,7 +299,7 @@ impl Task {
         let missing = if reads { self.session.missing_bytes(&self.connection.input) } else { 0 };
         self.alarm.set(self.session.deadline());
         tokio::select! {
-            () = self.mailbox.evicted() => self.give_way().await?,
+            call = self.mailbox.called() => if call == Call::Evicted { self.give_way().await? },
             () = std::future::ready(()), if takes && self.goes_on() => {}
             () = self.mailbox.filled(self.waits_for()), if takes => {}
             moved = self.connection.moved(reads, missing) => self.react(moved)?,
@@ -300,6 +311,7 @@ impl Task {
         self.take_mail()?;
         self.let_in();
         self.submit();
+        self.handle.handover.count(&mut self.is_counted, || self.session.underway());
         self.connection.write().map_err(broken)?;
         self.trace_written();
         Ok(())
@@ -423,6 +435,9 @@ impl Task {
     /// Which messages the session can have now.
     fn takes(&self) -> Taken {
         match &self.body {
+            None if self.handle.handover.step() != Step::Serves || self.session.is_leaving() => {
+                Taken::ButDeliveries
+            }
             None => Taken::All,
             Some(body) if !body.is_leaving() => Taken::Replies,
             Some(_) if self.session.interleaves() => Taken::ButDeliveries,
@@ -437,7 +452,8 @@ impl Task {
             && self.paced_until.is_none()
             && self.connection.has_room()
             && self.router.may_read()
-            && self.session.takes_input();
+            && self.session.takes_input()
+            && (self.handle.handover.step() != Step::TakesNothingNew || self.session.underway().work);
         if listens != self.listens {
             self.listens = listens;
             // Input until now was read as it came, or was left in the socket and is read now.
@@ -707,6 +723,7 @@ impl Task {
         tell(parting, self.peer, self.link.as_ref());
         self.end_link(parting);
         self.session.close(&mut self.events);
+        self.handle.handover.count(&mut self.is_counted, Underway::default);
         let mut core = self.handle.core.borrow_mut();
         for event in self.events.drain(..) {
             self.router.route(event, |partition, event| core.submit(partition, event));
@@ -757,22 +774,6 @@ async fn all_is_done(router: &mut Router, mailbox: &Mailbox) {
         mailbox.answered().await;
         mailbox.each_answered(|ticket| router.answered(ticket));
     }
-}
-
-/// Writes the remaining output, and waits for the peer to close.
-async fn part(connection: &mut Connection) {
-    let _ = tokio::time::timeout(FAREWELL, write_out(connection)).await;
-    let _ = tokio::time::timeout(LINGER, connection.part()).await;
-}
-
-async fn write_out(connection: &mut Connection) -> std::io::Result<()> {
-    while !connection.is_flushed() {
-        if connection.moved(false, 0).await? == Moved::Closed {
-            return Ok(());
-        }
-        connection.write()?;
-    }
-    Ok(())
 }
 
 fn broken(error: std::io::Error) -> Parting {

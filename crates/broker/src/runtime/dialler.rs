@@ -21,7 +21,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::{Bridge, BridgeConfig, PeerAddress};
 use crate::runtime::links::{LinkBoard, LinkKey};
-use crate::runtime::threads::{NewSocket, Service};
+use crate::runtime::new_socket::{NewSocket, Service};
 
 /// A link that lasted this time begins with the first pause again.
 const STABLE: Duration = Duration::from_secs(10);
@@ -338,6 +338,7 @@ fn dressed(
     let place = Places::new(1).take().ok_or(std::io::ErrorKind::Other)?;
     Ok(NewSocket {
         service: Service::Link { number },
+        scheme: "tcp",
         socket: stream.into_std()?,
         peer,
         place,

@@ -7,16 +7,20 @@
 
 mod alarm;
 mod body;
+mod closing;
 mod cluster;
 mod connection;
 mod dialler;
 mod durations;
+mod farewell;
 mod figures;
+mod handover;
 mod http;
 mod identified;
 mod journal;
 mod link_watch;
 mod links;
+mod new_socket;
 mod options;
 mod orders;
 mod pinning;
@@ -37,12 +41,13 @@ pub use http::{ACCESS_KEYS_FILE, HttpSocket, Network, Networks, Origins, PushOpt
 pub use journal::NamedDoor;
 pub use link_watch::watch_links;
 pub use links::LinkBoard;
+pub use new_socket::{NewSocket, Service};
 pub use options::RuntimeOptions;
 pub use orders::{Order, Orders, Outcome};
 pub use postroad_node::{TenantKeys, read_portable};
 pub use spans::export_spans;
 pub use spreading::{SpreadOptions, spread_clients};
-pub use threads::{NewSocket, Runtime, Service};
+pub use threads::Runtime;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,33 +1,32 @@
 //! The broker's threads: started together, stopped together.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use postroad_admin::Alerts;
 use postroad_core::Partition;
-use postroad_model::{ConnectionId, PartitionId, Session};
-use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsClient, TlsConfig, WebSocket};
+use postroad_model::{ConnectionId, Endpoint, PartitionId, Session};
 use postroad_node::{Clients, Draining, JoiningClient};
 use postroad_openwire::Advisories;
 use postroad_replication::{LogWriter, ToPartition, ToWriter};
 use postroad_routing::{Policies, Routes};
-use postroad_security::{Door, Visit};
+use postroad_security::Visit;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
+use crate::runtime::closing::{Closing, word_of};
 use crate::runtime::cluster::NodeReplica;
 use crate::runtime::connection::{self, CoreHandle};
-use crate::runtime::dialler::LinkReporter;
 use crate::runtime::figures::{CoreFigures, QUESTIONS_MAX, Question, StatsCollector, watch_page};
+use crate::runtime::handover::{CoreHandover, Handover};
 use crate::runtime::http::{self, HttpSocket, PushPart};
-use crate::runtime::identified::Identified;
 use crate::runtime::journal::{self, JournalLinks, NamedDoor};
 use crate::runtime::links::LinkBoard;
+use crate::runtime::new_socket::{Arrival, NewSocket, Service};
 use crate::runtime::options::RuntimeOptions;
 use crate::runtime::orders::Orders;
 use crate::runtime::pinning::pin_to;
@@ -50,91 +49,6 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// The same when this node is deposed: nothing that they send is taken any more.
 const DEPOSED_DRAIN: Duration = Duration::from_millis(500);
-
-/// The subprotocol of AMQP inside of WebSockets ("AMQP 1.0 WebSocket Binding", section 2.1).
-const WEBSOCKET_PROTOCOL: &str = "amqp";
-
-/// By this a peer asks for TLS on a port of AMQP, and is answered (AMQP 1.0, section 5.2).
-const TLS_HEADER: &[u8] = b"AMQP\x02\x01\0\0";
-
-/// A socket on its way to the core that will serve it.
-#[derive(Debug)]
-pub struct NewSocket {
-    /// The protocol that it serves.
-    pub service: Service,
-    /// The socket.
-    pub socket: std::net::TcpStream,
-    /// Who is at its other end.
-    pub peer: SocketAddr,
-    /// Its right to be served.
-    pub place: Place,
-    /// TLS settings.
-    pub tls: Option<TlsConfig>,
-    /// TLS begins only if the peer asks for it.
-    pub tls_is_asked_for: bool,
-    /// The largest message inside of WebSockets, if they are around it.
-    pub websocket_bytes_max: Option<usize>,
-    /// Who is let in.
-    pub door: watch::Receiver<Arc<Door>>,
-    /// TLS that this broker begins, over a connection that it has opened.
-    pub tls_to_peer: Option<TlsClient>,
-    /// Who wants to hear of it, if it is a link.
-    pub link: Option<LinkReporter>,
-}
-
-impl NewSocket {
-    /// The connection that it becomes, in the runtime that will serve it.
-    pub(super) fn connect(
-        socket: std::net::TcpStream,
-        (tls, tls_is_asked_for): (Option<TlsConfig>, bool),
-        tls_to_peer: Option<TlsClient>,
-        websocket_bytes_max: Option<usize>,
-    ) -> std::io::Result<Connection> {
-        let mut layers: Vec<Box<dyn Layer>> = Vec::new();
-        if let Some(client) = tls_to_peer {
-            layers.push(Box::new(Tls::to_peer(client)?));
-        }
-        match tls {
-            Some(config) if tls_is_asked_for => layers.push(Box::new(AskedTls::new(config, TLS_HEADER))),
-            Some(config) => layers.push(Box::new(Tls::new(config)?)),
-            None => {}
-        }
-        if let Some(bytes_max) = websocket_bytes_max {
-            layers.push(Box::new(WebSocket::new(WEBSOCKET_PROTOCOL, bytes_max)));
-        }
-        Connection::new(socket, layers)
-    }
-}
-
-/// The protocol that a listener serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Service {
-    /// OpenWire.
-    OpenWire,
-    /// OpenWire of a client that came through another node of the cluster.
-    ForwardedOpenWire {
-        /// Whether inside of TLS.
-        tls: bool,
-    },
-    /// AMQP 1.0.
-    Amqp,
-    /// OpenWire to another broker, over a connection that this one has opened.
-    Link {
-        /// Which `[[bridge]]`.
-        number: u16,
-    },
-}
-
-impl Service {
-    /// Name for operators.
-    pub fn name(self) -> &'static str {
-        match self {
-            Service::OpenWire | Service::ForwardedOpenWire { .. } => "OpenWire",
-            Service::Link { .. } => "bridge",
-            Service::Amqp => "AMQP",
-        }
-    }
-}
 
 /// The running threads.
 pub struct Runtime {
@@ -162,15 +76,17 @@ type Yielded = Result<BTreeMap<PartitionId, Partition>, String>;
 
 struct Stop {
     asked: AtomicBool,
-    /// This node leads no more.
-    is_deposed: AtomicBool,
+    /// Set once this node leads no more: where clients are served from then on, as far as is known.
+    deposed: OnceLock<Vec<Endpoint>>,
+    handover: Arc<Handover>,
     wakers: Vec<Arc<Notify>>,
 }
 
 impl Stop {
-    fn new(wakers: &[Arc<Notify>]) -> Stop {
-        let (asked, is_deposed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Stop { asked, is_deposed, wakers: wakers.to_vec() }
+    /// Of these cores, which serve from now on.
+    fn new(handover: Arc<Handover>, wakers: &[Arc<Notify>]) -> Stop {
+        handover.begin_serving(wakers);
+        Stop { asked: AtomicBool::new(false), deposed: OnceLock::new(), handover, wakers: wakers.to_vec() }
     }
 }
 
@@ -216,7 +132,7 @@ impl Runtime {
         let traces = options.traces.clone();
         let places = Places { placement, addressing, keys, permissions, draining, tenants, traces };
         let journals = start_journals(stores, &wakers, &stop_journal, options.sync_within)?;
-        Runtime::over((journals, stop_journal), (partitions, places), wakers, options, make)
+        Runtime::over((journals, stop_journal, Arc::default()), (partitions, places), wakers, options, make)
     }
 
     /// As [`Runtime::start`], over a replicated store that this node leads. Its replica has a
@@ -230,7 +146,7 @@ impl Runtime {
         make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + Send + 'static,
     ) -> std::io::Result<Runtime> {
         let wakers = options.wakers();
-        let NodeReplica { door, range, waker, stop, .. } = replica;
+        let NodeReplica { view, door, range, waker, stop, .. } = replica;
         let Stores { partitions, placement, addressing, .. } = stores;
         let (keys, permissions) = (options.keys.clone(), options.policies.permissions.clone());
         let (draining, tenants) = (Draining::default(), options.tenants.clone());
@@ -241,11 +157,17 @@ impl Runtime {
         let link = |ring| vec![LogLink { range: *range, ring, journal: Box::new(door.door.clone()) }];
         let links = rings.into_iter().map(link).collect();
         let journals = Journals { journals: Vec::new(), doors: vec![door.clone()], links };
-        Runtime::over((journals, stop.clone()), (partitions, places), wakers, options, make)
+        Runtime::over(
+            (journals, stop.clone(), view.handover.clone()),
+            (partitions, places),
+            wakers,
+            options,
+            make,
+        )
     }
 
     fn over(
-        (journals, stop_journal): (Journals, Arc<AtomicBool>),
+        (journals, stop_journal, handover): (Journals, Arc<AtomicBool>, Arc<Handover>),
         (partitions, places): (BTreeMap<PartitionId, Partition>, Places),
         wakers: Vec<Arc<Notify>>,
         options: &RuntimeOptions,
@@ -253,7 +175,7 @@ impl Runtime {
     ) -> std::io::Result<Runtime> {
         let (count, addressing, draining) =
             (wakers.len(), places.addressing.clone(), places.draining.clone());
-        let stop_cores = Arc::new(Stop::new(&wakers));
+        let stop_cores = Arc::new(Stop::new(handover, &wakers));
         let Journals { journals, doors, links } = journals;
         let shares = dealt(partitions, count);
         let (mut sockets, mut http, mut cores, mut questions) = (vec![], vec![], vec![], vec![]);
@@ -380,14 +302,15 @@ impl Runtime {
         self.policies.send_replace(Arc::new(policies));
     }
 
-    /// This node leads no more: all requests are answered and all connections end. The partitions
-    /// are as those of a follower then.
+    /// This node leads no more: all requests are answered and all connections end, whose clients
+    /// are sent to these endpoints, as far as they follow. The partitions are as those of a
+    /// follower then.
     ///
     /// # Errors
     /// They must be read again from their log.
-    pub fn step_down(mut self) -> Yielded {
+    pub fn step_down(mut self, onward: Vec<Endpoint>) -> Yielded {
         self.doors.iter().for_each(|store| store.door.detach());
-        self.stop_cores.is_deposed.store(true, Ordering::Release);
+        let _ = self.stop_cores.deposed.set(onward);
         self.end_cores()
     }
 
@@ -494,21 +417,6 @@ fn dealt(
     shares
 }
 
-/// The end of all conversations of a core: the word reaches those that listen, the mark those that
-/// come later.
-#[derive(Default)]
-struct Closing {
-    begun: Cell<bool>,
-    word: Rc<Notify>,
-}
-
-impl Closing {
-    fn begin(&self) {
-        self.begun.set(true);
-        self.word.notify_waiters();
-    }
-}
-
 type CoreRings = (Vec<Option<WakingSender<ToCore>>>, Vec<Receiver<ToCore>>);
 
 /// A ring from each core to each other one.
@@ -567,30 +475,35 @@ fn run_core(
     let _ = begun.send(Ok(()));
     drop(begun);
     let core = Rc::new(RefCell::new(Core::new(number, places, partitions, links, advisories, Rc::new(now))));
-    let logins = Arc::new(Semaphore::new(LOGINS_MAX));
-    let share = Rc::new(Share::new(outstanding_bytes_max));
-    let identified = Rc::new(Identified::default());
-    let handle =
-        CoreHandle { core: core.clone(), wake: wake.clone(), logins, share, links: board, identified };
+    let handle = CoreHandle {
+        core: core.clone(),
+        wake: wake.clone(),
+        logins: Arc::new(Semaphore::new(LOGINS_MAX)),
+        share: Rc::new(Share::new(outstanding_bytes_max)),
+        links: board,
+        identified: Rc::default(),
+        closing: Rc::default(),
+        handover: CoreHandover::new(stop.handover.clone()),
+    };
     runtime.block_on(async move {
         core.borrow_mut().start();
         core.borrow_mut().flush();
-        let closing = Rc::new(Closing::default());
+        let closing = handle.closing.clone();
         tokio::task::spawn_local(admit_clients(handle.of_clients(), joining, closing.clone()));
         tokio::task::spawn_local(http::welcome(handle.clone(), push.hub, http, closing.word.clone()));
         if let Some(pusher) = push.pusher {
             tokio::task::spawn_local(http::drive(handle.clone(), pusher, closing.word.clone()));
         }
-        tokio::task::spawn_local(welcome(handle.clone(), sockets, closing.clone(), make));
+        tokio::task::spawn_local(welcome(Rc::new(handle.clone()), sockets, make));
         tokio::task::spawn_local(follow(core.clone(), policies, wake.clone()));
         tokio::task::spawn_local(handle.identified.clone().watch());
         tokio::task::spawn_local(say(core.clone(), questions));
-        let turning = tokio::task::spawn_local(turn_until_stopped(core.clone(), wake.clone(), stop.clone()));
+        let turning = tokio::task::spawn_local(turn_until_stopped(handle.clone(), stop.clone()));
         let turned = turning.await;
         if turned.is_err() {
             tracing::error!(core = number, "a core's task had panicked");
         }
-        let ended = end_core((&core, &wake), &closing, stop.is_deposed.load(Ordering::Acquire)).await;
+        let ended = end_core((&core, &wake), &closing, stop.deposed.get()).await;
         turned.map_err(|error| error.to_string()).and(ended)
     })
 }
@@ -599,10 +512,11 @@ fn run_core(
 async fn end_core(
     (core, wake): (&Rc<RefCell<Core>>, &Notify),
     closing: &Closing,
-    is_deposed: bool,
+    onward: Option<&Vec<Endpoint>>,
 ) -> Yielded {
+    let is_deposed = onward.is_some();
     let stopped = if is_deposed { core.borrow_mut().step_down() } else { Ok(()) };
-    closing.begin();
+    closing.begin(onward.map_or(&[], Vec::as_slice));
     let within = if is_deposed { DEPOSED_DRAIN } else { DRAIN };
     let mut core = match tokio::time::timeout(within, drain(core, wake)).await {
         Ok(()) => core.borrow_mut(),
@@ -625,7 +539,8 @@ const ALARM_MAX: Duration = Duration::from_secs(1);
 /// Turns whenever there is something to do. A task like those of connections: it runs behind all
 /// that run now and may wake it, once for all of them, and waking it is no system call, as it would
 /// be for the runtime's main future.
-async fn turn_until_stopped(core: Rc<RefCell<Core>>, wake: Arc<Notify>, stop: Arc<Stop>) {
+async fn turn_until_stopped(handle: CoreHandle, stop: Arc<Stop>) {
+    let CoreHandle { core, wake, handover, .. } = handle;
     let mut lazy_timer = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
     // Lazy records mostly leave before their time: the timer stays set then, as setting it costs a
     // system call.
@@ -655,6 +570,7 @@ async fn turn_until_stopped(core: Rc<RefCell<Core>>, wake: Arc<Notify>, stop: Ar
             // After all tasks that are ready by now.
             () = tokio::task::yield_now(), if is_writing_down => {}
         }
+        handover.look(&core.borrow());
         core.borrow_mut().turn();
     }
 }
@@ -696,14 +612,16 @@ async fn say(core: Rc<RefCell<Core>>, mut questions: mpsc::Receiver<Question>) {
 
 /// Serves each new socket in a task of its own, until the core stops.
 async fn welcome(
-    handle: CoreHandle,
+    handle: Rc<CoreHandle>,
     mut sockets: mpsc::Receiver<NewSocket>,
-    closing: Rc<Closing>,
     make: impl Fn(Service, ConnectionId, &Visit) -> Box<dyn Session> + Clone + 'static,
 ) {
+    // Shared: it has the options of all services.
+    let make = Rc::new(make);
     while let Some(socket) = sockets.recv().await {
         let NewSocket {
             service,
+            scheme,
             socket,
             peer,
             place,
@@ -722,48 +640,30 @@ async fn welcome(
                 continue;
             }
         };
-        let (handle, make, closing) = (handle.clone(), make.clone(), closing.clone());
+        let arrival = Box::new(Arrival { connection, peer, protocol: service.name(), door, scheme, link });
+        let (handle, make) = (handle.clone(), make.clone());
         tokio::task::spawn_local(async move {
             // Looked at in the poll in which the conversation begins to listen for it: nothing
             // comes in between.
-            if !closing.begun.get() {
-                let (core, protocol) = (handle.core.clone(), service.name());
-                core.borrow_mut().opened(protocol);
+            if !handle.closing.begun.get() {
+                let core = handle.core.clone();
+                core.borrow_mut().opened(service.name());
                 let make = |id, visit: &Visit| make(service, id, visit);
-                let word = link.clone().map_or_else(|| closing.word.clone(), |link| word_of(link, &closing));
-                let end = (word, link);
-                connection::serve(handle, connection, (peer, protocol, door), make, end).await;
-                core.borrow_mut().closed(protocol);
+                let (closing, link) = (&handle.closing, arrival.link.clone());
+                let word = link.map_or_else(|| closing.word.clone(), |link| word_of(link, closing));
+                connection::serve(handle, arrival, make, word).await;
+                core.borrow_mut().closed(service.name());
             }
             drop(place);
         });
     }
 }
 
-/// The word at which the connection of a link ends: the broker stops, or the link is not wanted any
-/// more.
-fn word_of(link: LinkReporter, closing: &Rc<Closing>) -> Rc<Notify> {
-    let (word, closing) = (Rc::new(Notify::new()), closing.clone());
-    let told = word.clone();
-    tokio::task::spawn_local(async move {
-        let mut stops = std::pin::pin!(closing.word.notified());
-        stops.as_mut().enable();
-        if !closing.begun.get() {
-            tokio::select! {
-                () = stops => {}
-                () = link.abandoned() => {}
-            }
-        }
-        told.notify_one();
-    });
-    word
-}
-
 /// Turns until every connection has ended and nothing is on its way to the log.
 async fn drain(core: &Rc<RefCell<Core>>, wake: &Notify) {
     loop {
         core.borrow_mut().turn();
-        if core.borrow().connections() == 0 {
+        if core.borrow().mailboxes().len() == 0 {
             return;
         }
         wake.notified().await;

@@ -286,7 +286,7 @@ fn who_waits_when_the_broker_ends_is_told() {
         assert_eq!(receipt.done().await, Err(ClientError::Ended));
         assert!(consumer.next().await.is_none());
         assert_eq!(client.publish(sent("q", "b")).await, Err(ClientError::Ended));
-        assert_eq!(bench.handle.core.borrow().connections(), 0);
+        assert_eq!(bench.handle.core.borrow().mailboxes().len(), 0);
     });
 }
 
@@ -312,7 +312,7 @@ fn another_thread_has_a_client_too() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
         assert_eq!(other.join().unwrap(), Ok(Ok(vec!["a".to_owned()])));
-        while 0 < bench.handle.core.borrow().connections() {
+        while 0 < bench.handle.core.borrow().mailboxes().len() {
             tokio::task::yield_now().await;
         }
         admitting.abort();

@@ -112,6 +112,11 @@ impl Consumers {
         self.all.values_mut()
     }
 
+    /// Whether one holds a delivery that is not settled for good.
+    pub fn any_holds(&self) -> bool {
+        self.all.values().any(|consumer| consumer.window.held().next().is_some())
+    }
+
     /// When the next pull ends.
     pub fn next_pull_end(&self) -> Option<u64> {
         if self.pulls == 0 {

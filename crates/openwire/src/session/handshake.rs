@@ -7,12 +7,13 @@ use postroad_model::{
 };
 
 use super::exception::{Exception, JAKARTA, JAVAX};
+use super::moving;
 use super::replies::Then;
 use super::spreading::Spreading;
 use super::{Done, OpenWireSession, Turn};
 use crate::codec::{
-    BrokerId, BrokerInfo, Command, ConnectionControl, ConnectionInfo, Magic, WireFormat, WireFormatInfo,
-    WireFormatOptions, WireString,
+    BrokerId, BrokerInfo, Command, ConnectionInfo, Magic, WireFormat, WireFormatInfo, WireFormatOptions,
+    WireString,
 };
 use crate::network::MakeForwarder;
 
@@ -70,8 +71,6 @@ pub struct LoginState {
     login: Option<Login>,
     /// Who waits for the claim of its client id, and the command that waits for an answer.
     claim: Option<(Ticket, Option<i32>)>,
-    /// It can be moved to another broker (`ConnectionInfo.faultTolerant`).
-    is_movable: bool,
 }
 
 impl LoginState {
@@ -198,7 +197,6 @@ impl OpenWireSession {
             let (user, password) = (text(&info.user_name), text(&info.password));
             self.login.login = Some(Login::Password { user, password });
             self.login.claim = Some((ticket, info.response_required.then_some(info.command_id)));
-            self.login.is_movable = info.fault_tolerant;
         } else {
             self.claim_client_id(ticket, turn);
         }
@@ -221,12 +219,9 @@ impl OpenWireSession {
     /// The client's credentials have been checked.
     pub(super) fn admitted(&mut self, answer: LoginAnswer, turn: &mut Turn<'_>) -> Result<(), Parting> {
         let Some((ticket, respond)) = self.login.claim.take() else { return Ok(()) };
-        let is_movable = self.login.is_movable;
-        let elsewhere = self.options.elsewhere.as_ref();
-        let sends_on = elsewhere.is_some_and(|elsewhere| elsewhere.sends_on(is_movable));
         let reason = match answer {
-            LoginAnswer::Welcome { .. } if sends_on => {
-                return Err(send_on(self, respond, is_movable, turn));
+            LoginAnswer::Welcome { .. } if moving::sends_on(self) => {
+                return Err(moving::send_on(self, respond, turn));
             }
             LoginAnswer::Welcome { principal, .. } => {
                 self.log_in(principal.user().cloned());
@@ -283,6 +278,7 @@ impl OpenWireSession {
             if let Some(spreading) = self.spreading.as_mut().filter(|_| !self.network.is_link()) {
                 spreading.begin();
             }
+            moving::let_in(self, turn);
             super::spreading::say_due(self, turn);
         }
     }
@@ -305,25 +301,6 @@ impl OpenWireSession {
         turn.events.push(Event::Disclaim { name, connection: self.id, ticket });
         Ok(Done::Later(ticket))
     }
-}
-
-/// Sends a client to the broker that serves it. One that reconnects by itself gets no response: an
-/// error would be final for its application. It adds the address to its own list, and prefers any
-/// other to the one that closed the connection (ActiveMQ's `FailoverTransport.updateURIs`).
-pub fn send_on(
-    session: &mut OpenWireSession,
-    respond: Option<i32>,
-    is_movable: bool,
-    turn: &mut Turn<'_>,
-) -> Parting {
-    let Some(elsewhere) = session.options.elsewhere.clone() else { return Parting::Farewell };
-    if !is_movable {
-        session.refuse(respond, &Exception::jms(&elsewhere.reason), turn);
-    } else if let Some(served_at) = &elsewhere.served_at {
-        let connected_brokers = Some(served_at.to_string().as_str().into());
-        session.send(ConnectionControl { connected_brokers, ..ConnectionControl::default() }.into(), turn);
-    }
-    Parting::Fault(elsewhere.reason.clone())
 }
 
 /// The package of the client's JMS interfaces: Jakarta since provider version 6.

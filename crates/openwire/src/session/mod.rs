@@ -17,6 +17,7 @@ mod durables;
 mod exception;
 mod handshake;
 mod header_changes;
+mod moving;
 mod names;
 mod network;
 mod origin;
@@ -35,7 +36,7 @@ use bytes::{Bytes, BytesMut};
 use postroad_model::portable::Translate;
 use postroad_model::{
     ConnectionId, ConsumerKey, Deadline, Delivery, Elsewhere, Event, LinkedPeer, Liveness, Login,
-    LoginAnswer, Now, Parting, Protocol, RareHeaders, Refusal, Replies, Session, Ticket, ToSession,
+    LoginAnswer, Now, Parting, Protocol, RareHeaders, Refusal, Replies, Session, Ticket, ToSession, Underway,
 };
 
 use crate::codec::{
@@ -105,6 +106,7 @@ pub struct OpenWireSession {
     negotiated: bool,
     introduction: Introduction,
     login: handshake::LoginState,
+    moving: moving::Moving,
     /// The headers of messages that have no other ones than who sent them; `None` for the anonymous
     /// user.
     user_headers: Option<Arc<RareHeaders>>,
@@ -147,6 +149,7 @@ impl OpenWireSession {
             negotiated: false,
             introduction: Introduction::default(),
             login: handshake::LoginState::default(),
+            moving: moving::Moving::default(),
             user_headers: None,
             reconnected: false,
             jms_package: exception::JAVAX,
@@ -226,13 +229,13 @@ impl OpenWireSession {
             Command::MessagePull(pull) => self.pull(&pull, turn),
             Command::WireFormatInfo(info) => return self.negotiate(&info, turn),
             Command::BrokerInfo(info) => return self.meet_broker(&info, turn),
-            Command::ConnectionInfo(info)
-                if !self.options.asks_login
-                    && self.options.elsewhere.as_ref().is_some_and(|it| it.sends_on(info.fault_tolerant)) =>
-            {
-                return Err(handshake::send_on(self, respond, info.fault_tolerant, turn));
+            Command::ConnectionInfo(info) => {
+                self.moving.introduced(&info);
+                if !self.options.asks_login && moving::sends_on(self) {
+                    return Err(moving::send_on(self, respond, turn));
+                }
+                self.connect(&info, turn)
             }
-            Command::ConnectionInfo(info) => self.connect(&info, turn),
             // Nothing follows from these for this broker.
             Command::SessionInfo(_) | Command::FlushCommand(_) | Command::ConnectionControl(_) => {
                 Ok(Done::Now)
@@ -319,7 +322,7 @@ impl Session for OpenWireSession {
             }
             let Some(frame) = self.next_frame(input, &mut turn)? else {
                 spreading::say_due(self, &mut turn);
-                return Ok(());
+                return moving::move_due(self, &mut turn);
             };
             self.uploads.took_frame();
             self.take(&frame, &mut turn)?;
@@ -347,7 +350,10 @@ impl Session for OpenWireSession {
             ToSession::Reply { ticket, result } if self.network.has_asked(ticket) => {
                 self.reply_to_forwarder(ticket, result, &mut turn)?;
             }
-            ToSession::Reply { ticket, result } => self.replied(ticket, result, &mut turn),
+            ToSession::Reply { ticket, result } => {
+                self.replied(ticket, result, &mut turn);
+                moving::move_due(self, &mut turn)?;
+            }
             ToSession::Deliver(delivery) if self.is_forwarded(delivery.consumer) => {
                 self.forward(&delivery, &mut turn);
             }
@@ -392,6 +398,7 @@ impl Session for OpenWireSession {
         self.network.wake(now.ticks_ms, turn.events);
         self.ask_credit(&mut turn);
         spreading::say_due(self, &mut turn);
+        moving::move_due(self, &mut turn)?;
         if self.network.probes(now) {
             self.send(
                 KeepAliveInfo { response_required: true, ..KeepAliveInfo::default() }.into(),
@@ -445,7 +452,19 @@ impl Session for OpenWireSession {
         let spreading = self.spreading.as_ref().filter(|_| self.network.counts_clients());
         let report = spreading.map(|spreading| spreading.report_ms());
         let due = [self.liveness.deadline(), self.consumers.next_pull_end(), self.network.deadline(), report];
-        due.into_iter().flatten().min()
+        due.into_iter().chain([self.moving.deadline()]).flatten().min()
+    }
+
+    fn underway(&self) -> Underway {
+        let is_large_under_way = self.uploads.current.is_some() || self.download.is_some();
+        Underway {
+            deliveries: self.consumers.any_holds(),
+            work: !self.transactions.are_none_open() || !self.replies.is_empty() || is_large_under_way,
+        }
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.moving.is_leaving()
     }
 
     fn streams(&self) -> Option<Protocol> {

@@ -25,8 +25,8 @@ use crate::runtime::cluster::forward::{carry, is_about_the_node};
 use crate::runtime::cluster::orders::orders_to_follower;
 use crate::runtime::cluster::view::{ClusterView, cluster_api};
 use crate::runtime::http::is_sqs;
+use crate::runtime::new_socket::NewSocket;
 use crate::runtime::reception::Reception;
-use crate::runtime::threads::NewSocket;
 use crate::runtime::{StatsCollector, now};
 
 /// A client that has not said within this time who it is finds its connection closed.
@@ -82,6 +82,9 @@ impl ClientRedirect {
             let NewSocket { socket, peer, place, tls, tls_is_asked_for, websocket_bytes_max, door, .. } =
                 socket;
             view.leader_is_known(ELECTED_WITHIN).await;
+            if view.is_elected() {
+                return view.keep((socket, peer, scheme));
+            }
             if let Some(leader) = view.leader() {
                 if let Err(error) = carry((socket, peer, scheme), leader, leaders).await {
                     tracing::debug!(%peer, %error, "a forwarded connection ended early");
@@ -152,6 +155,10 @@ async fn answer_or_carry(
     let stream = stream.into_std()?;
     match view.leader() {
         Some(leader) if !is_own => carry((stream, peer, "http"), leader, leaders).await.map(|()| None),
+        None if !is_own && view.is_elected() => {
+            view.keep((stream, peer, "http"));
+            Ok(None)
+        }
         _ => Ok(Some(stream)),
     }
 }

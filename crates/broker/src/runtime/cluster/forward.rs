@@ -46,6 +46,8 @@ pub struct Forwarded {
     pub socket: TcpStream,
     /// The client's address.
     pub client: SocketAddr,
+    /// Whether another node carries it here.
+    pub is_carried: bool,
 }
 
 /// Connections that arrive, by their use.
@@ -119,11 +121,22 @@ impl ForwardedIntake {
         socket.set_read_timeout(None)?;
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
-        let to = if scheme == "http" { &self.http } else { &self.sessions };
-        if to.try_send(Forwarded { scheme, socket, client }).is_err() {
-            tracing::warn!(%client, "closing a forwarded client: too many wait to be served");
-        }
+        self.pass_on(Forwarded { scheme, socket, client, is_carried: true });
         Ok(())
+    }
+
+    /// A client of this node's own listeners, which came while the node took over, is served once
+    /// it leads.
+    pub fn keep(&self, (socket, client, scheme): (TcpStream, SocketAddr, &str)) {
+        self.pass_on(Forwarded { scheme: scheme.to_owned(), socket, client, is_carried: false });
+    }
+
+    fn pass_on(&self, forwarded: Forwarded) {
+        let client = forwarded.client;
+        let to = if forwarded.scheme == "http" { &self.http } else { &self.sessions };
+        if to.try_send(forwarded).is_err() {
+            tracing::warn!(%client, "closing a client: too many wait for this node to lead");
+        }
     }
 }
 

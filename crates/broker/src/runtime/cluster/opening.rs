@@ -254,7 +254,12 @@ impl NodeReplica {
     /// Hands leadership to another node, and waits until that leads; `false` if none takes it in
     /// time.
     pub async fn hands_over(&mut self, term: Term) -> bool {
-        self.door.door.transfer(None);
+        // An order may be under way: that is waited for.
+        if let Some(turn) = self.view.handover.take_turn()
+            && !self.view.hand_over(turn, None).await
+        {
+            return false;
+        }
         tokio::time::timeout(HANDED_OVER_WITHIN, self.deposed(term)).await.is_ok()
     }
 

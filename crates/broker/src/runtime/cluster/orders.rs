@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use axum::extract::Request;
 use axum::extract::rejection::JsonRejection;
@@ -23,6 +24,10 @@ use crate::runtime::cluster::view::ClusterView;
 
 /// A node that lags by more entries is not made the leader: clients would wait while it gets them.
 pub const LAG_MAX: u64 = 1000;
+
+/// The answer to an order to hand over leaves within this time: the connection ends with the
+/// leadership.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(20);
 
 /// Why an order is not carried out: status and reason.
 type Refused = (StatusCode, String);
@@ -130,20 +135,23 @@ fn conflict<T>(reason: impl Into<String>) -> Result<T, Refused> {
     Err((StatusCode::CONFLICT, reason.into()))
 }
 
-/// Begins a transfer of leadership: this node may answer no more once it has ended.
+/// Begins a transfer of leadership, which begins with clients: the order is answered long before
+/// the connection ends with the leadership.
 async fn transfer(view: ClusterView, Transfer { to }: Transfer) -> Result<Value, Refused> {
-    let target = target(&view, &to)?;
-    if let Some(target) = target {
+    let node = view.node.clone();
+    if let Some(target) = target(&view, &to)? {
+        let Some(turn) = view.handover.take_turn() else {
+            return conflict("leadership is being handed over already");
+        };
         tracing::info!(to, "leadership is handed over by order");
-        hand_over(&view, Some(target)).await;
+        tokio::spawn(async move {
+            // The answer leaves first.
+            tokio::time::sleep(ANSWERED_WITHIN).await;
+            view.hand_over(turn, Some(target)).await;
+        });
+        return Ok(json!({ "from": &*node, "to": to, "begun": true }));
     }
-    Ok(json!({ "from": &*view.node, "to": to, "begun": target.is_some() }))
-}
-
-async fn hand_over(view: &ClusterView, to: Option<NodeId>) {
-    let door = view.door.clone();
-    // It waits for the journal's turn.
-    let _ = tokio::task::spawn_blocking(move || door.transfer(to)).await;
+    Ok(json!({ "from": &*node, "to": to, "begun": false }))
 }
 
 /// The state of the replica, which leads.

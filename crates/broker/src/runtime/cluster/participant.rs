@@ -310,7 +310,10 @@ impl Participant {
         }
         let leads = replica.leads();
         self.leading.send_if_modified(|known| std::mem::replace(known, leads) != leads);
-        if ticks {
+        let now = (replica.group_status().role, self.serves(writer));
+        let is_shown =
+            self.status.borrow().as_ref().is_some_and(|it| (it.replica.group.role, it.serves) == now);
+        if ticks || !is_shown {
             let replica = replica.status();
             self.copies.lags.store(replica.needs_copy, Ordering::Release);
             let leader = match replica.group.role {
@@ -321,7 +324,7 @@ impl Participant {
                 self.elections += 1;
             }
             self.leader = leader.or(self.leader);
-            let (serves, elections, commits) = (self.serves(writer), self.elections, self.commits.latency());
+            let (serves, elections, commits) = (now.1, self.elections, self.commits.latency());
             self.status.send_replace(Some(Shown { replica, serves, elections, commits }));
         }
     }

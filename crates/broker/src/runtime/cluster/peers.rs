@@ -177,6 +177,11 @@ impl Peer {
         self.introduced.lock().ok()?.levels
     }
 
+    /// Where its clients connect, as far as it has said so.
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        self.endpoints.lock().map_or_else(|_| Vec::new(), |endpoints| endpoints.clone())
+    }
+
     /// The key for connections of clients that are carried to it.
     pub fn forward_key(&self) -> [u8; FORWARD_KEY_BYTES] {
         self.forward_key.lock().map_or([0; FORWARD_KEY_BYTES], |key| *key)
@@ -286,6 +291,11 @@ impl Shared {
     /// Copies for others.
     pub fn outgoing(&self) -> &Outgoing {
         &self.outgoing
+    }
+
+    /// Connections of clients, on their way to the leader that this node is.
+    pub fn intake(&self) -> &ForwardedIntake {
+        &self.intake
     }
 
     /// Newcomers that ask to join.

@@ -1,6 +1,7 @@
 //! The state of the cluster as one node knows it, for operators.
 
 use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use postroad_admin::{ClusterFigures, PeerFigures};
 use postroad_cluster::{Members, NodeId, Role};
-use postroad_model::Elsewhere;
+use postroad_model::{Elsewhere, Endpoint};
 use postroad_replication::ReplicaStatus;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -23,7 +24,12 @@ use crate::runtime::cluster::newcomer::Asker;
 use crate::runtime::cluster::orders::LAG_MAX;
 use crate::runtime::cluster::peers::{Peer, Peers, Shared};
 use crate::runtime::durations::Durations;
+use crate::runtime::handover::{Handover, Turn};
 use crate::runtime::journal::JournalDoor;
+
+/// A leader that hands over leads on if no other node has taken over within this time. It takes
+/// writes again after half of it.
+const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(1);
 
 /// See the head of this file.
 #[derive(Clone)]
@@ -37,6 +43,8 @@ pub struct ClusterView {
     membership: Arc<Membership>,
     copies: Arc<Copies>,
     pub(super) door: JournalDoor,
+    /// Of this node's clients to another one.
+    pub handover: Arc<Handover>,
     pub(super) status: watch::Receiver<Option<Shown>>,
 }
 
@@ -70,6 +78,7 @@ impl ClusterView {
             membership,
             copies,
             door,
+            handover: Arc::default(),
             status,
         }
     }
@@ -166,6 +175,42 @@ impl ClusterView {
     pub fn leader(&self) -> Option<Arc<Peer>> {
         let Some(Role::Follower { leader: Some(leader) }) = self.role() else { return None };
         self.peers.find(leader).filter(|peer| peer.connected.load(Ordering::Acquire))
+    }
+
+    /// Where clients are served now that another node leads; empty if none is known within a time.
+    pub async fn onward(&self, within: Duration) -> Vec<Endpoint> {
+        let follows = |shown: &Option<Shown>| {
+            let role = shown.as_ref().map(|shown| shown.replica.group.role);
+            matches!(role, Some(Role::Follower { leader: Some(_) }))
+        };
+        let mut status = self.status.clone();
+        // It may still say that this node leads.
+        let _ = tokio::time::timeout(within, status.wait_for(follows)).await;
+        self.leader().map_or_else(Vec::new, |leader| leader.endpoints())
+    }
+
+    /// Keeps a client that came while this node takes over until it serves.
+    pub fn keep(&self, client: (TcpStream, SocketAddr, &str)) {
+        self.shared.intake().keep(client);
+    }
+
+    /// Hands leadership over, to the best node if none is named, once clients have finished what
+    /// they have under way. Returns whether another node took over.
+    pub async fn hand_over(&self, turn: Turn, to: Option<NodeId>) -> bool {
+        turn.prepare().await;
+        let door = self.door.clone();
+        // It waits for the journal's turn.
+        let _ = tokio::task::spawn_blocking(move || door.transfer(to)).await;
+        let mut status = self.status.clone();
+        let follows = |shown: &Option<Shown>| {
+            !shown.as_ref().is_some_and(|shown| shown.replica.group.role == Role::Leader)
+        };
+        let is_taken_over = tokio::time::timeout(TAKEN_OVER_WITHIN, status.wait_for(follows)).await.is_ok();
+        if !is_taken_over {
+            tracing::warn!("no other node took over in time: this one leads on");
+            turn.serve_on();
+        }
+        is_taken_over
     }
 
     /// Whether this node was elected.
