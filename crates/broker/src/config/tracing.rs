@@ -75,8 +75,7 @@ impl TracingConfig {
     }
 
     /// How messages are traced; `None` if they are not.
-    pub fn options(&self, clocks: (fn() -> u64, fn() -> u64), replicated: bool) -> Option<TraceOptions> {
-        let (now_us, wall_us) = clocks;
+    pub fn options(&self, (now_us, wall_us): (Clock, Clock), replicated: bool) -> Option<TraceOptions> {
         let sampling = Sampling { ratio: self.sample, per_second: self.messages_per_second };
         let options = || TraceOptions {
             sampling,
@@ -90,6 +89,9 @@ impl TracingConfig {
         self.enabled.then(options)
     }
 }
+
+/// Microseconds of a clock.
+type Clock = fn() -> u64;
 
 /// Other processes have other ids.
 fn random_seed() -> u64 {

@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn durations_have_a_unit_that_fits() {
         for (micros, want) in [
-            (0, "0 us"),
+            (0_u64, "0 us"),
             (999, "999 us"),
             (1000, "1.000 ms"),
             (12_345, "12.345 ms"),
