@@ -262,6 +262,13 @@ fn each_consumer_has_its_verdict() {
 }
 
 #[test]
+fn messages_that_the_owner_of_a_group_passed_over_are_free_when_it_leaves() {
+    let mut bench = plain();
+    bench.run("attach 1.1 a 9 where=k=5\nsend 3 a m?k=5 group=g\nsend 3 a n?k=6 group=g\nattach 2.1 a 9");
+    assert_eq!(bench.run("detach 1.1 none"), "2.1<m?k=5* 2.1<n?k=6");
+}
+
+#[test]
 fn a_message_behind_others_waits_for_its_turn() {
     let mut bench = plain();
     let script = "send 1 a a\nsend 1 a b\nsend 1 a c\nsend 1 a high priority=9\nsend 1 a low priority=1";

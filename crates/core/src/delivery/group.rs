@@ -12,7 +12,6 @@ use rustc_hash::FxHashSet;
 use crate::Partition;
 use crate::delivery::selection::Selection;
 use crate::log::completion::Completion;
-use crate::queue::View;
 
 /// The consequence of a delivery for its group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +61,7 @@ impl Partition {
     pub(crate) fn free_groups(&mut self, id: QueueId, key: ConsumerKey, selection: Option<&Selection>) {
         let groups = self.state.queues.get_mut(&id).and_then(|queue| queue.groups.as_mut());
         if groups.is_some_and(|groups| groups.leave(key)) {
-            self.offer_again(id, key, selection.map(Selection::views));
+            self.offer_again(id, key, selection);
         }
     }
 
@@ -119,10 +118,12 @@ impl Partition {
         }
     }
 
-    /// Messages of `owner` are free: the others look again at those that it has not reached.
-    fn offer_again(&mut self, id: QueueId, owner: ConsumerKey, views: Option<&BTreeMap<u8, View>>) {
+    /// Messages of `owner` are free: the others look again at those that it has not reached, and at
+    /// all if it has a selector, which has passed over messages of its groups.
+    fn offer_again(&mut self, id: QueueId, owner: ConsumerKey, selection: Option<&Selection>) {
         let own = self.leader.delivery.consumers.get(&owner).and_then(|consumer| consumer.selection.as_ref());
-        let views = views.or(own.map(Selection::views)).cloned().unwrap_or_default();
+        let takes_all = selection.or(own).filter(|selection| !selection.has_selector());
+        let views = takes_all.map(Selection::views).cloned().unwrap_or_default();
         let Some(queue) = self.state.queues.get(&id) else { return };
         for key in queue.consumers.iter().filter(|key| **key != owner) {
             if let Some(selection) =
