@@ -330,8 +330,10 @@ impl Replica {
         true
     }
 
+    /// Whether it runs or not. A process that knows of rot leaves its store, also if these entries
+    /// are needed no more.
     pub fn is_rotten(&self) -> bool {
-        self.group.as_ref().is_some_and(|group| group.log().rotten.is_some())
+        self.knows_rot || self.group.as_ref().map_or(&self.log, Group::log).rotten.is_some()
     }
 
     /// The power fails, and entries are gone whose sync had succeeded, marked ones among them.

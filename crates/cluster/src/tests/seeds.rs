@@ -65,7 +65,7 @@ fn broken_rules_are_found() {
         (Broken::AnswersUnsynced, 0),
         (Broken::ForgetsMembers, 0),
         (Broken::TrustsShortLogs, 0),
-        (Broken::FillsFromFormerLeaders, 320),
+        (Broken::FillsFromFormerLeaders, 2090),
         (Broken::DamagedCampaigns, 0),
     ] {
         let found = (from..from + BROKEN_SEEDS).find_map(|seed| {

@@ -11,6 +11,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use axum::{Extension, Json};
 use bytes::Bytes;
 use postroad_admin::Peer;
@@ -226,7 +227,9 @@ async fn part(connection: &mut Connection) -> std::io::Result<()> {
 /// everything else the way to the leader.
 pub fn admin_elsewhere(view: ClusterView) -> Router {
     let sends_on = view.clone();
-    cluster_api(view.clone()).merge(orders_to_follower(&view)).fallback(
+    // The figures of a follower have no names of queues or users, and it knows no users.
+    let own = Router::new().route("/metrics", get(async || StatusCode::NO_CONTENT));
+    own.merge(cluster_api(view.clone())).merge(orders_to_follower(&view)).fallback(
         move |Extension(peer): Extension<Peer>, mut request: Request| async move {
             // A socket that is closed with unread bytes may take the answer with it.
             let body = std::mem::take(request.body_mut());

@@ -19,7 +19,7 @@ import java.util.concurrent.ConcurrentHashMap;
  */
 final class Links implements AutoCloseable {
     /** In the first frame of a node that connects, behind length, magic and version (docs/formats/replication.md). */
-    private static final int NODE_AT = 4 + 8 + 1;
+    private static final int NODE_AT = 4 + 8 + 1 + 3;
     private static final int HEAD_BYTES = NODE_AT + 8;
 
     /** One direction between two nodes, numbered from 1. */
