@@ -104,6 +104,7 @@ impl Core {
                     failed_deliveries: 1,
                     by_policy: false,
                     first_of_group: false,
+                    trace: None,
                     message,
                 }))
             }
