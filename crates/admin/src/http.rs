@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::routing::get;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -31,6 +32,10 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// A broker that does not say within this time how it is, is not well.
 const FIGURES_WITHIN: Duration = Duration::from_secs(2);
+
+const METRICS_PATH: &str = "/metrics";
+/// The answer of an API to a caller who may have the metrics.
+const PERMITTED: StatusCode = StatusCode::NO_CONTENT;
 
 /// Who knows how the broker is.
 pub trait Source: Clone + Send + Sync + 'static {
@@ -96,20 +101,20 @@ pub async fn respond(
     api: Router,
 ) -> Result<Response<Body>, Infallible> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let is_metrics = path == "/metrics";
-    if !is_metrics && !is_health(&path) {
+    if !is_health(&path) {
         request.extensions_mut().insert(peer);
-        return api.oneshot(request.map(Body::new)).await;
-    }
-    if is_metrics {
-        // The API knows who may have them.
-        request.extensions_mut().insert(peer);
-        let permitted = api.oneshot(request.map(Body::new)).await?;
-        if permitted.status() != StatusCode::NO_CONTENT {
-            return Ok(permitted);
+        let answered = api.oneshot(request.map(Body::new)).await?;
+        if path != METRICS_PATH || answered.status() != PERMITTED {
+            return Ok(answered);
         }
     }
     Ok(answer(&method, &path, source).await.map(Body::new))
+}
+
+/// The path of the metrics for an API: it says only that the caller may have them, and the server
+/// then answers.
+pub fn permits_metrics<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    Router::new().route(METRICS_PATH, get(async || PERMITTED))
 }
 
 /// Whether everybody may ask for it.
@@ -128,7 +133,7 @@ async fn answer(method: &Method, path: &str, source: &impl Source) -> Response<F
         let what = format!("the broker does not answer within {} seconds\n", FIGURES_WITHIN.as_secs());
         text(StatusCode::SERVICE_UNAVAILABLE, what)
     };
-    if path == "/metrics" {
+    if path == METRICS_PATH {
         let figures = tokio::time::timeout(FIGURES_WITHIN, source.figures()).await;
         return figures
             .map_or_else(|_| silent(), |figures| text(StatusCode::OK, exposition::write(&figures)));
@@ -222,7 +227,7 @@ mod tests {
                 server,
                 Peer::ControlSocket,
                 Fixed(Some(Figures::default())),
-                Router::new().route("/metrics", axum::routing::get(async || StatusCode::NO_CONTENT)),
+                permits_metrics(),
             ));
             let mut taken = Vec::new();
             while let Some(seconds) = takes_every_seconds {

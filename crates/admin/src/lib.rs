@@ -35,7 +35,7 @@ pub use figures::{
     Distribution, Figures, IntakeFigures, JournalFigures, PartitionFigures, PeerFigures, QueueFigures,
     RouteFigures, RouteTargetFigures, StepFigures, TenantFigures, WatchedQueue,
 };
-pub use http::{Source, respond, serve, serve_on};
+pub use http::{Source, permits_metrics, respond, serve, serve_on};
 pub use login::answer_of;
 pub use metrics::{METRICS, Metric, QUEUES_MAX};
 pub use stall_timeout::StallTimeout;

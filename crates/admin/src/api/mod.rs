@@ -49,7 +49,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::StatusCode;
 use axum::routing::{delete, get, post, put};
 use axum::{Json, Router, middleware};
 use postroad_model::{Action, Destination, DestinationKind, Principal, Refusal};
@@ -67,6 +66,7 @@ use crate::alerts::Alerts;
 use crate::configuration::Configuration;
 use crate::console;
 use crate::figures::{BridgeFigures, Figures, RouteFigures};
+use crate::http::permits_metrics;
 use crate::planner::Planner;
 use crate::tenant_rules::TenantRulesKeeper;
 
@@ -260,8 +260,7 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
 /// The paths of the broker as a whole and of its parts.
 fn of_broker() -> Router<Api> {
     Router::new()
-        // Says only whether the caller may have them; see `crate::http`.
-        .route("/metrics", get(async || StatusCode::NO_CONTENT))
+        .merge(permits_metrics())
         .route("/api/v1/alerts", get(alerts::list))
         .route("/api/v1/audit", get(audit::list))
         .route("/api/v1/ledger", get(ledger::show))

@@ -11,10 +11,9 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use axum::{Extension, Json};
 use bytes::Bytes;
-use postroad_admin::Peer;
+use postroad_admin::{Peer, permits_metrics};
 use postroad_cluster::NodeId;
 use postroad_model::{Elsewhere, Login, LoginAnswer, Parting, Session};
 use postroad_net::{Connection, Moved, Place};
@@ -228,8 +227,8 @@ async fn part(connection: &mut Connection) -> std::io::Result<()> {
 pub fn admin_elsewhere(view: ClusterView) -> Router {
     let sends_on = view.clone();
     // The figures of a follower have no names of queues or users, and it knows no users.
-    let own = Router::new().route("/metrics", get(async || StatusCode::NO_CONTENT));
-    own.merge(cluster_api(view.clone())).merge(orders_to_follower(&view)).fallback(
+    let own = permits_metrics().merge(cluster_api(view.clone()));
+    own.merge(orders_to_follower(&view)).fallback(
         move |Extension(peer): Extension<Peer>, mut request: Request| async move {
             // A socket that is closed with unread bytes may take the answer with it.
             let body = std::mem::take(request.body_mut());

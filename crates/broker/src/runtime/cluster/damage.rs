@@ -45,9 +45,7 @@ impl StoreDamaged {
     /// The damage of a store that opens, if that lacks records which it had confirmed.
     pub fn in_recovered<F>(recovered: &Recovered<F>) -> Option<StoreDamaged> {
         let lost = recovered.lost.iter().map(|lost| &lost.damage);
-        // A key that is not given is a matter of the configuration.
-        let is_damage = |kind: DamageKind| !matches!(kind, DamageKind::KeyUnknown { .. });
-        let damage = recovered.damaged.iter().chain(lost).find(|damage| is_damage(damage.kind));
+        let damage = recovered.damaged.iter().chain(lost).find(|damage| is_of_store(damage.kind));
         damage.map(|damage| StoreDamaged { place: damage.to_string(), lost_vote: false })
     }
 
@@ -63,17 +61,22 @@ impl StoreDamaged {
     }
 }
 
+/// A key that is not given is a matter of the configuration.
+fn is_of_store(kind: DamageKind) -> bool {
+    !matches!(kind, DamageKind::KeyUnknown { .. })
+}
+
 fn is_damage(cause: &(dyn std::error::Error + 'static)) -> bool {
     // A sector that the disk cannot read.
     let unreadable =
         |error: &std::io::Error| error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
     let read = |error: &ReadError| match error {
-        ReadError::Damaged(damage) => !matches!(damage.kind, DamageKind::KeyUnknown { .. }),
+        ReadError::Damaged(damage) => is_of_store(damage.kind),
         ReadError::Io { source, .. } => unreadable(source),
         _ => false,
     };
     let open = |error: &OpenError| match error {
-        OpenError::Damaged(damage) => !matches!(damage.kind, DamageKind::KeyUnknown { .. }),
+        OpenError::Damaged(damage) => is_of_store(damage.kind),
         OpenError::Io { source, .. } => unreadable(source),
         _ => false,
     };
@@ -110,7 +113,7 @@ pub fn note(
     }
     let identities = Identities::open(data, cluster, own)?;
     // The empty store in place of a damaged one has nothing to set aside.
-    if identities.damage().is_some_and(|known| known.refilled_from.is_none()) {
+    if identities.open_damage().is_some() {
         return Ok(false);
     }
     let mut place = damaged.place.clone();
@@ -129,7 +132,7 @@ pub fn set_aside(data: &Path, cluster: &str, own: NodeId) -> anyhow::Result<()> 
         return Ok(());
     }
     let identities = Identities::open(data, cluster, own)?;
-    let Some(mut damage) = identities.damage().filter(|it| it.refilled_from.is_none() && !it.is_aside) else {
+    let Some(mut damage) = identities.open_damage().filter(|it| !it.is_aside) else {
         return Ok(());
     };
     // No other process has it open.

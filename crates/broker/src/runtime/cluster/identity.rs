@@ -154,6 +154,11 @@ impl Identities {
         self.text.lock().ok()?.damage.clone()
     }
 
+    /// The damage of this store, if it was not filled since.
+    pub fn open_damage(&self) -> Option<Damage> {
+        self.damage().filter(|damage| damage.refilled_from.is_none())
+    }
+
     /// Whether this node has joined and has its vote, though its store may be damaged.
     pub fn has_vote(&self) -> bool {
         self.text.lock().is_ok_and(|text| text.joined)

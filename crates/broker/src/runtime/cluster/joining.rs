@@ -47,9 +47,8 @@ impl Membership {
         let is_newcomer = identity == identities.own();
         let (joined, term) = (AtomicBool::new(identities.joined()), AtomicU64::new(term.0));
         let (others, removed, verdicts) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
-        let damage = identities.damage().filter(|damage| damage.refilled_from.is_none());
-        let damaged_in =
-            damage.filter(|damage| !damage.lost_vote).map(|_| Term(term.load(Ordering::Acquire)));
+        let damage = identities.open_damage().filter(|damage| !damage.lost_vote);
+        let damaged_in = damage.map(|_| Term(term.load(Ordering::Acquire)));
         let found = Mutex::default();
         let membership = Membership {
             identities,
@@ -178,8 +177,7 @@ impl Membership {
 
     /// Whether this store is damaged, and not filled since.
     pub fn is_damaged(&self) -> bool {
-        self.found.lock().is_ok_and(|found| found.is_some())
-            || self.identities.damage().is_some_and(|damage| damage.refilled_from.is_none())
+        self.found.lock().is_ok_and(|found| found.is_some()) || self.identities.open_damage().is_some()
     }
 
     /// The last damage of this store, and its outcome; empty if there was none.

@@ -70,6 +70,10 @@ enum Post {
 struct Introduction {
     zone: String,
     levels: Option<Levels>,
+    /// Where its clients connect.
+    endpoints: Vec<Endpoint>,
+    /// For connections of clients that are carried to it.
+    forward_key: [u8; FORWARD_KEY_BYTES],
 }
 
 /// Another node, as far as it is known.
@@ -80,9 +84,6 @@ pub struct Peer {
     pub address: String,
     /// How it calls itself, once it has connected.
     pub name: OnceLock<String>,
-    /// Where its clients connect, as it said when it last connected.
-    endpoints: Mutex<Vec<Endpoint>>,
-    forward_key: Mutex<[u8; FORWARD_KEY_BYTES]>,
     /// As it said when it last connected.
     introduced: Mutex<Introduction>,
     /// The last damage of its store, as it said when it last connected; empty if there was none.
@@ -113,9 +114,7 @@ impl Peer {
             node,
             address: record.address.clone(),
             name,
-            endpoints: Mutex::default(),
-            forward_key: Mutex::default(),
-            introduced: Mutex::new(Introduction { zone: record.zone.clone(), levels: None }),
+            introduced: Mutex::new(Introduction { zone: record.zone.clone(), ..Introduction::default() }),
             damage: Mutex::default(),
             damaged: AtomicBool::new(false),
             connected: AtomicBool::new(false),
@@ -163,28 +162,31 @@ impl Peer {
 
     /// Where its clients connect by URLs of this scheme, as far as it has said so.
     pub fn endpoint(&self, scheme: &str) -> Option<Endpoint> {
-        let endpoints = self.endpoints.lock().ok()?;
-        endpoints.iter().find(|endpoint| endpoint.scheme == scheme).cloned()
+        self.introduction(|known| known.endpoints.iter().find(|endpoint| endpoint.scheme == scheme).cloned())
     }
 
     /// Where it is, as far as it has said so; empty if it has not.
     pub fn zone(&self) -> String {
-        self.introduced.lock().map_or_else(|_| String::new(), |introduced| introduced.zone.clone())
+        self.introduction(|known| known.zone.clone())
     }
 
     /// The levels that it speaks, once it has connected.
     pub fn levels(&self) -> Option<Levels> {
-        self.introduced.lock().ok()?.levels
+        self.introduction(|known| known.levels)
     }
 
     /// Where its clients connect, as far as it has said so.
     pub fn endpoints(&self) -> Vec<Endpoint> {
-        self.endpoints.lock().map_or_else(|_| Vec::new(), |endpoints| endpoints.clone())
+        self.introduction(|known| known.endpoints.clone())
     }
 
     /// The key for connections of clients that are carried to it.
     pub fn forward_key(&self) -> [u8; FORWARD_KEY_BYTES] {
-        self.forward_key.lock().map_or([0; FORWARD_KEY_BYTES], |key| *key)
+        self.introduction(|known| known.forward_key)
+    }
+
+    fn introduction<T: Default>(&self, of: impl FnOnce(&Introduction) -> T) -> T {
+        self.introduced.lock().map_or_else(|_| T::default(), |known| of(&known))
     }
 }
 
@@ -699,14 +701,13 @@ fn talk(shared: &Shared, wire: Wire, introduced: &Introduced) -> anyhow::Result<
     };
     wire.expect_within(SILENCE_MAX)?;
     let _ = known.name.set(peer.name.clone());
-    if let Ok(mut key) = known.forward_key.lock() {
-        *key = *forward_key;
-    }
-    if let Ok(mut endpoints) = known.endpoints.lock() {
-        *endpoints = peer.endpoints.split_whitespace().filter_map(Endpoint::parse).collect();
-    }
     if let Ok(mut introduced) = known.introduced.lock() {
-        *introduced = Introduction { zone: peer.zone.clone(), levels: Some(peer.levels) };
+        *introduced = Introduction {
+            zone: peer.zone.clone(),
+            levels: Some(peer.levels),
+            endpoints: peer.endpoints.split_whitespace().filter_map(Endpoint::parse).collect(),
+            forward_key: *forward_key,
+        };
     }
     tracing::info!(node = peer.name, number = peer.node.get(), "connected to a node");
     let wire = Arc::new(wire);
