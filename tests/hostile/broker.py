@@ -1,10 +1,9 @@
 """The broker as a process: start, watch, kill."""
 
 import os
-import random
 import signal
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -12,24 +11,12 @@ import urllib.request
 
 import openwire
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import ports
+
 # Message bodies in memory; bounds on resident memory in the cases are stated with this in mind.
 MEMORY_BYTES = 64 << 20
-PORT, OFFSET_MAX = 61616, 3919
-# Every port that the broker opens: an offset is used only if all of them are free.
-PORTS = (PORT, 5672, 8161)
-
-
-def free_offset():
-    for _ in range(200):
-        offset = random.randrange(1, OFFSET_MAX)
-        if all(is_free(port + offset) for port in PORTS):
-            return offset
-    raise RuntimeError("no free port")
-
-
-def is_free(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+PORT = 61616
 
 
 class Broker:
@@ -38,7 +25,8 @@ class Broker:
     def __init__(self, binary, folder, data=None, extra=""):
         self.binary, self.folder = binary, folder
         self.data = data or os.path.join(folder, "data")
-        self.offset = free_offset()
+        self.ports = ports.Offset()
+        self.offset = self.ports.offset
         self.port = PORT + self.offset
         self.config = os.path.join(folder, "postroad.toml")
         self.log = os.path.join(folder, "stderr.txt")

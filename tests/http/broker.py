@@ -1,21 +1,17 @@
 """A broker for tests: starts, dies, starts again over the same data."""
 
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import ports
+
 BINARY = os.environ["POSTROAD_BINARY"]
-PORTS = (61616, 5672, 61614, 8161)
-
-
-def is_free(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 class Broker:
@@ -33,10 +29,8 @@ class Broker:
         self.options = []
         # Variables of the broker's environment beside those of this process.
         self.environment = {}
-        for _ in range(200):
-            self.offset = random.randrange(1, 3900)
-            if all(is_free(port + self.offset) for port in PORTS):
-                break
+        self.ports = ports.Offset()
+        self.offset = self.ports.offset
         self.http = 8161 + self.offset
         self.openwire = 61616 + self.offset
         self.amqp = 5672 + self.offset
@@ -75,6 +69,7 @@ class Broker:
         self.process.terminate()
         self.process.wait(30)
         self.process.stdout.close()
+        self.ports.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def is_alive(self):

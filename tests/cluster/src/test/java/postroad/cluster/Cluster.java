@@ -1,11 +1,15 @@
 package postroad.cluster;
 
 import java.io.IOException;
+import java.net.BindException;
+import java.net.DatagramSocket;
+import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Random;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.IntFunction;
 import java.util.function.Supplier;
@@ -14,12 +18,16 @@ import java.util.stream.IntStream;
 /** Three nodes, each with a directory and ports of its own; and further ones that join. */
 final class Cluster implements AutoCloseable {
     static final long WITHIN_MS = 40_000;
+    /** Below the ports that the system gives to clients' ends, and above those of tests/http. */
+    private static final int FIRST_PORT = 24_000;
+    private static final int PORTS = 8_000;
 
     final List<Node> nodes = new ArrayList<>();
     /** A failure of a client, which ends every wait. */
     private final Supplier<Throwable> failure;
     private final Path directory;
     private final List<String> seeds;
+    private final List<DatagramSocket> reservations = new ArrayList<>();
 
     /** The network between the nodes; {@code null} if they reach each other directly. */
     final Links links;
@@ -54,20 +62,29 @@ final class Cluster implements AutoCloseable {
         }
     }
 
-    private static int[][] freePorts(int nodes) throws IOException {
+    /** Ports of nodes that stay theirs while they are down: no client's end gets them, and no other test. */
+    private int[][] freePorts(int nodes) throws IOException {
         int[][] ports = new int[nodes][6];
-        List<ServerSocket> held = new ArrayList<>();
+        Random random = new Random();
         for (int[] ofNode : ports) {
             for (int port = 0; port < ofNode.length; port++) {
-                ServerSocket socket = new ServerSocket(0);
-                held.add(socket);
-                ofNode[port] = socket.getLocalPort();
+                while (ofNode[port] == 0) {
+                    ofNode[port] = reserved(FIRST_PORT + random.nextInt(PORTS));
+                }
             }
         }
-        for (ServerSocket socket : held) {
-            socket.close();
-        }
         return ports;
+    }
+
+    /** The port, or 0 if another has it: a UDP socket there stands for the port until this cluster is closed. */
+    private int reserved(int port) throws IOException {
+        try {
+            reservations.add(new DatagramSocket(port, InetAddress.getLoopbackAddress()));
+            new ServerSocket(port, 1, InetAddress.getLoopbackAddress()).close();
+            return port;
+        } catch (BindException taken) {
+            return 0;
+        }
     }
 
     /** A further node of this name, which knows the first three, and is not started. */
@@ -145,6 +162,7 @@ final class Cluster implements AutoCloseable {
         if (links != null) {
             links.close();
         }
+        reservations.forEach(DatagramSocket::close);
         Outcome.leaves(directory);
     }
 }

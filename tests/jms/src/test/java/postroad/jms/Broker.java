@@ -1,9 +1,11 @@
 package postroad.jms;
 
 import java.io.IOException;
+import java.net.DatagramSocket;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
+import java.net.SocketException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -13,6 +15,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
 import java.util.stream.Stream;
 
 /**
@@ -37,11 +40,15 @@ final class Broker implements AutoCloseable {
         OPENWIRE_TLS_PORT, AMQP_WEBSOCKET_TLS_PORT};
     /** Keeps the highest port with its offset a legal one. */
     private static final int OFFSET_MAX = 65535 - AMQP_WEBSOCKET_TLS_PORT;
+    /** Offsets are multiples of this, as the services' usual ports are closer together; see tests/ports.py. */
+    private static final int OFFSET_STEP = 8;
     private static final int TAIL_LINES = 15;
 
     private final String name;
     private final Path directory;
     private final int portOffset;
+    /** A UDP socket at the OpenWire port: while it is open, no other test takes this offset. */
+    private final DatagramSocket reservation;
     private Process process;
     private int starts;
 
@@ -49,7 +56,8 @@ final class Broker implements AutoCloseable {
         this.name = name;
         Path parent = Files.createDirectories(Path.of("target", "broker").toAbsolutePath());
         this.directory = Files.createTempDirectory(parent, name + "-");
-        this.portOffset = freePortOffset();
+        this.reservation = reserved();
+        this.portOffset = reservation.getLocalPort() - OPENWIRE_PORT;
     }
 
     /** Starts a broker on an empty data directory and waits until it says that it is ready. */
@@ -224,6 +232,7 @@ final class Broker implements AutoCloseable {
         if (isAlive()) {
             kill();
         }
+        reservation.close();
         Path data = directory.resolve("data");
         if (!Files.exists(data)) {
             return;
@@ -279,17 +288,20 @@ final class Broker implements AutoCloseable {
         return binary;
     }
 
-    private static int freePortOffset() throws IOException {
+    private static DatagramSocket reserved() throws IOException {
         Random random = new Random();
-        for (int attempt = 0; attempt < 200; attempt++) {
-            int offset = 1 + random.nextInt(OFFSET_MAX);
-            boolean free = true;
-            for (int port : DEFAULT_PORTS) {
-                free = free && isFree(port + offset);
+        for (int attempt = 0; attempt < 1000; attempt++) {
+            int offset = OFFSET_STEP * (1 + random.nextInt(OFFSET_MAX / OFFSET_STEP));
+            DatagramSocket reservation;
+            try {
+                reservation = new DatagramSocket(OPENWIRE_PORT + offset, InetAddress.getLoopbackAddress());
+            } catch (SocketException taken) {
+                continue;
             }
-            if (free) {
-                return offset;
+            if (IntStream.of(DEFAULT_PORTS).allMatch(port -> isFree(port + offset))) {
+                return reservation;
             }
+            reservation.close();
         }
         throw new IOException("found no port offset with all of the broker's ports free");
     }
