@@ -408,17 +408,20 @@ fn a_client_that_is_served_elsewhere_gets_the_address_once_it_has_logged_in() {
     }
 }
 
-/// A broker has opened a link that is not duplex, and reads advisories.
-fn linked(properties: &str) -> Conversation {
-    let mut conversation = Conversation::begin();
-    let info = BrokerInfo {
+fn peer(properties: &str) -> BrokerInfo {
+    BrokerInfo {
         broker_id: Some(BrokerId { value: Some("ID:peer".into()) }),
         broker_name: Some("peer".into()),
         network_connection: true,
         network_properties: Some(properties.into()),
         ..BrokerInfo::default()
-    };
-    conversation.say(info).unwrap();
+    }
+}
+
+/// A broker has opened a link that is not duplex, and reads advisories.
+fn linked(properties: &str) -> Conversation {
+    let mut conversation = Conversation::begin();
+    conversation.say(peer(properties)).unwrap();
     conversation.introduce();
     let Some(Event::Claim { ticket, .. }) = conversation.events.pop() else { panic!("no claim") };
     conversation.answer(ToSession::Reply { ticket, result: Ok(()) });
@@ -484,6 +487,42 @@ fn a_broken_list_of_subscriptions_is_not_told() {
     let Some(Event::Ask { ticket, .. }) = conversation.events.pop() else { panic!("no question") };
     conversation.answer(ToSession::Reply { ticket, result: Err(Refusal::Draining) });
     assert_eq!(conversation.read(), None, "what is not on it would end at the peer");
+}
+
+/// A list of durable subscriptions whose frame has some more bytes than its padding.
+fn list_of(padding: usize) -> BrokerSubscriptionInfo {
+    let name = "n".repeat(padding.min(1 << 14));
+    let names = padding / name.len().max(1);
+    let info = ConsumerInfo { client_id: Some(name.as_str().into()), ..ConsumerInfo::default() };
+    BrokerSubscriptionInfo {
+        subscription_infos: Some(vec![info; names]),
+        ..BrokerSubscriptionInfo::default()
+    }
+}
+
+#[test]
+fn a_list_ahead_of_the_introduction_of_a_broker_does_no_harm() {
+    // Short, at most as long as a frame may be by then, longer, and much longer.
+    for (padding, is_used) in [(64, true), (48 << 10, true), (64 << 10, false), (8 << 20, false)] {
+        let mut conversation = Conversation::begin();
+        conversation.say(peer("syncDurableSubs=true\n")).unwrap();
+        conversation.say(list_of(padding)).unwrap();
+        conversation.introduce();
+        assert_eq!(conversation.read(), None, "{padding} bytes");
+        conversation.let_in();
+        let remark = conversation.session.remark();
+        assert_eq!(remark.is_none(), is_used, "{padding} bytes: {remark:?}");
+    }
+    let mut too_long = Conversation::begin();
+    too_long.say(peer("")).unwrap();
+    let mut frame = BytesMut::from(&(101_i32 << 20).to_be_bytes()[..]);
+    frame.extend_from_slice(&[92, 0]);
+    assert!(matches!(too_long.hear(&mut frame), Err(Parting::Fault(_))), "longer than any frame");
+    let mut client = Conversation::begin();
+    client.say(list_of(64)).unwrap();
+    assert!(matches!(client.read(), Some(Command::ConnectionError(_))), "not from a client");
+    let mut client = Conversation::begin();
+    assert!(client.say(list_of(64 << 10)).is_err(), "nor a long one");
 }
 
 #[test]

@@ -5,18 +5,28 @@
 //!   the peer's consumer of advisories is attached ──▶ the core lists ──▶ BrokerSubscriptionInfo
 //! ```
 //! Later changes come as advisories: none is missed, because the list is made after the attach.
+//!
+//! ActiveMQ 5.18 sends its own list ahead of its `ConnectionInfo`. It is kept until the peer is let
+//! in, and passed over if it is longer than a frame may be by then.
 
+use bytes::{Buf, BytesMut};
 use postroad_model::{Inquiry, Page, Question, QueueRow, Refusal, Row, RowKey, Subscription, Ticket};
 
 use super::OpenWireSession;
 use super::Turn;
+use super::handshake::FIRST_FRAME_BYTES_MAX;
 use super::replies::Then;
-use crate::codec::{BrokerId, BrokerSubscriptionInfo, ConsumerId, ConsumerInfo};
+use crate::codec::{
+    BrokerId, BrokerSubscriptionInfo, Command, ConsumerId, ConsumerInfo, SIZE_BYTES, announced_bytes,
+};
 use crate::network::{DURABLE_PREFIX, INBOUND};
 use crate::portable::to_wire_destination;
 
 /// Version of the format that has [`BrokerSubscriptionInfo`].
 const VERSION_MIN: i32 = 12;
+
+/// Type of the command with the list: the first byte of its frame.
+const LIST_TYPE: u8 = 92;
 
 /// A broker with more durable subscriptions sends no list: a peer knows no more consumers.
 const OFFERED_MAX: usize = 65_536;
@@ -51,6 +61,61 @@ pub struct OfferedTo<'n> {
     pub name: &'n str,
     /// It may subscribe for brokers behind this one.
     pub passes_on: bool,
+}
+
+/// A list that came ahead of the introduction of its sender.
+#[derive(Default)]
+pub struct EarlyList {
+    kept: Option<BrokerSubscriptionInfo>,
+    /// Bytes of one that are still to be passed over.
+    unread_bytes: usize,
+    /// What operators should know of one that was passed over.
+    remark: Option<String>,
+}
+
+impl EarlyList {
+    pub fn take(&mut self) -> Option<BrokerSubscriptionInfo> {
+        self.kept.take()
+    }
+
+    pub fn remark(&mut self) -> Option<String> {
+        self.remark.take()
+    }
+}
+
+/// Keeps the list of a peer that has not yet said who it is; returns any other command.
+pub fn keep_early(session: &mut OpenWireSession, command: Command) -> Option<Command> {
+    match command {
+        Command::BrokerSubscriptionInfo(info) if !session.is_introduced() && session.network.is_link() => {
+            session.network.early.kept.get_or_insert(info);
+            None
+        }
+        other => Some(other),
+    }
+}
+
+/// Passes over an early list that is too long to be kept for a client without login; `true` until
+/// all of it has come.
+pub fn pass_over_early(session: &mut OpenWireSession, input: &mut BytesMut) -> bool {
+    let can_come = !session.is_introduced() && session.network.is_link();
+    let early = &mut session.network.early;
+    if early.unread_bytes == 0 {
+        let announced = announced_bytes(input, session.options.max_frame_bytes);
+        let Ok(Some(bytes)) = announced else { return false };
+        let is_list = input.get(SIZE_BYTES) == Some(&LIST_TYPE);
+        if !can_come || !is_list || bytes as u64 <= FIRST_FRAME_BYTES_MAX {
+            return false;
+        }
+        early.unread_bytes = SIZE_BYTES + bytes;
+        early.remark = Some(format!(
+            "the peer's list of durable subscriptions is not used: it has {bytes} bytes and came \
+             ahead of its login, which allows {FIRST_FRAME_BYTES_MAX}"
+        ));
+    }
+    let there = early.unread_bytes.min(input.len());
+    input.advance(there);
+    early.unread_bytes -= there;
+    0 < early.unread_bytes
 }
 
 impl Offer {

@@ -206,6 +206,7 @@ impl OpenWireSession {
         if !self.negotiated && !matches!(command, Command::WireFormatInfo(_)) {
             return Err(Parting::Fault(format!("{} ahead of WireFormatInfo", command.name())));
         }
+        let Some(command) = durables::keep_early(self, command) else { return Ok(()) };
         if let Err(exception) = self.check_introduced(&command) {
             let respond = command.response_required().then(|| command.command_id());
             self.refuse(respond, &exception, turn);
@@ -318,6 +319,9 @@ impl Session for OpenWireSession {
                 continue;
             }
             if self.uploads.current.is_some() {
+                return Ok(());
+            }
+            if durables::pass_over_early(self, input) {
                 return Ok(());
             }
             let Some(frame) = self.next_frame(input, &mut turn)? else {

@@ -21,7 +21,7 @@ use postroad_model::{
 use super::credit::CreditAsks;
 use super::delivery::in_openwire;
 use super::demand::{is_for_link, take_advisory};
-use super::durables::{Offer, OfferedTo};
+use super::durables::{EarlyList, Offer, OfferedTo};
 use super::exception::Exception;
 use super::handshake::{Client, Introduction};
 use super::origin::{is_link_producer, link_producer};
@@ -70,6 +70,8 @@ pub struct Network {
     pub(super) asks: CreditAsks,
     /// The list of durable subscriptions for the peer.
     pub(super) offer: Offer,
+    /// The peer's own list, if it came too early.
+    pub(super) early: EarlyList,
     /// Our own ids on the peer's side.
     connection_id: WireString,
     /// Advisories that were not acknowledged yet, and the first of them.
@@ -242,7 +244,7 @@ impl Network {
 
     /// See [`postroad_model::Session::remark`].
     pub fn remark(&mut self) -> Option<String> {
-        self.forwarder.as_mut().and_then(|forwarder| forwarder.remark())
+        self.early.remark().or_else(|| self.forwarder.as_mut()?.remark())
     }
 
     /// Whether the message, if it comes again, is found among those that came before. A forwarded
@@ -578,6 +580,9 @@ impl OpenWireSession {
     ) -> Result<Option<Command>, Parting> {
         if !self.network.forwards() {
             return Ok(Some(command));
+        }
+        if let Some(info) = self.network.early.take() {
+            self.take_subscriptions(&info, turn)?;
         }
         let one_way = self.network.dial.as_ref().is_some_and(|dial| !dial.options.duplex);
         match command {

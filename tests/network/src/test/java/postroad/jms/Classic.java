@@ -42,8 +42,14 @@ final class Classic implements AutoCloseable {
         NetworkConnector connector = broker.addNetworkConnector(new URI("static:(" + url + ")?initialReconnectDelay=200&useExponentialBackOff=false"));
         connector.setName("to-postroad");
         options.accept(connector);
-        connector.start();
+        broker.startNetworkConnector(connector, null);
         return connector;
+    }
+
+    /** Starts a connector that was stopped as one of a new process: with the topics that are known by now. */
+    void restart(NetworkConnector connector) throws Exception {
+        connector.setDurableDestinations(null);
+        broker.startNetworkConnector(connector, null);
     }
 
     String url() throws Exception {

@@ -5,7 +5,6 @@ import java.util.function.Consumer;
 
 import org.apache.activemq.command.ActiveMQTopic;
 import org.apache.activemq.network.NetworkConnector;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** Durable subscriptions of links between a Postroad and a Classic end with those that they stand for. */
@@ -79,6 +78,35 @@ class EndedByClassicTest extends NetworkTest {
         }
     }
 
+    /**
+     * The link goes down and comes back: subscriptions of the Postroad have ended and begun meanwhile. Classic compares those of
+     * topics that it knew when it started the connector.
+     */
+    private void changesHere(boolean duplex) throws Exception {
+        bridge(options -> syncs(options, duplex));
+        try (Subscriber ends = new Subscriber(postroad.url(), "prices");
+                Subscriber stays = new Subscriber(postroad.url(), "kept.prices")) {
+            awaitThere("prices", true);
+            awaitThere("kept.prices", true);
+            stays.leave();
+            connector.stop();
+            ends.unsubscribe();
+            try (Subscriber begins = new Subscriber(postroad.url(), "new.prices")) {
+                begins.leave();
+                classic.restart(connector);
+                awaitThere("new.prices", true);
+                awaitThere("prices", false);
+                awaitThere("kept.prices", true);
+                send(atClassic, atClassic.createTopic("new.prices"), 0, 5);
+                send(atClassic, atClassic.createTopic("kept.prices"), 0, 5);
+                begins.attach(postroad.url());
+                expect(begins.consumer, 0, 5);
+                stays.attach(postroad.url());
+                expect(stays.consumer, 0, 5);
+            }
+        }
+    }
+
     private static void syncs(NetworkConnector options, boolean duplex) {
         options.setDuplex(duplex);
         options.setSyncDurableSubs(true);
@@ -104,17 +132,25 @@ class EndedByClassicTest extends NetworkTest {
     }
 
     @Test
-    @Tag("classic6")
     void whenALinkOfClassicComesBack() throws Exception {
         bridge(options -> syncs(options, false));
         endsLater(false);
     }
 
     @Test
-    @Tag("classic6")
     void whenADuplexLinkOfClassicComesBack() throws Exception {
         bridge(options -> syncs(options, true));
         endsLater(true);
+    }
+
+    @Test
+    void byChangesHereWhileALinkOfClassicWasDown() throws Exception {
+        changesHere(false);
+    }
+
+    @Test
+    void byChangesHereWhileADuplexLinkOfClassicWasDown() throws Exception {
+        changesHere(true);
     }
 
     @Test
