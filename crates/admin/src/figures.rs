@@ -70,6 +70,8 @@ pub struct ClusterFigures {
     pub peers: Vec<PeerFigures>,
     /// The damage of its store, while that is not filled from another.
     pub damage: Option<String>,
+    /// That its disk is full, and what follows from it.
+    pub full: Option<&'static str>,
 }
 
 /// Another node of the cluster.
@@ -87,6 +89,8 @@ pub struct PeerFigures {
     pub copied_bytes: u64,
     /// The damage of its store, while that is not filled from another.
     pub damage: Option<String>,
+    /// That its disk is full, and what follows from it.
+    pub full: Option<&'static str>,
 }
 
 /// The steps of a core: each is the handling of one event, record or tick, during which it does

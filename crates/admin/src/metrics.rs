@@ -484,11 +484,10 @@ pub const METRICS: &[Metric] = &[
         peers(figures, |of| Some(u64::from(of.connected)))
     }),
     gauge("postroad_cluster_damaged", "1 while the store of the node is damaged", |figures| {
-        let own = figures.cluster.iter().map(|of| (&of.node, of.damage.is_some()));
-        let others =
-            figures.cluster.iter().flat_map(|of| &of.peers).map(|of| (&of.node, of.damage.is_some()));
-        let sample = |(node, damaged): (&String, bool)| Sample::of(u64::from(damaged)).label("node", node);
-        own.chain(others).map(sample).collect()
+        nodes(figures, |damage, _| damage.is_some())
+    }),
+    gauge("postroad_cluster_full", "1 while the disk of the node is full", |figures| {
+        nodes(figures, |_, full| full.is_some())
     }),
     gauge(
         "postroad_cluster_lag_entries",
@@ -518,6 +517,14 @@ pub const METRICS: &[Metric] = &[
 /// Of a broker that traces messages.
 fn traces(figures: &Figures, count: fn(&TraceCounts) -> u64) -> Vec<Sample> {
     figures.traces.iter().map(|counts| Sample::of(count(counts))).collect()
+}
+
+/// A sample for each node of the cluster, by its damage and by the words for its full disk.
+fn nodes(figures: &Figures, is: impl Fn(&Option<String>, Option<&'static str>) -> bool) -> Vec<Sample> {
+    let cluster = figures.cluster.iter();
+    let own = cluster.clone().map(|of| (&of.node, &of.damage, of.full));
+    let all = own.chain(cluster.flat_map(|of| &of.peers).map(|of| (&of.node, &of.damage, of.full)));
+    all.map(|(node, damage, full)| Sample::of(u64::from(is(damage, full))).label("node", node)).collect()
 }
 
 fn peers(figures: &Figures, value: fn(&PeerFigures) -> Option<u64>) -> Vec<Sample> {

@@ -196,6 +196,8 @@ pub struct Group<L: EntryLog> {
     changes: Vec<Members>,
     /// See [`Group::abstain`].
     abstains: bool,
+    /// See [`Group::can_write`].
+    lacks_room: bool,
     /// Those that the snapshot has that is being installed.
     installing: Option<Members>,
     /// For the test of the tests: commits entries that only this node has synced.
@@ -235,6 +237,7 @@ impl<L: EntryLog> Group<L> {
             role: (Role::Follower { leader: None }, vote.term),
             changes: Vec::new(),
             abstains: false,
+            lacks_room: false,
             installing: None,
             #[cfg(test)]
             commits_alone: false,
@@ -280,6 +283,17 @@ impl<L: EntryLog> Group<L> {
     /// entries, and a leader that it is stays one. One that is alone cannot leave it to others.
     pub fn abstain(&mut self) {
         self.abstains = true;
+        self.end_campaign();
+    }
+
+    /// Whether the disk has room for the first entry of a term: otherwise this replica does not
+    /// campaign.
+    pub fn can_write(&mut self, can: bool) {
+        self.lacks_room = !can;
+        self.end_campaign();
+    }
+
+    fn end_campaign(&mut self) {
         let state = self.raft.raft.state;
         if self.never_campaigns() && matches!(state, StateRole::Candidate | StateRole::PreCandidate) {
             let raft = &mut self.raft.raft;
@@ -289,7 +303,7 @@ impl<L: EntryLog> Group<L> {
     }
 
     fn never_campaigns(&self) -> bool {
-        self.abstains && self.raft.store().members.voters != [self.node]
+        (self.abstains || self.lacks_room) && self.raft.store().members.voters != [self.node]
     }
 
     /// A follower that does not take a snapshot must not be left alone: its offer may have been

@@ -6,6 +6,7 @@
 //!                │ nonce 16 │ purpose u8 │ joined u8
 //!                │ cluster, name, identity, endpoints, zone: each length u16 and UTF-8
 //!                │ since u64 │ length u16 │ members │ damage: length u16 and UTF-8
+//!                │ from version 7 on: space u8 ([`DiskSpace`])
 //!                │ fields of later versions
 //! then:          HMAC-SHA-256 by the secret over the own hello and the peer's, 32 bytes
 //! then:          verdict u8 │ term u64 │ forward key 32, unless one has no number yet
@@ -25,8 +26,13 @@ use crate::codec::NUMBER_MAX;
 use crate::entry::{Index, NodeId, Term};
 use crate::level::{Level, Levels};
 use crate::members::{MEMBERS_BYTES_MAX, Members};
+use crate::space::DiskSpace;
 
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
+/// Hellos of earlier versions are not read.
+const OLDEST_VERSION: u8 = 6;
+/// From this version on a node says how much space it has.
+const SPACE_VERSION: u8 = 7;
 
 /// Bytes of the random part.
 pub const NONCE_BYTES: usize = 16;
@@ -139,6 +145,8 @@ pub struct Hello {
     pub joined: bool,
     /// The last damage of its store, and its outcome, for operators; empty if there was none.
     pub damage: String,
+    /// The space of its disk; `None` if its version says nothing of it, and takes no notices.
+    pub space: Option<DiskSpace>,
 }
 
 /// The use of a connection.
@@ -233,6 +241,7 @@ impl Hello {
         let damage = &self.damage.as_bytes()[..self.damage.floor_char_boundary(TEXT_BYTES_MAX)];
         out.put_u16_le(damage.len() as u16);
         out.put_slice(damage);
+        out.put_u8(self.space.unwrap_or_default().byte());
         out.freeze()
     }
 
@@ -246,7 +255,7 @@ impl Hello {
         }
         bytes.advance(MAGIC.len());
         let got = bytes.get_u8();
-        if got < VERSION {
+        if got < OLDEST_VERSION {
             return Err(HelloError::Version { got, known: VERSION });
         }
         let mut level = || bytes.try_get_u8().ok().and_then(Level::new).ok_or(HelloError::Malformed);
@@ -269,7 +278,11 @@ impl Hello {
         let (endpoints, zone) = (text(&mut bytes)?, text(&mut bytes)?);
         let members = members(&mut bytes).ok_or(HelloError::Malformed)?;
         let damage = text(&mut bytes)?;
-        if got == VERSION && !bytes.is_empty() {
+        let space = match SPACE_VERSION <= got {
+            true => Some(DiskSpace::of_byte(bytes.try_get_u8().map_err(|_| HelloError::Malformed)?)),
+            false => None,
+        };
+        if got <= VERSION && !bytes.is_empty() {
             return Err(HelloError::Malformed);
         }
         Ok(Hello {
@@ -285,6 +298,7 @@ impl Hello {
             purpose,
             joined,
             damage,
+            space,
         })
     }
 
@@ -393,6 +407,7 @@ mod tests {
             purpose: if node == 2 { Purpose::Copy } else { Purpose::Messages },
             joined: node == 2,
             damage: if node == 2 { "damaged".to_owned() } else { String::new() },
+            space: Some(DiskSpace::Low),
         }
     }
 
@@ -431,6 +446,10 @@ mod tests {
         assert_eq!(Hello::decode(&longer), Err(HelloError::Malformed), "of this version");
         let later = [&MAGIC[..], &[VERSION + 1], &longer[MAGIC.len() + 1..]].concat();
         assert_eq!(Hello::decode(&later), Ok(hello(2)));
+        // Of the version before, which says nothing of space.
+        let mut before = bytes[..bytes.len() - 1].to_vec();
+        before[MAGIC.len()] = OLDEST_VERSION;
+        assert_eq!(Hello::decode(&before), Ok(Hello { space: None, ..hello(2) }));
         // The lists of that level may look otherwise: the level says enough.
         let above = Level::NEWEST.next();
         let later = [&MAGIC[..], &[VERSION + 1, 1, above.get(), above.get()]].concat();

@@ -20,6 +20,7 @@ mod level;
 mod log;
 mod members;
 mod message;
+mod space;
 mod tail;
 mod vote;
 
@@ -44,6 +45,7 @@ pub use members::{
     NODE_ZONE_BYTES_MAX, NodeRecord,
 };
 pub use message::{Body, Message};
+pub use space::DiskSpace;
 pub use vote::{Vote, VoteError, VoteFile};
 
 #[cfg(test)]

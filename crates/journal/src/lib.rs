@@ -45,6 +45,7 @@ pub use retaining::compactor::{CompactedSegment, CompactionRequest};
 pub use retaining::index_file::{FoundIndex, IndexRequest, WrittenIndex};
 pub use retaining::retention::SegmentUse;
 pub use retaining::sorter::{SortKey, SortRequest, Sorting};
+pub use writing::admission::{self, GroupSize};
 pub use writing::journal::{Journal, Options};
 pub use writing::log2_histogram::Log2Histogram;
 pub use writing::pace::Pace;

@@ -11,6 +11,7 @@ mod local;
 mod log;
 mod pauses;
 mod replica;
+mod room;
 mod scrub;
 mod unread;
 mod writer;

@@ -12,12 +12,16 @@ use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 use postroad_cluster::{
-    ChangeError, Config, CopyRefused, EntryId, EntryKind, EntryLog, Group, GroupError, Index, JournalLog,
-    LogError, META_PARTITION, MemberChange, Members, Message, NodeId, NodeRecord, ProposeError, Refused,
-    Role, Status, Term, VoteFile, decode_batch, encode_batch,
+    ChangeError, Config, CopyRefused, DiskSpace, EntryId, EntryKind, EntryLog, Group, GroupError, Index,
+    JournalLog, LogError, META_PARTITION, MemberChange, Members, Message, NodeId, NodeRecord, ProposeError,
+    Refused, Role, Status, Term, VoteFile, decode_batch, encode_batch,
 };
-use postroad_journal::{Checkpoint, CheckpointError, CheckpointRequest, Disk, Journal, Record};
+use postroad_journal::{
+    Checkpoint, CheckpointError, CheckpointRequest, Disk, Journal, Record, Space, admission,
+};
 use postroad_model::{PartitionId, Position};
+
+use crate::room::Room;
 
 /// Payload of one proposal, unless a single record has more: the disk of a follower should not wait
 /// long for the next.
@@ -26,6 +30,9 @@ const PROPOSAL_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of groups at the end of the log that stay for lagging replicas; one that needs older
 /// groups needs a copy of the store.
 const TRAILING_BYTES: u64 = 1 << 30;
+
+/// This part of them, while the disk is short of space.
+const SHORT_SHARE: u64 = 8;
 
 /// From one mark of the stored entries to the next; with ticks of 50 ms a second. A disk that loses
 /// later entries alone, in spite of their sync, is not found out.
@@ -100,6 +107,7 @@ pub struct Replica<D: Disk> {
     unmarked_ticks: u32,
     checkpoints: Checkpoints,
     trailing_bytes: u64,
+    room: Room,
 }
 
 /// Checkpoints know of groups that were written when they began; they may be finished only when
@@ -135,6 +143,8 @@ pub struct ReplicaStatus {
     pub stored: Vec<(NodeId, Index)>,
     /// The log begins after the entries that this replica needs: it needs a copy of the store.
     pub needs_copy: bool,
+    /// The space of its disk.
+    pub space: DiskSpace,
 }
 
 impl ReplicaStatus {
@@ -186,6 +196,7 @@ impl<D: Disk> Replica<D> {
             unmarked_ticks: 0,
             checkpoints,
             trailing_bytes,
+            room: Room::default(),
         })
     }
 
@@ -240,6 +251,7 @@ impl<D: Disk> Replica<D> {
             floor: self.group.log().floor().index,
             stored: self.group.stored_by_others(),
             needs_copy: self.group.snapshot_offer().is_some(),
+            space: self.disk_space(),
         }
     }
 
@@ -272,6 +284,8 @@ impl<D: Disk> Replica<D> {
     /// See [`Group::tick`].
     pub(crate) fn tick(&mut self) {
         self.group.tick();
+        let can_write = self.room.tick(self.group.log_mut());
+        self.group.can_write(can_write);
         self.unmarked_ticks += 1;
         if MARK_TICKS <= self.unmarked_ticks && self.failure.is_none() {
             self.unmarked_ticks = 0;
@@ -284,8 +298,10 @@ impl<D: Disk> Replica<D> {
         }
     }
 
-    /// See [`Group::receive`].
-    pub(crate) fn receive(&mut self, message: Message) -> Result<(), Refused> {
+    /// See [`Group::receive`]. Entries without room on the disk are left out: the leader repeats
+    /// them.
+    pub(crate) fn receive(&mut self, mut message: Message) -> Result<(), Refused> {
+        self.room.shorten(self.group.log_mut(), &mut message.body);
         let received = self.group.receive(message);
         if let Err(lost @ Refused::LostEntries { .. }) = &received {
             self.damage.get_or_insert_with(|| lost.to_string());
@@ -357,7 +373,11 @@ impl<D: Disk> Replica<D> {
                 bytes <= PROPOSAL_BYTES_MAX
             };
             let count = records.iter().take_while(fits).count().max(1);
-            match self.group.propose(encode_batch(&records[..count])) {
+            let batch = encode_batch(&records[..count]);
+            if !self.room.admits_batch(self.group.log_mut(), &records[..count], batch.len() as u64) {
+                return records;
+            }
+            match self.group.propose(batch) {
                 Ok(_) => drop(records.drain(..count)),
                 Err(ProposeError::Full | ProposeError::Transferring) => return records,
                 // Deposed a moment ago: the next turn says so.
@@ -374,7 +394,10 @@ impl<D: Disk> Replica<D> {
         let mut committed = Vec::new();
         while self.failure.is_none() {
             match self.group.actions() {
-                Ok(None) => break,
+                Ok(None) => {
+                    self.room.written();
+                    break;
+                }
                 Ok(Some(actions)) => {
                     if let Err(reason) = self.carry_out(actions, &mut committed) {
                         self.fail(reason);
@@ -474,6 +497,34 @@ impl<D: Disk> Replica<D> {
         }
     }
 
+    /// The space of its disk.
+    pub fn disk_space(&self) -> DiskSpace {
+        self.room.on_disk(self.group.log())
+    }
+
+    /// These other nodes are reached, and have space.
+    pub(crate) fn others_with_space(&mut self, others: Vec<NodeId>) {
+        self.room.others_with_space(others);
+    }
+
+    /// Whether a leader may take in what adds data.
+    pub(crate) fn space(&self) -> Space {
+        self.room.of_group(self.group.log(), self.members(), self.group.node())
+    }
+
+    /// Whether proposals wait for room on the disk, and nothing else is under way.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.room.is_lacking() && self.handed_out == self.group.status().last
+    }
+
+    /// The disk is full: entries that lagging replicas alone may need are given up. Returns whether
+    /// a checkpoint would free more of them.
+    pub(crate) fn give_up_trailing(&mut self) -> bool {
+        let oldest = self.raise_floor();
+        let keeps = self.group.log().journal().is_some_and(admission::keeps_for_others);
+        keeps && oldest < self.handed_out
+    }
+
     /// Partitions are asked for their states now: these have all that was handed out.
     pub(crate) fn expect_states(&mut self) {
         self.checkpoints.through = self.handed_out;
@@ -506,9 +557,22 @@ impl<D: Disk> Replica<D> {
         while 2 < written.len() {
             written.pop_front();
         }
-        if let (Some(older), 2) = (written.front().copied(), written.len()) {
-            self.group.log_mut().raise_floor(older, self.trailing_bytes);
-        }
+        self.raise_floor();
+    }
+
+    /// Entries that the states of two checkpoints include go, but for the last ones. Returns the
+    /// older checkpoint's entry.
+    fn raise_floor(&mut self) -> Index {
+        let Checkpoints { written, .. } = &self.checkpoints;
+        let (Some(older), 2) = (written.front().copied(), written.len()) else { return Index(0) };
+        let log = self.group.log_mut();
+        let trailing = match log.journal() {
+            Some(journal) if journal.space() == Space::Low => 1,
+            Some(journal) if admission::is_short_of_space(journal) => self.trailing_bytes / SHORT_SHARE,
+            _ => self.trailing_bytes,
+        };
+        log.raise_floor(older, trailing);
+        older
     }
 }
 

@@ -290,7 +290,7 @@ impl<D: Disk> LogWriter<D> {
 
     /// Whether records that add data are refused for want of space.
     pub fn is_full(&self) -> bool {
-        self.journal.space() == Space::Low
+        replicated::present_space(self) == Space::Low
     }
 
     /// Why nothing is written, while nothing is.
@@ -395,7 +395,7 @@ impl<D: Disk> LogWriter<D> {
             Err(error) => self.refused(&group, error),
         }
         self.order_next();
-        self.filling = recycle(group);
+        self.filling = gathered::recycle(group);
     }
 
     /// A segment that is ordered has the space that another one, made on the spot, does not find.
@@ -454,6 +454,9 @@ impl<D: Disk> LogWriter<D> {
         self.fail(&adding, reason);
         // Their settles are tried again, alone.
         self.say_space();
+        if self.replica().is_some() {
+            return self.filling = freeing;
+        }
         match self.journal.commit(&freeing) {
             Ok(()) => self.durable(&freeing),
             Err(error) => self.refused(&freeing, error),
@@ -527,7 +530,7 @@ impl<D: Disk> LogWriter<D> {
 
     /// Reports the state of the space, changed or not: partitions try waiting commands again.
     fn say_space(&mut self) {
-        self.space = self.journal.space();
+        self.space = replicated::present_space(self);
         self.out.push_back(ToPartition::Space { ample: self.space == Space::Ample });
     }
 
@@ -544,6 +547,7 @@ impl<D: Disk> LogWriter<D> {
         for (partition, position) in self.unread.take() {
             self.read(partition, position);
         }
+        replicated::give_up_trailing(self);
         self.order_next();
     }
 
@@ -568,7 +572,7 @@ impl<D: Disk> LogWriter<D> {
         if let Some(request) = self.journal.wants_sorting() {
             self.jobs.push_back(Job::Sort(request));
         }
-        self.tell_space(self.journal.space());
+        self.tell_space(replicated::present_space(self));
         if self.journal.checkpoint_due() {
             self.ask_for_snapshots();
         }
@@ -729,7 +733,7 @@ impl<D: Disk> LogWriter<D> {
                 self.trouble.segment = answer.as_ref().err().map(ToString::to_string);
                 self.written.failed_jobs += u64::from(answer.is_err());
                 self.journal.provide(answer);
-                self.tell_space(self.journal.space());
+                self.tell_space(replicated::present_space(self));
                 self.trouble.segment.clone()
             }
             JobDone::Index(answer) => {
@@ -789,12 +793,6 @@ impl<D: Disk> LogWriter<D> {
     pub fn next_message(&mut self) -> Option<ToPartition> {
         self.out.pop_front()
     }
-}
-
-/// An empty list with the old one's memory.
-fn recycle(mut group: Vec<Record>) -> Vec<Record> {
-    group.clear();
-    group
 }
 
 #[cfg(test)]

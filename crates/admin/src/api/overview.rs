@@ -443,10 +443,14 @@ fn alarms(figures: &Figures) -> Vec<Alarm> {
         }
     }
     let cluster = figures.cluster.iter();
-    let own = cluster.clone().map(|of| (&of.node, &of.damage));
-    for (node, damage) in own.chain(cluster.flat_map(|of| &of.peers).map(|of| (&of.node, &of.damage))) {
+    let own = cluster.clone().map(|of| (&of.node, &of.damage, of.full));
+    let peers = cluster.flat_map(|of| &of.peers).map(|of| (&of.node, &of.damage, of.full));
+    for (node, damage, full) in own.chain(peers) {
         if let Some(damage) = damage {
             raise("critical", format!("node {node}"), damage.clone());
+        }
+        if let Some(full) = full {
+            raise("critical", format!("node {node}"), full.to_owned());
         }
     }
     for tenant in figures.tenants.iter().filter(|tenant| 0 < tenant.waiting) {

@@ -96,6 +96,7 @@ pub async fn open(
     let mut signals = Signals::listen()?;
     let Some(admitted) = admitted(config, &cluster, &mut signals).await? else { return Ok(None) };
     let (following, keys) = stores::follow(config, policies, keys, (&cluster, &admitted))?;
+    tokio::spawn(following.replica.view.clone().hand_over_by_itself());
     announce(&cluster_endpoints(listeners, http, &cluster)?, config)?;
     let follower = Follower { following, keys: Arc::new(keys), signals, endpoints: cluster.endpoints };
     follow(config, policies, follower, (listeners, http)).await

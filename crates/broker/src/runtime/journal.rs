@@ -528,6 +528,7 @@ impl Writing {
 
     fn figures(&self) -> JournalFigures {
         let Written { syncs, bytes, checkpoints, compactions, failed_jobs, .. } = self.writer.written();
+        let serves = self.participant.as_ref().is_none_or(|participant| participant.serves(&self.writer));
         let mut figures = JournalFigures {
             group_records: distribution(&self.batches),
             group_micros: self.durations.distribution(),
@@ -541,12 +542,8 @@ impl Writing {
             index_bytes: self.writer.index_bytes(),
             damaged_places: self.writer.damaged_places() as u64,
             stopped: self.writer.stopped().map(ToString::to_string).collect(),
-            full: self.writer.is_full(),
-            follows: self
-                .participant
-                .as_ref()
-                .is_some_and(|participant| !participant.serves(&self.writer))
-                .then(String::new),
+            full: serves && self.writer.is_full(),
+            follows: (!serves).then(String::new),
             broken: self.writer.trouble_with_writing().map(str::to_owned),
             ..JournalFigures::default()
         };

@@ -3,6 +3,7 @@
 //! Start at [`journal`].
 //! Never here: the later life of records.
 
+pub mod admission;
 pub mod cut;
 pub mod journal;
 pub mod log2_histogram;

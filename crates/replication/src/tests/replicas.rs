@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use postroad_cluster::{
-    Config, JournalLog, META_PARTITION, MemberChange, Members, Message, NodeId, Term, VoteError, VoteFile,
+    Config, DiskSpace, JournalLog, META_PARTITION, MemberChange, Members, Message, NodeId, Term, VoteError,
+    VoteFile,
 };
-use postroad_journal::{Journal, Keys, Options, Payload, Record, SimulatedDisk};
+use postroad_journal::{Disk, Journal, Keys, Options, Payload, Record, SimulatedDisk};
 use postroad_model::{PartitionId, Position};
 
 use crate::{LogWriter, Outlet, Replica, ToPartition, ToWriter};
@@ -92,6 +93,16 @@ struct Node {
     steps_down: u64,
     /// How often it began again from its disk.
     failures: u64,
+    /// Of the partition's proposals.
+    epoch: u64,
+    /// Whether the writer takes what adds data, as it said last.
+    ample: bool,
+    /// Proposals that were refused as no disk had room.
+    refused: usize,
+    /// Turns in which entries of the leader found no room.
+    exhausted: u64,
+    /// Values that became durable while only records that free space were taken.
+    durable_while_low: usize,
 }
 
 /// Who has the state, as in a broker.
@@ -136,7 +147,45 @@ impl Node {
         let (writer, state) = open(number, &disk, &network);
         let (proposed, part) = (Vec::new(), Part::Follows);
         let (checkpoints, steps_down, failures) = (0, 0, 0);
-        Node { number, disk, network, writer, state, proposed, part, checkpoints, steps_down, failures }
+        Node {
+            number,
+            disk,
+            network,
+            writer,
+            state,
+            proposed,
+            part,
+            checkpoints,
+            steps_down,
+            failures,
+            epoch: 0,
+            ample: true,
+            refused: 0,
+            exhausted: 0,
+            durable_while_low: 0,
+        }
+    }
+
+    fn space(&self) -> DiskSpace {
+        self.writer.replica().map_or(DiskSpace::Ample, Replica::disk_space)
+    }
+
+    /// A copy of the store of another node takes the place of this one's, which keeps its vote.
+    fn fill_from(&mut self, author: &Node, seed: u64) -> bool {
+        let (Some(of), Some(own)) = (author.writer.replica(), self.writer.replica()) else { return false };
+        let Some(term) = of.leads_now() else { return false };
+        if own.admits_copy(term, of.stored_last()).is_err() {
+            return false;
+        }
+        let disk = SimulatedDisk::new(seed);
+        for name in author.disk.list().unwrap().iter().filter(|name| *name != "vote") {
+            disk.set_contents(name, author.disk.contents(name).unwrap());
+        }
+        disk.set_contents("vote", self.disk.contents("vote").unwrap());
+        VoteFile::open(&disk).unwrap().write_members(of.members().clone()).unwrap();
+        self.disk = disk;
+        self.begin_again(false);
+        true
     }
 
     /// The process ends, with or without the machine, and begins again from the disk.
@@ -147,6 +196,7 @@ impl Node {
         (self.writer, self.state) = open(self.number, &self.disk, &self.network);
         self.proposed.clear();
         self.part = Part::Follows;
+        (self.epoch, self.ample) = (0, true);
     }
 
     fn leads(&self) -> bool {
@@ -166,9 +216,11 @@ impl Node {
             let mut payload = value.to_le_bytes().to_vec();
             payload.resize(8 + padding, 7);
             let payload = Payload::from(Bytes::from(payload));
-            records.push(Record { partition: PARTITION, position, payload, reserve: false, key: None });
+            let reserve = !self.ample;
+            records.push(Record { partition: PARTITION, position, payload, reserve, key: None });
         }
-        self.writer.push(ToWriter::Batch { partition: PARTITION, epoch: 0, records, sync: true });
+        let epoch = self.epoch;
+        self.writer.push(ToWriter::Batch { partition: PARTITION, epoch, records, sync: true });
     }
 
     /// Does all that is to be done; returns the values that are durable now. A leader that was
@@ -190,20 +242,29 @@ impl Node {
                 ToPartition::Durable { through, .. } => {
                     assert!(self.leads(), "only a leader's own proposals are reported");
                     let count = through.get() as usize - self.state.0.len();
+                    self.durable_while_low += if self.ample { 0 } else { count };
                     for value in self.proposed.drain(..count) {
                         self.state.0.push(value);
                         durable.push(value);
                     }
                 }
                 ToPartition::SnapshotWanted { .. } => self.write_down(),
-                ToPartition::Failed { reason, .. } => panic!("nothing is void in a replica: {reason}"),
-                _ => {}
+                ToPartition::Failed { epoch, last, reason, .. } => {
+                    assert!(self.leads() && reason.contains("no space"), "{reason}");
+                    assert_eq!(last, self.state.position(), "nothing is under way");
+                    self.refused += self.proposed.len();
+                    self.proposed.clear();
+                    self.epoch = epoch;
+                }
+                ToPartition::Space { ample } => self.ample = ample,
+                ToPartition::Read { .. } => {}
             }
         }
         while let Some(job) = self.writer.next_job() {
             self.writer.finish(job.run(&self.disk, &mut ()));
         }
         self.change_part(lingers);
+        self.exhausted += u64::from(self.space() == DiskSpace::Exhausted);
         self.checkpoints = self.checkpoints.max(self.writer.written().checkpoints);
         durable
     }
@@ -231,7 +292,9 @@ impl Node {
         self.part = match self.part {
             Part::Follows => {
                 self.apply();
-                self.writer.leadership().take_over().map_or(Part::Follows, Part::Leads)
+                let term = self.writer.leadership().take_over();
+                self.epoch = if term.is_some() { 0 } else { self.epoch };
+                term.map_or(Part::Follows, Part::Leads)
             }
             Part::Leads(term) if leads == Some(term) => Part::Leads(term),
             Part::Leads(_) => {
@@ -272,9 +335,16 @@ struct Seen {
     changes: u64,
     steps_down: u64,
     failures: u64,
+    refused: usize,
+    exhausted: u64,
+    durable_while_low: usize,
+    copies: u64,
 }
 
 struct Cluster {
+    /// Whether disks get full.
+    fills: bool,
+    copies: u64,
     random: Random,
     network: Network,
     nodes: Vec<Node>,
@@ -302,7 +372,57 @@ impl Cluster {
             u64::from(self.nodes[from].writer.leadership().change_members(change, &BTreeMap::new()).is_ok());
     }
 
+    /// Disks get full, and have space again, by themselves.
+    fn fill_disks(&mut self) {
+        for index in 0..3 {
+            if self.random.one_in(150) {
+                let disk = &self.nodes[index].disk;
+                let more = self.random.below(60 << 10);
+                disk.set_capacity(match self.random.one_in(2) {
+                    true => Some(disk.used_bytes() + more),
+                    false => None,
+                });
+            }
+        }
+    }
+
+    /// Nodes say how much space they have, and a leader without space hands over.
+    fn share_space(&mut self) {
+        let number = |index: usize| NodeId::new(index as u64 + 1).unwrap();
+        for index in 0..3 {
+            let others = (0..3).filter(|other| {
+                let is_cut = [*other, index].iter().any(|node| self.cut == Some(*node as u64 + 1));
+                *other != index && !is_cut && self.nodes[*other].space() == DiskSpace::Ample
+            });
+            let others: Vec<NodeId> = others.map(number).collect();
+            let node = &mut self.nodes[index];
+            if node.leads() && node.space() != DiskSpace::Ample && self.random.one_in(20) {
+                others.first().into_iter().for_each(|to| node.writer.leadership().hand_over(Some(*to)));
+            }
+            node.writer.leadership().others_with_space(others);
+            if node.writer.wants_retry() && self.random.one_in(5) {
+                node.writer.retry();
+            }
+        }
+    }
+
+    /// A node whose log ends before the leader's begins gets a copy of the store.
+    fn copy_stores(&mut self) {
+        let needs = |node: &Node| node.writer.replica().is_some_and(|replica| replica.status().needs_copy);
+        for index in (0..3).filter(|index| needs(&self.nodes[*index])).collect::<Vec<_>>() {
+            let Some(author) = (0..3).find(|author| self.nodes[*author].leads()) else { return };
+            if author != index {
+                let (seed, [author, node]) =
+                    (self.random.below(1 << 40), self.nodes.get_disjoint_mut([author, index]).unwrap());
+                self.copies += u64::from(node.fill_from(author, seed));
+            }
+        }
+    }
+
     fn step(&mut self, faults: bool) {
+        if faults && self.fills {
+            self.fill_disks();
+        }
         // Cuts are short enough for the log that is kept: copies of a store are not made yet.
         if faults && self.random.one_in(if self.cut.is_some() { 30 } else { 150 }) {
             self.cut = if self.cut.is_some() { None } else { Some(1 + self.random.below(3)) };
@@ -321,6 +441,8 @@ impl Cluster {
         }
         if self.random.one_in(4) {
             self.nodes.iter_mut().for_each(|node| node.writer.tick());
+            self.share_space();
+            self.copy_stores();
         }
         let mut messages = std::mem::take(&mut *self.network.lock().unwrap());
         while !messages.is_empty() {
@@ -356,6 +478,8 @@ fn run(seed: u64) -> Seen {
     let network = Network::default();
     let nodes = (1..=3).map(|number| Node::new(number, seed, &network)).collect();
     let mut cluster = Cluster {
+        fills: seed % 2 == 1,
+        copies: 0,
         random: Random(seed),
         network,
         nodes,
@@ -371,6 +495,7 @@ fn run(seed: u64) -> Seen {
         cluster.step(true);
     }
     cluster.cut = None;
+    cluster.nodes.iter().for_each(|node| node.disk.set_capacity(None));
     let mut steps = 0;
     let is_still = |cluster: &Cluster| {
         let [one, two, three] = &cluster.nodes[..] else { return false };
@@ -410,6 +535,10 @@ fn run(seed: u64) -> Seen {
         changes: cluster.changes,
         steps_down: cluster.nodes.iter().map(|node| node.steps_down).sum(),
         failures: cluster.nodes.iter().map(|node| node.failures).sum(),
+        refused: cluster.nodes.iter().map(|node| node.refused).sum(),
+        exhausted: cluster.nodes.iter().map(|node| node.exhausted).sum(),
+        durable_while_low: cluster.nodes.iter().map(|node| node.durable_while_low).sum(),
+        copies: cluster.copies,
     }
 }
 
@@ -428,9 +557,14 @@ fn durable_records_are_in_all_replicas_at_the_end() {
         all.changes += seen.changes;
         all.steps_down += seen.steps_down;
         all.failures += seen.failures;
+        all.refused += seen.refused;
+        all.exhausted += seen.exhausted;
+        all.durable_while_low += seen.durable_while_low;
+        all.copies += seen.copies;
     }
     eprintln!("{seeds} seeds: {all:?}");
     assert!(all.durable > 10_000 && all.leaders == 3, "{all:?}");
     assert!(all.checkpoints > 100 && all.recycled > 100, "{all:?}");
+    assert!(all.refused > 100 && all.exhausted > 100 && all.durable_while_low > 100, "{all:?}");
     assert!(all.transfers > 100 && all.changes > 100 && all.steps_down > 100, "{all:?}");
 }

@@ -1,6 +1,6 @@
 //! The group that is filling: how many records it has, and where it ends.
 
-use postroad_journal::Disk;
+use postroad_journal::{Disk, Record};
 use postroad_model::{PartitionId, Position};
 
 use super::LogWriter;
@@ -24,4 +24,10 @@ impl<D: Disk> LogWriter<D> {
         };
         Gathered { records: self.filling.len() as u64, last }
     }
+}
+
+/// An empty list with the old one's memory.
+pub(super) fn recycle(mut group: Vec<Record>) -> Vec<Record> {
+    group.clear();
+    group
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use postroad_cluster::{ChangeError, MemberChange, Members, Message, NodeId, NodeRecord, Refused, Term};
-use postroad_journal::{Checkpoint, DamageKind, Disk, ReadError};
+use postroad_journal::{Checkpoint, CommitError, DamageKind, Disk, ReadError, Space};
 use postroad_model::{MessageRow, PartitionId};
 
 use super::LogWriter;
@@ -36,6 +36,7 @@ impl<D: Disk> LogWriter<D> {
         let Some(replica) = self.replica_mut() else { return };
         self.filling = replica.propose(group);
         self.drive();
+        refuse_without_room(self);
     }
 
     /// Time passes for the replica: see [`postroad_cluster::Group::tick`]. To be followed by
@@ -77,7 +78,11 @@ impl<D: Disk> LogWriter<D> {
         }
         self.jobs.extend(checkpoint.map(Job::Checkpoint));
         if self.replica().is_some_and(|replica| replica.failure().is_none()) {
-            self.order_next();
+            // A segment that could not be made is tried again after a pause.
+            match self.trouble.segment.is_some() {
+                true => self.tell_space(present_space(self)),
+                false => self.order_next(),
+            }
         }
     }
 
@@ -107,6 +112,31 @@ impl<D: Disk> LogWriter<D> {
                 self.jobs.extend(replica.ripe_checkpoint().map(Job::Checkpoint));
             }
         }
+    }
+}
+
+/// Whether records that add data are taken.
+pub(super) fn present_space<D: Disk>(writer: &LogWriter<D>) -> Space {
+    writer.replica().map_or_else(|| writer.journal.space(), Replica::space)
+}
+
+/// Proposals that wait for room on a disk are refused once nothing else is under way, unless
+/// another node with space is about to lead.
+fn refuse_without_room<D: Disk>(writer: &mut LogWriter<D>) {
+    let waits = writer.replica().is_some_and(Replica::waits_for_room);
+    if !waits || writer.filling.is_empty() || !writer.is_full() {
+        return;
+    }
+    let group = std::mem::take(&mut writer.filling);
+    let group_bytes = group.iter().map(|record| record.payload.byte_length()).sum();
+    writer.refused(&group, CommitError::NoSpace { group_bytes });
+}
+
+/// A replica whose disk is full keeps no entries for lagging ones.
+pub(super) fn give_up_trailing<D: Disk>(writer: &mut LogWriter<D>) {
+    let is_low = writer.journal.space() == Space::Low;
+    if is_low && writer.replica_mut().is_some_and(Replica::give_up_trailing) {
+        writer.journal.want_checkpoint();
     }
 }
 
@@ -152,6 +182,9 @@ impl<D: Disk> Leadership<'_, D> {
         // Of an earlier term of this leader.
         writer.filling.clear();
         writer.filling_syncs = false;
+        // The cores count epochs of a log of their own.
+        writer.partitions.values_mut().for_each(|share| share.epoch = 0);
+        writer.refused = false;
         writer.say_space();
         Some(term)
     }
@@ -172,6 +205,14 @@ impl<D: Disk> Leadership<'_, D> {
     pub fn abstain(self) {
         if let Some(replica) = self.0.replica_mut() {
             replica.abstain();
+        }
+    }
+
+    /// These other nodes are reached, and their disks have space. To be said now and then: a leader
+    /// refuses what adds data unless a majority has space.
+    pub fn others_with_space(self, others: Vec<NodeId>) {
+        if let Some(replica) = self.0.replica_mut() {
+            replica.others_with_space(others);
         }
     }
 

@@ -236,11 +236,11 @@ fn transfer(TransferArguments { node, broker }: &TransferArguments) -> anyhow::R
     bail!("{node} does not lead after {seconds} s; `postroad ctl cluster` shows who does")
 }
 
-/// Prints the last damage of each node that had some.
-fn print_damage(rows: &[Value], out: &mut impl Write) -> std::io::Result<()> {
-    for row in rows {
-        if let Some(damage) = row["damage"].as_str().filter(|damage| !damage.is_empty()) {
-            writeln!(out, "node {}: {damage}", text(&row["node"]))?;
+/// Prints the last damage of each node that had some, and which disks are full.
+fn print_faults(rows: &[Value], out: &mut impl Write) -> std::io::Result<()> {
+    for (row, fault) in rows.iter().flat_map(|row| [(row, "damage"), (row, "full")]) {
+        if let Some(fault) = row[fault].as_str().filter(|fault| !fault.is_empty()) {
+            writeln!(out, "node {}: {fault}", text(&row["node"]))?;
         }
     }
     Ok(())
@@ -276,7 +276,7 @@ fn print_cluster(broker: &BrokerArguments, json: bool) -> anyhow::Result<()> {
             None => Ok(()),
         })
         .and_then(|()| Table::new(NODES).print(rows, &mut out))
-        .and_then(|()| print_damage(rows, &mut out))
+        .and_then(|()| print_faults(rows, &mut out))
     };
     printed.context("cannot write to standard output")
 }

@@ -244,6 +244,7 @@ mod tests {
             purpose,
             joined,
             damage,
+            space: None,
         }
     }
 

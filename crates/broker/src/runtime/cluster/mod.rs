@@ -25,6 +25,7 @@ mod orders;
 mod participant;
 mod peers;
 mod restart;
+mod space;
 mod steward;
 mod view;
 mod wire;

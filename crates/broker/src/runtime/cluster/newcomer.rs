@@ -304,6 +304,7 @@ impl Asks<'_> {
         let wire = Wire::dialled(dial(address)?, PATIENCE, (self.tls.as_ref(), host_of(address)))?;
         let mut hello = Hello {
             damage: String::new(),
+            space: None,
             cluster: options.cluster.clone(),
             members: Members::default(),
             node: Hello::NEWCOMER,

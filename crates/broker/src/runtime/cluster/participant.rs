@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use postroad_cluster::{Message, NodeId, Role, Term};
+use postroad_cluster::{DiskSpace, Message, NodeId, Role, Term};
 use postroad_core::{Partition, decode_record};
 use postroad_journal::RealDisk;
 use postroad_model::{Effect, PartitionId};
@@ -22,6 +22,7 @@ use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::orders::LAG_MAX;
 use crate::runtime::cluster::peers::Shared;
 use crate::runtime::cluster::restart::restart;
+use crate::runtime::cluster::space;
 use crate::runtime::cluster::steward::{Group, Step};
 use crate::runtime::cluster::view::Shown;
 
@@ -34,6 +35,9 @@ const UNAPPLIED_MAX: usize = 100_000;
 
 /// From one attempt to hand over before this node is removed to the next: writes wait meanwhile.
 const HAND_OVER_EVERY: Duration = Duration::from_secs(2);
+
+/// The others are told of the space here at least once in these, a second.
+const TELL_SPACE_TICKS: u32 = 20;
 
 /// A refused message is logged once in this time.
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -57,6 +61,10 @@ pub struct Participant {
     commits: CommitTimes,
     told_at: Option<Instant>,
     handed_over_at: Option<Instant>,
+    /// Ticks since the others were told of the space here.
+    untold_ticks: u32,
+    /// The node that is to lead in place of this one, once clients have finished.
+    successor: Option<NodeId>,
     /// The process ends: a failure of the replica is no reason to begin again.
     ends: bool,
 }
@@ -84,6 +92,8 @@ impl Participant {
             commits: CommitTimes::default(),
             told_at: None,
             handed_over_at: None,
+            untold_ticks: 0,
+            successor: None,
             ends: false,
         }
     }
@@ -147,6 +157,7 @@ impl Participant {
         if ticks {
             self.see_to_members(writer);
             self.see_to_damage(writer);
+            self.see_to_space(writer);
         }
         self.look(writer, ticks);
     }
@@ -192,6 +203,45 @@ impl Participant {
             }
             _ => {}
         }
+    }
+
+    /// Tells the others of the space on this disk. A leader without space hands over to a node that
+    /// has some.
+    fn see_to_space(&mut self, writer: &mut LogWriter<RealDisk>) {
+        let others = self.shared.peers().reached_with_space();
+        writer.leadership().others_with_space(others.clone());
+        let Some(replica) = writer.replica() else { return };
+        let (space, before) = (replica.disk_space(), self.shared.space());
+        self.untold_ticks += 1;
+        if space != before || TELL_SPACE_TICKS <= self.untold_ticks {
+            self.untold_ticks = 0;
+            self.shared.tell_space(space);
+        }
+        match space::of_disk(space) {
+            Some(state) if space != before => tracing::error!(state, "the disk of this node is full"),
+            None if space != before => tracing::info!("the disk of this node has space again"),
+            _ => {}
+        }
+        let status = replica.status();
+        let caught_up = |node: NodeId| status.lag_of(node).is_some_and(|lag| lag <= LAG_MAX);
+        let leads = replica.leads_now().is_some();
+        let next = space::next_leader(space, &others, &replica.members().voters, caught_up);
+        self.successor = next.filter(|_| leads);
+        let Some(next) = self.successor else { return };
+        // Its clients wait already.
+        if space == DiskSpace::Exhausted && self.may_hand_over() {
+            tracing::warn!(to = next.get(), "this node hands leadership over, as its disk is full");
+            writer.leadership().hand_over(Some(next));
+        }
+    }
+
+    /// Whether an attempt to hand over may begin, which writes wait for.
+    fn may_hand_over(&mut self) -> bool {
+        let may = self.handed_over_at.is_none_or(|at| HAND_OVER_EVERY < at.elapsed());
+        if may {
+            self.handed_over_at = Some(Instant::now());
+        }
+        may
     }
 
     /// Begins again without the store.
@@ -325,7 +375,8 @@ impl Participant {
             }
             self.leader = leader.or(self.leader);
             let (serves, elections, commits) = (now.1, self.elections, self.commits.latency());
-            self.status.send_replace(Some(Shown { replica, serves, elections, commits }));
+            let successor = self.successor;
+            self.status.send_replace(Some(Shown { replica, serves, elections, commits, successor }));
         }
     }
 

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::thread;
@@ -20,9 +20,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use postroad_cluster::{
-    FORWARD_KEY_BYTES, HELLO_BYTES_MAX, Hello, HelloError, Level, Levels, MESSAGE_BYTES_MAX, Members,
-    Message, NONCE_BYTES, NodeId, NodeRecord, PROOF_BYTES, Purpose, VERDICT_BYTES, Verdict, decode, encode,
-    prove, verify,
+    DiskSpace, FORWARD_KEY_BYTES, HELLO_BYTES_MAX, Hello, HelloError, Level, Levels, MESSAGE_BYTES_MAX,
+    Members, Message, NONCE_BYTES, NodeId, NodeRecord, PROOF_BYTES, Purpose, VERDICT_BYTES, Verdict, decode,
+    encode, prove, verify,
 };
 use postroad_model::Endpoint;
 use postroad_node::{ThreadWaker, Wake};
@@ -34,6 +34,7 @@ use crate::runtime::cluster::copy::Outgoing;
 use crate::runtime::cluster::forward::{ForwardedClients, ForwardedIntake};
 use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::newcomer::{self, Admitted, Askers};
+use crate::runtime::cluster::space::PeerSpace;
 use crate::runtime::cluster::wire::Wire;
 
 /// Messages that wait for one peer's connection.
@@ -90,6 +91,8 @@ pub struct Peer {
     damage: Mutex<String>,
     /// Its store is damaged, and not filled yet.
     pub damaged: AtomicBool,
+    /// The space of its disk, as it said last.
+    pub space: PeerSpace,
     /// Whether there is a connection.
     pub connected: AtomicBool,
     /// Connections since the start.
@@ -117,6 +120,7 @@ impl Peer {
             introduced: Mutex::new(Introduction { zone: record.zone.clone(), ..Introduction::default() }),
             damage: Mutex::default(),
             damaged: AtomicBool::new(false),
+            space: PeerSpace::default(),
             connected: AtomicBool::new(false),
             sockets: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
@@ -147,6 +151,19 @@ impl Peer {
             known.clone_from(&hello.damage);
         }
         self.damaged.store(is_damaged, Ordering::Release);
+    }
+
+    /// Says how much space this node has, if the peer takes such notices.
+    fn tell_space(&self, space: DiskSpace) {
+        if self.space.is_told() && self.connected.load(Ordering::Acquire) {
+            let notice = Bytes::copy_from_slice(&space.notice());
+            let length = notice.len() as u64;
+            self.queued_bytes.fetch_add(length, Ordering::AcqRel);
+            // It is said again in a second.
+            if self.queue.try_send(Post::Message(notice)).is_err() {
+                self.queued_bytes.fetch_sub(length, Ordering::AcqRel);
+            }
+        }
     }
 
     fn is_gone(&self) -> bool {
@@ -229,6 +246,14 @@ impl PeerTable {
         reached
     }
 
+    /// Those of them whose disks have space, as far as is known.
+    pub fn reached_with_space(&self) -> Vec<NodeId> {
+        let mut reached = self.reached_whole();
+        let has_space = |node| self.find(node).is_some_and(|peer| peer.space.get() == DiskSpace::Ample);
+        reached.retain(|node| has_space(*node));
+        reached
+    }
+
     /// Those with a connection.
     pub fn reached(&self) -> Vec<NodeId> {
         let peers = self.all();
@@ -252,9 +277,22 @@ pub struct Shared {
     peers: Peers,
     incoming: SyncSender<Message>,
     waker: Arc<ThreadWaker>,
+    /// The space of this node's disk.
+    space: AtomicU8,
 }
 
 impl Shared {
+    /// The space of this node's disk.
+    pub fn space(&self) -> DiskSpace {
+        DiskSpace::of_byte(self.space.load(Ordering::Acquire))
+    }
+
+    /// Tells all others of the space of this node's disk.
+    pub fn tell_space(&self, space: DiskSpace) {
+        self.space.store(space.byte(), Ordering::Release);
+        self.peers.all().iter().for_each(|peer| peer.tell_space(space));
+    }
+
     /// The other nodes.
     pub fn peers(&self) -> &Peers {
         &self.peers
@@ -439,12 +477,15 @@ pub fn start(
         purpose: Purpose::Messages,
         joined: false,
         damage: String::new(),
+        space: None,
     };
     let tls = options.tls.as_ref().map(NodeTls::load).transpose().context("cluster.tls")?;
     let (secret, sent_by) = (options.secret.clone(), membership.clone());
     let (peers, askers) = (Peers::default(), Askers::default());
     let sends_to = peers.clone();
-    let shared = Shared { hello, secret, tls, intake, membership, outgoing, askers, peers, incoming, waker };
+    let space = AtomicU8::new(DiskSpace::Ample.byte());
+    let shared =
+        Shared { hello, secret, tls, intake, membership, outgoing, askers, peers, incoming, waker, space };
     let shared = Arc::new(shared);
     shared.adopt(members)?;
     let accepts = shared.clone();
@@ -463,7 +504,7 @@ fn named(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 /// Puts a message on its way, or drops it.
 fn send(peers: &Peers, message: &Message) {
     let Some(peer) = peers.find(message.to) else { return };
-    if !peer.connected.load(Ordering::Acquire) {
+    if !peer.connected.load(Ordering::Acquire) || peer.space.drops(&message.body) {
         return;
     }
     let bytes = match encode(message) {
@@ -630,7 +671,8 @@ fn introduce(
 ) -> anyhow::Result<Option<Introduced>> {
     let members = Members::clone(&shared.peers.members());
     let (joined, damage) = (shared.membership.joined(), shared.membership.damage());
-    let mut hello = Hello { purpose, members, joined, damage, ..shared.hello.clone() };
+    let space = Some(shared.space());
+    let mut hello = Hello { purpose, members, joined, damage, space, ..shared.hello.clone() };
     let peer = prove_each_other(&shared.secret, wire, &mut hello, expected)?;
     if peer.purpose == Purpose::Join {
         return Ok(None);
@@ -646,6 +688,7 @@ fn introduce(
     let ours = shared.membership.judge(&peer)?;
     if let Some(known) = shared.peers.find(peer.node) {
         known.note_damage(&peer);
+        known.space.introduced(peer.space);
     }
     // The key is for proven nodes alone.
     wire.write_frame(&[&ours.encode()[..], &shared.intake.key()].concat())?;
@@ -721,7 +764,13 @@ fn read_all(shared: &Shared, peer: &Peer, wire: &Wire) {
     let reason = loop {
         let frame = match wire.read_frame(MESSAGE_BYTES_MAX) {
             Ok(frame) if frame.is_empty() => continue,
-            Ok(frame) => frame,
+            Ok(frame) => match DiskSpace::of_notice(&frame) {
+                Some(space) => {
+                    peer.space.set(space);
+                    continue;
+                }
+                None => frame,
+            },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 break format!("it was silent for {} seconds", SILENCE_MAX.as_secs());
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::routing::get;
 use axum::{Json, Router};
 use postroad_admin::{ClusterFigures, PeerFigures};
-use postroad_cluster::{Members, NodeId, Role};
+use postroad_cluster::{DiskSpace, Members, NodeId, Role};
 use postroad_model::{Elsewhere, Endpoint};
 use postroad_replication::ReplicaStatus;
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::newcomer::Asker;
 use crate::runtime::cluster::orders::LAG_MAX;
 use crate::runtime::cluster::peers::{Peer, Peers, Shared};
+use crate::runtime::cluster::space;
 use crate::runtime::durations::Durations;
 use crate::runtime::handover::{Handover, Turn};
 use crate::runtime::journal::JournalDoor;
@@ -30,6 +31,9 @@ use crate::runtime::journal::JournalDoor;
 /// A leader that hands over leads on if no other node has taken over within this time. It takes
 /// writes again after half of it.
 const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(1);
+
+/// From one attempt to hand over without an order to the next.
+const HANDED_OVER_AGAIN: Duration = Duration::from_secs(2);
 
 /// See the head of this file.
 #[derive(Clone)]
@@ -59,6 +63,8 @@ pub struct Shown {
     pub elections: u64,
     /// How long writes of this node took until they were committed.
     pub commits: CommitLatency,
+    /// The node that is to lead in place of this one, once clients have finished.
+    pub successor: Option<NodeId>,
 }
 
 impl ClusterView {
@@ -104,7 +110,9 @@ impl ClusterView {
                  promote {node}` makes it take their place"
             ),
             Some(Role::Follower { leader: Some(leader) }) => {
-                format!("{node} follows {}, which serves clients", self.name(leader))
+                let full = space::of_disk(self.shared.space());
+                let full = full.map_or_else(String::new, |full| format!("; {full}"));
+                format!("{node} follows {}, which serves clients{full}", self.name(leader))
             }
             Some(_) if self.reached() < self.majority() => format!(
                 "{node} reaches {} of {} nodes, itself included; without {} of them nothing durable is confirmed",
@@ -213,6 +221,21 @@ impl ClusterView {
         is_taken_over
     }
 
+    /// Hands leadership over whenever the replica names a successor.
+    pub async fn hand_over_by_itself(self) {
+        let mut status = self.status.clone();
+        loop {
+            let named =
+                status.wait_for(|shown| shown.as_ref().is_some_and(|shown| shown.successor.is_some()));
+            let Some(to) = named.await.ok().and_then(|shown| shown.as_ref()?.successor) else { return };
+            if let Some(turn) = self.handover.take_turn() {
+                tracing::warn!(to = self.name(to), "this node hands leadership over, as its disk is full");
+                self.hand_over(turn, Some(to)).await;
+            }
+            tokio::time::sleep(HANDED_OVER_AGAIN).await;
+        }
+    }
+
     /// Whether this node was elected.
     pub fn is_elected(&self) -> bool {
         self.role() == Some(Role::Leader)
@@ -271,6 +294,7 @@ impl ClusterView {
             sent_bytes: peer.sent_bytes.load(Ordering::Relaxed),
             copied_bytes: peer.copied_bytes.load(Ordering::Relaxed),
             damage: Some(peer.damage()).filter(|_| peer.damaged.load(Ordering::Acquire)),
+            full: space::of_disk(peer.space.get()),
         };
         let Progress { received, bytes } = &self.copies.progress;
         Some(ClusterFigures {
@@ -284,6 +308,7 @@ impl ClusterView {
             copy_bytes: (bytes.load(Ordering::Relaxed), received.load(Ordering::Relaxed)),
             peers: self.peers.all().iter().map(peer).collect(),
             damage: Some(self.membership.damage()).filter(|_| self.membership.is_damaged()),
+            full: space::of_disk(self.shared.space()),
         })
     }
 
@@ -299,6 +324,7 @@ impl ClusterView {
             match peer.connected.load(Ordering::Acquire) {
                 _ if peer.damaged.load(Ordering::Acquire) => Some(format!("the store of {name} is damaged")),
                 false => Some(format!("{name} is not reached, and its replica falls behind")),
+                true if peer.space.get() != DiskSpace::Ample => Some(format!("the disk of {name} is full")),
                 true if LAG_MAX < lag => Some(format!("the replica of {name} lags by {lag} entries")),
                 true => None,
             }
@@ -308,7 +334,9 @@ impl ClusterView {
         let learners = members.learners.iter().filter(|node| !members.is_mirror(**node));
         let learns = learners.map(|node| format!("{} has no vote yet", self.name(*node)));
         let zone = self.zone_of_a_majority(&members);
-        let reasons: Vec<String> = replicas.filter_map(reason).chain(learns).chain(zone).collect();
+        let own = space::of_disk(self.shared.space()).map(|_| format!("the disk of {} is full", self.node));
+        let reasons: Vec<String> =
+            own.into_iter().chain(replicas.filter_map(reason)).chain(learns).chain(zone).collect();
         Some(match reasons.is_empty() {
             true => format!("yes, because one store has one leader, {}, and no replica lags", self.node),
             false => format!("no, because {}", reasons.join(", and ")),
@@ -341,7 +369,7 @@ impl ClusterView {
     /// One row for each node, as this one knows it.
     fn rows(&self) -> Value {
         let shown = self.status.borrow().clone();
-        let Some(Shown { replica, serves, elections, commits }) = shown else {
+        let Some(Shown { replica, serves, elections, commits, .. }) = shown else {
             return json!({ "items": [] });
         };
         let group = replica.group;
@@ -362,11 +390,11 @@ impl ClusterView {
             true => role_of(self.number, None),
             false => role,
         };
-        let balanced = self.balance(&replica);
         let mut rows = vec![json!({
             "node": &*self.node, "number": self.number.get(), "address": &*self.listen, "role": role,
             "votes": members.voters.contains(&self.number), "zone": self.shared.zone(),
-            "levels": self.shared.levels().to_string(), "damage": self.membership.damage(),
+            "levels": self.shared.levels().to_string(),
+            "damage": self.membership.damage(), "full": space::of_disk(self.shared.space()),
             "state": match (serves, replica.needs_copy, self.membership.joined()) {
                 (true, ..) => "serves clients".to_owned(),
                 (_, _, false) => self.outside(),
@@ -384,7 +412,8 @@ impl ClusterView {
                 "zone": peer.zone(), "levels": peer.levels().map(|levels| levels.to_string()),
                 "state": if connected { "connected" } else { "not reached" },
                 "stored": stored.map(|(_, index)| index.0),
-                "lag": replica.lag_of(peer.node), "damage": peer.damage(),
+                "lag": replica.lag_of(peer.node),
+                "damage": peer.damage(), "full": space::of_disk(peer.space.get()),
                 "sent_bytes": peer.sent_bytes.load(Ordering::Relaxed),
                 "copied_bytes": peer.copied_bytes.load(Ordering::Relaxed),
                 "connections": peer.sockets.load(Ordering::Acquire),
@@ -401,7 +430,7 @@ impl ClusterView {
         }));
         json!({
             "cluster": &*self.cluster, "node": &*self.node, "role": role, "serves": serves,
-            "leader": leader.map(|leader| self.name(leader)), "balanced": balanced,
+            "leader": leader.map(|leader| self.name(leader)), "balanced": self.balance(&replica),
             "removed": self.membership.removed(), "level": members.level.get(),
             "term": group.term.0, "elections": elections, "last": group.last.0, "durable": group.durable.0,
             "committed": group.committed.0, "floor": replica.floor.0, "items": rows,

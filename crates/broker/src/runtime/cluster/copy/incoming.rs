@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use postroad_cluster::{EntryId, EntryLog, JournalLog, Term};
-use postroad_journal::{Journal, JournalFile, Keys, Options, RealDisk};
+use postroad_journal::{Disk, Journal, JournalFile, Keys, Options, RealDisk};
 use postroad_security::replace_file;
 
 use super::{Answer, CHUNK_BYTES, CHUNK_HEAD_BYTES, MANIFEST_BYTES_MAX, Manifest, Request, VERSION};
@@ -22,6 +22,9 @@ use crate::runtime::cluster::wire::Wire;
 pub(super) const DIRECTORY: &str = "incoming";
 /// Which copy it is.
 const MANIFEST: &str = "manifest.json";
+
+/// A copy leaves so much space on the disk, for the checkpoints of the store that it is to replace.
+const LEFT_FREE_BYTES: u64 = 16 << 20;
 
 /// Longest time in which the sender makes the copy, or pauses.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -92,6 +95,7 @@ impl Fetcher {
         progress.bytes.store(manifest.bytes(), Ordering::Relaxed);
         progress.received.store(have.values().sum(), Ordering::Relaxed);
         let resumed = have.values().sum::<u64>();
+        self.check_space(manifest.bytes().saturating_sub(resumed))?;
         tracing::info!(bytes = manifest.bytes(), resumed, "receiving a copy of the leader's store");
         for (number, (name, bytes)) in (0..).zip(&manifest.files) {
             let from = have.get(name).copied().unwrap_or(0);
@@ -102,6 +106,19 @@ impl Fetcher {
         let last = self.verify(&manifest).inspect_err(|_| self.discard());
         let last = last.context("the copy cannot be used")?;
         Ok(Fetched { term: Term(manifest.term), last, from: from.to_owned(), manifest })
+    }
+
+    /// Fails, before anything is sent, if the disk has no space for these bytes. What came before
+    /// goes then: it takes space that the store needs.
+    fn check_space(&self, wanted: u64) -> anyhow::Result<()> {
+        let free = RealDisk::open(&self.directory)?.free_bytes()?.unwrap_or(u64::MAX);
+        if free < wanted.saturating_add(LEFT_FREE_BYTES) {
+            self.discard();
+            bail!(
+                "a copy needs {wanted} bytes more, and {LEFT_FREE_BYTES} that stay free; the disk of this node has {free}"
+            );
+        }
+        Ok(())
     }
 
     fn manifest(&self) -> Option<Manifest> {

@@ -33,20 +33,31 @@ final class Cluster implements AutoCloseable {
     final Links links;
 
     Cluster(String name, Supplier<Throwable> failure) throws IOException {
-        this(name, failure, null, node -> "");
+        this(name, failure, null, node -> "", node -> { });
+    }
+
+    /** A cluster whose nodes start on disks that this prepares. */
+    static Cluster onDisks(String name, Supplier<Throwable> failure, Disks disks) throws IOException {
+        return new Cluster(name, failure, null, node -> "", disks);
+    }
+
+    /** Prepares the data directory of a node that has not started yet. */
+    interface Disks {
+        void prepare(Node node) throws IOException;
     }
 
     /** A cluster whose nodes have this configuration, by their numbers, besides that of all. */
     Cluster(String name, IntFunction<String> configurations) throws IOException {
-        this(name, () -> null, null, configurations);
+        this(name, () -> null, null, configurations, node -> { });
     }
 
     /** A cluster whose links can be cut. */
     static Cluster withLinks(String name, Supplier<Throwable> failure) throws IOException {
-        return new Cluster(name, failure, new Links(), node -> "");
+        return new Cluster(name, failure, new Links(), node -> "", node -> { });
     }
 
-    private Cluster(String name, Supplier<Throwable> failure, Links links, IntFunction<String> configurations) throws IOException {
+    private Cluster(String name, Supplier<Throwable> failure, Links links, IntFunction<String> configurations, Disks disks)
+            throws IOException {
         this.failure = failure;
         this.links = links;
         directory = Files.createTempDirectory(Files.createDirectories(Path.of("target", "nodes").toAbsolutePath()), name + "-");
@@ -58,6 +69,7 @@ final class Cluster implements AutoCloseable {
             }
             nodes.add(new Node(node + 1, directory, ports[node], seeds, links != null));
             nodes.get(node).configure(configurations.apply(node + 1));
+            disks.prepare(nodes.get(node));
             nodes.get(node).start();
         }
     }

@@ -1,0 +1,147 @@
+//! The room on the disk of a replica: entries are taken in only if their groups fit.
+//!
+//! ```text
+//! follower  an entry without room ── not taken, as if the network had lost it ──▶ the leader repeats it
+//! leader    a batch without room ─── waits: leadership goes to a node with space, or space comes back
+//! ```
+//! So no promise waits for a disk that is full: votes, heartbeats and entries that only free space
+//! go on. Never here: which node leads, words for operators.
+
+use postroad_cluster::{
+    Body, DiskSpace, Entry, EntryKind, EntryLog, JournalLog, Members, NodeId, decode_batch,
+};
+use postroad_journal::{Disk, GroupSize, Record, Space, admission};
+
+/// A node without room for so little does not campaign: it could not begin its term.
+const CAMPAIGN: GroupSize = GroupSize { bytes: 4096, reserve: true };
+
+/// Ticks for which a leader whose batches find no room counts on another node with space; of 50 ms
+/// each.
+const HAND_OVER_TICKS: u32 = 40;
+
+/// The record that says which entry a group is, and a list of members at most.
+const META_RECORDS: u64 = 1;
+const META_BYTES: u64 = 16;
+
+/// Groups of a replica that are to be written, and the space of others.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// Taken in, and not written yet.
+    promised: Vec<GroupSize>,
+    /// The first that found no room, while there is none.
+    lacking: Option<GroupSize>,
+    /// For how long.
+    lacking_ticks: u32,
+    /// Other nodes with space; `None` while that is not known, as if all had.
+    others: Option<Vec<NodeId>>,
+}
+
+impl Room {
+    /// Whether the group has room, and is promised from now on.
+    fn admits<D: Disk>(&mut self, log: &mut JournalLog<D>, group: GroupSize) -> bool {
+        // Without a journal the replica ends.
+        let Some(journal) = log.journal_mut() else { return true };
+        let has_room = admission::secures(journal, &self.promised, group);
+        match has_room {
+            true => self.promised.push(group),
+            // What was promised may have taken it.
+            false if self.promised.is_empty() => drop(self.lacking.get_or_insert(group)),
+            false => {}
+        }
+        has_room
+    }
+
+    /// Whether a batch of this leader has room.
+    pub fn admits_batch<D: Disk>(
+        &mut self,
+        log: &mut JournalLog<D>,
+        records: &[Record],
+        payload_bytes: u64,
+    ) -> bool {
+        let reserve = records.iter().all(|record| record.reserve);
+        let count = META_RECORDS + records.len() as u64;
+        self.admits(log, GroupSize::at_most(count, META_BYTES + payload_bytes, reserve))
+    }
+
+    /// Leaves out the entries of a message that have no room, and all behind them.
+    pub fn shorten<D: Disk>(&mut self, log: &mut JournalLog<D>, body: &mut Body) {
+        let Body::Append { entries, .. } = body else { return };
+        let is_stored = |log: &JournalLog<D>, entry: &Entry| {
+            entry.id.index <= log.last() && log.term(entry.id.index) == Some(entry.id.term)
+        };
+        let lacks = entries.iter().position(|entry| !is_stored(log, entry) && !self.admits_entry(log, entry));
+        if let Some(first) = lacks {
+            entries.truncate(first);
+        }
+    }
+
+    fn admits_entry<D: Disk>(&mut self, log: &mut JournalLog<D>, entry: &Entry) -> bool {
+        let count = match (entry.kind, entry.payload.first_chunk()) {
+            (EntryKind::Batch, Some(count)) => u64::from(u32::from_le_bytes(*count)),
+            _ => 0,
+        };
+        // One that is malformed is refused when it is written, and must not be taken for large.
+        let count = META_RECORDS + count.min(entry.payload.len() as u64);
+        let bytes = META_BYTES + entry.payload.len() as u64;
+        let size = |reserve| GroupSize::at_most(count, bytes, reserve);
+        let fits_anyway = log.journal().is_some_and(|journal| {
+            admission::holds(journal, self.promised.iter().copied().chain([size(false)]))
+        });
+        self.admits(log, size(!fits_anyway && only_frees(entry)))
+    }
+
+    /// All that was promised is written.
+    pub fn written(&mut self) {
+        self.promised.clear();
+    }
+
+    /// Time passes: looks whether there is room again. Returns whether this node may campaign.
+    pub fn tick<D: Disk>(&mut self, log: &mut JournalLog<D>) -> bool {
+        let Some(journal) = log.journal_mut() else { return true };
+        if self.lacking.is_some_and(|group| admission::secures(journal, &self.promised, group)) {
+            self.lacking = None;
+        }
+        self.lacking_ticks = if self.lacking.is_some() { self.lacking_ticks.saturating_add(1) } else { 0 };
+        admission::holds(journal, [CAMPAIGN])
+    }
+
+    /// Whether a group found no room, and there is still none.
+    pub fn is_lacking(&self) -> bool {
+        self.lacking.is_some()
+    }
+
+    /// The space of this node's disk.
+    pub fn on_disk<D: Disk>(&self, log: &JournalLog<D>) -> DiskSpace {
+        match log.journal().map(|journal| journal.space()) {
+            _ if self.is_lacking() => DiskSpace::Exhausted,
+            Some(Space::Low) => DiskSpace::Low,
+            Some(Space::Ample) | None => DiskSpace::Ample,
+        }
+    }
+
+    /// These other nodes are reached and have space.
+    pub fn others_with_space(&mut self, others: Vec<NodeId>) {
+        self.others = Some(others);
+    }
+
+    /// Whether a leader may take in what adds data: a majority has space for it.
+    pub fn of_group<D: Disk>(&self, log: &JournalLog<D>, members: &Members, own: NodeId) -> Space {
+        let has_space = |node: &NodeId| match &self.others {
+            _ if *node == own => self.on_disk(log) == DiskSpace::Ample,
+            None => true,
+            Some(others) => others.contains(node),
+        };
+        let with_space = members.voters.iter().filter(|node| has_space(node)).count();
+        let suffices = members.majority() <= with_space && self.lacking_ticks < HAND_OVER_TICKS;
+        if suffices { Space::Ample } else { Space::Low }
+    }
+}
+
+/// Whether an entry adds no data. Lists of members and openings of terms do not.
+fn only_frees(entry: &Entry) -> bool {
+    match entry.kind {
+        EntryKind::Opening | EntryKind::Members => true,
+        EntryKind::Batch => decode_batch(entry.payload.clone())
+            .is_ok_and(|records| records.iter().all(|record| record.reserve)),
+    }
+}
