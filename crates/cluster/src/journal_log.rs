@@ -17,6 +17,7 @@ use crate::batch::{BatchError, decode_batch, encode_batch};
 use crate::entry::{Entry, EntryId, EntryKind, Index, Term};
 use crate::log::{EntryLog, LogError};
 use crate::members::Members;
+use crate::vote::ERA_TERMS;
 
 /// The partition whose records say which entry a group is. No partition of the broker has this
 /// number.
@@ -184,6 +185,43 @@ impl<D: Disk> JournalLog<D> {
         self.members.retain(|members| members.since <= index);
         self.last = index;
         Ok(())
+    }
+
+    /// The first entry of each term, in their order; that of the first may be below the floor.
+    pub fn runs(&self) -> Vec<EntryId> {
+        self.terms.iter().map(|(index, term)| EntryId { index: *index, term: *term }).collect()
+    }
+
+    /// The last entry that a log of an era before has, too: it has these runs, and ends with
+    /// `last`. `None` if this log does not have the end of that era any more, or none of its
+    /// entries.
+    pub fn shared_with(&self, runs: &[EntryId], last: Index) -> Option<EntryId> {
+        let own = self.runs();
+        // By Raft the logs of one era have all before an entry in common if they have that entry.
+        let begins_era = |pair: &&[EntryId]| pair[0].term.0 + ERA_TERMS <= pair[1].term.0;
+        let era = own.windows(2).filter(begins_era).map(|pair| pair[1].index.previous()).max()?;
+        let run = |runs: &[EntryId], at: Index| runs.iter().rev().find(|run| run.index <= at).copied();
+        let mut at = era.min(last);
+        while self.floor.index <= at {
+            let (ours, theirs) = (run(&own, at)?, run(runs, at)?);
+            if ours.term == theirs.term {
+                return Some(EntryId { index: at, term: ours.term });
+            }
+            let first = ours.index.max(theirs.index);
+            if first == Index(0) {
+                return None;
+            }
+            at = first.previous();
+        }
+        None
+    }
+
+    /// Cuts all entries after this one off, of a log that takes no part in a group.
+    ///
+    /// # Errors
+    /// See [`JournalLogError`].
+    pub fn cut_to(&mut self, index: Index) -> Result<(), JournalLogError> {
+        if self.last <= index { Ok(()) } else { self.cut_behind(index) }
     }
 
     /// The state of the meta partition through this entry, for a checkpoint.

@@ -46,7 +46,7 @@ pub use members::{
 };
 pub use message::{Body, Message};
 pub use space::DiskSpace;
-pub use vote::{Vote, VoteError, VoteFile};
+pub use vote::{ERA_TERMS, Vote, VoteError, VoteFile};
 
 #[cfg(test)]
 mod tests;

@@ -50,6 +50,10 @@ pub enum VoteError {
     NeedsReopen,
 }
 
+/// The first term of an era is above the last one before by at least this number: more elections
+/// than the others hold before they hear of it. So an index and a term name one entry in all eras.
+pub const ERA_TERMS: u64 = 1 << 20;
+
 const MAGIC: [u8; 8] = *b"PRvote\r\n";
 const VERSION: u16 = 4;
 /// The longest list of members fits.
@@ -120,6 +124,16 @@ impl<F: DiskFile> VoteFile<F> {
     pub fn write_members(&mut self, members: Members) -> Result<(), VoteError> {
         self.members = Some(members);
         self.write(self.vote)
+    }
+
+    /// Writes and syncs the members of a later era, whose terms are far above those of the one
+    /// before: see [`ERA_TERMS`].
+    ///
+    /// # Errors
+    /// As [`VoteFile::write`].
+    pub fn write_succession(&mut self, members: Members) -> Result<(), VoteError> {
+        self.members = Some(members);
+        self.write(Vote { term: Term(self.vote.term.0 + ERA_TERMS), voted_for: None })
     }
 
     /// The last entry that was known to be synced when the mark was written: a log that ends before

@@ -273,6 +273,11 @@ impl<D: Disk> Replica<D> {
         end_of(self.group.log())
     }
 
+    /// See [`JournalLog::shared_with`].
+    pub fn shared_with(&self, runs: &[EntryId], last: Index) -> Option<EntryId> {
+        self.group.log().shared_with(runs, last)
+    }
+
     /// See [`Group::admits_copy`].
     ///
     /// # Errors
@@ -336,7 +341,7 @@ impl<D: Disk> Replica<D> {
     pub(crate) fn succeed(&mut self) -> Result<(), String> {
         let (own, last) = (self.group.node(), self.group.status().durable);
         let members = self.members().taken_over(own, last).map_err(|error| error.to_string())?;
-        self.vote.write_members(members).map_err(|error| error.to_string())?;
+        self.vote.write_succession(members).map_err(|error| error.to_string())?;
         self.fail(format!("this mirror takes the place of all others, from entry {} on", last.0));
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use postroad_admin::JournalFigures;
-use postroad_cluster::{ChangeError, EntryId, MemberChange, Members, NodeId, NodeRecord, Role, Term};
+use postroad_cluster::{ChangeError, EntryId, Index, MemberChange, Members, NodeId, NodeRecord, Role, Term};
 use postroad_core::Partition;
 use postroad_journal::{Backup, Log2Histogram, Pace, RealDisk};
 use postroad_model::PartitionId;
@@ -235,6 +235,17 @@ impl JournalDoor {
         // Time is kept by its thread.
         self.waker.wake();
         Ok(Some((backup, term, last, members)))
+    }
+
+    /// The term, the last entry that a former log has, too, which is the default if there is none,
+    /// and the members; `None` if this node does not lead. See [`JournalLog::shared_with`].
+    ///
+    /// [`JournalLog::shared_with`]: postroad_cluster::JournalLog::shared_with
+    pub fn shared_with(&self, runs: &[EntryId], last: Index) -> Option<(Term, EntryId, Members)> {
+        let writing = self.writing.lock().ok()?;
+        let replica = writing.writer.replica()?;
+        let term = replica.leads_now()?;
+        Some((term, replica.shared_with(runs, last).unwrap_or_default(), replica.members().clone()))
     }
 
     /// Has the journal serve these rings.

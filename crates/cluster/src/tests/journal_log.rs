@@ -168,3 +168,45 @@ fn a_batch_comes_back_as_it_was_and_a_damaged_one_is_refused() {
         assert_eq!(decode_batch(bytes.into()), Err(error), "case: {name}");
     }
 }
+
+/// A log whose terms begin at these entries.
+fn with_runs(runs: &[(u64, u64)], last: u64) -> JournalLog<SimulatedDisk> {
+    let mut log = open(&SimulatedDisk::new(9));
+    let term = |index| runs.iter().rev().find(|(first, _)| *first <= index).map_or(0, |(_, term)| *term);
+    let entry = |index| Entry {
+        id: EntryId { index: Index(index), term: Term(term(index)) },
+        kind: EntryKind::Opening,
+        payload: Bytes::new(),
+    };
+    log.append(&(1..=last).map(entry).collect::<Vec<_>>()).unwrap();
+    log
+}
+
+#[test]
+fn logs_of_two_eras_share_the_entries_before_they_parted() {
+    let jump = crate::ERA_TERMS + 3;
+    for (case, own, former, want) in [
+        ("the mirror lagged", vec![(1, 1), (5, 3), (9, jump)], (vec![(1, 1), (5, 3)], 20), Some((8, 3))),
+        ("the other lagged", vec![(1, 1), (5, 3), (9, jump)], (vec![(1, 1), (5, 3)], 6), Some((6, 3))),
+        ("both had the same", vec![(1, 1), (5, 3), (9, jump)], (vec![(1, 1), (5, 3)], 8), Some((8, 3))),
+        ("it was led by another", vec![(1, 1), (5, 3), (9, jump)], (vec![(1, 1), (4, 2)], 9), Some((3, 1))),
+        (
+            "it went on in later terms",
+            vec![(1, 1), (5, 3), (9, jump)],
+            (vec![(1, 1), (5, 3), (7, 4)], 30),
+            Some((6, 3)),
+        ),
+        ("no era has ended", vec![(1, 1), (5, 3), (9, 4)], (vec![(1, 1), (5, 3)], 20), None),
+        ("nothing in common", vec![(1, 2), (9, jump)], (vec![(1, 1)], 20), Some((0, 0))),
+    ] {
+        let own = with_runs(&own, 12);
+        let former = with_runs(&former.0, former.1);
+        let shared = own.shared_with(&former.runs(), former.last());
+        assert_eq!(shared.map(|it| (it.index.0, it.term.0)), want, "case: {case}");
+        if let Some(shared) = shared {
+            let mut cut = former;
+            cut.cut_to(shared.index).unwrap();
+            assert_eq!((cut.last(), cut.term(cut.last())), (shared.index, Some(shared.term)), "case: {case}");
+        }
+    }
+}

@@ -131,7 +131,13 @@ impl Filling {
                     continue;
                 }
             };
-            let copy = match self.fetcher.fetch((&wire, introduced.name()), &self.copies.progress) {
+            let (of, former) =
+                ((&wire, introduced.name()), empty_from.is_some() && self.fetcher.has_former());
+            let fetched = match former {
+                true => self.fetcher.take_former(of),
+                false => self.fetcher.fetch(of, &self.copies.progress),
+            };
+            let copy = match fetched {
                 Ok(copy) => copy,
                 Err(error) => {
                     failure = error.context(format!("node {}", peer.node.get()));

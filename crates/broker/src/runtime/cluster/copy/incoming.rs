@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -27,7 +27,7 @@ const MANIFEST: &str = "manifest.json";
 const LEFT_FREE_BYTES: u64 = 16 << 20;
 
 /// Longest time in which the sender makes the copy, or pauses.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How far a copy has come.
 #[derive(Debug, Default)]
@@ -52,14 +52,18 @@ pub struct Fetched {
 
 /// See the head of this file.
 pub struct Fetcher {
-    directory: PathBuf,
-    keys: Keys,
+    pub(super) data: PathBuf,
+    pub(super) directory: PathBuf,
+    pub(super) keys: Keys,
+    /// How often a former store was of no use.
+    pub(super) attempts: AtomicU32,
 }
 
 impl Fetcher {
     /// Into a data directory, of a store with these keys.
     pub fn new(data: &Path, keys: Keys) -> Fetcher {
-        Fetcher { directory: data.join(DIRECTORY), keys }
+        let (data, directory) = (data.to_owned(), data.join(DIRECTORY));
+        Fetcher { data, directory, keys, attempts: AtomicU32::new(0) }
     }
 
     /// Removes the files of a copy that is not needed any more.
@@ -77,12 +81,13 @@ impl Fetcher {
         let before = self.manifest();
         let have = before.as_ref().map_or_else(BTreeMap::new, |manifest| self.have(manifest));
         let copy = before.map_or_else(String::new, |manifest| manifest.copy);
-        let request = Request { version: VERSION, copy: copy.clone(), have: have.clone() };
+        let request = Request { version: VERSION, copy: copy.clone(), have: have.clone(), log: None };
         wire.write_frame(&serde_json::to_vec(&request)?)?;
         let answer: Answer = serde_json::from_slice(&wire.read_frame(MANIFEST_BYTES_MAX)?)?;
         let manifest = match answer {
             Answer::Manifest(manifest) => *manifest,
             Answer::Refused(reason) => bail!(reason),
+            Answer::Shared(_) => bail!(malformed("a shared log in place of a manifest")),
         };
         check(&manifest)?;
         let mut have = have;
@@ -164,7 +169,7 @@ impl Fetcher {
     }
 
     /// Reads everything, as far as the keys of this node allow; returns the end of its log.
-    fn verify(&self, manifest: &Manifest) -> anyhow::Result<EntryId> {
+    pub(super) fn verify(&self, manifest: &Manifest) -> anyhow::Result<EntryId> {
         let disk = RealDisk::open(&self.directory)?;
         let (options, keys) = (Options::default(), self.keys.clone());
         let (journal, recovered) = Journal::open_with(disk.clone(), options, keys.clone(), &mut |_, _| ())?;

@@ -8,10 +8,12 @@
 //!                          ◀─── chunks, each with a checksum
 //!  verifies all files, and restarts from them (`install`)
 //! ```
+//! A node that has a former store needs no copy if that has a part of the leader's log (`former`).
 //! Each message is a frame of the connection. docs/formats/replication.md has the fields.
 //!
 //! Never here: which nodes may vote (`joining`), whether a copy may replace a log (crates/cluster).
 
+mod former;
 mod incoming;
 mod install;
 mod outgoing;
@@ -48,6 +50,10 @@ struct Request {
     copy: String,
     /// How much of each file it has.
     have: BTreeMap<String, u64>,
+    /// The log of a former store: the answer is the part of it that the leader has. Leaders of the
+    /// version before do not know it, and end the connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    log: Option<former::LogTerms>,
 }
 
 /// The answer, before the chunks.
@@ -56,6 +62,8 @@ struct Request {
 enum Answer {
     /// A copy follows.
     Manifest(Box<Manifest>),
+    /// The part of a former log that the leader has; its end is entry 0 if there is none.
+    Shared(Box<former::SharedLog>),
     /// There is none, for this reason.
     Refused(String),
 }

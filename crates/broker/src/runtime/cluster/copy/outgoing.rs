@@ -15,8 +15,10 @@ use anyhow::{Context, bail};
 use postroad_cluster::Term;
 use postroad_journal::{JournalFile, RealDisk};
 
+use super::former::{LogTerms, SharedLog};
 use super::{
     Answer, CHUNK_BYTES, ListedMembers, MANIFEST_BYTES_MAX, Manifest, Request, VERSION, encode_chunk,
+    malformed,
 };
 use crate::runtime::cluster::wire::Wire;
 use crate::runtime::journal::JournalDoor;
@@ -80,6 +82,9 @@ impl Outgoing {
         wire.write_within(PATIENCE)?;
         let request = wire.read_frame(MANIFEST_BYTES_MAX)?;
         let request: Request = serde_json::from_slice(&request).context("malformed request for a copy")?;
+        if let Some(log) = &request.log {
+            return self.answer_former(wire, to, log);
+        }
         let mut held = match self.held.try_lock() {
             Ok(held) => held,
             Err(TryLockError::WouldBlock) => return refuse(wire, "it sends a copy to another node"),
@@ -114,6 +119,19 @@ impl Outgoing {
         *held = None;
         remove(&self.directory());
         Ok(())
+    }
+
+    /// Says which part of a former log this leader has.
+    fn answer_former(&self, wire: &Wire, to: &str, log: &LogTerms) -> anyhow::Result<()> {
+        let Some((runs, last)) = log.read() else { bail!(malformed("the terms of a log")) };
+        let shared = self.door.get().and_then(|door| door.shared_with(&runs, last));
+        let Some((term, fork, members)) = shared else { return refuse(wire, "it does not lead") };
+        let layout = Layout::find(&self.data)?.context("the layout is missing")?;
+        let layout = layout.copied(&mut BTreeMap::new())?;
+        tracing::info!(to, shared = fork.index.0, of = last.0, "a node comes with a former store");
+        let (last, members) = ((fork.index.0, fork.term.0), ListedMembers::of(&members));
+        let shared = SharedLog { version: VERSION, term: term.0, last, layout, members };
+        Ok(wire.write_frame(&serde_json::to_vec(&Answer::Shared(Box::new(shared)))?)?)
     }
 
     /// The copy that the request is about, or a new one; `None` if this node does not lead.

@@ -12,6 +12,7 @@ import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
 import jakarta.jms.Session;
 import jakarta.jms.TextMessage;
+import java.nio.file.Files;
 import java.util.List;
 import org.apache.activemq.ActiveMQConnectionFactory;
 import org.junit.jupiter.api.AfterEach;
@@ -130,6 +131,70 @@ class MirrorTest {
         for (Node node : first) {
             cluster.await(node.name + " stays away", () -> node.readiness().contains("was removed from the cluster"));
             assertFalse(node.serves(), node.name);
+        }
+    }
+
+    @Test
+    @DisplayName("a former node comes back with its store: it gets the difference alone, and keeps aside what the mirror never had")
+    void aFormerNodeComesBackByTheDifference() throws Exception {
+        List<Node> first = List.copyOf(cluster.nodes);
+        Node mirror = mirror();
+        Node leader = cluster.leader();
+        String urls = String.join(",", first.stream().map(Node::url).toList());
+        String padding = "x".repeat(100_000);
+        try (Connection connection = connect(urls)) {
+            Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+            MessageProducer producer = session.createProducer(session.createQueue("padding"));
+            for (int number = 0; number < 150; number++) {
+                producer.send(session.createTextMessage(number + padding));
+            }
+            send(session, 0, MESSAGES);
+            cluster.await("it has all", () -> leader.metric("postroad_cluster_lag_entries{node=\"far\"}") == 0);
+            mirror.signal("KILL");
+            mirror.awaitEnd();
+            // Confirmed, and the mirror never gets them.
+            send(session, 900, 905);
+        }
+        for (Node node : first) {
+            node.signal("KILL");
+            node.awaitEnd();
+        }
+        mirror.start();
+        cluster.await("it reaches no leader", () -> mirror.readiness().contains("far is a mirror and reaches no leader"));
+        assertSays("far leads after", mirror, "cluster", "promote", "far");
+        try (Connection connection = connect(mirror.url())) {
+            Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+            send(session, MESSAGES, MESSAGES + 10);
+            expect(session.createConsumer(session.createQueue("kept")), 0, 20);
+        }
+        Node back = cluster.newcomer("back", mirror);
+        Files.createDirectories(back.data());
+        Files.move(leader.data(), back.data().resolve("former"));
+        back.start();
+        cluster.await("it asks", () -> mirror.ctl("cluster").contains("asks to join"));
+        assertSays("back votes after", mirror, "cluster", "join", "back");
+        cluster.await("it follows", back::follows);
+        assertTrue(back.hasLogged("the former store is used"), back.tail());
+        assertTrue(back.hasLogged("entries of the former store are not in the cluster"), back.tail());
+        double copied = mirror.metric("postroad_cluster_copied_bytes_total{node=\"back\"}");
+        double sent = mirror.metric("postroad_cluster_sent_bytes_total{node=\"back\"}");
+        System.out.println("fail-back: " + sent + " bytes of the log and " + copied + " of a copy, in place of "
+                + 150 * padding.length() + " at least");
+        assertEquals(0, copied, "bytes of a copy");
+        assertTrue(sent < 1_000_000, () -> sent + " bytes were sent");
+        assertTrue(Files.exists(back.data().resolve("former").resolve("layout.json")), "the former store stays");
+        assertSays("back leads after", mirror, "cluster", "transfer", "back");
+        try (Connection connection = connect(back.url() + "," + mirror.url())) {
+            Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+            MessageConsumer consumer = session.createConsumer(session.createQueue("kept"));
+            expect(consumer, 20, MESSAGES + 10);
+            assertNull(consumer.receive(300));
+            MessageConsumer padded = session.createConsumer(session.createQueue("padding"));
+            for (int number = 0; number < 150; number++) {
+                TextMessage message = (TextMessage) padded.receive(PATIENCE_MS);
+                assertNotNull(message, "padding " + number);
+                assertTrue(message.getText().equals(number + padding), "padding " + number);
+            }
         }
     }
 
