@@ -16,7 +16,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::explain::Explainer;
+use crate::explain::{Explainer, open_explained};
 use crate::schedule::list_jobs;
 
 /// Entries that one step looks at: some milliseconds.
@@ -123,6 +123,7 @@ impl Partition {
         let walk: Box<dyn Walk> = match &ask.question {
             Question::Schedules(wanted) => return list_jobs(self, wanted, ask.clone(), waiter, effects),
             Question::Explain { queue, of } => {
+                open_explained(self, queue, of);
                 let page = Explainer(self).explain(queue, of, &ask);
                 return answer_page(self, page, waiter, effects);
             }

@@ -18,7 +18,11 @@ use crate::delivery::consumer::Consumer;
 use crate::leasing::leases_left;
 use crate::memory::bodies::BodyLocation;
 use crate::pausing;
-use crate::queue::{Entry, EntryState, LaneNumber, Load, Queue, untag};
+use crate::queue::{Entry, EntryState, LaneNumber, Load, Queue, tag as tag_of, untag};
+
+/// Messages of a consumer that are looked at: with as many consumers as an answer has rows, some
+/// milliseconds.
+const HELD_LOOKED_AT_MAX: usize = 256;
 
 /// Looks at a partition.
 pub(crate) struct Explainer<'p>(pub &'p Partition);
@@ -28,6 +32,7 @@ impl<'p> Explainer<'p> {
     pub(crate) fn explain(&self, queue: &Destination, of: &Explained, ask: &Ask) -> Page {
         let rows = match of {
             Explained::Transaction(id) => return Page::first(self.branch_of(*id).into_iter(), ask),
+            Explained::Connection(id) => return Page::first(self.client_of(*id).into_iter(), ask),
             Explained::Id(id) => self.explain_id(queue, id),
             Explained::Next => self.explain_entry(queue, None),
             Explained::Entry(tag) => self.explain_entry(queue, Some(*tag)),
@@ -53,7 +58,7 @@ impl<'p> Explainer<'p> {
         let is_ready = about_message == Verdict::Ready;
         let behind = tag.filter(|_| is_ready).and_then(|tag| behind(queue, tag));
         let of_queue = self.about_queue(queue).into_iter().chain([about_message]).chain(behind);
-        let of_message = Of { message, failed: found.as_ref().map_or(0, |found| found.deliveries) };
+        let of_message = Of { tag, message, failed: found.as_ref().map_or(0, |found| found.deliveries) };
         // The consumers matter to a message that waits for one, and to the queue.
         let consumers = queue.consumers.iter().filter(|_| is_ready || entry.is_none());
         let of_consumers = consumers.filter_map(|key| {
@@ -79,7 +84,10 @@ impl<'p> Explainer<'p> {
         // Clients without consumers are refused at that limit.
         let lease_limit = if has_consumer { None } else { self.lease_limit(id) };
         let all = [
-            queue.on_the_move.then_some(Verdict::Moving),
+            queue.on_the_move.then(|| Verdict::Moving {
+                held: queue.away.messages,
+                transactions: self.0.transactions_for(&queue.source),
+            }),
             self.0.state.paused.contains(id).then_some(Verdict::Paused),
             is_returning.then_some(Verdict::Returning),
             (!has_consumer).then_some(Verdict::NoConsumer),
@@ -127,13 +135,16 @@ impl<'p> Explainer<'p> {
     }
 
     fn holder_of(&self, (id, tag): (QueueId, EntryTag), by: ConsumerKey, in_transaction: bool) -> Verdict {
+        if let Some(prepared) = self.settled_by_prepared(id, tag).filter(|_| in_transaction) {
+            return prepared;
+        }
         let Some(consumer) = self.0.leader.delivery.consumers.get(&by) else {
+            if in_transaction {
+                return self.settled_in_open((id, tag), by);
+            }
             // Its consumer has gone: it was kept for the next one of a link.
-            let due_ms = self.0.leader.settling.doubts.due_of(id).filter(|_| !in_transaction);
-            return match due_ms {
-                Some(due_ms) => Verdict::InDoubt { for_ms: due_ms.saturating_sub(self.0.now_ms) },
-                None => Verdict::Held { by: "".into(), in_transaction, for_ms: 0 },
-            };
+            let due_ms = self.0.leader.settling.doubts.due_of(id).unwrap_or(self.0.now_ms);
+            return Verdict::InDoubt { for_ms: due_ms.saturating_sub(self.0.now_ms) };
         };
         let sent_ms = consumer.held.sent_ms(tag).unwrap_or(self.0.now_ms);
         let for_ms = self.0.now_ms.saturating_sub(sent_ms);
@@ -155,8 +166,12 @@ impl<'p> Explainer<'p> {
         if !self.0.is_chosen(key, consumer) {
             return Verdict::NotExclusive { owner: self.chosen_of(queue) };
         }
+        // Of a message on the disk only the group is known for sure.
+        let is_resident = of.message.is_some_and(|judged| judged.is_resident);
+        let by_group = || self.about_group((key, consumer), queue, of);
+        let by_selector = || self.about_selector((key, consumer), queue, of);
         let barred =
-            self.about_selector(consumer, of).or_else(|| self.about_group((key, consumer), queue, of));
+            if is_resident { by_selector().or_else(by_group) } else { by_group().or_else(by_selector) };
         if let Some(verdict) = barred {
             return verdict;
         }
@@ -167,22 +182,50 @@ impl<'p> Explainer<'p> {
             };
         }
         if !self.0.has_credit(key) {
-            let taken_back = consumer.pace.taken.len() as u64;
+            // What it has settled since is no obstacle, if it came too late for that.
+            let taken_back = if consumer.pace.is_slow { consumer.pace.taken.len() as u64 } else { 0 };
             if 0 < taken_back {
                 return Verdict::TooSlow { taken_back };
             }
             let oldest_ms = consumer.held.oldest_ms().unwrap_or(self.0.now_ms);
             let for_ms = self.0.now_ms.saturating_sub(oldest_ms);
-            return Verdict::NoCredit { held: consumer.held.len() as u64, for_ms };
+            let (held, in_transaction) = (consumer.held.len() as u64, self.has_settled_all(consumer));
+            return Verdict::NoCredit { held, in_transaction, for_ms };
         }
         let limit = self.lease_limit(queue.id).filter(|_| self.0.is_reserving(key));
-        limit.unwrap_or(Verdict::Takes)
+        // A selector has to see the message first, which is read for that.
+        let selects = consumer.selection.as_ref().is_some_and(|selection| selection.has_selector());
+        let is_judged = is_resident || !selects;
+        limit.unwrap_or(if is_judged { Verdict::Takes } else { Verdict::NotJudged })
     }
 
-    fn about_selector(&self, consumer: &Consumer, of: Of<'_>) -> Option<Verdict> {
-        let selector = consumer.selection.as_ref()?.selector()?;
-        let Some(Judged { message, is_resident: true }) = of.message else { return Some(Verdict::NotJudged) };
-        let facts = selector.why_not(&self.0.at_delivery(message, of.failed))?;
+    /// Whether it has messages, and waits with all of them for the end of transactions.
+    fn has_settled_all(&self, consumer: &Consumer) -> bool {
+        let Some(queue) = self.0.state.queues.get(&consumer.queue) else { return false };
+        let in_transaction = |tag| {
+            let state = entry_of(queue, tag).map(|entry| entry.state);
+            matches!(state, Some(EntryState::Held { in_transaction: true, .. }))
+        };
+        !consumer.held.is_empty() && consumer.held.tags().take(HELD_LOOKED_AT_MAX).all(in_transaction)
+    }
+
+    fn about_selector(
+        &self,
+        (key, consumer): (ConsumerKey, &Consumer),
+        queue: &Queue,
+        of: Of<'_>,
+    ) -> Option<Verdict> {
+        let selection = consumer.selection.as_ref()?;
+        let selector = selection.selector()?;
+        let has_refused = |tag| queue.is_idle(key) || selection.has_refused(&queue.lanes, tag);
+        let facts = match of.message {
+            Some(Judged { message, is_resident: true }) => {
+                selector.why_not(&self.0.at_delivery(message, of.failed))?
+            }
+            // The body is on the disk: what the consumer has passed over does not match.
+            _ if of.tag.is_some_and(has_refused) => Vec::new(),
+            _ => return None,
+        };
         let facts = facts.into_iter().map(|fact| (fact.property, fact.value)).collect();
         let is_exclusive = consumer.mode == ConsumerMode::Exclusive;
         Some(Verdict::Selector { selector: selector.text().into(), facts, is_exclusive })
@@ -222,7 +265,7 @@ impl<'p> Explainer<'p> {
         self.0.leader.delivery.consumers.get(&key)
     }
 
-    fn notice_of<'c>(
+    pub(crate) fn notice_of<'c>(
         &'c self,
         key: ConsumerKey,
         consumer: &'c Consumer,
@@ -239,6 +282,38 @@ impl<'p> Explainer<'p> {
     }
 }
 
+/// The page of the message is opened, if it was packed to save memory: consumers are judged by its
+/// headers.
+pub(crate) fn open_explained(partition: &mut Partition, of: &Destination, explained: &Explained) {
+    let own = partition.state.addresses.get(of).and_then(|address| address.bound.own());
+    let Some(queue) = own.and_then(|id| partition.state.queues.get(&id)) else { return };
+    let tag = match explained {
+        Explained::Next => next_of(queue),
+        Explained::Entry(tag) => Some(*tag),
+        _ => None,
+    };
+    if let Some(tag) = tag.filter(|tag| is_packed(queue, *tag)) {
+        partition.open_page(queue.id, tag);
+    }
+}
+
+/// See [`Partition::messages`].
+pub(crate) fn messages_of(partition: &Partition) -> impl Iterator<Item = (&Destination, QueueId, EntryTag)> {
+    let own = |queue: &&Queue| {
+        let address = partition.state.addresses.get(&queue.source);
+        address.is_some_and(|address| address.bound.own() == Some(queue.id))
+    };
+    partition.state.queues.values().filter(own).flat_map(|queue| {
+        let tags = queue.lanes.iter().flat_map(|(number, lane)| {
+            let sequences = std::iter::successors(lane.next_entry(0), |(_, sequence)| {
+                lane.next_entry(sequence.saturating_add(1))
+            });
+            sequences.map(move |(_, sequence)| tag_of(number.0, sequence))
+        });
+        tags.map(move |tag| (&queue.source, queue.id, tag))
+    })
+}
+
 /// A verdict on the queue, or on the message.
 fn about_queue(verdict: Verdict) -> VerdictRow {
     VerdictRow::new(None, verdict)
@@ -247,6 +322,7 @@ fn about_queue(verdict: Verdict) -> VerdictRow {
 /// The message that consumers are judged by.
 #[derive(Clone, Copy)]
 struct Of<'m> {
+    tag: Option<EntryTag>,
     message: Option<Judged<'m>>,
     /// Its deliveries without success.
     failed: u32,

@@ -16,6 +16,7 @@ use crate::delivery::selection::{self, PropertiesOf};
 use crate::delivery::spread::end_crowded;
 use crate::delivery::{backlog, gathering};
 use crate::documents;
+use crate::explain::messages_of;
 use crate::figures::QueueCounts;
 use crate::intake::audit::OriginOf;
 use crate::intake::blocked::BlockedOn;
@@ -541,6 +542,12 @@ impl Partition {
     /// Queues with their number of entries, in no particular order.
     pub fn queues(&self) -> impl Iterator<Item = (&Destination, u64)> {
         self.state.queues.values().map(|queue| (&queue.source, queue.len()))
+    }
+
+    /// The messages of each queue with a name of its own, in no particular order, for checks: all
+    /// are visited.
+    pub fn messages(&self) -> impl Iterator<Item = (&Destination, QueueId, EntryTag)> {
+        messages_of(self)
     }
 
     /// Counters and number of entries of each queue, in no particular order.

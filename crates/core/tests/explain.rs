@@ -3,12 +3,12 @@
 
 mod bench;
 
-use bench::{Bench, settings};
+use bench::{Bench, connection, settings};
 use bytes::Bytes;
 use postroad_model::{
-    Ask, Change, ConnectionId, Decisive, Destination, Encoding, EntryTag, Explained, LeaseEvent, Message,
-    NORMAL_PRIORITY, Order, Post, Protocol, Question, RareHeaders, Reserve, Row, Take, Ticket, Verdict,
-    VerdictRow, decisive,
+    Ask, Change, ConnectionId, Decisive, Destination, Encoding, EntryTag,
+    Explained, LeaseEvent, Message, NORMAL_PRIORITY, Order, Post, Protocol, Question, RareHeaders,
+    Reserve, Row, Take, Ticket, Verdict, VerdictRow, decisive,
 };
 use postroad_routing::{
     DestinationPattern, Gathering, LeaseLimit, Limit, Policies, Policy, Redelivery, Slow, SlowAction,
@@ -110,7 +110,7 @@ fn the_named_cause_once_removed_delivers_the_message() {
             "no credit: how many are held, and since when",
             plain(),
             "time 100\nattach 1.1 a 2\nsend 2 a m\ntime 150\nsend 2 a n\ntime 350\nsend 2 a o",
-            Verdict::NoCredit { held: 2, for_ms: 250 },
+            Verdict::NoCredit { held: 2, in_transaction: false, for_ms: 250 },
             Change::Settle,
             "accept 1.1 m\ncredit 1.1 1",
             "ok 1.1<o",
@@ -119,7 +119,7 @@ fn the_named_cause_once_removed_delivers_the_message() {
             "the client asks for nothing",
             plain(),
             "attach 1.1 a 0\nsend 2 a m",
-            Verdict::NoCredit { held: 0, for_ms: 0 },
+            Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 },
             Change::GiveCredit,
             "credit 1.1 1",
             "1.1<m",
@@ -179,10 +179,28 @@ fn the_named_cause_once_removed_delivers_the_message() {
             "ok ok 1.1<m",
         ),
         (
+            "a consumer that is gone has settled it in an open transaction",
+            plain(),
+            "introduce 1\ntime 100\nattach 1.1 a 9\nsend 2 a m\naccept 1.1 m tx=1\ntime 300\ndetach 1.1 none",
+            Verdict::Settled { connection: connection("1"), by: "1".into(), for_ms: 200 },
+            Change::EndTransaction,
+            "rollback 1 1\nattach 2.1 a 9",
+            "ok ok 2.1<m!1",
+        ),
+        (
+            "no credit, and all that it has is in an open transaction",
+            plain(),
+            "time 100\nattach 1.1 a 1\nsend 2 a m\naccept 1.1 m tx=1\nsend 2 a n\ntime 300",
+            Verdict::NoCredit { held: 1, in_transaction: true, for_ms: 200 },
+            Change::EndTransaction,
+            "commit 1 1\ncredit 1.1 1",
+            "ok 1.1<n",
+        ),
+        (
             "it was sent in an open transaction",
             plain(),
             "time 100\nattach 1.1 a 9\nsend 2 a m tx=1\nsend 2 a n tx=1\ntime 300",
-            Verdict::Uncommitted { by: "".into(), messages: 2, for_ms: 200 },
+            Verdict::Uncommitted { connection: connection("2"), by: "".into(), messages: 2, for_ms: 200 },
             Change::EndTransaction,
             "commit 2 1",
             "1.1<m 1.1<n ok",
@@ -205,11 +223,33 @@ fn the_named_cause_once_removed_delivers_the_message() {
     let mut bench = full();
     bench.run("make 1 a\nsend 2 a m\nsend 2 a n");
     let all = rows(&mut bench, Explained::Next);
-    let blocked = Verdict::Blocked { reason: "queue-limit", sends: 1 };
+    let blocked = Verdict::Blocked { reason: "queue-limit", sends: 1, at: None };
     assert!(all.iter().any(|row| row.verdict == blocked), "{all:?}");
     assert!(all.iter().any(|row| row.verdict == Verdict::Full), "{all:?}");
     assert_eq!(cause(&mut bench, Explained::Id("n".into())), Some((blocked, Change::MakeRoom)));
     assert_eq!(bench.run("attach 1.1 a 9\naccept 1.1 m"), "ok 1.1<m 1.1<n ok ok");
+}
+
+#[test]
+fn a_send_to_several_queues_names_the_one_that_is_full() {
+    for (case, sends, blocked, before) in [
+        ("it waits here", "send 2 a,b both\nsend 2 a later", ("queue-limit", 2), "1.2<both 1.2<later"),
+        ("it waits there", "send 2 b,a both\nsend 2 a later", ("own-send", 1), "1.2<both 1.2<later"),
+    ] {
+        let mut policies = Policies::with_dead_letters_in("dead");
+        let limit = Limit { messages_max: Some(1), ..Limit::default() };
+        let policy = Policy { limit, ..policies.fallback().clone() };
+        policies.set(&DestinationPattern::parse("queue://b").expect("a pattern"), policy);
+        let mut bench = plain();
+        bench.follow(policies);
+        bench.run(&format!("make 1 a\nmake 1 b\nsend 3 b full\n{sends}"));
+        let (reason, sends) = blocked;
+        let blocked = Verdict::Blocked { reason, sends, at: Some(Destination::queue("b")) };
+        let all = rows(&mut bench, Explained::Next);
+        assert!(all.iter().any(|row| row.verdict == blocked), "case: {case}: {all:?}");
+        bench.run("attach 1.1 b 1\naccept 1.1 full");
+        assert_eq!(bench.run("attach 1.2 a 9"), format!("ok {before}"), "case: {case}");
+    }
 }
 
 #[test]
@@ -218,7 +258,7 @@ fn each_consumer_has_its_verdict() {
         let of_consumers = rows.into_iter().filter(|row| row.consumer.is_some());
         of_consumers.map(|row| (row.name.to_string(), row.verdict)).collect()
     };
-    let no_credit = || Verdict::NoCredit { held: 1, for_ms: 0 };
+    let no_credit = || Verdict::NoCredit { held: 1, in_transaction: false, for_ms: 0 };
     let group = |owner: &str| Verdict::Group { group: "g".into(), owner: Some(owner.into()) };
     for (case, script, want) in [
         (
@@ -236,14 +276,14 @@ fn each_consumer_has_its_verdict() {
             "make 1 a\npause 1 a\nattach 1.1 a 9\nsend 3 a m\nattach 2.1 a 0 operator\nattach 3.1 a 9 browse",
             vec![
                 ("1.1", Verdict::Paused),
-                ("2.1", Verdict::NoCredit { held: 0, for_ms: 0 }),
+                ("2.1", Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 }),
                 ("3.1", Verdict::Browses),
             ],
         ),
         (
             "a member of a consumer of a pattern has the name of the whole",
             "make 1 a\nattach 1.1 a.> 0\nsend 3 a m",
-            vec![("1.1", Verdict::NoCredit { held: 0, for_ms: 0 })],
+            vec![("1.1", Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 })],
         ),
     ] {
         let mut bench = plain();
@@ -256,7 +296,7 @@ fn each_consumer_has_its_verdict() {
     bench.run("time 100\nattach 1.1 a 1\nsend 3 a m\nattach 2.1 a 0\ntime 400\ntime 700");
     let want = vec![
         ("1.1".to_owned(), Verdict::TooSlow { taken_back: 1 }),
-        ("2.1".to_owned(), Verdict::NoCredit { held: 0, for_ms: 0 }),
+        ("2.1".to_owned(), Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 }),
     ];
     assert_eq!(named(rows(&mut bench, Explained::Next)), want);
 }
@@ -278,7 +318,7 @@ fn a_message_behind_others_waits_for_its_turn() {
     let all = rows(&mut bench, Explained::Entry(EntryTag(2)));
     assert!(all.iter().any(|row| row.verdict == behind), "{all:?}");
     let got = cause(&mut bench, Explained::Entry(EntryTag(2)));
-    assert_eq!(got, Some((Verdict::NoCredit { held: 2, for_ms: 0 }, Change::Settle)));
+    assert_eq!(got, Some((Verdict::NoCredit { held: 2, in_transaction: false, for_ms: 0 }, Change::Settle)));
     assert_eq!(bench.run("credit 1.1 2"), "1.1<b 1.1<c");
 }
 
@@ -337,6 +377,24 @@ fn a_prepared_transaction_is_named_with_its_branch() {
                 assert!(words(&said).contains(&word), "case: {case}, {partitions} partitions: {said}");
             }
         }
+    }
+}
+
+#[test]
+fn the_first_partition_knows_the_name_of_a_connection() {
+    for partitions in [1, 3] {
+        let mut bench = Bench::new(settings(partitions));
+        bench.run("introduce 1\nsend 1 a m tx=1");
+        let of_connection = rows(&mut bench, Explained::Connection(connection("1")));
+        let named =
+            Verdict::Uncommitted { connection: connection("1"), by: "1".into(), messages: 0, for_ms: 0 };
+        assert_eq!(of_connection, [VerdictRow::new(None, named)]);
+        let Some((Verdict::Uncommitted { connection: of_message, .. }, _)) =
+            cause(&mut bench, Explained::Next)
+        else {
+            panic!("{:?}", rows(&mut bench, Explained::Next));
+        };
+        assert_eq!(of_message, connection("1"));
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::{ConsumerKey, EntryTag, TransactionId};
+use crate::{ConnectionId, ConsumerKey, Destination, EntryTag, TransactionId};
 
 /// What an explanation is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub enum Explained {
     Id(Arc<str>),
     /// A transaction: the partition that coordinates it answers with its branch.
     Transaction(TransactionId),
+    /// A connection: the partition that the client introduced itself to answers with its name.
+    Connection(ConnectionId),
 }
 
 /// A reason for or against a delivery.
@@ -68,6 +70,16 @@ pub enum Verdict {
         /// For how long.
         for_ms: u64,
     },
+    /// A consumer that is gone settled it in a transaction that is still open: it leaves with the
+    /// commit, and is ready again after a rollback.
+    Settled {
+        /// The connection of the transaction.
+        connection: ConnectionId,
+        /// Its client's name for it; empty where that is not known.
+        by: Arc<str>,
+        /// Age of the transaction.
+        for_ms: u64,
+    },
     /// A link had it when its connection was cut: the peer may have stored it.
     InDoubt {
         /// It is ready again after this time, if the link does not come back.
@@ -104,6 +116,8 @@ pub enum Verdict {
     /// Open transactions send to the queue: these messages arrive with the commit.
     Uncommitted {
         /// The connection of the oldest one.
+        connection: ConnectionId,
+        /// Its client's name for it; empty where that is not known.
         by: Arc<str>,
         /// Messages to this queue.
         messages: u64,
@@ -116,6 +130,8 @@ pub enum Verdict {
         reason: &'static str,
         /// How many.
         sends: u64,
+        /// The queue that is full, or the address at which an earlier send waits, if it is another.
+        at: Option<Destination>,
     },
     /// Its time to live is over: it is removed when it is looked at next.
     Expired {
@@ -125,7 +141,13 @@ pub enum Verdict {
     /// It was settled, and leaves as soon as that is durable; or its body cannot be read.
     Leaving,
     /// The queue moves to another store, and delivers nothing until it is there.
-    Moving,
+    Moving {
+        /// Messages that consumers have: they go once they are settled or returned, and later ones
+        /// wait behind them.
+        held: u64,
+        /// Open and prepared transactions that send to it: it waits for their ends.
+        transactions: u64,
+    },
     /// An operator has paused the queue.
     Paused,
     /// The body is read from the disk.
@@ -155,6 +177,8 @@ pub enum Verdict {
     NoCredit {
         /// As many it has.
         held: u64,
+        /// It has settled all of them, in transactions that are still open.
+        in_transaction: bool,
         /// Age of the oldest of them.
         for_ms: u64,
     },
@@ -233,7 +257,7 @@ impl Verdict {
             Verdict::Behind { .. }
             | Verdict::Leaving
             | Verdict::Expired { .. }
-            | Verdict::Moving
+            | Verdict::Moving { held: 0, transactions: 0 }
             | Verdict::Reading
             | Verdict::Returning
             | Verdict::NotJudged => Change::Wait,
@@ -243,11 +267,16 @@ impl Verdict {
             Verdict::Paused => Change::Resume,
             Verdict::NoConsumer | Verdict::Gathering { .. } => Change::Attach,
             Verdict::Selector { is_exclusive: false, .. } => Change::AttachMatching,
-            Verdict::Held { in_transaction: true, .. } | Verdict::Uncommitted { .. } => {
-                Change::EndTransaction
-            }
+            Verdict::Held { in_transaction: true, .. }
+            | Verdict::Settled { .. }
+            | Verdict::Uncommitted { .. }
+            | Verdict::NoCredit { in_transaction: true, .. } => Change::EndTransaction,
             Verdict::NoCredit { held: 0, .. } => Change::GiveCredit,
-            Verdict::Held { .. } | Verdict::NoCredit { .. } | Verdict::TooSlow { .. } => Change::Settle,
+            Verdict::Moving { held: 0, .. } => Change::EndTransaction,
+            Verdict::Held { .. }
+            | Verdict::Moving { .. }
+            | Verdict::NoCredit { .. }
+            | Verdict::TooSlow { .. } => Change::Settle,
             Verdict::OutboxFull { .. } => Change::Read,
             Verdict::Prepared { .. } => Change::Decide,
             Verdict::Reserved { .. } | Verdict::LeaseLimit { .. } | Verdict::Group { owner: None, .. } => {
@@ -267,6 +296,7 @@ impl Verdict {
         Some(match self {
             Verdict::Expired { .. } => 0,
             Verdict::Held { .. }
+            | Verdict::Settled { .. }
             | Verdict::InDoubt { .. }
             | Verdict::Resting { .. }
             | Verdict::Reserved { .. }
@@ -277,7 +307,7 @@ impl Verdict {
             Verdict::Uncommitted { .. } if !is_ready => 4,
             Verdict::Blocked { .. } if !is_ready => 5,
             Verdict::NoMessage => 6,
-            Verdict::Moving => 7,
+            Verdict::Moving { .. } => 7,
             Verdict::Paused => 8,
             Verdict::Returning => 9,
             Verdict::LeaseLimit { .. } => 10,
@@ -340,7 +370,6 @@ pub fn decisive(rows: &[VerdictRow]) -> Decisive<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ConnectionId;
 
     fn row(consumer: Option<u32>, verdict: Verdict) -> VerdictRow {
         let consumer = consumer.map(|number| ConsumerKey::new(ConnectionId::new(0, 1), number));
@@ -350,10 +379,15 @@ mod tests {
     #[test]
     fn the_message_decides_before_its_queue_and_that_before_consumers() {
         let held = || Verdict::Held { by: "c".into(), in_transaction: false, for_ms: 1 };
-        let no_credit = || Verdict::NoCredit { held: 3, for_ms: 9 };
+        let no_credit = || Verdict::NoCredit { held: 3, in_transaction: false, for_ms: 9 };
         let selector =
             || Verdict::Selector { selector: "a = 1".into(), facts: Vec::new(), is_exclusive: false };
-        let uncommitted = || Verdict::Uncommitted { by: "c".into(), messages: 2, for_ms: 5 };
+        let uncommitted = || Verdict::Uncommitted {
+            connection: ConnectionId::new(0, 1),
+            by: "c".into(),
+            messages: 2,
+            for_ms: 5,
+        };
         for (name, rows, want) in [
             (
                 "held before paused",

@@ -1,5 +1,6 @@
 //! Clients: their random actions, and their knowledge from the answers.
 
+mod changing;
 mod following;
 mod redriving;
 mod verdict;
@@ -20,7 +21,10 @@ use crate::repeating::{again, is_fired};
 use crate::scene::Scene;
 use crate::selectors::SELECTORS;
 use crate::upload::Upload;
+use changing::notice_of;
 use verdict::any_outcome;
+
+pub use changing::name_of;
 
 /// Numbers that rise through the whole run.
 #[derive(Debug, Default)]
@@ -79,6 +83,8 @@ struct Transaction {
     touched: BTreeSet<PartitionId>,
     /// Requests within it that are not answered: it commits only after them.
     unanswered: BTreeSet<Ticket>,
+    /// One of them was refused: the transaction can only be rolled back.
+    is_refused: bool,
 }
 
 /// One connection.
@@ -103,6 +109,10 @@ pub struct Client {
     in_doubt: Vec<BranchId>,
     /// The large message that it is sending.
     upload: Option<Upload>,
+    /// Branches whose work it has handed over, and neither prepared nor decided.
+    left_open: Vec<BranchId>,
+    /// It has introduced itself, and names its consumers.
+    is_named: bool,
     /// May a commit overtake sends of its transaction on other ways?
     hasty: bool,
 }
@@ -126,6 +136,8 @@ impl Client {
             unwritten: BTreeMap::new(),
             in_doubt: Vec::new(),
             upload: None,
+            left_open: Vec::new(),
+            is_named: false,
             hasty,
         }
     }
@@ -386,6 +398,8 @@ impl Client {
             selector: "".into(),
             subscription: None,
         };
+        let notice = self.is_named.then(|| Arc::new(notice_of(&attach)));
+        let attach = Attach { notice, ..attach };
         let browses = mode == ConsumerMode::Browse;
         let (held, copy) = (Vec::new(), Box::new(attach.clone()));
         let reader = Reader { attach: copy, at: partition, source, browses, attached: false, held };
@@ -526,22 +540,39 @@ impl Client {
             return Vec::new();
         }
         let Some(open) = self.open.take() else { return Vec::new() };
-        let open_number = open.number;
         let transaction = TransactionKey { connection: self.connection, number: open.number };
         let ticket = Ticket(world.numbers.next());
         if world.random.one_in(3) {
             return self.end_branch(world, transaction, open.touched, ticket);
         }
         let participants: Vec<PartitionId> = open.touched.into_iter().collect();
-        if !world.random.one_in(4) {
-            self.committing = Some((ticket, open_number));
-            let first = participants.first().copied().unwrap_or(PartitionId(0));
-            let seals = participants.iter().filter(|_| participants.len() > 1);
-            let mut outgoing: Outgoing = seals.map(|id| (*id, Event::Seal { transaction })).collect();
-            outgoing.push((first, Event::Commit { transaction, participants, ticket }));
-            return outgoing;
+        match world.random.one_in(4) {
+            true => self.roll_back(transaction, participants, ticket),
+            false => self.commit(transaction, participants, ticket),
         }
-        self.ended(open_number, false);
+    }
+
+    fn commit(
+        &mut self,
+        transaction: TransactionKey,
+        participants: Vec<PartitionId>,
+        ticket: Ticket,
+    ) -> Outgoing {
+        self.committing = Some((ticket, transaction.number));
+        let first = participants.first().copied().unwrap_or(PartitionId(0));
+        let seals = participants.iter().filter(|_| participants.len() > 1);
+        let mut outgoing: Outgoing = seals.map(|id| (*id, Event::Seal { transaction })).collect();
+        outgoing.push((first, Event::Commit { transaction, participants, ticket }));
+        outgoing
+    }
+
+    fn roll_back(
+        &mut self,
+        transaction: TransactionKey,
+        participants: Vec<PartitionId>,
+        ticket: Ticket,
+    ) -> Outgoing {
+        self.ended(transaction.number, false);
         let last = participants.len().saturating_sub(1);
         let rollback = |(index, partition): (usize, &PartitionId)| {
             let ticket = (index == last).then_some(ticket);
@@ -570,7 +601,7 @@ impl Client {
         let ticket = Ticket(world.numbers.next());
         let decide = |decision| Event::DecideBranch { branch: branch.clone(), decision, connection, ticket };
         match world.random.below(10) {
-            0 => {}
+            0 => self.left_open.push(branch),
             1 => outgoing.push((coordinator, decide(Decision::Rollback))),
             2 | 3 => outgoing.push((coordinator, decide(Decision::CommitOnePhase))),
             _ => {
@@ -706,7 +737,7 @@ impl Client {
             upload.answered(ticket, good);
         }
         if let Some(open) = &mut self.open {
-            open.unanswered.remove(&ticket);
+            open.is_refused |= open.unanswered.remove(&ticket) && !good;
         }
         if let Some((number, tags)) = self.settling.remove(&ticket)
             && let Some(reader) = self.readers.get_mut(&number)

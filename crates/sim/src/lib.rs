@@ -18,6 +18,7 @@ mod assembly;
 
 mod kept;
 mod keys;
+mod mistake;
 mod phase;
 mod places;
 mod policies;
@@ -32,7 +33,8 @@ mod upload;
 mod violation;
 mod wall;
 
+pub use mistake::Mistake;
 pub use phase::{Ends, Phase};
 pub use process::{LeaseReport, ProcessReport, ProcessRun};
 pub use simulation::{Options, Simulation};
-pub use violation::{Report, Violation};
+pub use violation::{Explained, Pages, Report, Violation};

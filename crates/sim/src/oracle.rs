@@ -330,6 +330,7 @@ impl Oracle {
                 self.moves.asked(queue);
                 self.ask(*connection, *ticket, Ask::Other);
             }
+            Event::Pause { connection, ticket, .. } => self.ask(*connection, *ticket, Ask::Other),
             Event::Redrive { connection, ticket, .. } => self.asked_to_revive(*connection, *ticket),
             Event::Unsubscribe { name, connection, ticket } => {
                 self.names.ending(name);

@@ -34,6 +34,9 @@ struct InBody(Option<MessageNumber>);
 
 impl Properties for InBody {
     fn property(&self, name: &str) -> Option<Value<'_>> {
+        if name == "JMSMessageID" {
+            return self.0.map(|number| Value::String(number.to_string().into()));
+        }
         let number = match name {
             "n" => self.0.map(|number| number % 4),
             VALUE => self.0.and_then(value_of),

@@ -3,6 +3,7 @@
 
 mod crashing;
 mod ending;
+mod explaining;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,6 +17,7 @@ use postroad_model::{
 use crate::assembly::{Arriving, Assembly, Source, Turn};
 use crate::client::{Client, Numbers, Outgoing, World};
 use crate::keys::Rotations;
+use crate::mistake::Mistake;
 use crate::oracle::{Oracle, number_of};
 use crate::phase::Phase;
 use crate::places::Places;
@@ -36,11 +38,15 @@ pub struct Options {
     /// Clients ask to commit before their work in the transaction was answered, so that on other
     /// ways it may arrive later than the coordinator's request.
     pub hasty_commits: bool,
+    /// Whether messages that wait are explained from time to time, and the explanations checked.
+    pub explains: bool,
+    /// This mistake is in each explanation.
+    pub mistake: Option<Mistake>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { steps: 1500, trace: false, hasty_commits: false }
+        Options { steps: 1500, trace: false, hasty_commits: false, explains: false, mistake: None }
     }
 }
 
@@ -72,6 +78,7 @@ pub struct Simulation {
     now_ms: u64,
     wall: Wall,
     faulty: bool,
+    explaining: explaining::Explaining,
     report: Report,
 }
 
@@ -101,6 +108,7 @@ impl Simulation {
             while step < options.steps {
                 step += 1;
                 simulation.step()?;
+                simulation.explain_at(step)?;
             }
             simulation.finish()
         };
@@ -153,6 +161,7 @@ impl Simulation {
             now_ms: 1_000_000,
             wall: Wall::of(seed),
             faulty,
+            explaining: explaining::Explaining::default(),
             report: Report::default(),
         };
         simulation.started()?;
@@ -289,6 +298,9 @@ impl Simulation {
             _ => {}
         }
         self.oracle.asked(&event);
+        if self.options.explains {
+            self.explaining.asked(&event);
+        }
         self.assembly.cores[usize::from(partition.0)].send(Source::Client(slot), event);
     }
 
@@ -307,7 +319,7 @@ impl Simulation {
     fn client_step(&mut self) -> Checked {
         let slot = self.random.below(SLOTS as u64) as usize;
         if self.clients[slot].is_none() {
-            self.connect(slot);
+            self.connect(slot)?;
             let unanswered = std::mem::take(&mut self.unanswered[slot]);
             let again = unanswered.into_iter().map(|(_, sent)| sent);
             // Of a producer the broker knows the last messages alone: a client that waits for
@@ -322,9 +334,13 @@ impl Simulation {
         self.with_client(slot, Client::act)
     }
 
-    fn connect(&mut self, slot: usize) {
+    fn connect(&mut self, slot: usize) -> Checked {
         let connection = ConnectionId::new(slot as u16, self.numbers.next());
         self.clients[slot] = Some(Client::new(connection, self.options.hasty_commits));
+        match self.options.explains {
+            true => self.with_client(slot, |client, _| client.introduce()),
+            false => Ok(()),
+        }
     }
 
     fn close(&mut self, slot: usize) -> Checked {
@@ -517,6 +533,11 @@ impl Simulation {
         for effect in &effects {
             self.trace(|| format!("  {partition:?} > {}", short_effect(effect)));
             self.oracle.observe((now_ms, partition), effect)?;
+            if let Effect::Deliver(delivery) = effect
+                && self.options.explains
+            {
+                self.explaining.delivered(delivery);
+            }
             self.post(partition, effect);
         }
         self.oracle.turned();

@@ -37,10 +37,8 @@ pub struct Report {
     pub shelves_read: u64,
     /// Operations that a power cut found confirmed and not synced.
     pub doubted: u64,
-    /// Pages of entries that were packed.
-    pub packed: u64,
-    /// Packed pages that were opened again.
-    pub opened: u64,
+    /// Pages of entries.
+    pub pages: Pages,
     /// Runs of segments that were compacted.
     pub compactions: u64,
     /// Starts with another key.
@@ -63,8 +61,44 @@ pub struct Report {
     pub given_up: u64,
     /// Messages of jobs that send more than one.
     pub repeated: u64,
+    /// Messages that were explained.
+    pub explained: Explained,
     /// Messages in queues when the run ended, before they were drained.
     pub drained: u64,
+}
+
+/// Pages of entries that were packed to save memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// That were packed.
+    pub packed: u64,
+    /// That were opened again.
+    pub opened: u64,
+}
+
+/// Messages whose causes were removed, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Explained {
+    /// That were delivered then.
+    pub delivered: u64,
+    /// Changes that this took.
+    pub changes: u64,
+    /// That left their queues by the changes.
+    pub gone: u64,
+    /// Of transactions, or of producers that wait, that came then.
+    pub sends: u64,
+    /// Messages and sends that waited to the end for room that others held.
+    pub without_room: u64,
+}
+
+impl Explained {
+    fn add(&mut self, other: &Explained) {
+        self.delivered += other.delivered;
+        self.changes += other.changes;
+        self.gone += other.gone;
+        self.sends += other.sends;
+        self.without_room += other.without_room;
+    }
 }
 
 impl Report {
@@ -86,8 +120,8 @@ impl Report {
         self.fetched += other.fetched;
         self.shelves_read += other.shelves_read;
         self.doubted += other.doubted;
-        self.packed += other.packed;
-        self.opened += other.opened;
+        self.pages.packed += other.pages.packed;
+        self.pages.opened += other.pages.opened;
         self.compactions += other.compactions;
         self.rotations += other.rotations;
         self.drained += other.drained;
@@ -100,6 +134,7 @@ impl Report {
         self.rested += other.rested;
         self.given_up += other.given_up;
         self.repeated += other.repeated;
+        self.explained.add(&other.explained);
     }
 }
 

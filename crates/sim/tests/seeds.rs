@@ -3,9 +3,14 @@
 
 use std::ops::Range;
 
-use postroad_sim::{Options, Report, Simulation};
+use postroad_sim::{Mistake, Options, Report, Simulation};
 
 const SEEDS: u64 = 2000;
+const EXPLAINED_SEEDS: u64 = 300;
+
+/// A mistake shows in one of the first seeds: it is there whenever something waits for that cause.
+const MISTAKEN_SEEDS: u64 = 60;
+
 const NIGHTLY_SEEDS: u64 = 100_000;
 
 fn number(name: &str) -> Option<u64> {
@@ -79,8 +84,8 @@ fn promises_hold_for_every_seed() {
         total.crashes,
         total.fetched,
         total.doubted,
-        total.packed,
-        total.opened,
+        total.pages.packed,
+        total.pages.opened,
         total.dropped,
         // One run in three keeps last values.
         2 * total.replaced,
@@ -114,6 +119,27 @@ fn promises_hold_for_clients_that_commit_without_waiting() {
     let many = seeds.end - seeds.start >= SEEDS;
     let total = run_all(seeds, options);
     assert!(!many || total.commits > SEEDS, "hardly anything was committed: {total:?}");
+}
+
+#[test]
+fn explanations_name_the_causes() {
+    let options = Options { explains: true, ..options() };
+    let seeds = chosen(EXPLAINED_SEEDS);
+    let many = seeds.end - seeds.start >= EXPLAINED_SEEDS;
+    let total = run_all(seeds, options);
+    let explained = total.explained;
+    let rare = [explained.delivered, explained.gone, 4 * explained.sends];
+    assert!(!many || rare.iter().all(|count| *count > EXPLAINED_SEEDS), "hardly anything waited: {total:?}");
+    assert!(explained.without_room * 50 <= explained.delivered, "many are not delivered: {total:?}");
+}
+
+#[test]
+fn wrong_explanations_are_found() {
+    for mistake in Mistake::ALL {
+        let options = Options { explains: true, mistake: Some(mistake), ..Options::default() };
+        let is_found = |seed| Simulation::run(seed, options).is_err();
+        assert!((0..MISTAKEN_SEEDS).any(is_found), "not found: {mistake:?}");
+    }
 }
 
 #[test]

@@ -159,14 +159,29 @@ async fn of_one(
 
 async fn verdicts(client: &Client, queue: &Destination, of: Of) -> Result<Vec<VerdictRow>, Problem> {
     let mut rows = ask(client, Question::Explain { queue: queue.clone(), of }).await?;
-    // The partition of the queue may not know the branches of its transactions.
+    // The partition of the queue may not know the branches of its transactions, nor the names of
+    // connections.
     for row in &mut rows {
-        let Verdict::Prepared { transaction, branch: named @ None, .. } = &mut row.verdict else { continue };
-        let of = Question::Explain { queue: queue.clone(), of: Of::Transaction(*transaction) };
-        *named = ask(client, of).await?.into_iter().find_map(|row| match row.verdict {
-            Verdict::Prepared { branch, .. } => branch,
-            _ => None,
-        });
+        match &mut row.verdict {
+            Verdict::Prepared { transaction, branch: named @ None, .. } => {
+                let of = Question::Explain { queue: queue.clone(), of: Of::Transaction(*transaction) };
+                *named = ask(client, of).await?.into_iter().find_map(|row| match row.verdict {
+                    Verdict::Prepared { branch, .. } => branch,
+                    _ => None,
+                });
+            }
+            Verdict::Uncommitted { connection, by, .. } | Verdict::Settled { connection, by, .. }
+                if by.is_empty() =>
+            {
+                let of = Question::Explain { queue: queue.clone(), of: Of::Connection(*connection) };
+                let name = ask(client, of).await?.into_iter().find_map(|row| match row.verdict {
+                    Verdict::Uncommitted { by, .. } => Some(by),
+                    _ => None,
+                });
+                *by = name.unwrap_or_default();
+            }
+            _ => {}
+        }
     }
     Ok(rows)
 }
@@ -228,7 +243,13 @@ impl Explained {
 
 impl ExplainedVerdict {
     fn of(row: &VerdictRow, words: Words<'_>) -> ExplainedVerdict {
-        let connection = row.consumer.map(|key| super::lists::connection_text(key.connection));
+        let connection = row.consumer.map(|key| key.connection).or(match &row.verdict {
+            Verdict::Uncommitted { connection, .. } | Verdict::Settled { connection, .. } => {
+                Some(*connection)
+            }
+            _ => None,
+        });
+        let connection = connection.map(super::lists::connection_text);
         let consumer = row.consumer.map(|key| match row.name.is_empty() {
             true => key.number.to_string(),
             false => row.name.to_string(),
@@ -304,20 +325,37 @@ mod tests {
                 vec![
                     ready(),
                     row(Some(1), selector(false)),
-                    row(Some(2), Verdict::NoCredit { held: 9, for_ms: 61_000 }),
+                    row(Some(2), Verdict::NoCredit { held: 9, in_transaction: false, for_ms: 61_000 }),
                 ],
                 "None of the 2 consumers takes the message. The nearest: its prefetch is full: 9 messages are \
                  not acknowledged, the oldest for 61 s.",
                 Some("acknowledge"),
             ),
             (
-                vec![ready(), row(Some(2), Verdict::NoCredit { held: 0, for_ms: 0 })],
+                vec![ready(), row(Some(2), Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 })],
                 "asks for no message",
                 Some("receive"),
             ),
             (
                 vec![row(None, Verdict::Held { by: "c".into(), in_transaction: true, for_ms: 4000 })],
                 "has had the message in an open transaction for 4 s",
+                Some("Commit or roll back"),
+            ),
+            (
+                vec![row(
+                    None,
+                    Verdict::Settled { connection: ConnectionId::new(0, 1), by: "c7".into(), for_ms: 4000 },
+                )],
+                "A consumer that has left acknowledged the message in an open transaction of the connection \
+                 c7, begun 4 s ago",
+                Some("Commit or roll back"),
+            ),
+            (
+                vec![
+                    ready(),
+                    row(Some(2), Verdict::NoCredit { held: 1, in_transaction: true, for_ms: 2000 }),
+                ],
+                "its prefetch is full: 1 message is in open transactions, the oldest for 2 s",
                 Some("Commit or roll back"),
             ),
             (

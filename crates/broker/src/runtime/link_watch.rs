@@ -293,7 +293,7 @@ fn cause_of(
     let is_busy = |row: &&VerdictRow| {
         matches!(
             row.verdict,
-            Verdict::Moving | Verdict::Gathering { .. } | Verdict::Reading | Verdict::Returning
+            Verdict::Moving { .. } | Verdict::Gathering { .. } | Verdict::Reading | Verdict::Returning
         )
     };
     let is_taken = of_consumers.iter().any(|row| row.verdict == Verdict::Takes);
@@ -361,8 +361,10 @@ mod tests {
 
     #[test]
     fn a_message_that_waits_for_a_link_has_a_cause() {
-        let (ready, no_credit) =
-            (|| VerdictRow::new(None, Verdict::Ready), || Verdict::NoCredit { held: 0, for_ms: 0 });
+        let (ready, no_credit) = (
+            || VerdictRow::new(None, Verdict::Ready),
+            || Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 },
+        );
         let down = WatchedLink { is_down: true, ..linked() };
         let late = WatchedLink { in_flight: 1, oldest_sent_ms: 10_000, ..linked() };
         let refusing = WatchedLink { resting: 1, ..linked() };
@@ -456,7 +458,7 @@ mod tests {
                 linked(),
                 vec![
                     ready(),
-                    VerdictRow::new(None, Verdict::Moving),
+                    VerdictRow::new(None, Verdict::Moving { held: 0, transactions: 0 }),
                     VerdictRow::new(Some(OURS), no_credit()),
                 ],
                 None,

@@ -70,6 +70,13 @@ impl Selection {
         }
     }
 
+    /// Whether it has judged this entry of the queue, which is ready, and does not want it.
+    pub fn has_refused(&self, lanes: &Lanes, entry: EntryTag) -> bool {
+        let (number, sequence) = untag(entry);
+        let lane = lanes.get(LaneNumber(number));
+        lane.zip(self.views.get(&number)).is_some_and(|(lane, view)| view.has_refused(lane, sequence))
+    }
+
     /// How far it has looked, by lane.
     pub fn views(&self) -> &BTreeMap<u8, View> {
         &self.views

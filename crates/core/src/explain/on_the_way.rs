@@ -4,11 +4,13 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Destination, EntryTag, Message, QueueId, Row, TransactionId, TransactionKey, Verdict, VerdictRow,
+    ConnectionId, ConsumerKey, Destination, EntryTag, Message, QueueId, Row, TransactionId, TransactionKey,
+    Verdict, VerdictRow,
 };
 use postroad_selector::Value;
 
 use super::{Explainer, about_queue, entry_of};
+use crate::intake::blocked::BlockedOn;
 use crate::queue::{EntryState, Queue, tag as tag_of};
 
 /// Messages of transactions that one answer looks at: some milliseconds.
@@ -16,6 +18,9 @@ const COUNTED_MAX: usize = 20_000;
 
 /// Messages whose id one answer compares: some milliseconds.
 const COMPARED_MAX: usize = 2_000;
+
+/// Sends that wait for each other and are followed to the first of them.
+const FOLLOWED_MAX: usize = 16;
 
 /// Prepared transactions that one answer names.
 const NAMED_MAX: usize = 8;
@@ -88,11 +93,34 @@ impl<'p> Explainer<'p> {
         }
         let (begun_ms, key) = oldest?;
         let for_ms = self.0.now_ms.saturating_sub(begun_ms);
-        Some(Verdict::Uncommitted { by: self.connection_name(key), messages, for_ms })
+        let (connection, by) = (key.connection, self.connection_name(key.connection));
+        Some(Verdict::Uncommitted { connection, by, messages, for_ms })
     }
 
-    fn connection_name(&self, key: TransactionKey) -> Arc<str> {
-        let connection = self.0.leader.connections.get(&key.connection);
+    /// The open transaction that has settled this entry, whose consumer is gone.
+    pub(super) fn settled_in_open(&self, (queue, tag): (QueueId, EntryTag), by: ConsumerKey) -> Verdict {
+        let mut left = COUNTED_MAX;
+        let found = self.0.leader.transactions.open.iter().find(|(_, open)| {
+            let has_it = open.settled().take(left).any(|end| (end.queue, end.tag) == (queue, tag));
+            left = left.saturating_sub(open.len());
+            has_it
+        });
+        // It is found, unless there are many transactions: the consumer's connection has it then.
+        let connection = found.map_or(by.connection, |(key, _)| key.connection);
+        let begun_ms = found.map_or(self.0.now_ms, |(_, open)| open.sends().1);
+        let (by, for_ms) = (self.connection_name(connection), self.0.now_ms.saturating_sub(begun_ms));
+        Verdict::Settled { connection, by, for_ms }
+    }
+
+    /// The name of the connection, if its client introduced itself to this partition.
+    pub(super) fn client_of(&self, connection: ConnectionId) -> Option<Row> {
+        let by = self.connection_name(connection);
+        let verdict = Verdict::Uncommitted { connection, by: by.clone(), messages: 0, for_ms: 0 };
+        (!by.is_empty()).then(|| Row::Verdict(about_queue(verdict)))
+    }
+
+    fn connection_name(&self, id: ConnectionId) -> Arc<str> {
+        let connection = self.0.leader.connections.get(&id);
         let client = connection.and_then(|connection| connection.client.as_ref());
         client.map(|client| client.name.clone()).unwrap_or_default()
     }
@@ -123,12 +151,13 @@ impl<'p> Explainer<'p> {
     /// The prepared transaction with which this entry leaves.
     pub(super) fn settled_by_prepared(&self, queue: QueueId, tag: EntryTag) -> Option<Verdict> {
         let mut left = COUNTED_MAX;
-        self.0.state.prepared.iter().find_map(|(id, prepared)| {
-            let settled = prepared.settlements.iter().take(left);
-            let volatile = self.0.leader.transactions.prepared_volatile.get(id);
-            let volatile = volatile.into_iter().flat_map(|changes| &changes.settlements).take(left);
-            let has_it = settled.chain(volatile).any(|end| (end.queue, end.tag) == (queue, tag));
-            left = left.saturating_sub(prepared.settlements.len());
+        let durable = self.0.state.prepared.iter().map(|(id, prepared)| (id, &prepared.settlements));
+        // Where nothing durable is in it, it is known here alone.
+        let volatile = self.0.leader.transactions.prepared_volatile.iter();
+        let volatile = volatile.map(|(id, changes)| (id, &changes.settlements));
+        durable.chain(volatile).find_map(|(id, settlements)| {
+            let has_it = settlements.iter().take(left).any(|end| (end.queue, end.tag) == (queue, tag));
+            left = left.saturating_sub(settlements.len());
             has_it.then(|| self.prepared(*id, false, 1))
         })
     }
@@ -146,6 +175,26 @@ impl<'p> Explainer<'p> {
 
     fn blocked(&self, queue: &Destination) -> Option<Verdict> {
         let (reason, sends) = self.0.blocked_sends(queue)?;
-        Some(Verdict::Blocked { reason: reason.name(), sends: sends as u64 })
+        let at = self.origin_of(queue, reason).filter(|at| at != queue);
+        Some(Verdict::Blocked { reason: reason.name(), sends: sends as u64, at })
+    }
+
+    /// The queue whose limit blocks the sends to this address, by earlier sends of their producers
+    /// at other addresses, too: the first address at which those wait for something else.
+    fn origin_of(&self, to: &Destination, reason: BlockedOn) -> Option<Destination> {
+        let (mut at, mut reason) = (to.clone(), reason);
+        for _ in 0..FOLLOWED_MAX {
+            match reason {
+                BlockedOn::Queue(id) | BlockedOn::Share(id) => {
+                    return self.0.state.queues.get(&id).map(|queue| queue.source.clone());
+                }
+                BlockedOn::Own(_) => {
+                    at = self.0.leader.intake.parked.own_before_first(&at)?.publish.sent.to.clone();
+                    reason = self.0.blocked_sends(&at)?.0;
+                }
+                _ => break,
+            }
+        }
+        Some(at)
     }
 }

@@ -219,8 +219,20 @@ impl ParkedSends {
     }
 
     fn has_own_ahead(&self, publish: &Publish, number: i64) -> bool {
-        let earliest = |way: Way| self.ways.get(&way).and_then(BTreeSet::first);
-        !self.ways.is_empty() && ways_of(publish).filter_map(earliest).any(|earliest| *earliest < number)
+        !self.ways.is_empty() && self.earliest_of(publish).is_some_and(|earliest| earliest < number)
+    }
+
+    /// The number of the earliest send of its producer to one of its addresses.
+    fn earliest_of(&self, publish: &Publish) -> Option<i64> {
+        ways_of(publish).filter_map(|way| self.ways.get(&way)?.first()).min().copied()
+    }
+
+    /// The earliest send of the same producer that the first at this address must not overtake.
+    pub fn own_before_first(&self, to: &Destination) -> Option<&Parked> {
+        let first = self.first(to)?;
+        let earliest = self.earliest_of(&first.publish).filter(|earliest| *earliest < first.number)?;
+        let at = self.own.get(&first.publish.connection)?.get(&earliest)?;
+        self.lines.get(at)?.get(&earliest)
     }
 
     /// Whether anything waits that this connection has sent.

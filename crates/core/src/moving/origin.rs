@@ -255,7 +255,7 @@ impl Partition {
     }
 
     /// Open, closing and prepared transactions that send to it.
-    fn transactions_for(&self, queue: &Destination) -> u64 {
+    pub(crate) fn transactions_for(&self, queue: &Destination) -> u64 {
         let open = self.leader.transactions.open.values().filter(|open| open.sends_to(queue)).count();
         let is_for = |(_, to): &(MessageKey, Destination)| to == queue;
         let prepared =

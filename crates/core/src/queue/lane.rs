@@ -559,9 +559,14 @@ impl Lane {
         self.returns.range(number..).filter_map(entry)
     }
 
+    /// The number of the return of this entry, if it has come back and waits.
+    pub fn returned_at(&self, sequence: u64) -> Option<u64> {
+        self.returned.get(&sequence).copied()
+    }
+
     /// The number of the return of this entry, or of the next one if it has not come back.
     pub fn return_of(&self, sequence: u64) -> u64 {
-        self.returned.get(&sequence).copied().unwrap_or(self.next_return)
+        self.returned_at(sequence).unwrap_or(self.next_return)
     }
 
     /// The first entry from `from` on that is ready; without the entry itself if its page is

@@ -87,6 +87,12 @@ impl View {
         (self.cursor, self.returns) = (self.cursor.max(cursor), self.returns.max(returns));
     }
 
+    /// Whether this entry of the lane, which is ready, was judged and not wanted.
+    pub fn has_refused(&self, lane: &Lane, sequence: u64) -> bool {
+        let is_judged = lane.returned_at(sequence).is_none_or(|number| number < self.returns);
+        sequence < self.cursor && is_judged && !self.wanted.contains(&sequence)
+    }
+
     /// Where it looks next.
     pub fn cursor(&self) -> u64 {
         self.cursor

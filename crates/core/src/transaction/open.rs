@@ -112,9 +112,14 @@ impl OpenTransaction {
         (&self.sends, self.begun_ms)
     }
 
+    /// The entries that it settles.
+    pub(crate) fn settled(&self) -> impl Iterator<Item = &Settlement> {
+        self.settled.iter().map(|(_, end)| end)
+    }
+
     /// Queues of the entries that it settles, each as often as it has entries.
     pub(crate) fn settled_queues(&self) -> impl Iterator<Item = QueueId> {
-        self.settled.iter().map(|(_, end)| end.queue)
+        self.settled().map(|end| end.queue)
     }
 
     /// Its changes.

@@ -1296,7 +1296,7 @@ fn stealing(words: &[&str]) -> Option<Arc<str>> {
     words.iter().find_map(|word| word.strip_prefix("steals")).map(Arc::from)
 }
 
-fn connection(word: &str) -> ConnectionId {
+pub fn connection(word: &str) -> ConnectionId {
     ConnectionId::new(0, word.parse().expect("a sound script"))
 }
 

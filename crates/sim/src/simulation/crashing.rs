@@ -150,8 +150,8 @@ impl Simulation {
     pub(super) fn report_work(&mut self) {
         self.report.compactions += self.assembly.compactions;
         for counters in self.assembly.cores.iter().map(|core| core.partition.counters()) {
-            self.report.packed += counters.packed_pages;
-            self.report.opened += counters.opened_pages;
+            self.report.pages.packed += counters.packed_pages;
+            self.report.pages.opened += counters.opened_pages;
             self.report.replaced += counters.replaced;
             self.report.slow += counters.slow_consumers;
             self.report.timed_out += counters.timed_out_transactions;

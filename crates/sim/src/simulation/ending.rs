@@ -41,7 +41,7 @@ const CHECKPOINT_BYTES_KEPT: u64 = 3 * (64 << 10);
 
 impl Simulation {
     /// The disk is well again; everything under way comes to its end.
-    fn rest(&mut self) -> Checked {
+    pub(super) fn rest(&mut self) -> Checked {
         for _ in 0..REST_STEPS_MAX {
             let mut busy = false;
             for index in 0..self.assembly.cores.len() {
@@ -71,7 +71,8 @@ impl Simulation {
                     busy = true;
                 }
             }
-            for slot in 0..SLOTS {
+            let silent = self.explaining.silent;
+            for slot in (0..SLOTS).filter(|slot| Some(*slot) != silent) {
                 let mut written = false;
                 self.with_client(slot, |client, world| {
                     let events = client.written(world, 1);
@@ -184,7 +185,7 @@ impl Simulation {
 
     /// A client asks for branches in doubt, and decides all of them.
     fn decide_branches(&mut self) -> Checked {
-        self.connect(0);
+        self.connect(0)?;
         self.with_client(0, Client::recover)?;
         self.rest()?;
         self.with_client(0, Client::decide_all)?;
@@ -198,7 +199,7 @@ impl Simulation {
     fn drain(&mut self) -> Checked {
         let held = self.assembly.cores.iter().flat_map(|core| core.partition.queues());
         self.report.drained = held.map(|(_, entries)| entries).sum();
-        self.connect(0);
+        self.connect(0)?;
         let mut queues: Vec<Destination> = self.scene.destinations.clone();
         queues.retain(|queue| queue.kind == DestinationKind::Queue);
         let mut tickets: Vec<Ticket> = Vec::new();

@@ -48,7 +48,7 @@ impl Words<'_> {
             | Verdict::OutboxFull { .. }
             | Verdict::NotExclusive { .. }
             | Verdict::Group { .. } => of_consumer(row),
-            Verdict::Moving
+            Verdict::Moving { .. }
             | Verdict::Paused
             | Verdict::Reading
             | Verdict::Returning
@@ -71,6 +71,15 @@ impl Words<'_> {
                 ("behind", format!("Messages that are delivered before it: {messages}{first}."))
             }
             Verdict::Held { by, in_transaction, for_ms } => held(by, *in_transaction, *for_ms),
+            Verdict::Settled { by, for_ms, .. } => {
+                let who = if by.is_empty() { String::new() } else { format!(" of the connection {by}") };
+                let age = seconds(*for_ms);
+                let text = format!(
+                    "A consumer that has left acknowledged the message in an open transaction{who}, begun \
+                     {age} ago."
+                );
+                ("in_transaction", text)
+            }
             Verdict::InDoubt { for_ms } => {
                 let until = self.until(*for_ms);
                 let text = format!(
@@ -94,15 +103,18 @@ impl Words<'_> {
             Verdict::Prepared { branch, is_sent, messages, .. } => {
                 ("prepared", of_prepared(branch.as_deref(), *is_sent, *messages))
             }
-            Verdict::Uncommitted { by, messages, for_ms } => {
+            Verdict::Uncommitted { by, messages, for_ms, .. } => {
                 let who = if by.is_empty() { String::new() } else { format!(" of the connection {by}") };
                 let (noun, are) = if *messages == 1 { ("message", "is") } else { ("messages", "are") };
                 let age = seconds(*for_ms);
                 let text = format!("{messages} {noun} {are} in an open transaction{who}, begun {age} ago.");
                 ("uncommitted", text)
             }
-            Verdict::Blocked { reason, sends } => {
-                let text = format!("Producers wait before the queue: {sends} sends are blocked ({reason}).");
+            Verdict::Blocked { reason, sends, at } => {
+                let (noun, are) = if *sends == 1 { ("send", "is") } else { ("sends", "are") };
+                let at = at.as_ref().map(|at| format!(" at {at}")).unwrap_or_default();
+                let text =
+                    format!("Producers wait before the queue: {sends} {noun} {are} blocked ({reason}{at}).");
                 ("blocked_sends", text)
             }
             Verdict::Expired { for_ms } => {
@@ -119,8 +131,16 @@ impl Words<'_> {
 
     fn of_queue(self, verdict: &Verdict) -> (&'static str, String) {
         let (code, text) = match verdict {
-            Verdict::Moving => {
-                ("moving", "The queue moves to another store, and delivers nothing meanwhile.")
+            Verdict::Moving { held, transactions } => {
+                let mut text = "The queue moves to another store, and delivers nothing meanwhile.".to_owned();
+                for (count, what) in
+                    [(held, "messages that consumers have"), (transactions, "transactions that send to it")]
+                {
+                    if 0 < *count {
+                        text.push_str(&format!(" It waits for {count} {what}."));
+                    }
+                }
+                return ("moving", text);
             }
             Verdict::Paused => ("paused", "An operator has paused the queue: its consumers get nothing."),
             Verdict::Reading => ("reading", "Messages are read from the disk now."),
@@ -152,9 +172,10 @@ impl Words<'_> {
             Verdict::Paused => {
                 return Some(format!("Resume the queue: `postroad ctl resume {}`.", self.queue.name));
             }
-            Verdict::Held { in_transaction: true, .. } | Verdict::Uncommitted { .. } => {
-                "Commit or roll back the transaction."
-            }
+            Verdict::Held { in_transaction: true, .. }
+            | Verdict::Settled { .. }
+            | Verdict::Uncommitted { .. }
+            | Verdict::NoCredit { in_transaction: true, .. } => "Commit or roll back the transaction.",
             Verdict::Held { .. } => "Have the consumer acknowledge, or end it: the message comes back.",
             Verdict::InDoubt { .. } => "Wait, or reconnect the link.",
             Verdict::Resting { .. } => "Wait, or lower the redelivery delay of its queue.",
@@ -172,7 +193,14 @@ impl Words<'_> {
             Verdict::Blocked { .. } => "Remove the cause: docs/features/blocked-sends.md lists them.",
             Verdict::Expired { .. } | Verdict::Returning | Verdict::Reading => "Wait a moment.",
             Verdict::Leaving => "Wait for the disk; if it lasts, see `postroad ctl broker` and the log.",
-            Verdict::Moving => "Wait for the move: see `postroad queue moves`.",
+            Verdict::Moving { held: 1.., .. } => {
+                "Have the consumers acknowledge, or end them: the rest goes then."
+            }
+            Verdict::Moving { transactions: 1.., .. } => "Commit or roll back the transactions.",
+            Verdict::Moving { .. } => "Wait for the move: see `postroad queue moves`.",
+            Verdict::NoConsumer if self.queue.temporary => {
+                "Attach a consumer by the connection that made the queue: it is temporary."
+            }
             Verdict::NoConsumer => "Attach a consumer to the queue.",
             Verdict::Gathering { .. } => "Attach more consumers, or lower consumers_before_dispatch.",
             Verdict::Full => "Consume, purge, or raise the limit.",
@@ -221,11 +249,11 @@ fn of_consumer(row: &VerdictRow) -> (&'static str, String) {
             ("no_credit", "It is a link to another broker: the consumers there have no credit.".to_owned())
         }
         Verdict::NoCredit { held: 0, .. } => ("no_credit", "Its client asks for no message now.".to_owned()),
-        Verdict::NoCredit { held, for_ms } => {
+        Verdict::NoCredit { held, in_transaction, for_ms } => {
             let (noun, are) = if *held == 1 { ("message", "is") } else { ("messages", "are") };
-            let age = seconds(*for_ms);
-            let text =
-                format!("Its prefetch is full: {held} {noun} {are} not acknowledged, the oldest for {age}.");
+            let (age, why) =
+                (seconds(*for_ms), if *in_transaction { "in open transactions" } else { "not acknowledged" });
+            let text = format!("Its prefetch is full: {held} {noun} {are} {why}, the oldest for {age}.");
             ("no_credit", text)
         }
         Verdict::TooSlow { taken_back } => {
@@ -282,11 +310,11 @@ fn of_selector(selector: &str, facts: &[(String, Option<String>)]) -> String {
     format!("Its selector `{selector}` does not match{because}.")
 }
 
-fn seconds(ms: u64) -> String {
+pub(super) fn seconds(ms: u64) -> String {
     format!("{} s", ms.div_ceil(1000))
 }
 
-fn lower(text: &str) -> String {
+pub(super) fn lower(text: &str) -> String {
     let mut characters = text.chars();
     let first = characters.next().map(|first| first.to_lowercase().to_string()).unwrap_or_default();
     first + characters.as_str()
