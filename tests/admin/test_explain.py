@@ -4,8 +4,8 @@ import json
 import subprocess
 import unittest
 
-from broker import BINARY
-from operator_tools import WithBroker, until
+from broker import BINARY, Broker
+from operator_tools import Operator, WithBroker, until
 
 IRON = {"Authorization": "OAuth t"}
 
@@ -86,6 +86,33 @@ at_limit_wait_ms = 100
         self.assertEqual(answer["summary"], "No consumer is attached.")
         verdicts = {verdict["code"]: verdict["blocks"] for verdict in answer["queue_verdicts"]}
         self.assertEqual(verdicts, {"no_consumer": True, "ready": False})
+
+
+class Links(unittest.TestCase):
+    def test_a_link_leaves_the_queue_out_or_has_no_demand_for_it(self):
+        east = Broker('broker_name = "east"\n').start()
+        self.addCleanup(east.stop)
+        url = f"tcp://127.0.0.1:{east.openwire}"
+        link = f'[[bridge]]\nname = "to-east"\nto = ["{url}"]\nexclude = ["queue://private.>"]\n'
+        west = Broker(f'broker_name = "west"\n{link}').start()
+        self.addCleanup(west.stop)
+        operator = Operator(west)
+        command = [BINARY, "receive", "private.orders", "--url", url, "--follow"]
+        consumer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(consumer.wait, 30)
+        self.addCleanup(consumer.kill)
+        for queue, code, says in (
+            ("private.orders", "link_excludes", "Consumers at east want the queue, but include or exclude of the link to-east"),
+            ("public.orders", "link_without_demand", "The link to-east to east has no demand for the queue"),
+        ):
+            operator.send(queue, "one")
+
+            def found():
+                verdicts = operator.api("GET", f"queues/{queue}/explain")["queue_verdicts"]
+                return [verdict["text"] for verdict in verdicts if verdict["code"] == code]
+
+            [text] = until(f"{queue}: {code}", found)
+            self.assertIn(says, text)
 
 
 if __name__ == "__main__":

@@ -144,6 +144,22 @@ test("a queue explains why its message is not delivered", async () => {
   await close();
 });
 
+test("a queue that grows says why, with the work of its consumers", async () => {
+  await broker.send("growing", { body: "0" });
+  const { page, close } = await open("/queues/growing/explain");
+  const lastMinute = page.getByRole("region", { name: "The last minute" });
+  for (let number = 1; number < 30; number += 1) {
+    await broker.send("growing", { body: String(number) });
+    await new Promise((done) => setTimeout(done, 150));
+  }
+  await lastMinute.getByText(/^The queue grows: .* messages\/s come in, 0 leave\. No consumer is attached\./).waitFor();
+  await lastMinute.getByText("Attach a consumer to the queue.").waitFor();
+  broker.consume("growing");
+  await lastMinute.getByRole("table", { name: "Work of the consumers" }).getByRole("row", { name: /ID:/ }).waitFor();
+  await until("it does not grow", async () => !(await broker.api("GET", "queues/growing/explain")).growth.grows);
+  await close();
+});
+
 test("dead letters go back to where they were", async () => {
   const { page, close } = await open("/dead-letters");
   await page.getByRole("button", { name: "Send back" }).click();

@@ -15,6 +15,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::delivery::consumer::Consumer;
+use crate::flow::flow_of;
 use crate::leasing::leases_left;
 use crate::memory::bodies::BodyLocation;
 use crate::pausing;
@@ -33,6 +34,10 @@ impl<'p> Explainer<'p> {
         let rows = match of {
             Explained::Transaction(id) => return Page::first(self.branch_of(*id).into_iter(), ask),
             Explained::Connection(id) => return Page::first(self.client_of(*id).into_iter(), ask),
+            Explained::Flow => {
+                let flow = flow_of(self.0, queue);
+                return Page::first(flow.into_iter().map(|flow| Row::Flow(Box::new(flow))), ask);
+            }
             Explained::Id(id) => self.explain_id(queue, id),
             Explained::Next => self.explain_entry(queue, None),
             Explained::Entry(tag) => self.explain_entry(queue, Some(*tag)),

@@ -22,6 +22,7 @@ use crate::delivery::consumer::Consumer;
 use crate::delivery::fetches::Fetches;
 use crate::delivery::gathering::Gatherings;
 use crate::delivery::spread::Spread;
+use crate::flow::Flows;
 use crate::intake::account::Accounts;
 use crate::intake::chunks::Uploads;
 use crate::intake::homes::Homes;
@@ -60,6 +61,8 @@ pub struct Leader {
     pub claims: Claims,
     /// Pages of lists that are being made.
     pub lists: Lists,
+    /// Queues whose flow is measured.
+    pub flows: Flows,
     /// Who reads which queues.
     pub delivery: Delivery,
     /// Sends and uploads on their way in.
@@ -223,6 +226,7 @@ impl Leader {
             ended: Ended::default(),
             claims: Claims::default(),
             lists: Lists::default(),
+            flows: Flows::default(),
             delivery: Delivery::default(),
             intake: Intake::default(),
             leasing: Leasing::default(),

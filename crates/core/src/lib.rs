@@ -22,6 +22,7 @@ mod delivery;
 mod documents;
 mod explain;
 mod figures;
+mod flow;
 mod intake;
 mod leader;
 mod leasing;

@@ -18,6 +18,7 @@ use crate::delivery::{backlog, gathering};
 use crate::documents;
 use crate::explain::messages_of;
 use crate::figures::QueueCounts;
+use crate::flow::Passed;
 use crate::intake::audit::OriginOf;
 use crate::intake::blocked::BlockedOn;
 use crate::intake::chunks;
@@ -666,6 +667,9 @@ impl Partition {
         let tag = queue.push(lane, entry);
         let page_entries = queue.lanes.get(lane).map_or(1, Lane::page_entries);
         queue.counts.of_lane(lane).enqueued += 1;
+        if self.leader.is_live {
+            self.leader.flows.note(queue, self.now_ms, Passed::comes);
+        }
         if queue.requests.is_watched {
             self.leader.leasing.watches.note(id);
         }

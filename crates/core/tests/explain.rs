@@ -6,8 +6,8 @@ mod bench;
 use bench::{Bench, connection, settings};
 use bytes::Bytes;
 use postroad_model::{
-    Ask, Change, ConnectionId, Decisive, Destination, Encoding, EntryTag,
-    Explained, LeaseEvent, Message, NORMAL_PRIORITY, Order, Post, Protocol, Question, RareHeaders,
+    Ask, Change, ConnectionId, ConsumerFlow, ConsumerKey, Decisive, Destination, Encoding, EntryTag,
+    Explained, LeaseEvent, Message, NORMAL_PRIORITY, Order, Post, Protocol, Question, QueueFlow, RareHeaders,
     Reserve, Row, Take, Ticket, Verdict, VerdictRow, decisive,
 };
 use postroad_routing::{
@@ -396,6 +396,50 @@ fn the_first_partition_knows_the_name_of_a_connection() {
         };
         assert_eq!(of_message, connection("1"));
     }
+}
+
+fn flow(bench: &mut Bench) -> QueueFlow {
+    let question = Question::Explain { queue: Destination::queue("a"), of: Explained::Flow };
+    let page = bench.ask(&Ask { question, after: None, rows: 1, order: Order::default() });
+    match &page.rows[..] {
+        [Row::Flow(flow)] => QueueFlow::clone(flow),
+        rows => panic!("{rows:?}"),
+    }
+}
+
+#[test]
+fn the_flow_of_the_last_minute_is_counted() {
+    let mut bench = plain();
+    bench.run("time 1000\nattach 1.1 a 1\nattach 1.2 a 9 browse\nsend 2 a m\ntime 5000\nsend 2 a n");
+    bench.run("accept 1.1 m\ncredit 1.1 1\ntime 7000");
+    let consumer = ConsumerFlow {
+        consumer: ConsumerKey::new(connection("1"), 1),
+        name: "1.1".into(),
+        is_link: false,
+        window_ms: 6000,
+        settled: 1,
+        held_ms: 4000,
+        waiting_ms: 6000,
+        prefetch: 1,
+    };
+    let want = QueueFlow {
+        messages: 1,
+        in_flight: 1,
+        window_ms: 6000,
+        came: 2,
+        consumed: 1,
+        consumers: vec![consumer],
+        ..QueueFlow::default()
+    };
+    assert_eq!(flow(&mut bench), want);
+    bench.run("reject 1.1 n");
+    let left = flow(&mut bench);
+    assert_eq!((left.messages, left.consumed, left.dead_lettered, left.left()), (0, 1, 1, 2));
+    // A minute later it is forgotten.
+    bench.run("time 80000");
+    let later = flow(&mut bench);
+    assert_eq!((later.came, later.left(), later.window_ms), (0, 0, 50_000));
+    assert_eq!((later.consumers[0].settled, later.consumers[0].waiting_ms), (0, 0));
 }
 
 fn post(bench: &mut Bench, body: &str, group: Option<&str>, visible_at_ms: u64) {

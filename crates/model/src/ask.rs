@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::{
     ConnectionId, ConsumerKey, ConsumerMode, Destination, Due, Event, Explained, JobsWanted, Message,
-    QueueId, Recurrence, ScheduleId, Ticket, VerdictRow,
+    QueueFlow, QueueId, Recurrence, ScheduleId, Ticket, VerdictRow,
 };
 
 /// One page of one list.
@@ -177,6 +177,8 @@ pub enum Row {
     Schedule(Box<ScheduleRow>),
     /// See [`Question::Explain`].
     Verdict(VerdictRow),
+    /// See [`Explained::Flow`].
+    Flow(Box<QueueFlow>),
 }
 
 /// A queue.
@@ -414,6 +416,7 @@ impl Row {
                 RowKey { rank: 0, name: row.topic.name.clone(), detail: format!("{:016x}", row.id.0).into() }
             }
             Row::Schedule(row) => row.id.key(),
+            Row::Flow(_) => RowKey::default(),
             Row::Verdict(row) => {
                 let consumer = row.consumer.map_or_else(String::new, |key| {
                     format!("{}-{:08x}-{:08x}", text_of(key.connection), key.number, key.member)

@@ -24,6 +24,8 @@ pub enum Explained {
     Transaction(TransactionId),
     /// A connection: the partition that the client introduced itself to answers with its name.
     Connection(ConnectionId),
+    /// The queue: how its messages came and left within the last minute.
+    Flow,
 }
 
 /// A reason for or against a delivery.

@@ -18,6 +18,7 @@ mod elsewhere;
 mod event;
 mod explain;
 mod first_bytes;
+mod growth;
 mod header;
 mod ids;
 mod lease;
@@ -60,6 +61,7 @@ pub use event::{
 };
 pub use explain::{Change, Decisive, Explained, Verdict, VerdictRow, decisive};
 pub use first_bytes::protocol_of;
+pub use growth::{ConsumerFlow, Growth, GrowthCause, QueueFlow, judge};
 pub use header::{HeaderChanges, HeaderValue, SETTABLE_HEADERS};
 pub use ids::{
     BranchId, BranchStanding, BranchTextError, ConnectionId, ConsumerKey, EntryTag, MessageKey, MessageRow,

@@ -3,6 +3,7 @@
 //! Which verdict decides, and which change removes it, is decided by
 //! [`postroad_model::decisive`]; here both get their sentences.
 
+mod growing;
 mod words;
 
 use std::time::{Duration, Instant};
@@ -10,11 +11,12 @@ use std::time::{Duration, Instant};
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use postroad_model::{
-    Ask, Destination, Explained as Of, JobsWanted, Order, Question, Row, Verdict, VerdictRow,
+    Ask, Destination, Explained as Of, JobsWanted, Order, Question, QueueFlow, Row, Verdict, VerdictRow,
 };
 use postroad_node::Client;
 use serde::Serialize;
 
+use self::growing::Growing;
 use self::words::Words;
 use super::lists::existing;
 use super::messages::{no_message, tag_of};
@@ -42,6 +44,9 @@ pub struct Explained {
     queue_verdicts: Vec<ExplainedVerdict>,
     /// About each consumer.
     consumer_verdicts: Vec<ExplainedVerdict>,
+    /// Why the queue grows, if it does; of a queue alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    growth: Option<Growing>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -78,7 +83,10 @@ pub async fn of_queue(
     let client = api.client(&caller).await?;
     existing(&client, &queue).await?;
     let rows = verdicts(&client, &queue, Of::Next).await?;
-    Ok(Json(Explained::of((&api, &caller), (&queue, None), &rows)))
+    let mut explained = Explained::of((&api, &caller), (&queue, None), &rows);
+    let words = Words { queue: &queue, now_ms: api.now_ms() };
+    explained.growth = flow(&client, &queue).await?.map(|flow| Growing::of(&flow, &rows, words));
+    Ok(Json(explained))
 }
 
 pub async fn of_message(
@@ -186,6 +194,16 @@ async fn verdicts(client: &Client, queue: &Destination, of: Of) -> Result<Vec<Ve
     Ok(rows)
 }
 
+/// The last minute of the queue.
+async fn flow(client: &Client, queue: &Destination) -> Result<Option<QueueFlow>, Problem> {
+    let question = Question::Explain { queue: queue.clone(), of: Of::Flow };
+    let ask = Ask { question, after: None, rows: 1, order: Order::default() };
+    Ok(client.ask(ask).await?.rows.into_iter().find_map(|row| match row {
+        Row::Flow(flow) => Some(*flow),
+        _ => None,
+    }))
+}
+
 async fn ask(client: &Client, question: Question) -> Result<Vec<VerdictRow>, Problem> {
     let ask = Ask { question, after: None, rows: Ask::ROWS_MAX, order: Order::default() };
     let rows = client.ask(ask).await?.rows.into_iter().filter_map(|row| match row {
@@ -218,7 +236,15 @@ impl Explained {
         let links = if api.administers(caller) { (api.0.options.bridges)() } else { Vec::new() };
         let waits = rows.iter().any(|row| row.verdict == Verdict::Ready);
         if waits && !rows.iter().any(|row| row.is_link) {
-            explained.queue_verdicts.extend(links.iter().take(LINKS_MAX).map(of_link));
+            let excluding = if links.is_empty() { Vec::new() } else { (api.0.options.excluding)(queue) };
+            let excludes = |link: &BridgeFigures| {
+                excluding.iter().any(|(name, number)| *name == link.bridge && *number == link.number)
+            };
+            // Those that leave the queue out come first: the others have no demand for it.
+            let (out, others): (Vec<_>, Vec<_>) = links.iter().partition(|link| excludes(link));
+            let verdicts = out.into_iter().map(|link| of_link(link, true));
+            let verdicts = verdicts.chain(others.into_iter().map(|link| of_link(link, false)));
+            explained.queue_verdicts.extend(verdicts.take(LINKS_MAX));
         }
         explained
     }
@@ -237,6 +263,7 @@ impl Explained {
             remedy,
             queue_verdicts: said(of_queue),
             consumer_verdicts: said(of_consumers),
+            growth: None,
         }
     }
 }
@@ -261,14 +288,21 @@ impl ExplainedVerdict {
     }
 }
 
-/// A link that does not read the queue.
-fn of_link(link: &BridgeFigures) -> ExplainedVerdict {
+/// A link that does not read the queue: its options leave it out, or the peer has no demand.
+fn of_link(link: &BridgeFigures, excludes: bool) -> ExplainedVerdict {
     let BridgeFigures { bridge, peer, state, reason, .. } = link;
     let (code, text, remedy) = match *state {
+        "linked" if excludes => (
+            "link_excludes",
+            format!(
+                "Consumers at {peer} want the queue, but include or exclude of the link {bridge} leaves it out."
+            ),
+            "Change include or exclude of the link, and reload the configuration.",
+        ),
         "linked" => (
             "link_without_demand",
             format!("The link {bridge} to {peer} has no demand for the queue: no consumer there reads it."),
-            "Attach a consumer at the peer, and check include and exclude of the link.",
+            "Attach a consumer at the peer.",
         ),
         _ => (
             "link_down",
@@ -400,15 +434,16 @@ mod tests {
 
     #[test]
     fn a_link_is_down_or_has_no_demand() {
-        for (state, reason, code, says) in [
-            ("linked", "", "link_without_demand", "The link east to b has no demand"),
-            ("waiting", "refused", "link_down", "The link east is down (waiting: refused)."),
-            ("connecting", "", "link_down", "The link east is down (connecting)."),
+        for (state, reason, excludes, code, says) in [
+            ("linked", "", false, "link_without_demand", "The link east to b has no demand"),
+            ("linked", "", true, "link_excludes", "include or exclude of the link east leaves it out"),
+            ("waiting", "refused", true, "link_down", "The link east is down (waiting: refused)."),
+            ("connecting", "", false, "link_down", "The link east is down (connecting)."),
         ] {
             let (bridge, peer) = ("east".to_owned(), "b".to_owned());
             let figures =
                 BridgeFigures { bridge, peer, state, reason: reason.to_owned(), ..Default::default() };
-            let said = of_link(&figures);
+            let said = of_link(&figures, excludes);
             assert_eq!(said.code, code);
             assert!(said.text.contains(says), "{}", said.text);
         }

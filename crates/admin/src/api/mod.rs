@@ -109,6 +109,9 @@ pub type Totals = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Figures> + Send>> 
 /// Has the broker follow a change of its users; `Err` with the reason if it cannot.
 pub type Reload = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
+/// The links whose options leave a queue out: name and number of each.
+pub type LinksExcluding = dyn Fn(&Destination) -> Vec<(String, u16)> + Send + Sync;
+
 /// Settings and seams that the API gets from the assembly.
 pub struct ApiOptions {
     /// Name of the broker.
@@ -119,6 +122,9 @@ pub struct ApiOptions {
     pub clients: Clients,
     /// How links to other brokers are.
     pub bridges: Arc<dyn Fn() -> Vec<BridgeFigures> + Send + Sync>,
+    /// Links whose include or exclude leaves a queue out that the peer has demand for: name and
+    /// number.
+    pub excluding: Arc<LinksExcluding>,
     /// The routes, with their counts.
     pub routes: Arc<dyn Fn() -> Vec<RouteFigures> + Send + Sync>,
     /// Whether the broker is being drained.

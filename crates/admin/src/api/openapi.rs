@@ -568,7 +568,15 @@ const OF_PARTS: &[(&str, &str)] = &[
     ("Copied", "copied:string to:string"),
     (
         "Explained",
-        "queue:string message:string? summary:string remedy:string? queue_verdicts:array consumer_verdicts:array",
+        "queue:string message:string? summary:string remedy:string? queue_verdicts:array consumer_verdicts:array \
+         growth:object?",
+    ),
+    (
+        "Growth",
+        "code:string grows:boolean text:string remedy:string? messages:integer window_ms:integer \
+         came_per_second:number left_per_second:number consumed_per_second:number \
+         dead_lettered_per_second:number expired_per_second:number redelivered_per_second:number \
+         drain_seconds:integer? consumers:array consumers_left_out:integer",
     ),
     ("ExplainedMessage", "id:string queues:array searched:integer is_complete:boolean"),
     (
@@ -623,6 +631,7 @@ fn schemas() -> Value {
     for (name, members) in OF_IDENTITIES.iter().chain(OF_PARTS) {
         schemas[*name] = object(members);
     }
+    schemas["Explained"]["properties"]["growth"] = json!({ "$ref": "#/components/schemas/Growth" });
     for (name, row) in LISTS {
         schemas[*name] = list_of(row);
     }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postroad_admin::{BridgeFigures, BridgeWait};
-use postroad_model::{LinkedPeer, QueuesOfLink};
+use postroad_model::{Destination, LinkedPeer, QueuesOfLink};
 
 use crate::runtime::link_watch::{Cause, WatchedLink};
 use crate::runtime::now_ms;
@@ -216,6 +216,13 @@ impl LinkBoard {
         let rows = self.rows();
         let watched = rows.iter().filter_map(|(key, row)| Some((key.clone(), row.watched(key)?)));
         watched.collect()
+    }
+
+    /// Links whose options leave the queue out, though the peer has demand for it: name and number.
+    pub fn excluding(&self, queue: &Destination) -> Vec<(String, u16)> {
+        let excludes = |link: &WatchedLink| link.queues.excluded.iter().any(|(other, _)| other == queue);
+        let excluding = self.watched().into_iter().filter(|(_, link)| excludes(link));
+        excluding.map(|(key, _)| (key.name, key.number)).collect()
     }
 
     /// Messages wait for the link, or none does. A change is logged.

@@ -16,6 +16,7 @@ use crate::delivery::gathering;
 use crate::delivery::held::Held;
 use crate::delivery::selection::{self, Selection};
 use crate::delivery::slow::Pace;
+use crate::flow::Pulse;
 use crate::intake::queue_quota;
 use crate::leasing::Reserving;
 use crate::queue::{Seat, Turn, Waiting};
@@ -56,6 +57,8 @@ pub struct Consumer {
     pub notice: Option<Arc<ConsumerNotice>>,
     /// Whether it is slow.
     pub pace: Pace,
+    /// Its work within the last minute.
+    pub pulse: Pulse,
     /// Whose consumer may take its subscription: see [`Attach::steals`].
     pub steals: Option<Arc<str>>,
     /// It takes a subscription to another broker: see `addresses::moving`.
@@ -261,6 +264,7 @@ impl Partition {
             starved: false,
             notice: attach.notice.clone().filter(|_| key.member == 0),
             pace: Pace::default(),
+            pulse: Pulse::default(),
             steals: attach.steals.clone(),
             moves: attach
                 .subscription
@@ -287,6 +291,9 @@ impl Partition {
             return;
         };
         consumer.credit = consumer.credit.saturating_add(add);
+        if 0 < add {
+            consumer.pulse.stops_waiting(self.now_ms);
+        }
         let id = consumer.queue;
         self.line_up(key);
         self.dispatch(id, effects);

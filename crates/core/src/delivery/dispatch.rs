@@ -8,6 +8,7 @@ use crate::Partition;
 use crate::delivery::fetches::{Fetch, Waiter};
 use crate::delivery::group::GroupTurn;
 use crate::delivery::selection::Selected;
+use crate::flow::Passed;
 use crate::leasing::ends_at_bound;
 use crate::memory::bodies::BodyLocation;
 use crate::pausing;
@@ -211,7 +212,7 @@ impl Partition {
             let ended = self.feed_reserve(id, tag, consumer, message);
             return if ended { Step::SentLast } else { Step::Sent };
         }
-        self.hand_over(id, tag, consumer, &message);
+        self.hand_over((id, tag, failed_deliveries), consumer, &message);
         self.counters.delivered += 1;
         let turn = if browsing { GroupTurn::default() } else { self.take_group(id, consumer, &message) };
         let marks = (turn.first, trace);
@@ -239,7 +240,7 @@ impl Partition {
         headers.expires_at_ms != 0 && headers.expires_at_ms <= self.clock.slowest_wall_ms()
     }
 
-    fn hand_over(&mut self, id: QueueId, tag: EntryTag, by: ConsumerKey, message: &Message) {
+    fn hand_over(&mut self, (id, tag, failed): (QueueId, EntryTag, u32), by: ConsumerKey, message: &Message) {
         self.pace_begins(by);
         self.spend_credit(by);
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&by) else { return };
@@ -251,11 +252,17 @@ impl Partition {
             return;
         }
         consumer.pace.gets(tag);
+        if consumer.credit == 0 && by.member == 0 {
+            consumer.pulse.waits(self.now_ms);
+        }
         consumer.served = self.leader.delivery.next_hold;
         consumer.held.push(self.leader.delivery.next_hold, tag, self.now_ms);
         self.leader.delivery.next_hold += 1;
         let Some(queue) = self.state.queues.get_mut(&id) else { return };
         queue.away.add(message.size());
+        if 0 < failed {
+            self.leader.flows.note(queue, self.now_ms, Passed::comes_again);
+        }
         if let Some(entry) = queue.entry(tag) {
             entry.state = EntryState::Held { by, in_transaction: false };
             self.state.bodies.pin(&*entry);

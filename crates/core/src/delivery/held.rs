@@ -50,11 +50,10 @@ impl Held {
         self.orders.is_empty()
     }
 
-    /// It was settled or given back.
-    pub fn remove(&mut self, tag: EntryTag) {
-        if let Some(order) = self.orders.remove(&tag) {
-            self.in_order.remove(&order);
-        }
+    /// It was settled or given back; returns when it was sent, in ticks, if it was held.
+    pub fn remove(&mut self, tag: EntryTag) -> Option<u64> {
+        let order = self.orders.remove(&tag)?;
+        self.in_order.remove(&order).map(|sent| sent.at_ms)
     }
 
     /// Everything, in no particular order.

@@ -115,6 +115,19 @@ impl Partition {
         found
     }
 
+    /// As [`Partition::forget_held`], for messages that it has settled.
+    pub(crate) fn end_held(&mut self, key: ConsumerKey, tags: &[EntryTag]) {
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
+        for tag in tags {
+            if let Some(sent_ms) = consumer.held.remove(*tag) {
+                consumer.pulse.settles(sent_ms, self.now_ms);
+            }
+        }
+        if consumer.held.is_empty() {
+            consumer.pulse.stops_waiting(self.now_ms);
+        }
+    }
+
     /// Removes the tags from the consumer's own list of held entries.
     pub(crate) fn forget_held(&mut self, consumer: ConsumerKey, tags: &[EntryTag]) {
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&consumer) else { return };
@@ -133,7 +146,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let held = self.held_of(queue, consumer, tags);
-        self.forget_held(consumer, &held);
+        self.end_held(consumer, &held);
         let may_be_leaving = answer.is_some() && held.len() < tags.len();
         let again = if may_be_leaving { self.leaving_of(queue, tags, cause) } else { Vec::new() };
         let settlements = self.leave(queue, &held, cause, effects);
@@ -197,7 +210,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let held = self.held_of(queue, consumer, tags);
-        self.forget_held(consumer, &held);
+        self.end_held(consumer, &held);
         let (mut buried, mut ended, mut to) = (Vec::new(), Vec::new(), None);
         for tag in held {
             self.announce_message(queue, tag, MessageEvent::Expired, Some(consumer), effects);
@@ -361,6 +374,9 @@ impl Partition {
                 if let (Some(value), Some(last_values)) = (value, &mut queue.last_values) {
                     last_values.forget(&value, tag);
                 }
+                if self.leader.is_live {
+                    self.leader.flows.note(queue, self.now_ms, |passed| passed.leaves(cause));
+                }
                 queue.counts.of_lane(LaneNumber::of_tag(tag))
             }
             None => &mut unknown,
@@ -439,7 +455,7 @@ impl Partition {
     ) {
         let Some(origin) = self.state.queues.get(&queue).map(|queue| queue.source.clone()) else { return };
         let held = self.held_of(queue, consumer, tags);
-        self.forget_held(consumer, &held);
+        self.end_held(consumer, &held);
         let given_up = self.rest(queue, held, effects);
         let policy = &self.settings.policies.of(&origin).dead_letters;
         let keeps_all = policy.non_persistent;

@@ -534,7 +534,7 @@ pub fn sort_settled(
     (consumer, settlement): (ConsumerKey, Settlement),
     (changes, volatile): (&mut Changes, &mut VolatileChanges),
 ) {
-    partition.forget_held(consumer, &[settlement.tag]);
+    partition.end_held(consumer, &[settlement.tag]);
     let durable = !settlement.queue.is_volatile();
     let Some(entry) = partition.entry(settlement.queue, settlement.tag) else { return };
     volatile.holders.push((consumer, settlement));

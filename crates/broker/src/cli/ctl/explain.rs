@@ -12,7 +12,8 @@ use super::http::{BrokerArguments, Method, encoded, request};
 /// A queue or a message.
 #[derive(Debug, Subcommand)]
 pub enum ExplainCommand {
-    /// Explain why the next message of a queue is not delivered, consumer by consumer.
+    /// Explain why the next message of a queue is not delivered, consumer by consumer, and whether
+    /// and why the queue grows.
     Queue(ExplainQueueArguments),
     /// Explain why a message is not delivered, consumer by consumer.
     Message(MessageArguments),
@@ -84,7 +85,31 @@ fn print(answer: &Value, out: &mut impl Write) -> anyhow::Result<()> {
     for verdict in answer["consumer_verdicts"].as_array().into_iter().flatten() {
         writeln!(out, "  {}: {}", text(&verdict["consumer"]), text(&verdict["text"]))?;
     }
-    Ok(())
+    print_growth(&answer["growth"], out)
+}
+
+/// The last minute of a queue, with the work of its consumers.
+fn print_growth(growth: &Value, out: &mut impl Write) -> anyhow::Result<()> {
+    let Some(said) = growth["text"].as_str() else { return Ok(()) };
+    writeln!(out, "Last minute: {said}")?;
+    if let Some(remedy) = growth["remedy"].as_str() {
+        writeln!(out, "To keep up: {remedy}")?;
+    }
+    for consumer in growth["consumers"].as_array().into_iter().flatten() {
+        let Some(settled) = consumer["settled_per_second"].as_f64() else { continue };
+        let held =
+            consumer["held_ms"].as_u64().map_or_else(String::new, |ms| format!(", each after {ms} ms"));
+        let (waiting, prefetch) = (&consumer["waiting_percent"], &consumer["prefetch"]);
+        let name = text(&consumer["consumer"]);
+        writeln!(
+            out,
+            "  {name}: acknowledges {settled} messages/s{held}, without credit {waiting}% of the time, prefetch {prefetch}"
+        )?;
+    }
+    match growth["consumers_left_out"].as_u64() {
+        Some(more) if 0 < more => Ok(writeln!(out, "  and {more} more consumers")?),
+        _ => Ok(()),
+    }
 }
 
 fn text(value: &Value) -> &str {

@@ -182,4 +182,33 @@ class ExplainTest extends JmsTest {
         explained(new String[] {"message", message.getJMSMessageID()}, "queue://later", "The message is delayed until 20", "Smallest change: Wait until it is due.");
         consumer.close();
     }
+
+    @Test
+    @DisplayName("a queue that grows: consumers with a small prefetch wait for credit, and others give messages back")
+    void growth() throws Exception {
+        ActiveMQQueue orders = new ActiveMQQueue("narrow");
+        Session session = session(false, Session.CLIENT_ACKNOWLEDGE);
+        MessageConsumer consumer = session.createConsumer(new ActiveMQQueue("narrow?consumer.prefetchSize=1"));
+        Session sending = sessionAt(broker);
+        for (int number = 0; number < 80; number++) {
+            send(sending, orders, "one", "two");
+            Message message = consumer.receive(PATIENCE_MS);
+            Thread.sleep(60);
+            message.acknowledge();
+        }
+        explained(of(orders), "Last minute: The queue grows: ", "Consumers wait for credit: a prefetch of ", "To keep up: Raise the prefetch");
+        consumer.close();
+
+        // A consumer that ends before it acknowledges gives its message back.
+        ActiveMQQueue failing = new ActiveMQQueue("failing?consumer.prefetchSize=1");
+        for (int number = 0; number < 20; number++) {
+            send(sending, new ActiveMQQueue("failing"), "one", "two");
+            Session giving = session(false, Session.CLIENT_ACKNOWLEDGE);
+            giving.createConsumer(failing).receive(PATIENCE_MS);
+            giving.close();
+            Thread.sleep(200);
+        }
+        session(false, Session.CLIENT_ACKNOWLEDGE).createConsumer(failing).receive(PATIENCE_MS);
+        explained(of(new ActiveMQQueue("failing")), "Consumers give messages back: ");
+    }
 }
