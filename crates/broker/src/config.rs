@@ -246,6 +246,8 @@ pub struct Limits {
     at_limit: AtSharedLimitConfig,
     /// How long sends wait before they fail.
     at_limit_wait_ms: u64,
+    /// How long a durable subscription may be without a reader, in milliseconds; 0 for ever.
+    offline_subscription_ms: u64,
 }
 
 impl Default for Config {
@@ -368,6 +370,7 @@ impl Default for Limits {
             bytes_max: 0,
             at_limit: AtSharedLimitConfig::Block,
             at_limit_wait_ms: 0,
+            offline_subscription_ms: 0,
         }
     }
 }
@@ -720,6 +723,7 @@ impl Config {
     pub fn policies(&self) -> anyhow::Result<Policies> {
         let mut policies = destinations::policies(&self.policy, &self.dead_letter_queue)?;
         policies.limit = self.limits.shared();
+        policies.offline_subscription_ms = Some(self.limits.offline_subscription_ms).filter(|ms| 0 < *ms);
         let addressing =
             destinations::addressing(&self.virtual_topic, &self.composite, &self.mirrored_queues)?;
         policies.routes = Arc::new(routes::routes(&self.route, &addressing)?);

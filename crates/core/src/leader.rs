@@ -13,6 +13,7 @@ use postroad_model::{
 };
 use rustc_hash::FxBuildHasher;
 
+use crate::addresses::offline::Offline;
 use crate::ask::Lists;
 use crate::claims::Claims;
 use crate::connection::{Connections, Ended};
@@ -63,6 +64,8 @@ pub struct Leader {
     pub lists: Lists,
     /// Queues whose flow is measured.
     pub flows: Flows,
+    /// Durable subscriptions without a reader.
+    pub offline: Offline,
     /// Who reads which queues.
     pub delivery: Delivery,
     /// Sends and uploads on their way in.
@@ -227,6 +230,7 @@ impl Leader {
             claims: Claims::default(),
             lists: Lists::default(),
             flows: Flows::default(),
+            offline: Offline::default(),
             delivery: Delivery::default(),
             intake: Intake::default(),
             leasing: Leasing::default(),

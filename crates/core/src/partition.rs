@@ -10,6 +10,7 @@ use postroad_routing::{Addressing, Policies};
 use postroad_selector::Selector;
 
 use crate::addresses::address::Addresses;
+use crate::addresses::offline;
 use crate::ask;
 use crate::clock::Clock;
 use crate::delivery::selection::{self, PropertiesOf};
@@ -231,6 +232,7 @@ impl Partition {
         let first = effects.len();
         self.limit_anew(effects);
         self.return_anew();
+        offline::follow(self);
         self.note_answers(first, effects);
     }
 
@@ -493,6 +495,7 @@ impl Partition {
         self.go_on_redriving(effects);
         self.go_on_moving(effects);
         self.forget_links();
+        offline::end_overdue(self, effects);
         self.leader.claims.free_overdue(self.now_ms, effects);
         self.shrink_to_budget();
         self.leave_what_is_ahead();
@@ -522,6 +525,7 @@ impl Partition {
         self.bind_by_rules(effects);
         self.resolve_transactions(effects);
         self.return_anew();
+        offline::follow(self);
         doubt::find(self);
     }
 

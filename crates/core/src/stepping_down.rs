@@ -271,6 +271,7 @@ impl Completion {
             | Completion::Withdrawn { .. }
             | Completion::Ended { .. }
             | Completion::Subscribed { .. }
+            | Completion::OfflineEnded { .. }
             | Completion::Fired { .. }
             | Completion::Shelved { .. }
             | Completion::Unshelved { .. }

@@ -21,8 +21,6 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("deleteAllMessagesOnStartup", "not translated: remove the data directory before a start instead"),
     ("populateJMSXUserID", "not translated: JMSXUserID is not set"),
     ("useAuthenticatedPrincipalForJMSXUserID", "not translated: JMSXUserID is not set"),
-    ("offlineDurableSubscriberTimeout", SUBSCRIPTIONS),
-    ("offlineDurableSubscriberTaskSchedule", SUBSCRIPTIONS),
     ("keepDurableSubsActive", "not needed: always so"),
     (
         "enableMessageExpirationOnActiveDurableSubs",
@@ -79,9 +77,6 @@ const ATTRIBUTES: &[(&str, &str)] = &[
     ("producerSystemUsagePortion", ""),
 ];
 
-const SUBSCRIPTIONS: &str =
-    "not translated: a durable subscription is kept until its client or `postroad ctl` removes it";
-
 const CLUSTER: &str = "not translated: docs/features/cluster.md has replication";
 
 const SPREAD: &str =
@@ -125,6 +120,7 @@ pub fn translate(broker: &Element<'_>, translation: &mut Translation) {
     }
     let mut mirrors = broker.flag("useMirroredQueues", translation) == Some(true);
     let virtual_topics = broker.flag("useVirtualTopics", translation) != Some(false);
+    offline_subscriptions(broker, translation);
     broker.note_the_rest(ATTRIBUTES, translation);
     let mut rules = policies::Rules::default();
     let (mut intercepts, mut unguarded) = (false, false);
@@ -179,6 +175,30 @@ pub fn translate(broker: &Element<'_>, translation: &mut Translation) {
         translation.set("", "virtual_topic", super::translation::Value::list([]), broker);
     }
     rules.write(translation);
+}
+
+/// When durable subscriptions without a reader end. ActiveMQ looks for them at intervals; without
+/// an interval they stay.
+fn offline_subscriptions(broker: &Element<'_>, translation: &mut Translation) {
+    let limit_ms = broker.number("offlineDurableSubscriberTimeout", translation);
+    let interval_ms = broker.number("offlineDurableSubscriberTaskSchedule", translation);
+    match (limit_ms, interval_ms) {
+        (None | Some(-1), Some(_)) => {
+            translation.note(broker, "offlineDurableSubscriberTaskSchedule has no effect without a time-out");
+        }
+        (Some(1..), Some(-1)) => {
+            let why = "offlineDurableSubscriberTaskSchedule=\"-1\" switches the time-out off: not translated";
+            translation.note(broker, why);
+        }
+        (Some(limit_ms @ 1..), _) => {
+            translation.set("limits", "offline_subscription_ms", limit_ms, broker);
+        }
+        (None | Some(-1), None) => {}
+        (Some(_), _) => {
+            let why = "offlineDurableSubscriberTimeout is not translated: limits.offline_subscription_ms is 1 or more";
+            translation.note(broker, why);
+        }
+    }
 }
 
 /// Login modules of ActiveMQ's `login.config`, and what takes their place.

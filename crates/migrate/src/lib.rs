@@ -192,6 +192,32 @@ mod tests {
     }
 
     #[test]
+    fn the_time_out_of_durable_subscriptions_is_translated() {
+        for (attributes, key, note) in [
+            ("", "", ""),
+            ("Timeout='-1'", "", ""),
+            ("Timeout='864000000'", "offline_subscription_ms = 864000000", ""),
+            ("Timeout='5000' {}TaskSchedule='1000'", "offline_subscription_ms = 5000", ""),
+            ("Timeout='5000' {}TaskSchedule='-1'", "", "switches the time-out off"),
+            ("TaskSchedule='1000'", "", "no effect"),
+            ("Timeout='0'", "", "1 or more"),
+            ("Timeout='soon'", "", "not a whole number"),
+        ] {
+            let name = "offlineDurableSubscriber";
+            let attributes = match attributes {
+                "" => String::new(),
+                some => format!("{name}{}", some.replace("{}", name)),
+            };
+            let translation = translate(&format!("<broker brokerName='b' {attributes}/>")).unwrap();
+            let (toml, notes) = (translation.to_toml("f"), translation.notes_text("f"));
+            let has_key = toml.contains("offline_subscription_ms");
+            assert!(toml.contains(key) && has_key != key.is_empty(), "{attributes}: {toml}");
+            let is_noted = notes.contains(name);
+            assert!(notes.contains(note) && is_noted != note.is_empty(), "{attributes}: {notes}");
+        }
+    }
+
+    #[test]
     fn a_broker_that_is_the_root_has_nothing_beside_it() {
         let text = "<!DOCTYPE broker [<!ENTITY name 'b'>]>\n<broker xmlns='http://activemq.apache.org/schema/core' brokerName='&name;'>
                     <destinationPolicy><policyMap><policyEntries><policyEntry queue='q.%zone%' allConsumersExclusiveByDefault='true'/>

@@ -212,6 +212,13 @@ pub struct LeaseEnd {
 /// [`Subscription::name_of`].
 const ASIDE: &str = "moving ";
 
+/// Prefix of the durable subscriptions that links make (ActiveMQ's
+/// `NetworkConnector.DURABLE_SUB_PREFIX`).
+pub const LINK_PREFIX: &str = "NC-DS_";
+
+/// Separates the peer from the broker itself in client ids of links.
+pub const LINK_INBOUND: &str = "_inbound_";
+
 /// Selects messages that came by a link, and that the broker at its other end had taken in by the
 /// time that follows.
 const OF_LINKS: &str = "JMSActiveMQBrokerPath IS NOT NULL AND JMSPostroadInTime <= ";
@@ -270,6 +277,14 @@ impl Subscription {
     /// Whether it is set aside.
     pub fn is_aside(&self) -> bool {
         Subscription::without_aside(&self.name).is_some()
+    }
+
+    /// The peer and this broker, each as it was named when a link made the subscription of this
+    /// name; `None` if no link did.
+    pub fn link_of(name: &str) -> Option<(&str, &str)> {
+        let (_, client, name) = Subscription::parts_of(name)?;
+        name.strip_prefix(LINK_PREFIX)?;
+        client.split_once(LINK_INBOUND)
     }
 
     /// Its name, whether it is set aside or not.

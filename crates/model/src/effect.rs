@@ -205,6 +205,22 @@ pub enum Effect {
     },
     /// A traced message has gone a step.
     Trace(Box<TracedStep>),
+    /// A durable subscription has ended, durably, as it was without a reader for too long: tell
+    /// operators.
+    OfflineEnded(Box<OfflineEnd>),
+}
+
+/// A durable subscription that was without a reader for too long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfflineEnd {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The name of its topic.
+    pub topic: Arc<str>,
+    /// The messages that ended with it.
+    pub messages: u64,
+    /// How long nothing had read it.
+    pub offline_ms: u64,
 }
 
 /// A queue that is leaving its partition.

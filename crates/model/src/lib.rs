@@ -44,8 +44,8 @@ pub use ask::{
 };
 pub use bridge::{Figure, LinkFigures, LinkQueues, LinkedPeer, QueuesOfLink};
 pub use command::{
-    Binding, Changes, Command, Compression, Durability, LeaseEnd, Sent, SettleCause, Settlement,
-    Subscription, Urgency,
+    Binding, Changes, Command, Compression, Durability, LINK_INBOUND, LINK_PREFIX, LeaseEnd, Sent,
+    SettleCause, Settlement, Subscription, Urgency,
 };
 pub use date::{Date, rfc3339};
 pub use destination::{Destination, DestinationKind, PartitionRange, Placement};
@@ -53,7 +53,7 @@ pub use document::{
     DOCUMENT_BYTES_MAX, DOCUMENT_NAME_BYTES_MAX, DOCUMENTS_MAX, DocumentChange, DocumentRequest,
     DocumentVersion,
 };
-pub use effect::{Delivery, DetachCause, Effect, Moving};
+pub use effect::{Delivery, DetachCause, Effect, Moving, OfflineEnd};
 pub use elsewhere::{Elsewhere, Endpoint};
 pub use event::{
     Attach, CarriedPiece, ConsumerMode, Decision, Delivered, Event, Hold, Outcome, Pace, Peer, Publish,

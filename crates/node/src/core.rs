@@ -677,6 +677,9 @@ impl Core {
             Effect::Announce(announcement) => self.announce(*announcement),
             Effect::Tell { to, peer } => self.submit(to, Event::Peer { from: id, peer }),
             Effect::Trace(step) => self.trace(id, *step),
+            Effect::OfflineEnded(ended) => {
+                self.places.borrow().offline_ends.add(self.now.wall_ms, *ended);
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use postroad_model::{Destination, PartitionId, Placement, Principal, Refusal};
 use postroad_routing::{Addressing, Permissions};
 
 use crate::draining::Draining;
+use crate::offline_ends::OfflineEnds;
 use crate::tenant_keys::TenantKeys;
 use crate::tenant_meters::{ConnectionPermit, TenantMeters};
 use crate::tracer::TraceBook;
@@ -30,6 +31,8 @@ pub struct Places {
     pub tenants: TenantMeters,
     /// Traced messages, if any are traced.
     pub traces: Option<TraceBook>,
+    /// Subscriptions that ended without a reader, for operators.
+    pub offline_ends: OfflineEnds,
 }
 
 /// The places as one core knows them, shared with its connections.

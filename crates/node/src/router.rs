@@ -726,6 +726,7 @@ mod tests {
             draining: Default::default(),
             tenants: Default::default(),
             traces: None,
+            offline_ends: Default::default(),
         };
         Router::new(CONNECTION, places.shared(), share())
     }
@@ -971,6 +972,7 @@ mod tests {
             draining: Default::default(),
             tenants: Default::default(),
             traces: None,
+            offline_ends: Default::default(),
         }
         .shared();
         let mut router = Router::new(CONNECTION, places.clone(), share());
@@ -1003,6 +1005,7 @@ mod tests {
             draining: Default::default(),
             tenants: Default::default(),
             traces: None,
+            offline_ends: Default::default(),
         };
         let mut router = Router::new(CONNECTION, places.shared(), share());
         assert_eq!(run(&mut router, piece(1, 7, &[&a, &b])), [format!("0: piece for {a},{b}")]);
@@ -1045,6 +1048,7 @@ mod tests {
             draining: Default::default(),
             tenants: Default::default(),
             traces: None,
+            offline_ends: Default::default(),
         };
         let mut router = Router::new(CONNECTION, places.shared(), share());
         for (name, want) in [("all", "0: a,b"), ("none", "0: commit over 0"), ("other", "0: other")] {

@@ -21,9 +21,6 @@ use crate::codec::{
 };
 use crate::session::destinations_of;
 
-/// Prefix of the durable subscriptions that links make (`NetworkConnector.DURABLE_SUB_PREFIX`).
-pub const DURABLE_PREFIX: &str = "NC-DS_";
-
 /// The property of a consumer advisory with the broker's name of the durable subscription that it
 /// reads: see [`model::ConsumerNotice::durable`].
 pub const DURABLE_PROPERTY: &str = "postroadSubscription";
@@ -35,8 +32,7 @@ pub const SINCE_PROPERTY: &str = "postroadSince";
 /// the peer that is to get it.
 pub const ONLY_PREFIX: &str = "postroad-subscription:";
 
-/// Separates the peer from the broker itself in client ids of links.
-pub const INBOUND: &str = "_inbound_";
+pub use postroad_model::{LINK_INBOUND as INBOUND, LINK_PREFIX as DURABLE_PREFIX};
 
 /// Marks the tickets of a [`Forwarder`], which the session passes to it. The router has the two
 /// bits above.

@@ -485,6 +485,8 @@ pub struct Policies {
     pub tenants: Tenants,
     /// How much all destinations together may hold. It never drops.
     pub limit: Limit,
+    /// A durable subscription without a reader for this time ends; `None`: it stays.
+    pub offline_subscription_ms: Option<u64>,
     /// Rules that move or copy messages to other addresses.
     pub routes: Arc<Routes>,
     /// Which user may do which action.

@@ -74,7 +74,7 @@ pub async fn record(
         let reason = detail.unwrap_or_else(|| "login failed".to_owned());
         let failed = FailedLogin { at_ms, user, peer, method, path, status, reason };
         api.0.options.door.borrow().failures().add(failed);
-        return audit::take_failures(api).await;
+        return audit::take_others(api).await;
     }
     let name = user.as_deref().unwrap_or("-");
     tracing::info!(method, path, user = name, token, peer, status, detail, "an operator's request");

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use axum::Json;
 use axum::extract::{Query, State};
+use postroad_model::OfflineEnd;
 use postroad_security::FailedLogin;
 use serde::{Deserialize, Serialize};
 
@@ -50,13 +51,33 @@ impl Change {
         let (token, detail, is_failed_login) = (None, Some(reason), true);
         Change { number: 0, at_ms, user, peer, method, path, status, token, detail, is_failed_login }
     }
+
+    fn of_ended((at_ms, ended): (u64, OfflineEnd)) -> Change {
+        let OfflineEnd { name, topic, messages, offline_ms } = ended;
+        let seconds = offline_ms / 1000;
+        Change {
+            number: 0,
+            at_ms,
+            user: None,
+            peer: "limits.offline_subscription_ms".to_owned(),
+            method: "DELETE".to_owned(),
+            path: format!("/api/v1/subscriptions/{name}"),
+            status: 204,
+            token: None,
+            detail: Some(format!("{messages} messages of {topic}; {seconds} s without a reader")),
+            is_failed_login: false,
+        }
+    }
 }
 
-/// Adds the logins that have failed since the last time, in every protocol.
-pub async fn take_failures(api: &Api) {
+/// Adds the rows that are not requests: logins that have failed since the last time, in every
+/// protocol, and subscriptions that have ended without a reader.
+pub async fn take_others(api: &Api) {
     let mut changes = api.0.changes.lock().await;
     let failed = api.0.options.door.borrow().failures().take();
     failed.into_iter().map(Change::of).for_each(|change| changes.add(change));
+    let ended = api.0.options.offline_ends.take();
+    ended.into_iter().map(Change::of_ended).for_each(|change| changes.add(change));
 }
 
 /// The object of a change, for the audit: an extension of the answer.
@@ -131,7 +152,7 @@ pub async fn list(
     if !(1..=500).contains(&rows) {
         return Err(Problem::new(400, format!("limit is {rows}; use 1 to 500")));
     }
-    take_failures(&api).await;
+    take_others(&api).await;
     let changes = api.0.changes.lock().await;
     let items = changes.before(cursor.unwrap_or(u64::MAX), rows);
     let last = items.last().map(|change| change.number);

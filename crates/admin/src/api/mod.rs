@@ -52,7 +52,7 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::{delete, get, post, put};
 use axum::{Json, Router, middleware};
 use postroad_model::{Action, Destination, DestinationKind, Principal, Refusal};
-use postroad_node::{Client, ClientOptions, Clients, Draining, TraceBook};
+use postroad_node::{Client, ClientOptions, Clients, Draining, OfflineEnds, TraceBook};
 use postroad_routing::{Membership, Permissions, Policies};
 use postroad_security::{Door, TenantBook};
 use serde::Serialize;
@@ -125,6 +125,8 @@ pub struct ApiOptions {
     /// Links whose include or exclude leaves a queue out that the peer has demand for: name and
     /// number.
     pub excluding: Arc<LinksExcluding>,
+    /// Durable subscriptions that ended without a reader.
+    pub offline_ends: OfflineEnds,
     /// The routes, with their counts.
     pub routes: Arc<dyn Fn() -> Vec<RouteFigures> + Send + Sync>,
     /// Whether the broker is being drained.

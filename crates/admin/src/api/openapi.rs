@@ -611,8 +611,8 @@ const OF_PARTS: &[(&str, &str)] = &[
     ),
     (
         "Subscription",
-        "topic:string name:string kind:string subscription:string messages:integer bytes:integer \
-         in_flight:integer consumers:integer enqueued:integer consumed:integer \
+        "topic:string link_peer:string? link_state:string? name:string kind:string \
+         subscription:string messages:integer bytes:integer in_flight:integer consumers:integer enqueued:integer consumed:integer \
          expired:integer dead_lettered:integer dropped:integer moved:integer difference:integer \
          is_moving:boolean is_paused:boolean",
     ),

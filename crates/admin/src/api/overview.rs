@@ -133,7 +133,7 @@ pub async fn keep_history(api: std::sync::Weak<Shared>) {
     loop {
         ticks.tick().await;
         let Some(api) = api.upgrade().map(Api) else { return };
-        super::audit::take_failures(&api).await;
+        super::audit::take_others(&api).await;
         if let Ok((sample, _)) = sample(&api).await {
             let mut seen = api.0.seen.lock().await;
             if SAMPLES_MAX <= seen.history.len() {

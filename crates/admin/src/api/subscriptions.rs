@@ -5,19 +5,47 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use postroad_model::{Event, Question, Row};
+use postroad_model::{Event, Question, QueueRow, Row, Subscription as Named};
 use serde::Serialize;
 
 use super::lists::{List, Queue, Which, page_where, query, write_cursor};
 use super::problem::Problem;
 use super::{Api, Caller};
+use crate::figures::BridgeFigures;
 
 /// A durable subscription with its counts.
 #[derive(Debug, Serialize)]
 pub struct Subscription {
     topic: String,
+    /// The peer of the link that has made it for its subscribers.
+    link_peer: Option<String>,
+    /// `linked`, `down`, or `none`: no link to that peer is configured, or has been there since the
+    /// start, or this broker had another name when it was made.
+    link_state: Option<&'static str>,
     #[serde(flatten)]
     queue: Queue,
+}
+
+impl Subscription {
+    fn of(row: QueueRow, broker_name: &str, links: &[BridgeFigures]) -> Subscription {
+        let link = row.subscription.as_deref().and_then(Named::link_of);
+        let link = link.map(|(peer, here)| {
+            let is_its = |link: &&BridgeFigures| [&link.peer_id, &link.peer].contains(&&peer.to_owned());
+            let its: Vec<&BridgeFigures> = match here == broker_name {
+                true => links.iter().filter(is_its).collect(),
+                false => Vec::new(),
+            };
+            let name = its.iter().map(|link| link.peer.as_str()).find(|name| !name.is_empty());
+            let state = match its.iter().any(|link| link.state == "linked") {
+                true => "linked",
+                false if its.is_empty() => "none",
+                false => "down",
+            };
+            (name.unwrap_or(peer).to_owned(), state)
+        });
+        let (link_peer, link_state) = link.unzip();
+        Subscription { topic: row.destination.name.to_string(), link_peer, link_state, queue: row.into() }
+    }
 }
 
 pub async fn list(
@@ -30,8 +58,9 @@ pub async fn list(
     let ask = which.ask(Question::Queues { name_part, only: None })?;
     let is_shown = |row: &Row| matches!(row, Row::Queue(row) if row.subscription.is_some());
     let page = page_where(&api.client(&caller).await?, ask, is_shown).await?;
+    let links = (api.0.options.bridges)();
     let items = page.rows.into_iter().filter_map(|row| match row {
-        Row::Queue(row) => Some(Subscription { topic: row.destination.name.to_string(), queue: row.into() }),
+        Row::Queue(row) => Some(Subscription::of(row, &api.0.options.broker_name, &links)),
         _ => None,
     });
     Ok(Json(List { items: items.collect(), next: page.next.as_ref().map(write_cursor), total: page.total }))
@@ -47,4 +76,41 @@ pub async fn end(
     let make = |connection, ticket| Event::Unsubscribe { name, connection, ticket };
     api.client(&caller).await?.request(make).await?.result?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use postroad_model::Destination;
+
+    use super::*;
+
+    #[test]
+    fn a_subscription_of_a_link_names_its_peer_and_whether_there_is_such_a_link() {
+        let link = |peer: &str, peer_id: &str, state| BridgeFigures {
+            peer: peer.into(),
+            peer_id: peer_id.into(),
+            state,
+            ..BridgeFigures::default()
+        };
+        let links = [
+            link("east", "ID:east", "linked"),
+            link("", "ID:south", "waiting"),
+            link("west", "ID:west", "ended"),
+        ];
+        for (case, client, name, want) in [
+            ("a client's", "client", "news", None),
+            ("a client's that looks like it", "client", "NC-DS_here_news", None),
+            ("a Postroad's", "ID:east_inbound_here", "NC-DS_here_news", Some(("east", "linked"))),
+            ("ActiveMQ's", "east_inbound_here", "NC-DS_here_news", Some(("east", "linked"))),
+            ("a link that is down", "ID:south_inbound_here", "NC-DS_here_news", Some(("ID:south", "down"))),
+            ("one that has ended", "ID:west_inbound_here", "NC-DS_here_news", Some(("west", "down"))),
+            ("no such peer", "north_inbound_here", "NC-DS_here_news", Some(("north", "none"))),
+            ("renamed", "ID:east_inbound_former", "NC-DS_former_news", Some(("ID:east", "none"))),
+        ] {
+            let name = Named::name_of("", client, name);
+            let row = QueueRow::idle(Destination::topic("news"), Some(name));
+            let shown = Subscription::of(row, "here", &links);
+            assert_eq!(shown.link_peer.as_deref().zip(shown.link_state), want, "case: {case}");
+        }
+    }
 }

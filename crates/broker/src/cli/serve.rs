@@ -12,7 +12,7 @@ use postroad_admin::{ApiOptions, ListenerRow, Totals};
 use postroad_amqp::{AmqpOptions, AmqpSession};
 use postroad_model::{ConnectionId, Endpoint, Session};
 use postroad_net::{Listener, Places};
-use postroad_node::{TenantMeters, TraceBook};
+use postroad_node::{OfflineEnds, TenantMeters, TraceBook};
 use postroad_openwire::network::DialOptions;
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use postroad_routing::Policies;
@@ -237,6 +237,7 @@ fn api_options(
         routes: Arc::new(move || everybody.routes()),
         bridges: Arc::new(move || board.figures()),
         excluding: Arc::new(move |queue| excluding.excluding(queue)),
+        offline_ends: runtime.offline_ends(),
         draining: runtime.draining(),
         door: admission.door(),
         now_ms,
@@ -281,6 +282,7 @@ fn runtime_options(
         policies,
         tenants,
         traces: traces_of(config),
+        offline_ends: OfflineEnds::default(),
     }
 }
 

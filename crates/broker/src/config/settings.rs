@@ -30,6 +30,7 @@ const FOLLOWED_KEYS: &[&str] = &[
     "limits.bytes_max",
     "limits.at_limit",
     "limits.at_limit_wait_ms",
+    "limits.offline_subscription_ms",
     "tls.client_authorities",
     "tls.clients",
     "tls.key",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postroad_node::{TenantKeys, TenantMeters, TraceBook, read_portable};
+use postroad_node::{OfflineEnds, TenantKeys, TenantMeters, TraceBook, read_portable};
 use postroad_openwire::Advisories;
 use postroad_routing::{Addressing, Policies};
 use tokio::sync::Notify;
@@ -37,6 +37,8 @@ pub struct RuntimeOptions {
     pub tenants: TenantMeters,
     /// Traced messages, if any are traced.
     pub traces: Option<TraceBook>,
+    /// Durable subscriptions that ended without a reader, for the audit.
+    pub offline_ends: OfflineEnds,
 }
 
 impl RuntimeOptions {

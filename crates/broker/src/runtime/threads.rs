@@ -31,7 +31,7 @@ use crate::runtime::options::RuntimeOptions;
 use crate::runtime::orders::Orders;
 use crate::runtime::pinning::pin_to;
 use crate::runtime::{now, ticks_ms};
-use postroad_node::{Core, Links, Places, ToCore, owner};
+use postroad_node::{Core, Links, OfflineEnds, Places, ToCore, owner};
 use postroad_node::{LogLink, LogRing};
 use postroad_node::{Receiver, ThreadWaker, WakingSender, ring};
 use postroad_node::{Share, TenantMeters, TraceBook};
@@ -67,6 +67,7 @@ pub struct Runtime {
     draining: Draining,
     tenants: TenantMeters,
     traces: Option<TraceBook>,
+    offline_ends: OfflineEnds,
     next: usize,
 }
 
@@ -129,8 +130,9 @@ impl Runtime {
         let Stores { stores, partitions, placement, addressing } = stores;
         let (keys, permissions) = (options.keys.clone(), options.policies.permissions.clone());
         let (draining, tenants) = (Draining::default(), options.tenants.clone());
-        let traces = options.traces.clone();
-        let places = Places { placement, addressing, keys, permissions, draining, tenants, traces };
+        let (traces, offline_ends) = (options.traces.clone(), options.offline_ends.clone());
+        let places =
+            Places { placement, addressing, keys, permissions, draining, tenants, traces, offline_ends };
         let journals = start_journals(stores, &wakers, &stop_journal, options.sync_within)?;
         Runtime::over((journals, stop_journal, Arc::default()), (partitions, places), wakers, options, make)
     }
@@ -150,8 +152,9 @@ impl Runtime {
         let Stores { partitions, placement, addressing, .. } = stores;
         let (keys, permissions) = (options.keys.clone(), options.policies.permissions.clone());
         let (draining, tenants) = (Draining::default(), options.tenants.clone());
-        let traces = options.traces.clone();
-        let places = Places { placement, addressing, keys, permissions, draining, tenants, traces };
+        let (traces, offline_ends) = (options.traces.clone(), options.offline_ends.clone());
+        let places =
+            Places { placement, addressing, keys, permissions, draining, tenants, traces, offline_ends };
         let Rings { rings, from_cores, to_cores } = journal_rings(&wakers, waker);
         door.door.attach(JournalLinks { from_cores, to_cores, stop: stop.clone() });
         let link = |ring| vec![LogLink { range: *range, ring, journal: Box::new(door.door.clone()) }];
@@ -177,11 +180,10 @@ impl Runtime {
             (wakers.len(), places.addressing.clone(), places.draining.clone());
         let stop_cores = Arc::new(Stop::new(handover, &wakers));
         let Journals { journals, doors, links } = journals;
-        let shares = dealt(partitions, count);
         let (mut sockets, mut http, mut cores, mut questions) = (vec![], vec![], vec![], vec![]);
         let (policies, _) = watch::channel(options.first_policies(&addressing));
         let (clients, joining) = Clients::over(count);
-        let rings = core_rings(&wakers);
+        let (shares, rings) = (dealt(partitions, count), core_rings(&wakers));
         let ((begun, begins), board) = (std::sync::mpsc::channel(), LinkBoard::default());
         let push = http::push_parts(count, &options.push);
         let shares = shares.into_iter().zip(rings).zip(links).zip(joining).zip(push).enumerate();
@@ -233,6 +235,7 @@ impl Runtime {
             draining,
             tenants: options.tenants.clone(),
             traces: options.traces.clone(),
+            offline_ends: options.offline_ends.clone(),
             next: 0,
         })
     }
@@ -266,6 +269,11 @@ impl Runtime {
     /// Traced messages, if any are traced.
     pub fn traces(&self) -> Option<TraceBook> {
         self.traces.clone()
+    }
+
+    /// Durable subscriptions that ended without a reader.
+    pub fn offline_ends(&self) -> OfflineEnds {
+        self.offline_ends.clone()
     }
 
     /// Whether the broker is being drained.

@@ -9,5 +9,6 @@ pub mod destination;
 pub mod ending;
 pub mod listed;
 pub mod moving;
+pub mod offline;
 pub mod subscription;
 pub mod whereabouts;

@@ -14,7 +14,7 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::addresses::moving;
+use crate::addresses::{moving, offline};
 use crate::delivery::selection;
 use crate::queue::Queue;
 
@@ -139,7 +139,9 @@ impl Partition {
         self.state.subscriptions.insert(subscription.name.clone(), queue.id);
         self.state.skipping_subscriptions += u64::from(subscription.skips.is_some());
         queue.subscription = Some(subscription);
+        let id = queue.id;
         self.add_queue(queue);
+        offline::note(self, id);
     }
 
     pub(crate) fn apply_unsubscribe(&mut self, name: &Arc<str>, effects: &mut Vec<Effect>) {

@@ -11,6 +11,7 @@ use postroad_routing::Prefetch;
 use postroad_selector::Selector;
 
 use crate::Partition;
+use crate::addresses::offline;
 use crate::delivery::browse::Browse;
 use crate::delivery::gathering;
 use crate::delivery::held::Held;
@@ -426,6 +427,7 @@ impl Partition {
             self.release(id, key, &unseen, false, effects);
         }
         self.line_up_chosen(id, chosen);
+        offline::note(self, id);
         Some(id)
     }
 }

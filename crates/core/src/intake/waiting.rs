@@ -257,9 +257,21 @@ impl Partition {
         answer: Option<(ConnectionId, Ticket)>,
         effects: &mut Vec<Effect>,
     ) {
-        self.leader.intake.waiting.for_subscriptions.insert(name.clone(), Vec::new());
         let completion = Completion::Unsubscribed { name: name.clone(), answer };
-        self.propose(Command::Unsubscribe { name }, Urgency::Waiting, completion, effects);
+        end_subscription(self, name, completion, effects);
+    }
+
+    /// A subscription has ended, or its end has failed: readers that wait may begin one.
+    pub(crate) fn unsubscribed(
+        &mut self,
+        name: &Arc<str>,
+        answer: Option<(ConnectionId, Ticket)>,
+        result: Result<(), Refusal>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.answer(answer, result, effects);
+        let waiting = self.leader.intake.waiting.take_for_subscription(name);
+        self.resume(waiting, effects);
     }
 
     /// Deletes an address. Later attaches to it wait, and attach to the new one after that.
@@ -345,4 +357,15 @@ impl Partition {
             }
         }
     }
+}
+
+/// Ends a subscription, and this follows. Readers that come meanwhile wait.
+pub fn end_subscription(
+    partition: &mut Partition,
+    name: Arc<str>,
+    completion: Completion,
+    effects: &mut Vec<Effect>,
+) {
+    partition.leader.intake.waiting.for_subscriptions.insert(name.clone(), Vec::new());
+    partition.propose(Command::Unsubscribe { name }, Urgency::Waiting, completion, effects);
 }

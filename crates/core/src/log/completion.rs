@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    ConnectionId, Delivery, Destination, Due, Effect, EntryTag, Event, HandleEntries, PartitionId, Peer,
-    Position, Publish, QueueId, Refusal, Settlement, Ticket, TransactionId, TransactionKey,
+    ConnectionId, Delivery, Destination, Due, Effect, EntryTag, Event, HandleEntries, OfflineEnd,
+    PartitionId, Peer, Position, Publish, QueueId, Refusal, Settlement, Ticket, TransactionId,
+    TransactionKey,
 };
 
 use crate::Partition;
+use crate::addresses::offline;
 use crate::intake::limit::Expecting;
 use crate::leasing::{Answering, Handling, Posting, take_back_handled};
 use crate::moving::{audit_recorded, send_audit};
@@ -131,6 +133,14 @@ pub enum Completion {
         name: Arc<str>,
         /// The client that ended it and waits, if there is one.
         answer: Option<(ConnectionId, Ticket)>,
+    },
+    /// A subscription was without a reader for too long; others may be waiting to begin one of its
+    /// name.
+    OfflineEnded {
+        /// Its queue.
+        queue: QueueId,
+        /// What operators are to know of it.
+        ended: Box<OfflineEnd>,
     },
     /// A possible resend, after all proposals that were outstanding when it arrived.
     Resent(Box<Publish>),
@@ -284,11 +294,8 @@ impl Partition {
                 let waiting = self.leader.intake.waiting.take_for_queue(&address);
                 self.resume(waiting, effects);
             }
-            Completion::Unsubscribed { name, answer } => {
-                self.answer(answer, Ok(()), effects);
-                let waiting = self.leader.intake.waiting.take_for_subscription(&name);
-                self.resume(waiting, effects);
-            }
+            Completion::Unsubscribed { name, answer } => self.unsubscribed(&name, answer, Ok(()), effects),
+            Completion::OfflineEnded { ended, .. } => offline::ended(self, ended, effects),
             Completion::Resent(publish) => self.resent(*publish, effects),
             Completion::Shelved { jobs } => self.has_left(jobs, false, effects),
             Completion::Unshelved { .. } => {
@@ -391,10 +398,10 @@ impl Partition {
                 let waiting = self.leader.intake.waiting.take_for_queue(&address);
                 self.resume(waiting, effects);
             }
-            Completion::Unsubscribed { name, answer } => {
-                self.answer(answer, no(), effects);
-                let waiting = self.leader.intake.waiting.take_for_subscription(&name);
-                self.resume(waiting, effects);
+            Completion::Unsubscribed { name, answer } => self.unsubscribed(&name, answer, no(), effects),
+            Completion::OfflineEnded { queue, ended } => {
+                offline::note(self, queue);
+                self.unsubscribed(&ended.name, None, no(), effects);
             }
             Completion::Resent(publish) => self.resend_failed(&publish, refusal, effects),
             Completion::Fired { due } => self.not_fired(due),

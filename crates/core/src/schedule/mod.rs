@@ -293,6 +293,7 @@ impl Partition {
             .chain(self.leaves_ahead_ms())
             .chain(self.shrinks_ms())
             .chain(self.leader.claims.next_ms())
+            .chain(self.leader.offline.next_ms())
             .min()
     }
 

@@ -71,7 +71,7 @@ use postroad_model::{
     ConsumerKey, ConsumerMode, ConsumerNotice, DeadLetter, Decision, Delivered, Delivery, Destination,
     DestinationKind, DocumentChange, DocumentRequest, DocumentVersion, Durability, Effect, Encoding,
     EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName, Message, MessageKey, Moving,
-    NORMAL_PRIORITY, Notice, Now, Origin, Outcome, Page, PartitionId, Peer, Placement, Position,
+    NORMAL_PRIORITY, Notice, Now, OfflineEnd, Origin, Outcome, Page, PartitionId, Peer, Placement, Position,
     ProducerNotice, Protocol, Publish, RareHeaders, Recurrence, Redrive, Refusal, ResumeLink, Retain,
     Revived, Schedule, Sent, Settle, Share, Subscription, Ticket, TraceKey, TraceStep, TracedStep,
     TransactionKey, UserKey,
@@ -471,6 +471,10 @@ impl Bench {
         }));
         for effect in effects {
             match effect {
+                Effect::OfflineEnded(ended) => {
+                    let OfflineEnd { name, messages, offline_ms, .. } = *ended;
+                    self.said.push(format!("{name} ended: {messages} after {offline_ms}"));
+                }
                 Effect::Propose { .. } if self.broken == Some(id) => {
                     self.work.push_back((id, Event::ProposalsFailed { reason: "broken".into() }));
                 }

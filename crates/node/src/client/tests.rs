@@ -92,6 +92,7 @@ fn bench() -> Bench {
         draining: Default::default(),
         tenants: Default::default(),
         traces: None,
+        offline_ends: Default::default(),
     };
     let advisories = Advisories::new(("test", "ID:test"), "tcp://test", 0, read_portable);
     let partitions: BTreeMap<PartitionId, Partition> = (0..PARTITIONS).map(partition).collect();

@@ -180,5 +180,6 @@ fn node_places(placement: Placement, found: &Places) -> postroad_node::Places {
         draining: Default::default(),
         tenants: Default::default(),
         traces: None,
+        offline_ends: Default::default(),
     }
 }

@@ -1,6 +1,7 @@
 //! `postroad ctl subscriptions`: durable subscriptions, and their end by an operator.
 
 use clap::{Args, Subcommand};
+use serde_json::Value;
 
 use super::http::{BrokerArguments, Method, encoded, request};
 use super::table::Column;
@@ -15,6 +16,7 @@ const COLUMNS: &[Column] = &[
     Column::number("CONSUMERS", "consumers"),
     Column::number("ENQUEUED", "enqueued"),
     Column::number("CONSUMED", "consumed"),
+    Column::text("LINK", "link"),
 ];
 
 /// A list, or the end of a subscription.
@@ -43,10 +45,22 @@ struct SubscriptionArguments {
     broker: BrokerArguments,
 }
 
+/// With its state, and the link that it is of.
+fn with_link(subscription: &Value) -> Value {
+    let mut subscription = with_state(subscription);
+    let part = |key: &str| subscription[key].as_str().unwrap_or_default();
+    subscription["link"] = match (part("link_peer"), part("link_state")) {
+        ("", _) => "-".into(),
+        (peer, "none") => format!("{peer}, no such link").into(),
+        (peer, state) => format!("{peer}, {state}").into(),
+    };
+    subscription
+}
+
 pub fn run(SubscriptionsArguments { command, list }: &SubscriptionsArguments) -> anyhow::Result<()> {
     let Some(SubscriptionsCommand::Delete(of)) = command else {
         let query = [("filter", list.filter.as_deref())];
-        return print_rows(&list.list, COLUMNS, "/api/v1/subscriptions", &query, with_state);
+        return print_rows(&list.list, COLUMNS, "/api/v1/subscriptions", &query, with_link);
     };
     let path = format!("/api/v1/subscriptions/{}", encoded(&of.name));
     request(&of.broker, Method::Delete, &path, None)?;
