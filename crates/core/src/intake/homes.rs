@@ -4,22 +4,33 @@
 //! that was set aside at the other broker. It is taken in once, as its name tells. Without a new
 //! subscription nothing is noted. Known to this run alone.
 //!
+//! The other broker learns of the move when its link is up, perhaps hours later. Until then both
+//! its subscription and its link's gather messages: each connection of a link begins a time of its
+//! own.
+//!
 //! Never here: how protocols name messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use postroad_model::{Aim, Destination, Publish, Sent};
+use postroad_model::{Aim, ConnectionId, Destination, Publish, Sent};
 
 use crate::Partition;
 use crate::intake::recent::Recent;
 
 /// Messages of the topic are noted for so long after the subscription began or was set aside, and
-/// after the last message that followed it.
+/// after the last message that followed it; those of a link's connection for so long after its
+/// first one, too.
 const WATCHED_MS: u64 = 60_000;
+
+/// Connections that are known for each subscription; the one that came first makes way.
+const SENDERS_MAX: usize = 64;
 
 /// Subscriptions that are watched at a time; the oldest makes way.
 const HOMES_MAX: usize = 64;
+
+/// The property of messages that other brokers have sent.
+const BROKER_PATH: &str = "JMSActiveMQBrokerPath";
 
 /// How the assembly names a message of a topic that other brokers forward, whatever its protocol;
 /// `None` if it may have another name at each of them.
@@ -36,10 +47,36 @@ struct Home {
     /// When it began last, in milliseconds since 1970.
     since_ms: u64,
     until_ms: u64,
+    /// Connections that have sent to the topic, and until when messages of a link's are noted.
+    senders: VecDeque<(ConnectionId, Option<u64>)>,
     /// Messages that came by the topic and that it took.
     by_topic: Recent,
     /// Messages that followed from other brokers.
     followed: Recent,
+}
+
+impl Home {
+    /// Whether messages of the topic that this connection sends are noted.
+    fn notes(&mut self, sender: ConnectionId, now_ms: u64, by_link: impl Fn() -> bool) -> bool {
+        let known = self.senders.iter().find(|(known, _)| *known == sender).map(|(_, until_ms)| *until_ms);
+        let until_ms = known.unwrap_or_else(|| {
+            let until_ms = by_link().then(|| now_ms.saturating_add(WATCHED_MS));
+            if SENDERS_MAX <= self.senders.len() {
+                self.senders.pop_front();
+            }
+            self.senders.push_back((sender, until_ms));
+            until_ms
+        });
+        now_ms < self.until_ms || until_ms.is_some_and(|until_ms| now_ms < until_ms)
+    }
+}
+
+/// A message that has come.
+struct Arrival<'a> {
+    name: u128,
+    to: &'a Destination,
+    aim: Option<&'a Aim>,
+    sender: ConnectionId,
 }
 
 /// Whether a message is taken in.
@@ -66,6 +103,7 @@ impl Homes {
             topic: topic.clone(),
             since_ms: wall_ms,
             until_ms: now_ms.saturating_add(WATCHED_MS),
+            senders: VecDeque::new(),
             by_topic: Recent::default(),
             followed: Recent::default(),
         });
@@ -89,14 +127,14 @@ impl Homes {
         }
     }
 
-    /// A message of this name has come to the topic, for these subscriptions. `takes` says which of
-    /// them would take it.
+    /// A message has come to a topic. `takes` says which subscriptions would take it, `by_link`
+    /// whether another broker sends it.
     fn take(
         &mut self,
-        name: u128,
-        (to, aim): (&Destination, Option<&Aim>),
+        Arrival { name, to, aim, sender }: Arrival<'_>,
         now_ms: u64,
         takes: impl Fn(&Arc<str>) -> bool,
+        by_link: impl Fn() -> bool,
     ) -> Way {
         let mut way = Way::All;
         for home in self.0.iter_mut().filter(|home| home.topic == *to) {
@@ -109,10 +147,11 @@ impl Homes {
                 }
                 Some(_) => {}
                 None if home.followed.has(name) => way = Way::Except(home.name.clone()),
-                None if now_ms < home.until_ms && takes(&home.name) => {
-                    home.by_topic.is_new(name);
+                None => {
+                    if home.notes(sender, now_ms, &by_link) && takes(&home.name) {
+                        home.by_topic.is_new(name);
+                    }
                 }
-                None => {}
             }
         }
         way
@@ -140,7 +179,9 @@ impl Partition {
             self.leader.intake.waiting.is_for_subscription(name)
                 || self.subscription_of(to, name).is_some_and(|id| receivers.contains(&id))
         };
-        let way = homes.take(name, (to, message.aim()), self.now_ms, takes);
+        let by_link = || (self.protocols.properties_of)(message).property(BROKER_PATH).is_some();
+        let arrival = Arrival { name, to, aim: message.aim(), sender: publish.connection };
+        let way = homes.take(arrival, self.now_ms, takes, by_link);
         self.leader.intake.homes = homes;
         match way {
             Way::All => true,
@@ -157,8 +198,21 @@ impl Partition {
 mod tests {
     use super::*;
 
+    const CLIENT: ConnectionId = ConnectionId::new(0, 1);
+
     fn all(_: &Arc<str>) -> bool {
         true
+    }
+
+    /// As [`Homes::take`], of a message that a client has sent.
+    fn take(
+        homes: &mut Homes,
+        name: u128,
+        (to, aim): (&Destination, Option<&Aim>),
+        now_ms: u64,
+        takes: impl Fn(&Arc<str>) -> bool,
+    ) -> Way {
+        homes.take(Arrival { name, to, aim, sender: CLIENT }, now_ms, takes, || false)
     }
 
     #[test]
@@ -179,19 +233,23 @@ mod tests {
             ("of another subscription", 1, &topic, Some(&of_other), Way::All),
             ("of another topic", 2, &other, None, Way::All),
         ] {
-            assert_eq!(homes.take(name, (to, aim), 5, all), want, "case: {case}");
+            assert_eq!(take(&mut homes, name, (to, aim), 5, all), want, "case: {case}");
         }
-        assert_eq!(homes.take(3, (&topic, None), 5, |_| false), Way::All);
-        assert_eq!(homes.take(3, (&topic, Some(&only)), 5, all), Way::All, "it did not take it before");
+        assert_eq!(take(&mut homes, 3, (&topic, None), 5, |_| false), Way::All);
+        assert_eq!(take(&mut homes, 3, (&topic, Some(&only)), 5, all), Way::All, "it did not take it before");
         let late = WATCHED_MS + 5;
-        assert_eq!(homes.take(4, (&topic, None), late, all), Way::All);
-        assert_eq!(homes.take(4, (&topic, Some(&only)), late, all), Way::All, "not noted any more");
+        assert_eq!(take(&mut homes, 4, (&topic, None), late, all), Way::All);
+        assert_eq!(take(&mut homes, 4, (&topic, Some(&only)), late, all), Way::All, "not noted any more");
         homes.begin("1:c:s", &topic, (late, 78));
         assert_eq!(homes.since_ms("1:c:s"), Some(78));
-        assert_eq!(homes.take(1, (&topic, Some(&only)), late, all), Way::All, "it may have left since");
-        assert_eq!(homes.take(1, (&topic, Some(&only)), late, all), Way::None);
+        assert_eq!(take(&mut homes, 1, (&topic, Some(&only)), late, all), Way::All, "it may have left since");
+        assert_eq!(take(&mut homes, 1, (&topic, Some(&only)), late, all), Way::None);
         homes.end("1:c:s");
-        assert_eq!(homes.take(1, (&topic, Some(&only)), late, all), Way::All, "another one of the name");
+        assert_eq!(
+            take(&mut homes, 1, (&topic, Some(&only)), late, all),
+            Way::All,
+            "another one of the name"
+        );
     }
 
     #[test]
@@ -203,5 +261,42 @@ mod tests {
         }
         assert_eq!(homes.0.len(), HOMES_MAX);
         assert_eq!((homes.since_ms("1:c:0"), homes.since_ms("1:c:127")), (None, Some(0)), "it made way");
+    }
+
+    #[test]
+    fn a_link_that_comes_later_begins_a_time_of_its_own() {
+        let (topic, only) = (Destination::topic("t"), Aim::Only("1:c:s".into()));
+        const HOUR_MS: u64 = 3_600_000;
+        for (case, is_link, by_topic_ms, follows_ms, want) in [
+            ("an hour later", true, HOUR_MS, HOUR_MS, Way::None),
+            ("in its minute", true, HOUR_MS, HOUR_MS + WATCHED_MS - 1, Way::None),
+            ("a client", false, HOUR_MS, HOUR_MS, Way::All),
+        ] {
+            let mut homes = Homes::default();
+            homes.begin("1:c:s", &topic, (0, 0));
+            let arrival = |aim, sender| Arrival { name: 1, to: &topic, aim, sender };
+            let by_topic = arrival(None, ConnectionId::new(0, 2));
+            assert_eq!(homes.take(by_topic, by_topic_ms, all, || is_link), Way::All, "case: {case}");
+            let follows = arrival(Some(&only), ConnectionId::new(0, 2));
+            assert_eq!(homes.take(follows, follows_ms, all, || is_link), want, "case: {case}");
+        }
+        let mut homes = Homes::default();
+        homes.begin("1:c:s", &topic, (0, 0));
+        let arrival = |name, aim| Arrival { name, to: &topic, aim, sender: CLIENT };
+        homes.take(arrival(1, None), HOUR_MS, all, || true);
+        homes.take(arrival(2, None), HOUR_MS + WATCHED_MS, all, || true);
+        assert_eq!(homes.take(arrival(2, Some(&only)), HOUR_MS + WATCHED_MS, all, || true), Way::All);
+    }
+
+    #[test]
+    fn known_senders_are_bounded() {
+        let topic = Destination::topic("t");
+        let mut homes = Homes::default();
+        homes.begin("1:c:s", &topic, (0, 0));
+        for number in 0..2 * SENDERS_MAX as u64 {
+            let sender = ConnectionId::new(0, number);
+            homes.take(Arrival { name: 1, to: &topic, aim: None, sender }, 0, all, || true);
+        }
+        assert_eq!(homes.0[0].senders.len(), SENDERS_MAX);
     }
 }

@@ -11,18 +11,24 @@ import org.apache.activemq.ActiveMQConnectionFactory;
 /** A client with one durable subscription, which it reads at one broker at a time. */
 final class Subscriber implements AutoCloseable {
     private final String topic;
+    private final String clientId;
     private Connection connection;
     private Session session;
     MessageConsumer consumer;
 
     Subscriber(String url, String topic) throws Exception {
+        this(url, topic, "client of " + topic);
+    }
+
+    Subscriber(String url, String topic, String clientId) throws Exception {
         this.topic = topic;
+        this.clientId = clientId;
         attach(url);
     }
 
     void attach(String url) throws Exception {
         connection = new ActiveMQConnectionFactory(url).createConnection();
-        connection.setClientID("client of " + topic);
+        connection.setClientID(clientId);
         connection.start();
         session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
         consumer = session.createDurableSubscriber(session.createTopic(topic), "kept");

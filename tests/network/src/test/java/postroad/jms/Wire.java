@@ -28,6 +28,7 @@ final class Wire implements AutoCloseable {
     private volatile long openSinceNanos = System.nanoTime();
     private volatile long stalledUntilNanos = System.nanoTime();
     private volatile boolean holdsAnswers;
+    private volatile boolean refuses;
     private volatile Random random;
     private volatile int bytesMax;
 
@@ -47,7 +48,7 @@ final class Wire implements AutoCloseable {
         thread(() -> {
             while (!listener.isClosed()) {
                 Socket from = listener.accept();
-                Socket onward = connected(to);
+                Socket onward = refuses ? null : connected(to);
                 if (onward == null) {
                     end(from);
                     continue;
@@ -95,6 +96,12 @@ final class Wire implements AutoCloseable {
     /** All connections that are there now. */
     void cut() {
         cuts.incrementAndGet();
+        cutAll();
+    }
+
+    /** The network is gone, as long as this is not changed. */
+    void refuse(boolean refuses) {
+        this.refuses = refuses;
         cutAll();
     }
 
