@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use postroad_cluster::{
-    Hello, Index, MEMBERS_MAX, Members, NODE_ADDRESS_BYTES_MAX, NODE_NAME_BYTES_MAX, NONCE_BYTES, NodeId,
-    Purpose, VoteError, VoteFile,
+    Hello, MEMBERS_MAX, Members, NODE_ADDRESS_BYTES_MAX, NODE_NAME_BYTES_MAX, NONCE_BYTES, NodeId, Purpose,
+    VoteError, VoteFile,
 };
 use postroad_journal::RealDisk;
 use postroad_security::nodes::NodeTls;
@@ -264,11 +264,16 @@ impl Asks<'_> {
                             known = members;
                         }
                         match answer {
-                            Answer::Admitted(number) if known.since > Index(0) => {
-                                let number = NodeId::new(number).filter(|number| known.contains(*number));
-                                let number = number
-                                    .context("the cluster gave this node a number that no member has")?;
-                                return Ok(Some(Admitted { number, members: known }));
+                            Answer::Admitted(number) => {
+                                let known_number =
+                                    NodeId::new(number).filter(|number| known.contains(*number));
+                                if let Some(number) = known_number {
+                                    return Ok(Some(Admitted { number, members: known }));
+                                }
+                                // The list came ahead of the answer, and may be older: asked again.
+                                said.get_or_insert(format!(
+                                    "{address} admits this node as number {number}, which its list of members lacks"
+                                ));
                             }
                             Answer::Refused(reason) => {
                                 said = Some(format!("{address} refuses this node: {reason}"))

@@ -186,6 +186,8 @@ class RedirectTest {
         }
         String posted = curl("--include", "--data", "{}", follower.httpUrl() + "/3/projects/p/queues/q/messages");
         assertTrue(posted.startsWith("HTTP/1.1 503 ") && posted.contains("retry-after: 1") && posted.contains(reason), posted);
+        String explained = follower.ctl("explain", "queue", "orders");
+        assertTrue(explained.contains(reason), explained);
         leader.start();
         Node next = cluster.leader();
         try (Connection connection = new ActiveMQConnectionFactory("failover:(" + follower.url() + "," + leader.url() + ")").createConnection()) {
