@@ -57,7 +57,8 @@ pub struct Connection {
 /// Connections that have sent something.
 #[derive(Default)]
 pub struct Connections {
-    by_id: HashMap<ConnectionId, Connection, FxBuildHasher>,
+    /// Each is a box, as a table that grows moves all of its entries at once.
+    by_id: HashMap<ConnectionId, Box<Connection>, FxBuildHasher>,
     /// The same, in order.
     ids: BTreeSet<ConnectionId>,
 }
@@ -65,12 +66,12 @@ pub struct Connections {
 impl Connections {
     /// The connection.
     pub fn get(&self, id: &ConnectionId) -> Option<&Connection> {
-        self.by_id.get(id)
+        self.by_id.get(id).map(AsRef::as_ref)
     }
 
     /// The connection, to change it.
     pub fn get_mut(&mut self, id: &ConnectionId) -> Option<&mut Connection> {
-        self.by_id.get_mut(id)
+        self.by_id.get_mut(id).map(AsMut::as_mut)
     }
 
     /// The connection, which is new if it has sent nothing yet.
@@ -78,24 +79,24 @@ impl Connections {
         let Connections { by_id, ids } = self;
         by_id.entry(id).or_insert_with(|| {
             ids.insert(id);
-            Connection::default()
+            Box::default()
         })
     }
 
     /// Nothing more comes of it.
     pub fn remove(&mut self, id: &ConnectionId) -> Option<Connection> {
         self.ids.remove(id);
-        self.by_id.remove(id)
+        self.by_id.remove(id).map(|connection| *connection)
     }
 
     /// From this one on, in order.
     pub fn from(&self, first: ConnectionId) -> impl Iterator<Item = (ConnectionId, &Connection)> {
-        self.ids.range(first..).filter_map(|id| Some((*id, self.by_id.get(id)?)))
+        self.ids.range(first..).filter_map(|id| Some((*id, self.get(id)?)))
     }
 
     /// All of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
-        self.ids.iter().filter_map(|id| Some((*id, self.by_id.get(id)?)))
+        self.ids.iter().filter_map(|id| Some((*id, self.get(id)?)))
     }
 }
 

@@ -25,6 +25,10 @@ use crate::queue::{Entry, EntryState, LaneNumber, Load, Queue, tag as tag_of, un
 /// milliseconds.
 const HELD_LOOKED_AT_MAX: usize = 256;
 
+/// Consumers of a queue, from the first that came on, that one answer looks at: a millisecond, and
+/// more than a page has rows.
+const CONSUMERS_MAX: usize = 2048;
+
 /// Looks at a partition.
 pub(crate) struct Explainer<'p>(pub &'p Partition);
 
@@ -65,7 +69,7 @@ impl<'p> Explainer<'p> {
         let of_queue = self.about_queue(queue).into_iter().chain([about_message]).chain(behind);
         let of_message = Of { tag, message, failed: found.as_ref().map_or(0, |found| found.deliveries) };
         // The consumers matter to a message that waits for one, and to the queue.
-        let consumers = queue.consumers.iter().filter(|_| is_ready || entry.is_none());
+        let consumers = queue.consumers.iter().take(CONSUMERS_MAX).filter(|_| is_ready || entry.is_none());
         let of_consumers = consumers.filter_map(|key| {
             let consumer = self.0.leader.delivery.consumers.get(key)?;
             let verdict = self.about_consumer((*key, consumer), queue, of_message);
@@ -78,11 +82,7 @@ impl<'p> Explainer<'p> {
 
     /// Causes that keep the whole queue from delivering.
     fn about_queue(&self, queue: &Queue) -> Vec<Verdict> {
-        let consumes = |key: &ConsumerKey| {
-            let consumer = self.0.leader.delivery.consumers.get(key);
-            consumer.is_some_and(|consumer| consumer.mode != ConsumerMode::Browse)
-        };
-        let (id, has_consumer) = (queue.id, queue.consumers.iter().any(consumes));
+        let (id, has_consumer) = (queue.id, 0 < queue.consumers.takers());
         let is_returning = self.0.leader.transactions.closings.holds_up(id);
         let is_reading = queue.fetching || self.0.leader.settling.doubts.are_read_for(id);
         let gathers_ms = queue.gathers_until_ms.map(|until_ms| until_ms.saturating_sub(self.0.now_ms));
@@ -267,7 +267,7 @@ impl<'p> Explainer<'p> {
     }
 
     fn consumer(&self, key: ConsumerKey) -> Option<&'p Consumer> {
-        self.0.leader.delivery.consumers.get(&key)
+        self.0.leader.delivery.consumers.get(&key).map(AsRef::as_ref)
     }
 
     pub(crate) fn notice_of<'c>(

@@ -20,8 +20,10 @@ use crate::connection::{Connections, Ended};
 use crate::delivery::backlog::Backlogs;
 use crate::delivery::browse::Browses;
 use crate::delivery::consumer::Consumer;
+use crate::delivery::drains::Drains;
 use crate::delivery::fetches::Fetches;
 use crate::delivery::gathering::Gatherings;
+use crate::delivery::slow::SlowSearch;
 use crate::delivery::spread::Spread;
 use crate::flow::Flows;
 use crate::intake::account::Accounts;
@@ -33,6 +35,7 @@ use crate::intake::parked::ParkedSends;
 use crate::intake::queue_quota::QueuesOnTheWay;
 use crate::intake::recent::Recent;
 use crate::intake::routes::Paces;
+use crate::intake::unparking::Unparking;
 use crate::intake::wait_queues::WaitQueues;
 use crate::intake::waiting::Waiting;
 use crate::leasing::Leasing;
@@ -92,10 +95,18 @@ pub struct Leader {
 
 /// Consumers, and the bodies and browsers that they wait for.
 pub struct Delivery {
-    /// Consumers by key.
-    pub consumers: HashMap<ConsumerKey, Consumer, FxBuildHasher>,
+    /// Consumers by key. Each is a box, as a table that grows moves all of its entries at once.
+    pub consumers: HashMap<ConsumerKey, Box<Consumer>, FxBuildHasher>,
     /// Consumers of patterns of queues, by their whole.
     pub spreads: BTreeMap<ConsumerKey, Spread>,
+    /// The same, by the first element of their patterns, empty for a wildcard.
+    pub spreads_by_first: BTreeMap<String, BTreeSet<ConsumerKey>>,
+    /// Members of all of them.
+    pub members: usize,
+    /// Consumers that drain, by queue, and consumers of patterns that do.
+    pub drains: Drains,
+    /// See [`Delivery::drains`].
+    pub draining_wholes: BTreeSet<ConsumerKey>,
     /// Those of them that have no room to read a queue that was made in this step.
     pub crowded: Vec<ConsumerKey>,
     /// Numbers the deliveries to consumers.
@@ -108,8 +119,8 @@ pub struct Delivery {
     pub fetches: Fetches,
     /// Queues whose consumers wait for more of them.
     pub gatherings: Gatherings,
-    /// When it is time to look for slow consumers.
-    pub next_look_ms: Option<u64>,
+    /// The search for slow consumers.
+    pub slow: SlowSearch,
     /// Something was taken back from a consumer in this run.
     pub has_taken_back: bool,
     /// Attached consumers of operators, which paused queues serve.
@@ -123,6 +134,8 @@ pub struct Intake {
     pub parked: ParkedSends,
     /// The addresses of these, by the cause of the wait of the first send of each.
     pub lines: WaitQueues,
+    /// The round in which all of them are looked at again.
+    pub unparking: Unparking,
     /// Messages on their way to queues that their records make.
     pub unborn_queues: UnbornQueues,
     /// Messages and bytes that tenants and the broker hold.
@@ -251,13 +264,17 @@ impl Default for Delivery {
         Delivery {
             consumers: HashMap::default(),
             spreads: BTreeMap::new(),
+            spreads_by_first: BTreeMap::new(),
+            members: 0,
+            drains: Drains::default(),
+            draining_wholes: BTreeSet::new(),
             crowded: Vec::new(),
             next_hold: 1,
             backlogs: Backlogs::default(),
             browses: Browses::default(),
             fetches: Fetches::default(),
             gatherings: Gatherings::default(),
-            next_look_ms: None,
+            slow: SlowSearch::default(),
             has_taken_back: false,
             operators: 0,
         }

@@ -26,6 +26,7 @@ use crate::intake::chunks;
 use crate::intake::homes::NameOf;
 use crate::intake::queue_quota;
 use crate::intake::routes::ChangeHeaders;
+use crate::intake::waiting;
 use crate::leader::Leader;
 use crate::leaving;
 use crate::log::completion::Completion;
@@ -484,6 +485,8 @@ impl Partition {
         self.refuse_late(effects);
         gathering::end_overdue(self, effects);
         self.look_for_slow(effects);
+        waiting::go_on_resuming(self, effects);
+        self.go_on_unparking(effects);
         self.end_overdue(effects);
         self.look_who_has_pieces(effects);
         self.go_on_carrying(effects);

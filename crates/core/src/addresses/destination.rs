@@ -147,6 +147,7 @@ impl Partition {
         self.state.addresses.listed.remove(&queue);
         self.state.paused.forget(id);
         self.leader.offline.forget(id);
+        self.leader.delivery.backlogs.forget(id);
         self.leader.intake.accounts.close(&queue);
         let leased = self.state.leases.counts(id).leased;
         self.leader.intake.accounts.leased(queue.owners, leased, 0);

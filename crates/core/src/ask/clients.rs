@@ -12,6 +12,7 @@ use super::queues::row_of_consumer;
 use super::{Step, Walk};
 use crate::Partition;
 use crate::connection::Connection;
+use crate::delivery::spread::{next_consumer, next_reader};
 
 const FIRST: ConnectionId = ConnectionId::new(0, 0);
 
@@ -99,30 +100,6 @@ impl Walk for Consumers {
         }
         true
     }
-}
-
-/// The consumer of the connection after this one. A consumer of a pattern has members instead, or
-/// stands for itself as long as there are none.
-fn next_reader(
-    partition: &Partition,
-    connection: &Connection,
-    after: Option<ConsumerKey>,
-) -> Option<ConsumerKey> {
-    let spreads = &partition.leader.delivery.spreads;
-    if let Some(after) = after
-        && let Some(spread) = spreads.get(&after.whole())
-        && let Some(member) = spread.members.range((Bound::Excluded(after.member), Bound::Unbounded)).next()
-    {
-        return Some(after.with_member(*member));
-    }
-    let whole = next_consumer(connection, after.map(ConsumerKey::whole))?;
-    let member = spreads.get(&whole).and_then(|spread| spread.members.first());
-    Some(member.map_or(whole, |member| whole.with_member(*member)))
-}
-
-fn next_consumer(connection: &Connection, after: Option<ConsumerKey>) -> Option<ConsumerKey> {
-    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-    connection.consumers.range((from, Bound::Unbounded)).next().copied()
 }
 
 /// Sessions, whose consumers and producers are added up connection by connection.

@@ -191,7 +191,7 @@ impl Walk for ConsumersOf {
 pub(super) fn row_of_consumer(partition: &Partition, key: ConsumerKey, consumer: &Consumer) -> Option<Row> {
     let queue = partition.state.queues.get(&consumer.queue)?;
     // Members of a pattern consumer are reported as the whole consumer.
-    let whole = partition.leader.delivery.consumers.get(&key.whole()).unwrap_or(consumer);
+    let whole = partition.leader.delivery.consumers.get(&key.whole()).map_or(consumer, AsRef::as_ref);
     let notice = consumer.notice.as_deref().or(whole.notice.as_deref());
     Some(Row::Consumer(ConsumerRow {
         consumer: key,

@@ -1,14 +1,16 @@
 //! Backlogs: a consumer with much credit comes to a queue with many messages.
 //!
-//! One step sends a bounded number of messages of a queue. The rest is due with the next tick,
+//! One step sends a bounded number of messages of a queue, and asks a bounded number of consumers
+//! that want none of them. The rest is due with the next tick,
 //! where all queues share a bound, queue by queue; an event that concerns the queue goes on before
 //! that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{Effect, QueueId};
 
 use crate::Partition;
+use crate::queue::Turn;
 
 /// One tick sends this many times the messages that a step sends.
 const TICK_FACTOR: u64 = 2;
@@ -17,11 +19,67 @@ const TICK_FACTOR: u64 = 2;
 #[derive(Default)]
 pub struct Backlogs {
     due: BTreeSet<QueueId>,
+    /// Where queues go on of whose consumers one step could not ask all.
+    passed: BTreeMap<QueueId, Passed>,
+    /// How often a step has asked as many consumers as it may.
+    full_steps: u64,
     /// The one that went on last.
     last: Option<QueueId>,
 }
 
+/// Consumers of a queue that found nothing, in this and earlier steps.
+#[derive(Clone, Copy)]
+struct Passed {
+    /// Those up to this turn.
+    turn: Turn,
+    /// The queue has changed since: they are to look again.
+    is_changed: bool,
+}
+
 impl Backlogs {
+    /// The queue has changed: consumers that found nothing look again, after the others.
+    pub fn has_changed(&mut self, id: QueueId) {
+        if !self.passed.is_empty()
+            && let Some(passed) = self.passed.get_mut(&id)
+        {
+            passed.is_changed = true;
+        }
+    }
+
+    /// The turn up to which consumers of the queue found nothing.
+    pub fn passed(&self, id: QueueId) -> Option<Turn> {
+        if self.passed.is_empty() { None } else { self.passed.get(&id).map(|passed| passed.turn) }
+    }
+
+    /// The queue goes on with the next tick, after this turn.
+    pub fn put_after(&mut self, id: QueueId, turn: Option<Turn>) {
+        self.due.insert(id);
+        self.full_steps += 1;
+        match turn {
+            Some(turn) => {
+                let is_changed = self.passed.get(&id).is_some_and(|passed| passed.is_changed);
+                self.passed.insert(id, Passed { turn, is_changed });
+            }
+            None => drop(self.passed.remove(&id)),
+        }
+    }
+
+    /// All consumers of the queue have looked: those that did before the last change look again
+    /// with the next tick.
+    pub fn begin_again(&mut self, id: QueueId) {
+        if !self.passed.is_empty()
+            && let Some(passed) = self.passed.remove(&id)
+            && passed.is_changed
+        {
+            self.due.insert(id);
+        }
+    }
+
+    /// The queue has nothing for any consumer, or has ended.
+    pub fn forget(&mut self, id: QueueId) {
+        self.passed.remove(&id);
+    }
+
     /// The queue goes on with the next tick.
     pub fn put(&mut self, id: QueueId) {
         self.due.insert(id);
@@ -53,14 +111,16 @@ impl Backlogs {
 /// Goes on where steps ended before all was sent.
 pub fn go_on(partition: &mut Partition, effects: &mut Vec<Effect>) {
     let before = partition.counters.delivered;
+    let full_steps = partition.leader.delivery.backlogs.full_steps;
     let most = TICK_FACTOR.saturating_mul(partition.settings.slice_changes as u64);
     // A queue that has nothing to send any more costs a look.
     for _ in 0..partition.settings.slice_changes.max(1) {
-        if most <= partition.counters.delivered - before {
+        let has_asked = full_steps < partition.leader.delivery.backlogs.full_steps;
+        if most <= partition.counters.delivered - before || has_asked {
             return;
         }
         let Some(id) = partition.leader.delivery.backlogs.next() else { return };
-        partition.dispatch(id, effects);
+        partition.serve(id, effects);
     }
 }
 

@@ -13,10 +13,12 @@ use postroad_selector::Selector;
 use crate::Partition;
 use crate::addresses::offline;
 use crate::delivery::browse::Browse;
+use crate::delivery::drains::ENDED_MAX;
 use crate::delivery::gathering;
 use crate::delivery::held::Held;
 use crate::delivery::selection::{self, Selection};
 use crate::delivery::slow::Pace;
+use crate::delivery::spread::forget_spread;
 use crate::flow::Pulse;
 use crate::intake::queue_quota;
 use crate::leasing::Reserving;
@@ -243,9 +245,7 @@ impl Partition {
         if let Some(selector) = selector.clone().filter(|_| sharing) {
             queue.add_selecting(key, selector);
         }
-        let chosen = queue.consumers.chosen();
-        let exclusive = (attach.mode == ConsumerMode::Exclusive).then_some(attach.priority);
-        let seat = queue.consumers.take(key, exclusive);
+        let seat = queue.consumers.take(key, attach.mode, attach.priority);
         self.leader.delivery.operators += usize::from(attach.mode == ConsumerMode::Operator);
         let consumer = Consumer {
             queue: id,
@@ -273,9 +273,8 @@ impl Partition {
                 .is_some_and(|name| Subscription::without_aside(name).is_some()),
             reserving: None,
         };
-        self.leader.delivery.consumers.insert(key, consumer);
+        self.leader.delivery.consumers.insert(key, Box::new(consumer));
         gathering::gather(self, id);
-        self.line_up_chosen(id, chosen);
         self.line_up(key);
         self.share_groups(id, key);
     }
@@ -303,6 +302,7 @@ impl Partition {
     pub(crate) fn drain(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
         if let Some(spread) = self.leader.delivery.spreads.get_mut(&key) {
             spread.draining = true;
+            self.leader.delivery.draining_wholes.insert(key);
             self.feed(key, effects);
             return self.finish_drain_of_members(key, effects);
         }
@@ -315,30 +315,29 @@ impl Partition {
         };
         consumer.draining = true;
         let id = consumer.queue;
+        self.leader.delivery.drains.begin(id, key);
         self.dispatch(id, effects);
         self.finish_drains(id, effects);
     }
 
     /// Ends the credit of draining consumers, unless something may still be theirs.
     pub(crate) fn finish_drains(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        let Some(queue) = self.state.queues.get(&id) else { return };
-        let drains = |key: &ConsumerKey| {
-            let drains = self.leader.delivery.consumers.get(key).is_some_and(|consumer| consumer.draining);
-            drains && !self.may_get_more(*key)
-        };
-        let draining: Vec<ConsumerKey> = queue.consumers.iter().filter(|key| drains(key)).copied().collect();
-        let members = queue.consumers.iter().filter(|key| key.member != 0);
-        let wholes: Vec<ConsumerKey> = members.map(|key| key.whole()).collect();
-        for whole in wholes {
+        for whole in self.leader.delivery.draining_wholes.iter().copied().collect::<Vec<_>>() {
             self.finish_drain_of_members(whole, effects);
         }
-        for key in draining {
-            self.leave_line(key);
-            if let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) {
-                (consumer.draining, consumer.pace.withheld) = (false, 0);
-                consumer.credit = 0;
-                effects.push(Effect::Drained { consumer: key });
+        let ended = self.leader.delivery.drains.of(id).filter(|key| !self.may_get_more(*key));
+        let ended: Vec<ConsumerKey> = ended.take(ENDED_MAX).collect();
+        for key in &ended {
+            self.leave_line(*key);
+            self.leader.delivery.drains.end(id, *key);
+            let Some(consumer) = self.leader.delivery.consumers.get_mut(key) else { continue };
+            if std::mem::take(&mut consumer.draining) {
+                (consumer.credit, consumer.pace.withheld) = (0, 0);
+                effects.push(Effect::Drained { consumer: *key });
             }
+        }
+        if ended.len() == ENDED_MAX && self.leader.delivery.drains.of(id).next().is_some() {
+            self.leader.delivery.backlogs.put(id);
         }
     }
 
@@ -384,7 +383,7 @@ impl Partition {
             connection.departed.remove(&key);
         }
         let readers = self.readers_of(key);
-        if let Some(spread) = self.leader.delivery.spreads.remove(&key) {
+        if let Some(spread) = forget_spread(self, key) {
             self.announce_consumer(spread.notice(), false, effects);
         }
         // A message returned by one of them goes to no other of them: nothing is dispatched until
@@ -404,19 +403,19 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) -> Option<QueueId> {
         self.leave_line(key);
-        let consumer = self.leader.delivery.consumers.remove(&key)?;
+        let consumer = *self.leader.delivery.consumers.remove(&key)?;
         self.leader.delivery.operators -= usize::from(consumer.mode == ConsumerMode::Operator);
         self.announce_consumer(consumer.notice.as_ref(), false, effects);
         let id = consumer.queue;
+        self.leader.delivery.drains.end(id, key);
         let queue = self.state.queues.get_mut(&id)?;
-        let chosen = queue.consumers.chosen();
         queue.consumers.leave(consumer.seat);
         queue.remove_selecting(key);
         if id.is_volatile() && queue.source.kind == DestinationKind::Topic && queue.consumers.is_empty() {
             self.delete_queue(id, effects);
             return None;
         }
-        self.free_groups(id, key, consumer.selection.as_ref());
+        self.free_groups(id, key, consumer.selection);
         if let Some(reserving) = consumer.reserving {
             self.drop_reserve(id, key, *reserving);
         }
@@ -426,7 +425,6 @@ impl Partition {
         if !in_doubt.is_some_and(|(name, ms)| doubt::keep(self, (id, name), (key, &unseen), ms)) {
             self.release(id, key, &unseen, false, effects);
         }
-        self.line_up_chosen(id, chosen);
         offline::note(self, id);
         Some(id)
     }

@@ -25,6 +25,10 @@ const FETCH_MESSAGES_MIN: u64 = 64;
 /// arrive in that time.
 const FETCH_MESSAGES_MAX: u64 = 1024;
 
+/// Consumers that one step looks at, most of which want none of the messages; the others follow
+/// with the next tick.
+const LOOKS_MAX: usize = 1024;
+
 /// See [`FETCH_MESSAGES_MAX`].
 const FETCH_BYTES_MAX: u64 = 1 << 20;
 
@@ -58,6 +62,12 @@ pub(crate) enum Step {
 impl Partition {
     /// Sends ready messages to consumers with credit, in turns; then serves browsers one step.
     pub(crate) fn dispatch(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
+        self.leader.delivery.backlogs.has_changed(id);
+        self.serve(id, effects);
+    }
+
+    /// As `dispatch`, where nothing has changed since the last time.
+    pub(crate) fn serve(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         if self.settings.policies.any_last_value() {
             self.drop_superseded(id, effects);
         }
@@ -80,12 +90,14 @@ impl Partition {
 
     fn dispatch_line(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         // Consumers up to this turn found nothing that they want.
-        let mut passed = None;
+        let mut passed = self.leader.delivery.backlogs.passed(id);
         let is_paused = self.state.paused.contains(id);
-        let mut left = self.settings.slice_changes.max(1);
+        let (mut left, mut looks) = (self.settings.slice_changes.max(1), LOOKS_MAX);
         loop {
-            if left == 0 {
-                return self.leader.delivery.backlogs.put(id);
+            match (left, looks) {
+                (0, _) => return self.leader.delivery.backlogs.put(id),
+                (_, 0) => return self.leader.delivery.backlogs.put_after(id, passed),
+                _ => {}
             }
             let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
             let returning = self.leader.transactions.closings.holds_up(id);
@@ -96,20 +108,27 @@ impl Partition {
             if self.leader.settling.doubts.are_read_for(id) {
                 return;
             }
-            let Some((turn, consumer)) = queue.waiting.next(passed) else { return };
+            let Some((turn, consumer)) = self.next_in_line(id, passed) else {
+                // Something has changed since those that were passed have looked.
+                return self.leader.delivery.backlogs.begin_again(id);
+            };
             if is_paused && !pausing::serves(self, consumer) {
                 if self.leader.delivery.operators == 0 {
                     return;
                 }
-                passed = Some(turn);
+                (passed, looks) = (Some(turn), looks - 1);
                 continue;
             }
             if consumer.member != 0 && !self.has_credit(consumer) {
                 self.starve(consumer);
+                looks -= 1;
                 continue;
             }
             let step = self.send_next(id, consumer, effects);
-            left -= usize::from(matches!(step, Step::Sent | Step::SentLast | Step::Skipped));
+            match step {
+                Step::Sent | Step::SentLast | Step::Skipped => left -= 1,
+                Step::Nothing | Step::Waits => looks -= 1,
+            }
             match step {
                 Step::Sent => self.next_turn(id, turn, consumer),
                 Step::SentLast => {
@@ -119,7 +138,8 @@ impl Partition {
                 Step::Skipped => {}
                 Step::Nothing if self.fall_idle(id, turn, consumer) => {}
                 Step::Nothing if self.selects(consumer) => passed = Some(turn),
-                Step::Nothing | Step::Waits => return,
+                Step::Nothing => return self.leader.delivery.backlogs.forget(id),
+                Step::Waits => return,
             }
         }
     }
@@ -380,7 +400,8 @@ impl Partition {
         }
         let consumers = self.state.queues.get(&id).into_iter().flat_map(|queue| queue.consumers.iter());
         let consumers = consumers.filter_map(|key| self.leader.delivery.consumers.get(key));
-        let takers = consumers.filter(|consumer| consumer.browse.is_none());
+        // As many as could take one each.
+        let takers = consumers.take(FETCH_MESSAGES_MAX as usize).filter(|consumer| consumer.browse.is_none());
         let window: u64 =
             takers.map(|consumer| u64::from(consumer.credit) + consumer.held.len() as u64).sum();
         let part = if self.is_pressed() { PRESSED_PART } else { 1 };

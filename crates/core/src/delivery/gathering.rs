@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use postroad_model::{ConsumerKey, ConsumerMode, DestinationKind, Effect, QueueId};
+use postroad_model::{DestinationKind, Effect, QueueId};
 
 use crate::Partition;
 use crate::leader::Delivery;
@@ -52,11 +52,8 @@ pub fn gather(partition: &mut Partition, id: QueueId) {
     }
     let Some(queue) = state.queues.get_mut(&id) else { return };
     let gathering = settings.policies.of(&queue.source).gathering;
-    let Delivery { consumers, gatherings, .. } = &mut leader.delivery;
-    let takes = |key: &&ConsumerKey| {
-        consumers.get(*key).is_some_and(|consumer| consumer.mode != ConsumerMode::Browse)
-    };
-    let present = queue.consumers.iter().filter(takes).count();
+    let Delivery { gatherings, .. } = &mut leader.delivery;
+    let present = queue.consumers.takers();
     let before = queue.gathers_until_ms;
     let until_ms = match present {
         0 => return,

@@ -58,7 +58,7 @@ impl Partition {
     }
 
     /// The consumer has left: its groups are free.
-    pub(crate) fn free_groups(&mut self, id: QueueId, key: ConsumerKey, selection: Option<&Selection>) {
+    pub(crate) fn free_groups(&mut self, id: QueueId, key: ConsumerKey, selection: Option<Selection>) {
         let groups = self.state.queues.get_mut(&id).and_then(|queue| queue.groups.as_mut());
         if groups.is_some_and(|groups| groups.leave(key)) {
             self.offer_again(id, key, selection);
@@ -67,7 +67,11 @@ impl Partition {
 
     /// The consumer has joined: it gets its share of the groups of which nothing is under way.
     pub(crate) fn share_groups(&mut self, id: QueueId, key: ConsumerKey) {
-        let Some(queue) = self.state.queues.get(&id).filter(|queue| queue.groups.is_some()) else { return };
+        let Some(queue) = self.state.queues.get(&id) else { return };
+        // With more consumers than groups nothing is to be shared; those without a share count too.
+        if queue.groups.as_ref().is_none_or(|groups| groups.len() < queue.consumers.sharing()) {
+            return;
+        }
         let sharing = |key: &ConsumerKey| {
             self.leader
                 .delivery
@@ -108,29 +112,33 @@ impl Partition {
     /// A group blocked by leases is free: all consumers look again.
     pub(crate) fn offer_to_all_again(&mut self, id: QueueId) {
         self.wake_all_idle(id);
-        let Some(queue) = self.state.queues.get(&id) else { return };
-        for key in queue.consumers.iter() {
-            if let Some(selection) =
-                self.leader.delivery.consumers.get_mut(key).and_then(|other| other.selection.as_mut())
-            {
-                selection.step_back(&BTreeMap::new());
-            }
-        }
+        offer(self, id, |_| 0);
     }
 
     /// Messages of `owner` are free: the others look again at those that it has not reached, and at
     /// all if it has a selector, which has passed over messages of its groups.
-    fn offer_again(&mut self, id: QueueId, owner: ConsumerKey, selection: Option<&Selection>) {
-        let own = self.leader.delivery.consumers.get(&owner).and_then(|consumer| consumer.selection.as_ref());
-        let takes_all = selection.or(own).filter(|selection| !selection.has_selector());
-        let views = takes_all.map(Selection::views).cloned().unwrap_or_default();
-        let Some(queue) = self.state.queues.get(&id) else { return };
-        for key in queue.consumers.iter().filter(|key| **key != owner) {
-            if let Some(selection) =
-                self.leader.delivery.consumers.get_mut(key).and_then(|other| other.selection.as_mut())
-            {
-                selection.step_back(&views);
+    fn offer_again(&mut self, id: QueueId, owner: ConsumerKey, gone: Option<Selection>) {
+        let Some(groups) = self.state.queues.get(&id).and_then(|queue| queue.groups.as_ref()) else { return };
+        let of_owner = self.leader.delivery.consumers.get_mut(&owner);
+        let own = of_owner.and_then(|consumer| consumer.selection.as_mut());
+        let (mut views, mut gone) = (BTreeMap::new(), gone);
+        if let Some(selection) = gone.as_mut().or(own) {
+            selection.take_up(&groups.offers);
+            if !selection.has_selector() {
+                views = selection.views().iter().map(|(lane, view)| (*lane, view.cursor())).collect();
             }
         }
+        let number = offer(self, id, |lane| views.get(&lane).copied().unwrap_or(0));
+        let of_owner = self.leader.delivery.consumers.get_mut(&owner);
+        if let Some(selection) = of_owner.and_then(|consumer| consumer.selection.as_mut()) {
+            selection.skip_offer(number);
+        }
     }
+}
+
+/// Messages of each lane from a cursor on are free; returns the number of the offer.
+fn offer(partition: &mut Partition, id: QueueId, cursor: impl Fn(u8) -> u64) -> u64 {
+    let Some(queue) = partition.state.queues.get_mut(&id) else { return 0 };
+    let lanes = queue.lanes.iter().map(|(number, _)| (number.0, cursor(number.0)));
+    queue.groups.as_mut().map_or(0, |groups| groups.offers.add(lanes))
 }

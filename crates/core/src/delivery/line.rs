@@ -5,6 +5,7 @@ use postroad_model::{ConsumerKey, ConsumerMode, QueueId};
 
 use crate::Partition;
 use crate::delivery::consumer::Consumer;
+use crate::queue::Turn;
 
 impl Partition {
     /// Puts a consumer into the line of its queue, if it can take a message and is not there yet.
@@ -15,8 +16,7 @@ impl Partition {
         // A member may wait without credit: it is when its turn comes that there must be some.
         let may = (consumer.credit > 0 || key.member != 0)
             && !browses_no_more
-            && !self.outbox_is_full(key.connection)
-            && self.is_chosen(key, consumer);
+            && !self.outbox_is_full(key.connection);
         let Some(consumer) =
             self.leader.delivery.consumers.get_mut(&key).filter(|consumer| may && !consumer.in_line)
         else {
@@ -41,27 +41,13 @@ impl Partition {
         }
     }
 
-    /// A consumer has come or gone, before which this one had the queue for itself: the line is
-    /// rebuilt if another one has now.
-    pub(crate) fn line_up_chosen(&mut self, id: QueueId, before: Option<ConsumerKey>) {
-        if self.state.queues.get(&id).is_some_and(|queue| queue.consumers.chosen() != before) {
-            self.line_up_all(id);
-        }
-    }
-
-    fn line_up_all(&mut self, id: QueueId) {
-        self.wake_all_idle(id);
-        let Some(queue) = self.state.queues.get_mut(&id) else { return };
-        let line = queue.waiting.drain();
-        let consumers: Vec<ConsumerKey> = queue.consumers.iter().copied().collect();
-        for key in &line {
-            if let Some(consumer) = self.leader.delivery.consumers.get_mut(key) {
-                consumer.in_line = false;
-            }
-        }
-        for key in line.into_iter().chain(consumers) {
-            self.line_up(key);
-        }
+    /// The consumer of the queue whose turn is next, after this turn if there is one. With
+    /// exclusive consumers it is the chosen one or none: the others keep their places.
+    pub(crate) fn next_in_line(&self, id: QueueId, after: Option<Turn>) -> Option<(Turn, ConsumerKey)> {
+        let queue = self.state.queues.get(&id)?;
+        let Some(chosen) = queue.consumers.chosen() else { return queue.waiting.next(after) };
+        let consumer = self.leader.delivery.consumers.get(&chosen).filter(|consumer| consumer.in_line)?;
+        after.is_none_or(|after| after < consumer.turn).then_some((consumer.turn, chosen))
     }
 
     /// With exclusive consumers on the queue only the first of the highest priority is served.

@@ -6,6 +6,7 @@ pub mod backlog;
 pub mod browse;
 pub mod consumer;
 pub mod dispatch;
+pub mod drains;
 pub mod fetches;
 pub mod gathering;
 pub mod group;

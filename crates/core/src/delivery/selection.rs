@@ -7,7 +7,7 @@ use postroad_selector::{AtDelivery, Properties, Selector, Value};
 
 use crate::Partition;
 use crate::memory::bodies::Bodies;
-use crate::queue::{Entry, Groups, Lane, LaneNumber, Lanes, Look, Verdict, View, tag, untag};
+use crate::queue::{Entry, Groups, Lane, LaneNumber, Lanes, Look, Offers, Verdict, View, tag, untag};
 
 /// How the assembly reads the headers and properties of a message, whatever its protocol.
 pub type PropertiesOf = for<'a> fn(&'a Message) -> Box<dyn Properties + 'a>;
@@ -30,13 +30,15 @@ pub(crate) fn no_properties(_: &Message) -> Box<dyn Properties + '_> {
 pub struct Selection {
     selector: Option<Selector>,
     views: BTreeMap<u8, View>,
+    /// The last offer of messages of groups that it has taken up.
+    offer: u64,
 }
 
 impl Selection {
     /// A selector that has judged nothing yet; `None` takes everything that no message group
     /// forbids.
     pub fn new(selector: Option<Selector>) -> Selection {
-        Selection { selector, views: BTreeMap::new() }
+        Selection { selector, views: BTreeMap::new(), offer: 0 }
     }
 
     /// Its selector.
@@ -54,11 +56,22 @@ impl Selection {
         self.selector.is_some()
     }
 
-    /// Messages of `other` are free: see [`View::step_back`].
-    pub fn step_back(&mut self, other: &BTreeMap<u8, View>) {
-        for (lane, view) in &mut self.views {
-            view.step_back(other.get(lane));
+    /// Looks again at messages that are free since it last looked.
+    pub fn take_up(&mut self, offers: &Offers) {
+        if self.offer == offers.last() {
+            return;
         }
+        for (lane, view) in &mut self.views {
+            if let Some(cursor) = offers.since(self.offer, *lane) {
+                view.step_back(cursor);
+            }
+        }
+        self.offer = offers.last();
+    }
+
+    /// The offer of its own messages is nothing new for it.
+    pub fn skip_offer(&mut self, number: u64) {
+        self.offer = number;
     }
 
     /// Of all entries only this one matches, and perhaps later ones of its lane.
@@ -182,7 +195,11 @@ impl Partition {
         let Some(queue) = self.state.queues.get(&id) else { return Selected::Nothing };
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return Selected::Nothing };
         let exclusive = consumer.mode == ConsumerMode::Exclusive;
-        let Some(Selection { selector, views }) = &mut consumer.selection else { return Selected::Nothing };
+        let Some(selection) = &mut consumer.selection else { return Selected::Nothing };
+        if let Some(groups) = &queue.groups {
+            selection.take_up(&groups.offers);
+        }
+        let Selection { selector, views, .. } = selection;
         let mut judge = Judge {
             key,
             selector: selector.as_ref(),

@@ -12,15 +12,46 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use postroad_model::{ConsumerKey, ConsumerMode, DetachCause, Effect, EntryTag, Notice, Outcome, QueueId};
+use postroad_model::{
+    ConnectionId, ConsumerKey, ConsumerMode, DetachCause, Effect, EntryTag, Notice, Outcome, QueueId,
+};
 use postroad_routing::{Slow, SlowAction};
 
 use crate::Partition;
+use crate::delivery::consumer::Consumer;
+use crate::delivery::spread::next_reader;
 use crate::leaving::is_leaving;
 use crate::queue::EntryState;
 
 /// Interval of checks for slow consumers, while any has messages.
 const LOOK_MS: u64 = 200;
+
+/// Consumers that one tick looks at, and messages that those hold that are slow, about.
+const LOOKED_MAX: usize = 2048;
+
+/// The search for slow consumers: over all of them, in ticks that follow one another, and again
+/// after a while as long as any has messages.
+#[derive(Default)]
+pub struct SlowSearch {
+    due_ms: Option<u64>,
+    /// Where it goes on.
+    at: Option<(ConnectionId, Option<ConsumerKey>)>,
+    /// There is a consumer that may become slow.
+    watches: bool,
+}
+
+impl SlowSearch {
+    /// A consumer may become slow: it is looked for at this time, if not before.
+    pub fn begin_at(&mut self, at_ms: u64) {
+        self.watches = true;
+        self.due_ms.get_or_insert(at_ms);
+    }
+
+    /// When the next step is due.
+    pub fn next_ms(&self) -> Option<u64> {
+        self.due_ms
+    }
+}
 
 /// The pace of a consumer.
 #[derive(Default)]
@@ -81,7 +112,7 @@ impl Partition {
         {
             consumer.pace.spoke_ms = now_ms;
         }
-        self.leader.delivery.next_look_ms.get_or_insert(now_ms + LOOK_MS);
+        self.leader.delivery.slow.begin_at(now_ms + LOOK_MS);
     }
 
     /// A consumer settles messages. Those that were taken back from it are its own again if no
@@ -98,7 +129,7 @@ impl Partition {
         (pace.spoke_ms, pace.is_slow) = (now_ms, false);
         let mut taken: Vec<EntryTag> = tags.iter().filter(|tag| pace.taken.contains(tag)).copied().collect();
         if self.settings.policies.any_slow() {
-            self.leader.delivery.next_look_ms.get_or_insert(now_ms + LOOK_MS);
+            self.leader.delivery.slow.begin_at(now_ms + LOOK_MS);
         }
         let asked = taken.len();
         taken.retain(|tag| self.hold_once_more(queue, key, *tag, needs_body));
@@ -158,30 +189,50 @@ impl Partition {
     /// Looks for consumers that have become slow.
     pub(crate) fn look_for_slow(&mut self, effects: &mut Vec<Effect>) {
         let now_ms = self.now_ms;
-        if self.leader.delivery.next_look_ms.is_none_or(|at_ms| now_ms < at_ms) {
+        if self.leader.delivery.slow.due_ms.is_none_or(|at_ms| now_ms < at_ms) {
             return;
         }
-        let (mut slow, mut watched) = (Vec::new(), false);
-        for (key, consumer) in &self.leader.delivery.consumers {
-            let Some(queue) = self.state.queues.get(&consumer.queue) else { continue };
-            let Slow { after_ms: Some(after_ms), then } = queue.slow else { continue };
-            if consumer.held.is_empty() || consumer.pace.is_slow || consumer.mode == ConsumerMode::Browse {
-                continue;
+        let (mut slow, mut weight) = (Vec::new(), 0);
+        let (mut connection, mut after) = match self.leader.delivery.slow.at.take() {
+            Some(at) => at,
+            None => {
+                self.leader.delivery.slow.watches = false;
+                (ConnectionId::new(0, 0), None)
             }
-            // Its deliveries are about to return.
-            if consumer.pace.ends || is_leaving(self, key.connection) {
-                continue;
+        };
+        let (mut watches, mut goes_on) = (false, false);
+        'search: for (id, of) in self.leader.connections.from(connection) {
+            if id != connection {
+                (connection, after) = (id, None);
             }
-            watched = true;
-            if consumer.pace.spoke_ms + after_ms <= now_ms {
-                slow.push((*key, then));
+            weight += 1;
+            if LOOKED_MAX <= weight {
+                goes_on = true;
+                break;
+            }
+            while let Some(key) = next_reader(self, of, after) {
+                if LOOKED_MAX <= weight {
+                    goes_on = true;
+                    break 'search;
+                }
+                after = Some(key);
+                weight += 1;
+                let Some((after_ms, then, consumer)) = watched(self, key) else { continue };
+                watches = true;
+                if consumer.pace.spoke_ms + after_ms <= now_ms {
+                    weight += consumer.held.len();
+                    slow.push((key, then));
+                }
             }
         }
-        slow.sort_unstable_by_key(|(key, _)| *key);
+        self.leader.delivery.slow.watches |= watches;
         for (key, then) in slow {
             self.is_too_slow(key, then, effects);
         }
-        self.leader.delivery.next_look_ms = watched.then_some(now_ms + LOOK_MS);
+        let search = &mut self.leader.delivery.slow;
+        search.at = goes_on.then_some((connection, after));
+        let pause_ms = if goes_on { 1 } else { LOOK_MS };
+        search.due_ms = (goes_on || search.watches).then_some(now_ms + pause_ms);
     }
 
     fn is_too_slow(&mut self, key: ConsumerKey, then: SlowAction, effects: &mut Vec<Effect>) {
@@ -242,4 +293,15 @@ impl Partition {
         }
         self.dispatch(id, effects);
     }
+}
+
+/// The consumer, if it may become slow: after how long, and the consequence.
+fn watched(partition: &Partition, key: ConsumerKey) -> Option<(u64, SlowAction, &Consumer)> {
+    let consumer = partition.leader.delivery.consumers.get(&key)?;
+    let Slow { after_ms, then } = partition.state.queues.get(&consumer.queue)?.slow;
+    let is_free = consumer.held.is_empty() || consumer.mode == ConsumerMode::Browse;
+    // Its deliveries are about to return.
+    let returns = consumer.pace.ends || is_leaving(partition, key.connection);
+    let may = !is_free && !consumer.pace.is_slow && !returns;
+    after_ms.filter(|_| may).map(|after_ms| (after_ms, then, consumer.as_ref()))
 }

@@ -11,6 +11,7 @@
 //! that is not read would go unnoticed.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use postroad_model::{
@@ -20,6 +21,7 @@ use postroad_model::{
 use postroad_routing::Pattern;
 
 use crate::Partition;
+use crate::connection::Connection;
 use crate::delivery::selection;
 use crate::log::completion::Completion;
 use crate::settling::doubt;
@@ -46,14 +48,31 @@ impl Spread {
     }
 }
 
-/// Members of all consumers of patterns.
-fn members(partition: &Partition) -> usize {
-    partition.leader.delivery.spreads.values().map(|spread| spread.members.len()).sum()
+/// The first element of a pattern, empty if it has a wildcard: queues that match have the same one.
+fn first_of_pattern(name: &str) -> &str {
+    let first = name.split('.').next().unwrap_or_default();
+    if first.contains(['*', '>']) { "" } else { first }
+}
+
+/// A consumer of a pattern ends.
+pub fn forget_spread(partition: &mut Partition, key: ConsumerKey) -> Option<Spread> {
+    let delivery = &mut partition.leader.delivery;
+    let spread = delivery.spreads.remove(&key)?;
+    delivery.members -= spread.members.len();
+    delivery.draining_wholes.remove(&key);
+    let first = first_of_pattern(&spread.attach.source.name);
+    if let Some(wholes) = delivery.spreads_by_first.get_mut(first) {
+        wholes.remove(&key);
+        if wholes.is_empty() {
+            delivery.spreads_by_first.remove(first);
+        }
+    }
+    Some(spread)
 }
 
 /// Whether a consumer of a pattern may read this number of queues.
 fn check_width(partition: &Partition, attach: &Attach, queues: usize) -> Result<(), Refusal> {
-    let (read, max) = (members(partition), partition.settings.members_max());
+    let (read, max) = (partition.leader.delivery.members, partition.settings.members_max());
     match queues == 0 || read + queues <= max {
         true => Ok(()),
         false => Err(Refusal::PatternTooWide { pattern: attach.source.clone(), queues, read, max }),
@@ -88,7 +107,7 @@ impl Partition {
             return None;
         }
         let heir_of = doubt::heir_of_all(&attach);
-        let room = self.settings.members_max().saturating_sub(members(self));
+        let room = self.settings.members_max().saturating_sub(self.leader.delivery.members);
         let queues = match heir_of {
             Some(link) => doubt::queues_of(self, link, room),
             None => self.state.addresses.queues_matching(&pattern),
@@ -118,6 +137,8 @@ impl Partition {
             last_member: 0,
             starved: VecDeque::new(),
         };
+        let first = first_of_pattern(&spread.attach.source.name).to_owned();
+        self.leader.delivery.spreads_by_first.entry(first).or_default().insert(key);
         self.leader.delivery.spreads.insert(key, spread);
         self.leader.connections.get_or_make(key.connection).consumers.insert(key);
         let notice = self.leader.delivery.spreads.get(&key).and_then(Spread::notice).cloned();
@@ -153,6 +174,7 @@ impl Partition {
         let spread = self.leader.delivery.spreads.get_mut(&whole)?;
         spread.last_member += 1;
         spread.members.insert(spread.last_member);
+        self.leader.delivery.members += 1;
         let (member, attach) = (whole.with_member(spread.last_member), spread.attach.clone());
         self.seat(id, member, &attach);
         Some(member)
@@ -169,15 +191,14 @@ impl Partition {
                 && spread.pattern.matches(&queue.name)
                 && doubt::heir_of_all(&spread.attach).is_none()
         };
-        let wholes: Vec<ConsumerKey> = self
-            .leader
-            .delivery
-            .spreads
-            .iter()
-            .filter(|(_, spread)| wants(spread))
-            .map(|(key, _)| *key)
-            .collect();
-        let mut room = self.settings.members_max().saturating_sub(members(self));
+        let delivery = &self.leader.delivery;
+        let first = queue.name.split('.').next().unwrap_or_default();
+        let firsts = [first, ""].into_iter().filter_map(|first| delivery.spreads_by_first.get(first));
+        let wholes = firsts.flatten().filter(|key| delivery.spreads.get(key).is_some_and(wants));
+        let mut wholes: Vec<ConsumerKey> = wholes.copied().collect();
+        wholes.sort_unstable();
+        wholes.dedup();
+        let mut room = self.settings.members_max().saturating_sub(self.leader.delivery.members);
         for whole in wholes {
             match room {
                 0 => self.leader.delivery.crowded.push(whole),
@@ -250,6 +271,7 @@ impl Partition {
         if self.readers_of(whole).iter().any(|key| self.may_get_more(*key)) {
             return;
         }
+        self.leader.delivery.draining_wholes.remove(&whole);
         if let Some(spread) = self.leader.delivery.spreads.get_mut(&whole) {
             spread.draining = false;
             spread.credit = 0;
@@ -283,10 +305,13 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let consumer = self.leader.delivery.consumers.remove(&key);
+        if let Some(consumer) = &consumer {
+            self.leader.delivery.drains.end(consumer.queue, key);
+        }
         let notice = consumer.as_ref().and_then(|consumer| consumer.notice.as_ref());
         self.announce_consumer(notice, false, effects);
         if let Some(spread) = self.leader.delivery.spreads.get_mut(&key.whole()).filter(|_| key.member != 0) {
-            spread.members.remove(&key.member);
+            self.leader.delivery.members -= usize::from(spread.members.remove(&key.member));
             if consumer.and_then(|consumer| consumer.browse).is_some_and(|browse| !browse.is_over) {
                 self.end_browse_of_members(key.whole(), effects);
             }
@@ -302,4 +327,29 @@ impl Partition {
         }
         effects.push(Effect::Detached { consumer: key, cause: DetachCause::Deleted });
     }
+}
+
+/// The consumer of the connection after this one. A consumer of a pattern has members instead, or
+/// stands for itself as long as there are none.
+pub(crate) fn next_reader(
+    partition: &Partition,
+    connection: &Connection,
+    after: Option<ConsumerKey>,
+) -> Option<ConsumerKey> {
+    let spreads = &partition.leader.delivery.spreads;
+    if let Some(after) = after
+        && let Some(spread) = spreads.get(&after.whole())
+        && let Some(member) = spread.members.range((Bound::Excluded(after.member), Bound::Unbounded)).next()
+    {
+        return Some(after.with_member(*member));
+    }
+    let whole = next_consumer(connection, after.map(ConsumerKey::whole))?;
+    let member = spreads.get(&whole).and_then(|spread| spread.members.first());
+    Some(member.map_or(whole, |member| whole.with_member(*member)))
+}
+
+/// The consumer of the connection after this one, each as a whole.
+pub(crate) fn next_consumer(connection: &Connection, after: Option<ConsumerKey>) -> Option<ConsumerKey> {
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    connection.consumers.range((from, Bound::Unbounded)).next().copied()
 }

@@ -41,6 +41,10 @@ use crate::settling::lending;
 /// Messages that leave by limits in one step, in one record for each queue: a millisecond of work.
 const TRIM_MAX: usize = 256;
 
+/// Sends that are refused in one step, as they have waited long enough; the others with later
+/// ticks.
+const LATE_MAX: usize = 1024;
+
 /// Where a message counts that is on its way to the log.
 #[derive(Debug, Default)]
 pub struct Expecting {
@@ -126,7 +130,7 @@ impl Partition {
         self.trim_all(effects);
         self.unpark(effects);
         if self.settings.policies.any_slow() {
-            self.leader.delivery.next_look_ms.get_or_insert(self.now_ms);
+            self.leader.delivery.slow.begin_at(self.now_ms);
         }
     }
 
@@ -200,8 +204,9 @@ impl Partition {
 
     /// Remembers the reason for which the first send to this address waits, if one waits.
     pub(crate) fn note_what_holds(&mut self, to: &Destination) {
-        if let Some(held_by) = self.what_holds(to) {
-            self.leader.intake.lines.put(to.clone(), held_by, false);
+        match self.what_holds(to) {
+            Some(held_by) => self.leader.intake.lines.put(to.clone(), held_by, false),
+            None => self.leader.intake.lines.forget(to),
         }
     }
 
@@ -255,7 +260,7 @@ impl Partition {
 
     /// Refuses those that have waited long enough.
     pub(crate) fn refuse_late(&mut self, effects: &mut Vec<Effect>) {
-        let late = self.leader.intake.parked.take_late(self.now_ms);
+        let late = self.leader.intake.parked.take_late(self.now_ms, LATE_MAX);
         let mut freed = BTreeSet::new();
         let mut moved = BTreeSet::new();
         for Parked { publish, .. } in late {

@@ -16,5 +16,6 @@ pub mod queue_quota;
 pub mod recent;
 pub mod route_retries;
 pub mod routes;
+pub mod unparking;
 pub mod wait_queues;
 pub mod waiting;

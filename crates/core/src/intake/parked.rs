@@ -7,6 +7,7 @@
 //! Never here: the reason for which the first of a line waits (`limit`, `lines`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use postroad_model::{ConnectionId, Destination, Publish};
 
@@ -112,10 +113,12 @@ impl ParkedSends {
         self.late.first_key_value().map(|((until_ms, _), _)| *until_ms)
     }
 
-    /// Takes out those that have waited long enough, those of each time in order.
-    pub fn take_late(&mut self, now_ms: u64) -> Vec<Parked> {
+    /// Takes out those that have waited long enough, up to a number, those of each time in order.
+    pub fn take_late(&mut self, now_ms: u64, most: usize) -> Vec<Parked> {
         let mut all = Vec::new();
-        while let Some(next) = self.late.first_entry().filter(|next| next.key().0 <= now_ms) {
+        while all.len() < most
+            && let Some(next) = self.late.first_entry().filter(|next| next.key().0 <= now_ms)
+        {
             let ((_, number), to) = next.remove_entry();
             all.extend(self.take(&to, number));
         }
@@ -257,9 +260,10 @@ impl ParkedSends {
         self.lines.get(to).into_iter().flat_map(BTreeMap::values).chain(elsewhere)
     }
 
-    /// Addresses at which something waits.
-    pub fn addresses(&self) -> Vec<Destination> {
-        self.lines.keys().cloned().collect()
+    /// The address after this one at which something waits.
+    pub fn next_address(&self, after: Option<&Destination>) -> Option<&Destination> {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.lines.range::<Destination, _>((after, Bound::Unbounded)).next().map(|(to, _)| to)
     }
 
     /// Whether nothing waits.
@@ -307,11 +311,12 @@ mod tests {
         waiting.end_first(&Destination::queue("a"), Some(15));
         waiting.end_first(&Destination::queue("a"), Some(5));
         waiting.end_first(&Destination::queue("b"), Some(5));
-        assert_eq!((waiting.next_refusal_ms(), tickets(&waiting.take_late(9))), (Some(10), vec![]));
+        assert_eq!((waiting.next_refusal_ms(), tickets(&waiting.take_late(9, 9))), (Some(10), vec![]));
         let first = waiting.take_first(&Destination::queue("b"));
         assert_eq!(first.map(|parked| parked.publish.ticket.0), Some(3));
         assert_eq!(waiting.next_refusal_ms(), Some(15));
-        assert_eq!(tickets(&waiting.take_late(20)), [1, 4, 5]);
+        assert_eq!(tickets(&waiting.take_late(20, 2)), [1, 4]);
+        assert_eq!(tickets(&waiting.take_late(20, 2)), [5]);
         assert_eq!((waiting.next_refusal_ms(), waiting.is_at(&Destination::queue("b"))), (Some(30), false));
         waiting.take_out_of(ConnectionId::new(0, 1), |_| true);
         assert_eq!((waiting.next_refusal_ms(), waiting.is_empty()), (None, true));

@@ -12,6 +12,7 @@ use crate::Partition;
 use crate::intake::blocked::BlockedOn;
 use crate::intake::parked::{Parked, SendObstacle};
 use crate::intake::queue_quota;
+use crate::intake::unparking;
 use crate::log::completion::Completion;
 use crate::memory::bodies::is_part;
 
@@ -342,14 +343,42 @@ impl Partition {
         sent
     }
 
-    /// Lets parked sends in, as far as there is room.
+    /// Lets parked sends in, as far as there is room; with many addresses also in the next ticks.
     pub(crate) fn unpark(&mut self, effects: &mut Vec<Effect>) {
-        self.leader.intake.lines.clear();
         if self.leader.intake.parked.is_empty() {
             return;
         }
-        let addresses = self.leader.intake.parked.addresses();
-        self.unpark_first(addresses, BTreeSet::new(), effects);
+        let goes_on = self.leader.intake.unparking.at().is_some();
+        self.leader.intake.unparking.begin();
+        if !goes_on {
+            self.go_on_unparking(effects);
+        }
+    }
+
+    /// The next addresses of the round, if one is under way.
+    pub(crate) fn go_on_unparking(&mut self, effects: &mut Vec<Effect>) {
+        let (mut left, mut moved) = (unparking::LOOKED_MAX, BTreeSet::new());
+        while let Some(after) = self.leader.intake.unparking.at() {
+            let Some(to) = self.leader.intake.parked.next_address(after).cloned() else {
+                self.leader.intake.unparking.end();
+                break;
+            };
+            left -= 1;
+            while 0 < left
+                && let Some((publish, admitted, receivers)) = self.next_parked(&to)
+            {
+                left -= 1;
+                moved.insert(BlockedOn::Own(publish.connection));
+                self.take_in(publish, admitted, &receivers, effects);
+            }
+            if left == 0 {
+                // This one is looked at once more: more of its sends may go on.
+                break;
+            }
+            self.note_what_holds(&to);
+            self.leader.intake.unparking.pass(to);
+        }
+        self.unpark_held_by_all(moved, effects);
     }
 
     /// As `unpark`, after sends of this connection that waited at these addresses went away.
@@ -375,10 +404,7 @@ impl Partition {
                 moved.insert(BlockedOn::Own(publish.connection));
                 self.take_in(publish, admitted, &receivers, effects);
             }
-            match self.leader.intake.parked.is_at(&to) {
-                true => self.note_what_holds(&to),
-                false => self.leader.intake.lines.forget(&to),
-            }
+            self.note_what_holds(&to);
         }
         self.unpark_held_by_all(moved, effects);
     }
@@ -405,6 +431,12 @@ impl Partition {
     ) {
         let mut stay = Vec::new();
         while let Some(to) = self.leader.intake.lines.take_first(held_by) {
+            if unparking::LOOKED_MAX <= stay.len() {
+                // All are looked at, in steps.
+                self.leader.intake.lines.put(to, held_by, true);
+                self.leader.intake.unparking.begin();
+                break;
+            }
             if let Some((publish, admitted, receivers)) = self.next_parked(&to) {
                 moved.insert(BlockedOn::Own(publish.connection));
                 self.take_in(publish, admitted, &receivers, effects);

@@ -29,11 +29,6 @@ impl WaitQueues {
         self.lines.get(&held_by).map_or(0, |line| line.len() as u64)
     }
 
-    /// All waits end.
-    pub fn clear(&mut self) {
-        *self = WaitQueues::default();
-    }
-
     /// The address waits for this from now on, after others or, if it has waited longest, before
     /// them.
     pub fn put(&mut self, to: Destination, held_by: BlockedOn, is_first: bool) {

@@ -27,11 +27,22 @@ use crate::stepping_down::waiter_of;
 /// log writes one group; who comes then does not wait.
 const FOR_SENDS_MAX: usize = 1024;
 
+/// Events that go on in one step once their queue or subscription is there; the others follow with
+/// later ticks.
+const RESUMED_MAX: usize = 512;
+
 /// See the head of this file.
 #[derive(Default)]
 pub struct Waiting {
-    for_queues: BTreeMap<Destination, Vec<Event>>,
-    for_subscriptions: BTreeMap<Arc<str>, Vec<Event>>,
+    /// The line of each queue or subscription for which events wait.
+    places: BTreeMap<Place, u64>,
+    /// Lines whose queue or subscription is there: their events go on with the next ticks.
+    resumed: VecDeque<u64>,
+    /// Events that wait, by line.
+    lines: BTreeMap<u64, Line>,
+    /// Where events of each consumer wait, in their order: the line, and the number there.
+    consumers: BTreeMap<ConsumerKey, VecDeque<(u64, u64)>>,
+    next_number: u64,
     /// Events that wait for sends of their own connection, with the number of proposals that must
     /// have come back; these only rise. Behind an attach are the events of its consumer.
     for_sends: VecDeque<(u64, Vec<Event>)>,
@@ -43,48 +54,151 @@ pub struct Waiting {
 impl Waiting {
     /// Whether the queue is on its way into the log, or out of it.
     pub fn is_for_queue(&self, queue: &Destination) -> bool {
-        self.for_queues.contains_key(queue)
+        !self.places.is_empty() && self.places.contains_key(&Place::Queue(queue.clone()))
     }
 
     /// Whether the subscription is on its way into the log, or out of it.
     pub fn is_for_subscription(&self, name: &Arc<str>) -> bool {
-        self.for_subscriptions.contains_key(name)
+        !self.places.is_empty() && self.places.contains_key(&Place::Subscription(name.clone()))
     }
 
     /// Puts an event after those that wait for the address; `false` if there are none.
     pub fn wait_for_address(&mut self, address: &Destination, event: &Event) -> bool {
-        let waiting = self.for_queues.get_mut(address);
-        waiting.map(|waiting| waiting.push(event.clone())).is_some()
+        let is_waited_for = self.is_for_queue(address);
+        if is_waited_for {
+            self.push(Place::Queue(address.clone()), event.clone());
+        }
+        is_waited_for
     }
 
     /// Puts an event after those that wait for the subscription; `false` if there are none.
     pub fn wait_for_subscription(&mut self, name: &Arc<str>, event: &Event) -> bool {
-        let waiting = self.for_subscriptions.get_mut(name);
-        waiting.map(|waiting| waiting.push(event.clone())).is_some()
+        let is_waited_for = self.is_for_subscription(name);
+        if is_waited_for {
+            self.push(Place::Subscription(name.clone()), event.clone());
+        }
+        is_waited_for
+    }
+
+    /// Events may wait at this place from now on. Returns its line.
+    fn begin(&mut self, place: Place) -> u64 {
+        let Waiting { places, lines, next_number, .. } = self;
+        *places.entry(place).or_insert_with(|| {
+            *next_number += 1;
+            lines.insert(*next_number, Line::default());
+            *next_number
+        })
+    }
+
+    fn push(&mut self, place: Place, event: Event) {
+        let line = self.begin(place);
+        self.push_to(line, event);
+    }
+
+    fn push_to(&mut self, line: u64, event: Event) {
+        let Some(waiting) = self.lines.get_mut(&line) else { return };
+        self.next_number += 1;
+        if let Some(consumer) = consumer_of(&event) {
+            self.consumers.entry(consumer).or_default().push_back((line, self.next_number));
+        }
+        waiting.events.insert(self.next_number, event);
+    }
+
+    /// The event waits no more: its consumer's others are left.
+    fn forget(&mut self, event: &Event, number: u64) {
+        let Some(consumer) = consumer_of(event) else { return };
+        let Some(places) = self.consumers.get_mut(&consumer) else { return };
+        // Those of one line leave in their order.
+        if let Some(at) = places.iter().position(|(_, other)| *other == number) {
+            places.remove(at);
+        }
+        if places.is_empty() {
+            self.consumers.remove(&consumer);
+        }
+    }
+
+    fn take_line(&mut self, place: &Place) -> Vec<Event> {
+        let line = self.places.remove(place).and_then(|line| self.lines.remove(&line)).unwrap_or_default();
+        line.events.iter().for_each(|(number, event)| self.forget(event, *number));
+        line.events.into_values().collect()
     }
 
     /// The events that waited for the queue, in order.
     pub fn take_for_queue(&mut self, queue: &Destination) -> Vec<Event> {
-        self.for_queues.remove(queue).unwrap_or_default()
+        self.take_line(&Place::Queue(queue.clone()))
     }
 
     /// The events that waited for the subscription, in order.
     pub fn take_for_subscription(&mut self, name: &Arc<str>) -> Vec<Event> {
-        self.for_subscriptions.remove(name).unwrap_or_default()
+        self.take_line(&Place::Subscription(name.clone()))
     }
 
-    fn lines(&mut self) -> impl Iterator<Item = &mut Vec<Event>> {
-        let made = self.for_queues.values_mut().chain(self.for_subscriptions.values_mut());
-        made.chain(self.for_sends.iter_mut().map(|(_, waiting)| waiting))
+    /// The first event that waits for the subscription.
+    pub fn first_for_subscription(&self, name: &Arc<str>) -> Option<&Event> {
+        let line = self.places.get(&Place::Subscription(name.clone()))?;
+        self.lines.get(line)?.events.first_key_value().map(|(_, event)| event)
+    }
+
+    /// The events that waited at this place go on in their turn.
+    fn resume(&mut self, place: &Place) {
+        let Some(number) = self.places.remove(place) else { return };
+        match self.lines.get_mut(&number) {
+            Some(line) if !line.events.is_empty() => {
+                line.is_resumed = true;
+                self.resumed.push_back(number);
+            }
+            _ => drop(self.lines.remove(&number)),
+        }
+    }
+
+    /// The next event of those that go on.
+    fn take_resumed(&mut self) -> Option<Event> {
+        while let Some(line) = self.resumed.front().copied() {
+            let next = self.lines.get_mut(&line).and_then(|line| line.events.pop_first());
+            if let Some((number, event)) = next {
+                self.forget(&event, number);
+                return Some(event);
+            }
+            self.lines.remove(&line);
+            self.resumed.pop_front();
+        }
+        None
+    }
+
+    /// When the next events go on.
+    pub fn next_ms(&self, now_ms: u64) -> Option<u64> {
+        (!self.resumed.is_empty()).then_some(now_ms + 1)
     }
 
     /// Events about a waiting consumer wait after it; any other is given back.
     pub fn behind_its_attach(&mut self, event: Event) -> Option<Event> {
-        let Some(consumer) = consumer_of(&event).filter(|_| !matches!(event, Event::Attach(_))) else {
+        // A number that was given up may be attached again: not before it was given up here.
+        let attaches = matches!(event, Event::Attach(_));
+        self.behind(event, |line| line.is_resumed || !attaches)
+    }
+
+    /// As `behind_its_attach`, of an event that has waited for its turn: its consumer's attach may
+    /// wait for something else now.
+    fn behind_its_attach_again(&mut self, event: Event) -> Option<Event> {
+        let attaches = matches!(event, Event::Attach(_));
+        self.behind(event, |line| !line.is_resumed && !attaches)
+    }
+
+    fn behind(&mut self, event: Event, waits_in: impl Fn(&Line) -> bool) -> Option<Event> {
+        let Some(consumer) = consumer_of(&event) else { return Some(event) };
+        let lines = self.consumers.get(&consumer).into_iter().flatten().rev().map(|(line, _)| *line);
+        let line = lines.into_iter().find(|line| self.lines.get(line).is_some_and(&waits_in));
+        if let Some(line) = line {
+            self.push_to(line, event);
+            return None;
+        }
+        if matches!(event, Event::Attach(_)) {
             return Some(event);
-        };
+        }
+        // An attach is the first of those that wait with it.
         let attaches = |event: &Event| matches!(event, Event::Attach(attach) if attach.consumer == consumer);
-        match self.lines().find(|waiting| waiting.iter().any(attaches)) {
+        let mut for_sends = self.for_sends.iter_mut().map(|(_, waiting)| waiting);
+        match for_sends.find(|waiting| waiting.first().is_some_and(attaches)) {
             Some(waiting) => {
                 waiting.push(event);
                 None
@@ -109,9 +223,10 @@ impl Waiting {
 
     /// Takes all that waits, but for echoes.
     pub fn take_all(&mut self) -> Vec<Event> {
-        let lines = std::mem::take(&mut self.for_queues).into_values();
-        let lines = lines.chain(std::mem::take(&mut self.for_subscriptions).into_values());
-        lines.chain(self.for_sends.drain(..).map(|(_, waiting)| waiting)).flatten().collect()
+        (self.consumers, self.places, self.resumed) = Default::default();
+        let lines = std::mem::take(&mut self.lines).into_values();
+        let lines = lines.flat_map(|line| line.events.into_values());
+        lines.chain(self.for_sends.drain(..).flat_map(|(_, waiting)| waiting)).collect()
     }
 
     /// Takes the echoes that wait.
@@ -127,11 +242,35 @@ impl Waiting {
 
     /// The connection has ended: its consumers come no more.
     pub fn forget_consumers_of(&mut self, connection: ConnectionId) {
-        let stays = |event: &Event| consumer_of(event).is_none_or(|own| own.connection != connection);
-        for waiting in self.lines() {
-            waiting.retain(stays);
+        let first = ConsumerKey::new(connection, 0);
+        let own = self.consumers.range(first..).take_while(|(key, _)| key.connection == connection);
+        for key in own.map(|(key, _)| *key).collect::<Vec<_>>() {
+            for (line, number) in self.consumers.remove(&key).unwrap_or_default() {
+                // A line without events is there as long as its queue is on the way.
+                self.lines.get_mut(&line).map(|line| line.events.remove(&number));
+            }
         }
+        let stays = |event: &Event| consumer_of(event).is_none_or(|own| own.connection != connection);
+        self.for_sends.iter_mut().for_each(|(_, waiting)| waiting.retain(stays));
     }
+}
+
+/// Where events wait.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// For this queue.
+    Queue(Destination),
+    /// For this subscription.
+    Subscription(Arc<str>),
+}
+
+/// Events that wait together.
+#[derive(Default)]
+struct Line {
+    /// By number, which is their order.
+    events: BTreeMap<u64, Event>,
+    /// Their queue or subscription is there.
+    is_resumed: bool,
 }
 
 /// The consumer that an event begins, ends or lets have messages.
@@ -161,7 +300,7 @@ impl Partition {
     /// Puts a reader off until its queue is in the log; later events for that reader wait after it.
     pub(crate) fn declare_first(&mut self, queue: Destination, attach: Attach, effects: &mut Vec<Effect>) {
         self.begin_queue(&queue, Some(&attach), effects);
-        self.leader.intake.waiting.for_queues.entry(queue).or_default().push(Event::Attach(attach));
+        self.leader.intake.waiting.push(Place::Queue(queue), Event::Attach(attach));
     }
 
     /// Has the log make a queue, or bind it as the reader wants it, unless that is under way: the
@@ -169,7 +308,7 @@ impl Partition {
     fn begin_queue(&mut self, queue: &Destination, attach: Option<&Attach>, effects: &mut Vec<Effect>) {
         // A line is there as long as its queue is on the way, even if everybody has left it.
         if !self.leader.intake.waiting.is_for_queue(queue) {
-            self.leader.intake.waiting.for_queues.insert(queue.clone(), Vec::new());
+            self.leader.intake.waiting.begin(Place::Queue(queue.clone()));
             let completion = Completion::Declared { queue: queue.clone() };
             self.propose_queue(queue.clone(), attach, completion, effects);
         }
@@ -236,8 +375,9 @@ impl Partition {
     /// Puts a reader off until its durable subscription is in the log; later events for that
     /// subscription wait after it.
     pub(crate) fn subscribe_first(&mut self, name: &Arc<str>, attach: Attach, effects: &mut Vec<Effect>) {
-        if let Some(waiting) = self.leader.intake.waiting.for_subscriptions.get_mut(name) {
-            return waiting.push(Event::Attach(attach));
+        if self.leader.intake.waiting.is_for_subscription(name) {
+            let place = Place::Subscription(name.clone());
+            return self.leader.intake.waiting.push(place, Event::Attach(attach));
         }
         let wanted = crate::addresses::subscription::wanted(&attach, name);
         if !wanted.shared {
@@ -245,7 +385,7 @@ impl Partition {
             self.leader.intake.homes.begin(wanted.own_name(), &wanted.topic, now);
         }
         let command = Command::Subscribe(wanted);
-        self.leader.intake.waiting.for_subscriptions.insert(name.clone(), vec![Event::Attach(attach)]);
+        self.leader.intake.waiting.push(Place::Subscription(name.clone()), Event::Attach(attach));
         let completion = Completion::Subscribed { name: name.clone() };
         self.propose(command, Urgency::Waiting, completion, effects);
     }
@@ -270,8 +410,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         self.answer(answer, result, effects);
-        let waiting = self.leader.intake.waiting.take_for_subscription(name);
-        self.resume(waiting, effects);
+        resume_for_subscription(self, name, effects);
     }
 
     /// Deletes an address. Later attaches to it wait, and attach to the new one after that.
@@ -281,7 +420,7 @@ impl Partition {
         answer: (ConnectionId, Ticket),
         effects: &mut Vec<Effect>,
     ) {
-        self.leader.intake.waiting.for_queues.insert(address.clone(), Vec::new());
+        self.leader.intake.waiting.begin(Place::Queue(address.clone()));
         let completion = Completion::Deleted { address: address.clone(), answer };
         self.propose(Command::Delete { queue: address }, Urgency::Waiting, completion, effects);
     }
@@ -314,7 +453,7 @@ impl Partition {
     /// Proposals have come back: events that waited for sends among them go on.
     pub(crate) fn resume_behind_sends(&mut self, effects: &mut Vec<Effect>) {
         let waiting = self.leader.intake.waiting.take_for_sends(self.proposals_ended());
-        self.resume(waiting, effects);
+        waiting.into_iter().for_each(|event| resume_one(self, event, effects));
         self.answer_echoes(effects);
     }
 
@@ -330,15 +469,6 @@ impl Partition {
     fn answer_echoes(&mut self, effects: &mut Vec<Effect>) {
         while let Some((connection, ticket)) = self.leader.intake.waiting.take_echo(self.proposals_ended()) {
             self.reply(connection, ticket, Ok(()), effects);
-        }
-    }
-
-    /// The log has made the needed queue or subscription of these events.
-    pub(crate) fn resume(&mut self, waiting: Vec<Event>, effects: &mut Vec<Effect>) {
-        for event in waiting {
-            if let Some(event) = self.leader.intake.waiting.behind_its_attach(event) {
-                self.take(event, effects);
-            }
         }
     }
 
@@ -366,6 +496,41 @@ pub fn end_subscription(
     completion: Completion,
     effects: &mut Vec<Effect>,
 ) {
-    partition.leader.intake.waiting.for_subscriptions.insert(name.clone(), Vec::new());
+    partition.leader.intake.waiting.begin(Place::Subscription(name.clone()));
     partition.propose(Command::Unsubscribe { name }, Urgency::Waiting, completion, effects);
+}
+
+/// The log has made the queue for which events wait, or has ended it.
+pub fn resume_for_queue(partition: &mut Partition, queue: &Destination, effects: &mut Vec<Effect>) {
+    resume(partition, &Place::Queue(queue.clone()), effects);
+}
+
+/// The log has made the subscription for which events wait, or has ended it.
+pub fn resume_for_subscription(partition: &mut Partition, name: &Arc<str>, effects: &mut Vec<Effect>) {
+    resume(partition, &Place::Subscription(name.clone()), effects);
+}
+
+/// Events go on that were too many for the step in which their queue or subscription came.
+pub fn go_on_resuming(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    for _ in 0..RESUMED_MAX {
+        let Some(event) = partition.leader.intake.waiting.take_resumed() else { return };
+        resume_one(partition, event, effects);
+    }
+}
+
+/// Events that waited at this place go on: beyond [`RESUMED_MAX`] with the next ticks, and later
+/// events of their consumers after them.
+fn resume(partition: &mut Partition, place: &Place, effects: &mut Vec<Effect>) {
+    let goes_on = !partition.leader.intake.waiting.resumed.is_empty();
+    partition.leader.intake.waiting.resume(place);
+    if !goes_on {
+        go_on_resuming(partition, effects);
+    }
+}
+
+/// An event has waited long enough, unless its consumer waits for something else now.
+fn resume_one(partition: &mut Partition, event: Event, effects: &mut Vec<Effect>) {
+    if let Some(event) = partition.leader.intake.waiting.behind_its_attach_again(event) {
+        partition.take(event, effects);
+    }
 }

@@ -4,7 +4,7 @@
 //! and both get their turns in one line. A reserve that finds nothing waits in that line until a
 //! message comes or its time is over; nothing polls.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use postroad_model::{
     Attach, Command, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, Effect, EntryTag,
@@ -27,11 +27,15 @@ const RESERVED_BYTES_MAX: u64 = 4 << 20;
 /// Reserves that may wait at one queue: each costs some 500 bytes.
 const WAITING_MAX: usize = 16_384;
 
+/// Reserves that end in one step; the others with the next ticks.
+const ENDED_MAX: usize = 256;
+
 /// Marks the consumer numbers of reserves, which no session uses.
 const RESERVE_NUMBER: u32 = 1 << 31;
 
 /// State of a consumer that stands for a reserve.
 pub struct Reserving {
+    queue: QueueId,
     /// Who waits.
     ticket: Ticket,
     take: Take,
@@ -86,6 +90,10 @@ pub(crate) fn ends_at_bound(partition: &mut Partition, id: QueueId, key: Consume
 pub struct Reserves {
     /// Those that wait, by the end of their time.
     waits: BTreeSet<(u64, ConsumerKey)>,
+    /// Those whose time was over while bodies were on their way, by queue.
+    overdue: BTreeSet<(QueueId, ConsumerKey)>,
+    /// Those that have not been answered, by their request.
+    asked: BTreeMap<(ConnectionId, Ticket), ConsumerKey>,
     /// Those that got something, or have seen all, and are to be answered.
     fed: Vec<ConsumerKey>,
     last_number: u32,
@@ -111,9 +119,19 @@ impl Reserves {
         Reserves { last_number: self.last_number, ..Reserves::default() }
     }
 
+    /// It does not wait any more.
+    fn forget(&mut self, key: ConsumerKey, reserving: &Reserving) {
+        self.waits.remove(&(reserving.until_ms, key));
+        self.overdue.remove(&(reserving.queue, key));
+        let asked = (key.connection, reserving.ticket);
+        if self.asked.get(&asked) == Some(&key) {
+            self.asked.remove(&asked);
+        }
+    }
+
     /// When the next one has waited long enough.
-    pub fn next_ms(&self) -> Option<u64> {
-        self.waits.first().map(|(until_ms, _)| *until_ms)
+    pub fn next_ms(&self, now_ms: u64) -> Option<u64> {
+        self.waits.first().map(|(until_ms, _)| (now_ms + 1).max(*until_ms))
     }
 }
 
@@ -187,6 +205,7 @@ impl Partition {
         }
         let until_ms = self.now_ms.saturating_add(wait_ms);
         let reserving = Reserving {
+            queue: id,
             ticket,
             take,
             until_ms,
@@ -220,6 +239,7 @@ impl Partition {
         if let Take::Get(tag) = reserving.take {
             consumer.browse = self.state.queues.get(&id).map(|queue| Browse::of_one(queue, tag));
         }
+        self.leader.leasing.reserves.asked.insert((key.connection, reserving.ticket), key);
         consumer.reserving = Some(Box::new(reserving));
     }
 
@@ -232,7 +252,7 @@ impl Partition {
             return;
         };
         match (reserving.is_overdue, is_fetching) {
-            (true, true) => {}
+            (true, true) => drop(self.leader.leasing.reserves.overdue.insert((id, key))),
             (true, false) => self.finish_reserve(key, effects),
             (false, _) => drop(self.leader.leasing.reserves.waits.insert((reserving.until_ms, key))),
         }
@@ -346,32 +366,40 @@ impl Partition {
 
     /// Those whose time was over while bodies were on their way: these are here, or cannot be read.
     pub(crate) fn finish_overdue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        let Some(queue) =
-            self.state.queues.get(&id).filter(|queue| !queue.fetching && 0 < queue.requests.reserves)
-        else {
+        if self.leader.leasing.reserves.overdue.is_empty()
+            || self.state.queues.get(&id).is_none_or(|queue| queue.fetching)
+        {
             return;
-        };
-        let overdue = |key: &ConsumerKey| {
-            let reserving =
-                self.leader.delivery.consumers.get(key).and_then(|consumer| consumer.reserving.as_ref());
-            reserving.is_some_and(|reserving| reserving.is_overdue) && !self.has_more_coming(id, *key)
-        };
-        for key in queue.consumers.iter().copied().filter(overdue).collect::<Vec<_>>() {
-            self.finish_reserve(key, effects);
+        }
+        let first = ConsumerKey::new(ConnectionId::new(0, 0), 0);
+        let of_queue = self.leader.leasing.reserves.overdue.range((id, first)..);
+        let of_queue = of_queue.take_while(|(queue, _)| *queue == id).map(|(_, key)| *key);
+        let ended: Vec<ConsumerKey> = of_queue.filter(|key| !self.has_more_coming(id, *key)).collect();
+        for (number, key) in ended.into_iter().enumerate() {
+            match number < ENDED_MAX {
+                true => self.finish_reserve(key, effects),
+                // Its turn comes with a later tick.
+                false => drop(self.leader.leasing.reserves.waits.insert((self.now_ms, key))),
+            }
         }
     }
 
     /// Answers the reserves whose time is over.
     pub(crate) fn end_waits(&mut self, effects: &mut Vec<Effect>) {
-        while let Some((until_ms, key)) = self.leader.leasing.reserves.waits.first().copied() {
+        for _ in 0..ENDED_MAX {
+            let Some((until_ms, key)) = self.leader.leasing.reserves.waits.first().copied() else { return };
             if self.now_ms < until_ms {
-                break;
+                return;
             }
             self.leader.leasing.reserves.waits.pop_first();
             let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { continue };
-            let is_fetching = self.state.queues.get(&consumer.queue).is_some_and(|queue| queue.fetching);
+            let id = consumer.queue;
+            let is_fetching = self.state.queues.get(&id).is_some_and(|queue| queue.fetching);
             match &mut consumer.reserving {
-                Some(reserving) if is_fetching => reserving.is_overdue = true,
+                Some(reserving) if is_fetching => {
+                    reserving.is_overdue = true;
+                    self.leader.leasing.reserves.overdue.insert((id, key));
+                }
                 Some(_) => self.finish_reserve(key, effects),
                 None => {}
             }
@@ -382,7 +410,7 @@ impl Partition {
     pub(crate) fn finish_reserve(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         let (id, Some(reserving)) = (consumer.queue, consumer.reserving.take()) else { return };
-        self.forget_reserve(id, key, reserving.until_ms);
+        self.forget_reserve(id, key, &reserving);
         self.remove_consumer(key, Delivered::None, effects);
         let Reserving { ticket, take, taken, refusal, .. } = *reserving;
         let connection = key.connection;
@@ -396,8 +424,8 @@ impl Partition {
         }
     }
 
-    fn forget_reserve(&mut self, id: QueueId, key: ConsumerKey, until_ms: u64) {
-        self.leader.leasing.reserves.waits.remove(&(until_ms, key));
+    fn forget_reserve(&mut self, id: QueueId, key: ConsumerKey, reserving: &Reserving) {
+        self.leader.leasing.reserves.forget(key, reserving);
         if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.requests.reserves = queue.requests.reserves.saturating_sub(1);
         }
@@ -488,7 +516,7 @@ impl Partition {
     /// The client of a reserve is gone, with its connection or alone: messages that it took and did
     /// not report go back.
     pub(crate) fn drop_reserve(&mut self, id: QueueId, key: ConsumerKey, reserving: Reserving) {
-        self.forget_reserve(id, key, reserving.until_ms);
+        self.forget_reserve(id, key, &reserving);
         for Reserved { tag, lease, .. } in reserving.taken {
             if lease.is_some() && self.state.leases.get(id, tag).is_some_and(|held| held.id == lease) {
                 self.end_lease(id, tag);
@@ -504,7 +532,7 @@ impl Partition {
         queue: &Destination,
         effects: &mut Vec<Effect>,
     ) {
-        self.leader.leasing.reserves.waits.remove(&(reserving.until_ms, key));
+        self.leader.leasing.reserves.forget(key, reserving);
         self.reply(key.connection, reserving.ticket, Err(Refusal::NoSuchQueue(queue.clone())), effects);
     }
 
@@ -516,14 +544,12 @@ impl Partition {
         ticket: Ticket,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(queue) = self.own_queue(queue).and_then(|id| self.state.queues.get(&id)) else { return };
-        let asked = |key: &ConsumerKey| {
-            let reserving =
-                self.leader.delivery.consumers.get(key).and_then(|consumer| consumer.reserving.as_ref());
-            key.connection == connection && reserving.is_some_and(|reserving| reserving.ticket == ticket)
+        let Some(id) = self.own_queue(queue) else { return };
+        let asked = self.leader.leasing.reserves.asked.get(&(connection, ticket)).copied();
+        let of_queue = |key: &ConsumerKey| {
+            self.leader.delivery.consumers.get(key).is_some_and(|consumer| consumer.queue == id)
         };
-        let found = queue.consumers.iter().copied().find(asked);
-        if let Some(key) = found {
+        if let Some(key) = asked.filter(of_queue) {
             let queues = self.remove_consumer(key, Delivered::None, effects);
             self.dispatch_all(queues, effects);
         }

@@ -14,6 +14,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::addresses::offline;
 use crate::intake::limit::Expecting;
+use crate::intake::waiting;
 use crate::leasing::{Answering, Handling, Posting, take_back_handled};
 use crate::moving::{audit_recorded, send_audit};
 use crate::settling::lending;
@@ -259,8 +260,7 @@ impl Partition {
                 self.piece_stored((connection, upload), (index, bytes), ticket, effects);
             }
             Completion::Declared { queue } => {
-                let waiting = self.leader.intake.waiting.take_for_queue(&queue);
-                self.resume(waiting, effects);
+                waiting::resume_for_queue(self, &queue, effects);
             }
             Completion::Settled { answer, .. } => self.answer(answer, Ok(()), effects),
             Completion::Counted { queue, tags } => self.counted(queue, &tags),
@@ -282,17 +282,16 @@ impl Partition {
             Completion::Withdrawn { id } => self.withdrawn(id, effects),
             Completion::Ended { id } => self.tell(id.coordinator, Peer::Done { id }, effects),
             Completion::Subscribed { name } => {
-                let waiting = self.leader.intake.waiting.take_for_subscription(&name);
-                if let Some(Event::Attach(attach)) = waiting.first() {
-                    self.begin_subscription(attach, effects);
+                let first = self.leader.intake.waiting.first_for_subscription(&name);
+                if let Some(Event::Attach(attach)) = first.cloned() {
+                    self.begin_subscription(&attach, effects);
                 }
                 self.tell_of_subscription(&name, effects);
-                self.resume(waiting, effects);
+                waiting::resume_for_subscription(self, &name, effects);
             }
             Completion::Deleted { address, answer } => {
                 self.answer(Some(answer), Ok(()), effects);
-                let waiting = self.leader.intake.waiting.take_for_queue(&address);
-                self.resume(waiting, effects);
+                waiting::resume_for_queue(self, &address, effects);
             }
             Completion::Unsubscribed { name, answer } => self.unsubscribed(&name, answer, Ok(()), effects),
             Completion::OfflineEnded { ended, .. } => offline::ended(self, ended, effects),
@@ -395,8 +394,7 @@ impl Partition {
             // The address is there as before, for readers that wait for it.
             Completion::Deleted { address, answer } => {
                 self.answer(Some(answer), no(), effects);
-                let waiting = self.leader.intake.waiting.take_for_queue(&address);
-                self.resume(waiting, effects);
+                waiting::resume_for_queue(self, &address, effects);
             }
             Completion::Unsubscribed { name, answer } => self.unsubscribed(&name, answer, no(), effects),
             Completion::OfflineEnded { queue, ended } => {

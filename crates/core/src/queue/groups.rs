@@ -12,6 +12,8 @@ use std::hash::{BuildHasher, Hasher};
 use postroad_model::ConsumerKey;
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
+use super::offers::Offers;
+
 /// Groups of one queue with an owner of their own: 400 KB. ActiveMQ remembers 1,024 and forgets the
 /// oldest, whose order is then lost.
 const GROUPS_MAX: usize = 16_384;
@@ -36,6 +38,8 @@ pub struct Groups {
     groups: usize,
     /// Entries that leases hold, by the hash of their group: no consumer begins such a group.
     leased: HashMap<u64, u32, FxBuildHasher>,
+    /// Messages that are free again.
+    pub offers: Offers,
 }
 
 struct Owner {
@@ -45,6 +49,11 @@ struct Owner {
 }
 
 impl Groups {
+    /// How many groups and buckets have an owner.
+    pub fn len(&self) -> usize {
+        self.owners.len()
+    }
+
     /// Whose owner is the group's.
     pub fn key_of(&self, group: &str) -> GroupKey {
         let hash = hash_of(group);

@@ -54,11 +54,6 @@ impl Turns {
     pub fn take(&mut self, turn: Turn) -> Option<ConsumerKey> {
         self.line.remove(turn)
     }
-
-    /// Takes all out, in their order.
-    pub fn drain(&mut self) -> Vec<ConsumerKey> {
-        std::mem::take(&mut self.line).iter().copied().collect()
-    }
 }
 
 #[cfg(test)]
@@ -86,7 +81,11 @@ mod tests {
         assert_eq!(turns.take(taken[1]), Some(key(2)));
         let back = turns.push(Waiting { priority: 0, served: 3, key: key(2) });
         assert_eq!((turns.take(taken[1]), turns.take(back)), (None, Some(key(2))));
-        assert_eq!(turns.drain(), [3, 6, 1, 4, 5].map(key));
-        assert!(turns.next(None).is_none());
+        let (mut rest, mut next) = (Vec::new(), turns.next(None));
+        while let Some((turn, key)) = next {
+            rest.extend(turns.take(turn).map(|key| key.number));
+            next = turns.next(Some(turn)).filter(|found| found.1 != key);
+        }
+        assert_eq!(rest, [3, 6, 1, 4, 5]);
     }
 }

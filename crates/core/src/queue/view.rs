@@ -98,10 +98,10 @@ impl View {
         self.cursor
     }
 
-    /// Entries that this consumer skipped because they were another's are free again: those that
-    /// the other, whose view of the lane is `other`, has not reached yet, and those that came back.
-    pub fn step_back(&mut self, other: Option<&View>) {
-        self.cursor = self.cursor.min(other.map_or(0, |other| other.cursor));
+    /// Entries that this consumer skipped because they were another's are free again: those from
+    /// this cursor on, and those that came back.
+    pub fn step_back(&mut self, cursor: u64) {
+        self.cursor = self.cursor.min(cursor);
         self.returns = 0;
         // Entries before the cursor again are found there, after the others.
         self.wanted.split_off(&self.cursor);
@@ -134,7 +134,7 @@ mod tests {
         lane.get_mut(0).expect("the first").state = EntryState::Leaving;
         lane.give_back(1);
         assert_eq!(view.look(&lane, |_| Verdict::Wanted), Look::Found(1, 1));
-        view.step_back(None);
+        view.step_back(0);
         lane.give_back(0);
         assert_eq!(view.look(&lane, |_| Verdict::Wanted), Look::Found(0, 0));
     }

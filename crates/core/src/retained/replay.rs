@@ -91,7 +91,7 @@ impl Partition {
             || queue.gathers_until_ms.is_some()
             || self.leader.transactions.closings.holds_up(id);
         let has_some = queue.next_ready().is_some_and(|next| LaneNumber::of_tag(next).is_ahead());
-        let Some((_, first)) = queue.waiting.next(None).filter(|_| !is_held_up && !has_some) else {
+        let Some((_, first)) = self.next_in_line(id, None).filter(|_| !is_held_up && !has_some) else {
             return false;
         };
         let credit = self.leader.delivery.consumers.get(&first).map_or(0, |consumer| consumer.credit);
