@@ -149,7 +149,7 @@ impl Partition {
             return answer_page(self, list.page.page(), waiter, effects);
         }
         if self.leader.lists.under_way.len() == LISTS_MAX {
-            let refusal = Refusal::StoreFailed { reason: "too many lists are being made".to_owned() };
+            let refusal = Refusal::TooManyLists { max: LISTS_MAX };
             return self.reply(waiter.0, waiter.1, Err(refusal), effects);
         }
         self.leader.lists.under_way.push_back(list);

@@ -4,8 +4,8 @@ mod bench;
 
 use bench::{Bench, settings};
 use postroad_model::{
-    Ask, ConnectionId, Destination, Effect, Event, JobsWanted, Now, Order, Page, Question, Row, SortBy,
-    Ticket,
+    Ask, ConnectionId, Destination, Effect, Event, JobsWanted, Now, Order, Page, Question, Refusal, Row,
+    SortBy, Ticket,
 };
 
 fn page(bench: &mut Bench, ask: Ask) -> Page {
@@ -246,11 +246,11 @@ fn a_step_looks_at_a_bounded_part_of_a_list() {
         };
         bench.partitions[0].soft(event, &mut effects);
         refused.extend(effects.into_iter().filter_map(|effect| match effect {
-            Effect::Reply { ticket, result, .. } => Some((ticket.0, result.is_err())),
+            Effect::Reply { ticket, result, .. } => Some((ticket.0, result)),
             _ => None,
         }));
     }
-    assert_eq!(refused, [(64, true)]);
+    assert_eq!(refused, [(64, Err(Refusal::TooManyLists { max: 64 }))]);
     bench.partitions[0].soft(Event::Closed { connection: ConnectionId::new(0, 9) }, &mut Vec::new());
     assert_eq!(awaited(&mut bench, ask.clone()).0.total, MANY);
 

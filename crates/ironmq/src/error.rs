@@ -57,6 +57,7 @@ impl ApiError {
             | Refusal::TooManyLeases { .. }
             | Refusal::TooManyTenantLeases { .. }
             | Refusal::TooManyWaiting { .. }
+            | Refusal::TooManyLists { .. }
             | Refusal::Draining
             | Refusal::QueueMoving(_) => 503,
             _ => 400,

@@ -50,6 +50,14 @@ pub enum Refusal {
         /// How many there may be.
         max: usize,
     },
+    /// Too many lists are being made.
+    #[error(
+        "a partition makes the maximum of {max} lists at the same time: ask again in a second, or for fewer at once"
+    )]
+    TooManyLists {
+        /// How many there may be.
+        max: usize,
+    },
     /// All queues of a tenant, or of the broker, hold as much as they may.
     #[error("{to} refuses messages until some are consumed: {} at the limit ({limit})",
         match owner { Some(owner) => format!("the tenant {owner} is"), None => "the broker is".to_owned() })]

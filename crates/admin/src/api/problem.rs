@@ -12,6 +12,9 @@ use serde::Serialize;
 /// When to try again, where a service does not answer.
 const RETRY_SECONDS: u64 = 5;
 
+/// When to ask again for a list, where too many are being made: each takes milliseconds.
+const LIST_SECONDS: u64 = 1;
+
 /// Why a request was not carried out.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -63,7 +66,7 @@ impl IntoResponse for Problem {
 impl From<ClientError> for Problem {
     fn from(error: ClientError) -> Problem {
         let status = match &error {
-            ClientError::Refused(refusal) => status_of(refusal),
+            ClientError::Refused(refusal) => return refusal.clone().into(),
             ClientError::TooLarge { .. } => 413,
             ClientError::Unreadable { .. } => 500,
             _ => 503,
@@ -74,7 +77,8 @@ impl From<ClientError> for Problem {
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Problem {
-        Problem::new(status_of(&refusal), refusal.to_string())
+        let retry_after_seconds = matches!(refusal, Refusal::TooManyLists { .. }).then_some(LIST_SECONDS);
+        Problem { retry_after_seconds, ..Problem::new(status_of(&refusal), refusal.to_string()) }
     }
 }
 
@@ -91,7 +95,33 @@ fn status_of(refusal: &Refusal) -> u16 {
         | Refusal::StoreFull { .. }
         | Refusal::DocumentTooLarge { .. }
         | Refusal::TooManyQueues { .. } => 507,
-        Refusal::StoreFailed { .. } | Refusal::NotLeader | Refusal::OutcomeUnknown | Refusal::Draining => 503,
+        Refusal::StoreFailed { .. }
+        | Refusal::NotLeader
+        | Refusal::OutcomeUnknown
+        | Refusal::Draining
+        | Refusal::TooManyLists { .. } => 503,
         _ => 409,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_learns_when_to_ask_for_its_list_again() {
+        let refusals = [Refusal::TooManyLists { max: 64 }, Refusal::NotLeader];
+        for (refusal, after) in refusals.into_iter().zip([Some("1"), None]) {
+            for problem in [Problem::from(refusal.clone()), ClientError::Refused(refusal.clone()).into()] {
+                let said = problem.message.clone();
+                let response = problem.into_response();
+                let header = response.headers().get(header::RETRY_AFTER);
+                let header = header.and_then(|value| value.to_str().ok());
+                assert_eq!(header, after, "{said}");
+                assert_eq!(response.status().as_u16(), 503, "{said}");
+            }
+        }
+        let problem = Problem::from(Refusal::TooManyLists { max: 64 });
+        assert!(problem.message.contains("64") && problem.message.contains("again"), "{}", problem.message);
     }
 }

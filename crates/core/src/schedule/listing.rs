@@ -132,8 +132,8 @@ pub(super) fn begin_listing(
     let is_whole = wanted.only.is_some();
     let jobs = &mut partition.state.jobs;
     if LISTINGS_MAX <= jobs.listings.by_number.len() {
-        let reason = "too many lists of scheduled messages are being made".to_owned();
-        return partition.reply(waiter.0, waiter.1, Err(Refusal::StoreFailed { reason }), effects);
+        let refusal = Refusal::TooManyLists { max: LISTINGS_MAX };
+        return partition.reply(waiter.0, waiter.1, Err(refusal), effects);
     }
     let total = if all { jobs.len() } else { count } as u64;
     let has_more = ask.rows_max() < count;
