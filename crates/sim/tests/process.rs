@@ -30,6 +30,8 @@ fn promises_hold_in_a_process_with_several_cores() {
     eprintln!("{total:?}");
     let least = [total.confirmed, total.delivered, total.settled];
     assert!(least.iter().all(|count| *count > 20 * runs), "hardly anything happened: {total:?}");
+    let transacted = [total.committed, total.rolled_back, total.moves];
+    assert!(transacted.iter().all(|count| *count > runs), "hardly any transaction or move: {total:?}");
     assert!(total.crashes > runs, "hardly any crash: {total:?}");
 }
 

@@ -100,7 +100,7 @@ async fn patiently<F: Future>(future: F, mut polls: u64) -> Option<F::Output> {
 }
 
 /// Others have a turn.
-async fn pause(polls: u64) {
+pub(super) async fn pause(polls: u64) {
     patiently(std::future::pending::<()>(), polls).await;
 }
 

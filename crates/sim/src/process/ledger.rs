@@ -22,6 +22,27 @@ struct Account {
     came_back: bool,
     /// The settlement was confirmed.
     is_settled: bool,
+    /// The transaction in which it is sent.
+    sent_in: Option<u64>,
+    /// Whether that was committed may never be known: it may come after later ones.
+    is_late: bool,
+    /// The last transaction to be committed in which it is settled.
+    settled_in: Option<u64>,
+}
+
+/// Of one transaction.
+#[derive(Default)]
+struct Transaction {
+    /// Its messages.
+    sent: Vec<u64>,
+    /// The copies that it settles.
+    settled: Vec<Copy>,
+    /// Its commit was asked for.
+    is_committing: bool,
+    /// A part of it was refused: it must not be committed.
+    is_refused: bool,
+    /// A copy that it settles came again after its commit was asked for: it was not committed.
+    is_undone: bool,
 }
 
 /// See the head of this file.
@@ -30,7 +51,9 @@ pub struct Ledger {
     accounts: BTreeMap<Copy, Account>,
     /// The last number of each producer, by consumer.
     order: BTreeMap<(u64, u64), u64>,
+    transactions: BTreeMap<u64, Transaction>,
     last_number: u64,
+    last_transaction: u64,
     last_consumer: u64,
     /// The first broken promise.
     pub broken: Option<String>,
@@ -40,6 +63,12 @@ pub struct Ledger {
     pub settled: u64,
     /// Deliveries checked.
     pub delivered: u64,
+    /// Confirmed commits.
+    pub committed: u64,
+    /// Confirmed rollbacks.
+    pub rolled_back: u64,
+    /// Queues that began to move.
+    pub moves: u64,
 }
 
 impl Ledger {
@@ -51,6 +80,62 @@ impl Ledger {
             self.accounts.insert((self.last_number, *queue), account);
         }
         self.last_number
+    }
+
+    /// A transaction begins.
+    pub fn begins(&mut self) -> u64 {
+        self.last_transaction += 1;
+        self.transactions.insert(self.last_transaction, Transaction::default());
+        self.last_transaction
+    }
+
+    fn transaction(&mut self, transaction: u64) -> &mut Transaction {
+        self.transactions.entry(transaction).or_default()
+    }
+
+    /// The number of a message that is sent to these queues in a transaction now.
+    pub fn sending_in(&mut self, transaction: u64, producer: u64, queues: &[usize]) -> u64 {
+        let number = self.sending(producer, queues);
+        let copies = self.accounts.range_mut((number, 0)..=(number, usize::MAX));
+        copies.for_each(|(_, account)| account.sent_in = Some(transaction));
+        self.transaction(transaction).sent.push(number);
+        number
+    }
+
+    /// A part of the transaction was refused.
+    pub fn refused_in(&mut self, transaction: u64) {
+        self.transaction(transaction).is_refused = true;
+    }
+
+    /// The transaction is to be committed, with the settlements of these copies.
+    pub fn committing(&mut self, transaction: u64, settled: &[Copy]) {
+        for copy in settled {
+            let account = self.accounts.entry(*copy).or_default();
+            (account.settling, account.settled_in) = (true, Some(transaction));
+        }
+        let own = self.transaction(transaction);
+        own.is_committing = true;
+        own.settled.extend_from_slice(settled);
+    }
+
+    /// The commit is durable.
+    pub fn committed(&mut self, transaction: u64) {
+        self.committed += 1;
+        let Transaction { sent, settled, is_refused, .. } = self.transactions.entry(transaction).or_default();
+        let (sent, settled, is_refused) = (sent.clone(), settled.clone(), *is_refused);
+        if is_refused {
+            self.breaks(format!("transaction {transaction} was committed, and a part of it refused"));
+        }
+        sent.into_iter().for_each(|number| self.confirmed(number));
+        settled.into_iter().for_each(|copy| self.settled(copy));
+    }
+
+    /// The commit was refused. Whether it was carried out may never be known.
+    pub fn in_doubt(&mut self, transaction: u64) {
+        for number in self.transaction(transaction).sent.clone() {
+            let copies = self.accounts.range_mut((number, 0)..=(number, usize::MAX));
+            copies.for_each(|(_, account)| account.is_late = true);
+        }
     }
 
     /// The broker has it.
@@ -89,7 +174,16 @@ impl Ledger {
         let before = account.holder.replace(consumer).filter(|_| !account.settling);
         account.was_delivered = true;
         let (producer, is_settled) = (account.producer, account.is_settled);
-        let is_in_order = is_alone && !account.came_back;
+        let is_in_order = is_alone && !account.came_back && !account.is_late;
+        let (sent_in, settled_in) = (account.sent_in, account.settled_in);
+        if let Some(transaction) = settled_in {
+            self.transaction(transaction).is_undone = true;
+        }
+        if let Some(transaction) = sent_in
+            && !self.transaction(transaction).is_committing
+        {
+            self.breaks(format!("{copy:?} came without the commit of transaction {transaction}"));
+        }
         if is_settled {
             self.breaks(format!("{copy:?} came again after its settlement was confirmed"));
         }
@@ -136,6 +230,13 @@ impl Ledger {
                 broken = Some(format!("message {} is in some of its queues only", copy.0));
             }
         }
+        for (number, transaction) in &self.transactions {
+            let mut sent = transaction.sent.iter().filter_map(|number| there.get(number));
+            let (is_any, is_all) = (sent.clone().any(|there| *there), sent.all(|there| *there));
+            if is_any && (!is_all || transaction.is_undone) {
+                broken = Some(format!("transaction {number} was carried out in part"));
+            }
+        }
         broken.into_iter().for_each(|what| self.breaks(what));
     }
 
@@ -151,7 +252,7 @@ mod tests {
     #[test]
     fn broken_promises_are_found() {
         type Run = fn(&mut Ledger);
-        let cases: [(&str, Run, Option<&str>); 8] = [
+        let cases: [(&str, Run, Option<&str>); 14] = [
             ("a message's whole life", |_| (), None),
             ("unknown", |ledger| ledger.delivered((9, 0), 1, false), Some("(9, 0) was never sent")),
             ("lost", |ledger| ledger.confirmed(2), Some("(2, 0) was confirmed, and is lost")),
@@ -181,6 +282,76 @@ mod tests {
                     ledger.delivered((2, 0), 1, true);
                 },
                 Some("(2, 0) came to consumer 1 after Some(3)"),
+            ),
+            (
+                "a transaction, whole",
+                |ledger| {
+                    let of = ledger.begins();
+                    let sent = [ledger.sending_in(of, 2, &[0]), ledger.sending_in(of, 2, &[1])];
+                    ledger.delivered((2, 0), 1, false);
+                    ledger.committing(of, &[(2, 0)]);
+                    ledger.committed(of);
+                    ledger.delivered((sent[0], 0), 1, true);
+                    ledger.delivered((sent[1], 1), 1, true);
+                    sent.iter().zip(0..).for_each(|(number, queue)| ledger.settling((*number, queue)));
+                },
+                None,
+            ),
+            (
+                "a message without the commit of its transaction",
+                |ledger| {
+                    let of = ledger.begins();
+                    let number = ledger.sending_in(of, 2, &[0]);
+                    ledger.delivered((number, 0), 1, false);
+                },
+                Some("(4, 0) came without the commit of transaction 1"),
+            ),
+            (
+                "one message of two of a transaction",
+                |ledger| {
+                    let of = ledger.begins();
+                    let number = ledger.sending_in(of, 2, &[0]);
+                    ledger.sending_in(of, 2, &[0]);
+                    ledger.committing(of, &[]);
+                    ledger.delivered((number, 0), 1, false);
+                },
+                Some("transaction 1 was carried out in part"),
+            ),
+            (
+                "a message of a transaction, without its settlement",
+                |ledger| {
+                    let of = ledger.begins();
+                    let number = ledger.sending_in(of, 2, &[0]);
+                    ledger.delivered((2, 0), 1, false);
+                    ledger.committing(of, &[(2, 0)]);
+                    ledger.crashed();
+                    ledger.delivered((2, 0), 2, false);
+                    ledger.delivered((number, 0), 2, false);
+                },
+                Some("transaction 1 was carried out in part"),
+            ),
+            (
+                "a commit of a transaction that was refused in part",
+                |ledger| {
+                    let of = ledger.begins();
+                    ledger.refused_in(of);
+                    ledger.committing(of, &[]);
+                    ledger.committed(of);
+                },
+                Some("transaction 1 was committed, and a part of it refused"),
+            ),
+            (
+                "a commit in doubt, late",
+                |ledger| {
+                    let of = ledger.begins();
+                    let number = ledger.sending_in(of, 1, &[0]);
+                    ledger.committing(of, &[]);
+                    ledger.in_doubt(of);
+                    let last = ledger.sending(1, &[0]);
+                    ledger.delivered((last, 0), 1, true);
+                    ledger.delivered((number, 0), 1, true);
+                },
+                None,
             ),
             (
                 "in one queue of two",

@@ -14,6 +14,7 @@ mod lease_counts;
 mod lease_ledger;
 mod leasing;
 mod ledger;
+mod transacting;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -26,7 +27,7 @@ use postroad_journal::{Fault, Keys, Operation, Options, SimulatedDisk};
 use postroad_model::{Destination, Now, PartitionId, Placement};
 use postroad_node::{ClientOptions, LocalClient, equip};
 
-use self::clients::{World, consume, drain, produce};
+use self::clients::{World, consume, drain, move_some, produce};
 use self::cores::Cores;
 pub use self::lease_counts::LeaseReport;
 use self::leasing::{LeaseWorld, compete, describe, lease, move_queues, read_out};
@@ -59,6 +60,12 @@ pub struct ProcessReport {
     pub delivered: u64,
     /// Confirmed settlements.
     pub settled: u64,
+    /// Confirmed commits.
+    pub committed: u64,
+    /// Confirmed rollbacks.
+    pub rolled_back: u64,
+    /// Queues that began to move to another partition.
+    pub moves: u64,
     /// Ends of the machine or the process.
     pub crashes: u64,
 }
@@ -69,6 +76,9 @@ impl ProcessReport {
         self.confirmed += other.confirmed;
         self.delivered += other.delivered;
         self.settled += other.settled;
+        self.committed += other.committed;
+        self.rolled_back += other.rolled_back;
+        self.moves += other.moves;
         self.crashes += other.crashes;
     }
 }
@@ -125,14 +135,16 @@ impl ProcessRun {
         let run = ProcessRun::new(seed, 2 << 10, |random, _| {
             let queues = (0..QUEUES).map(|number| Destination::queue(&format!("q{number}"))).collect();
             let ledger = Rc::new(RefCell::new(Ledger::default()));
-            Load::Queues(World { queues, ledger, is_alone: random.one_in(2) })
+            let (is_alone, transacts, moves) = (random.one_in(2), random.one_in(2), random.one_in(2));
+            Load::Queues(World { queues, ledger, is_alone, transacts, moves })
         })?;
         let run = run.go(steps)?;
         let Load::Queues(world) = &run.load else { return Ok(ProcessReport::default()) };
         let mut ledger = world.ledger.borrow_mut();
         ledger.ended();
-        let (confirmed, delivered, settled) = (ledger.confirmed, ledger.delivered, ledger.settled);
-        let report = ProcessReport { confirmed, delivered, settled, crashes: run.crashes };
+        let Ledger { confirmed, delivered, settled, committed, rolled_back, moves, .. } = *ledger;
+        let crashes = run.crashes;
+        let report = ProcessReport { confirmed, delivered, settled, committed, rolled_back, moves, crashes };
         ledger.broken.take().map_or(Ok(report), Err)
     }
 
@@ -241,6 +253,10 @@ impl ProcessRun {
                 let (client, random) = (self.client("consumer"), Random::new(self.random.number()));
                 self.tasks.push(Box::pin(consume(client, world.clone(), queue, random)));
             }
+        }
+        if world.moves {
+            let (client, random) = (self.client("mover"), Random::new(self.random.number()));
+            self.tasks.push(Box::pin(move_some(client, world, self.settings.len() as u64, random)));
         }
     }
 
