@@ -21,7 +21,7 @@ use crate::random::Random;
 const WINDOW_MAX: u64 = 6;
 
 /// Turns between two moves, at most.
-const MOVED_AFTER: u64 = 200;
+const MOVED_AFTER: u64 = 12;
 
 /// What clients of one process share.
 #[derive(Clone)]
