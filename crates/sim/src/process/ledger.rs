@@ -18,7 +18,8 @@ struct Account {
     holder: Option<u64>,
     /// A settlement was asked for; whether it was carried out may never be known.
     settling: bool,
-    /// A settlement failed: it comes again, after later ones that the consumer has.
+    /// A settlement failed, or was in doubt: it comes again, after later ones that the consumer
+    /// has.
     came_back: bool,
     /// The settlement was confirmed.
     is_settled: bool,
@@ -112,6 +113,9 @@ impl Ledger {
         for copy in settled {
             let account = self.accounts.entry(*copy).or_default();
             (account.settling, account.settled_in) = (true, Some(transaction));
+            // Prepared over several partitions when the process ends, it may be undone after the
+            // start, once later messages have gone ahead.
+            account.came_back = true;
         }
         let own = self.transaction(transaction);
         own.is_committing = true;
