@@ -7,6 +7,7 @@
 //!                │ cluster, name, identity, endpoints, zone: each length u16 and UTF-8
 //!                │ since u64 │ length u16 │ members │ damage: length u16 and UTF-8
 //!                │ from version 7 on: space u8 ([`DiskSpace`])
+//!                │ weight u8, from version 8 on
 //!                │ fields of later versions
 //! then:          HMAC-SHA-256 by the secret over the own hello and the peer's, 32 bytes
 //! then:          verdict u8 │ term u64 │ forward key 32, unless one has no number yet
@@ -22,17 +23,20 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use ring::hmac;
 
+use crate::balance::Weight;
 use crate::codec::NUMBER_MAX;
 use crate::entry::{Index, NodeId, Term};
 use crate::level::{Level, Levels};
 use crate::members::{MEMBERS_BYTES_MAX, Members};
 use crate::space::DiskSpace;
 
-const VERSION: u8 = 7;
+const VERSION: u8 = 8;
 /// Hellos of earlier versions are not read.
 const OLDEST_VERSION: u8 = 6;
 /// From this version on a node says how much space it has.
 const SPACE_VERSION: u8 = 7;
+/// From this version on a node says its share of the leaders.
+const WEIGHT_VERSION: u8 = 8;
 
 /// Bytes of the random part.
 pub const NONCE_BYTES: usize = 16;
@@ -147,6 +151,8 @@ pub struct Hello {
     pub damage: String,
     /// The space of its disk; `None` if its version says nothing of it, and takes no notices.
     pub space: Option<DiskSpace>,
+    /// Its share of the leaders.
+    pub weight: Weight,
 }
 
 /// The use of a connection.
@@ -242,6 +248,7 @@ impl Hello {
         out.put_u16_le(damage.len() as u16);
         out.put_slice(damage);
         out.put_u8(self.space.unwrap_or_default().byte());
+        out.put_u8(self.weight.get());
         out.freeze()
     }
 
@@ -282,6 +289,10 @@ impl Hello {
             true => Some(DiskSpace::of_byte(bytes.try_get_u8().map_err(|_| HelloError::Malformed)?)),
             false => None,
         };
+        let weight = match WEIGHT_VERSION <= got {
+            true => weight(&mut bytes).ok_or(HelloError::Malformed)?,
+            false => Weight::default(),
+        };
         if got <= VERSION && !bytes.is_empty() {
             return Err(HelloError::Malformed);
         }
@@ -299,6 +310,7 @@ impl Hello {
             joined,
             damage,
             space,
+            weight,
         })
     }
 
@@ -355,6 +367,10 @@ impl Hello {
     }
 }
 
+fn weight(bytes: &mut &[u8]) -> Option<Weight> {
+    bytes.try_get_u8().ok().and_then(Weight::new)
+}
+
 /// The list of members in a hello.
 fn members(bytes: &mut &[u8]) -> Option<Members> {
     let since = Index(bytes.try_get_u64_le().ok().filter(|since| *since <= NUMBER_MAX)?);
@@ -408,6 +424,7 @@ mod tests {
             joined: node == 2,
             damage: if node == 2 { "damaged".to_owned() } else { String::new() },
             space: Some(DiskSpace::Low),
+            weight: if node == 2 { Weight::MAX } else { Weight::default() },
         }
     }
 
@@ -446,15 +463,26 @@ mod tests {
         assert_eq!(Hello::decode(&longer), Err(HelloError::Malformed), "of this version");
         let later = [&MAGIC[..], &[VERSION + 1], &longer[MAGIC.len() + 1..]].concat();
         assert_eq!(Hello::decode(&later), Ok(hello(2)));
-        // Of the version before, which says nothing of space.
-        let mut before = bytes[..bytes.len() - 1].to_vec();
-        before[MAGIC.len()] = OLDEST_VERSION;
-        assert_eq!(Hello::decode(&before), Ok(Hello { space: None, ..hello(2) }));
         // The lists of that level may look otherwise: the level says enough.
         let above = Level::NEWEST.next();
         let later = [&MAGIC[..], &[VERSION + 1, 1, above.get(), above.get()]].concat();
         let want = HelloError::OwnLevel { levels: Levels::default(), cluster: above };
         assert_eq!(Hello::decode(&later), Err(want));
+    }
+
+    #[test]
+    fn hellos_of_versions_before_lack_what_came_later() {
+        let bytes = hello(2).encode();
+        let weightless = Hello { weight: Weight::default(), ..hello(2) };
+        for (version, lacks, want) in
+            [(OLDEST_VERSION, 2, Hello { space: None, ..weightless.clone() }), (SPACE_VERSION, 1, weightless)]
+        {
+            let before = &bytes[MAGIC.len() + 1..bytes.len() - lacks];
+            let before = [&MAGIC[..], &[version], before].concat();
+            assert_eq!(Hello::decode(&before), Ok(want), "version {version}");
+            let longer = [&before[..], &[1]].concat();
+            assert_eq!(Hello::decode(&longer), Err(HelloError::Malformed), "version {version}");
+        }
     }
 
     #[test]

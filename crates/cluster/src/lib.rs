@@ -7,6 +7,7 @@
 //! [`Group`]. Messages between nodes are described in docs/formats/replication.md.
 
 mod actions;
+mod balance;
 mod batch;
 mod codec;
 mod engine;
@@ -25,6 +26,10 @@ mod tail;
 mod vote;
 
 pub use actions::{Actions, Role, Turn};
+pub use balance::{
+    Balance, Balancer, LeaderMove, LeadersView, MOVES_MAX as LEADER_MOVES_MAX, StoreNumber, StoreView, Wait,
+    Weight,
+};
 pub use batch::{BatchError, decode_batch, encode_batch};
 pub use codec::{CodecError, ENTRIES_MAX, FORMAT_VERSION, MESSAGE_BYTES_MAX, decode, encode};
 pub use entry::{Entry, EntryId, EntryKind, Index, NodeId, Term};

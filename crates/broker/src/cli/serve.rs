@@ -33,7 +33,8 @@ use crate::control;
 use crate::runtime::{
     Diallers, Dials, DocumentWriter, Following, Forwarded, ForwardedClients, HttpSocket, NewSocket, Origins,
     PushOptions, Runtime, RuntimeOptions, Service, SpreadOptions, SqsOptions, StatsCollector, TenantKeys,
-    export_spans, now_ms, now_us, read_portable, spread_clients, ticks_us, watch_links, webhooks,
+    export_spans, keep_balanced, now_ms, now_us, read_portable, spread_clients, ticks_us, watch_links,
+    webhooks,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for
@@ -138,7 +139,7 @@ async fn serve_clients(
     let everybody = StatsCollector { cluster: view.clone(), ..runtime.everybody() };
     let endpoints = node::endpoints(listeners, http)?;
     let api = api_options(config, &runtime, &admission, (orders, reloader.made_tenants()), &endpoints);
-    let api = postroad_admin::router(api, node::further_api(view));
+    let api = postroad_admin::router(api, node::further_api(view.clone()));
     let control = serve_control(&config.data, &runtime, (everybody.clone(), api.clone()));
     // A reader of the line that we are ready may send a signal at once.
     let mut signals = signals.map_or_else(Signals::listen, Ok)?;
@@ -152,6 +153,7 @@ async fn serve_clients(
     }
     let links = Diallers::start(runtime.links(), dials, bridges);
     let mut watches = watches(config, &runtime);
+    view.into_iter().for_each(|view| drop(watches.spawn(keep_balanced(view))));
     if let Some((options, spread)) = spread {
         watches.spawn(spread_clients(options, runtime.links(), spread));
     }

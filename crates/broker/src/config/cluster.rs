@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use postroad_cluster::{Level, Levels};
+use postroad_cluster::{Level, Levels, Weight};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
@@ -38,6 +38,9 @@ pub struct ClusterConfig {
     /// The highest level that this node speaks; 0: the highest that it can. So an upgrade can be
     /// taken back until the last node has it.
     pub level_max: u8,
+    /// The share of the leaders that this node gets, relative to the others; 0: it leads only
+    /// while no other node can.
+    pub weight: u8,
     /// The certificate of this node, for the host of its address, in PEM form; empty: no TLS.
     pub tls_certificate: PathBuf,
     /// Its private key.
@@ -61,6 +64,7 @@ impl Default for ClusterConfig {
             advertise,
             zone,
             level_max,
+            weight: Weight::default().get(),
             tls_certificate,
             tls_key,
             tls_authorities,
@@ -109,7 +113,17 @@ impl Config {
     pub fn cluster(&self) -> anyhow::Result<Option<ClusterOptions>> {
         let tls = self.cluster.tls()?;
         let ClusterConfig {
-            name, node, listen, bind, seeds, secret_file, advertise, zone, level_max, ..
+            name,
+            node,
+            listen,
+            bind,
+            seeds,
+            secret_file,
+            advertise,
+            zone,
+            level_max,
+            weight,
+            ..
         } = self.cluster.clone();
         if node.is_empty() {
             return Ok(None);
@@ -141,6 +155,9 @@ impl Config {
                 Levels::default()
             ),
         };
+        let Some(weight) = Weight::new(weight) else {
+            bail!("cluster.weight is {weight}; a number from 0 to {} is wanted", Weight::MAX.get())
+        };
         Ok(Some(ClusterOptions {
             cluster: name,
             node,
@@ -153,6 +170,7 @@ impl Config {
             endpoints: Vec::new(),
             zone,
             levels,
+            weight,
         }))
     }
 
@@ -201,6 +219,12 @@ mod tests {
                 "a level of a later version",
                 format!("{node}level_max = 9"),
                 Err("cluster.level_max is 9; this version speaks levels 1 to 2"),
+            ),
+            ("no share of the leaders", format!("{node}weight = 0"), Ok(())),
+            (
+                "a large share of the leaders",
+                format!("{node}weight = 101"),
+                Err("cluster.weight is 101; a number from 0 to 100 is wanted"),
             ),
             (
                 "a long zone",

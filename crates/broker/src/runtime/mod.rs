@@ -33,7 +33,7 @@ mod written_groups;
 pub use cluster::{
     Admitted, CAUGHT_UP, ClientRedirect, ClusterOptions, ClusterView, DocumentWriter, Following, Forwarded,
     ForwardedClients, LeaderStore, NodeReplica, admin_elsewhere, admitted, cluster_api, cluster_orders,
-    follow, read_documents, restart,
+    follow, keep_balanced, read_documents, restart,
 };
 pub use dialler::{Diallers, Dials};
 pub use figures::StatsCollector;

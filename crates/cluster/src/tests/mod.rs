@@ -1,3 +1,4 @@
+mod balance;
 mod codec;
 mod disk;
 mod hostile;

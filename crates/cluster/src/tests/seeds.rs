@@ -12,7 +12,7 @@ const TIME_MAX: Duration = Duration::from_secs(30);
 /// Number of seeds within which a broken rule must be found.
 const BROKEN_SEEDS: u64 = 10_000;
 
-fn asked_for() -> Option<Range<u64>> {
+pub fn asked_for() -> Option<Range<u64>> {
     let text = std::env::var("POSTROAD_CLUSTER_SEEDS").ok()?;
     let (from, to) = text.split_once("..").unwrap_or(("0", &text));
     Some(from.parse().expect("a number")..to.parse().expect("a number"))

@@ -245,6 +245,7 @@ mod tests {
             joined,
             damage,
             space: None,
+            weight: Default::default(),
         }
     }
 

@@ -6,10 +6,11 @@
 //! leader, and `restart` begins again from the disk once a replica has ended. A node whose disk was
 //! replaced or is damaged (`damage`) does not vote (`joining`) before it was filled by a copy of
 //! the leader's store (`copy`, `copies`). A further node asks to join (`newcomer`); the leader sees
-//! to its vote (`steward`).
+//! to its vote (`steward`), and leads on only where leaders are balanced (`balancing`).
 //!
 //! Never here: how nodes agree (crates/cluster), clients of the broker.
 
+mod balancing;
 mod client_redirect;
 mod commits;
 mod copies;
@@ -33,10 +34,11 @@ mod wire;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, bail};
-use postroad_cluster::{Levels, MEMBERS_MAX, Members, NODE_ZONE_BYTES_MAX, NodeId};
+use postroad_cluster::{Levels, MEMBERS_MAX, Members, NODE_ZONE_BYTES_MAX, NodeId, Weight};
 use postroad_model::Endpoint;
 use postroad_security::nodes::NodeTlsFiles;
 
+pub use balancing::keep_balanced;
 pub use client_redirect::{ClientRedirect, admin_elsewhere};
 pub use documents::{DocumentWriter, read_documents};
 pub use forward::{Forwarded, ForwardedClients};
@@ -78,6 +80,8 @@ pub struct ClusterOptions {
     pub zone: String,
     /// The levels that this node speaks.
     pub levels: Levels,
+    /// Its share of the leaders.
+    pub weight: Weight,
 }
 
 impl ClusterOptions {

@@ -27,8 +27,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::runtime::cluster::ClusterOptions;
 use crate::runtime::cluster::identity::{Damage, FILE, Identities};
-use crate::runtime::cluster::peers::{PATIENCE, dial, host_of, prove_each_other};
-use crate::runtime::cluster::wire::Wire;
+use crate::runtime::cluster::peers::{PATIENCE, prove_each_other};
+use crate::runtime::cluster::wire::{Wire, dial, host_of};
 
 const VERSION: u32 = 1;
 /// Bytes of a question or an answer.
@@ -306,7 +306,7 @@ impl Asks<'_> {
 
     fn ask(&self, address: &str) -> anyhow::Result<(Answer, Members)> {
         let options = self.options;
-        let wire = Wire::dialled(dial(address)?, PATIENCE, (self.tls.as_ref(), host_of(address)))?;
+        let wire = Wire::dialled(dial(address, PATIENCE)?, PATIENCE, (self.tls.as_ref(), host_of(address)))?;
         let mut hello = Hello {
             damage: String::new(),
             space: None,
@@ -321,6 +321,7 @@ impl Asks<'_> {
             nonce: [0; NONCE_BYTES],
             purpose: Purpose::Join,
             joined: false,
+            weight: options.weight,
         };
         let peer = prove_each_other(&options.secret, &wire, &mut hello, None)?;
         let asker = Asker {

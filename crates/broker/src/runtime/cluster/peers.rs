@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
@@ -21,8 +21,8 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use postroad_cluster::{
     DiskSpace, FORWARD_KEY_BYTES, HELLO_BYTES_MAX, Hello, HelloError, Level, Levels, MESSAGE_BYTES_MAX,
-    Members, Message, NONCE_BYTES, NodeId, NodeRecord, PROOF_BYTES, Purpose, VERDICT_BYTES, Verdict, decode,
-    encode, prove, verify,
+    Members, Message, NONCE_BYTES, NodeId, NodeRecord, PROOF_BYTES, Purpose, VERDICT_BYTES, Verdict, Weight,
+    decode, encode, prove, verify,
 };
 use postroad_model::Endpoint;
 use postroad_node::{ThreadWaker, Wake};
@@ -35,7 +35,7 @@ use crate::runtime::cluster::forward::{ForwardedClients, ForwardedIntake};
 use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::newcomer::{self, Admitted, Askers};
 use crate::runtime::cluster::space::PeerSpace;
-use crate::runtime::cluster::wire::Wire;
+use crate::runtime::cluster::wire::{Wire, dial, host_of};
 
 /// Messages that wait for one peer's connection.
 const OUTGOING_MAX: usize = 4096;
@@ -71,6 +71,7 @@ enum Post {
 struct Introduction {
     zone: String,
     levels: Option<Levels>,
+    weight: Weight,
     /// Where its clients connect.
     endpoints: Vec<Endpoint>,
     /// For connections of clients that are carried to it.
@@ -190,6 +191,11 @@ impl Peer {
     /// The levels that it speaks, once it has connected.
     pub fn levels(&self) -> Option<Levels> {
         self.introduction(|known| known.levels)
+    }
+
+    /// Its share of the leaders.
+    pub fn weight(&self) -> Weight {
+        self.introduction(|known| known.weight)
     }
 
     /// Where its clients connect, as far as it has said so.
@@ -313,6 +319,11 @@ impl Shared {
         &self.hello.zone
     }
 
+    /// The share of the leaders that this node gets.
+    pub fn weight(&self) -> Weight {
+        self.hello.weight
+    }
+
     /// The highest level that all members speak; `None` while one is not reached.
     pub fn common_level(&self) -> Option<Level> {
         let peers = self.peers.all();
@@ -404,18 +415,12 @@ impl Shared {
     /// It is not reached, or one of the two refuses the other.
     pub fn connect(self: &Arc<Shared>, peer: &Peer, purpose: Purpose) -> anyhow::Result<(Wire, Introduced)> {
         let (address, tls) = (&peer.address, self.tls.as_ref());
-        let wire = Wire::dialled(dial(address)?, PATIENCE, (tls, host_of(address)))?;
+        let wire = Wire::dialled(dial(address, PATIENCE)?, PATIENCE, (tls, host_of(address)))?;
         match introduce(self, &wire, purpose, Some(peer.node))? {
             Some(introduced) => Ok((wire, introduced)),
             None => bail!("the peer has no number yet"),
         }
     }
-}
-
-/// The host of an address, as certificates have it.
-pub(super) fn host_of(address: &str) -> &str {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// The other end of a connection.
@@ -478,6 +483,7 @@ pub fn start(
         joined: false,
         damage: String::new(),
         space: None,
+        weight: options.weight,
     };
     let tls = options.tls.as_ref().map(NodeTls::load).transpose().context("cluster.tls")?;
     let (secret, sent_by) = (options.secret.clone(), membership.clone());
@@ -650,17 +656,6 @@ fn is_away(error: &anyhow::Error) -> bool {
     kind.is_some_and(|kind| !matches!(kind, io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied))
 }
 
-pub(super) fn dial(address: &str) -> io::Result<TcpStream> {
-    let mut failure = io::ErrorKind::AddrNotAvailable.into();
-    for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
-            Ok(socket) => return Ok(socket),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
-}
-
 /// Finds out who is at the other end, and whether each may vote; `None` if the peer has no number
 /// yet.
 fn introduce(
@@ -748,6 +743,7 @@ fn talk(shared: &Shared, wire: Wire, introduced: &Introduced) -> anyhow::Result<
         *introduced = Introduction {
             zone: peer.zone.clone(),
             levels: Some(peer.levels),
+            weight: peer.weight,
             endpoints: peer.endpoints.split_whitespace().filter_map(Endpoint::parse).collect(),
             forward_key: *forward_key,
         };

@@ -1,15 +1,14 @@
 //! The state of the cluster as one node knows it, for operators.
 
-use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::routing::get;
 use axum::{Json, Router};
 use postroad_admin::{ClusterFigures, PeerFigures};
-use postroad_cluster::{DiskSpace, Members, NodeId, Role};
+use postroad_cluster::{Balance, NodeId, Role};
 use postroad_model::{Elsewhere, Endpoint};
 use postroad_replication::ReplicaStatus;
 use serde_json::{Value, json};
@@ -21,7 +20,6 @@ use crate::runtime::cluster::copies::Copies;
 use crate::runtime::cluster::copy::Progress;
 use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::newcomer::Asker;
-use crate::runtime::cluster::orders::LAG_MAX;
 use crate::runtime::cluster::peers::{Peer, Peers, Shared};
 use crate::runtime::cluster::space;
 use crate::runtime::durations::Durations;
@@ -50,6 +48,8 @@ pub struct ClusterView {
     /// Of this node's clients to another one.
     pub handover: Arc<Handover>,
     pub(super) status: watch::Receiver<Option<Shown>>,
+    /// Of the leaders, as this node saw it last while it led.
+    leaders: Arc<Mutex<Balance>>,
 }
 
 /// The part that changes.
@@ -86,7 +86,18 @@ impl ClusterView {
             door,
             handover: Arc::default(),
             status,
+            leaders: Arc::new(Mutex::new(Balance::Balanced)),
         }
+    }
+
+    /// Notes whether leadership is balanced, for operators.
+    pub(super) fn note_balance(&self, balance: Balance) {
+        *self.leaders.lock().unwrap_or_else(PoisonError::into_inner) = balance;
+    }
+
+    /// The note of the last time.
+    pub(super) fn noted_balance(&self) -> Balance {
+        *self.leaders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why this node serves no clients, and which one does.
@@ -312,58 +323,13 @@ impl ClusterView {
         })
     }
 
-    /// Whether the work is spread as it should be, and why. Only a leader knows.
-    fn balance(&self, replica: &ReplicaStatus) -> Option<String> {
-        if replica.group.role != Role::Leader {
-            return None;
-        }
-        let last = replica.group.last.0;
-        let reason = |peer: &Arc<Peer>| {
-            let name = self.name(peer.node);
-            let lag = replica.lag_of(peer.node).unwrap_or(last);
-            match peer.connected.load(Ordering::Acquire) {
-                _ if peer.damaged.load(Ordering::Acquire) => Some(format!("the store of {name} is damaged")),
-                false => Some(format!("{name} is not reached, and its replica falls behind")),
-                true if peer.space.get() != DiskSpace::Ample => Some(format!("the disk of {name} is full")),
-                true if LAG_MAX < lag => Some(format!("the replica of {name} lags by {lag} entries")),
-                true => None,
-            }
-        };
-        let (peers, members) = (self.peers.all(), self.peers.members());
-        let replicas = peers.iter().filter(|peer| !members.is_mirror(peer.node));
-        let learners = members.learners.iter().filter(|node| !members.is_mirror(**node));
-        let learns = learners.map(|node| format!("{} has no vote yet", self.name(*node)));
-        let zone = self.zone_of_a_majority(&members);
-        let own = space::of_disk(self.shared.space()).map(|_| format!("the disk of {} is full", self.node));
-        let reasons: Vec<String> =
-            own.into_iter().chain(replicas.filter_map(reason)).chain(learns).chain(zone).collect();
-        Some(match reasons.is_empty() {
-            true => format!("yes, because one store has one leader, {}, and no replica lags", self.node),
-            false => format!("no, because {}", reasons.join(", and ")),
-        })
-    }
-
     /// Where a member is, as far as it has said so.
-    fn zone(&self, node: NodeId) -> String {
+    pub(super) fn zone(&self, node: NodeId) -> String {
         match self.peers.find(node) {
             Some(peer) => peer.zone(),
             None if node == self.number => self.shared.zone().to_owned(),
             None => String::new(),
         }
-    }
-
-    /// A zone without which nothing is committed, if the nodes are in several: a further one would
-    /// be of use.
-    fn zone_of_a_majority(&self, members: &Members) -> Option<String> {
-        let mut votes: BTreeMap<String, usize> = BTreeMap::new();
-        for node in &members.voters {
-            *votes.entry(self.zone(*node)).or_default() += 1;
-        }
-        let all = members.voters.len();
-        let (zone, count) =
-            votes.iter().find(|(zone, count)| !zone.is_empty() && all - **count < members.majority())?;
-        (1 < votes.len())
-            .then(|| format!("zone {zone} has {count} of {all} votes: without it nothing is confirmed"))
     }
 
     /// One row for each node, as this one knows it.
@@ -393,7 +359,7 @@ impl ClusterView {
         let mut rows = vec![json!({
             "node": &*self.node, "number": self.number.get(), "address": &*self.listen, "role": role,
             "votes": members.voters.contains(&self.number), "zone": self.shared.zone(),
-            "levels": self.shared.levels().to_string(),
+            "weight": self.shared.weight().get(), "levels": self.shared.levels().to_string(),
             "damage": self.membership.damage(), "full": space::of_disk(self.shared.space()),
             "state": match (serves, replica.needs_copy, self.membership.joined()) {
                 (true, ..) => "serves clients".to_owned(),
@@ -409,7 +375,7 @@ impl ClusterView {
             rows.push(json!({
                 "node": self.name(peer.node), "number": peer.node.get(), "address": peer.address,
                 "role": role_of(peer.node, leader), "votes": members.voters.contains(&peer.node),
-                "zone": peer.zone(), "levels": peer.levels().map(|levels| levels.to_string()),
+                "zone": peer.zone(), "weight": peer.weight().get(), "levels": peer.levels().map(|levels| levels.to_string()),
                 "state": if connected { "connected" } else { "not reached" },
                 "stored": stored.map(|(_, index)| index.0),
                 "lag": replica.lag_of(peer.node),

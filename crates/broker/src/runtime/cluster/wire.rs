@@ -5,7 +5,7 @@
 //! while it waits for the socket: two nodes that write much to each other do not block each other.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -190,6 +190,27 @@ impl Tls {
                 .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
         }
     }
+}
+
+/// The host of an address, as certificates have it.
+pub fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// Connects to a node within `patience` for each of its addresses.
+///
+/// # Errors
+/// None of them answers.
+pub fn dial(address: &str, patience: Duration) -> io::Result<TcpStream> {
+    let mut failure = io::ErrorKind::AddrNotAvailable.into();
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
 }
 
 #[cfg(test)]
