@@ -21,6 +21,7 @@ pub use job::{Job, JobDone, JobKind};
 pub use local::{LocalLog, Port};
 pub use log::{LogEvent, Proposal, ReplLog, WrittenTimes};
 pub use replica::{Held, Outlet, Replica, ReplicaStatus, Replicated};
+pub use room::OthersSpace;
 pub use writer::gathered::Gathered;
 pub use writer::replicated::{Leadership, first_damage};
 pub use writer::{Change, FailedWork, LogWriter, Note, Opened, ToPartition, ToWriter};

@@ -21,7 +21,7 @@ use postroad_journal::{
 };
 use postroad_model::{PartitionId, Position};
 
-use crate::room::Room;
+use crate::room::{OthersSpace, Room};
 
 /// Payload of one proposal, unless a single record has more: the disk of a follower should not wait
 /// long for the next.
@@ -507,9 +507,9 @@ impl<D: Disk> Replica<D> {
         self.room.on_disk(self.group.log())
     }
 
-    /// These other nodes are reached, and have space.
-    pub(crate) fn others_with_space(&mut self, others: Vec<NodeId>) {
-        self.room.others_with_space(others);
+    /// So much is known of the disks of others.
+    pub(crate) fn others_have(&mut self, others: OthersSpace) {
+        self.room.others_have(others);
     }
 
     /// Whether a leader may take in what adds data.

@@ -32,8 +32,31 @@ pub(crate) struct Room {
     lacking: Option<GroupSize>,
     /// For how long.
     lacking_ticks: u32,
-    /// Other nodes with space; `None` while that is not known, as if all had.
-    others: Option<Vec<NodeId>>,
+    /// As the other nodes say; `None` while nothing is known of them.
+    others: Option<OthersSpace>,
+}
+
+/// The space on the disks of the other nodes that are reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OthersSpace {
+    /// Those with space.
+    pub with_space: Vec<NodeId>,
+    /// Whether one of them says that it is full.
+    pub is_one_full: bool,
+}
+
+impl OthersSpace {
+    /// Whether a majority of the voters has space for what adds data. A node that is not reached may
+    /// have some: if none says that it is full, messages wait for a majority and are not refused.
+    fn suffices(others: Option<&OthersSpace>, members: &Members, (own, has_space): (NodeId, bool)) -> bool {
+        let is_one_full = !has_space || others.is_some_and(|others| others.is_one_full);
+        let counts = |node: &NodeId| match others {
+            _ if *node == own => has_space,
+            None => true,
+            Some(others) => others.with_space.contains(node),
+        };
+        !is_one_full || members.majority() <= members.voters.iter().filter(|node| counts(node)).count()
+    }
 }
 
 impl Room {
@@ -119,21 +142,16 @@ impl Room {
         }
     }
 
-    /// These other nodes are reached and have space.
-    pub fn others_with_space(&mut self, others: Vec<NodeId>) {
+    /// So much is known of the disks of others.
+    pub fn others_have(&mut self, others: OthersSpace) {
         self.others = Some(others);
     }
 
     /// Whether a leader may take in what adds data: a majority has space for it.
     pub fn of_group<D: Disk>(&self, log: &JournalLog<D>, members: &Members, own: NodeId) -> Space {
-        let has_space = |node: &NodeId| match &self.others {
-            _ if *node == own => self.on_disk(log) == DiskSpace::Ample,
-            None => true,
-            Some(others) => others.contains(node),
-        };
-        let with_space = members.voters.iter().filter(|node| has_space(node)).count();
-        let suffices = members.majority() <= with_space && self.lacking_ticks < HAND_OVER_TICKS;
-        if suffices { Space::Ample } else { Space::Low }
+        let has_space = self.on_disk(log) == DiskSpace::Ample;
+        let suffices = OthersSpace::suffices(self.others.as_ref(), members, (own, has_space));
+        if suffices && self.lacking_ticks < HAND_OVER_TICKS { Space::Ample } else { Space::Low }
     }
 }
 
@@ -143,5 +161,32 @@ fn only_frees(entry: &Entry) -> bool {
         EntryKind::Opening | EntryKind::Members => true,
         EntryKind::Batch => decode_batch(entry.payload.clone())
             .is_ok_and(|records| records.iter().all(|record| record.reserve)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_refused_only_if_a_node_is_full() {
+        let node = |number| NodeId::new(number).unwrap();
+        let members = Members::first([1, 2, 3].map(node));
+        let table: [(&str, bool, &[u64], bool, bool); 8] = [
+            ("all have space", true, &[2, 3], false, true),
+            ("a follower is full", true, &[2], true, true),
+            ("both are", true, &[], true, false),
+            ("this node is", false, &[2, 3], false, true),
+            ("this node and another", false, &[2], true, false),
+            ("no other node is reached", true, &[], false, true),
+            ("one is reached and full", true, &[], true, false),
+            ("this node is full, and one is not reached", false, &[2], false, false),
+        ];
+        for (title, has_space, with_space, is_one_full, want) in table {
+            let others =
+                OthersSpace { with_space: with_space.iter().copied().map(node).collect(), is_one_full };
+            assert_eq!(OthersSpace::suffices(Some(&others), &members, (node(1), has_space)), want, "{title}");
+        }
+        assert!(OthersSpace::suffices(None, &members, (node(1), false)), "nothing is known yet");
     }
 }

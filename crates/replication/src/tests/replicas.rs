@@ -12,7 +12,7 @@ use postroad_cluster::{
 use postroad_journal::{Disk, Journal, Keys, Options, Payload, Record, SimulatedDisk};
 use postroad_model::{PartitionId, Position};
 
-use crate::{LogWriter, Outlet, Replica, ToPartition, ToWriter};
+use crate::{LogWriter, OthersSpace, Outlet, Replica, ToPartition, ToWriter};
 
 const PARTITION: PartitionId = PartitionId(0);
 
@@ -390,16 +390,19 @@ impl Cluster {
     fn share_space(&mut self) {
         let number = |index: usize| NodeId::new(index as u64 + 1).unwrap();
         for index in 0..3 {
-            let others = (0..3).filter(|other| {
+            let reached = (0..3).filter(|other| {
                 let is_cut = [*other, index].iter().any(|node| self.cut == Some(*node as u64 + 1));
-                *other != index && !is_cut && self.nodes[*other].space() == DiskSpace::Ample
+                *other != index && !is_cut
             });
-            let others: Vec<NodeId> = others.map(number).collect();
+            let (others, full): (Vec<usize>, Vec<usize>) =
+                reached.partition(|other| self.nodes[*other].space() == DiskSpace::Ample);
+            let others: Vec<NodeId> = others.into_iter().map(number).collect();
+            let is_one_full = !full.is_empty();
             let node = &mut self.nodes[index];
             if node.leads() && node.space() != DiskSpace::Ample && self.random.one_in(20) {
                 others.first().into_iter().for_each(|to| node.writer.leadership().hand_over(Some(*to)));
             }
-            node.writer.leadership().others_with_space(others);
+            node.writer.leadership().others_have(OthersSpace { with_space: others, is_one_full });
             if node.writer.wants_retry() && self.random.one_in(5) {
                 node.writer.retry();
             }

@@ -11,6 +11,7 @@ use postroad_model::{MessageRow, PartitionId};
 use super::LogWriter;
 use crate::job::Job;
 use crate::replica::{Committed, Held, Replica, Replicated};
+use crate::room::OthersSpace;
 
 impl<D: Disk> LogWriter<D> {
     /// The replica of the store, if it has several.
@@ -208,11 +209,11 @@ impl<D: Disk> Leadership<'_, D> {
         }
     }
 
-    /// These other nodes are reached, and their disks have space. To be said now and then: a leader
-    /// refuses what adds data unless a majority has space.
-    pub fn others_with_space(self, others: Vec<NodeId>) {
+    /// So much is known of the disks of others. To be said now and then: a leader refuses what adds
+    /// data if a node is full and no majority has space.
+    pub fn others_have(self, others: OthersSpace) {
         if let Some(replica) = self.0.replica_mut() {
-            replica.others_with_space(others);
+            replica.others_have(others);
         }
     }
 

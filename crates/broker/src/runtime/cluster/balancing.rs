@@ -80,7 +80,7 @@ impl ClusterView {
             .filter(|node| stays(node))
             .map(|node| (*node, self.weight(*node)))
             .collect();
-        let mut ready = self.peers.reached_with_space();
+        let (mut ready, _) = self.peers.reached_by_space();
         let has_caught_up = |node: &NodeId| shown.replica.lag_of(*node).is_some_and(|lag| lag <= LAG_MAX);
         ready.retain(|node| nodes.contains_key(node) && has_caught_up(node));
         Some(LeadersView { nodes, stores: vec![StoreView { store: STORE, leader: Some(own), ready }] })

@@ -11,7 +11,7 @@ use postroad_cluster::{DiskSpace, Message, NodeId, Role, Term};
 use postroad_core::{Partition, decode_record};
 use postroad_journal::RealDisk;
 use postroad_model::{Effect, PartitionId};
-use postroad_replication::{LogWriter, Replica, ToPartition, ToWriter, first_damage};
+use postroad_replication::{LogWriter, OthersSpace, Replica, ToPartition, ToWriter, first_damage};
 use tokio::sync::watch;
 
 use crate::runtime::cluster::commits::CommitTimes;
@@ -208,8 +208,9 @@ impl Participant {
     /// Tells the others of the space on this disk. A leader without space hands over to a node that
     /// has some.
     fn see_to_space(&mut self, writer: &mut LogWriter<RealDisk>) {
-        let others = self.shared.peers().reached_with_space();
-        writer.leadership().others_with_space(others.clone());
+        let (others, full) = self.shared.peers().reached_by_space();
+        let is_one_full = !full.is_empty();
+        writer.leadership().others_have(OthersSpace { with_space: others.clone(), is_one_full });
         let Some(replica) = writer.replica() else { return };
         let (space, before) = (replica.disk_space(), self.shared.space());
         self.untold_ticks += 1;

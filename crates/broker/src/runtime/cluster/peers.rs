@@ -252,12 +252,10 @@ impl PeerTable {
         reached
     }
 
-    /// Those of them whose disks have space, as far as is known.
-    pub fn reached_with_space(&self) -> Vec<NodeId> {
-        let mut reached = self.reached_whole();
+    /// Those of them whose disks have space, as far as is known, and those that say they are full.
+    pub fn reached_by_space(&self) -> (Vec<NodeId>, Vec<NodeId>) {
         let has_space = |node| self.find(node).is_some_and(|peer| peer.space.get() == DiskSpace::Ample);
-        reached.retain(|node| has_space(*node));
-        reached
+        self.reached_whole().into_iter().partition(|node| has_space(*node))
     }
 
     /// Those with a connection.
