@@ -46,8 +46,8 @@ pub struct OthersSpace {
 }
 
 impl OthersSpace {
-    /// Whether a majority of the voters has space for what adds data. A node that is not reached may
-    /// have some: if none says that it is full, messages wait for a majority and are not refused.
+    /// Whether a majority of the voters has space for further data. A node that is not reached may
+    /// have some: if none says that it is full, messages wait for a majority, and are not refused.
     fn suffices(others: Option<&OthersSpace>, members: &Members, (own, has_space): (NodeId, bool)) -> bool {
         let is_one_full = !has_space || others.is_some_and(|others| others.is_one_full);
         let counts = |node: &NodeId| match others {
