@@ -205,6 +205,7 @@ class FullDiskTest {
         clients.takePausesMs();
         fill(full, 5 << 20);
         pile("its disk is full", () -> isFull(full, full));
+        pile("it says that it lags", () -> full.readiness().contains("is full; it lags until there is space"));
         pile("it lags", () -> leader.metric("postroad_cluster_lag_entries{node=\"" + full.name + "\"}") > 20);
         int[] before = clients.sends();
         cluster.await("sends go on", () -> clients.haveSent(20, before));
@@ -212,7 +213,6 @@ class FullDiskTest {
             cluster.await(node.name + " names it", () -> isFull(full, node));
             assertTrue(node.ctl("cluster").contains("node " + full.name + ": its disk, or its disk_bytes_max, is full"), node.ctl("cluster"));
         }
-        assertTrue(full.readiness().contains("is full; it lags until there is space"), full.readiness());
         assertTrue(leader.ctl("cluster").contains("balanced: no, because the disk of " + full.name + " is full"), leader.ctl("cluster"));
         assertTrue(full.hasLogged("the disk of this node is full"), full.tail());
         // It starts with a full disk, too.
