@@ -70,7 +70,7 @@ pub struct ClusterFigures {
     pub peers: Vec<PeerFigures>,
     /// The damage of its store, while that is not filled from another.
     pub damage: Option<String>,
-    /// That its disk is full, and what follows from it.
+    /// That its disk is full, with the consequences.
     pub full: Option<&'static str>,
 }
 
@@ -89,7 +89,7 @@ pub struct PeerFigures {
     pub copied_bytes: u64,
     /// The damage of its store, while that is not filled from another.
     pub damage: Option<String>,
-    /// That its disk is full, and what follows from it.
+    /// That its disk is full, with the consequences.
     pub full: Option<&'static str>,
 }
 

@@ -187,7 +187,7 @@ impl<'p> Explainer<'p> {
             };
         }
         if !self.0.has_credit(key) {
-            // What it has settled since is no obstacle, if it came too late for that.
+            // A message that it has settled since is no obstacle, if it came too late for that.
             let taken_back = if consumer.pace.is_slow { consumer.pace.taken.len() as u64 } else { 0 };
             if 0 < taken_back {
                 return Verdict::TooSlow { taken_back };
@@ -227,7 +227,7 @@ impl<'p> Explainer<'p> {
             Some(Judged { message, is_resident: true }) => {
                 selector.why_not(&self.0.at_delivery(message, of.failed))?
             }
-            // The body is on the disk: what the consumer has passed over does not match.
+            // The body is on the disk: a message that the consumer has passed over does not match.
             _ if of.tag.is_some_and(has_refused) => Vec::new(),
             _ => return None,
         };

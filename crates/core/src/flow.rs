@@ -79,7 +79,7 @@ fn first_slot(now_ms: u64) -> u64 {
     (now_ms / SLOT_MS).saturating_sub(SLOTS as u64 - 1)
 }
 
-/// What happened to a queue in the time of a slot.
+/// The events of a queue in the time of a slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passed {
     came: u32,

@@ -143,8 +143,6 @@ pub struct ReplicaStatus {
     pub stored: Vec<(NodeId, Index)>,
     /// The log begins after the entries that this replica needs: it needs a copy of the store.
     pub needs_copy: bool,
-    /// The space of its disk.
-    pub space: DiskSpace,
 }
 
 impl ReplicaStatus {
@@ -251,7 +249,6 @@ impl<D: Disk> Replica<D> {
             floor: self.group.log().floor().index,
             stored: self.group.stored_by_others(),
             needs_copy: self.group.snapshot_offer().is_some(),
-            space: self.disk_space(),
         }
     }
 
@@ -507,12 +504,12 @@ impl<D: Disk> Replica<D> {
         self.room.on_disk(self.group.log())
     }
 
-    /// So much is known of the disks of others.
+    /// Takes over the space on the disks of others.
     pub(crate) fn others_have(&mut self, others: OthersSpace) {
         self.room.others_have(others);
     }
 
-    /// Whether a leader may take in what adds data.
+    /// Whether a leader may take in further data.
     pub(crate) fn space(&self) -> Space {
         self.room.of_group(self.group.log(), self.members(), self.group.node())
     }

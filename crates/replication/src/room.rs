@@ -67,7 +67,7 @@ impl Room {
         let has_room = admission::secures(journal, &self.promised, group);
         match has_room {
             true => self.promised.push(group),
-            // What was promised may have taken it.
+            // Promised groups may have taken it.
             false if self.promised.is_empty() => drop(self.lacking.get_or_insert(group)),
             false => {}
         }
@@ -107,10 +107,13 @@ impl Room {
         let count = META_RECORDS + count.min(entry.payload.len() as u64);
         let bytes = META_BYTES + entry.payload.len() as u64;
         let size = |reserve| GroupSize::at_most(count, bytes, reserve);
-        let fits_anyway = log.journal().is_some_and(|journal| {
-            admission::holds(journal, self.promised.iter().copied().chain([size(false)]))
-        });
-        self.admits(log, size(!fits_anyway && only_frees(entry)))
+        let with_it = self.promised.iter().copied().chain([size(false)]);
+        if log.journal().is_some_and(|journal| admission::holds(journal, with_it)) {
+            self.promised.push(size(false));
+            return true;
+        }
+        // Looked at only now, as it is decoded for that.
+        self.admits(log, size(only_frees(entry)))
     }
 
     /// All that was promised is written.
@@ -142,12 +145,12 @@ impl Room {
         }
     }
 
-    /// So much is known of the disks of others.
+    /// Takes over the space on the disks of others.
     pub fn others_have(&mut self, others: OthersSpace) {
         self.others = Some(others);
     }
 
-    /// Whether a leader may take in what adds data: a majority has space for it.
+    /// Whether a leader may take in further data: a majority has space for it.
     pub fn of_group<D: Disk>(&self, log: &JournalLog<D>, members: &Members, own: NodeId) -> Space {
         let has_space = self.on_disk(log) == DiskSpace::Ample;
         let suffices = OthersSpace::suffices(self.others.as_ref(), members, (own, has_space));

@@ -12,6 +12,7 @@ use postroad_model::{Effect, OfflineEnd, QueueId};
 use crate::Partition;
 use crate::intake::waiting::end_subscription;
 use crate::log::completion::Completion;
+use crate::queue::Queue;
 
 /// Subscriptions that one tick ends: each is a record and an advisory.
 const ENDS: usize = 16;
@@ -83,21 +84,24 @@ pub fn follow(partition: &mut Partition) {
 /// A queue was made, or one of its readers has left.
 pub fn note(partition: &mut Partition, id: QueueId) {
     let Partition { state, leader, now_ms, .. } = partition;
-    if leader.offline.limit_ms.is_none() || id.is_volatile() {
-        return;
-    }
-    let queue = state.queues.get(&id);
-    if queue.is_some_and(|queue| queue.subscription.is_some() && queue.consumers.is_empty()) {
+    if leader.offline.limit_ms.is_some() && state.queues.get(&id).is_some_and(is_offline) {
         leader.offline.note(id, *now_ms);
     }
+}
+
+/// Whether it is of a durable subscription without a reader.
+fn is_offline(queue: &Queue) -> bool {
+    !queue.id.is_volatile() && queue.subscription.is_some() && queue.consumers.is_empty()
 }
 
 /// Ends some that have been without a reader for too long.
 pub fn end_overdue(partition: &mut Partition, effects: &mut Vec<Effect>) {
     let now_ms = partition.now_ms;
     if std::mem::take(&mut partition.leader.offline.begins) {
-        let all: Vec<QueueId> = partition.state.queues.keys().copied().collect();
-        all.into_iter().for_each(|id| note(partition, id));
+        let Partition { state, leader, .. } = partition;
+        for queue in state.queues.values().filter(|queue| is_offline(queue)) {
+            leader.offline.note(queue.id, now_ms);
+        }
     }
     if partition.leader.offline.next_ms().is_none_or(|due_ms| now_ms < due_ms) {
         return;

@@ -140,7 +140,7 @@ pub enum Completion {
     OfflineEnded {
         /// Its queue.
         queue: QueueId,
-        /// What operators are to know of it.
+        /// The facts for operators.
         ended: Box<OfflineEnd>,
     },
     /// A possible resend, after all proposals that were outstanding when it arrived.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Offers of one lane that are told apart; older ones are one, and cost another look.
+/// Offers of one lane that are kept apart; older ones are one, and cost another look.
 const KEPT_MAX: usize = 1024;
 
 /// See the head of this file.

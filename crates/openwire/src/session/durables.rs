@@ -69,7 +69,7 @@ pub struct EarlyList {
     kept: Option<BrokerSubscriptionInfo>,
     /// Bytes of one that are still to be passed over.
     unread_bytes: usize,
-    /// What operators should know of one that was passed over.
+    /// The remark for operators on one that was passed over.
     remark: Option<String>,
 }
 

@@ -95,7 +95,7 @@ struct Node {
     failures: u64,
     /// Of the partition's proposals.
     epoch: u64,
-    /// Whether the writer takes what adds data, as it said last.
+    /// Whether the writer takes further data, as it said last.
     ample: bool,
     /// Proposals that were refused as no disk had room.
     refused: usize,

@@ -209,8 +209,8 @@ impl<D: Disk> Leadership<'_, D> {
         }
     }
 
-    /// So much is known of the disks of others. To be said now and then: a leader refuses what adds
-    /// data if a node is full and no majority has space.
+    /// Takes over the space on the disks of others. To be said now and then: a leader refuses
+    /// further data if a node is full and no majority has space.
     pub fn others_have(self, others: OthersSpace) {
         if let Some(replica) = self.0.replica_mut() {
             replica.others_have(others);

@@ -51,7 +51,7 @@ const ROUND_MS: u64 = 1000;
 /// Time that passes while the broker goes on by itself: twice as long each time, up to this.
 const WAIT_MS_MAX: u64 = 1024;
 
-/// What is known for the changes, and of their effects.
+/// Facts for the changes, and of their effects.
 #[derive(Default)]
 pub struct Explaining {
     /// Messages that consumers got since the last explanation.
@@ -103,7 +103,7 @@ struct Waiting {
 }
 
 impl Simulation {
-    /// Explains what waits, if it is time for that in this run.
+    /// Explains the waiting messages, if it is time for that in this run.
     pub(super) fn explain_at(&mut self, step: u64) -> Checked {
         if !self.options.explains || !step.is_multiple_of(STEPS) {
             return Ok(());
@@ -433,7 +433,7 @@ fn consumer_of(run: &Simulation, cause: &VerdictRow) -> Result<(usize, u32), Str
     Ok((slot_of(run, connection)?, number))
 }
 
-/// All consumers acknowledge what they have.
+/// All consumers acknowledge all their messages.
 fn settle_everywhere(run: &mut Simulation) -> Checked {
     for slot in 0..SLOTS {
         run.with_client(slot, |client, _| client.credit_all(CREDIT))?;

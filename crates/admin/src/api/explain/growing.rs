@@ -1,6 +1,6 @@
 //! Why a queue grows, in words, with its rates and those of its consumers.
 //!
-//! What decides is judged by [`postroad_model::judge`]; here it gets its sentence.
+//! [`postroad_model::judge`] finds the cause; here it gets its sentence.
 
 use postroad_model::{ConsumerFlow, Growth, GrowthCause, QueueFlow, VerdictRow, judge};
 use serde::Serialize;

@@ -33,10 +33,10 @@ const TICK: Duration = Duration::from_millis(50);
 /// messages wait, and are dropped, as a network may.
 const UNAPPLIED_MAX: usize = 100_000;
 
-/// From one attempt to hand over before this node is removed to the next: writes wait meanwhile.
-const HAND_OVER_EVERY: Duration = Duration::from_secs(2);
+/// From one attempt to hand over without an order to the next: writes wait meanwhile.
+pub const HAND_OVER_EVERY: Duration = Duration::from_secs(2);
 
-/// The others are told of the space here at least once in these, a second.
+/// Ticks from one notice of the space here to the next, at most: a second.
 const TELL_SPACE_TICKS: u32 = 20;
 
 /// A refused message is logged once in this time.
@@ -61,7 +61,7 @@ pub struct Participant {
     commits: CommitTimes,
     told_at: Option<Instant>,
     handed_over_at: Option<Instant>,
-    /// Ticks since the others were told of the space here.
+    /// Ticks since the last notice of the space here.
     untold_ticks: u32,
     /// The node that is to lead in place of this one, once clients have finished.
     successor: Option<NodeId>,
@@ -193,11 +193,10 @@ impl Participant {
             {
                 self.leave_damaged(&place);
             }
-            Role::Leader if self.handed_over_at.is_none_or(|at| HAND_OVER_EVERY < at.elapsed()) => {
+            Role::Leader => {
                 let caught_up = |node: &NodeId| status.lag_of(*node).is_some_and(|lag| lag <= LAG_MAX);
                 let next = members.voters.iter().find(|node| whole.contains(node) && caught_up(node));
-                let Some(next) = next.copied() else { return };
-                self.handed_over_at = Some(Instant::now());
+                let Some(next) = next.copied().filter(|_| self.may_hand_over()) else { return };
                 tracing::warn!(to = next.get(), "this node hands leadership over, as its store is damaged");
                 writer.leadership().hand_over(Some(next));
             }
@@ -296,8 +295,7 @@ impl Participant {
                     tracing::info!(?change, "the members change");
                 }
             }
-            Some(Step::HandOver) if self.handed_over_at.is_none_or(|at| HAND_OVER_EVERY < at.elapsed()) => {
-                self.handed_over_at = Some(Instant::now());
+            Some(Step::HandOver) if self.may_hand_over() => {
                 tracing::info!("this node is to be removed, and hands leadership over");
                 writer.leadership().hand_over(None);
             }

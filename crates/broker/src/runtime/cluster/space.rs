@@ -1,4 +1,4 @@
-//! The space on the disks of the nodes: what this one hears of the others, and what follows.
+//! The space on the disks of the nodes: notices of the others, and their consequences here.
 //!
 //! ```text
 //!            no segment fits        an entry finds no room

@@ -20,6 +20,7 @@ use crate::runtime::cluster::copies::Copies;
 use crate::runtime::cluster::copy::Progress;
 use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::newcomer::Asker;
+use crate::runtime::cluster::participant::HAND_OVER_EVERY;
 use crate::runtime::cluster::peers::{Peer, Peers, Shared};
 use crate::runtime::cluster::space;
 use crate::runtime::durations::Durations;
@@ -29,9 +30,6 @@ use crate::runtime::journal::JournalDoor;
 /// A leader that hands over leads on if no other node has taken over within this time. It takes
 /// writes again after half of it.
 const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(1);
-
-/// From one attempt to hand over without an order to the next.
-const HANDED_OVER_AGAIN: Duration = Duration::from_secs(2);
 
 /// See the head of this file.
 #[derive(Clone)]
@@ -243,7 +241,7 @@ impl ClusterView {
                 tracing::warn!(to = self.name(to), "this node hands leadership over, as its disk is full");
                 self.hand_over(turn, Some(to)).await;
             }
-            tokio::time::sleep(HANDED_OVER_AGAIN).await;
+            tokio::time::sleep(HAND_OVER_EVERY).await;
         }
     }
 

@@ -9,7 +9,7 @@
 //!  links the files, cuts the log of the links behind that entry, verifies, restarts (`install`)
 //! ```
 //! The former directory stays as it is. Its later entries were confirmed there, and are in no other
-//! place: operators are told.
+//! place: the log names them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -23,7 +23,7 @@ pub(super) const DIRECTORY: &str = "incoming";
 /// Which copy it is.
 const MANIFEST: &str = "manifest.json";
 
-/// A copy leaves so much space on the disk, for the checkpoints of the store that it is to replace.
+/// Space that a copy leaves on the disk, for the checkpoints of the store that it is to replace.
 const LEFT_FREE_BYTES: u64 = 16 << 20;
 
 /// Longest time in which the sender makes the copy, or pauses.
