@@ -44,6 +44,7 @@ impl ApiError {
             Refusal::InUse { .. }
             | Refusal::NotOwner(_)
             | Refusal::NotPermitted { .. }
+            | Refusal::OtherStore { .. }
             | Refusal::TooManyQueues { .. } => 403,
             // Clients try again.
             Refusal::StoreFull { .. }

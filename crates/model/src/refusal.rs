@@ -28,6 +28,16 @@ pub enum Refusal {
         /// The destination of the action.
         destination: Destination,
     },
+    /// Another store of the cluster has the destination.
+    #[error(
+        "{destination} is in store {store} of the cluster: a client is served by the store of its user's tenant"
+    )]
+    OtherStore {
+        /// The destination.
+        destination: Destination,
+        /// The number of that store.
+        store: u16,
+    },
     /// A destination can be deleted only without consumers.
     #[error("cannot delete {destination}: it has {consumers} consumers")]
     InUse {

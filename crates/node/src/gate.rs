@@ -26,12 +26,20 @@ pub(crate) struct Gate {
     permissions: Arc<Permissions>,
     grants: Grants,
     remembered: FxHashMap<(Action, Destination), bool>,
+    /// The stores of names, where these are others.
+    elsewhere: FxHashMap<Destination, Option<u16>>,
 }
 
 impl Gate {
     pub(crate) fn new(principal: Principal, permissions: Arc<Permissions>) -> Gate {
         let grants = permissions.grants_of(&principal);
-        Gate { principal, permissions, grants, remembered: FxHashMap::default() }
+        Gate {
+            principal,
+            permissions,
+            grants,
+            remembered: FxHashMap::default(),
+            elsewhere: FxHashMap::default(),
+        }
     }
 
     /// The refusal of this event and the ticket that waits for it, unless it is permitted by the
@@ -44,7 +52,7 @@ impl Gate {
         if !Arc::ptr_eq(&self.permissions, in_force) {
             *self = Gate::new(self.principal.clone(), in_force.clone());
         }
-        if self.grants.permit_all() {
+        if self.grants.permit_all() && self.permissions.places().is_none() {
             return None;
         }
         self.check(event).err()
@@ -136,6 +144,9 @@ impl Gate {
         if destination.temporary {
             return Ok(());
         }
+        if let Some(store) = self.other_store(destination) {
+            return Err((ticket, Refusal::OtherStore { destination: destination.clone(), store }));
+        }
         let asked = (action, destination.clone());
         let permitted = match self.remembered.get(&asked) {
             Some(permitted) => *permitted,
@@ -151,6 +162,20 @@ impl Gate {
         if permitted { Ok(()) } else { Err((ticket, self.not_permitted(action, destination))) }
     }
 
+    /// The store of the cluster that has the destination, if it is another one.
+    fn other_store(&mut self, destination: &Destination) -> Option<u16> {
+        let places = self.permissions.places()?;
+        if let Some(known) = self.elsewhere.get(destination) {
+            return *known;
+        }
+        if REMEMBERED_MAX <= self.elsewhere.len() {
+            self.elsewhere.clear();
+        }
+        let store = places.elsewhere(destination);
+        self.elsewhere.insert(destination.clone(), store);
+        store
+    }
+
     fn not_permitted(&self, action: Action, destination: &Destination) -> Refusal {
         let (user, destination) = (self.principal.user().cloned(), destination.clone());
         Refusal::NotPermitted { user, action, destination }
@@ -160,7 +185,7 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use postroad_model::{Ask, ConnectionId, Explained, Order};
-    use postroad_routing::{DestinationPattern, Grantee, Permission};
+    use postroad_routing::{DestinationPattern, Grantee, Permission, StorePlaces};
 
     use super::*;
 
@@ -260,6 +285,21 @@ mod tests {
         assert_eq!(gate.refusal(&declare("orders.a"), &some), None);
         let mut operator = Gate::new(Principal::Operator, some.clone());
         assert_eq!(operator.refusal(&ask(Question::Connections), &some), None);
+    }
+
+    #[test]
+    fn names_of_another_store_are_refused_with_its_number_for_operators_too() {
+        let mut permissions = Permissions::default();
+        let owns = [DestinationPattern::parse("queue://acme.>").expect("a pattern")];
+        let mut places = StorePlaces::of_store(1);
+        places.add_tenant("acme", &owns, 2);
+        permissions.place(places);
+        let permissions = Arc::new(permissions);
+        let mut gate = Gate::new(Principal::Operator, permissions.clone());
+        assert_eq!(gate.refusal(&declare("other.a"), &permissions), None);
+        let (ticket, refusal) = gate.refusal(&declare("acme.a"), &permissions).expect("it is elsewhere");
+        assert_eq!(ticket, Ticket(7));
+        assert!(refusal.to_string().starts_with("queue://acme.a is in store 2"), "{refusal}");
     }
 
     #[test]

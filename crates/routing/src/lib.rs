@@ -12,6 +12,7 @@ mod pattern_map;
 mod permission;
 mod policy;
 mod route;
+mod store_places;
 mod tenant;
 mod virtual_topic;
 
@@ -37,5 +38,6 @@ pub use route::{
     Route, RouteCounters, RouteFigures, RouteTarget, RouteTargetFigures, Routed, RoutedCopy, Routes,
     Template, TemplateError, Throttle,
 };
+pub use store_places::{FIRST_STORE, StorePlaces};
 pub use tenant::{Quota, Tenant, TenantError, Tenants};
 pub use virtual_topic::VirtualTopic;

@@ -7,6 +7,7 @@ use postroad_model::{Action, Destination, DestinationKind, Principal};
 
 use crate::pattern::Pattern;
 use crate::policy::DestinationPattern;
+use crate::store_places::{FIRST_STORE, StorePlaces};
 
 /// A set of actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +69,8 @@ pub struct Permissions {
     of_tenants: BTreeMap<Arc<str>, Vec<DestinationPattern>>,
     /// Whether users of an identity provider are let in. They, too, need permissions.
     has_federation: bool,
+    /// Where names are, in a cluster of several stores.
+    places: Option<StorePlaces>,
 }
 
 /// The tenant of a user.
@@ -140,6 +143,23 @@ impl Permissions {
         self.has_federation = true;
     }
 
+    /// The cluster has several stores, with these names.
+    pub fn place(&mut self, places: StorePlaces) {
+        self.places = Some(places);
+    }
+
+    /// Where names are, in a cluster of several stores.
+    pub fn places(&self) -> Option<&StorePlaces> {
+        self.places.as_ref()
+    }
+
+    /// The store that serves this principal.
+    pub fn store_of(&self, principal: &Principal) -> u16 {
+        let tenant = self.membership_of(principal).map(|of| of.tenant);
+        let store = self.places.as_ref().zip(tenant).map(|(places, tenant)| places.of_tenant(&tenant));
+        store.unwrap_or(FIRST_STORE)
+    }
+
     /// The destinations of a tenant.
     pub fn destinations_of(&self, tenant: &str) -> impl Iterator<Item = &DestinationPattern> {
         self.of_tenants.get(tenant).into_iter().flatten()
@@ -163,10 +183,11 @@ impl Permissions {
         self.groups.entry(user.into()).or_default().push(group.clone());
     }
 
-    /// Whether every action is permitted to everyone, as no permission is configured, and no user
-    /// belongs to a tenant or an identity provider.
+    /// Whether every action is permitted to everyone, as no permission is configured, no user
+    /// belongs to a tenant or an identity provider, and no name is in another store.
     pub fn permit_all(&self) -> bool {
-        self.permissions.is_empty() && self.members.is_empty() && !self.has_federation
+        let is_guarded = self.has_federation || self.places.is_some();
+        self.permissions.is_empty() && self.members.is_empty() && !is_guarded
     }
 
     /// The permissions of this principal.

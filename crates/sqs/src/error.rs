@@ -110,7 +110,7 @@ impl SqsError {
             | Refusal::TooManyDeduplicationIds { .. }
             | Refusal::TooManyQueues { .. } => Code::OverLimit,
             Refusal::TooManyConnections { .. } | Refusal::TooFast { .. } => Code::RequestThrottled,
-            Refusal::NotPermitted { .. } => Code::AccessDenied,
+            Refusal::NotPermitted { .. } | Refusal::OtherStore { .. } => Code::AccessDenied,
             Refusal::InUse { .. } | Refusal::NotOwner(_) => Code::UnsupportedOperation,
             // Clients try again.
             _ => Code::ServiceUnavailable,

@@ -85,7 +85,7 @@ impl From<Refusal> for Problem {
 fn status_of(refusal: &Refusal) -> u16 {
     match refusal {
         Refusal::BadSelector { .. } | Refusal::BadSchedule { .. } => 400,
-        Refusal::NotOwner(_) | Refusal::NotPermitted { .. } => 403,
+        Refusal::NotOwner(_) | Refusal::NotPermitted { .. } | Refusal::OtherStore { .. } => 403,
         Refusal::NoSuchDestination(_)
         | Refusal::NoSuchQueue(_)
         | Refusal::NoSuchSubscription { .. }

@@ -70,7 +70,9 @@ impl From<&Refusal> for Error {
             Refusal::NoSuchDestination(_)
             | Refusal::NoSuchSubscription { .. }
             | Refusal::NoSuchSchedule { .. } => "amqp:not-found",
-            Refusal::NotOwner(_) | Refusal::NotPermitted { .. } => "amqp:unauthorized-access",
+            Refusal::NotOwner(_) | Refusal::NotPermitted { .. } | Refusal::OtherStore { .. } => {
+                "amqp:unauthorized-access"
+            }
             Refusal::InUse { .. } | Refusal::SubscriptionInUse { .. } => "amqp:resource-locked",
             Refusal::BadSelector { .. } | Refusal::NameTaken { .. } => "amqp:invalid-field",
             Refusal::StoreFull { .. }

@@ -103,7 +103,7 @@ impl From<&Refusal> for Exception {
             Refusal::NoSuchDestination(_) | Refusal::NotOwner(_) | Refusal::NoSuchSubscription { .. } => {
                 "InvalidDestinationException"
             }
-            Refusal::NotPermitted { .. } => "JMSSecurityException",
+            Refusal::NotPermitted { .. } | Refusal::OtherStore { .. } => "JMSSecurityException",
             Refusal::BadSelector { .. } => "InvalidSelectorException",
             Refusal::BadSchedule { .. } => "MessageFormatException",
             Refusal::NameTaken { .. } => "InvalidClientIDException",

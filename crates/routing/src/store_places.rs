@@ -1,0 +1,108 @@
+//! Which store of a cluster has which names: a tenant is in one of them, and everything else in the
+//! first.
+//!
+//! Never here: where a store is led, the stores of a broker that stands alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use postroad_model::Destination;
+
+use crate::pattern::Pattern;
+use crate::policy::DestinationPattern;
+
+/// The store of all names that belong to no tenant.
+pub const FIRST_STORE: u16 = 1;
+
+/// Names with this beginning are those of the broker, and are in each store.
+const OF_BROKER: &str = "ActiveMQ.";
+
+/// See the head of this file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorePlaces {
+    own: u16,
+    /// The stores of tenants, where these are not the first.
+    tenants: BTreeMap<Arc<str>, u16>,
+    /// Destinations of tenants, with their stores.
+    names: Vec<(DestinationPattern, u16)>,
+    /// Dead letters stay in the store of their queue.
+    in_each: Vec<Pattern>,
+}
+
+impl StorePlaces {
+    /// As seen in the store of this number.
+    pub fn of_store(own: u16) -> StorePlaces {
+        StorePlaces { own, tenants: BTreeMap::new(), names: Vec::new(), in_each: Vec::new() }
+    }
+
+    /// This tenant, with its destinations, is in this store.
+    pub fn add_tenant(&mut self, tenant: &str, owns: &[DestinationPattern], store: u16) {
+        self.tenants.insert(tenant.into(), store);
+        self.names.extend(owns.iter().map(|pattern| (pattern.clone(), store)));
+    }
+
+    /// Dead letters go to queues of this name, in which `*` stands for that of their queue.
+    pub fn add_dead_letters(&mut self, name: &str) {
+        let (before, is_whole) = name.split_once('*').map_or((name, true), |(before, _)| (before, false));
+        let pattern = if is_whole { before.to_owned() } else { format!("{before}>") };
+        self.in_each.extend(Pattern::parse(&pattern));
+    }
+
+    /// The store of a tenant.
+    pub fn of_tenant(&self, tenant: &str) -> u16 {
+        self.tenants.get(tenant).copied().unwrap_or(FIRST_STORE)
+    }
+
+    /// The store of a destination, if it is another one.
+    pub fn elsewhere(&self, destination: &Destination) -> Option<u16> {
+        if destination.temporary || destination.name.starts_with(OF_BROKER) {
+            return None;
+        }
+        let asked = destination.is_pattern().then(|| Pattern::parse(&destination.name).ok()).flatten();
+        let has = |pattern: &Pattern| match &asked {
+            Some(asked) => pattern.covers(asked),
+            None => pattern.matches(&destination.name),
+        };
+        if self.in_each.iter().any(has) {
+            return None;
+        }
+        let of_tenant = self.names.iter().find(|(pattern, _)| {
+            pattern.kind == destination.kind && !pattern.temporary && has(&pattern.name)
+        });
+        let store = of_tenant.map_or(FIRST_STORE, |(_, store)| *store);
+        (store != self.own).then_some(store)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_in_the_store_of_its_tenant_and_every_other_one_in_the_first() {
+        let owns = |text: &str| [DestinationPattern::parse(text).unwrap()];
+        let places = |own| {
+            let mut places = StorePlaces::of_store(own);
+            places.add_tenant("acme", &owns("queue://acme.>"), 2);
+            places.add_tenant("lab", &owns("topic://lab.>"), 1);
+            places.add_dead_letters("DLQ.*");
+            places
+        };
+        let (queue, topic) = (Destination::queue, Destination::topic);
+        for (destination, first, second) in [
+            (queue("acme.a"), Some(2), None),
+            (queue("acme.>"), Some(2), None),
+            (topic("acme.a"), None, Some(1)),
+            (topic("lab.a"), None, Some(1)),
+            (queue("shared"), None, Some(1)),
+            (queue(">"), None, Some(1)),
+            (queue("DLQ.acme.a"), None, None),
+            (topic("ActiveMQ.Advisory.TempQueue"), None, None),
+            (Destination { temporary: true, ..queue("x") }, None, None),
+        ] {
+            let got = (places(1).elsewhere(&destination), places(2).elsewhere(&destination));
+            assert_eq!(got, (first, second), "{destination}");
+        }
+        assert_eq!(["acme", "lab", "made"].map(|name| places(1).of_tenant(name)), [2, 1, 1]);
+    }
+}
