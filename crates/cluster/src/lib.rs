@@ -15,6 +15,7 @@ mod entry;
 mod forward;
 mod group;
 mod guard;
+mod handed;
 mod hello;
 mod journal_log;
 mod level;
@@ -38,6 +39,7 @@ pub use forward::{
 };
 pub use group::{ChangeError, Config, CopyRefused, Group, GroupError, ProposeError, SnapshotOffer, Status};
 pub use guard::Refused;
+pub use handed::{HANDED_BYTES_MAX, HANDED_MAGIC, Handed};
 pub use hello::{
     HELLO_BYTES_MAX, Hello, HelloError, NONCE_BYTES, PROOF_BYTES, Purpose, VERDICT_BYTES, Verdict, prove,
     verify,

@@ -103,6 +103,18 @@ impl Connection {
         Ok(Moved::Read(self.input.len()))
     }
 
+    /// The socket, if nothing is around it; otherwise the connection as it was. Input that was read
+    /// is lost.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn into_socket(self) -> io::Result<Result<std::net::TcpStream, Connection>> {
+        match self.layers {
+            None => self.stream.into_std().map(Ok),
+            Some(_) => Ok(Err(self)),
+        }
+    }
+
     /// The peer's certificate (DER), if a layer has seen a good one.
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         self.layers.as_ref()?.peer_certificate()

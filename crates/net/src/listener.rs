@@ -58,7 +58,9 @@ impl Places {
 /// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
-    socket: TcpListener,
+    /// `None`: another part of the process accepts its connections.
+    socket: Option<TcpListener>,
+    address: SocketAddr,
 }
 
 impl Listener {
@@ -79,7 +81,14 @@ impl Listener {
         // A restarted broker gets its port back at once; a live listener still refuses it.
         socket.set_reuseaddr(true).map_err(refused)?;
         socket.bind(address).map_err(refused)?;
-        Ok(Listener { socket: socket.listen(BACKLOG).map_err(refused)? })
+        let socket = socket.listen(BACKLOG).map_err(refused)?;
+        let address = socket.local_addr().map_err(refused)?;
+        Ok(Listener { socket: Some(socket), address })
+    }
+
+    /// One of the same address that never accepts a connection: another part of the process does.
+    pub fn silent(&self) -> Listener {
+        Listener { socket: None, address: self.address }
     }
 
     /// The address it listens on.
@@ -87,7 +96,7 @@ impl Listener {
     /// # Errors
     /// The system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+        Ok(self.address)
     }
 
     /// The next connection, free of this runtime so that any core can take it.
@@ -95,7 +104,8 @@ impl Listener {
     /// # Errors
     /// The system's error; running out of descriptors is one, so pause before the next call.
     pub async fn accept(&self) -> io::Result<(std::net::TcpStream, SocketAddr)> {
-        let (stream, peer) = self.socket.accept().await?;
+        let Some(socket) = &self.socket else { return std::future::pending().await };
+        let (stream, peer) = socket.accept().await?;
         TcpStream::set_nodelay(&stream, true)?;
         Ok((stream.into_std()?, peer))
     }

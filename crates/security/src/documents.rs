@@ -69,6 +69,15 @@ impl Documents {
         }
     }
 
+    /// All documents, as far as this node knows them.
+    pub fn contents(&self) -> Vec<(Arc<str>, DocumentVersion, Bytes)> {
+        let Some(replicated) = &self.replicated else { return Vec::new() };
+        let row = |(name, (version, content)): (&Arc<str>, &(DocumentVersion, Bytes))| {
+            (name.clone(), *version, content.clone())
+        };
+        lock(replicated).contents.iter().map(row).collect()
+    }
+
     /// This node leads: changes are committed so.
     pub fn lead(&self, commit: Commit) {
         if let Some(replicated) = &self.replicated {
