@@ -14,6 +14,7 @@ mod redrive;
 mod reload;
 mod send;
 mod serve;
+mod several;
 mod store;
 mod transactions;
 mod user;
@@ -28,6 +29,7 @@ mod node;
 mod oidc_keys;
 mod progress;
 mod show;
+mod store_count;
 mod stores;
 mod versions;
 mod ways;
@@ -97,7 +99,7 @@ enum Command {
 }
 
 /// Arguments of `serve`; each has precedence over the configuration file.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct ServeArguments {
     /// Configuration file (TOML); optional.
     #[arg(long, value_name = "FILE")]
@@ -127,6 +129,9 @@ pub struct ServeArguments {
     /// nodes of the cluster that this one joins.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     pub cluster_seeds: Vec<String>,
+    /// The store of the cluster that a part of the process serves.
+    #[arg(skip)]
+    pub store: u16,
 }
 
 /// The error and its causes, in one text. A cause that the text ends with already is not said

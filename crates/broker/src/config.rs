@@ -464,6 +464,7 @@ impl Config {
         }
         config.security.anonymous |= arguments.anonymous;
         config.cluster.follow(arguments);
+        config.follow_store();
         config.check()?;
         config.check_reach()?;
         Ok(self)
@@ -708,7 +709,9 @@ impl Config {
                 .place(&self.store, &mut homes)
                 .with_context(|| format!("configuration: store of [[policy]] {number}"))?;
         }
-        for (number, config) in (1..).zip(&self.tenant) {
+        // In a cluster it is one of the stores of that.
+        let placed = self.tenant.iter().filter(|_| self.cluster.node.is_empty());
+        for (number, config) in (1..).zip(placed) {
             config
                 .place(&self.store, &mut homes)
                 .with_context(|| format!("configuration: store of [[tenant]] {number}"))?;
@@ -735,6 +738,9 @@ impl Config {
         }
         policies.permissions = permissions.into();
         tenants::add_all(&self.tenant, &mut policies)?;
+        if let Some(places) = self.store_places()? {
+            Arc::make_mut(&mut policies.permissions).place(places);
+        }
         Ok(policies)
     }
 

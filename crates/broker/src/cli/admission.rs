@@ -1,6 +1,6 @@
 //! Admission: which connections are served, and with which layers.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use postroad_net::{Place, Places, TlsConfig};
 use postroad_security::Door;
 use tokio::sync::watch;
 
-use crate::cli::listeners::Endpoint;
+use crate::cli::listeners::Accepted;
 use crate::runtime::{NewSocket, Service};
 
 /// Connections turned away with less than this between them are one burst, and one line in the log.
@@ -54,11 +54,14 @@ impl Admission {
     }
 
     /// The socket with all that serving it needs.
-    pub fn dress(&self, endpoint: Endpoint, socket: TcpStream, peer: SocketAddr, place: Place) -> NewSocket {
+    pub fn dress(&self, accepted: Accepted, place: Place) -> NewSocket {
+        let Accepted { endpoint, socket, peer, login } = accepted;
+        // What a client that has logged in sends has left its layers.
+        let has_layers = login.is_none();
         // At the plain port of AMQP a peer may ask for it.
         let tls_is_asked_for = endpoint.service == Service::Amqp && !endpoint.tls && !endpoint.websocket;
-        let tls = self.tls.clone().filter(|_| endpoint.tls || tls_is_asked_for);
-        let websocket_bytes_max = endpoint.websocket.then_some(self.websocket_bytes_max);
+        let tls = self.tls.clone().filter(|_| has_layers && (endpoint.tls || tls_is_asked_for));
+        let websocket_bytes_max = (has_layers && endpoint.websocket).then_some(self.websocket_bytes_max);
         NewSocket {
             service: endpoint.serves(),
             scheme: endpoint.scheme(),
@@ -71,6 +74,7 @@ impl Admission {
             door: self.door.subscribe(),
             tls_to_peer: None,
             link: None,
+            login,
         }
     }
 

@@ -9,7 +9,7 @@ use postroad_net::Listener;
 use tokio::sync::mpsc;
 
 use crate::config::Config;
-use crate::runtime::{Forwarded, Service};
+use crate::runtime::{EntryLogin, Forwarded, Service};
 
 /// The protocol of a port, and its layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,18 @@ impl Endpoint {
     }
 }
 
+/// A connection that a listener has accepted.
+pub struct Accepted {
+    /// Its listener.
+    pub endpoint: Endpoint,
+    /// The socket.
+    pub socket: TcpStream,
+    /// Who is at its other end.
+    pub peer: SocketAddr,
+    /// Its login, if it has logged in where it came into the cluster.
+    pub login: Option<Box<EntryLogin>>,
+}
+
 /// One listener for each endpoint.
 pub struct Listeners {
     all: Vec<(Endpoint, Listener)>,
@@ -87,6 +99,13 @@ impl Listeners {
             all.push((endpoint, Listener::bind(endpoint.name(), address)?));
         }
         Ok(Listeners { all, first: 0, forwarded: None })
+    }
+
+    /// The same endpoints, at which another part of the process accepts connections: only those
+    /// come here that it, or another node, hands over.
+    pub fn silent(&self) -> Listeners {
+        let all = self.all.iter().map(|(endpoint, listener)| (*endpoint, listener.silent())).collect();
+        Listeners { all, first: 0, forwarded: None }
     }
 
     /// Where a protocol is spoken with nothing around it.
@@ -136,7 +155,7 @@ impl Listeners {
     ///
     /// # Errors
     /// The system's error; see [`Listener::accept`].
-    pub async fn accept(&mut self) -> std::io::Result<(Endpoint, TcpStream, SocketAddr)> {
+    pub async fn accept(&mut self) -> std::io::Result<Accepted> {
         let forwarded = &mut self.forwarded;
         self.first = (self.first + 1) % self.all.len();
         let (before, from) = self.all.split_at(self.first);
@@ -146,17 +165,15 @@ impl Listeners {
         }
         let schemes = || self.all.iter().map(|(endpoint, _)| *endpoint);
         std::future::poll_fn(move |context| {
-            while let Some(Poll::Ready(Some(Forwarded { scheme, socket, client, is_carried }))) =
+            while let Some(Poll::Ready(Some(Forwarded { scheme, socket, client, is_carried, login }))) =
                 forwarded.as_mut().map(|forwarded| forwarded.poll_recv(context))
             {
                 // Both nodes have the same listeners, unless their configurations differ.
                 match schemes().find(|endpoint| endpoint.scheme() == scheme) {
                     Some(endpoint) => {
-                        return Poll::Ready(Ok((
-                            Endpoint { forwarded: is_carried, ..endpoint },
-                            socket,
-                            client,
-                        )));
+                        // One that has logged in stays where it came in.
+                        let endpoint = Endpoint { forwarded: is_carried && login.is_none(), ..endpoint };
+                        return Poll::Ready(Ok(Accepted { endpoint, socket, peer: client, login }));
                     }
                     None => {
                         tracing::warn!(%client, scheme, "closing a forwarded client: no such listener here")
@@ -165,7 +182,13 @@ impl Listeners {
             }
             for (endpoint, accepted) in &mut accepting {
                 if let Poll::Ready(accepted) = accepted.as_mut().poll(context) {
-                    return Poll::Ready(accepted.map(|(socket, peer)| (*endpoint, socket, peer)));
+                    let endpoint = *endpoint;
+                    return Poll::Ready(accepted.map(|(socket, peer)| Accepted {
+                        endpoint,
+                        socket,
+                        peer,
+                        login: None,
+                    }));
                 }
             }
             Poll::Pending

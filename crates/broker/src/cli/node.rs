@@ -29,8 +29,8 @@ use crate::config::{Config, StoreKeys};
 use crate::control;
 use crate::runtime::{
     self, Admitted, ClientRedirect, ClusterOptions, ClusterView, Following, Forwarded, ForwardedClients,
-    LeaderStore, LinkBoard, NodeReplica, Orders, StatsCollector, TenantKeys, admin_elsewhere, cluster_api,
-    cluster_orders, restart,
+    LeaderStore, LinkBoard, NodeReplica, Orders, StatsCollector, StorePart, TenantKeys, admin_elsewhere,
+    cluster_api, cluster_orders, restart,
 };
 use crate::runtime::{Runtime, RuntimeOptions, Service};
 
@@ -85,19 +85,23 @@ pub async fn open(
     config: &Config,
     policies: &Arc<Policies>,
     keys: StoreKeys,
-    (listeners, http): (&mut Listeners, &Listener),
+    (listeners, http, part): (&mut Listeners, &Listener, &StorePart),
 ) -> anyhow::Result<Option<Open>> {
     let Some(cluster) = config.cluster()? else {
         let (stores, keys) = stores::open(config, policies, keys)?;
         let (opened, endpoints, keys) = (Opened::Alone(stores), Vec::new(), Arc::new(keys));
         return Ok(Some(Open { opened, keys, view: None, signals: None, endpoints, http: None }));
     };
-    let cluster = ClusterOptions { endpoints: advertised(listeners, http, &cluster)?, ..cluster };
+    let (endpoints, part) = (advertised(listeners, http, &cluster)?, part.clone());
+    let cluster = ClusterOptions { endpoints, part, ..cluster };
     let mut signals = Signals::listen()?;
     let Some(admitted) = admitted(config, &cluster, &mut signals).await? else { return Ok(None) };
     let (following, keys) = stores::follow(config, policies, keys, (&cluster, &admitted))?;
     tokio::spawn(following.replica.view.clone().hand_over_by_itself());
-    announce(&cluster_endpoints(listeners, http, &cluster)?, config)?;
+    cluster.part.open(following.replica.view.clone());
+    if !cluster.part.is_one_of_several() {
+        announce(&cluster_endpoints(listeners, http, &cluster)?, config)?;
+    }
     let follower = Follower { following, keys: Arc::new(keys), signals, endpoints: cluster.endpoints };
     follow(config, policies, follower, (listeners, http)).await
 }
@@ -283,13 +287,16 @@ fn advertised(
 }
 
 /// Where a node is reached, by clients once it leads.
-fn cluster_endpoints(
+///
+/// # Errors
+/// As [`endpoints`].
+pub fn cluster_endpoints(
     listeners: &Listeners,
     http: &Listener,
     cluster: &ClusterOptions,
 ) -> anyhow::Result<Vec<(&'static str, String)>> {
     let mut endpoints = endpoints(listeners, http)?;
-    endpoints.push(("node", format!("{} of {}, {}", cluster.node, cluster.cluster, cluster.listen)));
+    endpoints.push(("node", format!("{} of {}, {}", cluster.node, cluster.name, cluster.listen)));
     Ok(endpoints)
 }
 
@@ -341,11 +348,11 @@ async fn follow_until_led(
                 Err(error) => pause(&error).await,
             },
             accepted = listeners.accept(), if !view.is_elected() => match accepted {
-                Ok((endpoint, socket, peer)) => {
-                    if let Some(place) = admission.ask(peer) {
-                        let (make, service) = (make.clone(), endpoint.service);
-                        let make = move |elsewhere, visit: &Visit| make(service, elsewhere, visit);
-                        redirect.receive(admission.dress(endpoint, socket, peer, place), endpoint.scheme(), make);
+                Ok(accepted) => {
+                    if let Some(place) = admission.ask(accepted.peer) {
+                        let (make, endpoint) = (make.clone(), accepted.endpoint);
+                        let make = move |elsewhere, visit: &Visit| make(endpoint.service, elsewhere, visit);
+                        redirect.receive(admission.dress(accepted, place), endpoint.scheme(), make);
                     }
                 }
                 Err(error) => pause(&error).await,
@@ -359,19 +366,19 @@ async fn follow_until_led(
 }
 
 /// Visitors log in as at the leader.
-fn visitors_admission(config: &Config, places: Places) -> anyhow::Result<Admission> {
+pub fn visitors_admission(config: &Config, places: Places) -> anyhow::Result<Admission> {
     let door = Arc::new(config.door()?);
     Ok(Admission::new(places, config.tls()?, door, websocket_bytes_max(config)))
 }
 
 /// A connection was not accepted: too many files are open, for instance.
-async fn pause(error: &std::io::Error) {
+pub async fn pause(error: &std::io::Error) {
     tracing::warn!(%error, "cannot accept a connection");
     tokio::time::sleep(control::ACCEPT_PAUSE).await;
 }
 
 /// Each takes two descriptors, and half of them are for others.
-fn visitors_max() -> usize {
+pub fn visitors_max() -> usize {
     let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     (descriptors.unwrap_or(u64::MAX) / 8).min(VISITORS_MAX) as usize
 }

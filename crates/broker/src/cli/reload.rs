@@ -137,7 +137,7 @@ impl Reloader<'_> {
     }
 
     /// The texts that the nodes of a cluster replicate.
-    pub fn documents(&self) -> &Documents {
+    pub fn documents(&self) -> &Arc<Documents> {
         &self.documents
     }
 

@@ -15,7 +15,7 @@ use postroad_net::{Listener, Places};
 use postroad_node::{OfflineEnds, TenantMeters, TraceBook};
 use postroad_openwire::network::DialOptions;
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
-use postroad_routing::Policies;
+use postroad_routing::{FIRST_STORE, Policies};
 use postroad_security::{Door, TenantBook, Visit, set_password_checks_max};
 use postroad_store::broker_id;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -28,13 +28,15 @@ use crate::cli::alerts;
 use crate::cli::listeners::Listeners;
 use crate::cli::node::{self, Follower, LeaderTerm, Open, Opened};
 use crate::cli::reload::{self, Changed, Declared, Reloader, Reread, RulesAnswered, RulesChange};
+use crate::cli::several;
+use crate::cli::store_count;
 use crate::config::{Config, OpenTo, OpenWireConfig, Shares, password_checks_max};
 use crate::control;
 use crate::runtime::{
-    Diallers, Dials, DocumentWriter, Following, Forwarded, ForwardedClients, HttpSocket, NewSocket, Origins,
-    PushOptions, Runtime, RuntimeOptions, Service, SpreadOptions, SqsOptions, StatsCollector, TenantKeys,
-    export_spans, keep_balanced, now_ms, now_us, read_portable, spread_clients, ticks_us, watch_links,
-    webhooks,
+    ClusterView, Diallers, Dials, DocumentContents, DocumentWriter, Following, Forwarded, ForwardedClients,
+    HttpSocket, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service, SpreadOptions, SqsOptions,
+    StatsCollector, StorePart, TenantKeys, export_spans, keep_balanced, now_ms, now_us, publish_documents,
+    read_portable, spread_clients, ticks_us, watch_links, webhooks,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for
@@ -65,9 +67,33 @@ pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     warn_of_open_doors(&config);
     set_password_checks_max(password_checks_max(config.memory_bytes));
     let descriptors = raise_descriptor_limit();
-    let places = connections_max(descriptors, config.runtime.cores, config.store.further.len());
+    let further = config.store.further.len().max(usize::from(config.cluster.stores.saturating_sub(1)));
+    let places = connections_max(descriptors, config.runtime.cores, further);
+    if config.cluster.has_several_stores() {
+        return several::run(&config, arguments, (places, descriptors));
+    }
     let admin = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    admin.block_on(serve(&config, arguments, (Places::new(places), descriptors)))
+    admin.block_on(async {
+        store_count::check(&config)?;
+        check_directory(&config)?;
+        let (listeners, http) = bind(&config)?;
+        let (part, sockets) = (StorePart::default(), (listeners, http));
+        serve(&config, arguments, (Places::new(places), descriptors), (sockets, part)).await
+    })
+}
+
+/// Opens all ports of clients. Call within a runtime.
+pub(super) fn bind(config: &Config) -> anyhow::Result<(Listeners, Listener)> {
+    let listeners = Listeners::bind(config)?;
+    let http = Listener::bind("HTTP", SocketAddr::new(config.bind, config.port(config.ports.http)?))?;
+    Ok((listeners, http))
+}
+
+fn check_directory(config: &Config) -> anyhow::Result<()> {
+    if config.data.exists() && !config.data.is_dir() {
+        bail!("the store {} is a file; name a directory with --data", config.data.display());
+    }
+    Ok(())
 }
 
 /// Says who needs no password.
@@ -83,22 +109,18 @@ fn warn_of_open_doors(config: &Config) {
     }
 }
 
-async fn serve(
+/// Serves the clients of one store, until the broker ends.
+pub(super) async fn serve(
     config: &Config,
     arguments: &ServeArguments,
     (places, descriptors): (Places, u64),
+    ((mut listeners, http), part): ((Listeners, Listener), StorePart),
 ) -> anyhow::Result<()> {
-    if config.data.exists() && !config.data.is_dir() {
-        bail!("the store {} is a file; name a directory with --data", config.data.display());
-    }
     let (keys, reloader) = (config.keys()?, Reloader::new(arguments, config)?);
-    let policies = Arc::new(reloader.identities()?.0);
-    let mut listeners = Listeners::bind(config)?;
-    let http = Listener::bind("HTTP", SocketAddr::new(config.bind, config.port(config.ports.http)?))?;
-    let http = Arc::new(http);
-    let mut opened = node::open(config, &policies, keys, (&mut listeners, &http)).await?;
+    let (policies, http) = (Arc::new(reloader.identities()?.0), Arc::new(http));
+    let mut opened = node::open(config, &policies, keys, (&mut listeners, &http, &part)).await?;
     while let Some(open) = opened {
-        let ways = (&mut listeners, &http);
+        let ways = (&mut listeners, &http, &part);
         let follower = serve_clients(config, open, ways, &reloader, (&places, descriptors)).await?;
         let Some(follower) = follower else { return Ok(()) };
         opened = node::follow(config, &policies, follower, (&mut listeners, &http)).await?;
@@ -110,13 +132,15 @@ async fn serve(
 async fn serve_clients(
     config: &Config,
     open: Open,
-    (listeners, http): (&mut Listeners, &Arc<Listener>),
+    (listeners, http, part): (&mut Listeners, &Arc<Listener>, &StorePart),
     reloader: &Reloader<'_>,
     (places, descriptors): (&Places, u64),
 ) -> anyhow::Result<Option<Follower>> {
     let Open { opened, keys, view, signals, endpoints: advertised, http: forwarded_http } = open;
     let is_node = view.is_some();
-    let Reread { policies, alerts: rules, tls, door, bridges } = of_leader(reloader, &opened, is_node)?;
+    let mut documents = further_documents(part);
+    let Reread { policies, alerts: rules, tls, door, bridges } =
+        of_leader(reloader, (&opened, &documents), is_node)?;
     let partitions = opened.partitions();
     let broker_id = broker_id::read_or_make(&config.data, &config.broker_name)?;
     let openwire = openwire_options(config, (partitions, broker_id), listeners.address(Service::OpenWire)?);
@@ -131,7 +155,7 @@ async fn serve_clients(
     if is_node {
         runtime.follow(policies);
     }
-    let writer = lead_documents(reloader, &runtime, &mut leading).await?;
+    let writer = lead_documents(reloader, &runtime, (&mut leading, documents.is_none())).await?;
     let admission = Admission::new(places.clone(), tls, Arc::new(door), websocket_bytes_max(config));
     let (orders, changes, further_changes) = reload::channel();
     reloader.keep_first();
@@ -144,16 +168,15 @@ async fn serve_clients(
     // A reader of the line that we are ready may send a signal at once.
     let mut signals = signals.map_or_else(Signals::listen, Ok)?;
     let (cores, door) = (runtime.http(), admission.door());
-    let (sqs, places) = (SqsOptions::new(&config.data), Places::new(http_max as usize));
-    let operators = Operators { cores, everybody, door, api, origins: config.http.origins(), places, sqs };
-    let ends = Arc::new(Notify::new());
+    let limits = (SqsOptions::new(&config.data), Places::new(http_max as usize), config.http.origins());
+    let (operators, ends) = (Operators::new(cores, everybody, (door, api), limits), Arc::new(Notify::new()));
     let http = tokio::spawn(serve_http((http.clone(), forwarded_http), operators, ends.clone()));
     if !is_node {
         announce(&endpoints, config).context("cannot write to standard output")?;
     }
     let links = Diallers::start(runtime.links(), dials, bridges);
     let mut watches = watches(config, &runtime);
-    view.into_iter().for_each(|view| drop(watches.spawn(keep_balanced(view))));
+    watch_cluster(&mut watches, view, (part, reloader));
     if let Some((options, spread)) = spread {
         watches.spawn(spread_clients(options, runtime.links(), spread));
     }
@@ -162,7 +185,7 @@ async fn serve_clients(
         admission,
         runtime,
         (&mut signals, &mut leading),
-        (reloader, changes, Committer { writer, done: further_changes }),
+        (reloader, changes, Committer { writer, done: further_changes }, &mut documents),
     )
     .await;
     reloader.documents().follow();
@@ -173,8 +196,7 @@ async fn serve_clients(
     let http = http.await.unwrap_or_else(|_| none());
     let sessions = listeners.release_forwarded().unwrap_or_else(none);
     let following = ended(end, leading, runtime, ForwardedClients { sessions, http }).await?;
-    let endpoints = advertised;
-    Ok(following.map(|following| Follower { following, keys, signals, endpoints }))
+    Ok(following.map(|following| Follower { following, keys, signals, endpoints: advertised }))
 }
 
 /// Tasks that go on as long as clients are served.
@@ -186,6 +208,18 @@ fn watches(config: &Config, runtime: &Runtime) -> JoinSet<()> {
         watches.spawn(export_spans(traces, (webhooks(), url), config.broker_name.clone()));
     }
     watches
+}
+
+/// Further ones of a node of a cluster.
+fn watch_cluster(
+    watches: &mut JoinSet<()>,
+    view: Option<ClusterView>,
+    (part, reloader): (&StorePart, &Reloader<'_>),
+) {
+    view.into_iter().for_each(|view| drop(watches.spawn(keep_balanced(view))));
+    if part.is_one_of_several() && part.number() == FIRST_STORE {
+        watches.spawn(publish_documents(part.clone(), reloader.documents().clone()));
+    }
 }
 
 /// Clients are served no more. A node that was deposed follows.
@@ -205,11 +239,18 @@ async fn ended(
 
 /// The configuration with which a broker begins to serve. A node of a cluster may have followed for
 /// a long time: it reads the file again.
-fn of_leader(reloader: &Reloader<'_>, opened: &Opened, is_node: bool) -> anyhow::Result<Reread> {
+fn of_leader(
+    reloader: &Reloader<'_>,
+    (opened, documents): (&Opened, &Option<watch::Receiver<DocumentContents>>),
+    is_node: bool,
+) -> anyhow::Result<Reread> {
     if !is_node {
         return reloader.in_force();
     }
-    opened.read_documents(reloader.documents());
+    match documents {
+        Some(documents) => reloader.documents().read(documents.borrow().iter().cloned()),
+        None => opened.read_documents(reloader.documents()),
+    }
     reloader.follow_documents().context("the documents of the cluster cannot be read")?;
     reloader.reread().or_else(|error| {
         tracing::error!(
@@ -218,6 +259,11 @@ fn of_leader(reloader: &Reloader<'_>, opened: &Opened, is_node: bool) -> anyhow:
         );
         reloader.in_force()
     })
+}
+
+/// The documents of the first store, for another one.
+fn further_documents(part: &StorePart) -> Option<watch::Receiver<DocumentContents>> {
+    part.documents().filter(|_| part.number() != FIRST_STORE)
 }
 
 fn api_options(
@@ -404,6 +450,17 @@ struct Operators {
     sqs: SqsOptions,
 }
 
+impl Operators {
+    fn new(
+        cores: Vec<mpsc::Sender<HttpSocket>>,
+        everybody: StatsCollector,
+        (door, api): (watch::Receiver<Arc<Door>>, Router),
+        (sqs, places, origins): (SqsOptions, Places, Origins),
+    ) -> Operators {
+        Operators { cores, everybody, door, api, origins, places, sqs }
+    }
+}
+
 /// Deals HTTP connections to the cores in turn, until it is to end. Gives back the way of those
 /// that other nodes carry here.
 async fn serve_http(
@@ -487,7 +544,12 @@ async fn accept_until_ended(
     mut admission: Admission,
     mut runtime: Runtime,
     (signals, leading): (&mut Signals, &mut Option<LeaderTerm>),
-    (reloader, mut changes, committer): (&Reloader<'_>, mpsc::Receiver<Changed>, Committer),
+    (reloader, mut changes, committer, documents): (
+        &Reloader<'_>,
+        mpsc::Receiver<Changed>,
+        Committer,
+        &mut Option<watch::Receiver<DocumentContents>>,
+    ),
 ) -> (Runtime, End) {
     let draining = runtime.draining();
     loop {
@@ -507,13 +569,16 @@ async fn accept_until_ended(
             Some(changed) = changes.recv() => {
                 carry_out(changed, (reloader, &committer), (&mut diallers, &mut runtime, &mut admission));
             }
+            Some(reread) = reread_documents(reloader, documents) => {
+                follow(reread, (&mut diallers, &mut runtime, &mut admission));
+            }
             Some(socket) = dialled.recv() => runtime.serve(socket).await,
             accepted = listeners.accept() => match accepted {
                 // Closed at once while the broker is drained.
                 Ok(_) if draining.is_on() => {}
-                Ok((endpoint, socket, peer)) => {
-                    if let Some(place) = admission.ask(peer) {
-                        runtime.serve(admission.dress(endpoint, socket, peer, place)).await;
+                Ok(accepted) => {
+                    if let Some(place) = admission.ask(accepted.peer) {
+                        runtime.serve(admission.dress(accepted, place)).await;
                     }
                 }
                 Err(error) => {
@@ -523,6 +588,24 @@ async fn accept_until_ended(
             },
         }
     }
+}
+
+/// Comes back once the first store has other documents, with the configuration by these; `None` if
+/// there is nothing to follow.
+pub(super) async fn reread_documents(
+    reloader: &Reloader<'_>,
+    documents: &mut Option<watch::Receiver<DocumentContents>>,
+) -> Option<Reread> {
+    let documents = documents.as_mut()?;
+    if documents.changed().await.is_err() {
+        return std::future::pending().await;
+    }
+    reloader.documents().read(documents.borrow_and_update().iter().cloned());
+    let reread = reloader.follow_documents().and_then(|()| reloader.in_force());
+    let told = |error: &anyhow::Error| {
+        tracing::error!(error = format!("{error:#}"), "the documents of the first store cannot be followed");
+    };
+    reread.inspect_err(told).ok()
 }
 
 /// Commits rules of tenants, while the main thread does other work.
@@ -549,9 +632,12 @@ impl Committer {
 async fn lead_documents(
     reloader: &Reloader<'_>,
     runtime: &Runtime,
-    leading: &mut Option<LeaderTerm>,
+    (leading, has_documents): (&mut Option<LeaderTerm>, bool),
 ) -> anyhow::Result<DocumentWriter> {
     let writer = DocumentWriter::new(runtime.clients());
+    if !has_documents {
+        return Ok(writer);
+    }
     writer.write(reloader.documents());
     tokio::select! {
         imported = import(reloader, &writer) => imported?,

@@ -7,9 +7,13 @@ use postroad_cluster::{Level, Levels, Weight};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
-use crate::config::Config;
-use crate::runtime::ClusterOptions;
+use crate::config::{Config, MEMORY_BYTES_MIN};
+use crate::runtime::{ClusterOptions, StorePart};
+use postroad_routing::{FIRST_STORE, StorePlaces};
 use postroad_security::nodes::{NodeTls, NodeTlsFiles};
+
+/// Stores of a cluster: each has a journal and threads of its own.
+pub const CLUSTER_STORES_MAX: u16 = 16;
 
 /// A secret of fewer bytes could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
@@ -22,6 +26,11 @@ pub struct ClusterConfig {
     pub name: String,
     /// The name of this node; empty for a broker that stands alone.
     pub node: String,
+    /// Stores, each with a leader; recorded when the cluster is made.
+    pub stores: u16,
+    /// The store that this configuration is for.
+    #[serde(skip)]
+    pub store: u16,
     /// Where this node listens for the others.
     pub listen: String,
     /// The address that this node binds, if it is another; empty: that of `listen`.
@@ -57,6 +66,8 @@ impl Default for ClusterConfig {
         ClusterConfig {
             name,
             node,
+            stores: 1,
+            store: FIRST_STORE,
             listen,
             bind,
             seeds,
@@ -92,7 +103,8 @@ impl ClusterConfig {
 
     /// The command line wins.
     pub fn follow(&mut self, arguments: &ServeArguments) {
-        let ServeArguments { node, cluster_listen, cluster_seeds, .. } = arguments;
+        let ServeArguments { node, cluster_listen, cluster_seeds, store, .. } = arguments;
+        self.store = FIRST_STORE.max(*store);
         if let Some(node) = node {
             self.node.clone_from(node);
         }
@@ -105,6 +117,27 @@ impl ClusterConfig {
     }
 }
 
+impl ClusterConfig {
+    /// Whether this is a node of a cluster with several stores.
+    pub fn has_several_stores(&self) -> bool {
+        1 < self.stores && !self.node.is_empty()
+    }
+
+    /// The name of the group of nodes that keep the store of this configuration.
+    fn group(&self) -> String {
+        match self.has_several_stores() {
+            true => self.group_of(self.store),
+            false => self.name.clone(),
+        }
+    }
+
+    /// The name of the group of one of several stores. Nodes with another number of them are
+    /// refused by it.
+    pub fn group_of(&self, store: u16) -> String {
+        format!("{}/{store}/{}", self.name, self.stores)
+    }
+}
+
 impl Config {
     /// The cluster that this broker is a node of; `None` if it stands alone.
     ///
@@ -112,6 +145,7 @@ impl Config {
     /// The file of the secret cannot be read, or is too short; or files of TLS are not named.
     pub fn cluster(&self) -> anyhow::Result<Option<ClusterOptions>> {
         let tls = self.cluster.tls()?;
+        let cluster = self.cluster.group();
         let ClusterConfig {
             name,
             node,
@@ -159,7 +193,8 @@ impl Config {
             bail!("cluster.weight is {weight}; a number from 0 to {} is wanted", Weight::MAX.get())
         };
         Ok(Some(ClusterOptions {
-            cluster: name,
+            name,
+            cluster,
             node,
             listen,
             bind,
@@ -171,6 +206,7 @@ impl Config {
             zone,
             levels,
             weight,
+            part: StorePart::default(),
         }))
     }
 
@@ -185,7 +221,79 @@ impl Config {
             ("[[encryption.tenant_key]]", self.encryption.has_tenant_keys()),
         ] {
             if used {
-                bail!("configuration: {key} does not go with cluster.node: a cluster has one store so far");
+                bail!(
+                    "configuration: {key} does not go with cluster.node: each store of a node is replicated, \
+                     under keys of the whole store"
+                );
+            }
+        }
+        self.check_stores(&cluster)
+    }
+
+    /// One of several stores of a node has a directory and a part of the memory of its own.
+    pub(super) fn follow_store(&mut self) {
+        let ClusterConfig { store, stores, .. } = self.cluster;
+        if !self.cluster.has_several_stores() {
+            return;
+        }
+        self.memory_bytes = (self.memory_bytes / u64::from(stores)).max(MEMORY_BYTES_MIN);
+        if store != FIRST_STORE {
+            self.data = self.data.join(format!("store-{store}"));
+        }
+    }
+
+    /// Which store of the cluster has which names; `None` without several stores.
+    pub(super) fn store_places(&self) -> anyhow::Result<Option<StorePlaces>> {
+        if !self.cluster.has_several_stores() {
+            return Ok(None);
+        }
+        let mut places = StorePlaces::of_store(self.cluster.store);
+        for tenant in &self.tenant {
+            places.add_tenant(&tenant.name, &tenant.owns()?, tenant.store_of(self.cluster.stores)?);
+        }
+        places.add_dead_letters(&self.dead_letter_queue);
+        let named = self.policy.iter().filter_map(|policy| policy.dead_letter_queue.as_deref());
+        named.for_each(|name| places.add_dead_letters(name));
+        Ok(Some(places))
+    }
+
+    /// Options that a cluster of several stores does not support yet are refused.
+    fn check_stores(&self, cluster: &ClusterOptions) -> anyhow::Result<()> {
+        let ClusterConfig { stores, name, .. } = &self.cluster;
+        if !(1..=CLUSTER_STORES_MAX).contains(stores) {
+            bail!(
+                "configuration: cluster.stores is {stores}; a number from 1 to {CLUSTER_STORES_MAX} is wanted"
+            );
+        }
+        for (number, tenant) in (1..).zip(&self.tenant) {
+            tenant.store_of(*stores).with_context(|| format!("configuration: [[tenant]] {number}"))?;
+        }
+        if *stores == 1 {
+            return Ok(());
+        }
+        if name.contains('/') {
+            bail!("configuration: cluster.name is {name:?}; with several stores it has no '/'");
+        }
+        if cluster.founder()?.is_none() {
+            bail!(
+                "configuration: cluster.listen is not in cluster.seeds: a node cannot join a cluster of several \
+                 stores later yet"
+            );
+        }
+        if !self.asks_login() {
+            bail!(
+                "configuration: cluster.stores is {stores}: clients have to log in, as their tenants say which \
+                 store serves them; set security.users"
+            );
+        }
+        for (key, used) in [
+            ("[tls]", self.tls.files()?.is_some()),
+            ("[[bridge]]", !self.bridge.is_empty()),
+            ("[[route]]", !self.route.is_empty()),
+            ("[[composite]]", !self.composite.is_empty()),
+        ] {
+            if used {
+                bail!("configuration: {key} does not go with several stores yet: cluster.stores is {stores}");
             }
         }
         Ok(())

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use postroad_routing::{AtLimit, DestinationPattern, Homes, Limit, Policies, Quota, Tenant};
+use postroad_routing::{AtLimit, DestinationPattern, FIRST_STORE, Homes, Limit, MAIN_STORE, Policies, Quota, Tenant};
 use postroad_security::{TenantBook, TenantEntry};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::StoresConfig;
 use super::destinations::AtSharedLimitConfig;
@@ -21,7 +21,8 @@ pub struct TenantConfig {
     #[serde(default)]
     pub destinations: Vec<String>,
     /// The store in which they live that do not exist yet when the broker starts, unless a policy
-    /// names another.
+    /// names another; in a cluster the number of its store.
+    #[serde(default, deserialize_with = "name_or_number")]
     pub store: Option<String>,
     /// Messages that all of it may hold together; 0 for any number.
     #[serde(default)]
@@ -65,6 +66,23 @@ impl TenantConfig {
         Ok(())
     }
 
+    /// The number of its store in a cluster with this many of them.
+    ///
+    /// # Errors
+    /// There is no such store.
+    pub fn store_of(&self, stores: u16) -> anyhow::Result<u16> {
+        let Some(store) = self.store.as_ref().filter(|store| *store != MAIN_STORE) else {
+            return Ok(FIRST_STORE);
+        };
+        let number = store.parse().ok().filter(|number| (FIRST_STORE..=stores).contains(number));
+        number.with_context(|| match stores {
+            1 => format!("store is {store}; this cluster has one, with number 1: see cluster.stores"),
+            _ => {
+                format!("store is {store}; the stores of this cluster are 1 to {stores}: see cluster.stores")
+            }
+        })
+    }
+
     fn add_to(&self, policies: &mut Policies) -> anyhow::Result<()> {
         if self.name.is_empty() {
             bail!("its name is empty");
@@ -75,7 +93,7 @@ impl TenantConfig {
     }
 
     /// Its destinations.
-    fn owns(&self) -> anyhow::Result<Vec<DestinationPattern>> {
+    pub fn owns(&self) -> anyhow::Result<Vec<DestinationPattern>> {
         let own = TenantEntry::destinations_of(&self.name);
         let named = if self.destinations.is_empty() { &own[..] } else { &self.destinations };
         let owns = named.iter().map(|pattern| DestinationPattern::parse(pattern));
@@ -100,6 +118,20 @@ impl TenantConfig {
             waits_for_disk: false,
         }
     }
+}
+
+/// The name of a store, or the number of one of a cluster.
+fn name_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Named {
+        Number(u16),
+        Name(String),
+    }
+    Ok(Some(match Named::deserialize(deserializer)? {
+        Named::Number(number) => number.to_string(),
+        Named::Name(name) => name,
+    }))
 }
 
 /// 0 is any number.

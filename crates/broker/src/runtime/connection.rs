@@ -110,7 +110,8 @@ pub async fn serve(
     word: Rc<Notify>,
 ) {
     // The box is freed here: it is a temporary.
-    let Arrival { mut connection, peer, protocol, door, scheme, link } = *std::convert::identity(arrival);
+    let arrival = *std::convert::identity(arrival);
+    let Arrival { mut connection, peer, protocol, door, scheme, link, login } = arrival;
     let mut closed = std::pin::pin!(word.notified());
     let shaken = tokio::select! {
         shaken = shake_hands(&mut connection) => shaken,
@@ -118,8 +119,7 @@ pub async fn serve(
     };
     if let Err(parting) = shaken {
         tell(&parting, peer, link.as_ref());
-        linger(&mut connection).await;
-        return;
+        return linger(&mut connection).await;
     }
     let (id, mailbox) = handle.core.borrow_mut().join();
     let places = handle.core.borrow().places();
@@ -128,7 +128,7 @@ pub async fn serve(
     router.guard(if link.is_some() { Principal::Operator } else { Principal::Anonymous }, &mailbox);
     let visit = Visit::new(door.borrow().clone(), connection.peer_certificate()).at(peer.ip()).over(protocol);
     let session = make(id, &visit);
-    let login = Reception::new(visit, handle.logins.clone());
+    let login = Reception::of(visit, handle.logins.clone(), (login, &mut connection.input));
     // Left to itself it would begin with four of some 200 bytes each, which most connections never
     // need at once.
     let (events, begun) = (Vec::new(), Instant::now());
@@ -486,7 +486,7 @@ impl Task {
             borrow(&mut self.events);
             self.session.receive(input, now, &mut self.events, output)?;
             let Some(login) = self.session.login() else { return Ok(()) };
-            let Some(answer) = self.login.ask(login) else { return Ok(()) };
+            let Some(answer) = self.login.ask_or_repeat(login, output) else { return Ok(()) };
             let answer = self.identify(answer);
             let Connection { output: out, .. } = &mut self.connection;
             let output = self::output(&self.body, &mut self.behind, out);

@@ -347,6 +347,7 @@ fn dressed(
         websocket_bytes_max: None,
         door: watch::channel(Arc::new(Door::open())).1,
         tls_to_peer: tls,
+        login: None,
         link: Some(news),
     })
 }

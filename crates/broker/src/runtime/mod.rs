@@ -31,9 +31,10 @@ mod threads;
 mod written_groups;
 
 pub use cluster::{
-    Admitted, CAUGHT_UP, ClientRedirect, ClusterOptions, ClusterView, DocumentWriter, Following, Forwarded,
-    ForwardedClients, LeaderStore, NodeReplica, admin_elsewhere, admitted, cluster_api, cluster_orders,
-    follow, keep_balanced, read_documents, restart,
+    Admitted, CAUGHT_UP, ClientEntry, ClientRedirect, ClusterOptions, ClusterView, DocumentContents,
+    DocumentWriter, EntryLogin, Following, Forwarded, ForwardedClients, LeaderStore, NodePort, NodeReplica,
+    StorePart, admin_elsewhere, admitted, cluster_api, cluster_orders, follow, keep_balanced,
+    publish_documents, read_documents, restart,
 };
 pub use dialler::{Diallers, Dials};
 pub use figures::StatsCollector;

@@ -7,6 +7,7 @@ use postroad_net::{AskedTls, Connection, Layer, Place, Tls, TlsClient, TlsConfig
 use postroad_security::Door;
 use tokio::sync::watch;
 
+use crate::runtime::cluster::EntryLogin;
 use crate::runtime::dialler::LinkReporter;
 
 /// The subprotocol of AMQP inside of WebSockets ("AMQP 1.0 WebSocket Binding", section 2.1).
@@ -40,6 +41,8 @@ pub struct NewSocket {
     pub tls_to_peer: Option<TlsClient>,
     /// Who wants to hear of it, if it is a link.
     pub link: Option<LinkReporter>,
+    /// Its login, if it has logged in where it came into the cluster.
+    pub login: Option<Box<EntryLogin>>,
 }
 
 impl NewSocket {
@@ -81,6 +84,8 @@ pub struct Arrival {
     pub scheme: &'static str,
     /// Who wants to hear of it, if this broker has opened it to another one.
     pub link: Option<LinkReporter>,
+    /// As in [`NewSocket`].
+    pub login: Option<Box<EntryLogin>>,
 }
 
 /// The protocol that a listener serves.

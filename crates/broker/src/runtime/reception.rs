@@ -6,9 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use postroad_model::{Login, LoginAnswer, Principal};
 use postroad_security::{Credential, PasswordCheck, ProviderCheck, Refusals, Step, Visit};
 use tokio::sync::Semaphore;
+
+use crate::runtime::cluster::EntryLogin;
 
 /// A failed login gets its answer after this time: guessing costs time, and only the guesser's.
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
@@ -21,19 +24,51 @@ pub struct Reception {
     open: Option<Pin<Box<dyn Future<Output = LoginAnswer>>>>,
     /// Whether the credential that it was let in with has ended since.
     is_revoked: Rc<Cell<bool>>,
+    /// The answers that the peer got where it came into the cluster, and its credential.
+    repeated: Option<Box<EntryLogin>>,
 }
 
 impl Reception {
     /// Nothing was said yet. Each password takes one of the permits of `logins` while it is looked
     /// at.
     pub fn new(visit: Visit, logins: Arc<Semaphore>) -> Reception {
-        Reception { visit, logins, open: None, is_revoked: Rc::default() }
+        Reception { visit, logins, open: None, is_revoked: Rc::default(), repeated: None }
+    }
+
+    /// As [`Reception::new`]; or, of a peer that has logged in where it came into the cluster, with
+    /// the answers that it got there. Its bytes are input again.
+    pub fn of(
+        visit: Visit,
+        logins: Arc<Semaphore>,
+        (entered, input): (Option<Box<EntryLogin>>, &mut BytesMut),
+    ) -> Reception {
+        let Some(entered) = entered else { return Reception::new(visit, logins) };
+        input.extend_from_slice(&entered.bytes);
+        Reception::repeated(visit, logins, *entered)
+    }
+
+    fn repeated(visit: Visit, logins: Arc<Semaphore>, entered: EntryLogin) -> Reception {
+        let answers = entered.answers.into_iter().rev().collect();
+        let entered = EntryLogin { answers, bytes: Bytes::new(), ..entered };
+        Reception { repeated: Some(Box::new(entered)), ..Reception::new(visit, logins) }
+    }
+
+    /// As [`Reception::ask`]. Output before a repeated answer is dropped: the peer has read it.
+    pub fn ask_or_repeat(&mut self, login: Login, output: &mut BytesMut) -> Option<LoginAnswer> {
+        match self.repeated.as_mut().and_then(|entered| entered.answers.pop()) {
+            Some(answer) => {
+                output.clear();
+                Some(answer)
+            }
+            None => self.ask(login),
+        }
     }
 
     /// The credential of a peer that was let in as this principal, and the mark to set when it has
     /// ended.
     pub fn credential(&self, principal: &Principal) -> Option<(Credential, Rc<Cell<bool>>)> {
-        let credential = match (self.visit.credential(), principal) {
+        let entered = self.repeated.as_ref().and_then(|entered| entered.credential.as_ref());
+        let credential = match (self.visit.credential().or(entered), principal) {
             (Some(certificate @ Credential::Certificate { .. }), _) => certificate.clone(),
             (_, Principal::Federated(federated)) => Credential::Federated(federated.clone()),
             (credential, _) => credential?.clone(),

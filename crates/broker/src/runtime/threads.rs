@@ -639,6 +639,7 @@ async fn welcome(
             door,
             tls_to_peer,
             link,
+            login,
         } = socket;
         let tls = (tls, tls_is_asked_for);
         let connection = match NewSocket::connect(socket, tls, tls_to_peer, websocket_bytes_max) {
@@ -648,7 +649,8 @@ async fn welcome(
                 continue;
             }
         };
-        let arrival = Box::new(Arrival { connection, peer, protocol: service.name(), door, scheme, link });
+        let arrival =
+            Box::new(Arrival { connection, peer, protocol: service.name(), door, scheme, link, login });
         let (handle, make) = (handle.clone(), make.clone());
         tokio::task::spawn_local(async move {
             // Looked at in the poll in which the conversation begins to listen for it: nothing

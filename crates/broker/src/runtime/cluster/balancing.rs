@@ -24,9 +24,6 @@ use crate::runtime::ticks_ms;
 /// How often the leader looks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// A cluster has one store so far.
-const STORE: StoreNumber = StoreNumber(1);
-
 /// Keeps leadership where it belongs, for as long as this node leads.
 pub async fn keep_balanced(view: ClusterView) {
     let mut balancer = Balancer::default();
@@ -39,10 +36,13 @@ pub async fn keep_balanced(view: ClusterView) {
         let Some(leaders) = view.leaders_seen() else { continue };
         let balance = balancer.look(ticks_ms(), &leaders);
         view.note_balance(balance);
-        if let Balance::Move(LeaderMove { to, .. }) = balance
+        if let Balance::Move(LeaderMove { store, to, .. }) = balance
+            // Each leader comes to the same result, and moves its own store alone.
+            && store == view.store()
             && let Some(turn) = view.handover.take_turn()
         {
-            tracing::info!(to = view.name(to), "leadership moves to a node with a larger share");
+            let (to_name, store) = (view.name(to), store.0);
+            tracing::info!(to = to_name, store, "leadership moves to a node with a larger share");
             view.hand_over(turn, Some(to)).await;
         }
     }
@@ -69,6 +69,23 @@ fn reason_of(balance: Balance, of: impl Fn(NodeId) -> (String, Weight)) -> Optio
 }
 
 impl ClusterView {
+    /// The number of the store.
+    fn store(&self) -> StoreNumber {
+        StoreNumber(self.part.number())
+    }
+
+    /// The other stores of the process, as their replicas here know them.
+    fn other_stores(&self, nodes: &BTreeMap<NodeId, Weight>) -> Vec<StoreView> {
+        let others = self.part.views().filter(|(number, _)| *number != self.part.number());
+        let view = |(number, view): (u16, &ClusterView)| {
+            let (mut ready, _) = view.peers.reached_by_space();
+            ready.push(view.shared.own());
+            ready.retain(|node| nodes.contains_key(node));
+            StoreView { store: StoreNumber(number), leader: view.known_leader(), ready }
+        };
+        others.map(view).collect()
+    }
+
     /// Leaders and nodes that could lead; `None` if this node does not serve clients.
     fn leaders_seen(&self) -> Option<LeadersView> {
         let shown = self.status.borrow().clone().filter(|shown| shown.serves)?;
@@ -83,7 +100,10 @@ impl ClusterView {
         let (mut ready, _) = self.peers.reached_by_space();
         let has_caught_up = |node: &NodeId| shown.replica.lag_of(*node).is_some_and(|lag| lag <= LAG_MAX);
         ready.retain(|node| nodes.contains_key(node) && has_caught_up(node));
-        Some(LeadersView { nodes, stores: vec![StoreView { store: STORE, leader: Some(own), ready }] })
+        let mut stores = vec![StoreView { store: self.store(), leader: Some(own), ready }];
+        stores.extend(self.other_stores(&nodes));
+        stores.sort_by_key(|store| store.store);
+        Some(LeadersView { nodes, stores })
     }
 
     /// The share of the leaders that a node gets, as far as it has said so.
@@ -127,6 +147,10 @@ impl ClusterView {
             .chain(leader)
             .collect();
         Some(match reasons.is_empty() {
+            true if self.part.is_one_of_several() => {
+                let (store, node) = (self.part.number(), &self.node);
+                format!("yes, because {node} leads store {store} as its weight says, and no replica lags")
+            }
             true => format!("yes, because one store has one leader, {}, and no replica lags", self.node),
             false => format!("no, because {}", reasons.join(", and ")),
         })
@@ -154,7 +178,7 @@ mod tests {
     #[test]
     fn the_reason_names_both_nodes_their_weights_and_the_next_step() {
         let node = |number| NodeId::new(number).unwrap();
-        let wanted = LeaderMove { store: STORE, from: node(1), to: node(2) };
+        let wanted = LeaderMove { store: StoreNumber(1), from: node(1), to: node(2) };
         let waits = |reason| Balance::Waits { wanted, reason };
         let of =
             |node: NodeId| (format!("n{}", node.get()), Weight::new(3 * (node.get() as u8 - 1)).unwrap());

@@ -4,6 +4,7 @@
 //! Never here: the meaning of a document.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use postroad_core::{Document, documents};
 use postroad_model::{DocumentChange, DocumentRequest, Event, Refusal};
@@ -11,6 +12,10 @@ use postroad_node::{Answer, ClientError, ClientOptions, Clients};
 use postroad_security::{Commit, Documents};
 
 use crate::runtime::cluster::LeaderStore;
+use crate::runtime::cluster::store_part::StorePart;
+
+/// How often changes are looked for.
+const PUBLISHED_EVERY: Duration = Duration::from_millis(100);
 
 /// Commits changes of documents, while this node leads.
 #[derive(Clone)]
@@ -52,6 +57,16 @@ impl DocumentWriter {
     /// Changes of these documents go into the log from now on.
     pub fn write(&self, documents: &Documents) {
         documents.lead(self.blocking());
+    }
+}
+
+/// Publishes the documents of the first store, which this node leads, for the other stores of the
+/// process.
+pub async fn publish_documents(part: StorePart, documents: Arc<Documents>) {
+    loop {
+        let all = documents.contents();
+        part.publish(all.iter().map(|(name, version, content)| (name, *version, content)));
+        tokio::time::sleep(PUBLISHED_EVERY).await;
     }
 }
 

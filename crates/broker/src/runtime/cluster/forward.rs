@@ -8,19 +8,22 @@
 //!
 //! Never here: protocols.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use postroad_cluster::{
-    FORWARD_HEAD_BYTES, FORWARD_KEY_BYTES, FORWARD_MAGIC, Forwarding, NONCE_BYTES, NodeId,
+    FORWARD_HEAD_BYTES, FORWARD_KEY_BYTES, FORWARD_MAGIC, ForwardError, Forwarding, HANDED_BYTES_MAX,
+    HANDED_MAGIC, Handed, NONCE_BYTES, NodeId,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
-use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes};
 use tokio::sync::{mpsc, watch};
 
+use crate::runtime::cluster::entry_login::EntryLogin;
 use crate::runtime::cluster::peers::Peer;
 
 /// Connections that wait for the leader to take them: it may have been elected a moment ago.
@@ -48,6 +51,8 @@ pub struct Forwarded {
     pub client: SocketAddr,
     /// Whether another node carries it here.
     pub is_carried: bool,
+    /// Its login, if it has logged in at the node that it connected to.
+    pub login: Option<Box<EntryLogin>>,
 }
 
 /// Connections that arrive, by their use.
@@ -107,28 +112,16 @@ impl ForwardedIntake {
         false
     }
 
-    /// Takes such a connection, or closes it if too many wait.
-    ///
-    /// # Errors
-    /// It is not from a node that has the key.
-    pub fn take(&self, mut socket: TcpStream, patience: Duration) -> anyhow::Result<()> {
-        socket.set_read_timeout(Some(patience))?;
-        let mut head = [0; FORWARD_HEAD_BYTES];
-        socket.read_exact(&mut head)?;
-        let mut rest = vec![0; Forwarding::rest_bytes(&head)?];
-        socket.read_exact(&mut rest)?;
-        let Forwarding { scheme, client } = Forwarding::decode(&rest, &self.key)?;
-        socket.set_read_timeout(None)?;
-        socket.set_nodelay(true)?;
-        socket.set_nonblocking(true)?;
-        self.pass_on(Forwarded { scheme, socket, client, is_carried: true });
-        Ok(())
-    }
-
     /// A client of this node's own listeners, which came while the node took over, is served once
     /// it leads.
     pub fn keep(&self, (socket, client, scheme): (TcpStream, SocketAddr, &str)) {
-        self.pass_on(Forwarded { scheme: scheme.to_owned(), socket, client, is_carried: false });
+        self.pass_on(Forwarded { scheme: scheme.to_owned(), socket, client, is_carried: false, login: None });
+    }
+
+    /// A client that has logged in at this node, for the leader, which is in the same process.
+    pub fn hand(&self, (socket, client, scheme): (TcpStream, SocketAddr, &str), login: Box<EntryLogin>) {
+        let login = Some(login);
+        self.pass_on(Forwarded { scheme: scheme.to_owned(), socket, client, is_carried: false, login });
     }
 
     fn pass_on(&self, forwarded: Forwarded) {
@@ -137,6 +130,114 @@ impl ForwardedIntake {
         if to.try_send(forwarded).is_err() {
             tracing::warn!(%client, "closing a client: too many wait for this node to lead");
         }
+    }
+}
+
+/// Takes a connection of a client, for one of these groups, or closes it if too many wait there.
+///
+/// # Errors
+/// It is not from a node that has the key of one of them.
+pub fn take(intakes: &[&ForwardedIntake], mut socket: TcpStream, patience: Duration) -> anyhow::Result<()> {
+    socket.set_read_timeout(Some(patience))?;
+    let mut magic = [0; HANDED_MAGIC.len()];
+    socket.read_exact(&mut magic)?;
+    let (taker, forwarded) = match magic {
+        HANDED_MAGIC => take_handed(intakes, &mut socket)?,
+        _ => take_forwarded(intakes, magic, &mut socket)?,
+    };
+    socket.set_read_timeout(None)?;
+    socket.set_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    let Forwarding { scheme, client } = forwarded.0;
+    taker.pass_on(Forwarded { scheme, socket, client, is_carried: true, login: forwarded.1 });
+    Ok(())
+}
+
+/// The group whose key fits, its client, and the login of that.
+type Taken<'i> = (&'i ForwardedIntake, (Forwarding, Option<Box<EntryLogin>>));
+
+fn take_forwarded<'i>(
+    intakes: &[&'i ForwardedIntake],
+    magic: [u8; 8],
+    socket: &mut TcpStream,
+) -> anyhow::Result<Taken<'i>> {
+    let mut head = [0; FORWARD_HEAD_BYTES];
+    head[..magic.len()].copy_from_slice(&magic);
+    socket.read_exact(&mut head[magic.len()..])?;
+    let mut rest = vec![0; Forwarding::rest_bytes(&head)?];
+    socket.read_exact(&mut rest)?;
+    let (taker, forwarding) = by_key(intakes, |key| Forwarding::decode(&rest, key))?;
+    Ok((taker, (forwarding, None)))
+}
+
+fn take_handed<'i>(intakes: &[&'i ForwardedIntake], socket: &mut TcpStream) -> anyhow::Result<Taken<'i>> {
+    let mut nonce = [0; NONCE_BYTES];
+    getrandom(&mut nonce, GetRandomFlags::empty())?;
+    socket.write_all(&nonce)?;
+    let mut length = [0; 4];
+    socket.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if HANDED_BYTES_MAX < length {
+        bail!("the login of a client has {length} bytes; the maximum is {HANDED_BYTES_MAX}");
+    }
+    let mut rest = vec![0; length];
+    socket.read_exact(&mut rest)?;
+    let (taker, handed) = by_key(intakes, |key| Handed::decode(&rest, key, &nonce))?;
+    let Handed { scheme, client, login, bytes } = handed;
+    let login = EntryLogin::decode(&login, bytes)?;
+    Ok((taker, (Forwarding { scheme, client }, Some(Box::new(login)))))
+}
+
+/// The group whose key the sender has.
+fn by_key<'i, T>(
+    intakes: &[&'i ForwardedIntake],
+    decode: impl Fn(&[u8; FORWARD_KEY_BYTES]) -> Result<T, ForwardError>,
+) -> Result<(&'i ForwardedIntake, T), ForwardError> {
+    let mut wrong = ForwardError::Proof;
+    for intake in intakes {
+        match decode(&intake.key) {
+            Ok(found) => return Ok((intake, found)),
+            Err(error) => wrong = error,
+        }
+    }
+    Err(wrong)
+}
+
+/// Gives a client that has logged in here to the leader, over a new connection.
+///
+/// # Errors
+/// The leader is not reached, or does not take it.
+pub async fn hand_over(
+    (client, scheme): (SocketAddr, &str),
+    login: &EntryLogin,
+    (address, key): (&str, [u8; FORWARD_KEY_BYTES]),
+) -> io::Result<tokio::net::TcpStream> {
+    let handed =
+        Handed { scheme: scheme.to_owned(), client, login: login.encode(), bytes: login.bytes.clone() };
+    let connected = async {
+        let mut far = tokio::net::TcpStream::connect(address).await?;
+        far.set_nodelay(true)?;
+        far.write_all(&HANDED_MAGIC).await?;
+        let mut nonce = [0; NONCE_BYTES];
+        far.read_exact(&mut nonce).await?;
+        far.write_all(&handed.encode(&key, &nonce)).await?;
+        Ok(far)
+    };
+    tokio::time::timeout(ACCEPTED_WITHIN, connected).await?
+}
+
+/// Copies bytes both ways until one of the two ends, or another node leads.
+///
+/// # Errors
+/// One of the two sides breaks off.
+pub async fn copy(
+    mut near: tokio::net::TcpStream,
+    mut far: tokio::net::TcpStream,
+    until: impl Future<Output = ()>,
+) -> io::Result<()> {
+    tokio::select! {
+        copied = copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER_BYTES, BUFFER_BYTES) => copied.map(|_| ()),
+        () = until => Ok(()),
     }
 }
 
@@ -149,7 +250,7 @@ pub async fn carry(
     leader: Arc<Peer>,
     mut leaders: watch::Receiver<Option<NodeId>>,
 ) -> io::Result<()> {
-    let mut near = tokio::net::TcpStream::from_std(socket)?;
+    let near = tokio::net::TcpStream::from_std(socket)?;
     near.set_nodelay(true)?;
     let mut nonce = [0; NONCE_BYTES];
     getrandom(&mut nonce, GetRandomFlags::empty())?;
@@ -159,10 +260,7 @@ pub async fn carry(
     far.set_nodelay(true)?;
     far.write_all(&head).await?;
     let node = leader.node;
-    tokio::select! {
-        copied = copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER_BYTES, BUFFER_BYTES) => copied.map(|_| ()),
-        _ = leaders.wait_for(|leader| *leader != Some(node)) => Ok(()),
-    }
+    copy(near, far, async move { drop(leaders.wait_for(|leader| *leader != Some(node)).await) }).await
 }
 
 /// Whether a follower answers this HTTP connection itself: it asks for the node's own state.
@@ -198,8 +296,8 @@ fn is_own(path: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::take as take_one;
     use super::*;
-    use std::io::Write;
 
     #[test]
     fn a_follower_answers_for_its_own_state_alone() {
@@ -245,7 +343,7 @@ mod tests {
             sends.write_all(&head).unwrap();
             let socket = listener.accept().unwrap().0;
             assert!(ForwardedIntake::knows(&socket, ACCEPTED_WITHIN));
-            intake.take(socket, ACCEPTED_WITHIN)
+            take_one(&[&intake], socket, ACCEPTED_WITHIN)
         };
         assert!(take("amqp", [0; FORWARD_KEY_BYTES]).unwrap_err().to_string().contains("without the key"));
         take("http", intake.key()).unwrap();

@@ -8,6 +8,9 @@
 //! the leader's store (`copy`, `copies`). A further node asks to join (`newcomer`); the leader sees
 //! to its vote (`steward`), and leads on only where leaders are balanced (`balancing`).
 //!
+//! A node has one store, or several (`store_part`) behind one port for nodes (`node_port`): then
+//! its clients log in (`entry`) before the leader of their store serves them.
+//!
 //! Never here: how nodes agree (crates/cluster), clients of the broker.
 
 mod balancing;
@@ -17,10 +20,13 @@ mod copies;
 mod copy;
 mod damage;
 mod documents;
+mod entry;
+mod entry_login;
 mod forward;
 mod identity;
 mod joining;
 mod newcomer;
+mod node_port;
 mod opening;
 mod orders;
 mod participant;
@@ -28,6 +34,7 @@ mod peers;
 mod restart;
 mod space;
 mod steward;
+mod store_part;
 mod view;
 mod wire;
 
@@ -40,14 +47,18 @@ use postroad_security::nodes::NodeTlsFiles;
 
 pub use balancing::keep_balanced;
 pub use client_redirect::{ClientRedirect, admin_elsewhere};
-pub use documents::{DocumentWriter, read_documents};
+pub use documents::{DocumentWriter, publish_documents, read_documents};
+pub use entry::ClientEntry;
+pub use entry_login::EntryLogin;
 pub use forward::{Forwarded, ForwardedClients};
 pub use newcomer::{Admitted, admitted};
+pub use node_port::NodePort;
 pub use opening::{Following, LeaderStore, NodeReplica, follow};
 pub use orders::cluster_orders;
 pub use participant::Participant;
 pub use restart::restart;
 pub use steward::CAUGHT_UP;
+pub use store_part::{DocumentContents, StorePart};
 pub use view::{ClusterView, cluster_api};
 
 /// Nodes that a newcomer asks.
@@ -57,6 +68,8 @@ const SEEDS_MAX: usize = MEMBERS_MAX;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterOptions {
     /// The cluster's name.
+    pub name: String,
+    /// The name of the group of nodes that keep the store: that of the cluster, if it has one.
     pub cluster: String,
     /// The name of this node.
     pub node: String,
@@ -82,6 +95,8 @@ pub struct ClusterOptions {
     pub levels: Levels,
     /// Its share of the leaders.
     pub weight: Weight,
+    /// Which of the stores of its process it is.
+    pub part: StorePart,
 }
 
 impl ClusterOptions {

@@ -323,7 +323,7 @@ impl Asks<'_> {
             joined: false,
             weight: options.weight,
         };
-        let peer = prove_each_other(&options.secret, &wire, &mut hello, None)?;
+        let peer = prove_each_other(&options.secret, (&wire, None), &mut hello, None)?;
         let asker = Asker {
             version: VERSION,
             name: options.node.clone(),

@@ -154,6 +154,14 @@ async fn transfer(view: ClusterView, Transfer { to }: Transfer) -> Result<Value,
     Ok(json!({ "from": &*node, "to": to, "begun": false }))
 }
 
+/// A node of several stores would have to change in all of their groups.
+fn members_may_change(view: &ClusterView) -> Result<(), Refused> {
+    match view.part.is_one_of_several() {
+        true => conflict("the nodes of a cluster with several stores cannot be changed yet"),
+        false => Ok(()),
+    }
+}
+
 /// The state of the replica, which leads.
 fn leading(view: &ClusterView) -> Result<ReplicaStatus, Refused> {
     let shown = view.status.borrow().clone();
@@ -203,11 +211,13 @@ fn member(view: &ClusterView, name: &str) -> Result<NodeId, Refused> {
 }
 
 async fn join(view: ClusterView, Join { node, mirror }: Join) -> Result<Value, Refused> {
+    members_may_change(&view)?;
     add(view, node, None, mirror).await
 }
 
 /// Makes this mirror take the place of all other nodes.
 async fn promote(view: ClusterView, Promote { node, force }: Promote) -> Result<Value, Refused> {
+    members_may_change(&view)?;
     if node != *view.node {
         let reason = format!("this is {}: give the order to {node} itself, by its --data", view.node);
         return conflict(reason);
@@ -233,6 +243,7 @@ async fn promote(view: ClusterView, Promote { node, force }: Promote) -> Result<
 }
 
 async fn replace(view: ClusterView, Replace { old, new, force }: Replace) -> Result<Value, Refused> {
+    members_may_change(&view)?;
     add(view, new, Some((old, force)), false).await
 }
 
@@ -307,6 +318,7 @@ fn may_go(view: &ClusterView, node: NodeId, name: &str) -> Result<(), Refused> {
 /// Removes a node. If it is this one, another leads first, which finds in the list of members that
 /// this one is to go.
 async fn leave(view: ClusterView, Named { node: name }: Named) -> Result<Value, Refused> {
+    members_may_change(&view)?;
     leading(&view)?;
     let node = member(&view, &name)?;
     may_go(&view, node, &name)?;

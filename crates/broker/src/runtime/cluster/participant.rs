@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use postroad_cluster::{DiskSpace, Message, NodeId, Role, Term};
-use postroad_core::{Partition, decode_record};
+use postroad_core::{Partition, decode_record, documents};
 use postroad_journal::RealDisk;
 use postroad_model::{Effect, PartitionId};
 use postroad_replication::{LogWriter, OthersSpace, Replica, ToPartition, ToWriter, first_damage};
@@ -158,8 +158,20 @@ impl Participant {
             self.see_to_members(writer);
             self.see_to_damage(writer);
             self.see_to_space(writer);
+            self.publish_documents();
         }
         self.look(writer, ticks);
+    }
+
+    /// Other stores of the process read the documents of the first one.
+    fn publish_documents(&self) {
+        let part = self.shared.part();
+        let partitions = self.partitions.iter().filter(|_| part.is_one_of_several());
+        let first = partitions.flat_map(|partitions| partitions.values().next());
+        for partition in first {
+            let all = documents(partition);
+            part.publish(all.map(|(name, document)| (name, document.version, &document.content)));
+        }
     }
 
     /// A log that ends before entries which it has confirmed must not vote.

@@ -10,8 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::TcpListener;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::thread;
@@ -34,7 +33,9 @@ use crate::runtime::cluster::copy::Outgoing;
 use crate::runtime::cluster::forward::{ForwardedClients, ForwardedIntake};
 use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::newcomer::{self, Admitted, Askers};
+use crate::runtime::cluster::node_port::NodePort;
 use crate::runtime::cluster::space::PeerSpace;
+use crate::runtime::cluster::store_part::StorePart;
 use crate::runtime::cluster::wire::{Wire, dial, host_of};
 
 /// Messages that wait for one peer's connection.
@@ -43,8 +44,6 @@ const OUTGOING_MAX: usize = 4096;
 const OUTGOING_BYTES_MAX: u64 = 64 << 20;
 /// Messages that wait for the journal's thread.
 const INCOMING_MAX: usize = 4096;
-/// Connections whose peer has not said yet who it is.
-const STRANGERS_MAX: usize = 64;
 /// A peer connects, and says who it is, within this time; and reads within it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// A peer that is silent for this time is given up: its machine is gone, or the network.
@@ -53,7 +52,7 @@ const SILENCE_MAX: Duration = if cfg!(test) { Duration::from_secs(3) } else { Du
 /// other.
 const KEEP_ALIVE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(2) };
 /// From one attempt to connect to the next.
-const REDIAL: Duration = Duration::from_millis(200);
+pub(super) const REDIAL: Duration = Duration::from_millis(200);
 /// The same after a peer was refused.
 const REDIAL_REFUSED: Duration = Duration::from_secs(5);
 
@@ -283,6 +282,8 @@ pub struct Shared {
     waker: Arc<ThreadWaker>,
     /// The space of this node's disk.
     space: AtomicU8,
+    /// Which of the stores of its process this is.
+    part: StorePart,
 }
 
 impl Shared {
@@ -310,6 +311,21 @@ impl Shared {
     /// The levels that this node speaks.
     pub fn levels(&self) -> Levels {
         self.hello.levels
+    }
+
+    /// Which of the stores of its process this is.
+    pub(super) fn part(&self) -> &StorePart {
+        &self.part
+    }
+
+    /// The name of the group of nodes that keep this store.
+    pub(super) fn group(&self) -> &str {
+        &self.hello.cluster
+    }
+
+    /// TLS between the nodes.
+    pub(super) fn tls(&self) -> Option<&NodeTls> {
+        self.tls.as_ref()
     }
 
     /// Where this node is.
@@ -414,7 +430,7 @@ impl Shared {
     pub fn connect(self: &Arc<Shared>, peer: &Peer, purpose: Purpose) -> anyhow::Result<(Wire, Introduced)> {
         let (address, tls) = (&peer.address, self.tls.as_ref());
         let wire = Wire::dialled(dial(address, PATIENCE)?, PATIENCE, (tls, host_of(address)))?;
-        match introduce(self, &wire, purpose, Some(peer.node))? {
+        match introduce(self, &wire, (purpose, None), Some(peer.node))? {
             Some(introduced) => Ok((wire, introduced)),
             None => bail!("the peer has no number yet"),
         }
@@ -462,9 +478,10 @@ pub fn start(
     outgoing: Outgoing,
     waker: Arc<ThreadWaker>,
 ) -> anyhow::Result<Started> {
-    let address = options.listen_address()?;
-    let listener =
-        TcpListener::bind(address).with_context(|| format!("cannot listen for other nodes on {address}"))?;
+    let port = match options.part.port() {
+        Some(port) => port,
+        None => NodePort::bind(options)?,
+    };
     let (incoming, messages) = sync_channel(INCOMING_MAX);
     let (intake, clients) = ForwardedIntake::new().context("the system provides no random bytes")?;
     let hello = Hello {
@@ -488,12 +505,23 @@ pub fn start(
     let (peers, askers) = (Peers::default(), Askers::default());
     let sends_to = peers.clone();
     let space = AtomicU8::new(DiskSpace::Ample.byte());
-    let shared =
-        Shared { hello, secret, tls, intake, membership, outgoing, askers, peers, incoming, waker, space };
-    let shared = Arc::new(shared);
+    let part = options.part.clone();
+    let shared = Arc::new(Shared {
+        hello,
+        secret,
+        tls,
+        intake,
+        membership,
+        outgoing,
+        askers,
+        peers,
+        incoming,
+        waker,
+        space,
+        part,
+    });
     shared.adopt(members)?;
-    let accepts = shared.clone();
-    named("peers".to_owned(), move || accept(&listener, &accepts))?;
+    port.serve(shared.clone())?;
     let send = Box::new(move |message| {
         sent_by.sends(&message);
         send(&sends_to, &message);
@@ -501,7 +529,7 @@ pub fn start(
     Ok(Started { shared, send, messages, clients })
 }
 
-fn named(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(super) fn named(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name).spawn(run).map(|_| ())
 }
 
@@ -560,50 +588,23 @@ fn write_all(peer: &Peer, posts: &Receiver<Post>) {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    let strangers = Arc::new(AtomicUsize::new(0));
-    loop {
-        let (socket, from) = match listener.accept() {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept another node");
-                thread::sleep(REDIAL);
-                continue;
-            }
-        };
-        if STRANGERS_MAX <= strangers.fetch_add(1, Ordering::AcqRel) {
-            strangers.fetch_sub(1, Ordering::AcqRel);
-            continue;
+/// Talks with a node that has connected and said this.
+///
+/// # Errors
+/// It is refused.
+pub(super) fn meet(
+    shared: &Arc<Shared>,
+    wire: Wire,
+    (hello, met): (Vec<u8>, impl FnOnce()),
+) -> anyhow::Result<()> {
+    let introduced = introduce(shared, &wire, (Purpose::Messages, Some(hello)), None);
+    met();
+    match introduced? {
+        None => answer_newcomer(shared, &wire),
+        Some(introduced) if introduced.hello.purpose == Purpose::Copy => {
+            send_copy(shared, &wire, &introduced.hello)
         }
-        let (shared, count) = (shared.clone(), strangers.clone());
-        let started = named("peer-in".to_owned(), move || {
-            if ForwardedIntake::knows(&socket, PATIENCE) {
-                count.fetch_sub(1, Ordering::AcqRel);
-                if let Err(error) = shared.intake.take(socket, PATIENCE) {
-                    tracing::warn!(%from, error = format!("{error:#}"), "refused a forwarded client");
-                }
-                return;
-            }
-            let accepted = Wire::accepted(socket, PATIENCE, shared.tls.as_ref());
-            let met = accepted.map_err(anyhow::Error::from).and_then(|wire| {
-                let introduced = introduce(&shared, &wire, Purpose::Messages, None)?;
-                Ok((wire, introduced))
-            });
-            count.fetch_sub(1, Ordering::AcqRel);
-            let served = met.and_then(|(wire, introduced)| match introduced {
-                None => answer_newcomer(&shared, &wire),
-                Some(introduced) if introduced.hello.purpose == Purpose::Copy => {
-                    send_copy(&shared, &wire, &introduced.hello)
-                }
-                Some(introduced) => talk(&shared, wire, &introduced),
-            });
-            if let Err(error) = served {
-                tracing::warn!(%from, error = format!("{error:#}"), "refused a node");
-            }
-        });
-        if started.is_err() {
-            strangers.fetch_sub(1, Ordering::AcqRel);
-        }
+        Some(introduced) => talk(shared, wire, &introduced),
     }
 }
 
@@ -655,18 +656,18 @@ fn is_away(error: &anyhow::Error) -> bool {
 }
 
 /// Finds out who is at the other end, and whether each may vote; `None` if the peer has no number
-/// yet.
+/// yet. Its hello may have come already.
 fn introduce(
     shared: &Arc<Shared>,
     wire: &Wire,
-    purpose: Purpose,
+    (purpose, hello_of_peer): (Purpose, Option<Vec<u8>>),
     expected: Option<NodeId>,
 ) -> anyhow::Result<Option<Introduced>> {
     let members = Members::clone(&shared.peers.members());
     let (joined, damage) = (shared.membership.joined(), shared.membership.damage());
     let space = Some(shared.space());
     let mut hello = Hello { purpose, members, joined, damage, space, ..shared.hello.clone() };
-    let peer = prove_each_other(&shared.secret, wire, &mut hello, expected)?;
+    let peer = prove_each_other(&shared.secret, (wire, hello_of_peer), &mut hello, expected)?;
     if peer.purpose == Purpose::Join {
         return Ok(None);
     }
@@ -693,17 +694,18 @@ fn introduce(
     Ok(Some(Introduced { hello: peer, theirs, ours, forward_key }))
 }
 
-/// Both say who they are, and prove that they know the secret. Returns the words of the peer.
+/// Both say who they are, and prove that they know the secret. Returns the words of the peer, which
+/// may have come already.
 pub(super) fn prove_each_other(
     secret: &[u8],
-    wire: &Wire,
+    (wire, hello_of_peer): (&Wire, Option<Vec<u8>>),
     hello: &mut Hello,
     expected: Option<NodeId>,
 ) -> anyhow::Result<Hello> {
     rustix::rand::getrandom(&mut hello.nonce, rustix::rand::GetRandomFlags::empty())?;
     let own = hello.encode();
     wire.write_frame(&own)?;
-    let bytes = wire.read_frame(HELLO_BYTES_MAX)?;
+    let bytes = hello_of_peer.map_or_else(|| wire.read_frame(HELLO_BYTES_MAX), Ok)?;
     let peer = Hello::decode(&bytes)?;
     hello.check(&peer, expected)?;
     wire.write_frame(&prove(secret, &own, &bytes))?;
@@ -787,7 +789,7 @@ fn read_all(shared: &Shared, peer: &Peer, wire: &Wire) {
 /// The address of a socket in tests.
 #[cfg(test)]
 fn free_address() -> std::net::SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 #[cfg(test)]

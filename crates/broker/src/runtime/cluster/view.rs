@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::routing::get;
 use axum::{Json, Router};
 use postroad_admin::{ClusterFigures, PeerFigures};
-use postroad_cluster::{Balance, NodeId, Role};
+use postroad_cluster::{Balance, FORWARD_KEY_BYTES, Members, NodeId, Role};
 use postroad_model::{Elsewhere, Endpoint};
 use postroad_replication::ReplicaStatus;
 use serde_json::{Value, json};
@@ -18,11 +18,13 @@ use crate::runtime::cluster::ClusterOptions;
 use crate::runtime::cluster::commits::CommitLatency;
 use crate::runtime::cluster::copies::Copies;
 use crate::runtime::cluster::copy::Progress;
+use crate::runtime::cluster::entry_login::EntryLogin;
 use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::newcomer::Asker;
 use crate::runtime::cluster::participant::HAND_OVER_EVERY;
 use crate::runtime::cluster::peers::{Peer, Peers, Shared};
 use crate::runtime::cluster::space;
+use crate::runtime::cluster::store_part::StorePart;
 use crate::runtime::durations::Durations;
 use crate::runtime::handover::{Handover, Turn};
 use crate::runtime::journal::JournalDoor;
@@ -46,6 +48,8 @@ pub struct ClusterView {
     /// Of this node's clients to another one.
     pub handover: Arc<Handover>,
     pub(super) status: watch::Receiver<Option<Shown>>,
+    /// The stores of the process.
+    pub(super) part: StorePart,
     /// Of the leaders, as this node saw it last while it led.
     leaders: Arc<Mutex<Balance>>,
 }
@@ -73,7 +77,7 @@ impl ClusterView {
         (door, status): (JournalDoor, watch::Receiver<Option<Shown>>),
     ) -> ClusterView {
         ClusterView {
-            cluster: options.cluster.as_str().into(),
+            cluster: options.name.as_str().into(),
             node: options.node.as_str().into(),
             number,
             listen: options.listen.as_str().into(),
@@ -84,6 +88,7 @@ impl ClusterView {
             door,
             handover: Arc::default(),
             status,
+            part: options.part.clone(),
             leaders: Arc::new(Mutex::new(Balance::Balanced)),
         }
     }
@@ -211,6 +216,16 @@ impl ClusterView {
         self.shared.intake().keep(client);
     }
 
+    /// Gives the leader, which this node is, a client that has logged in at this node.
+    pub fn hand(&self, client: (TcpStream, SocketAddr, &str), login: Box<EntryLogin>) {
+        self.shared.intake().hand(client, login);
+    }
+
+    /// How this node reaches itself as another one would.
+    pub fn own_entry(&self) -> (&str, [u8; FORWARD_KEY_BYTES]) {
+        (&self.listen, self.shared.intake().key())
+    }
+
     /// Hands leadership over, to the best node if none is named, once clients have finished what
     /// they have under way. Returns whether another node took over.
     pub async fn hand_over(&self, turn: Turn, to: Option<NodeId>) -> bool {
@@ -261,6 +276,31 @@ impl ClusterView {
             }
         });
         changes
+    }
+
+    /// The node that leads, as far as this one knows.
+    pub(super) fn known_leader(&self) -> Option<NodeId> {
+        match self.role()? {
+            Role::Leader => Some(self.number),
+            Role::Follower { leader } => leader,
+            Role::Candidate => None,
+        }
+    }
+
+    /// The stores of the node, with their leaders; none if there is one.
+    fn stores(&self) -> Vec<Value> {
+        let row = |(number, view): (u16, &ClusterView)| {
+            let shown = view.status.borrow().clone();
+            let group = shown.as_ref().map(|shown| shown.replica.group);
+            let lag = group.as_ref().map(|group| group.last.0 - group.durable.0.min(group.last.0));
+            json!({
+                "store": number, "leader": view.known_leader().map(|leader| view.name(leader)),
+                "serves": shown.is_some_and(|shown| shown.serves), "lag": lag,
+                "term": group.as_ref().map(|group| group.term.0),
+                "committed": group.as_ref().map(|group| group.committed.0),
+            })
+        };
+        self.part.views().map(row).collect()
     }
 
     fn role(&self) -> Option<Role> {
@@ -330,6 +370,19 @@ impl ClusterView {
         }
     }
 
+    /// One row for each node that asks to join.
+    fn newcomers(&self, members: &Members) -> Vec<Value> {
+        let still_asks =
+            |asker: &Asker| members.records.values().all(|record| record.address != asker.address);
+        let row = |Asker { name, address, .. }: Asker| {
+            json!({
+                "node": name, "address": address, "role": "newcomer", "votes": false,
+                "state": format!("asks to join: postroad ctl cluster join {name}"),
+            })
+        };
+        self.shared.askers().all().into_iter().filter(still_asks).map(row).collect()
+    }
+
     /// One row for each node, as this one knows it.
     fn rows(&self) -> Value {
         let shown = self.status.borrow().clone();
@@ -383,17 +436,9 @@ impl ClusterView {
                 "connections": peer.sockets.load(Ordering::Acquire),
             }));
         }
-        let askers = self.shared.askers().all().into_iter();
-        let still_asks =
-            |asker: &Asker| members.records.values().all(|record| record.address != asker.address);
-        rows.extend(askers.filter(still_asks).map(|Asker { name, address, .. }| {
-            json!({
-                "node": name, "address": address, "role": "newcomer", "votes": false,
-                "state": format!("asks to join: postroad ctl cluster join {name}"),
-            })
-        }));
+        rows.extend(self.newcomers(&members));
         json!({
-            "cluster": &*self.cluster, "node": &*self.node, "role": role, "serves": serves,
+            "stores": self.stores(), "cluster": &*self.cluster, "node": &*self.node, "role": role, "serves": serves,
             "leader": leader.map(|leader| self.name(leader)), "balanced": self.balance(&replica),
             "removed": self.membership.removed(), "level": members.level.get(),
             "term": group.term.0, "elections": elections, "last": group.last.0, "durable": group.durable.0,

@@ -11,6 +11,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
@@ -59,6 +60,12 @@ final class Node {
         Files.writeString(directory.resolve("postroad.toml"), configuration + more);
     }
 
+    /** From the next start on its configuration has this in place of each match of an expression. */
+    void reconfigure(String expression, String replacement) throws IOException {
+        Path file = directory.resolve("postroad.toml");
+        Files.writeString(file, Files.readString(file).replaceAll(expression, replacement));
+    }
+
     String url() {
         return "tcp://127.0.0.1:" + clients;
     }
@@ -71,7 +78,7 @@ final class Node {
         return "http://127.0.0.1:" + http;
     }
 
-    private static String binary() {
+    static String binary() {
         return System.getProperty("postroad.bin", "../../target/release/postroad");
     }
 
@@ -102,8 +109,11 @@ final class Node {
 
     /** The answer of its HTTP port; empty if there is none. */
     private HttpResponse<String> get(String path) throws InterruptedException {
-        HttpRequest request = HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + http + path))
-                .timeout(Duration.ofSeconds(1)).build();
+        return get(HttpRequest.newBuilder(URI.create(httpUrl() + path)));
+    }
+
+    private static HttpResponse<String> get(HttpRequest.Builder builder) throws InterruptedException {
+        HttpRequest request = builder.timeout(Duration.ofSeconds(1)).build();
         try {
             return HTTP.send(request, HttpResponse.BodyHandlers.ofString());
         } catch (IOException noAnswer) {
@@ -129,6 +139,14 @@ final class Node {
     /** What it knows of the cluster, as JSON. */
     String cluster() throws InterruptedException {
         HttpResponse<String> cluster = get("/api/v1/cluster");
+        return cluster == null ? "" : cluster.body();
+    }
+
+    /** The same, for a user. */
+    String cluster(String user, String password) throws InterruptedException {
+        String login = Base64.getEncoder().encodeToString((user + ":" + password).getBytes(StandardCharsets.UTF_8));
+        HttpResponse<String> cluster = get(HttpRequest.newBuilder(URI.create(httpUrl() + "/api/v1/cluster"))
+                .header("Authorization", "Basic " + login));
         return cluster == null ? "" : cluster.body();
     }
 

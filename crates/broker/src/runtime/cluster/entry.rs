@@ -1,0 +1,333 @@
+//! Where clients of a node with several stores come in: each logs in, which says its tenant, and is
+//! handed to the leader of the tenant's store.
+//!
+//! ```text
+//!  client ──▶ any listener ──▶ session up to the login ──▶ the store's leader, with all bytes and the
+//!      outcome; in this process: with the socket ──▶ a session reads the same bytes again
+//! ```
+//! Never here: the words of a protocol, HTTP.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, BytesMut};
+use postroad_cluster::{HANDED_BYTES_MAX, NodeId};
+use postroad_model::{LoginAnswer, Parting, Principal, Session};
+use postroad_net::{Connection, Moved};
+use postroad_routing::Permissions;
+use postroad_security::Visit;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, watch};
+
+use crate::runtime::cluster::entry_login::EntryLogin;
+use crate::runtime::cluster::forward::{copy, hand_over};
+use crate::runtime::cluster::view::ClusterView;
+use crate::runtime::farewell::part;
+use crate::runtime::new_socket::NewSocket;
+use crate::runtime::now;
+use crate::runtime::reception::Reception;
+
+/// A client that has not logged in within this time finds its connection closed.
+const INTRODUCED_WITHIN: Duration = Duration::from_secs(30);
+/// A client that has logged in waits for a leader of its store, at most this long.
+const SERVED_WITHIN: Duration = Duration::from_secs(10);
+/// From one look for a leader to the next.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+/// Bytes that may come before and with the login.
+const LOGIN_BYTES_MAX: usize = HANDED_BYTES_MAX / 2;
+/// Bytes of each direction in memory.
+const BUFFER_BYTES: usize = 32 << 10;
+/// Passwords that are checked at a time.
+const LOGINS_MAX: usize = 2;
+
+/// See the head of this file. Call its functions within a `LocalSet`; the clients end with it.
+pub struct ClientEntry {
+    /// The stores, by number, with their leaders.
+    stores: Vec<(ClusterView, watch::Receiver<Option<NodeId>>)>,
+    logins: Arc<Semaphore>,
+    /// They say the store of a principal.
+    permissions: RefCell<Arc<Permissions>>,
+}
+
+/// A client that has logged in.
+type Introduced = (Principal, EntryLogin);
+
+impl ClientEntry {
+    /// Of a node with these stores, which are all that the cluster has.
+    pub fn new<'v>(
+        views: impl Iterator<Item = &'v ClusterView>,
+        permissions: Arc<Permissions>,
+    ) -> ClientEntry {
+        let stores = views.map(|view| (view.clone(), view.leaders())).collect();
+        let logins = Arc::new(Semaphore::new(LOGINS_MAX));
+        ClientEntry { stores, logins, permissions: RefCell::new(permissions) }
+    }
+
+    /// Tenants and their users are those from now on.
+    pub fn follow(&self, permissions: Arc<Permissions>) {
+        self.permissions.replace(permissions);
+    }
+
+    /// Lets a client log in in a session of `make`, and hands it to the leader of its store.
+    pub fn receive(
+        self: &Rc<ClientEntry>,
+        socket: NewSocket,
+        make: impl FnOnce(&Visit) -> Box<dyn Session> + 'static,
+    ) {
+        let entry = self.clone();
+        tokio::task::spawn_local(async move {
+            let peer = socket.peer;
+            if let Err(error) = entry.serve(socket, make).await {
+                tracing::debug!(%peer, %error, "a connection ended early");
+            }
+        });
+    }
+
+    async fn serve(
+        &self,
+        socket: NewSocket,
+        make: impl FnOnce(&Visit) -> Box<dyn Session>,
+    ) -> io::Result<()> {
+        let NewSocket {
+            socket,
+            peer,
+            scheme,
+            service,
+            tls,
+            tls_is_asked_for,
+            websocket_bytes_max,
+            door,
+            place,
+            ..
+        } = socket;
+        let mut connection = NewSocket::connect(socket, (tls, tls_is_asked_for), None, websocket_bytes_max)?;
+        let introduced = async {
+            if connection.ready().await? == Moved::Closed {
+                return Ok(Err(Parting::Farewell));
+            }
+            let visit = Visit::new(door.borrow().clone(), connection.peer_certificate());
+            let visit = visit.at(peer.ip()).over(service.name());
+            let session = make(&visit);
+            let reception = Reception::new(visit, self.logins.clone());
+            Introduction::new(&mut connection, session, reception).finish().await
+        };
+        let (principal, login) = match tokio::time::timeout(INTRODUCED_WITHIN, introduced).await {
+            Ok(Ok(Ok(introduced))) => introduced,
+            Ok(Ok(Err(parting))) => {
+                if let Parting::Fault(reason) = parting {
+                    tracing::warn!(%peer, reason, "connection ended");
+                }
+                part(&mut connection).await;
+                return Ok(());
+            }
+            Ok(Err(error)) => return Err(error),
+            Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+        };
+        connection.let_in();
+        self.hand(connection, (peer, scheme), (principal, login)).await?;
+        drop(place);
+        Ok(())
+    }
+
+    /// Hands a client to the leader of its store, and stays between the two if that is elsewhere.
+    async fn hand(
+        &self,
+        connection: Connection,
+        (peer, scheme): (std::net::SocketAddr, &'static str),
+        (principal, login): Introduced,
+    ) -> io::Result<()> {
+        let store = self.permissions.borrow().store_of(&principal);
+        let Some((view, leaders)) = self.stores.get(usize::from(store).saturating_sub(1)) else {
+            return Err(io::Error::other(format!("there is no store {store}")));
+        };
+        let until = Instant::now() + SERVED_WITHIN;
+        let mut connection = connection;
+        loop {
+            let is_own = view.is_elected();
+            if is_own {
+                connection = match connection.into_socket()? {
+                    Ok(socket) => {
+                        view.hand((socket, peer, scheme), Box::new(login));
+                        return Ok(());
+                    }
+                    Err(connection) => connection,
+                };
+            }
+            let leader = view.leader();
+            let at = match &leader {
+                _ if is_own => Some(view.own_entry()),
+                leader => leader.as_ref().map(|leader| (&*leader.address, leader.forward_key())),
+            };
+            if let Some(at) = at {
+                match hand_over((peer, scheme), &login, at).await {
+                    Ok(far) => {
+                        let (mut leaders, node) = (leaders.clone(), leader.map(|leader| leader.node));
+                        let other = async move {
+                            let _ = leaders.wait_for(|leader| *leader != node).await;
+                        };
+                        return match connection.into_socket()? {
+                            Ok(near) => copy(TcpStream::from_std(near)?, far, other).await,
+                            Err(connection) => pass(connection, far, other).await,
+                        };
+                    }
+                    Err(error) => tracing::debug!(%peer, store, %error, "the leader is not reached"),
+                }
+            }
+            if until < Instant::now() {
+                tracing::warn!(%peer, store, "closing a client: its store has no leader that is reached");
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// A client's session up to the outcome of its login.
+struct Introduction<'c> {
+    connection: &'c mut Connection,
+    session: Box<dyn Session>,
+    reception: Reception,
+    /// All plain bytes that have come.
+    bytes: BytesMut,
+    /// How many of them are still in the connection's input.
+    untaken: usize,
+    answers: Vec<LoginAnswer>,
+    /// Whether something was written.
+    has_answered: bool,
+}
+
+impl Introduction<'_> {
+    fn new(connection: &mut Connection, session: Box<dyn Session>, reception: Reception) -> Introduction<'_> {
+        let (bytes, answers) = (BytesMut::new(), Vec::new());
+        Introduction { connection, session, reception, bytes, untaken: 0, answers, has_answered: false }
+    }
+
+    async fn finish(mut self) -> io::Result<Result<Introduced, Parting>> {
+        let mut known = self.receive();
+        loop {
+            match known {
+                Ok(Some(principal)) => return self.introduced(principal).await.map(Ok),
+                Ok(None) => {}
+                Err(parting) => return Ok(Err(parting)),
+            }
+            self.has_answered |= !self.connection.output.is_empty();
+            self.connection.write()?;
+            let reads = self.session.takes_input();
+            let missing = if reads { self.session.missing_bytes(&self.connection.input) } else { 0 };
+            known = tokio::select! {
+                moved = self.connection.moved(reads, missing.min(LOGIN_BYTES_MAX)) => match moved? {
+                    Moved::Closed => Err(Parting::Farewell),
+                    Moved::Writable => Ok(None),
+                    Moved::Read(_) => self.receive(),
+                },
+                answer = self.reception.answered() => match self.admit(answer) {
+                    Ok(None) => self.receive(),
+                    admitted => admitted,
+                },
+            };
+        }
+    }
+
+    /// The client has read everything that came before the outcome.
+    async fn introduced(mut self, principal: Principal) -> io::Result<Introduced> {
+        self.connection.write()?;
+        while !self.connection.is_flushed() {
+            if self.connection.moved(false, 0).await? == Moved::Closed {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            self.connection.write()?;
+        }
+        self.note_bytes();
+        let credential = self.reception.credential(&principal).map(|(credential, _)| credential);
+        // All of it is in the bytes.
+        self.connection.input.clear();
+        Ok((principal, EntryLogin { answers: self.answers, credential, bytes: self.bytes.freeze() }))
+    }
+
+    fn note_bytes(&mut self) {
+        self.bytes.extend_from_slice(&self.connection.input[self.untaken..]);
+        self.untaken = self.connection.input.len();
+    }
+
+    /// Gives the session the bytes that have come. Returns who the client is, once that is known.
+    fn receive(&mut self) -> Result<Option<Principal>, Parting> {
+        self.note_bytes();
+        if LOGIN_BYTES_MAX < self.bytes.len() {
+            return Err(Parting::Fault(format!("more than {LOGIN_BYTES_MAX} bytes came before its login")));
+        }
+        loop {
+            let Connection { input, output, .. } = &mut *self.connection;
+            // No core is there that would take the events.
+            let received = self.session.receive(input, now(), &mut Vec::new(), output);
+            self.untaken = self.connection.input.len();
+            received?;
+            let Some(login) = self.session.login() else { break };
+            let Some(answer) = self.reception.ask(login) else { return Ok(None) };
+            if let Some(principal) = self.admit(answer)? {
+                return Ok(Some(principal));
+            }
+        }
+        if !self.session.is_known() {
+            return Ok(None);
+        }
+        if self.has_answered {
+            return Err(Parting::Fault("it has begun without a login".to_owned()));
+        }
+        // It need not log in: the leader's session answers everything.
+        self.connection.output.clear();
+        Ok(Some(Principal::Anonymous))
+    }
+
+    /// Takes an answer to the login. The welcome is for the leader's session to say.
+    fn admit(&mut self, answer: LoginAnswer) -> Result<Option<Principal>, Parting> {
+        let (output, is_good) = (&mut self.connection.output, matches!(answer, LoginAnswer::Challenge(_)));
+        if let LoginAnswer::Welcome { principal, .. } = &answer {
+            let principal = principal.clone();
+            self.answers.push(answer);
+            return Ok(Some(principal));
+        }
+        if is_good {
+            self.answers.push(answer.clone());
+        }
+        self.session.admit(answer, now(), &mut Vec::new(), output)?;
+        Ok(None)
+    }
+}
+
+/// Copies plain bytes between a client's connection, with its layers, and the leader.
+async fn pass(mut connection: Connection, far: TcpStream, until: impl Future<Output = ()>) -> io::Result<()> {
+    let mut until = std::pin::pin!(until);
+    loop {
+        connection.write()?;
+        let (reads, takes) = (connection.input.len() < BUFFER_BYTES, connection.output.len() < BUFFER_BYTES);
+        let gives = !connection.input.is_empty();
+        tokio::select! {
+            moved = connection.moved(reads, 0) => if moved? == Moved::Closed {
+                return Ok(());
+            },
+            ready = far.readable(), if takes => {
+                ready?;
+                match far.try_read_buf(&mut connection.output) {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            ready = far.writable(), if gives => {
+                ready?;
+                match far.try_write(&connection.input) {
+                    Ok(written) => connection.input.advance(written),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            () = until.as_mut() => break,
+        }
+    }
+    part(&mut connection).await;
+    Ok(())
+}

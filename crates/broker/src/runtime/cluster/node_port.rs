@@ -1,0 +1,145 @@
+//! The port of a node for the others, shared by all of its stores.
+//!
+//! A node that connects says first which group it means, and a client that is carried here proves
+//! whose key its node has.
+//!
+//! Never here: the messages of a group, sessions.
+
+use std::fmt;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread;
+
+use anyhow::Context;
+use postroad_cluster::{HELLO_BYTES_MAX, Hello};
+
+use crate::runtime::cluster::ClusterOptions;
+use crate::runtime::cluster::forward::{ForwardedIntake, take};
+use crate::runtime::cluster::peers::{PATIENCE, REDIAL, Shared, meet, named};
+use crate::runtime::cluster::wire::Wire;
+
+/// Connections whose peer has not said yet who it is.
+const STRANGERS_MAX: usize = 64;
+
+/// See the head of this file.
+pub struct NodePort {
+    listener: TcpListener,
+    /// The groups of the stores that this node has, each once its replica is open.
+    groups: RwLock<Vec<Arc<Shared>>>,
+    /// The names of all groups.
+    names: Vec<String>,
+}
+
+impl fmt::Debug for NodePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodePort").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl NodePort {
+    /// That of a node with one store.
+    ///
+    /// # Errors
+    /// The address is not to be had.
+    pub fn bind(options: &ClusterOptions) -> anyhow::Result<Arc<NodePort>> {
+        NodePort::of_groups(options, vec![options.cluster.clone()])
+    }
+
+    /// That of a node with a store for each of these groups.
+    ///
+    /// # Errors
+    /// The address is not to be had.
+    pub fn of_groups(options: &ClusterOptions, names: Vec<String>) -> anyhow::Result<Arc<NodePort>> {
+        let address = options.listen_address()?;
+        let listener = TcpListener::bind(address)
+            .with_context(|| format!("cannot listen for other nodes on {address}"))?;
+        Ok(Arc::new(NodePort { listener, groups: RwLock::default(), names }))
+    }
+
+    /// Serves a group from now on.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub fn serve(self: &Arc<NodePort>, group: Arc<Shared>) -> std::io::Result<()> {
+        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        groups.push(group);
+        if groups.len() == 1 {
+            let port = self.clone();
+            named("peers".to_owned(), move || port.accept())?;
+        }
+        Ok(())
+    }
+
+    fn groups(&self) -> Vec<Arc<Shared>> {
+        self.groups.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn accept(self: Arc<NodePort>) {
+        let strangers = Arc::new(AtomicUsize::new(0));
+        loop {
+            let (socket, from) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept another node");
+                    thread::sleep(REDIAL);
+                    continue;
+                }
+            };
+            if STRANGERS_MAX <= strangers.fetch_add(1, Ordering::AcqRel) {
+                strangers.fetch_sub(1, Ordering::AcqRel);
+                continue;
+            }
+            let (port, count) = (self.clone(), strangers.clone());
+            let started = named("peer-in".to_owned(), move || {
+                port.receive(socket, from, || {
+                    count.fetch_sub(1, Ordering::AcqRel);
+                });
+            });
+            if started.is_err() {
+                strangers.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// A peer has connected. Calls `met` once it is known who it is.
+    fn receive(&self, socket: TcpStream, from: SocketAddr, met: impl FnOnce()) {
+        let groups = self.groups();
+        if ForwardedIntake::knows(&socket, PATIENCE) {
+            met();
+            let intakes: Vec<_> = groups.iter().map(|group| group.intake()).collect();
+            if let Err(error) = take(&intakes, socket, PATIENCE) {
+                tracing::warn!(%from, error = format!("{error:#}"), "refused a forwarded client");
+            }
+            return;
+        }
+        if let Err(error) = self.talk(&groups, socket, met) {
+            tracing::warn!(%from, error = format!("{error:#}"), "refused a node");
+        }
+    }
+
+    fn talk(&self, groups: &[Arc<Shared>], socket: TcpStream, met: impl FnOnce()) -> anyhow::Result<()> {
+        let Some(first) = groups.first() else {
+            met();
+            return Ok(());
+        };
+        let said = Wire::accepted(socket, PATIENCE, first.tls())
+            .and_then(|wire| wire.read_frame(HELLO_BYTES_MAX).map(|hello| (wire, hello)));
+        let (wire, hello) = match said {
+            Ok(said) => said,
+            Err(error) => {
+                met();
+                return Err(error.into());
+            }
+        };
+        let wanted = Hello::decode(&hello).ok().map(|hello| hello.cluster);
+        let group = groups.iter().find(|group| wanted.as_deref() == Some(group.group()));
+        if group.is_none() && wanted.is_some_and(|wanted| self.names.contains(&wanted)) {
+            // That store is still being opened: the other node tries again.
+            met();
+            return Ok(());
+        }
+        // The hello of another group is refused with a reason.
+        meet(group.unwrap_or(first), wire, (hello, met))
+    }
+}

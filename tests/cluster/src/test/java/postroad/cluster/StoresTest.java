@@ -1,0 +1,268 @@
+package postroad.cluster;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import jakarta.jms.Connection;
+import jakarta.jms.ConnectionFactory;
+import jakarta.jms.JMSException;
+import jakarta.jms.MessageConsumer;
+import jakarta.jms.Queue;
+import jakarta.jms.Session;
+import jakarta.jms.TextMessage;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.stream.Collectors;
+import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.qpid.jms.JmsConnectionFactory;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.DisplayName;
+import org.junit.jupiter.api.MethodOrderer;
+import org.junit.jupiter.api.Order;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestMethodOrder;
+import org.junit.jupiter.api.Timeout;
+
+/** Three nodes with three stores, and a tenant in each: unmodified clients connect to any node. */
+@Timeout(240)
+@DisplayName("stores: each tenant is served by the leader of its store, whichever node its clients connect to")
+@TestMethodOrder(MethodOrderer.OrderAnnotation.class)
+class StoresTest {
+    private static final int STORES = 3;
+    private static final long BALANCED_WITHIN_MS = 30_000;
+    private static final long SERVED_WITHIN_MS = 10_000;
+    private static final List<String> TENANTS = List.of("north", "south", "east");
+
+    private static Cluster cluster;
+
+    @BeforeAll
+    static void startNodes() throws Exception {
+        Path users = Files.createTempDirectory(Files.createDirectories(Path.of("target", "nodes").toAbsolutePath()), "users-").resolve("users");
+        for (String user : List.of("root", "north.app", "south.app", "east.app")) {
+            addUser(users, user);
+        }
+        cluster = new Cluster("stores", node -> configuration(users));
+    }
+
+    @AfterAll
+    static void endNodes() throws Exception {
+        cluster.close();
+    }
+
+    private static void addUser(Path users, String name) throws IOException {
+        Process add = new ProcessBuilder(Node.binary(), "user", "add", "--users", users.toString(), name).redirectErrorStream(true).start();
+        try (var input = add.getOutputStream()) {
+            input.write(("secret of " + name + "\n").getBytes(StandardCharsets.UTF_8));
+        }
+        add.getInputStream().readAllBytes();
+    }
+
+    private static String configuration(Path users) {
+        StringBuilder text = new StringBuilder("[cluster]\nstores = " + STORES + "\n[security]\nusers = \"" + users + "\"\n");
+        text.append("[[security.permission]]\nusers = [\"root\"]\ndestinations = [\"queue://>\", \"topic://>\"]\n"
+                + "actions = [\"read\", \"write\", \"create\", \"manage\", \"admin\"]\n");
+        for (int store = 1; store <= STORES; store++) {
+            String tenant = TENANTS.get(store - 1);
+            text.append("[[security.group]]\nname = \"tenant:" + tenant + "\"\nusers = [\"" + tenant + ".app\"]\n");
+            text.append("[[tenant]]\nname = \"" + tenant + "\"\nstore = " + store + "\n");
+        }
+        return text.toString();
+    }
+
+    /** The leaders of the stores as this node knows them, by number. */
+    private static TreeMap<Integer, String> leaders(Node node) throws Exception {
+        TreeMap<Integer, String> leaders = new TreeMap<>();
+        String state = node.cluster("root", "secret of root");
+        var rows = java.util.regex.Pattern.compile("\\{[^{}]*\"store\":(\\d+)[^{}]*\\}").matcher(state);
+        while (rows.find()) {
+            var leader = java.util.regex.Pattern.compile("\"leader\":\"([^\"]+)\"").matcher(rows.group());
+            if (leader.find()) {
+                leaders.put(Integer.parseInt(rows.group(1)), leader.group(1));
+            }
+        }
+        return leaders;
+    }
+
+    /** Waits until each of the nodes that run leads a store, and all know the same leaders; returns after how long. */
+    private static long awaitLeadersOnThreeNodes() throws Exception {
+        long began = System.currentTimeMillis();
+        cluster.await("leaders on three nodes", () -> {
+            TreeSet<String> seen = new TreeSet<>();
+            for (Node node : cluster.nodes) {
+                seen.add(leaders(node).toString());
+            }
+            return seen.size() == 1 && new TreeSet<>(leaders(cluster.nodes.get(0)).values()).size() == STORES;
+        });
+        return System.currentTimeMillis() - began;
+    }
+
+    private static ConnectionFactory factory(Clients.Protocol protocol, String urls) {
+        return protocol == Clients.Protocol.OPENWIRE ? new ActiveMQConnectionFactory(urls) : new JmsConnectionFactory(urls);
+    }
+
+    private static String url(Clients.Protocol protocol, Node node) {
+        return protocol == Clients.Protocol.OPENWIRE ? node.url() : node.amqpUrl();
+    }
+
+    private static Connection connect(String tenant, Clients.Protocol protocol, String urls) throws JMSException {
+        Connection connection = factory(protocol, urls).createConnection(tenant + ".app", "secret of " + tenant + ".app");
+        connection.start();
+        return connection;
+    }
+
+    private static void send(Connection connection, String queue, List<String> texts) throws JMSException {
+        Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+        Queue destination = session.createQueue(queue);
+        var producer = session.createProducer(destination);
+        for (String text : texts) {
+            producer.send(session.createTextMessage(text));
+        }
+        session.close();
+    }
+
+    private static List<String> receive(Connection connection, String queue, int count) throws JMSException {
+        Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+        MessageConsumer consumer = session.createConsumer(session.createQueue(queue));
+        List<String> texts = new ArrayList<>();
+        while (texts.size() < count) {
+            TextMessage message = (TextMessage) consumer.receive(SERVED_WITHIN_MS);
+            if (message == null) {
+                break;
+            }
+            texts.add(message.getText());
+        }
+        session.close();
+        return texts;
+    }
+
+    @Test
+    @Order(1)
+    @DisplayName("the leaders are on three nodes within 30 s")
+    void leadersAreSpread() throws Exception {
+        cluster.leader();
+        long within = awaitLeadersOnThreeNodes();
+        System.out.println("stores: leaders on three nodes after ms: " + within);
+        assertTrue(within < BALANCED_WITHIN_MS, () -> within + " ms");
+    }
+
+    @Test
+    @Order(2)
+    @DisplayName("OpenWire and AMQP clients of each tenant at each node")
+    void clientsConnectAnywhere() throws Exception {
+        for (String tenant : TENANTS) {
+            for (Clients.Protocol protocol : Clients.Protocol.values()) {
+                for (Node node : cluster.nodes) {
+                    String queue = tenant + "." + protocol;
+                    try (Connection connection = connect(tenant, protocol, url(protocol, node))) {
+                        send(connection, queue, List.of(tenant + " by " + node.name));
+                    }
+                }
+                try (Connection connection = connect(tenant, protocol, url(protocol, cluster.nodes.get(0)))) {
+                    List<String> want = cluster.nodes.stream().map(node -> tenant + " by " + node.name).toList();
+                    assertEquals(want, receive(connection, tenant + "." + protocol, STORES), tenant);
+                }
+            }
+        }
+    }
+
+    @Test
+    @Order(3)
+    @DisplayName("a wrong password, and names of another store, are refused with a reason")
+    void refusals() throws Exception {
+        Node node = cluster.nodes.get(1);
+        for (Clients.Protocol protocol : Clients.Protocol.values()) {
+            String url = url(protocol, node);
+            JMSException wrong = assertThrows(JMSException.class, () -> factory(protocol, url).createConnection("south.app", "guess").start());
+            assertTrue(wrong.getMessage().matches("(?s).*(are wrong|failed to authenticate|SASL).*"), wrong.getMessage());
+            try (Connection operator = factory(protocol, url).createConnection("root", "secret of root")) {
+                operator.start();
+                JMSException elsewhere = assertThrows(JMSException.class, () -> send(operator, "south.orders", List.of("x")));
+                assertTrue(elsewhere.getMessage().contains("is in store 2 of the cluster"), elsewhere.getMessage());
+                send(operator, "of-no-tenant", List.of("x"));
+            }
+        }
+    }
+
+    @Test
+    @Order(4)
+    @DisplayName("a leader is killed: all tenants are served again, and nothing confirmed is lost")
+    void aLeaderIsKilled() throws Exception {
+        List<String> texts = new ArrayList<>();
+        for (int number = 0; number < 50; number++) {
+            texts.add("message " + number);
+        }
+        for (String tenant : TENANTS) {
+            try (Connection connection = connect(tenant, Clients.Protocol.OPENWIRE, cluster.nodes.get(0).url())) {
+                send(connection, tenant + ".kept", texts);
+            }
+        }
+        String name = leaders(cluster.nodes.get(0)).get(2);
+        Node killed = cluster.nodes.stream().filter(node -> node.name.equals(name)).findFirst().orElseThrow();
+        List<Node> others = cluster.nodes.stream().filter(node -> node != killed).toList();
+        killed.signal("KILL");
+        killed.awaitEnd();
+        long began = System.currentTimeMillis();
+        for (String tenant : TENANTS) {
+            for (Clients.Protocol protocol : Clients.Protocol.values()) {
+                String urls = others.stream().map(node -> url(protocol, node)).collect(Collectors.joining(","));
+                try (Connection connection = connect(tenant, protocol, "failover:(" + urls + ")")) {
+                    send(connection, tenant + ".after", List.of(protocol.toString()));
+                }
+            }
+        }
+        long served = System.currentTimeMillis() - began;
+        System.out.println("stores: all tenants were served after the end of a leader, ms: " + served);
+        assertTrue(served < SERVED_WITHIN_MS, () -> served + " ms");
+        for (String tenant : TENANTS) {
+            try (Connection connection = connect(tenant, Clients.Protocol.AMQP, others.get(0).amqpUrl())) {
+                assertEquals(texts, receive(connection, tenant + ".kept", texts.size()), tenant);
+                List<String> want = Arrays.stream(Clients.Protocol.values()).map(Object::toString).toList();
+                assertEquals(want, receive(connection, tenant + ".after", want.size()), tenant);
+            }
+        }
+        killed.start();
+        long within = awaitLeadersOnThreeNodes();
+        System.out.println("stores: leaders on three nodes after the return of a node, ms: " + within);
+        assertTrue(within < BALANCED_WITHIN_MS, () -> within + " ms");
+    }
+
+    @Test
+    @Order(5)
+    @DisplayName("a client with failover goes on when the leader of its store ends in order")
+    void aLeaderEndsInOrder() throws Exception {
+        String name = leaders(cluster.nodes.get(0)).get(3);
+        Node ends = cluster.nodes.stream().filter(node -> node.name.equals(name)).findFirst().orElseThrow();
+        String urls = cluster.nodes.stream().map(Node::url).collect(Collectors.joining(","));
+        try (Connection connection = connect("east", Clients.Protocol.OPENWIRE, "failover:(" + urls + ")")) {
+            send(connection, "east.ordered", List.of("before"));
+            ends.signal("TERM");
+            ends.awaitEnd();
+            send(connection, "east.ordered", List.of("after"));
+            assertEquals(List.of("before", "after"), receive(connection, "east.ordered", 2));
+        }
+    }
+
+    @Test
+    @Order(6)
+    @DisplayName("another number of stores is refused at the start")
+    void theNumberOfStoresIsRecorded() throws Exception {
+        Node node = cluster.nodes.stream().filter(one -> !one.isAlive()).findFirst().orElseThrow();
+        for (String stores : List.of("2", "1")) {
+            node.reconfigure("stores = \\d+", "stores = " + stores);
+            node.reconfigure("store = \\d+", "store = 1");
+            node.start();
+            node.awaitEnd();
+            String want = "cluster.stores is " + stores;
+            assertTrue(node.tail().contains(want) && node.tail().contains("that of a node with 3"), node.tail());
+        }
+    }
+}
