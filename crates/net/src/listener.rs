@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Connections that wait to be accepted; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: u32 = 4096;
@@ -58,10 +58,22 @@ impl Places {
 /// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
-    /// `None`: another part of the process accepts its connections.
-    socket: Option<TcpListener>,
+    source: Source,
     address: SocketAddr,
 }
+
+/// Where connections come from.
+#[derive(Debug)]
+enum Source {
+    Socket(TcpListener),
+    /// Another part of the process accepts them, and passes some on.
+    Passed(Mutex<mpsc::Receiver<Accepted>>),
+    /// Another part of the process has them all.
+    Silent,
+}
+
+/// A connection, and who is at its other end.
+pub type Accepted = (std::net::TcpStream, SocketAddr);
 
 impl Listener {
     /// Listens on `address` for `service` (a word for error messages). Call within a runtime.
@@ -83,12 +95,19 @@ impl Listener {
         socket.bind(address).map_err(refused)?;
         let socket = socket.listen(BACKLOG).map_err(refused)?;
         let address = socket.local_addr().map_err(refused)?;
-        Ok(Listener { socket: Some(socket), address })
+        Ok(Listener { source: Source::Socket(socket), address })
     }
 
     /// One of the same address that never accepts a connection: another part of the process does.
     pub fn silent(&self) -> Listener {
-        Listener { socket: None, address: self.address }
+        Listener { source: Source::Silent, address: self.address }
+    }
+
+    /// One of the same address that accepts the connections which come by this way, of which a
+    /// number may wait.
+    pub fn passed(&self, waiting_max: usize) -> (Listener, mpsc::Sender<Accepted>) {
+        let (sender, receiver) = mpsc::channel(waiting_max);
+        (Listener { source: Source::Passed(Mutex::new(receiver)), address: self.address }, sender)
     }
 
     /// The address it listens on.
@@ -103,8 +122,15 @@ impl Listener {
     ///
     /// # Errors
     /// The system's error; running out of descriptors is one, so pause before the next call.
-    pub async fn accept(&self) -> io::Result<(std::net::TcpStream, SocketAddr)> {
-        let Some(socket) = &self.socket else { return std::future::pending().await };
+    pub async fn accept(&self) -> io::Result<Accepted> {
+        let socket = match &self.source {
+            Source::Socket(socket) => socket,
+            Source::Passed(passed) => match passed.lock().await.recv().await {
+                Some(accepted) => return Ok(accepted),
+                None => return std::future::pending().await,
+            },
+            Source::Silent => return std::future::pending().await,
+        };
         let (stream, peer) = socket.accept().await?;
         TcpStream::set_nodelay(&stream, true)?;
         Ok((stream.into_std()?, peer))

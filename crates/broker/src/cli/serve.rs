@@ -168,7 +168,7 @@ async fn serve_clients(
     // A reader of the line that we are ready may send a signal at once.
     let mut signals = signals.map_or_else(Signals::listen, Ok)?;
     let (cores, door) = (runtime.http(), admission.door());
-    let limits = (SqsOptions::new(&config.data), Places::new(http_max as usize), config.http.origins());
+    let limits = (SqsOptions::new(config.node_data()), Places::new(http_max as usize), config.http.origins());
     let (operators, ends) = (Operators::new(cores, everybody, (door, api), limits), Arc::new(Notify::new()));
     let http = tokio::spawn(serve_http((http.clone(), forwarded_http), operators, ends.clone()));
     if !is_node {

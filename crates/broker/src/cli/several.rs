@@ -3,6 +3,7 @@
 //!
 //! Never here: sessions, and the choice of a client's store.
 
+use std::net::{SocketAddr, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::thread;
@@ -29,7 +30,12 @@ use crate::cli::serve::{
 };
 use crate::cli::store_count;
 use crate::config::Config;
-use crate::runtime::{ClientEntry, DocumentContents, NodePort, Service, StorePart};
+use crate::runtime::{
+    ACCESS_KEYS_FILE, ClientEntry, DocumentContents, HttpEntry, NodePort, Service, StorePart,
+};
+
+/// HTTP connections that wait for the first store.
+const OWN_REQUESTS_MAX: usize = 256;
 
 /// A store has ended: its number, and the reason if it was not told to.
 type Ended = (u16, anyhow::Result<()>);
@@ -73,8 +79,9 @@ async fn serve_all(
             let _ = ends.blocking_send((store, end));
         })
     };
+    let (own_http, own) = http.passed(OWN_REQUESTS_MAX);
     // The others have their directories in that of the first.
-    start(FIRST_STORE, http)?;
+    start(FIRST_STORE, own_http)?;
     opened(&part, 1, &mut ended).await?;
     let count = further.len() + 1;
     for (store, http) in further {
@@ -83,7 +90,7 @@ async fn serve_all(
     drop(ends);
     opened(&part, count, &mut ended).await?;
     announce(&endpoints, config)?;
-    let mut front = Front::new(config, arguments, (&listeners, &part))?;
+    let mut front = Front::new(config, arguments, (&listeners, &part, own))?;
     let mut left = count;
     loop {
         tokio::select! {
@@ -100,6 +107,10 @@ async fn serve_all(
             Some(reread) = reread_documents(&front.reloader, &mut front.documents) => front.followed(reread),
             accepted = listeners.accept(), if front.accepts => match accepted {
                 Ok(accepted) => front.receive(accepted),
+                Err(error) => pause(&error).await,
+            },
+            accepted = http.accept(), if front.accepts => match accepted {
+                Ok(accepted) => front.receive_http(accepted),
                 Err(error) => pause(&error).await,
             },
         }
@@ -141,6 +152,8 @@ struct Front<'a> {
     admission: Admission,
     entry: Rc<ClientEntry>,
     sessions: Sessions,
+    http: Rc<HttpEntry>,
+    http_places: Places,
     /// Whether the broker goes on.
     accepts: bool,
 }
@@ -149,7 +162,7 @@ impl<'a> Front<'a> {
     fn new(
         config: &Config,
         arguments: &'a ServeArguments,
-        (listeners, part): (&Listeners, &StorePart),
+        (listeners, part, own): (&Listeners, &StorePart, mpsc::Sender<(TcpStream, SocketAddr)>),
     ) -> anyhow::Result<Front<'a>> {
         let (reloader, documents) = (Reloader::new(arguments, config)?, part.documents());
         if let Some(documents) = &documents {
@@ -161,7 +174,17 @@ impl<'a> Front<'a> {
         admission.follow(tls, door);
         let entry = Rc::new(ClientEntry::new(part.views().map(|(_, view)| view), policies.permissions));
         let sessions = Sessions::new(config, listeners)?;
-        Ok(Front { reloader, documents, admission, entry, sessions, accepts: true })
+        let keys = config.data.join(ACCESS_KEYS_FILE).into();
+        let http = Rc::new(HttpEntry::new(entry.clone(), (admission.door(), keys), own));
+        let http_places = Places::new(visitors_max());
+        let accepts = true;
+        Ok(Front { reloader, documents, admission, entry, sessions, http, http_places, accepts })
+    }
+
+    fn receive_http(&self, accepted: (TcpStream, SocketAddr)) {
+        if let Some(place) = self.http_places.take() {
+            self.http.receive(accepted, place);
+        }
     }
 
     fn receive(&mut self, accepted: Accepted) {

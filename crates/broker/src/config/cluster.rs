@@ -1,6 +1,6 @@
 //! `[cluster]`: the nodes that keep the same messages.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use postroad_cluster::{Level, Levels, Weight};
@@ -228,6 +228,12 @@ impl Config {
             }
         }
         self.check_stores(&cluster)
+    }
+
+    /// The data directory of the node, which has those of further stores in it.
+    pub fn node_data(&self) -> &Path {
+        let is_further = self.cluster.has_several_stores() && self.cluster.store != FIRST_STORE;
+        self.data.parent().filter(|_| is_further).unwrap_or(&self.data)
     }
 
     /// One of several stores of a node has a directory and a part of the memory of its own.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use postroad_routing::{AtLimit, DestinationPattern, FIRST_STORE, Homes, Limit, MAIN_STORE, Policies, Quota, Tenant};
+use postroad_routing::{
+    AtLimit, DestinationPattern, FIRST_STORE, Homes, Limit, MAIN_STORE, Policies, Quota, Tenant,
+};
 use postroad_security::{TenantBook, TenantEntry};
 use serde::{Deserialize, Deserializer};
 

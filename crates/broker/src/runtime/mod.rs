@@ -38,7 +38,9 @@ pub use cluster::{
 };
 pub use dialler::{Diallers, Dials};
 pub use figures::StatsCollector;
-pub use http::{ACCESS_KEYS_FILE, HttpSocket, Network, Networks, Origins, PushOptions, SqsOptions, webhooks};
+pub use http::{
+    ACCESS_KEYS_FILE, HttpEntry, HttpSocket, Network, Networks, Origins, PushOptions, SqsOptions, webhooks,
+};
 pub use journal::NamedDoor;
 pub use link_watch::watch_links;
 pub use links::LinkBoard;

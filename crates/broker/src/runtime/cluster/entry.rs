@@ -9,6 +9,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,13 +18,13 @@ use bytes::{Buf, BytesMut};
 use postroad_cluster::{HANDED_BYTES_MAX, NodeId};
 use postroad_model::{LoginAnswer, Parting, Principal, Session};
 use postroad_net::{Connection, Moved};
-use postroad_routing::Permissions;
+use postroad_routing::{FIRST_STORE, Permissions};
 use postroad_security::Visit;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 
 use crate::runtime::cluster::entry_login::EntryLogin;
-use crate::runtime::cluster::forward::{copy, hand_over};
+use crate::runtime::cluster::forward::{copy, hand_over, open_carried};
 use crate::runtime::cluster::view::ClusterView;
 use crate::runtime::farewell::part;
 use crate::runtime::new_socket::NewSocket;
@@ -86,6 +87,61 @@ impl ClientEntry {
         });
     }
 
+    /// The store of a principal.
+    pub fn store_of(&self, principal: &Principal) -> u16 {
+        self.permissions.borrow().store_of(principal)
+    }
+
+    /// The store of the tenant of this name, if there is one.
+    pub fn store_of_tenant(&self, name: &str) -> u16 {
+        self.permissions.borrow().places().map_or(FIRST_STORE, |places| places.of_tenant(name))
+    }
+
+    /// Whether the cluster has a store of this number.
+    pub fn has_store(&self, store: u16) -> bool {
+        (FIRST_STORE..).zip(&self.stores).any(|(number, _)| number == store)
+    }
+
+    /// Connects a client of this node to the leader of a store. Returns the connection, and a
+    /// future that ends once another node leads.
+    ///
+    /// # Errors
+    /// No leader is reached in time.
+    pub async fn connect(
+        &self,
+        client: (SocketAddr, &str),
+        store: u16,
+        within: Duration,
+    ) -> io::Result<(TcpStream, impl Future<Output = ()> + use<>)> {
+        let Some((view, leaders)) = self.stores.get(usize::from(store).saturating_sub(1)) else {
+            return Err(io::Error::other(format!("there is no store {store}")));
+        };
+        let until = Instant::now() + within;
+        loop {
+            let leader = view.leader();
+            let at = match &leader {
+                _ if view.is_elected() => Some(view.own_entry()),
+                leader => leader.as_ref().map(|leader| (&*leader.address, leader.forward_key())),
+            };
+            if let Some(at) = at {
+                match open_carried(client, at).await {
+                    Ok(stream) => {
+                        let (mut leaders, node) = (leaders.clone(), leader.map(|leader| leader.node));
+                        let other_leads = async move {
+                            let _ = leaders.wait_for(|leader| *leader != node).await;
+                        };
+                        return Ok((stream, other_leads));
+                    }
+                    Err(error) => tracing::debug!(store, %error, "the leader is not reached"),
+                }
+            }
+            if until < Instant::now() {
+                return Err(io::Error::other(view.reason()));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
     async fn serve(
         &self,
         socket: NewSocket,
@@ -136,7 +192,7 @@ impl ClientEntry {
     async fn hand(
         &self,
         connection: Connection,
-        (peer, scheme): (std::net::SocketAddr, &'static str),
+        (peer, scheme): (SocketAddr, &'static str),
         (principal, login): Introduced,
     ) -> io::Result<()> {
         let store = self.permissions.borrow().store_of(&principal);

@@ -252,15 +252,27 @@ pub async fn carry(
 ) -> io::Result<()> {
     let near = tokio::net::TcpStream::from_std(socket)?;
     near.set_nodelay(true)?;
+    let far = open_carried((client, scheme), (&leader.address, leader.forward_key())).await?;
+    let node = leader.node;
+    copy(near, far, async move { drop(leaders.wait_for(|leader| *leader != Some(node)).await) }).await
+}
+
+/// Opens a connection to the leader, on which the bytes of a client follow.
+///
+/// # Errors
+/// The leader is not reached.
+pub async fn open_carried(
+    (client, scheme): (SocketAddr, &str),
+    (address, key): (&str, [u8; FORWARD_KEY_BYTES]),
+) -> io::Result<tokio::net::TcpStream> {
     let mut nonce = [0; NONCE_BYTES];
     getrandom(&mut nonce, GetRandomFlags::empty())?;
-    let head = Forwarding { scheme: scheme.to_owned(), client }.encode(&leader.forward_key(), nonce);
-    let connected = tokio::net::TcpStream::connect(&leader.address);
+    let head = Forwarding { scheme: scheme.to_owned(), client }.encode(&key, nonce);
+    let connected = tokio::net::TcpStream::connect(address);
     let mut far = tokio::time::timeout(ACCEPTED_WITHIN, connected).await??;
     far.set_nodelay(true)?;
     far.write_all(&head).await?;
-    let node = leader.node;
-    copy(near, far, async move { drop(leaders.wait_for(|leader| *leader != Some(node)).await) }).await
+    Ok(far)
 }
 
 /// Whether a follower answers this HTTP connection itself: it asks for the node's own state.
@@ -288,8 +300,9 @@ fn path_of(bytes: &[u8]) -> Option<&[u8]> {
     words.next().map(|_| path)
 }
 
-/// Orders, below the path of the cluster's state, are for the leader.
-fn is_own(path: &[u8]) -> bool {
+/// Whether a node answers requests of this path itself. Orders, below the path of the cluster's
+/// state, are for the leader.
+pub fn is_own(path: &[u8]) -> bool {
     let is_state = path.split(|byte| *byte == b'?').next() == Some(b"/api/v1/cluster");
     is_state || [&b"/health"[..], b"/metrics"].iter().any(|own| path.starts_with(own))
 }

@@ -7,6 +7,7 @@
 
 mod bodies;
 mod client;
+mod entry;
 mod ironmq;
 mod push;
 mod server;
@@ -16,6 +17,7 @@ mod tokens;
 mod webhook;
 mod wire;
 
+pub use entry::HttpEntry;
 pub use push::{Network, Networks, PushOptions, PushPart, drive, push_parts};
 pub use server::{HttpSocket, welcome};
 pub use sqs::{ACCESS_KEYS_FILE, SqsOptions, is_meant as is_sqs};

@@ -31,19 +31,19 @@ use crate::runtime::connection::CoreHandle;
 use crate::runtime::figures::StatsCollector;
 
 /// A request's head arrives within this time, on a connection that is kept open too.
-const HEAD_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(60);
 
 /// A request's body arrives within this time.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 
 /// A request's head is not larger.
-const HEAD_BYTES_MAX: usize = 16 << 10;
+pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// A request's body is not larger: 100 messages of 64 KB, with room for how JSON writes them.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// Requests at a time on one HTTP/2 connection.
-const STREAMS_MAX: u32 = 256;
+pub(super) const STREAMS_MAX: u32 = 256;
 
 /// A client whose first bytes are incomplete is looked at again this often.
 const PEEK_EVERY: Duration = Duration::from_millis(20);
@@ -154,7 +154,7 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2";
 
 /// Whether the client begins with HTTP/2. One that sends nothing is left to HTTP/1.1, which waits
 /// no longer than for a head.
-async fn speaks_http2(stream: &tokio::net::TcpStream) -> bool {
+pub(super) async fn speaks_http2(stream: &tokio::net::TcpStream) -> bool {
     let mut first = [0; HTTP2_PREFACE.len()];
     let peek = async {
         loop {
@@ -171,7 +171,7 @@ async fn speaks_http2(stream: &tokio::net::TcpStream) -> bool {
 
 /// Runs the streams of an HTTP/2 connection on its core.
 #[derive(Clone, Copy)]
-struct LocalExecutor;
+pub(super) struct LocalExecutor;
 
 impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for LocalExecutor {
     fn execute(&self, stream: F) {
@@ -249,7 +249,7 @@ async fn queues(
 }
 
 /// The token of a request: in its header, or in its query.
-fn token_of<'r>(headers: &'r HeaderMap, query: &'r str) -> Option<&'r str> {
+pub(super) fn token_of<'r>(headers: &'r HeaderMap, query: &'r str) -> Option<&'r str> {
     let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = header.and_then(|value| value.split_once(' ')).and_then(|(scheme, token)| {
         let is_known = scheme.eq_ignore_ascii_case("oauth") || scheme.eq_ignore_ascii_case("bearer");

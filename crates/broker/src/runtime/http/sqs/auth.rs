@@ -55,7 +55,11 @@ impl KeyRing {
         checked
     }
 
-    async fn keys(&self, file: &Arc<Path>) -> Result<Arc<AccessKeys>, SqsError> {
+    /// All access keys.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub async fn keys(&self, file: &Arc<Path>) -> Result<Arc<AccessKeys>, SqsError> {
         let known = self.0.borrow().clone();
         if let Some(read) = known.as_ref().filter(|read| read.at.elapsed() < LOOKED_AT_EVERY) {
             return Ok(read.keys.clone());

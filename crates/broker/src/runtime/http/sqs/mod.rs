@@ -28,6 +28,8 @@ use postroad_sqs::{
 };
 use serde_json::{Value, json};
 
+pub use auth::KeyRing;
+
 use super::bodies::Room;
 use super::client::{FrontClient, Fronts};
 use super::push::PushHub;

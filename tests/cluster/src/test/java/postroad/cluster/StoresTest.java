@@ -192,8 +192,51 @@ class StoresTest {
         }
     }
 
+    /** Runs curl, and returns what it printed. */
+    private static String curl(String... arguments) throws Exception {
+        List<String> command = new ArrayList<>(List.of("curl", "--silent", "--max-time", "20"));
+        command.addAll(List.of(arguments));
+        Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
+        String printed = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        process.waitFor();
+        return printed;
+    }
+
     @Test
     @Order(4)
+    @DisplayName("HTTP: requests of several tenants in one connection to any node, IronMQ and admin API")
+    void httpRequests() throws Exception {
+        for (Node node : cluster.nodes) {
+            for (String tenant : TENANTS) {
+                String queue = node.httpUrl() + "/3/projects/" + tenant + "/queues/http/messages";
+                String token = "Authorization: OAuth " + tenant + ".app:secret of " + tenant + ".app";
+                String posted = curl("--header", token, "--data", "{\"messages\":[{\"body\":\"" + tenant + " by " + node.name + "\"}]}", queue);
+                assertTrue(posted.contains("Messages put on queue."), tenant + " at " + node.name + ": " + posted);
+            }
+        }
+        Node node = cluster.nodes.get(2);
+        List<String> urls = new ArrayList<>();
+        for (int store = 1; store <= STORES; store++) {
+            String listed = "/api/v1/queues/" + TENANTS.get(store - 1) + ".http";
+            urls.addAll(List.of(node.httpUrl() + "/store/" + store + listed, node.httpUrl() + "/health/ready"));
+        }
+        List<String> arguments = new ArrayList<>(List.of("--user", "root:secret of root", "--write-out", " %{http_code} %{num_connects}\n"));
+        arguments.addAll(urls);
+        String all = curl(arguments.toArray(new String[0]));
+        List<String> codes = all.lines().filter(line -> line.matches(".* \\d{3} \\d")).map(line -> line.replaceAll(".* (\\d{3} \\d)$", "$1")).toList();
+        assertEquals("200 1", codes.get(0), all);
+        assertTrue(codes.subList(1, codes.size()).stream().allMatch(code -> code.endsWith(" 0")), all);
+        for (String tenant : TENANTS) {
+            assertTrue(all.contains("\"" + tenant + ".http\""), all);
+        }
+        String missing = curl("--user", "root:secret of root", node.httpUrl() + "/store/4/api/v1/queues");
+        assertTrue(missing.contains("the cluster has no store 4"), missing);
+        String elsewhere = curl("--user", "root:secret of root", node.httpUrl() + "/api/v1/queues/south.http");
+        assertTrue(elsewhere.contains("is in store 2 of the cluster"), elsewhere);
+    }
+
+    @Test
+    @Order(5)
     @DisplayName("a leader is killed: all tenants are served again, and nothing confirmed is lost")
     void aLeaderIsKilled() throws Exception {
         List<String> texts = new ArrayList<>();
@@ -236,7 +279,7 @@ class StoresTest {
     }
 
     @Test
-    @Order(5)
+    @Order(6)
     @DisplayName("a client with failover goes on when the leader of its store ends in order")
     void aLeaderEndsInOrder() throws Exception {
         String name = leaders(cluster.nodes.get(0)).get(3);
@@ -252,7 +295,7 @@ class StoresTest {
     }
 
     @Test
-    @Order(6)
+    @Order(7)
     @DisplayName("another number of stores is refused at the start")
     void theNumberOfStoresIsRecorded() throws Exception {
         Node node = cluster.nodes.stream().filter(one -> !one.isAlive()).findFirst().orElseThrow();
