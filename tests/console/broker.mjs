@@ -1,7 +1,7 @@
 // A broker of this test alone: started on free ports, filled with messages, and kept busy.
 
 import { spawn, spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
@@ -66,6 +66,17 @@ export async function startBroker({ users = {}, config: text = CONFIG } = {}) {
   throw new Error("the broker did not start");
 }
 
+/** A thread that ends meanwhile has used nothing. */
+function threadMs(folder, number) {
+  try {
+    const [, name, fields] = /\((.*)\) (.*)/.exec(readFileSync(`${folder}/stat`, "utf8"));
+    const [user, system] = fields.split(" ").slice(11, 13);
+    return [`${name}/${number}`, (Number(user) + Number(system)) * 10];
+  } catch {
+    return [number, 0];
+  }
+}
+
 class Broker {
   constructor(process, folder, offset) {
     this.process = process;
@@ -124,10 +135,10 @@ class Broker {
     };
   }
 
-  /** Processor time so far, in milliseconds. */
-  cpuMs() {
-    const fields = readFileSync(`/proc/${this.process.pid}/stat`, "utf8").split(") ")[1].split(" ");
-    return (Number(fields[11]) + Number(fields[12])) * 10;
+  /** Each thread's processor time so far, in milliseconds, by its name and number. */
+  threadsMs() {
+    const threads = `/proc/${this.process.pid}/task`;
+    return Object.fromEntries(readdirSync(threads).map((thread) => threadMs(`${threads}/${thread}`, thread)));
   }
 
   async stop() {

@@ -17,6 +17,9 @@ import postroad.cluster.Clients.Protocol;
 @DisplayName("failover: three nodes lose and double nothing")
 class FailoverTest {
     private static final int QUEUES = 3;
+    /** The aims are 2 s and 5 s (docs/benchmarks.md); a machine under load gets more. */
+    private static final long LEADS_WITHIN_MS = 6_000;
+    private static final long FLOWS_WITHIN_MS = 10_000;
 
     private final Clients clients = new Clients();
     private final Ledger ledger = clients.ledger;
@@ -43,16 +46,34 @@ class FailoverTest {
         return cluster.leader();
     }
 
-    /** How long it takes until sends are confirmed again, after a step that ends the leader. */
-    private long millisUntilSends(Cluster.Condition step) throws Exception {
+    /** Times since a fault: until another node leads, and until each client's sends are confirmed again. */
+    private record Outage(long leaderMs, long sendsMs) {
+        void assertShort(String fault) {
+            assertTrue(leaderMs < LEADS_WITHIN_MS, () -> fault + ": no other leader for " + leaderMs + " ms");
+            assertTrue(sendsMs < FLOWS_WITHIN_MS, () -> fault + ": no sends for " + sendsMs + " ms");
+        }
+    }
+
+    /** The outage after a step that ends the leader. */
+    private Outage outage(Node leader, Cluster.Condition step) throws Exception {
         int[] before = clients.sends();
         await("sends before the fault", () -> clients.haveSent(10, before));
         long began = System.nanoTime();
         step.holds();
+        cluster.leader(leader);
+        long leaderMs = millisSince(began);
         // Sends that were confirmed a moment before are counted by now.
         Thread.sleep(50);
+        return new Outage(leaderMs, millisUntilSends(began));
+    }
+
+    private long millisUntilSends(long began) throws Exception {
         int[] at = clients.sends();
         await("a send after the fault", () -> clients.haveSent(1, at));
+        return millisSince(began);
+    }
+
+    private static long millisSince(long began) {
         return (System.nanoTime() - began) / 1_000_000;
     }
 
@@ -70,7 +91,7 @@ class FailoverTest {
         }
         await("commits", () -> ledger.committed.size() > 30);
 
-        long killedMs = millisUntilSends(() -> {
+        Outage killed = outage(first, () -> {
             first.signal("KILL");
             first.awaitEnd();
             return true;
@@ -79,15 +100,18 @@ class FailoverTest {
         await("the killed node follows", first::follows);
 
         Node second = leader();
-        long pausedMs = millisUntilSends(() -> {
+        // A client finds out by its own timeout that its node is silent: no bound for its sends meanwhile.
+        Outage paused = outage(second, () -> {
             second.signal("STOP");
             return true;
         });
+        long resumed = System.nanoTime();
         second.signal("CONT");
+        long resumedMs = millisUntilSends(resumed);
         await("the paused node follows", second::follows);
 
         Node third = leader();
-        long endedMs = millisUntilSends(() -> {
+        Outage ended = outage(third, () -> {
             third.signal("TERM");
             third.awaitEnd();
             return true;
@@ -102,10 +126,13 @@ class FailoverTest {
         await("all replicas are up to date", () -> lagsOf(last).equals(List.of("0", "0", "0")));
         clients.stop();
         assertMetricsOf(last);
-        System.out.println("failover: " + ledger + "; ms until sends were confirmed again: killed " + killedMs + ", paused " + pausedMs
-                + ", ended " + endedMs);
+        System.out.println("failover: " + ledger + "; killed: " + killed + ", paused: " + paused + ", ms after its end: " + resumedMs
+                + ", ended: " + ended);
         ledger.assertNothingLostOrDoubled();
-        assertTrue(killedMs < 10_000, () -> "kill -9 of the leader held up sends for " + killedMs + " ms");
+        killed.assertShort("kill -9");
+        ended.assertShort("an orderly end");
+        assertTrue(paused.leaderMs < LEADS_WITHIN_MS, () -> "a pause: no other leader for " + paused.leaderMs + " ms");
+        assertTrue(resumedMs < FLOWS_WITHIN_MS, () -> "after a pause: no sends for " + resumedMs + " ms");
     }
 
     private void assertMetricsOf(Node leader) throws Exception {
