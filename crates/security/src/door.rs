@@ -486,6 +486,12 @@ impl Visit {
         self.credential.as_ref()
     }
 
+    /// The credential of a peer that was let in as this principal elsewhere, by its certificate.
+    pub fn credential_by_certificate(&self, principal: &Principal) -> Option<Credential> {
+        let certificate = self.certificate.clone().filter(|certificate| certificate == principal)?;
+        Some(Credential::Certificate { names: self.names.clone()?, principal: certificate })
+    }
+
     /// Whether it is not let in before it has said who it is.
     pub fn must_login(&self) -> bool {
         self.door.asks()

@@ -293,7 +293,6 @@ impl Config {
             );
         }
         for (key, used) in [
-            ("[tls]", self.tls.files()?.is_some()),
             ("[[bridge]]", !self.bridge.is_empty()),
             ("[[route]]", !self.route.is_empty()),
             ("[[composite]]", !self.composite.is_empty()),

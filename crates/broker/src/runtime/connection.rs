@@ -19,6 +19,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use crate::runtime::alarm::Alarm;
 use crate::runtime::body::{Body, End};
 use crate::runtime::closing::Closing;
+use crate::runtime::cluster::EntryLogin;
 use crate::runtime::dialler::{LinkChange, LinkReporter};
 use crate::runtime::farewell::{linger, part};
 use crate::runtime::handover::{CoreHandover, Step};
@@ -110,8 +111,8 @@ pub async fn serve(
     word: Rc<Notify>,
 ) {
     // The box is freed here: it is a temporary.
-    let arrival = *std::convert::identity(arrival);
-    let Arrival { mut connection, peer, protocol, door, scheme, link, login } = arrival;
+    let Arrival { mut connection, peer, protocol, door, scheme, link, login } =
+        *std::convert::identity(arrival);
     let mut closed = std::pin::pin!(word.notified());
     let shaken = tokio::select! {
         shaken = shake_hands(&mut connection) => shaken,
@@ -122,17 +123,16 @@ pub async fn serve(
         return linger(&mut connection).await;
     }
     let (id, mailbox) = handle.core.borrow_mut().join();
-    let places = handle.core.borrow().places();
-    let mut router = Router::new(id, places, handle.share.clone());
+    let mut router = Router::new(id, handle.core.borrow().places(), handle.share.clone());
     router.trace_by(handle.core.borrow().tracer());
     router.guard(if link.is_some() { Principal::Operator } else { Principal::Anonymous }, &mailbox);
-    let visit = Visit::new(door.borrow().clone(), connection.peer_certificate()).at(peer.ip()).over(protocol);
+    let certificate = certificate_of(&connection, login.as_deref());
+    let visit = Visit::new(door.borrow().clone(), certificate).at(peer.ip()).over(protocol);
     let session = make(id, &visit);
     let login = Reception::of(visit, handle.logins.clone(), (login, &mut connection.input));
     // Left to itself it would begin with four of some 200 bytes each, which most connections never
     // need at once.
     let (events, begun) = (Vec::new(), Instant::now());
-    let alarm = Alarm::new(begun);
     let mut task = Task {
         handle,
         connection,
@@ -142,7 +142,7 @@ pub async fn serve(
         login,
         events,
         begun,
-        alarm,
+        alarm: Alarm::new(begun),
         is_known: false,
         listens: true,
         unread_bytes: 0,
@@ -172,6 +172,11 @@ pub async fn serve(
     Box::pin(task.finish((!stops).then_some(closed))).await;
     task.handle.identified.remove(id);
     task.leave(id);
+}
+
+/// The peer's certificate, which it may have shown where it came into the cluster.
+fn certificate_of<'c>(connection: &'c Connection, login: Option<&'c EntryLogin>) -> Option<&'c [u8]> {
+    connection.peer_certificate().or_else(|| login?.certificate.as_deref())
 }
 
 /// Before the conversation: the layers.

@@ -67,11 +67,13 @@ impl Reception {
     /// The credential of a peer that was let in as this principal, and the mark to set when it has
     /// ended.
     pub fn credential(&self, principal: &Principal) -> Option<(Credential, Rc<Cell<bool>>)> {
-        let entered = self.repeated.as_ref().and_then(|entered| entered.credential.as_ref());
-        let credential = match (self.visit.credential().or(entered), principal) {
-            (Some(certificate @ Credential::Certificate { .. }), _) => certificate.clone(),
+        let entered = self.repeated.as_ref().and_then(|entered| {
+            entered.credential.clone().or_else(|| self.visit.credential_by_certificate(principal))
+        });
+        let credential = match (self.visit.credential().cloned().or(entered), principal) {
+            (Some(certificate @ Credential::Certificate { .. }), _) => certificate,
             (_, Principal::Federated(federated)) => Credential::Federated(federated.clone()),
-            (credential, _) => credential?.clone(),
+            (credential, _) => credential?,
         };
         Some((credential, self.is_revoked.clone()))
     }

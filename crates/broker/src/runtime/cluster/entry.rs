@@ -14,17 +14,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, BytesMut};
+use bytes::{Bytes, BytesMut};
 use postroad_cluster::{HANDED_BYTES_MAX, NodeId};
 use postroad_model::{LoginAnswer, Parting, Principal, Session};
 use postroad_net::{Connection, Moved};
 use postroad_routing::{FIRST_STORE, Permissions};
 use postroad_security::Visit;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 
 use crate::runtime::cluster::entry_login::EntryLogin;
-use crate::runtime::cluster::forward::{copy, hand_over, open_carried};
+use crate::runtime::cluster::forward::{BUFFER_BYTES, copy, hand_over, open_carried};
+use crate::runtime::cluster::sealed::Far;
 use crate::runtime::cluster::view::ClusterView;
 use crate::runtime::farewell::part;
 use crate::runtime::new_socket::NewSocket;
@@ -39,8 +41,6 @@ const SERVED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// Bytes that may come before and with the login.
 const LOGIN_BYTES_MAX: usize = HANDED_BYTES_MAX / 2;
-/// Bytes of each direction in memory.
-const BUFFER_BYTES: usize = 32 << 10;
 /// Passwords that are checked at a time.
 const LOGINS_MAX: usize = 2;
 
@@ -218,7 +218,7 @@ impl ClientEntry {
                 leader => leader.as_ref().map(|leader| (&*leader.address, leader.forward_key())),
             };
             if let Some(at) = at {
-                match hand_over((peer, scheme), &login, at).await {
+                match hand_over((peer, scheme), &login, at, view.node_tls().filter(|_| !is_own)).await {
                     Ok(far) => {
                         let (mut leaders, node) = (leaders.clone(), leader.map(|leader| leader.node));
                         let other = async move {
@@ -298,9 +298,11 @@ impl Introduction<'_> {
         }
         self.note_bytes();
         let credential = self.reception.credential(&principal).map(|(credential, _)| credential);
+        let certificate = self.connection.peer_certificate().map(Bytes::copy_from_slice);
         // All of it is in the bytes.
         self.connection.input.clear();
-        Ok((principal, EntryLogin { answers: self.answers, credential, bytes: self.bytes.freeze() }))
+        let (answers, bytes) = (self.answers, self.bytes.freeze());
+        Ok((principal, EntryLogin { answers, credential, certificate, bytes }))
     }
 
     fn note_bytes(&mut self) {
@@ -354,32 +356,37 @@ impl Introduction<'_> {
 }
 
 /// Copies plain bytes between a client's connection, with its layers, and the leader.
-async fn pass(mut connection: Connection, far: TcpStream, until: impl Future<Output = ()>) -> io::Result<()> {
+async fn pass(mut connection: Connection, far: impl Far, until: impl Future<Output = ()>) -> io::Result<()> {
     let mut until = std::pin::pin!(until);
+    let (mut from_leader, mut to_leader) = tokio::io::split(far);
+    let (mut inward, mut outward, mut is_flushed) = (BytesMut::new(), BytesMut::new(), true);
     loop {
+        connection.output.extend_from_slice(&inward);
+        inward.clear();
         connection.write()?;
-        let (reads, takes) = (connection.input.len() < BUFFER_BYTES, connection.output.len() < BUFFER_BYTES);
-        let gives = !connection.input.is_empty();
+        if outward.is_empty() && !connection.input.is_empty() {
+            outward = connection.input.split();
+            is_flushed = false;
+        }
+        let (reads, takes) = (outward.is_empty(), connection.output.len() < BUFFER_BYTES);
+        // Nothing is lost if it is dropped before it is done.
+        let written = async {
+            while !outward.is_empty() {
+                to_leader.write_buf(&mut outward).await?;
+            }
+            to_leader.flush().await
+        };
+        inward.reserve(BUFFER_BYTES);
         tokio::select! {
             moved = connection.moved(reads, 0) => if moved? == Moved::Closed {
                 return Ok(());
             },
-            ready = far.readable(), if takes => {
-                ready?;
-                match far.try_read_buf(&mut connection.output) {
-                    Ok(0) => break,
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            ready = far.writable(), if gives => {
-                ready?;
-                match far.try_write(&connection.input) {
-                    Ok(written) => connection.input.advance(written),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(error),
-                }
+            read = from_leader.read_buf(&mut inward), if takes => if read? == 0 {
+                break;
+            },
+            flushed = written, if !is_flushed => {
+                flushed?;
+                is_flushed = true;
             }
             () = until.as_mut() => break,
         }

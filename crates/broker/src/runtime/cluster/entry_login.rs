@@ -24,6 +24,8 @@ pub struct EntryLogin {
     pub answers: Vec<LoginAnswer>,
     /// The credential that the client has shown, if it may end later.
     pub credential: Option<Credential>,
+    /// Its certificate (DER), if it has shown a good one.
+    pub certificate: Option<Bytes>,
     /// All plain bytes that have come from it.
     pub bytes: Bytes,
 }
@@ -42,6 +44,7 @@ struct Text {
     challenges: Vec<String>,
     welcome: Option<Welcome>,
     credential: Option<Shown>,
+    certificate: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -86,10 +89,11 @@ impl EntryLogin {
             Credential::Token { id, user } => {
                 Some(Shown::Token { id: id.to_string(), user: user.to_string() })
             }
-            // The principal says it.
+            // The principal, or the certificate, says it.
             Credential::Federated(_) | Credential::Certificate { .. } => None,
         });
-        serde_json::to_vec(&Text { challenges, welcome, credential }).unwrap_or_default().into()
+        let certificate = self.certificate.as_ref().map(|der| BASE64.encode(der));
+        serde_json::to_vec(&Text { challenges, welcome, credential, certificate }).unwrap_or_default().into()
     }
 
     /// Reads it, with these bytes.
@@ -97,7 +101,7 @@ impl EntryLogin {
     /// # Errors
     /// It is malformed.
     pub fn decode(text: &[u8], bytes: Bytes) -> anyhow::Result<EntryLogin> {
-        let Text { challenges, welcome, credential } =
+        let Text { challenges, welcome, credential, certificate } =
             serde_json::from_slice(text).context("malformed login of a client")?;
         if CHALLENGES_MAX < challenges.len() {
             bail!("a login with {} challenges; the maximum is {CHALLENGES_MAX}", challenges.len());
@@ -110,11 +114,12 @@ impl EntryLogin {
             let last = last.map(|last| BASE64.decode(last.as_bytes())).transpose()?.map(Bytes::from);
             answers.push(LoginAnswer::Welcome { principal: principal_of(principal), last });
         }
+        let certificate = certificate.map(|der| BASE64.decode(der.as_bytes())).transpose()?.map(Bytes::from);
         let credential = credential.map(|shown| match shown {
             Shown::Password { user } => Credential::Password { user: user.into() },
             Shown::Token { id, user } => Credential::Token { id: id.into(), user: user.into() },
         });
-        Ok(EntryLogin { answers, credential, bytes })
+        Ok(EntryLogin { answers, credential, certificate, bytes })
     }
 }
 
@@ -160,11 +165,13 @@ mod tests {
                 LoginAnswer::Challenge(Bytes::from_static(b"r=\xff")),
                 LoginAnswer::Welcome { principal, last },
             ];
-            let login = EntryLogin { answers, credential, bytes: bytes.clone() };
+            let certificate = Some(Bytes::from_static(b"der"));
+            let login = EntryLogin { answers, credential, certificate, bytes: bytes.clone() };
             assert_eq!(EntryLogin::decode(&login.encode(), bytes.clone()).unwrap(), login);
         }
         let challenges = vec![LoginAnswer::Challenge(Bytes::new()); CHALLENGES_MAX + 1];
-        let many = EntryLogin { answers: challenges, credential: None, bytes: bytes.clone() };
+        let many =
+            EntryLogin { answers: challenges, credential: None, certificate: None, bytes: bytes.clone() };
         for text in [&many.encode()[..], b"{}", b"", b"{\"challenges\": [\"?\"]}"] {
             assert!(EntryLogin::decode(text, bytes.clone()).is_err(), "{text:?}");
         }

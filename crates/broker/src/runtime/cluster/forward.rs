@@ -19,12 +19,14 @@ use postroad_cluster::{
     FORWARD_HEAD_BYTES, FORWARD_KEY_BYTES, FORWARD_MAGIC, ForwardError, Forwarding, HANDED_BYTES_MAX,
     HANDED_MAGIC, Handed, NONCE_BYTES, NodeId,
 };
+use postroad_security::nodes::NodeTls;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes};
 use tokio::sync::{mpsc, watch};
 
 use crate::runtime::cluster::entry_login::EntryLogin;
 use crate::runtime::cluster::peers::Peer;
+use crate::runtime::cluster::sealed::{Far, seal};
 
 /// Connections that wait for the leader to take them: it may have been elected a moment ago.
 pub const WAITING_MAX: usize = 1024;
@@ -35,7 +37,7 @@ const PEEK_EVERY: Duration = Duration::from_millis(2);
 /// The leader accepts within this time.
 const ACCEPTED_WITHIN: Duration = Duration::from_secs(2);
 /// Bytes of each direction in memory.
-const BUFFER_BYTES: usize = 32 << 10;
+pub const BUFFER_BYTES: usize = 32 << 10;
 /// An HTTP request says its path within this time, and within these bytes.
 const PATH_WITHIN: Duration = Duration::from_secs(5);
 const PATH_BYTES_MAX: usize = 512;
@@ -138,8 +140,8 @@ impl ForwardedIntake {
 /// # Errors
 /// It is not from a node that has the key of one of them.
 pub fn take(intakes: &[&ForwardedIntake], mut socket: TcpStream, patience: Duration) -> anyhow::Result<()> {
-    socket.set_read_timeout(Some(patience))?;
     let mut magic = [0; HANDED_MAGIC.len()];
+    socket.set_read_timeout(Some(patience))?;
     socket.read_exact(&mut magic)?;
     let (taker, forwarded) = match magic {
         HANDED_MAGIC => take_handed(intakes, &mut socket)?,
@@ -176,13 +178,46 @@ fn take_handed<'i>(intakes: &[&'i ForwardedIntake], socket: &mut TcpStream) -> a
     socket.write_all(&nonce)?;
     let mut length = [0; 4];
     socket.read_exact(&mut length)?;
+    let mut rest = vec![0; handed_bytes(length)?];
+    socket.read_exact(&mut rest)?;
+    decode_handed(intakes, &rest, &nonce)
+}
+
+/// As [`take`], of a client that was handed over inside of TLS. Returns the way of its socket.
+///
+/// # Errors
+/// As [`take`].
+pub async fn take_sealed<'i>(
+    intakes: &[&'i ForwardedIntake],
+    stream: &mut impl Far,
+) -> anyhow::Result<Box<dyn FnOnce(TcpStream) + Send + 'i>> {
+    let mut nonce = [0; NONCE_BYTES];
+    getrandom(&mut nonce, GetRandomFlags::empty())?;
+    stream.write_all(&nonce).await?;
+    stream.flush().await?;
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).await?;
+    let mut rest = vec![0; handed_bytes(length)?];
+    stream.read_exact(&mut rest).await?;
+    let (taker, (Forwarding { scheme, client }, login)) = decode_handed(intakes, &rest, &nonce)?;
+    let is_carried = true;
+    Ok(Box::new(move |socket| taker.pass_on(Forwarded { scheme, socket, client, is_carried, login })))
+}
+
+fn handed_bytes(length: [u8; 4]) -> anyhow::Result<usize> {
     let length = u32::from_le_bytes(length) as usize;
     if HANDED_BYTES_MAX < length {
         bail!("the login of a client has {length} bytes; the maximum is {HANDED_BYTES_MAX}");
     }
-    let mut rest = vec![0; length];
-    socket.read_exact(&mut rest)?;
-    let (taker, handed) = by_key(intakes, |key| Handed::decode(&rest, key, &nonce))?;
+    Ok(length)
+}
+
+fn decode_handed<'i>(
+    intakes: &[&'i ForwardedIntake],
+    rest: &[u8],
+    nonce: &[u8; NONCE_BYTES],
+) -> anyhow::Result<Taken<'i>> {
+    let (taker, handed) = by_key(intakes, |key| Handed::decode(rest, key, nonce))?;
     let Handed { scheme, client, login, bytes } = handed;
     let login = EntryLogin::decode(&login, bytes)?;
     Ok((taker, (Forwarding { scheme, client }, Some(Box::new(login)))))
@@ -203,7 +238,8 @@ fn by_key<'i, T>(
     Err(wrong)
 }
 
-/// Gives a client that has logged in here to the leader, over a new connection.
+/// Gives a client that has logged in here to the leader, over a new connection, inside of TLS if
+/// nodes have it.
 ///
 /// # Errors
 /// The leader is not reached, or does not take it.
@@ -211,16 +247,24 @@ pub async fn hand_over(
     (client, scheme): (SocketAddr, &str),
     login: &EntryLogin,
     (address, key): (&str, [u8; FORWARD_KEY_BYTES]),
-) -> io::Result<tokio::net::TcpStream> {
+    tls: Option<&NodeTls>,
+) -> io::Result<Box<dyn Far>> {
     let handed =
         Handed { scheme: scheme.to_owned(), client, login: login.encode(), bytes: login.bytes.clone() };
     let connected = async {
-        let mut far = tokio::net::TcpStream::connect(address).await?;
-        far.set_nodelay(true)?;
-        far.write_all(&HANDED_MAGIC).await?;
+        let mut socket = tokio::net::TcpStream::connect(address).await?;
+        socket.set_nodelay(true)?;
+        let mut far: Box<dyn Far> = match tls {
+            Some(tls) => seal(socket, address, tls).await?,
+            None => {
+                socket.write_all(&HANDED_MAGIC).await?;
+                Box::new(socket)
+            }
+        };
         let mut nonce = [0; NONCE_BYTES];
         far.read_exact(&mut nonce).await?;
         far.write_all(&handed.encode(&key, &nonce)).await?;
+        far.flush().await?;
         Ok(far)
     };
     tokio::time::timeout(ACCEPTED_WITHIN, connected).await?
@@ -232,7 +276,7 @@ pub async fn hand_over(
 /// One of the two sides breaks off.
 pub async fn copy(
     mut near: tokio::net::TcpStream,
-    mut far: tokio::net::TcpStream,
+    mut far: impl Far,
     until: impl Future<Output = ()>,
 ) -> io::Result<()> {
     tokio::select! {

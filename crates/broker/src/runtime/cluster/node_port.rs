@@ -6,10 +6,12 @@
 //! Never here: the messages of a group, sessions.
 
 use std::fmt;
+use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use postroad_cluster::{HELLO_BYTES_MAX, Hello};
@@ -17,6 +19,7 @@ use postroad_cluster::{HELLO_BYTES_MAX, Hello};
 use crate::runtime::cluster::ClusterOptions;
 use crate::runtime::cluster::forward::{ForwardedIntake, take};
 use crate::runtime::cluster::peers::{PATIENCE, REDIAL, Shared, meet, named};
+use crate::runtime::cluster::sealed::{SEALED_MAGIC, SealedClients};
 use crate::runtime::cluster::wire::Wire;
 
 /// Connections whose peer has not said yet who it is.
@@ -29,6 +32,20 @@ pub struct NodePort {
     groups: RwLock<Vec<Arc<Shared>>>,
     /// The names of all groups.
     names: Vec<String>,
+    /// Clients inside of TLS, once there is one.
+    sealed: Mutex<Option<SealedClients>>,
+}
+
+/// Whether this is a client inside of TLS of nodes, which all of its magic says.
+fn is_sealed(socket: &TcpStream) -> bool {
+    let (mut first, until) = ([0; SEALED_MAGIC.len()], Instant::now() + PATIENCE);
+    while let Ok(length @ 1..) = socket.peek(&mut first)
+        && length < first.len()
+        && Instant::now() < until
+    {
+        thread::sleep(Duration::from_millis(2));
+    }
+    first == SEALED_MAGIC
 }
 
 impl fmt::Debug for NodePort {
@@ -54,7 +71,7 @@ impl NodePort {
         let address = options.listen_address()?;
         let listener = TcpListener::bind(address)
             .with_context(|| format!("cannot listen for other nodes on {address}"))?;
-        Ok(Arc::new(NodePort { listener, groups: RwLock::default(), names }))
+        Ok(Arc::new(NodePort { listener, groups: RwLock::default(), names, sealed: Mutex::default() }))
     }
 
     /// Serves a group from now on.
@@ -107,6 +124,9 @@ impl NodePort {
         let groups = self.groups();
         if ForwardedIntake::knows(&socket, PATIENCE) {
             met();
+            if is_sealed(&socket) {
+                return self.take_sealed(socket, groups);
+            }
             let intakes: Vec<_> = groups.iter().map(|group| group.intake()).collect();
             if let Err(error) = take(&intakes, socket, PATIENCE) {
                 tracing::warn!(%from, error = format!("{error:#}"), "refused a forwarded client");
@@ -115,6 +135,20 @@ impl NodePort {
         }
         if let Err(error) = self.talk(&groups, socket, met) {
             tracing::warn!(%from, error = format!("{error:#}"), "refused a node");
+        }
+    }
+
+    /// Clients inside of TLS share a thread.
+    fn take_sealed(&self, mut socket: TcpStream, groups: Vec<Arc<Shared>>) {
+        let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = match &mut *sealed {
+            Some(sealed) => Ok(sealed),
+            none => SealedClients::start().map(|started| none.insert(started)),
+        };
+        let read = socket.read_exact(&mut [0; SEALED_MAGIC.len()]);
+        match taken.and_then(|sealed| read.map(|()| sealed)) {
+            Ok(sealed) => sealed.take(socket, groups),
+            Err(error) => tracing::warn!(%error, "cannot take a client of another node"),
         }
     }
 

@@ -11,6 +11,7 @@ use postroad_admin::{ClusterFigures, PeerFigures};
 use postroad_cluster::{Balance, FORWARD_KEY_BYTES, Members, NodeId, Role};
 use postroad_model::{Elsewhere, Endpoint};
 use postroad_replication::ReplicaStatus;
+use postroad_security::nodes::NodeTls;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -219,6 +220,11 @@ impl ClusterView {
     /// Gives the leader, which this node is, a client that has logged in at this node.
     pub fn hand(&self, client: (TcpStream, SocketAddr, &str), login: Box<EntryLogin>) {
         self.shared.intake().hand(client, login);
+    }
+
+    /// TLS between nodes, if there is any.
+    pub fn node_tls(&self) -> Option<&NodeTls> {
+        self.shared.tls()
     }
 
     /// How this node reaches itself as another one would.

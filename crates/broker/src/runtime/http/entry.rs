@@ -13,7 +13,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::server::{HEAD_BYTES_MAX, HEAD_WITHIN, LocalExecutor, STREAMS_MAX, speaks_http2, token_of};
 use super::sqs::KeyRing;
-use crate::runtime::cluster::{ClientEntry, is_own};
+use crate::runtime::cluster::{ClientEntry, connected_pair, is_own};
 
 /// A request waits for a leader of its store, at most this long.
 const SERVED_WITHIN: Duration = Duration::from_secs(3);
@@ -282,17 +282,6 @@ async fn speak(
         }
     });
     Ok(sender)
-}
-
-/// Two sockets that are connected with each other.
-async fn connected_pair() -> io::Result<(tokio::net::TcpStream, std::net::TcpStream)> {
-    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let near = tokio::net::TcpStream::connect(listener.local_addr()?).await?;
-    let (far, from) = listener.accept().await?;
-    if from != near.local_addr()? {
-        return Err(io::Error::other("another process has connected"));
-    }
-    Ok((near, far.into_std()?))
 }
 
 /// The admin API, IronMQ and SQS have their reasons in fields of different names.

@@ -51,6 +51,11 @@ final class Cluster implements AutoCloseable {
         this(name, () -> null, null, configurations, node -> { });
     }
 
+    /** A cluster whose nodes have this configuration besides that of all, and are prepared before they start. */
+    Cluster(String name, IntFunction<String> configurations, Disks disks) throws IOException {
+        this(name, () -> null, null, configurations, disks);
+    }
+
     /** A cluster whose links can be cut. */
     static Cluster withLinks(String name, Supplier<Throwable> failure) throws IOException {
         return new Cluster(name, failure, new Links(), node -> "", node -> { });

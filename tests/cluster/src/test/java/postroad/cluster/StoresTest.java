@@ -40,17 +40,23 @@ class StoresTest {
     private static final int STORES = 3;
     private static final long BALANCED_WITHIN_MS = 30_000;
     private static final long SERVED_WITHIN_MS = 10_000;
-    private static final List<String> TENANTS = List.of("north", "south", "east");
+    static final List<String> TENANTS = List.of("north", "south", "east");
 
     private static Cluster cluster;
 
     @BeforeAll
     static void startNodes() throws Exception {
+        Path users = users();
+        cluster = new Cluster("stores", node -> configuration(users));
+    }
+
+    /** A file with an operator and a user of each tenant. */
+    static Path users() throws IOException {
         Path users = Files.createTempDirectory(Files.createDirectories(Path.of("target", "nodes").toAbsolutePath()), "users-").resolve("users");
         for (String user : List.of("root", "north.app", "south.app", "east.app")) {
             addUser(users, user);
         }
-        cluster = new Cluster("stores", node -> configuration(users));
+        return users;
     }
 
     @AfterAll
@@ -66,7 +72,7 @@ class StoresTest {
         add.getInputStream().readAllBytes();
     }
 
-    private static String configuration(Path users) {
+    static String configuration(Path users) {
         StringBuilder text = new StringBuilder("[cluster]\nstores = " + STORES + "\n[security]\nusers = \"" + users + "\"\n");
         text.append("[[security.permission]]\nusers = [\"root\"]\ndestinations = [\"queue://>\", \"topic://>\"]\n"
                 + "actions = [\"read\", \"write\", \"create\", \"manage\", \"admin\"]\n");
@@ -79,7 +85,7 @@ class StoresTest {
     }
 
     /** The leaders of the stores as this node knows them, by number. */
-    private static TreeMap<Integer, String> leaders(Node node) throws Exception {
+    static TreeMap<Integer, String> leaders(Node node) throws Exception {
         TreeMap<Integer, String> leaders = new TreeMap<>();
         String state = node.cluster("root", "secret of root");
         var rows = java.util.regex.Pattern.compile("\\{[^{}]*\"store\":(\\d+)[^{}]*\\}").matcher(state);
@@ -119,7 +125,7 @@ class StoresTest {
         return connection;
     }
 
-    private static void send(Connection connection, String queue, List<String> texts) throws JMSException {
+    static void send(Connection connection, String queue, List<String> texts) throws JMSException {
         Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
         Queue destination = session.createQueue(queue);
         var producer = session.createProducer(destination);
@@ -129,7 +135,7 @@ class StoresTest {
         session.close();
     }
 
-    private static List<String> receive(Connection connection, String queue, int count) throws JMSException {
+    static List<String> receive(Connection connection, String queue, int count) throws JMSException {
         Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
         MessageConsumer consumer = session.createConsumer(session.createQueue(queue));
         List<String> texts = new ArrayList<>();

@@ -24,16 +24,16 @@ import org.junit.jupiter.api.Timeout;
 @Timeout(150)
 @DisplayName("TLS between nodes")
 class TlsTest {
-    private static final String PASSWORD = "changeit";
+    static final String PASSWORD = "changeit";
 
-    private final Path directory;
+    final Path directory;
 
     TlsTest() throws IOException {
         directory = Files.createTempDirectory(Files.createDirectories(Path.of("target").toAbsolutePath()), "certificates-");
     }
 
     /** A key and a certificate that it has signed itself, in PEM form. */
-    private void certify(String name) throws Exception {
+    void certify(String name) throws Exception {
         Path store = directory.resolve(name + ".p12");
         Process keytool = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "keytool").toString(), "-genkeypair",
                 "-keystore", store.toString(), "-storetype", "PKCS12", "-storepass", PASSWORD, "-alias", name,
@@ -49,7 +49,7 @@ class TlsTest {
         Files.writeString(directory.resolve(file), "-----BEGIN " + kind + "-----\n" + body + "\n-----END " + kind + "-----\n");
     }
 
-    private String configuration(String name) {
+    String configuration(String name) {
         return "[cluster]\ntls_certificate = '%s'\ntls_key = '%s'\ntls_authorities = '%s'\n".formatted(directory.resolve(name + ".pem"),
                 directory.resolve(name + "-key.pem"), directory.resolve("authorities.pem"));
     }

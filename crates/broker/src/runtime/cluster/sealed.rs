@@ -1,0 +1,119 @@
+//! Clients that another node hands to this one inside of the nodes' TLS: what they send has left
+//! their own.
+//!
+//! ```text
+//!  entry node: magic, then TLS with the certificates of both nodes, then as without it ──▶ one thread
+//!      of this node for all of them ──▶ a pair of sockets ──▶ the leader of the store
+//! ```
+//! Never here: connections of nodes, whose threads wait for them (`wire`).
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use postroad_security::nodes::NodeTls;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional_with_sizes};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::runtime::cluster::forward::{BUFFER_BYTES, take_sealed};
+use crate::runtime::cluster::peers::{PATIENCE, Shared, named};
+use crate::runtime::cluster::wire::host_of;
+
+/// The beginning of such a connection.
+pub const SEALED_MAGIC: [u8; 8] = *b"PRtlsn\r\n";
+
+/// Connections that wait for the thread.
+const WAITING_MAX: usize = 256;
+/// Connections at a time; beyond that they are closed.
+const CLIENTS_MAX: usize = 8192;
+
+/// The way to a leader, with TLS around it or without.
+pub trait Far: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Far for S {}
+
+/// A connection after its magic, and the groups that it may be for.
+type Arrived = (std::net::TcpStream, Vec<Arc<Shared>>);
+
+/// Takes such connections in a thread, which ends with it.
+pub struct SealedClients(mpsc::Sender<Arrived>);
+
+impl SealedClients {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub fn start() -> io::Result<SealedClients> {
+        let (sender, arrived) = mpsc::channel(WAITING_MAX);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        named("peer-clients".to_owned(), move || runtime.block_on(receive_all(arrived)))?;
+        Ok(SealedClients(sender))
+    }
+
+    /// Takes a connection after its magic, or closes it if too many wait.
+    pub fn take(&self, socket: std::net::TcpStream, groups: Vec<Arc<Shared>>) {
+        if self.0.try_send((socket, groups)).is_err() {
+            tracing::warn!("closing a client: too many wait for the TLS of this node");
+        }
+    }
+}
+
+async fn receive_all(mut arrived: mpsc::Receiver<Arrived>) {
+    let places = Arc::new(Semaphore::new(CLIENTS_MAX));
+    while let Some((socket, groups)) = arrived.recv().await {
+        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+        tokio::spawn(async move {
+            if let Err(error) = receive(socket, &groups).await {
+                tracing::warn!(error = format!("{error:#}"), "a client of another node ended early");
+            }
+            drop(place);
+        });
+    }
+}
+
+async fn receive(socket: std::net::TcpStream, groups: &[Arc<Shared>]) -> anyhow::Result<()> {
+    let tls = groups.first().and_then(|group| group.tls()).context("this node has no TLS for nodes")?;
+    let taken = async {
+        socket.set_nonblocking(true)?;
+        let accepted = TlsAcceptor::from(tls.server.clone()).accept(TcpStream::from_std(socket)?);
+        let mut stream = accepted.await?;
+        let intakes: Vec<_> = groups.iter().map(|group| group.intake()).collect();
+        let pass_on = take_sealed(&intakes, &mut stream).await?;
+        anyhow::Ok((stream, pass_on))
+    };
+    let (mut stream, pass_on) = tokio::time::timeout(PATIENCE, taken).await??;
+    let (mut near, far) = connected_pair().await?;
+    near.set_nodelay(true)?;
+    pass_on(far);
+    copy_bidirectional_with_sizes(&mut stream, &mut near, BUFFER_BYTES, BUFFER_BYTES).await?;
+    Ok(())
+}
+
+/// Begins TLS towards a node, at this address.
+///
+/// # Errors
+/// The node is refused, or refuses this one.
+pub async fn seal(mut socket: TcpStream, address: &str, tls: &NodeTls) -> io::Result<Box<dyn Far>> {
+    socket.write_all(&SEALED_MAGIC).await?;
+    let name = ServerName::try_from(host_of(address).to_owned()).map_err(io::Error::other)?;
+    Ok(Box::new(TlsConnector::from(tls.client.clone()).connect(name, socket).await?))
+}
+
+/// Two sockets that are connected with each other.
+///
+/// # Errors
+/// The system refuses.
+pub async fn connected_pair() -> io::Result<(TcpStream, std::net::TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let near = TcpStream::connect(listener.local_addr()?).await?;
+    let (far, from) = listener.accept().await?;
+    if from != near.local_addr()? {
+        return Err(io::Error::other("another process has connected"));
+    }
+    far.set_nodelay(true)?;
+    Ok((near, far.into_std()?))
+}
