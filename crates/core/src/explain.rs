@@ -91,7 +91,7 @@ impl<'p> Explainer<'p> {
         let all = [
             queue.on_the_move.then(|| Verdict::Moving {
                 held: queue.away.messages,
-                transactions: self.0.transactions_for(&queue.source),
+                transactions: self.0.leader.transactions.transactions_for(&queue.source),
             }),
             self.0.state.paused.contains(id).then_some(Verdict::Paused),
             is_returning.then_some(Verdict::Returning),

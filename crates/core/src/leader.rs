@@ -32,6 +32,7 @@ use crate::intake::homes::Homes;
 use crate::intake::limit::UnbornQueues;
 use crate::intake::link::Links;
 use crate::intake::parked::ParkedSends;
+use crate::intake::policy_round::PolicyRound;
 use crate::intake::queue_quota::QueuesOnTheWay;
 use crate::intake::recent::Recent;
 use crate::intake::routes::Paces;
@@ -49,7 +50,9 @@ use crate::settling::lending::Lending;
 use crate::settling::redrive::Redrives;
 use crate::settling::rest::RedeliveryDelays;
 use crate::traces::Traces;
-use crate::transaction::{Closings, Coordination, OpenBranches, OpenTransaction, Slices, VolatileChanges};
+use crate::transaction::{
+    Closings, Coordination, OpenBranches, OpenTransaction, Senders, Slices, VolatileChanges,
+};
 
 /// See the head of this file.
 pub struct Leader {
@@ -136,6 +139,8 @@ pub struct Intake {
     pub lines: WaitQueues,
     /// The round in which all of them are looked at again.
     pub unparking: Unparking,
+    /// The round in which all queues take their policies.
+    pub policy_round: PolicyRound,
     /// Messages on their way to queues that their records make.
     pub unborn_queues: UnbornQueues,
     /// Messages and bytes that tenants and the broker hold.
@@ -180,8 +185,12 @@ pub struct Settling {
 pub struct Transactions {
     /// Open transactions of sessions.
     pub open: HashMap<TransactionKey, OpenTransaction, FxBuildHasher>,
+    /// Those whose time can run out, by the time at which they were first heard of.
+    pub by_age: BTreeSet<(u64, TransactionKey)>,
     /// Bytes that those hold, and those that are being closed.
     pub open_bytes: u64,
+    /// How many of those, and of prepared ones, send to each destination.
+    pub senders: Senders,
     /// The number of the next transaction of this partition.
     pub next_transaction: u64,
     /// Branches of distributed transactions that are open.

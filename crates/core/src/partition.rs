@@ -24,6 +24,7 @@ use crate::intake::audit::OriginOf;
 use crate::intake::blocked::BlockedOn;
 use crate::intake::chunks;
 use crate::intake::homes::NameOf;
+use crate::intake::policy_round;
 use crate::intake::queue_quota;
 use crate::intake::routes::ChangeHeaders;
 use crate::intake::waiting;
@@ -228,10 +229,10 @@ impl Partition {
     /// Replaces the operators' policies. Changes to stored state that follow from them go through
     /// the log, so replicas need not know the policies.
     pub fn follow(&mut self, policies: Arc<Policies>, effects: &mut Vec<Effect>) {
-        self.settings.policies = policies;
+        let before = std::mem::replace(&mut self.settings.policies, policies);
         self.leader.log.barrier = self.leader.log.made;
         let first = effects.len();
-        self.limit_anew(effects);
+        self.limit_anew(&before, effects);
         self.return_anew();
         offline::follow(self);
         self.note_answers(first, effects);
@@ -475,6 +476,7 @@ impl Partition {
         self.take_time(now);
         transaction::go_on(self, effects);
         transaction::go_on_closing(self, effects);
+        self.leader.transactions.senders.go_on();
         self.pass_time(effects);
         self.sweep(effects);
         self.wake(effects);
@@ -486,6 +488,7 @@ impl Partition {
         gathering::end_overdue(self, effects);
         self.look_for_slow(effects);
         waiting::go_on_resuming(self, effects);
+        policy_round::go_on(self, effects);
         self.go_on_unparking(effects);
         self.end_overdue(effects);
         self.look_who_has_pieces(effects);
@@ -583,8 +586,9 @@ impl Partition {
         let wrong = self.state.queues.values().find(wrong);
         let lanes = self.state.queues.values().flat_map(|queue| queue.lanes.iter());
         let pages = lanes.flat_map(|(_, lane)| lane.packed_pages()).chain(self.ending_pages());
-        let is_off =
-            self.is_misaccounted() || !self.has_counted_open() || !self.state.bodies.has_counted(pages);
+        let is_off = self.is_misaccounted()
+            || !self.leader.transactions.has_counted_open()
+            || !self.state.bodies.has_counted(pages);
         wrong.or_else(|| self.state.queues.values().next().filter(|_| is_off)).map(|queue| &queue.source)
     }
 
@@ -634,9 +638,10 @@ impl Partition {
     }
 
     pub(crate) fn add_queue(&mut self, queue: Queue) {
-        if !queue.id.is_volatile() {
-            self.state.addresses.lasting.insert(queue.id);
-        }
+        match queue.id.is_volatile() {
+            true => self.state.addresses.passing.insert(queue.id),
+            false => self.state.addresses.lasting.insert(queue.id),
+        };
         self.state.addresses.listed.insert(&queue);
         self.leader.intake.accounts.begin(&queue);
         self.state.queues.insert(queue.id, queue);

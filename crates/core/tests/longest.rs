@@ -16,7 +16,7 @@ use postroad_model::{
     Ask, Attach, Changes, Command, ConnectionId, ConsumerKey, ConsumerMode, Delivered, Destination, Effect,
     Encoding, EntryTag, Event, Explained, Group, LeaseEvent, Message, NORMAL_PRIORITY, Now, Order,
     PartitionId, Position, Protocol, Publish, Question, QueueId, RareHeaders, Reserve, Sent, SettleCause,
-    Settlement, Share, Take, Ticket,
+    Settlement, Share, Subscription, Take, Ticket, TransactionKey,
 };
 use postroad_routing::{AtLimit, DestinationPattern, Gathering, Limit, Policies, Policy, Slow, SlowAction};
 
@@ -58,7 +58,10 @@ fn roomy(policies: Policies) -> Settings {
 
 impl Timed {
     fn new(policies: Policies) -> Timed {
-        let settings = roomy(policies);
+        Timed::with(roomy(policies))
+    }
+
+    fn with(settings: Settings) -> Timed {
         let mut partition = equipped(Partition::new(settings));
         partition.start(&mut Vec::new());
         Timed {
@@ -142,12 +145,23 @@ fn check_anew(name: &str, mut make: impl FnMut() -> Timed, mut act: impl FnMut(&
 }
 
 fn is_short(name: &str, tries: Vec<Vec<Duration>>) {
+    let longest = print_longest(name, tries);
+    assert!(longest < STEP_MAX, "{name}: {longest:?}");
+}
+
+/// Prints the longest step, which is not bounded.
+fn print(name: &str, timed: &mut Timed, mut act: impl FnMut(&mut Timed, u32)) {
+    let tries = (0..TRIES).map(|number| timed.times_of(|timed| act(timed, number)));
+    print_longest(name, tries.collect());
+}
+
+fn print_longest(name: &str, tries: Vec<Vec<Duration>>) -> Duration {
     let steps = tries.iter().map(Vec::len).max().unwrap_or_default();
     let shortest = |step: usize| tries.iter().filter_map(|times| times.get(step)).min().copied();
     let longest = (0..steps).filter_map(|step| Some((shortest(step)?, step))).max();
     let (longest, step) = longest.unwrap_or_default();
     eprintln!("{name}: {:.3} ms, step {step} of {steps}", longest.as_secs_f64() * 1000.0);
-    assert!(longest < STEP_MAX, "{name}: {longest:?}");
+    longest
 }
 
 fn consumer(number: u32) -> ConsumerKey {
@@ -266,19 +280,22 @@ fn consumers_that_are_looked_at_for_slowness() {
 fn consumers_of_message_groups() {
     let mut timed = with_consumers(Policies::default(), ConsumerMode::Shared, 1000);
     let group = |number: u32, sequence| Some(Group { id: format!("g{number}").into(), sequence });
-    // Each consumer has a view of its own from then on: once for each queue.
-    let first = timed.times_of(|timed| {
-        timed.event(Event::Publish(publish("a", 1, message(false, group(1000, 1)))));
-        timed.rest();
-    });
-    let first = first.into_iter().max().unwrap_or_default();
-    eprintln!("the first message of a group: {:.3} ms", first.as_secs_f64() * 1000.0);
+    // Once for each queue.
+    check_anew(
+        "the first message of a group",
+        || with_consumers(Policies::default(), ConsumerMode::Shared, 1000),
+        |timed| {
+            timed.event(Event::Publish(publish("a", 1, message(false, group(1000, 1)))));
+            timed.rest();
+            assert_eq!(timed.delivered.len(), 1);
+        },
+    );
     check("a group ends", &mut timed, |timed, number| {
         timed.event(Event::Publish(publish("a", 1, message(false, group(number, 1)))));
         timed.rest();
         timed.event(Event::Publish(publish("a", 1, message(false, group(number, -1)))));
         timed.rest();
-        assert_eq!(timed.delivered.len() as u32, 1 + 2 * (number + 1));
+        assert_eq!(timed.delivered.len() as u32, 2 * (number + 1));
     });
     check("the owner of a group leaves", &mut timed, |timed, number| {
         timed.event(Event::Publish(publish("a", 1, message(false, group(100 + number, 1)))));
@@ -289,6 +306,104 @@ fn consumers_of_message_groups() {
     });
     check("a consumer joins the groups", &mut timed, |timed, number| {
         timed.event(one_more(ConsumerMode::Shared, number));
+    });
+}
+
+/// Consumers that want none of the messages, which have no properties.
+fn with_idle_consumers() -> Timed {
+    let mut timed = Timed::new(Policies::default());
+    for number in 0..MANY {
+        let selector = format!("n = {number}").into();
+        timed.event(Event::Attach(Attach { selector, ..attach_to("a", number, 10) }));
+        timed.rest();
+    }
+    timed
+}
+
+#[test]
+fn consumers_that_select() {
+    check_anew("all idle ones look again", with_idle_consumers, |timed| {
+        let group = Some(Group { id: "g".into(), sequence: 1 });
+        timed.event(Event::Publish(publish("a", 1, message(true, group))));
+        timed.rest();
+        assert!(timed.delivered.is_empty());
+    });
+}
+
+/// All groups have an owner, and many messages of theirs are under way.
+fn with_groups_under_way() -> Timed {
+    let mut timed = Timed::new(Policies::default());
+    for number in 0..CONNECTIONS {
+        timed.event(Event::Attach(attach_to("a", number, 2000)));
+    }
+    for number in 0..MANY {
+        let group = Some(Group { id: format!("g{}", number % 20_000).into(), sequence: 1 });
+        timed.event(Event::Publish(publish("a", 1 + number % CONNECTIONS, message(false, group))));
+    }
+    assert_eq!(timed.delivered.len(), MANY as usize);
+    timed
+}
+
+#[test]
+fn a_consumer_that_shares_groups() {
+    let mut timed = with_groups_under_way();
+    check("it comes beside messages under way", &mut timed, |timed, number| {
+        timed.event(one_more(ConsumerMode::Shared, number));
+    });
+}
+
+/// Transactions with one message each, and a queue that moves.
+fn with_open_transactions(settings: Settings) -> Timed {
+    let mut timed = Timed::with(settings);
+    timed.event(Event::Publish(publish("a", 1, message(true, None))));
+    let (connection, ticket) = (ConnectionId::internal(PartitionId(0)), Ticket(1));
+    let (queue, to) = (Destination::queue("a"), PartitionId(1));
+    timed.event(Event::Move { queue, to, connection, ticket });
+    for number in 0..MANY {
+        let publish = publish(&format!("q{}", number % 10), 1 + number % CONNECTIONS, message(true, None));
+        let key = TransactionKey { connection: publish.connection, number: number.into() };
+        timed.event(Event::Publish(Publish { transaction: Some(key), ..publish }));
+    }
+    timed
+}
+
+#[test]
+fn open_transactions() {
+    let mut timed = with_open_transactions(roomy(Policies::default()));
+    let (connection, ticket) = (ConnectionId::internal(PartitionId(0)), Ticket(1));
+    check("what a queue that moves waits for", &mut timed, |timed, _| {
+        timed.event(Event::ListMoves { connection, ticket });
+    });
+    check("explain a queue beside them", &mut timed, |timed, _| {
+        let question = Question::Explain { queue: Destination::queue("a"), of: Explained::Next };
+        let ask = Ask { question, after: None, rows: Ask::ROWS_MAX, order: Order::default() }.into();
+        timed.event(Event::Ask { ask, connection, ticket });
+        timed.rest();
+    });
+    let settings = Settings { transaction_ms_max: Some(60_000), ..roomy(Policies::default()) };
+    check_anew(
+        "all of them time out",
+        || with_open_transactions(settings.clone()),
+        |timed| {
+            timed.tick(61_000);
+            (0..1000).for_each(|_| timed.tick(1));
+            assert_eq!(timed.partition.counters().timed_out_transactions, u64::from(MANY));
+        },
+    );
+}
+
+#[test]
+fn a_transaction_to_many_queues() {
+    let mut timed = Timed::new(Policies::default());
+    check("it is rolled back", &mut timed, |timed, number| {
+        let key = TransactionKey { connection: ConnectionId::new(0, 1), number: number.into() };
+        for queue in 0..MANY / 10 {
+            let publish = publish(&format!("q{queue}"), 1, message(true, None));
+            timed.event(Event::Publish(Publish { transaction: Some(key), ..publish }));
+        }
+        timed.event(Event::Rollback { transaction: key, ticket: None });
+        timed.rest();
+        assert!(timed.partition.miscounted().is_none());
     });
 }
 
@@ -449,4 +564,142 @@ fn a_large_transaction_is_applied_at_once_on_a_replica() {
         let shortest = times.into_iter().min().unwrap_or_default();
         eprintln!("{MANY} {name} of a transaction: {:.3} ms", shortest.as_secs_f64() * 1000.0);
     }
+}
+
+const QUEUES: u32 = 300_000;
+
+fn subscription(topic: &str, number: u32) -> Subscription {
+    Subscription {
+        name: format!("s{number}").into(),
+        topic: Destination::topic(topic),
+        selector: "".into(),
+        skips: None,
+        shared: false,
+    }
+}
+
+/// Durable subscriptions of one topic, none of which has a reader.
+fn with_subscriptions(policies: Policies, many: u32) -> Timed {
+    let mut timed = Timed::new(policies);
+    for number in 0..many {
+        timed.proposed.push_back(Command::Subscribe(subscription("t", number)));
+        timed.apply_all();
+    }
+    timed
+}
+
+#[test]
+fn subscriptions_without_a_reader() {
+    let mut timed = with_subscriptions(Policies::default(), QUEUES);
+    let mut limited = Policies::default();
+    limited.offline_subscription_ms = Some(3_600_000);
+    let limited = Arc::new(limited);
+    check("their time begins", &mut timed, |timed, number| {
+        for policies in [Arc::default(), limited.clone()] {
+            timed.step(|partition, effects| partition.follow(policies, effects));
+        }
+        (0..1000).for_each(|_| timed.tick(1));
+        assert!(number < TRIES);
+    });
+}
+
+fn with_queues(policies: Policies) -> Timed {
+    let mut timed = Timed::new(policies);
+    for number in 0..QUEUES {
+        timed.proposed.push_back(Command::Declare { queue: Destination::queue(&format!("q{number}")) });
+        timed.apply_all();
+    }
+    timed
+}
+
+#[test]
+fn policies_over_many_queues() {
+    let mut timed = with_queues(Policies::default());
+    let limit = Limit { messages_max: Some(10), action: AtLimit::DropOldest, ..Limit::default() };
+    let fallback = Policies::default().fallback().clone();
+    let limited = Arc::new(Policies::new(Policy { limit, ..fallback }));
+    check("policies change", &mut timed, |timed, _| {
+        for policies in [Arc::default(), limited.clone()] {
+            timed.step(|partition, effects| partition.follow(policies, effects));
+            (0..1000).for_each(|_| timed.tick(1));
+        }
+    });
+}
+
+/// A message to each of many subscriptions is one record, and one step. It is printed, and not
+/// bounded.
+#[test]
+fn a_message_to_many_subscriptions_is_one_step() {
+    let sent = |persistent| {
+        let publish = publish("t", 1, message(persistent, None));
+        Publish { sent: Sent { to: Destination::topic("t"), ..publish.sent }, ..publish }
+    };
+    let mut timed = with_subscriptions(Policies::default(), MANY);
+    print("a persistent message to durable ones", &mut timed, |timed, _| {
+        timed.event(Event::Publish(sent(true)));
+        timed.rest();
+    });
+    let mut timed = Timed::new(Policies::default());
+    for number in 0..MANY {
+        let source = Destination::topic("t");
+        timed.event(Event::Attach(Attach { source, ..attach_to("", number, 100) }));
+    }
+    print("a message to volatile ones", &mut timed, |timed, _| {
+        timed.event(Event::Publish(sent(false)));
+        timed.rest();
+    });
+    assert_eq!(timed.delivered.len() as u32, TRIES * MANY);
+}
+
+fn with_queues_of_a_pattern() -> Timed {
+    let mut timed = Timed::new(Policies::default());
+    for number in 0..MANY {
+        timed.proposed.push_back(Command::Declare { queue: Destination::queue(&format!("p.{number}")) });
+        timed.apply_all();
+    }
+    timed
+}
+
+/// The memory for messages bounds how many queues patterns may read. It is printed, and not
+/// bounded.
+#[test]
+fn a_pattern_of_many_queues() {
+    let mut timed = with_queues_of_a_pattern();
+    print("a consumer of all of them comes", &mut timed, |timed, number| {
+        let attach = Attach { at: Some(PartitionId(0)), ..attach_to("p.>", number, 1) };
+        timed.event(Event::Attach(attach));
+        timed.rest();
+    });
+    print("its credit is drained", &mut timed, |timed, number| {
+        timed.event(Event::Drain { consumer: consumer(number) });
+        timed.rest();
+    });
+    print("it leaves", &mut timed, |timed, number| {
+        let consumer = consumer(number);
+        timed.event(Event::Detach { consumer, delivered: Delivered::None, ticket: None });
+        timed.rest();
+    });
+}
+
+/// Full pages of a backlog that none of many consumers wants, beyond the memory for messages.
+#[test]
+fn a_backlog_beside_many_consumers() {
+    let settings = Settings { resident_bytes_max: 1 << 20, page_entries: 64, ..roomy(Policies::default()) };
+    let mut timed = Timed::with(settings);
+    for number in 0..MANY {
+        let selector = format!("n = {number}").into();
+        timed.event(Event::Attach(Attach { selector, ..attach_to("a", number, 10) }));
+    }
+    timed.rest();
+    for _ in 0..50_000 {
+        timed.event(Event::Publish(publish("a", 1, message(true, None))));
+    }
+    timed.rest();
+    check("pages are packed", &mut timed, |timed, _| {
+        // Of each two pages one is packed.
+        for _ in 0..128 {
+            timed.event(Event::Publish(publish("a", 1, message(true, None))));
+        }
+    });
+    assert!(0 < timed.partition.counters().packed_pages);
 }

@@ -52,6 +52,8 @@ pub struct Tenants {
     tenants: Vec<Arc<Tenant>>,
     /// By kind; see [`place`].
     by_pattern: [PatternMap<Arc<Tenant>>; 4],
+    /// The patterns of each, in the same order.
+    patterns: Vec<Vec<DestinationPattern>>,
 }
 
 /// Why a tenant cannot be.
@@ -93,7 +95,14 @@ impl Tenants {
             map.get_or_insert_with(&pattern.name, || tenant.clone());
         }
         self.tenants.push(tenant);
+        self.patterns.push(owns.to_vec());
         Ok(())
+    }
+
+    /// Whether the same tenants own the same destinations, whatever their limits.
+    pub fn own_as(&self, others: &Tenants) -> bool {
+        let names = |tenants: &Tenants| tenants.iter().map(|tenant| tenant.name.clone()).collect::<Vec<_>>();
+        self.patterns == others.patterns && names(self) == names(others)
     }
 
     /// The owner of the destination, if it has one.

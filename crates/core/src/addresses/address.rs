@@ -114,6 +114,8 @@ pub struct Addresses {
     by_destination: LookupMap<Destination, Address>,
     /// Queues that are not volatile, oldest first: for figures, which must not look at all of them.
     pub lasting: BTreeSet<QueueId>,
+    /// Volatile ones, oldest first.
+    pub passing: BTreeSet<QueueId>,
     /// Queues in the order of lists.
     pub listed: ListedQueues,
     /// Topics and patterns of topics in the order of lists.

@@ -144,6 +144,7 @@ impl Partition {
     pub(crate) fn delete_queue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         let Some(queue) = self.state.queues.remove(&id) else { return };
         self.state.addresses.lasting.remove(&id);
+        self.state.addresses.passing.remove(&id);
         self.state.addresses.listed.remove(&queue);
         self.state.paused.forget(id);
         self.leader.offline.forget(id);

@@ -6,6 +6,7 @@
 //! Links of other brokers are readers, too.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use postroad_model::{Effect, OfflineEnd, QueueId};
 
@@ -20,6 +21,9 @@ const ENDS: usize = 16;
 /// Until the next tick that ends some.
 const STEP_MS: u64 = 1;
 
+/// Queues that one tick looks at, where those without a reader are to be noted.
+const LOOKED_AT_MAX: usize = 2048;
+
 /// Subscriptions without a reader, by the time when the last one left.
 #[derive(Default)]
 pub struct Offline {
@@ -28,17 +32,18 @@ pub struct Offline {
     oldest: BTreeSet<(u64, QueueId)>,
     /// How long one may be without a reader.
     limit_ms: Option<u64>,
-    /// The next tick, which knows the time, is to note all that have no reader.
-    begins: bool,
+    /// The next ticks, which know the time, are to note all that have no reader, after this queue
+    /// if there is one.
+    begins: Option<Option<QueueId>>,
     /// Not before this, after some have ended.
     next_ms: u64,
 }
 
 impl Offline {
     /// When there is something to do.
-    pub fn next_ms(&self) -> Option<u64> {
-        if self.begins {
-            return Some(0);
+    pub fn next_ms(&self, now_ms: u64) -> Option<u64> {
+        if self.begins.is_some() || self.is_emptied() {
+            return Some(now_ms + 1);
         }
         let (since_ms, _) = self.oldest.first()?;
         Some(since_ms.saturating_add(self.limit_ms?).max(self.next_ms))
@@ -48,6 +53,18 @@ impl Offline {
     pub fn forget(&mut self, id: QueueId) {
         if let Some(since_ms) = self.since.remove(&id) {
             self.oldest.remove(&(since_ms, id));
+        }
+    }
+
+    /// There is no limit any more, and times are left of before.
+    fn is_emptied(&self) -> bool {
+        self.limit_ms.is_none() && !self.oldest.is_empty()
+    }
+
+    fn forget_some(&mut self) {
+        for _ in 0..LOOKED_AT_MAX {
+            let Some((_, id)) = self.oldest.pop_first() else { return };
+            self.since.remove(&id);
         }
     }
 
@@ -75,8 +92,8 @@ pub fn follow(partition: &mut Partition) {
     let limit_ms = partition.settings.policies.offline_subscription_ms.filter(|_| partition.leader.is_live);
     let before_ms = std::mem::replace(&mut partition.leader.offline.limit_ms, limit_ms);
     match (before_ms, limit_ms) {
-        (_, None) => partition.leader.offline = Offline::default(),
-        (None, Some(_)) => partition.leader.offline.begins = true,
+        (_, None) => partition.leader.offline.begins = None,
+        (None, Some(_)) => partition.leader.offline.begins = Some(None),
         (Some(_), Some(_)) => {}
     }
 }
@@ -94,16 +111,29 @@ fn is_offline(queue: &Queue) -> bool {
     !queue.id.is_volatile() && queue.subscription.is_some() && queue.consumers.is_empty()
 }
 
+/// Notes the next that have no reader, if all are to be noted.
+fn note_some(partition: &mut Partition) {
+    let Partition { state, leader, now_ms, .. } = partition;
+    let Some(after) = leader.offline.begins else { return };
+    let from = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+    let ids: Vec<QueueId> = state.addresses.lasting.range(from).copied().take(LOOKED_AT_MAX).collect();
+    for id in &ids {
+        if state.queues.get(id).is_some_and(is_offline) {
+            leader.offline.note(*id, *now_ms);
+        }
+    }
+    let goes_on = ids.len() == LOOKED_AT_MAX;
+    leader.offline.begins = goes_on.then_some(ids.last().copied());
+}
+
 /// Ends some that have been without a reader for too long.
 pub fn end_overdue(partition: &mut Partition, effects: &mut Vec<Effect>) {
     let now_ms = partition.now_ms;
-    if std::mem::take(&mut partition.leader.offline.begins) {
-        let Partition { state, leader, .. } = partition;
-        for queue in state.queues.values().filter(|queue| is_offline(queue)) {
-            leader.offline.note(queue.id, now_ms);
-        }
+    note_some(partition);
+    if partition.leader.offline.is_emptied() {
+        return partition.leader.offline.forget_some();
     }
-    if partition.leader.offline.next_ms().is_none_or(|due_ms| now_ms < due_ms) {
+    if partition.leader.offline.next_ms(now_ms).is_none_or(|due_ms| now_ms < due_ms) {
         return;
     }
     for _ in 0..ENDS {

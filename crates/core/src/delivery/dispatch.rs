@@ -7,7 +7,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::delivery::fetches::{Fetch, Waiter};
 use crate::delivery::group::GroupTurn;
-use crate::delivery::selection::Selected;
+use crate::delivery::selection::{Selected, Selection};
 use crate::flow::Passed;
 use crate::leasing::ends_at_bound;
 use crate::memory::bodies::BodyLocation;
@@ -72,10 +72,14 @@ impl Partition {
             self.drop_superseded(id, effects);
         }
         let goes_on = self.leader.delivery.backlogs.take(id);
+        let has_more_idle = self.wake_some_idle(id);
         let mut is_more = true;
         while is_more && !self.leader.delivery.backlogs.has(id) {
             is_more = self.read_on_replay(id, effects);
             self.dispatch_line(id, effects);
+        }
+        if has_more_idle {
+            self.leader.delivery.backlogs.put(id);
         }
         if goes_on && !self.leader.delivery.backlogs.has(id) {
             self.finish_drains(id, effects);
@@ -170,8 +174,11 @@ impl Partition {
 
     /// The entry that is due for the consumer.
     fn next_for(&mut self, id: QueueId, key: ConsumerKey) -> Selected {
-        let Some(consumer) = self.leader.delivery.consumers.get(&key) else { return Selected::Nothing };
+        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return Selected::Nothing };
         let Some(queue) = self.state.queues.get_mut(&id) else { return Selected::Nothing };
+        if queue.groups.is_some() && consumer.browse.is_none() {
+            consumer.selection.get_or_insert_with(|| Selection::new(None));
+        }
         let next = match (&consumer.browse, &consumer.selection) {
             (Some(browse), _) => queue.next_visible(|lane| browse.view(lane)),
             (None, Some(_)) => return self.next_selected(id, key),

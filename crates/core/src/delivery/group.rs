@@ -1,8 +1,8 @@
 //! Message groups meet consumers: who begins one, who loses them, and who takes some over.
 //!
-//! As soon as a queue has seen a message of a group, its consumers have views of their own (see
-//! `selection`): each passes over messages of other owners. Skipped messages that become free are
-//! found by stepping back.
+//! As soon as a queue has seen a message of a group, each of its consumers has a view of its own
+//! (see `selection`) from its next turn on, and passes over messages of other owners. Skipped
+//! messages that become free are found by stepping back.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,10 @@ use rustc_hash::FxHashSet;
 use crate::Partition;
 use crate::delivery::selection::Selection;
 use crate::log::completion::Completion;
+
+/// Entries that one step looks at for groups of which something is under way. Consumers with more
+/// keep their groups.
+const UNDER_WAY_MAX: usize = 4096;
 
 /// The consequence of a delivery for its group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,14 +30,8 @@ impl Partition {
     /// The queue's first message of a group has come.
     pub(crate) fn begin_groups(&mut self, id: QueueId) {
         self.wake_all_idle(id);
-        let Some(queue) = self.state.queues.get_mut(&id) else { return };
-        queue.groups.get_or_insert_default();
-        for key in queue.consumers.iter() {
-            if let Some(consumer) =
-                self.leader.delivery.consumers.get_mut(key).filter(|consumer| consumer.browse.is_none())
-            {
-                consumer.selection.get_or_insert_with(|| Selection::new(None));
-            }
+        if let Some(queue) = self.state.queues.get_mut(&id) {
+            queue.groups.get_or_insert_default();
         }
     }
 
@@ -87,16 +85,41 @@ impl Partition {
         if consumers.last() != Some(&key) || selects.is_some_and(Selection::has_selector) {
             return;
         }
-        let holders = consumers.iter().filter_map(|key| self.leader.delivery.consumers.get(key));
-        let held = holders.flat_map(|consumer| consumer.held.tags());
-        let under_way: Vec<EntryTag> = held.chain(self.committing(id)).collect();
+        let Some((under_way, keepers)) = self.under_way(id, &consumers) else { return };
         let Some(queue) = self.state.queues.get_mut(&id) else { return };
         let keys: Vec<_> = under_way.into_iter().filter_map(|tag| Some(queue.entry(tag)?.key)).collect();
         let Some(groups) = &mut queue.groups else { return };
         let headers = keys.into_iter().filter_map(|key| self.state.bodies.headers(key));
         let busy: FxHashSet<_> =
             headers.filter_map(|(headers, _)| Some(groups.key_of(&headers.group()?.id))).collect();
-        groups.join(&consumers, &busy);
+        groups.join(&consumers, (&busy, &keepers));
+    }
+
+    /// Entries of the queue that are under way, as many as one step looks at, and the consumers
+    /// that have the others: those of the fewest entries are looked at first. `None`: there are too
+    /// many besides theirs.
+    fn under_way(
+        &self,
+        id: QueueId,
+        consumers: &[ConsumerKey],
+    ) -> Option<(Vec<EntryTag>, FxHashSet<ConsumerKey>)> {
+        let mut entries: Vec<EntryTag> = self.committing(id).take(UNDER_WAY_MAX + 1).collect();
+        let mut left = UNDER_WAY_MAX.checked_sub(entries.len())?;
+        let all = &self.leader.delivery.consumers;
+        let held = consumers.iter().filter_map(|key| Some((all.get(key)?.held.len(), *key)));
+        let mut holders: Vec<(usize, ConsumerKey)> = held.filter(|(held, _)| 0 < *held).collect();
+        holders.sort_unstable();
+        let mut keepers = FxHashSet::default();
+        for (held, key) in holders {
+            match left.checked_sub(held) {
+                Some(rest) => {
+                    left = rest;
+                    entries.extend(all.get(&key).into_iter().flat_map(|consumer| consumer.held.tags()));
+                }
+                None => drop(keepers.insert(key)),
+            }
+        }
+        Some((entries, keepers))
     }
 
     /// Entries of the queue that transactions on their way to the log have settled: consumers hold

@@ -7,7 +7,7 @@
 //! | event | who looks again |
 //! |---|---|
 //! | an entry comes, or comes back | idle consumers that want it; the one that was served longest ago has the first turn |
-//! | one comes back that cannot be judged without the disk; groups begin; the line is rebuilt | all |
+//! | one comes back that cannot be judged without the disk; groups begin | all, in slices |
 //!
 //! Never idle, but in line as ever: members of consumers of patterns, browsers, and all while a
 //! queue has message groups or an exclusive consumer.
@@ -20,13 +20,43 @@ use postroad_selector::{Selector, SelectorIndex};
 use crate::Partition;
 use crate::queue::{Queue, Turn};
 
+/// Idle consumers that look again in one step, where all have to: the others follow with the next
+/// ticks.
+const WOKEN_MAX: usize = 1024;
+
 /// The consumers of a queue that select.
 #[derive(Default)]
 pub struct Selecting {
     index: SelectorIndex<ConsumerKey>,
     /// Those that are idle, each with a number that rises from one that fell idle to the next.
     idle: BTreeMap<ConsumerKey, u64>,
+    /// The same by that number.
+    by_since: BTreeMap<u64, ConsumerKey>,
     last: u64,
+    /// Those up to this number have to look again.
+    waking: u64,
+}
+
+impl Selecting {
+    fn fall_idle(&mut self, key: ConsumerKey) {
+        self.last += 1;
+        self.idle.insert(key, self.last);
+        self.by_since.insert(self.last, key);
+    }
+
+    /// The consumer is idle no more; whether it had to look again at all entries. `None`: it was
+    /// not idle.
+    fn leave_idle(&mut self, key: ConsumerKey) -> Option<bool> {
+        let since = self.idle.remove(&key)?;
+        self.by_since.remove(&since);
+        Some(since <= self.waking)
+    }
+
+    /// The next one that has to look again: the one that has been idle for longest.
+    fn next_to_wake(&self) -> Option<ConsumerKey> {
+        let (since, key) = self.by_since.first_key_value()?;
+        (*since <= self.waking).then_some(*key)
+    }
 }
 
 impl Queue {
@@ -39,7 +69,7 @@ impl Queue {
     pub(crate) fn remove_selecting(&mut self, key: ConsumerKey) {
         let Some(selecting) = &mut self.selecting else { return };
         selecting.index.remove(&key);
-        selecting.idle.remove(&key);
+        selecting.leave_idle(key);
         if selecting.index.is_empty() {
             self.selecting = None;
         }
@@ -52,7 +82,7 @@ impl Queue {
 
     /// The consumer is idle no more; `false` if it was not.
     pub(crate) fn leave_idle(&mut self, key: ConsumerKey) -> bool {
-        self.selecting.as_mut().is_some_and(|selecting| selecting.idle.remove(&key).is_some())
+        self.selecting.as_mut().is_some_and(|selecting| selecting.leave_idle(key).is_some())
     }
 }
 
@@ -72,8 +102,7 @@ impl Partition {
         if !may || selecting.index.get(&key).is_none() {
             return false;
         }
-        selecting.last += 1;
-        selecting.idle.insert(key, selecting.last);
+        selecting.fall_idle(key);
         queue.waiting.take(turn);
         true
     }
@@ -98,21 +127,35 @@ impl Partition {
 
     /// All idle consumers of the queue look again.
     pub(crate) fn wake_all_idle(&mut self, id: QueueId) {
-        let selecting = self.state.queues.get(&id).and_then(|queue| queue.selecting.as_ref());
+        let selecting = self.state.queues.get_mut(&id).and_then(|queue| queue.selecting.as_mut());
         let Some(selecting) = selecting else { return };
-        let mut idle: Vec<_> = selecting.idle.iter().map(|(key, since)| (*since, *key)).collect();
-        idle.sort_unstable();
-        for (_, key) in idle {
-            self.wake_idle(id, key, None);
+        selecting.waking = selecting.last;
+        if self.wake_some_idle(id) {
+            self.leader.delivery.backlogs.put(id);
         }
     }
 
-    /// With the matching entry it need not look at earlier ones: it matched none of those.
+    /// The next of those that look again; whether more follow.
+    pub(crate) fn wake_some_idle(&mut self, id: QueueId) -> bool {
+        for _ in 0..=WOKEN_MAX {
+            let selecting = self.state.queues.get(&id).and_then(|queue| queue.selecting.as_ref());
+            let Some(key) = selecting.and_then(|selecting| selecting.next_to_wake()) else { return false };
+            self.leader.delivery.backlogs.has_changed(id);
+            self.wake_idle(id, key, None);
+        }
+        true
+    }
+
+    /// With the matching entry it need not look at earlier ones: it matched none of those, unless
+    /// it had to look again in any case.
     fn wake_idle(&mut self, id: QueueId, key: ConsumerKey, wanted: Option<EntryTag>) {
-        let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| queue.is_idle(key)) else { return };
-        queue.leave_idle(key);
+        let Some(queue) = self.state.queues.get_mut(&id) else { return };
+        let Some(looks_again) = queue.selecting.as_mut().and_then(|selecting| selecting.leave_idle(key))
+        else {
+            return;
+        };
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
-        if let (Some(selection), Some(tag)) = (&mut consumer.selection, wanted) {
+        if let (Some(selection), Some(tag)) = (&mut consumer.selection, wanted.filter(|_| !looks_again)) {
             selection.go_to(&queue.lanes, tag);
         }
         consumer.turn = queue.waiting.push(consumer.waiting(key));

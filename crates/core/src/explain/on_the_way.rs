@@ -85,10 +85,13 @@ impl<'p> Explainer<'p> {
             let (sends, begun_ms) = open.sends();
             let to_queue = sends.iter().take(left).filter(|sent| sent.targets().any(|to| to == queue));
             let count = to_queue.filter(|sent| counts(&sent.message)).count() as u64;
-            left = left.saturating_sub(sends.len());
+            left = left.saturating_sub(sends.len().max(1));
             messages += count;
             if 0 < count && oldest.is_none_or(|oldest| (begun_ms, *key) < oldest) {
                 oldest = Some((begun_ms, *key));
+            }
+            if left == 0 {
+                break;
             }
         }
         let (begun_ms, key) = oldest?;
@@ -100,7 +103,8 @@ impl<'p> Explainer<'p> {
     /// The open transaction that has settled this entry, whose consumer is gone.
     pub(super) fn settled_in_open(&self, (queue, tag): (QueueId, EntryTag), by: ConsumerKey) -> Verdict {
         let mut left = COUNTED_MAX;
-        let found = self.0.leader.transactions.open.iter().find(|(_, open)| {
+        let mut looked_at = self.0.leader.transactions.open.iter().take(COUNTED_MAX);
+        let found = looked_at.find(|(_, open)| {
             let has_it = open.settled().take(left).any(|end| (end.queue, end.tag) == (queue, tag));
             left = left.saturating_sub(open.len());
             has_it
@@ -137,7 +141,7 @@ impl<'p> Explainer<'p> {
             let to_queue = prepared.sends.iter().take(left).filter(|(_, to)| to == queue);
             let messages =
                 to_queue.fold(0, |all, (key, _)| count(self.0.state.bodies.resident(*key), all + 1));
-            left = left.saturating_sub(prepared.sends.len());
+            left = left.saturating_sub(prepared.sends.len().max(1));
             if 0 < messages {
                 found.push(self.prepared(*id, true, messages));
             }
@@ -155,7 +159,7 @@ impl<'p> Explainer<'p> {
         // Where nothing durable is in it, it is known here alone.
         let volatile = self.0.leader.transactions.prepared_volatile.iter();
         let volatile = volatile.map(|(id, changes)| (id, &changes.settlements));
-        durable.chain(volatile).find_map(|(id, settlements)| {
+        durable.chain(volatile).take(COUNTED_MAX).find_map(|(id, settlements)| {
             let has_it = settlements.iter().take(left).any(|end| (end.queue, end.tag) == (queue, tag));
             left = left.saturating_sub(settlements.len());
             has_it.then(|| self.prepared(*id, false, 1))

@@ -99,6 +99,20 @@ impl Accounts {
         accounts
     }
 
+    /// Takes the limits of others. `false`: they have other owners, or leases were not counted.
+    fn take_limits_of(&mut self, others: &Accounts) -> bool {
+        if self.by_owner != others.by_owner || self.limits_leases < others.limits_leases {
+            return false;
+        }
+        self.limits_leases = others.limits_leases;
+        for (account, other) in self.all.iter_mut().zip(&others.all) {
+            (account.limit, account.leases_max) = (other.limit, other.leases_max);
+            account.queues_max = other.queues_max;
+            account.leases = if self.limits_leases { account.leases } else { 0 };
+        }
+        true
+    }
+
     /// The accounts that the queues of this address are in.
     fn owners_of(&self, address: &Destination, policies: &Policies) -> Owners {
         if self.all.is_empty() {
@@ -231,7 +245,17 @@ impl Partition {
         self.leader.intake.accounts.owners_of(address, &self.settings.policies)
     }
 
-    /// Policies have changed, or recovery has ended: every queue is counted again.
+    /// Policies have changed. Queues are counted again only if some may have another owner.
+    pub(crate) fn limit_accounts(&mut self, before: &Policies) {
+        let policies = &self.settings.policies;
+        let accounts = Accounts::new(policies, u64::from(self.settings.placement.partitions));
+        let keep_owners = before.tenants.own_as(&policies.tenants);
+        if !keep_owners || !self.leader.intake.accounts.take_limits_of(&accounts) {
+            self.account_anew();
+        }
+    }
+
+    /// Owners have changed, or recovery has ended: every queue is counted again.
     pub(crate) fn account_anew(&mut self) {
         let parts = u64::from(self.settings.placement.partitions);
         let accounts = Accounts::new(&self.settings.policies, parts);

@@ -28,12 +28,13 @@ use postroad_model::{
     ConnectionId, Destination, Effect, EntryTag, MessageEvent, Notice, Publish, QueueId, Refusal, Sent,
     SettleCause,
 };
-use postroad_routing::{AtLimit, Limit};
+use postroad_routing::{AtLimit, Limit, Policies};
 
 use crate::Partition;
 use crate::intake::account::{AccountNumber, Owners};
 use crate::intake::blocked::BlockedOn;
 use crate::intake::parked::{Parked, SendObstacle};
+use crate::intake::policy_round;
 use crate::memory::bodies::BodyLocation;
 use crate::queue::{EntryState, Load, Queue};
 use crate::settling::lending;
@@ -120,15 +121,11 @@ impl Partition {
         queue
     }
 
-    /// Policies have changed: queues beyond their limits drop messages now, and waiting sends may
-    /// have room.
-    pub(crate) fn limit_anew(&mut self, effects: &mut Vec<Effect>) {
-        for queue in self.state.queues.values_mut() {
-            queue.follow(&self.settings.policies);
-        }
-        self.account_anew();
-        self.trim_all(effects);
-        self.unpark(effects);
+    /// Policies have changed: queues beyond their limits drop messages, and waiting sends may have
+    /// room.
+    pub(crate) fn limit_anew(&mut self, before: &Policies, effects: &mut Vec<Effect>) {
+        self.limit_accounts(before);
+        policy_round::begin(self, effects);
         if self.settings.policies.any_slow() {
             self.leader.delivery.slow.begin_at(self.now_ms);
         }

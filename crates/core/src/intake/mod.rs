@@ -11,6 +11,7 @@ pub mod homes;
 pub mod limit;
 pub mod link;
 pub mod parked;
+pub mod policy_round;
 pub mod publish;
 pub mod queue_quota;
 pub mod recent;

@@ -347,7 +347,7 @@ impl Partition {
                 self.return_to_holders(settlements, std::mem::take(volatile))
             }
             Completion::Prepared { id, settlements } => {
-                self.leader.transactions.branches.held_by_prepared.end(*id);
+                self.leader.transactions.end_prepared(*id);
                 let volatile = self.leader.transactions.prepared_volatile.remove(id).unwrap_or_default();
                 self.return_to_holders(settlements, volatile)
             }

@@ -33,6 +33,10 @@ const KEPT_FREE: u64 = 4;
 /// This fraction of the share of durable messages stays theirs, whatever else is in memory.
 const OWN_SHARE: u64 = 4;
 
+/// Consumers of a queue whose pages stay open. Those of others may be packed under them, and are
+/// opened again before use.
+const READERS_MAX: usize = 2048;
+
 /// They shrink once their share has fallen by this fraction: the excess goes at once.
 const SHRINK_SHARE: u64 = 16;
 
@@ -297,7 +301,7 @@ impl Partition {
             let view = consumer.selection.as_ref().and_then(|selection| selection.views().get(&number.0));
             Some([browse, view.map(|view| (view.cursor(), queue.read_on))])
         };
-        let cursors = queue.consumers.iter().filter_map(at).flatten().flatten();
+        let cursors = queue.consumers.iter().take(READERS_MAX).filter_map(at).flatten().flatten();
         // The first ones are due for any of them.
         let first = (!queue.consumers.is_empty()).then(|| (lane.cursor(), queue.read_on));
         let ahead = self.entries_ahead(lane);

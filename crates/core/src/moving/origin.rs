@@ -12,6 +12,7 @@ use postroad_routing::is_wildcard;
 use super::{Leaving, Stage, audit};
 use crate::Partition;
 use crate::delivery::fetches::Waiter;
+use crate::leader::Transactions;
 use crate::log::completion::Completion;
 use crate::queue::{EntryState, untag};
 
@@ -249,26 +250,9 @@ impl Partition {
         self.state.queues.get(&id).is_none_or(|queue| queue.len() == unreadable)
             && !self.leader.intake.parked.sends_to(queue)
             && !self.leader.intake.waiting.is_for_queue(queue)
-            && self.transactions_for(queue) == 0
+            && self.leader.transactions.transactions_for(queue) == 0
             && !self.leader.transactions.closings.holds_up(id)
             && self.leader.intake.uploads.sent_to(queue) == 0
-    }
-
-    /// Open, closing and prepared transactions that send to it.
-    pub(crate) fn transactions_for(&self, queue: &Destination) -> u64 {
-        let open = self.leader.transactions.open.values().filter(|open| open.sends_to(queue)).count();
-        let is_for = |(_, to): &(MessageKey, Destination)| to == queue;
-        let prepared =
-            self.state.prepared.values().filter(|prepared| prepared.sends.iter().any(is_for)).count();
-        let volatile = self
-            .leader
-            .transactions
-            .prepared_volatile
-            .values()
-            .filter(|changes| changes.sends_to(queue))
-            .count();
-        let closing = self.leader.transactions.closings.sending_to(queue);
-        (open + closing + prepared + volatile) as u64
     }
 
     /// The oldest messages go, as far as no consumer has one of them.
@@ -468,7 +452,7 @@ impl Partition {
                 moved: leaving.moved,
                 left: found.map_or(0, crate::queue::Queue::len),
                 held: found.map_or(0, |queue| queue.away.messages),
-                transactions: self.transactions_for(queue),
+                transactions: self.leader.transactions.transactions_for(queue),
                 uploads: self.leader.intake.uploads.sent_to(queue),
                 refused: leaving.refused.clone(),
             }
@@ -478,5 +462,12 @@ impl Partition {
             effects.push(Effect::Moves { connection, ticket, moves });
         }
         self.reply(connection, ticket, Ok(()), effects);
+    }
+}
+
+impl Transactions {
+    /// Open, closing and prepared transactions that send to it.
+    pub fn transactions_for(&self, queue: &Destination) -> u64 {
+        self.senders.count(queue)
     }
 }

@@ -123,8 +123,13 @@ impl Groups {
     }
 
     /// A consumer has joined, as the last of `consumers`: it takes its fair share of the groups
-    /// from those that have more than theirs, except `busy` ones. Returns from whom.
-    pub fn join(&mut self, consumers: &[ConsumerKey], busy: &FxHashSet<GroupKey>) -> Vec<ConsumerKey> {
+    /// from those that have more than theirs, except `busy` ones and those of `keepers`. Returns
+    /// from whom.
+    pub fn join(
+        &mut self,
+        consumers: &[ConsumerKey],
+        (busy, keepers): (&FxHashSet<GroupKey>, &FxHashSet<ConsumerKey>),
+    ) -> Vec<ConsumerKey> {
         let Some(joined) = consumers.last().copied() else { return Vec::new() };
         let (total, sharing) = (self.owners.len(), consumers.len());
         let mut counts: HashMap<ConsumerKey, usize, FxBuildHasher> = HashMap::default();
@@ -133,7 +138,9 @@ impl Groups {
         }
         let (mut wanted, fair) = (total / sharing, total.div_ceil(sharing));
         let mut from = Vec::new();
-        for (_, owner) in self.owners.iter_mut().filter(|(key, _)| !busy.contains(key)) {
+        let is_free =
+            |key: &GroupKey, owner: &Owner| !busy.contains(key) && !keepers.contains(&owner.consumer);
+        for (_, owner) in self.owners.iter_mut().filter(|(key, owner)| is_free(key, owner)) {
             let count = counts.entry(owner.consumer).or_default();
             if wanted > 0 && *count > fair {
                 (wanted, *count) = (wanted - 1, *count - 1);
@@ -187,7 +194,12 @@ mod tests {
 
     #[test]
     fn who_joins_gets_a_fair_share_of_what_is_idle() {
-        for (case, busy, want) in [("all idle", 0, 5), ("some busy", 7, 3), ("all busy", 10, 0)] {
+        for (case, busy, keeps, want) in [
+            ("all idle", 0, false, 5),
+            ("some busy", 7, false, 3),
+            ("all busy", 10, false, 0),
+            ("with too many under way", 0, true, 0),
+        ] {
             let mut groups = Groups::default();
             let (one, two) = (consumer(1), consumer(2));
             let names: Vec<String> = (0..10).map(|number| format!("g{number}")).collect();
@@ -195,7 +207,8 @@ mod tests {
                 groups.take(name, one);
             }
             let busy = names[..busy].iter().map(|name| groups.key_of(name)).collect();
-            let from = groups.join(&[one, two], &busy);
+            let keepers = keeps.then_some(one).into_iter().collect();
+            let from = groups.join(&[one, two], (&busy, &keepers));
             let moved = names.iter().filter(|name| groups.admits(name, two)).count();
             assert_eq!((from.len(), moved), (usize::from(want > 0), want), "case: {case}");
         }

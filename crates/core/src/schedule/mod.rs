@@ -281,9 +281,11 @@ impl Partition {
             .chain(self.leader.delivery.slow.next_ms())
             .chain(self.leader.intake.waiting.next_ms(self.now_ms))
             .chain(self.leader.intake.unparking.next_ms(self.now_ms))
+            .chain(self.leader.intake.policy_round.next_ms(self.now_ms))
             .chain(self.leader.transactions.next_timeout_ms)
             .chain(self.leader.transactions.slices.next_ms(self.now_ms))
             .chain(self.leader.transactions.closings.next_ms(self.now_ms))
+            .chain(self.leader.transactions.senders.next_ms(self.now_ms))
             .chain(self.leader.intake.uploads.next_look_ms())
             .chain(self.state.endings.next_ms(self.now_ms))
             .chain(self.leader.delivery.backlogs.next_ms(self.now_ms))
@@ -295,7 +297,7 @@ impl Partition {
             .chain(self.leaves_ahead_ms())
             .chain(self.shrinks_ms())
             .chain(self.leader.claims.next_ms())
-            .chain(self.leader.offline.next_ms())
+            .chain(self.leader.offline.next_ms(self.now_ms))
             .min()
     }
 

@@ -67,7 +67,7 @@ impl Partition {
         traces::settled(self, queue, &tags, outcome);
         match (outcome, transaction) {
             (Outcome::Accepted | Outcome::Expired, Some(transaction)) => {
-                if let Some(refusal) = self.timed_out_refusal(transaction) {
+                if let Some(refusal) = self.leader.transactions.timed_out_refusal(transaction) {
                     return self.answer(answer, Err(refusal), effects);
                 }
                 let cause = cause(outcome);

@@ -28,6 +28,7 @@ use postroad_model::{
 use super::VolatileChanges;
 use super::open::{Asked, OpenTransaction, check_open, sort_sent, sort_settled};
 use super::participant::propose_to_prepare;
+use super::senders::SentTo;
 use crate::Partition;
 use crate::leaving::{Leaving, note_ended};
 use crate::log::completion::Completion;
@@ -68,12 +69,21 @@ enum Stage {
     Check(Check),
     Sort(Sort),
     /// Nothing of it must be in the log.
-    ApplyChanges(IntoIter<Settlement>, IntoIter<(ConnectionId, Sent)>, Answers),
+    ApplyChanges(ApplyChanges),
     Undo(Undo),
     /// A connection or a consumer ends.
     Leave(Box<Leaving>),
     /// Verdicts on many deliveries, whose tags are left.
     Settle(Box<Settle>, IntoIter<EntryTag>),
+}
+
+/// Changes that only memory knows.
+struct ApplyChanges {
+    ends: IntoIter<Settlement>,
+    sends: IntoIter<(ConnectionId, Sent)>,
+    /// Where the messages go.
+    sent_to: Vec<SentTo>,
+    answers: Answers,
 }
 
 /// The purpose of closing a transaction.
@@ -121,6 +131,8 @@ struct Sort {
     settled: IntoIter<(ConsumerKey, Settlement)>,
     /// Of the transaction whose changes these are.
     of: Option<(ConnectionId, Kinds)>,
+    /// Where the messages go of those that are sorted.
+    sent_to: Vec<SentTo>,
     changes: Changes,
     volatile: VolatileChanges,
     /// Queues that are to be bound before the record makes them.
@@ -184,9 +196,9 @@ impl Closings {
         self.under_way.iter().map(|closing| closing.held_bytes).sum()
     }
 
-    /// Transactions that send to this queue.
-    pub fn sending_to(&self, queue: &Destination) -> usize {
-        self.under_way.iter().filter(|closing| closing.stage.sends_to(queue)).count()
+    /// Where its transactions send, for a check.
+    pub fn sent_to(&self) -> impl Iterator<Item = &SentTo> {
+        self.under_way.iter().flat_map(|closing| closing.stage.sent_to())
     }
 
     /// Requests that wait, for a leader that stops.
@@ -264,7 +276,7 @@ impl Stage {
             Stage::Check(check) => Some(&check.then),
             Stage::Sort(sort) => sort.then.as_ref(),
             Stage::Undo(undo) => Some(&undo.then),
-            Stage::ApplyChanges(..) | Stage::Leave(_) | Stage::Settle(..) => None,
+            Stage::ApplyChanges(_) | Stage::Leave(_) | Stage::Settle(..) => None,
         }
     }
 
@@ -276,22 +288,20 @@ impl Stage {
         }
     }
 
-    fn sends_to(&self, queue: &Destination) -> bool {
-        let to_queue = |sent: &Sent| sent.targets().any(|to| to == queue);
+    fn sent_to(&self) -> Vec<&SentTo> {
         match self {
-            Stage::Check(check) => check.open.iter().any(|(_, open)| open.sends_to(queue)),
+            Stage::Check(check) => check.open.iter().map(|(_, open)| &open.sent_to).collect(),
             Stage::Sort(sort) => {
-                sort.open.iter().any(|(_, _, open)| open.sends_to(queue))
-                    || sort.volatile.sends_to(queue)
-                    || sort.sends.as_slice().iter().chain(&sort.changes.sends).any(to_queue)
+                sort.sent_to.iter().chain(sort.open.iter().map(|(_, _, open)| &open.sent_to)).collect()
             }
-            Stage::ApplyChanges(_, sends, _) => sends.as_slice().iter().any(|(_, sent)| to_queue(sent)),
-            Stage::Undo(_) | Stage::Leave(_) | Stage::Settle(..) => false,
+            Stage::ApplyChanges(changes) => changes.sent_to.iter().collect(),
+            Stage::Undo(_) | Stage::Leave(_) | Stage::Settle(..) => Vec::new(),
         }
     }
 
-    fn carry_out(changes: VolatileChanges, answers: Answers) -> Stage {
-        Stage::ApplyChanges(changes.settlements.into_iter(), changes.sends.into_iter(), answers)
+    fn carry_out(changes: VolatileChanges, sent_to: Vec<SentTo>, answers: Answers) -> Stage {
+        let (ends, sends) = (changes.settlements.into_iter(), changes.sends.into_iter());
+        Stage::ApplyChanges(ApplyChanges { ends, sends, sent_to, answers })
     }
 }
 
@@ -334,12 +344,12 @@ pub fn close(
 /// A transaction that the log need not know is carried out.
 pub fn carry_out_volatile(
     partition: &mut Partition,
-    volatile: VolatileChanges,
+    (volatile, sent_to): (VolatileChanges, Vec<SentTo>),
     answers: Answers,
     effects: &mut Vec<Effect>,
 ) {
     let changes = volatile.sends.len() + volatile.settlements.len();
-    let stage = Stage::carry_out(volatile, answers);
+    let stage = Stage::carry_out(volatile, sent_to, answers);
     start(partition, Closing { connections: Vec::new(), held_bytes: 0, stage }, (false, changes), effects);
 }
 
@@ -405,7 +415,7 @@ pub fn go_on_closing(partition: &mut Partition, effects: &mut Vec<Effect>) {
 pub fn finish_decided(partition: &mut Partition, effects: &mut Vec<Effect>) {
     let (decided, others) = std::mem::take(&mut partition.leader.transactions.closings.under_way)
         .into_iter()
-        .partition(|closing| matches!(closing.stage, Stage::ApplyChanges(..)));
+        .partition(|closing| matches!(closing.stage, Stage::ApplyChanges(_)));
     partition.leader.transactions.closings.under_way = others;
     let decided: VecDeque<Closing> = decided;
     for closing in decided {
@@ -458,20 +468,30 @@ impl Stage {
             Stage::Undo(undo) => undo.step(partition, budget, effects),
             Stage::Leave(leaving) => leaving.step(partition, budget, effects).map(Stage::Leave),
             Stage::Settle(settle, tags) => settle_some(partition, settle, tags, budget, effects),
-            Stage::ApplyChanges(mut ends, mut sends, answers) => {
-                for end in super::slices::next(&mut ends, budget) {
-                    partition.end_entry(end.queue, end.tag, end.cause, effects);
-                }
-                for (connection, sent) in super::slices::next(&mut sends, budget) {
-                    partition.publish_volatile(sent, Some(connection), effects);
-                }
-                if ends.len() + sends.len() > 0 {
-                    return Some(Stage::ApplyChanges(ends, sends, answers));
-                }
-                answers.give(partition, &Ok(()), effects);
-                None
-            }
+            Stage::ApplyChanges(changes) => changes.step(partition, budget, effects),
         }
+    }
+}
+
+impl ApplyChanges {
+    fn step(
+        mut self,
+        partition: &mut Partition,
+        budget: &mut usize,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Stage> {
+        for end in super::slices::next(&mut self.ends, budget) {
+            partition.end_entry(end.queue, end.tag, end.cause, effects);
+        }
+        for (connection, sent) in super::slices::next(&mut self.sends, budget) {
+            partition.publish_volatile(sent, Some(connection), effects);
+        }
+        if self.ends.len() + self.sends.len() > 0 {
+            return Some(Stage::ApplyChanges(self));
+        }
+        partition.leader.transactions.senders.end_all(self.sent_to);
+        self.answers.give(partition, &Ok(()), effects);
+        None
     }
 }
 
@@ -590,7 +610,8 @@ impl Sort {
                 return Some(Stage::Sort(self));
             }
             let Some((connection, kinds, open)) = self.open.pop_front() else { break };
-            let OpenTransaction { sends, settled, settled_again, .. } = open;
+            let OpenTransaction { sends, settled, settled_again, sent_to, .. } = open;
+            self.sent_to.push(sent_to);
             self.of = Some((connection, kinds));
             (self.sends, self.settled) = (sends.into_iter(), settled.into_iter());
             self.volatile.settled_again.extend(settled_again);
@@ -600,9 +621,10 @@ impl Sort {
         }
         match self.then {
             Some(Close::Commit(answers)) => {
-                commit(partition, self.changes, (self.volatile, answers), effects)
+                commit(partition, (self.changes, self.sent_to), (self.volatile, answers), effects)
             }
             Some(Close::Prepare(id)) => {
+                partition.leader.transactions.keep_sent_to(id, self.sent_to);
                 propose_to_prepare(partition, id, (self.changes, self.volatile), effects);
                 None
             }
@@ -614,15 +636,16 @@ impl Sort {
 /// The record of a transaction is proposed; where it needs none, its changes in memory follow.
 fn commit(
     partition: &mut Partition,
-    changes: Changes,
+    (changes, sent_to): (Changes, Vec<SentTo>),
     (volatile, answers): (VolatileChanges, Answers),
     effects: &mut Vec<Effect>,
 ) -> Option<Stage> {
     let settled_again = volatile.settled_again.clone();
     let needs_record = changes != Changes::default();
     if !needs_record && settled_again.is_empty() {
-        return Some(Stage::carry_out(volatile, answers));
+        return Some(Stage::carry_out(volatile, sent_to, answers));
     }
+    partition.leader.transactions.senders.end_all(sent_to);
     let Answers { shares, answer, .. } = answers;
     let settlements = changes.settlements.clone();
     let completion = Completion::Transacted { settlements, volatile, shares, answer };
@@ -651,6 +674,9 @@ impl Undo {
             }
             at += 1;
         }
+        for open in &mut rest {
+            partition.leader.transactions.senders.end(std::mem::take(&mut open.sent_to));
+        }
         let (sends, settled) = (Vec::new(), Vec::new().into_iter());
         Undo { rest, sends, settled, returning: Returning::default(), refusal, then }
     }
@@ -670,7 +696,7 @@ impl Undo {
         match self.then {
             Close::Commit(answers) | Close::Undo(answers) => answers.give(partition, &result, effects),
             Close::Prepare(id) => {
-                partition.leader.transactions.branches.held_by_prepared.end(id);
+                partition.leader.transactions.end_prepared(id);
                 partition.tell(id.coordinator, Peer::Prepared { id, result }, effects);
             }
         }

@@ -5,35 +5,76 @@ use std::collections::BTreeMap;
 use postroad_model::{Refusal, TransactionId, TransactionKey};
 
 use super::open::{SENT_BYTES, SETTLED_BYTES};
+use super::senders::SentTo;
 use crate::Partition;
+use crate::leader::Transactions;
 use crate::transaction::Prepared;
 
 /// Bytes of a prepared transaction beside its messages and settlements.
 const PREPARED_BYTES: u64 = 512;
 
-/// The bytes that each prepared transaction holds in memory here, from its preparation to its end.
+/// The bytes that each prepared transaction holds in memory here, and where its messages go, from
+/// its preparation to its end.
 #[derive(Debug, Default)]
 pub struct HeldByPrepared {
-    by_id: BTreeMap<TransactionId, u64>,
+    by_id: BTreeMap<TransactionId, Held>,
     bytes: u64,
 }
 
+#[derive(Debug, Default)]
+struct Held {
+    bytes: u64,
+    /// Of each session that has a part in it; known once all of them are closed.
+    sent_to: Vec<SentTo>,
+}
+
 impl HeldByPrepared {
-    /// The transaction is being prepared, or is prepared, and holds so much.
-    pub fn begin(&mut self, id: TransactionId, bytes: u64) {
-        self.end(id);
-        self.by_id.insert(id, bytes);
-        self.bytes += bytes;
+    fn begin(&mut self, id: TransactionId, held: Held) {
+        self.bytes += held.bytes;
+        self.by_id.insert(id, held);
     }
 
-    /// The transaction has ended.
-    pub fn end(&mut self, id: TransactionId) {
-        self.bytes -= self.by_id.remove(&id).unwrap_or(0);
+    fn end(&mut self, id: TransactionId) -> Vec<SentTo> {
+        let Some(held) = self.by_id.remove(&id) else { return Vec::new() };
+        self.bytes -= held.bytes;
+        held.sent_to
     }
 
     /// All of them together.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Where they send, for a check.
+    pub fn sent_to(&self) -> impl Iterator<Item = &SentTo> {
+        self.by_id.values().flat_map(|held| &held.sent_to)
+    }
+}
+
+impl Transactions {
+    /// The transaction is being prepared, and holds so much.
+    pub fn begin_prepared(&mut self, id: TransactionId, bytes: u64) {
+        self.end_prepared(id);
+        self.branches.held_by_prepared.begin(id, Held { bytes, sent_to: Vec::new() });
+    }
+
+    /// The transaction's messages go there, until it ends.
+    pub fn keep_sent_to(&mut self, id: TransactionId, sent_to: Vec<SentTo>) {
+        match self.branches.held_by_prepared.by_id.get_mut(&id) {
+            Some(held) => held.sent_to.extend(sent_to),
+            None => self.senders.end_all(sent_to),
+        }
+    }
+
+    /// The transaction has ended here, or is carried out.
+    pub fn end_prepared(&mut self, id: TransactionId) {
+        let sent_to = self.take_prepared(id);
+        self.senders.end_all(sent_to);
+    }
+
+    /// As [`Transactions::end_prepared`], where its messages are still to come.
+    pub fn take_prepared(&mut self, id: TransactionId) -> Vec<SentTo> {
+        self.branches.held_by_prepared.end(id)
     }
 }
 
@@ -54,14 +95,13 @@ impl Partition {
 
     /// After a start: the size of those that were prepared before.
     pub(crate) fn count_prepared(&mut self) {
-        let held: Vec<(TransactionId, u64)> = self
-            .state
-            .prepared
-            .iter()
-            .map(|(id, prepared)| (*id, self.bytes_of_prepared(prepared)))
-            .collect();
-        held.into_iter()
-            .for_each(|(id, bytes)| self.leader.transactions.branches.held_by_prepared.begin(id, bytes));
+        for (id, prepared) in &self.state.prepared {
+            let (bytes, mut sent_to) = (self.bytes_of_prepared(prepared), SentTo::default());
+            let transactions = &mut self.leader.transactions;
+            prepared.sends.iter().for_each(|(_, to)| transactions.senders.add(&mut sent_to, to));
+            transactions.begin_prepared(*id, bytes);
+            transactions.keep_sent_to(*id, vec![sent_to]);
+        }
     }
 
     fn bytes_of_prepared(&self, prepared: &Prepared) -> u64 {

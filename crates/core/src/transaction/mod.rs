@@ -20,6 +20,7 @@ mod coordinator;
 mod held;
 mod open;
 mod participant;
+mod senders;
 mod slices;
 mod timeout;
 
@@ -31,4 +32,5 @@ pub use closing::{
 pub use coordinator::{Coordinated, Coordination};
 pub use open::{OpenTransaction, VolatileChanges};
 pub use participant::Prepared;
+pub use senders::Senders;
 pub use slices::{Rest, Slices, carry_out, go_on, record_ended};

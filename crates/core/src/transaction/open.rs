@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 
 use postroad_model::{
-    Changes, Command, ConnectionId, ConsumerKey, Destination, Effect, EntryTag, MessageKey, PartitionId,
-    Peer, Publish, QueueId, Refusal, Sent, SettleCause, Settlement, Ticket, TransactionId, TransactionKey,
-    Urgency,
+    Changes, Command, ConnectionId, ConsumerKey, Effect, EntryTag, MessageKey, PartitionId, Peer, Publish,
+    QueueId, Refusal, Sent, SettleCause, Settlement, Ticket, TransactionId, TransactionKey, Urgency,
 };
 
 use crate::Partition;
 use crate::intake::publish::Admitted;
+use crate::leader::Transactions;
 use crate::log::completion::Completion;
 use crate::memory::bodies::apart;
 use crate::moving::transacted_behind_windows;
 use crate::queue::EntryState;
 use crate::settling::carrying::Body;
 use crate::transaction::closing::{Answers, Close, Kinds, close};
+use crate::transaction::senders::SentTo;
 
 /// Memory of a message of an open transaction, without its body.
 pub(super) const SENT_BYTES: u64 = 320;
@@ -27,6 +28,8 @@ pub(super) const SETTLED_BYTES: u64 = 96;
 #[derive(Default, Debug)]
 pub struct OpenTransaction {
     pub(super) sends: Vec<Sent>,
+    /// Where those go.
+    pub(super) sent_to: SentTo,
     pub(super) settled: Vec<(ConsumerKey, Settlement)>,
     /// Entries that are leaving already: the same consumer settled them outside of the transaction.
     pub(super) settled_again: Vec<Settlement>,
@@ -132,11 +135,6 @@ impl OpenTransaction {
         1 + self.settled_again.len() + self.sends.len()
     }
 
-    /// Whether it sends to this queue.
-    pub(crate) fn sends_to(&self, queue: &Destination) -> bool {
-        self.sends.iter().any(|sent| sent.targets().any(|to| to == queue))
-    }
-
     /// Nothing more will be said, and nothing can come of it.
     pub(super) fn end(&mut self, refusal: Refusal) {
         self.sealed = true;
@@ -161,11 +159,6 @@ pub struct VolatileChanges {
 }
 
 impl VolatileChanges {
-    /// Whether something is sent to this queue.
-    pub(crate) fn sends_to(&self, queue: &Destination) -> bool {
-        self.sends.iter().any(|(_, sent)| sent.targets().any(|to| to == queue))
-    }
-
     /// Entries that return if nothing comes of the transaction, and who had settled each.
     /// `settlements` are those in the log.
     pub fn returning(self, settlements: &[Settlement]) -> Vec<(Option<ConsumerKey>, Settlement)> {
@@ -206,11 +199,11 @@ impl Partition {
         self.leader.connections.get_or_make(key.connection).transactions.insert(key);
         self.watch_age();
         let begun_ms = self.now_ms;
-        self.leader
-            .transactions
-            .open
-            .entry(key)
-            .or_insert_with(|| OpenTransaction { begun_ms, ..OpenTransaction::default() })
+        let Transactions { open, by_age, .. } = &mut self.leader.transactions;
+        open.entry(key).or_insert_with(|| {
+            by_age.insert((begun_ms, key));
+            OpenTransaction { begun_ms, ..OpenTransaction::default() }
+        })
     }
 
     pub(crate) fn publish_in_transaction(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
@@ -237,7 +230,9 @@ impl Partition {
             false => Ok(admitted),
         });
         let (held_bytes, all_bytes) = (bytes + SENT_BYTES, self.leader.transactions.open_bytes);
-        let open = self.open_transaction(key);
+        self.open_transaction(key);
+        let Transactions { open, senders, .. } = &mut self.leader.transactions;
+        let Some(open) = open.get_mut(&key) else { return Ok(()) };
         let result = match open.refused.clone().map_or(admitted, Err) {
             Ok(_) if open.bytes + bytes > max_bytes => Err(Refusal::TransactionTooLarge { max_bytes }),
             Ok(_) if all_bytes + held_bytes > open_bytes_max => {
@@ -251,6 +246,7 @@ impl Partition {
                 open.bytes += bytes;
                 open.held_bytes += held_bytes;
                 apart(&mut sent.message.bytes);
+                senders.note(&mut open.sent_to, &sent);
                 open.sends.push(sent);
                 self.leader.transactions.open_bytes += held_bytes;
             }
@@ -267,17 +263,18 @@ impl Partition {
         self.leader.transactions.open_bytes -=
             std::mem::replace(&mut open.held_bytes, settled_bytes) - settled_bytes;
         (open.sends, open.bytes, open.refused) = (Vec::new(), 0, Some(refusal));
+        let sent_to = std::mem::take(&mut open.sent_to);
+        self.leader.transactions.senders.end(sent_to);
     }
 
-    /// Whether the memory counted for open transactions is right.
-    pub(crate) fn has_counted_open(&self) -> bool {
-        let open = self.leader.transactions.open.values().map(|open| open.held_bytes).sum::<u64>();
-        open + self.leader.transactions.closings.held_bytes() == self.leader.transactions.open_bytes
-    }
-
-    /// The error for a transaction that was open for too long.
-    pub(crate) fn timed_out_refusal(&self, key: TransactionKey) -> Option<Refusal> {
-        self.leader.transactions.open.get(&key).filter(|open| open.has_timed_out())?.refused.clone()
+    /// These messages belong to the open transaction too.
+    fn add_sends(&mut self, key: TransactionKey, sends: Vec<Sent>) {
+        self.open_transaction(key);
+        let Transactions { open, senders, .. } = &mut self.leader.transactions;
+        if let Some(open) = open.get_mut(&key) {
+            sends.iter().for_each(|sent| senders.note(&mut open.sent_to, sent));
+            open.sends.extend(sends);
+        }
     }
 
     pub(crate) fn settle_in_transaction(
@@ -318,9 +315,8 @@ impl Partition {
     /// Adds another partition's sends to a transaction that it has begun here.
     pub(crate) fn enlist(&mut self, key: TransactionKey, mut sends: Vec<Sent>, uploads: Vec<(usize, u64)>) {
         self.finish_peers_uploads(key, &mut sends, uploads);
-        let open = self.open_transaction(key);
-        open.sends.extend(sends);
-        open.sealed = true;
+        self.add_sends(key, sends);
+        self.open_transaction(key).sealed = true;
     }
 
     pub(crate) fn take_open(&mut self, key: TransactionKey) -> Option<OpenTransaction> {
@@ -328,18 +324,9 @@ impl Partition {
             connection.transactions.remove(&key);
         }
         let taken = self.leader.transactions.open.remove(&key)?;
+        self.leader.transactions.by_age.remove(&(taken.begun_ms, key));
         self.leader.transactions.open_bytes -= taken.held_bytes;
         Some(taken)
-    }
-
-    /// Takes and drops all settlements of an open transaction.
-    pub(super) fn take_settled_of(&mut self, key: TransactionKey) -> Option<Vec<(ConsumerKey, Settlement)>> {
-        let open = self.leader.transactions.open.get_mut(&key)?;
-        let settled = open.take_settled();
-        let bytes = settled.len() as u64 * SETTLED_BYTES;
-        open.held_bytes -= bytes;
-        self.leader.transactions.open_bytes -= bytes;
-        Some(settled)
     }
 
     pub(crate) fn rollback(
@@ -470,9 +457,9 @@ impl Partition {
                 entry.state = EntryState::Held { by: nobody, in_transaction: true };
             }
         }
+        self.add_sends(key, own);
         let open = self.open_transaction(key);
         open.settled = settlements.into_iter().map(|end| (nobody, end)).collect();
-        open.sends = own;
         open.sealed = true;
         let participants: Vec<PartitionId> = std::iter::once(here).chain(shares.keys().copied()).collect();
         for (there, (sends, uploads)) in shares {
@@ -544,5 +531,30 @@ pub fn sort_settled(
             changes.settlements.push(settlement);
         }
         _ => volatile.settlements.push(settlement),
+    }
+}
+
+impl Transactions {
+    /// Whether the memory counted for open transactions is right, and where they send.
+    pub fn has_counted_open(&self) -> bool {
+        let Transactions { open, open_bytes, senders, branches, closings, .. } = &self;
+        let bytes = open.values().map(|open| open.held_bytes).sum::<u64>() + closings.held_bytes();
+        let sent_to = open.values().map(|open| &open.sent_to).chain(closings.sent_to());
+        bytes == *open_bytes && senders.are_of(sent_to.chain(branches.held_by_prepared.sent_to()))
+    }
+
+    /// The error for a transaction that was open for too long.
+    pub fn timed_out_refusal(&self, key: TransactionKey) -> Option<Refusal> {
+        self.open.get(&key).filter(|open| open.has_timed_out())?.refused.clone()
+    }
+
+    /// Takes and drops all settlements of an open transaction.
+    pub(super) fn take_settled_of(&mut self, key: TransactionKey) -> Option<Vec<(ConsumerKey, Settlement)>> {
+        let open = self.open.get_mut(&key)?;
+        let settled = open.take_settled();
+        let bytes = settled.len() as u64 * SETTLED_BYTES;
+        open.held_bytes -= bytes;
+        self.open_bytes -= bytes;
+        Some(settled)
     }
 }

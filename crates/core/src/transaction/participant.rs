@@ -86,7 +86,7 @@ impl Partition {
         }
         let refusal = match self.room_to_prepare(&transactions) {
             Ok(bytes) => {
-                self.leader.transactions.branches.held_by_prepared.begin(id, bytes);
+                self.leader.transactions.begin_prepared(id, bytes);
                 None
             }
             Err(refusal) => Some(refusal),
@@ -143,20 +143,21 @@ impl Partition {
             let urgency = if commit { Urgency::Waiting } else { Urgency::Lazy };
             return self.propose(command, urgency, Completion::Ended { id }, effects);
         }
-        self.leader.transactions.branches.held_by_prepared.end(id);
+        let sent_to = self.leader.transactions.take_prepared(id);
         match (self.leader.transactions.prepared_volatile.remove(&id), commit) {
             (Some(volatile), true) => {
                 let answers = Answers { done: Some(id), ..Answers::default() };
-                return carry_out_volatile(self, volatile, answers, effects);
+                return carry_out_volatile(self, (volatile, sent_to), answers, effects);
             }
             (Some(volatile), false) => self.put_back(Vec::new(), volatile, effects),
             (None, _) => {}
         }
+        self.leader.transactions.senders.end_all(sent_to);
         self.tell(id.coordinator, Peer::Done { id }, effects);
     }
 
     pub(crate) fn apply_commit(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
-        self.leader.transactions.branches.held_by_prepared.end(id);
+        self.leader.transactions.end_prepared(id);
         let Some(prepared) = self.state.prepared.remove(&id) else { return };
         let volatile = self.leader.transactions.prepared_volatile.remove(&id).unwrap_or_default();
         carry_out(self, Rest::of_prepared(prepared, volatile), effects);
@@ -164,7 +165,7 @@ impl Partition {
 
     pub(crate) fn apply_abort(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
         self.state.branches.end(id);
-        self.leader.transactions.branches.held_by_prepared.end(id);
+        self.leader.transactions.end_prepared(id);
         let Some(prepared) = self.state.prepared.remove(&id) else { return };
         let volatile = self.leader.transactions.prepared_volatile.remove(&id).unwrap_or_default();
         let aborting = Aborting {

@@ -14,11 +14,15 @@ use std::collections::BTreeMap;
 
 use postroad_model::{BranchId, ConsumerKey, Effect, EntryTag, QueueId, Refusal, Settlement, TransactionKey};
 
+use super::open::OpenTransaction;
 use crate::Partition;
 use crate::queue::EntryState;
 
 /// Interval of checks for transactions that time out, while any is open.
 const LOOK_MS: u64 = 200;
+
+/// Transactions that end in one step, as they were open for too long.
+const ENDED_MAX: usize = 256;
 
 impl Partition {
     /// A transaction or a branch is open from now on.
@@ -39,29 +43,33 @@ impl Partition {
         if self.leader.transactions.next_timeout_ms.is_none_or(|at_ms| self.now_ms < at_ms) {
             return;
         }
-        let (mut overdue, mut first_ms) = (Vec::new(), None);
-        for (key, open) in self.leader.transactions.open.iter().filter(|(_, open)| open.ages()) {
-            match open.begun_ms.saturating_add(limit_ms) {
-                until_ms if until_ms <= self.now_ms => overdue.push(*key),
-                until_ms => first_ms = first_ms.into_iter().chain([until_ms]).min(),
+        for _ in 0..ENDED_MAX {
+            let Some((begun_ms, key)) = self.leader.transactions.by_age.first().copied() else { break };
+            if self.now_ms < begun_ms.saturating_add(limit_ms) {
+                break;
             }
-        }
-        overdue.sort_unstable();
-        for key in overdue {
-            self.end_overdue_share(key, effects);
+            self.leader.transactions.by_age.pop_first();
+            // The end of others was requested: that waits for their clients.
+            if self.leader.transactions.open.get(&key).is_some_and(OpenTransaction::ages) {
+                self.end_overdue_share(key, effects);
+            }
         }
         let (overdue, first_branch_ms) = self.leader.transactions.branches.overdue(self.now_ms, limit_ms);
         for branch in overdue {
             self.end_overdue_branch(&branch, effects);
         }
+        let first = self.leader.transactions.by_age.first();
+        let first_ms = first.map(|(begun_ms, _)| begun_ms.saturating_add(limit_ms));
+        let is_more = first_ms.is_some_and(|at_ms| at_ms <= self.now_ms);
+        let wait_ms = if is_more { 1 } else { LOOK_MS };
         let first_ms: Option<u64> = first_ms.into_iter().chain(first_branch_ms).min();
-        self.leader.transactions.next_timeout_ms = first_ms.map(|at_ms| at_ms.max(self.now_ms + LOOK_MS));
+        self.leader.transactions.next_timeout_ms = first_ms.map(|at_ms| at_ms.max(self.now_ms + wait_ms));
     }
 
     fn end_overdue_share(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
         let refusal = self.timed_out();
         self.refuse_open(key, refusal);
-        let Some(settled) = self.take_settled_of(key) else { return };
+        let Some(settled) = self.leader.transactions.take_settled_of(key) else { return };
         self.counters.timed_out_transactions += 1;
         self.take_back_settled(settled, effects);
     }
@@ -75,6 +83,7 @@ impl Partition {
     /// The work here is undone, and its consumers do not have their settled messages again.
     pub(super) fn discard_overdue(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
         if let Some(mut open) = self.take_open(key) {
+            self.leader.transactions.senders.end(std::mem::take(&mut open.sent_to));
             self.take_back_settled(open.take_settled(), effects);
         }
     }
