@@ -35,6 +35,14 @@ fn promises_hold_in_a_process_with_several_cores() {
     assert!(total.crashes > runs, "hardly any crash: {total:?}");
 }
 
+/// Two messages are settled in a transaction over partitions that the end of the process leaves in
+/// doubt. They come again after a later one.
+#[test]
+fn a_settlement_in_doubt_comes_late_and_once() {
+    let report = run(1873);
+    assert!(report.crashes > 0 && report.committed > 0, "{report:?}");
+}
+
 #[test]
 fn the_same_seed_does_the_same() {
     for seed in [1, 7, 23] {

@@ -18,8 +18,8 @@ struct Account {
     holder: Option<u64>,
     /// A settlement was asked for; whether it was carried out may never be known.
     settling: bool,
-    /// A settlement failed, or was in doubt: it comes again, after later ones that the consumer
-    /// has.
+    /// A settlement failed, or was in doubt when the process ended: it comes again, once after
+    /// later ones that the consumer has.
     came_back: bool,
     /// The settlement was confirmed.
     is_settled: bool,
@@ -40,6 +40,8 @@ struct Transaction {
     settled: Vec<Copy>,
     /// Its commit was asked for.
     is_committing: bool,
+    /// That was answered.
+    is_answered: bool,
     /// A part of it was refused: it must not be committed.
     is_refused: bool,
     /// A copy that it settles came again after its commit was asked for: it was not committed.
@@ -113,9 +115,6 @@ impl Ledger {
         for copy in settled {
             let account = self.accounts.entry(*copy).or_default();
             (account.settling, account.settled_in) = (true, Some(transaction));
-            // Prepared over several partitions when the process ends, it may be undone after the
-            // start, once later messages have gone ahead.
-            account.came_back = true;
         }
         let own = self.transaction(transaction);
         own.is_committing = true;
@@ -125,6 +124,7 @@ impl Ledger {
     /// The commit is durable.
     pub fn committed(&mut self, transaction: u64) {
         self.committed += 1;
+        self.transaction(transaction).is_answered = true;
         let Transaction { sent, settled, is_refused, .. } = self.transactions.entry(transaction).or_default();
         let (sent, settled, is_refused) = (sent.clone(), settled.clone(), *is_refused);
         if is_refused {
@@ -136,6 +136,7 @@ impl Ledger {
 
     /// The commit was refused. Whether it was carried out may never be known.
     pub fn in_doubt(&mut self, transaction: u64) {
+        self.transaction(transaction).is_answered = true;
         for number in self.transaction(transaction).sent.clone() {
             let copies = self.accounts.range_mut((number, 0)..=(number, usize::MAX));
             copies.for_each(|(_, account)| account.is_late = true);
@@ -165,6 +166,12 @@ impl Ledger {
     /// The process has ended, with all consumers.
     pub fn crashed(&mut self) {
         self.accounts.values_mut().for_each(|account| account.holder = None);
+        // Entries of a prepared transaction stand aside until it is decided after the start, and
+        // later ones go ahead.
+        let in_doubt = self.transactions.values().filter(|own| own.is_committing && !own.is_answered);
+        for copy in in_doubt.flat_map(|own| &own.settled) {
+            self.accounts.entry(*copy).or_default().came_back = true;
+        }
     }
 
     /// A consumer has got it. `is_alone`: no other reads this queue while it does, so all that it
@@ -178,7 +185,7 @@ impl Ledger {
         let before = account.holder.replace(consumer).filter(|_| !account.settling);
         account.was_delivered = true;
         let (producer, is_settled) = (account.producer, account.is_settled);
-        let is_in_order = is_alone && !account.came_back && !account.is_late;
+        let is_in_order = is_alone && !std::mem::take(&mut account.came_back) && !account.is_late;
         let (sent_in, settled_in) = (account.sent_in, account.settled_in);
         if let Some(transaction) = settled_in {
             self.transaction(transaction).is_undone = true;
@@ -256,7 +263,7 @@ mod tests {
     #[test]
     fn broken_promises_are_found() {
         type Run = fn(&mut Ledger);
-        let cases: [(&str, Run, Option<&str>); 14] = [
+        let cases: [(&str, Run, Option<&str>); 17] = [
             ("a message's whole life", |_| (), None),
             ("unknown", |ledger| ledger.delivered((9, 0), 1, false), Some("(9, 0) was never sent")),
             ("lost", |ledger| ledger.confirmed(2), Some("(2, 0) was confirmed, and is lost")),
@@ -356,6 +363,45 @@ mod tests {
                     ledger.delivered((number, 0), 1, true);
                 },
                 None,
+            ),
+            (
+                "a settlement in doubt at a crash, late",
+                |ledger| {
+                    let of = ledger.begins();
+                    ledger.delivered((2, 0), 1, true);
+                    ledger.committing(of, &[(2, 0)]);
+                    ledger.crashed();
+                    ledger.delivered((3, 0), 2, true);
+                    ledger.delivered((2, 0), 2, true);
+                    ledger.delivered((3, 1), 3, true);
+                },
+                None,
+            ),
+            (
+                "a settlement in doubt without a crash, late",
+                |ledger| {
+                    let of = ledger.begins();
+                    ledger.delivered((2, 0), 1, true);
+                    ledger.committing(of, &[(2, 0)]);
+                    ledger.detached(1);
+                    ledger.delivered((3, 0), 2, true);
+                    ledger.delivered((2, 0), 2, true);
+                },
+                Some("(2, 0) came to consumer 2 after Some(3)"),
+            ),
+            (
+                "late once more",
+                |ledger| {
+                    let of = ledger.begins();
+                    ledger.delivered((2, 0), 1, true);
+                    ledger.committing(of, &[(2, 0)]);
+                    ledger.crashed();
+                    ledger.delivered((2, 0), 2, true);
+                    ledger.detached(2);
+                    ledger.delivered((3, 0), 3, true);
+                    ledger.delivered((2, 0), 3, true);
+                },
+                Some("(2, 0) came to consumer 3 after Some(3)"),
             ),
             (
                 "in one queue of two",
