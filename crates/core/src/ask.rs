@@ -17,6 +17,8 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::explain::{Explainer, open_explained};
+use crate::leader::Leader;
+use crate::partition::reply;
 use crate::schedule::list_jobs;
 
 /// Entries that one step looks at: some milliseconds.
@@ -103,7 +105,7 @@ impl Lists {
 pub fn go_on(partition: &mut Partition, effects: &mut Vec<Effect>) {
     let Some(mut list) = partition.leader.lists.under_way.pop_front() else { return };
     match list.go_on(partition) {
-        true => answer_page(partition, list.page.page(), list.waiter, effects),
+        true => answer_page(list.page.page(), list.waiter, effects),
         false => partition.leader.lists.under_way.push_back(list),
     }
 }
@@ -114,7 +116,7 @@ impl Partition {
         match event {
             Event::Ask { ask, connection, ticket } => self.ask(ask, (connection, ticket), effects),
             Event::Lease(event) => self.about_lease(*event, effects),
-            Event::Seek { consumer, after } => self.seek(consumer, &after),
+            Event::Seek { consumer, after } => seek(&mut self.leader, consumer, &after),
             _ => {}
         }
     }
@@ -125,7 +127,7 @@ impl Partition {
             Question::Explain { queue, of } => {
                 open_explained(self, queue, of);
                 let page = Explainer(self).explain(queue, of, &ask);
-                return answer_page(self, page, waiter, effects);
+                return answer_page(page, waiter, effects);
             }
             Question::Queues { only: Some(only), .. } => Box::new(queues::QueuesOf::new(only)),
             Question::Queues { name_part, only: None } => Box::new(queues::Queues::new(name_part, &ask)),
@@ -146,34 +148,32 @@ impl Partition {
         };
         let mut list = List { ask, waiter, walk, page: PageMaker::default() };
         if list.go_on(self) {
-            return answer_page(self, list.page.page(), waiter, effects);
+            return answer_page(list.page.page(), waiter, effects);
         }
         if self.leader.lists.under_way.len() == LISTS_MAX {
             let refusal = Refusal::TooManyLists { max: LISTS_MAX };
-            return self.reply(waiter.0, waiter.1, Err(refusal), effects);
+            return reply(waiter.0, waiter.1, Err(refusal), effects);
         }
         self.leader.lists.under_way.push_back(list);
-    }
-
-    /// A browser that has not been sent anything begins after these entries, one of each lane that
-    /// it has seen before.
-    fn seek(&mut self, key: ConsumerKey, after: &[EntryTag]) {
-        let Some(browse) =
-            self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut())
-        else {
-            return;
-        };
-        after.iter().for_each(|tag| browse.pass(*tag));
     }
 }
 
 /// The page, and the end of the request.
 pub(crate) fn answer_page(
-    partition: &Partition,
     page: Page,
     (connection, ticket): (ConnectionId, Ticket),
     effects: &mut Vec<Effect>,
 ) {
     effects.push(Effect::Answer { connection, ticket, page: Box::new(page) });
-    partition.reply(connection, ticket, Ok(()), effects);
+    reply(connection, ticket, Ok(()), effects);
+}
+
+/// A browser that has not been sent anything begins after these entries, one of each lane that
+/// it has seen before.
+fn seek(leader: &mut Leader, key: ConsumerKey, after: &[EntryTag]) {
+    let Some(browse) = leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut())
+    else {
+        return;
+    };
+    after.iter().for_each(|tag| browse.pass(*tag));
 }

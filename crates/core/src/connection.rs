@@ -10,6 +10,10 @@ use postroad_model::{
 use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
+use crate::delivery::line::line_up;
+use crate::delivery::spread::readers_of;
+use crate::leader::Leader;
+use crate::settings::Settings;
 use crate::transaction::{Coordinated, Returning};
 
 /// State that this partition keeps for one connection.
@@ -135,17 +139,17 @@ impl Ended {
         }
         self.latest.push_back(connection);
     }
+
+    /// Whether nothing more will come of the connection.
+    pub fn has_ended(&self, connection: ConnectionId) -> bool {
+        connection.is_internal() || self.latest.contains(&connection)
+    }
 }
 
 impl Partition {
-    /// Whether nothing more will come of the connection.
-    pub(crate) fn has_ended(&self, connection: ConnectionId) -> bool {
-        connection.is_internal() || self.leader.ended.latest.contains(&connection)
-    }
-
     /// The outbox has room again: consumers that waited for it get back into their lines.
     pub(crate) fn written(&mut self, id: ConnectionId, bytes: u64, effects: &mut Vec<Effect>) {
-        let was_full = self.outbox_is_full(id);
+        let was_full = outbox_is_full(&self.leader, &self.settings, id);
         let Some(connection) = self.leader.connections.get_mut(&id) else { return };
         connection.unwritten_bytes = connection.unwritten_bytes.saturating_sub(bytes);
         if was_full && connection.ended.is_none() {
@@ -156,19 +160,19 @@ impl Partition {
     }
 
     fn serve_again(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        for reader in self.readers_of(key) {
-            self.line_up(reader);
+        for reader in readers_of(&self.leader, key) {
+            line_up(&mut self.state, &mut self.leader, &self.settings, reader);
             if let Some(id) = self.leader.delivery.consumers.get(&reader).map(|consumer| consumer.queue) {
                 self.dispatch(id, effects);
             }
         }
     }
+}
 
-    /// Whether the connection can be sent nothing now: its outbox is full, or it has ended.
-    pub(crate) fn outbox_is_full(&self, id: ConnectionId) -> bool {
-        let bytes_max = self.settings.outbox_bytes_max;
-        let is_full =
-            |connection: &Connection| connection.ended.is_some() || bytes_max <= connection.unwritten_bytes;
-        self.leader.connections.get(&id).map_or(bytes_max == 0, is_full)
-    }
+/// Whether the connection can be sent nothing now: its outbox is full, or it has ended.
+pub fn outbox_is_full(leader: &Leader, settings: &Settings, id: ConnectionId) -> bool {
+    let bytes_max = settings.outbox_bytes_max;
+    let is_full =
+        |connection: &Connection| connection.ended.is_some() || bytes_max <= connection.unwritten_bytes;
+    leader.connections.get(&id).map_or(bytes_max == 0, is_full)
 }

@@ -19,6 +19,7 @@ use crate::Partition;
 use crate::log::completion::Completion;
 use crate::log::reader::Reader;
 use crate::log::record::{RecordError, Writer};
+use crate::partition::reply;
 
 /// All documents, by name.
 #[derive(Default)]
@@ -121,7 +122,7 @@ pub fn replace(partition: &mut Partition, request: DocumentRequest, effects: &mu
         false => partition.state.documents.refusal(&change),
     };
     if let Some(refusal) = refusal {
-        return partition.reply(connection, ticket, Err(refusal), effects);
+        return reply(connection, ticket, Err(refusal), effects);
     }
     let completion = Completion::Document { name: change.name.clone(), connection, ticket };
     partition.propose(Command::Document(Box::new(change)), Urgency::Waiting, completion, effects);

@@ -14,9 +14,14 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::connection::outbox_is_full;
 use crate::delivery::consumer::Consumer;
+use crate::delivery::dispatch::is_over;
+use crate::delivery::line::is_chosen;
+use crate::delivery::selection::at_delivery;
+use crate::delivery::spread::has_credit;
 use crate::flow::flow_of;
-use crate::leasing::leases_left;
+use crate::leasing::{is_reserving, leases_left};
 use crate::memory::bodies::BodyLocation;
 use crate::pausing;
 use crate::queue::{Entry, EntryState, LaneNumber, Load, Queue, tag as tag_of, untag};
@@ -116,7 +121,7 @@ impl<'p> Explainer<'p> {
     fn state_of(&self, (id, tag): (QueueId, EntryTag), found: &Found) -> Verdict {
         let headers = self.0.state.bodies.headers(found.sought).map(|(headers, _)| headers);
         match found.state {
-            EntryState::Ready => match headers.filter(|headers| self.0.is_over(headers)) {
+            EntryState::Ready => match headers.filter(|headers| is_over(&self.0.clock, headers)) {
                 Some(headers) => {
                     let for_ms = self.0.clock.wall_ms().saturating_sub(headers.expires_at_ms);
                     Verdict::Expired { for_ms }
@@ -168,7 +173,7 @@ impl<'p> Explainer<'p> {
         if self.0.state.paused.contains(queue.id) && !pausing::serves(self.0, key) {
             return Verdict::Paused;
         }
-        if !self.0.is_chosen(key, consumer) {
+        if !is_chosen(&self.0.state, key, consumer) {
             return Verdict::NotExclusive { owner: self.chosen_of(queue) };
         }
         // Of a message on the disk only the group is known for sure.
@@ -180,13 +185,13 @@ impl<'p> Explainer<'p> {
         if let Some(verdict) = barred {
             return verdict;
         }
-        if self.0.outbox_is_full(key.connection) {
+        if outbox_is_full(&self.0.leader, &self.0.settings, key.connection) {
             let connection = self.0.leader.connections.get(&key.connection);
             return Verdict::OutboxFull {
                 bytes: connection.map_or(0, |connection| connection.unwritten_bytes),
             };
         }
-        if !self.0.has_credit(key) {
+        if !has_credit(&self.0.leader, key) {
             // A message that it has settled since is no obstacle, if it came too late for that.
             let taken_back = if consumer.pace.is_slow { consumer.pace.taken.len() as u64 } else { 0 };
             if 0 < taken_back {
@@ -197,7 +202,7 @@ impl<'p> Explainer<'p> {
             let (held, in_transaction) = (consumer.held.len() as u64, self.has_settled_all(consumer));
             return Verdict::NoCredit { held, in_transaction, for_ms };
         }
-        let limit = self.lease_limit(queue.id).filter(|_| self.0.is_reserving(key));
+        let limit = self.lease_limit(queue.id).filter(|_| is_reserving(&self.0.leader, key));
         // A selector has to see the message first, which is read for that.
         let selects = consumer.selection.as_ref().is_some_and(|selection| selection.has_selector());
         let is_judged = is_resident || !selects;
@@ -225,7 +230,7 @@ impl<'p> Explainer<'p> {
         let has_refused = |tag| queue.is_idle(key) || selection.has_refused(&queue.lanes, tag);
         let facts = match of.message {
             Some(Judged { message, is_resident: true }) => {
-                selector.why_not(&self.0.at_delivery(message, of.failed))?
+                selector.why_not(&at_delivery(&self.0.clock, &self.0.protocols, message, of.failed))?
             }
             // The body is on the disk: a message that the consumer has passed over does not match.
             _ if of.tag.is_some_and(has_refused) => Vec::new(),

@@ -16,7 +16,12 @@ use postroad_model::{
 use crate::Partition;
 use crate::connection::Connection;
 use crate::delivery::consumer::last_seen;
+use crate::delivery::line::leave_line;
+use crate::delivery::spread::readers_of;
+use crate::intake::link::{forget_parked, leave_link};
+use crate::intake::waiting::parked_for_queues;
 use crate::moving::forget_resends;
+use crate::notice::announce;
 use crate::transaction::{Returning, close_leaving, undo_all};
 
 /// A temporary destination that ends costs as much as this number of entries that return.
@@ -73,7 +78,7 @@ pub fn closed(partition: &mut Partition, id: ConnectionId, effects: &mut Vec<Eff
     partition.leader.ended.push(id);
     // Events that were heard before its end may have begun something since.
     note_ended(partition, id, effects);
-    partition.abandon_all(id, effects);
+    partition.leader.intake.uploads.abandon_all(id, effects);
     partition.leader.settling.redrives.forget_those_of(id);
     partition.leader.lists.forget_those_of(id);
     partition.leader.leasing.watches.forget_those_of(id);
@@ -85,7 +90,7 @@ pub fn closed(partition: &mut Partition, id: ConnectionId, effects: &mut Vec<Eff
     let others = connection.temporary.len() * DESTINATION_COST;
     let consumers: Vec<ConsumerKey> = connection.consumers.iter().copied().collect();
     let readers: VecDeque<ConsumerKey> =
-        consumers.into_iter().flat_map(|key| partition.readers_of(key)).collect();
+        consumers.into_iter().flat_map(|key| readers_of(&partition.leader, key)).collect();
     let open = transactions.iter().filter_map(|key| partition.leader.transactions.open.get(key));
     let changes = open.map(|open| open.len()).sum::<usize>() + others + weight_of(partition, &readers);
     undo_all(partition, &transactions, effects);
@@ -101,7 +106,7 @@ pub fn detach(
     (delivered, ticket): (Delivered, Option<Ticket>),
     effects: &mut Vec<Effect>,
 ) {
-    let readers: VecDeque<ConsumerKey> = partition.readers_of(key).into();
+    let readers: VecDeque<ConsumerKey> = readers_of(&partition.leader, key).into();
     let weight = weight_of(partition, &readers);
     // Those of a link that stays in doubt are bounded.
     let is_kept = matches!(delivered, Delivered::InDoubt { .. });
@@ -130,8 +135,9 @@ fn forget_sends(
     id: ConnectionId,
     effects: &mut Vec<Effect>,
 ) -> BTreeSet<Destination> {
-    let staying = partition.parked_for_queues(id);
-    partition.forget_parked(id, |parked| !staying.contains(&parked.number()), effects)
+    let staying =
+        parked_for_queues(&partition.state, &partition.leader, &partition.settings, &partition.clock, id);
+    forget_parked(&mut partition.leader, id, |parked| !staying.contains(&parked.number()), effects)
 }
 
 /// Entries that they hold, and they themselves.
@@ -146,7 +152,8 @@ fn hold_queues_of(
     consumers: impl IntoIterator<Item = ConsumerKey>,
     returning: &mut Returning,
 ) {
-    for reader in consumers.into_iter().flat_map(|key| partition.readers_of(key)).collect::<Vec<_>>() {
+    for reader in consumers.into_iter().flat_map(|key| readers_of(&partition.leader, key)).collect::<Vec<_>>()
+    {
         if let Some(id) = partition.leader.delivery.consumers.get(&reader).map(|consumer| consumer.queue) {
             returning.hold(partition, id);
         }
@@ -167,8 +174,8 @@ fn stop_serving(partition: &mut Partition, key: ConsumerKey) {
     if let Some(spread) = partition.leader.delivery.spreads.get_mut(&key) {
         spread.credit = 0;
     }
-    for reader in partition.readers_of(key) {
-        partition.leave_line(reader);
+    for reader in readers_of(&partition.leader, key) {
+        leave_line(&mut partition.state, &mut partition.leader, reader);
         if let Some(consumer) = partition.leader.delivery.consumers.get_mut(&reader) {
             consumer.credit = 0;
         }
@@ -302,15 +309,15 @@ fn leave(partition: &mut Partition, id: ConnectionId, effects: &mut Vec<Effect>)
     partition.dispatch_all(touched, effects);
     partition.leader.ended.coordinated.close(id, coordinated);
     for link in &links {
-        partition.leave_link(link, id, true, effects);
+        leave_link(&mut partition.leader, partition.now_ms, link, id, true, effects);
     }
     for producer in producers.into_values() {
-        partition.announce(Notice::Producer { producer, present: false }, effects);
+        announce(Notice::Producer { producer, present: false }, effects);
     }
     for name in claims {
         partition.leader.claims.close(&name, id, partition.now_ms);
     }
     if let Some(client) = client {
-        partition.announce(Notice::Connection { client, present: false }, effects);
+        announce(Notice::Connection { client, present: false }, effects);
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Command, ConnectionId, DeadLetter, Destination, DestinationKind, Effect, EntryTag, Event, Message,
-    MessageKey, Now, PartitionId, Position, QueueId, Refusal, Revived, Ticket, Urgency,
+    Command, ConnectionId, Destination, DestinationKind, Effect, EntryTag, Event, Message, MessageKey, Now,
+    PartitionId, Position, QueueId, Refusal, Ticket, Urgency,
 };
 use postroad_routing::{Addressing, Policies};
 use postroad_selector::Selector;
@@ -13,41 +13,43 @@ use crate::addresses::address::Addresses;
 use crate::addresses::offline;
 use crate::ask;
 use crate::clock::Clock;
-use crate::delivery::selection::{self, PropertiesOf};
+use crate::delivery::group::begin_groups;
+use crate::delivery::selection::PropertiesOf;
 use crate::delivery::spread::end_crowded;
 use crate::delivery::{backlog, gathering};
 use crate::documents;
 use crate::explain::messages_of;
 use crate::figures::QueueCounts;
 use crate::flow::Passed;
+use crate::intake::account::is_misaccounted;
 use crate::intake::audit::OriginOf;
 use crate::intake::blocked::BlockedOn;
 use crate::intake::chunks;
-use crate::intake::homes::NameOf;
+use crate::intake::chunks::look_who_has_pieces;
+use crate::intake::limit::new_queue;
+use crate::intake::link::forget_links;
 use crate::intake::policy_round;
 use crate::intake::queue_quota;
-use crate::intake::routes::ChangeHeaders;
 use crate::intake::waiting;
+use crate::intake::waiting::{behind_its_sends, echo};
 use crate::leader::Leader;
 use crate::leaving;
 use crate::log::completion::Completion;
 use crate::log::durability;
+use crate::log::durability::{compression_of, durability_of};
 use crate::memory::bodies::{BodyLocation, Gone};
+use crate::memory::packing::leave_what_is_ahead;
+use crate::moving::resume_moves;
+use crate::notice;
 use crate::pausing;
+use crate::protocols::{CountRetained, MarkDead, Protocols};
 use crate::queue::{Entry, EntryState, Lane, LaneNumber, Load, Queue, untag};
 use crate::schedule::WriteDue;
 use crate::settings::Settings;
-use crate::settling::redrive::Revive;
 use crate::settling::{doubt, lending};
 use crate::state::State;
 use crate::traces;
-use crate::transaction::{self, Rest};
-
-/// How the assembly writes a dead letter's past into a message, whatever its protocol.
-pub type MarkDead = fn(&Message, &DeadLetter) -> Message;
-
-/// How the assembly writes into a message that a topic keeps how many it keeps with it.
-pub type CountRetained = fn(&Message, u64) -> Message;
+use crate::transaction::{self, Rest, apply_decide, count_prepared, resolve_transactions};
 
 /// Counters of messages since the start; they only rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,41 +138,6 @@ pub struct Partition {
     pub(crate) leader: Leader,
 }
 
-/// How to read and write messages, which only their protocols know.
-pub(crate) struct Protocols {
-    /// Writes a dead letter's past into it.
-    pub mark_dead: MarkDead,
-    /// Takes a dead letter's past out of it.
-    pub revive: Revive,
-    /// Writes into a message that a topic keeps how many it keeps.
-    pub count_retained: CountRetained,
-    /// Reads the properties that selectors need.
-    pub properties_of: PropertiesOf,
-    /// Reads who sent a message.
-    pub origin_of: OriginOf,
-    /// Names a message of a topic.
-    pub name_of: NameOf,
-    /// Changes headers of a message.
-    pub change_headers: ChangeHeaders,
-    /// Writes a message that is due now.
-    pub write_due: WriteDue,
-}
-
-impl Default for Protocols {
-    fn default() -> Protocols {
-        Protocols {
-            mark_dead: |message, _| message.clone(),
-            revive: |message| Revived { origin: None, message: message.clone() },
-            count_retained: |message, _| message.clone(),
-            properties_of: selection::no_properties,
-            origin_of: |_| None,
-            name_of: |_, _| None,
-            change_headers: |message, _| message.clone(),
-            write_due: |message, _| message.clone(),
-        }
-    }
-}
-
 impl Partition {
     /// An empty partition.
     pub fn new(settings: Settings) -> Partition {
@@ -235,7 +202,7 @@ impl Partition {
         self.limit_anew(&before, effects);
         self.return_anew();
         offline::follow(self);
-        self.note_answers(first, effects);
+        self.leader.intake.links.note_answers(first, effects);
     }
 
     /// Replaces the meaning of names. Called before [`Partition::start`]; afterwards only the place
@@ -282,11 +249,7 @@ impl Partition {
     }
 
     pub(crate) fn apply_next(&mut self, position: Position, command: Command, effects: &mut Vec<Effect>) {
-        debug_assert!(
-            self.state.applied.is_none_or(|applied| applied.next() == position),
-            "gap before {position:?}"
-        );
-        self.state.applied = Some(position);
+        self.state.apply_at(position);
         let begins = durability::may_begin_binding(&command);
         if durability::may_end_binding(&command) {
             self.leader.log.barrier = self.leader.log.made;
@@ -323,10 +286,12 @@ impl Partition {
             Command::Prepare { id, changes } => self.apply_prepare(position, id, changes, effects),
             Command::Fire { due, next, sent } => self.apply_fire(position, due, next, sent, effects),
             Command::Unschedule { jobs } => self.apply_unschedule(&jobs, effects),
-            Command::Shelve { jobs } => self.apply_shelve(position, &jobs, effects),
-            Command::Unshelve { shelf, jobs } => self.apply_unshelve(shelf, &jobs, effects),
-            Command::Promise { id, branch, participants } => self.apply_promise(id, branch, participants),
-            Command::Decide { id, participants } => self.apply_decide(id, participants),
+            Command::Shelve { jobs } => self.state.jobs.apply_shelve(position, &jobs, effects),
+            Command::Unshelve { shelf, jobs } => self.state.jobs.apply_unshelve(shelf, &jobs, effects),
+            Command::Promise { id, branch, participants } => {
+                self.state.branches.apply_promise(id, branch, participants)
+            }
+            Command::Decide { id, participants } => apply_decide(&mut self.state, id, participants),
             Command::Overrule { id, branch, participants, commit } => {
                 self.apply_overrule((id, branch), participants, commit, effects);
             }
@@ -368,7 +333,7 @@ impl Partition {
     /// sends.
     pub(crate) fn take_in_turn(&mut self, event: Event, effects: &mut Vec<Effect>) {
         let Some(event) = self.leader.intake.waiting.behind_its_attach(event) else { return };
-        if let Some(event) = self.behind_its_sends(event) {
+        if let Some(event) = behind_its_sends(&mut self.leader, event) {
             self.take(event, effects);
         }
     }
@@ -418,10 +383,8 @@ impl Partition {
                 let Leader { claims, connections, .. } = &mut self.leader;
                 claims.handle(event, (connections, self.now_ms), effects);
             }
-            Event::Introduce { connection, client } => self.introduce(connection, client, effects),
-            Event::AddProducer { connection, producer } => self.add_producer(connection, producer, effects),
-            Event::RemoveProducer { connection, producer } => {
-                self.remove_producer(connection, &producer, effects);
+            Event::Introduce { .. } | Event::AddProducer { .. } | Event::RemoveProducer { .. } => {
+                notice::about_client(&mut self.state, &mut self.leader, event, effects);
             }
             Event::Written { connection, bytes } => self.written(connection, bytes, effects),
             Event::Closed { connection } => leaving::closed(self, connection, effects),
@@ -434,7 +397,7 @@ impl Partition {
             }
             Event::Ask { .. } | Event::Seek { .. } | Event::Lease(_) => self.about_queues(event, effects),
             Event::Link(event) => self.about_link(event, effects),
-            Event::Echo { connection, ticket } => self.echo(connection, ticket, effects),
+            Event::Echo { connection, ticket } => echo(&mut self.leader, connection, ticket, effects),
             Event::Recalled { key, sent } => self.recalled(key, sent, effects),
             Event::ShelfRead { position, jobs } => self.shelf_read(position, jobs, effects),
             Event::ProposalsFailed { reason } => self.proposals_failed(&reason, effects),
@@ -459,7 +422,9 @@ impl Partition {
             Event::ForgetBranch { branch, connection, ticket } => {
                 self.forget_branch(branch, connection, ticket, effects);
             }
-            Event::ListBranches { connection, ticket } => self.list_branches(connection, ticket, effects),
+            Event::ListBranches { connection, ticket } => {
+                self.state.branches.list_branches(connection, ticket, effects)
+            }
             Event::Pause { queue, paused, connection, ticket } => {
                 pausing::pause(self, queue, paused, (connection, ticket), effects);
             }
@@ -491,7 +456,7 @@ impl Partition {
         policy_round::go_on(self, effects);
         self.go_on_unparking(effects);
         self.end_overdue(effects);
-        self.look_who_has_pieces(effects);
+        look_who_has_pieces(&mut self.leader, self.now_ms, effects);
         self.go_on_carrying(effects);
         self.let_go_some(effects);
         backlog::go_on(self, effects);
@@ -500,11 +465,11 @@ impl Partition {
         self.go_on_trimming(effects);
         self.go_on_redriving(effects);
         self.go_on_moving(effects);
-        self.forget_links();
+        forget_links(&mut self.leader, self.now_ms);
         offline::end_overdue(self, effects);
         self.leader.claims.free_overdue(self.now_ms, effects);
         self.shrink_to_budget();
-        self.leave_what_is_ahead();
+        leave_what_is_ahead(&mut self.state, &mut self.leader, &self.settings);
     }
 
     pub(crate) fn take_time(&mut self, now: Now) {
@@ -522,14 +487,14 @@ impl Partition {
     pub fn start(&mut self, effects: &mut Vec<Effect>) {
         self.leader.is_live = true;
         self.leader.has_stopped = false;
-        self.resume_moves();
+        resume_moves(&mut self.state, &mut self.leader);
         self.account_anew();
-        self.count_prepared();
-        self.announce_all(effects);
+        count_prepared(&mut self.state, &mut self.leader);
+        self.state.addresses.announce_all(effects);
         self.drop_all_superseded(effects);
         self.trim_all(effects);
         self.bind_by_rules(effects);
-        self.resolve_transactions(effects);
+        resolve_transactions(&mut self.state, &mut self.leader, effects);
         self.return_anew();
         offline::follow(self);
         doubt::find(self);
@@ -585,8 +550,8 @@ impl Partition {
         };
         let wrong = self.state.queues.values().find(wrong);
         let lanes = self.state.queues.values().flat_map(|queue| queue.lanes.iter());
-        let pages = lanes.flat_map(|(_, lane)| lane.packed_pages()).chain(self.ending_pages());
-        let is_off = self.is_misaccounted()
+        let pages = lanes.flat_map(|(_, lane)| lane.packed_pages()).chain(self.state.endings.ending_pages());
+        let is_off = is_misaccounted(&self.state, &self.leader)
             || !self.leader.transactions.has_counted_open()
             || !self.state.bodies.has_counted(pages);
         wrong.or_else(|| self.state.queues.values().next().filter(|_| is_off)).map(|queue| &queue.source)
@@ -614,14 +579,9 @@ impl Partition {
         self.leader.log.pending.push_back(completion);
         self.leader.log.made += 1;
         queue_quota::expect(self, &command);
-        let durability = self.durability_of(&command);
-        let compression = self.compression_of(&command);
+        let durability = durability_of(&self.state, &self.settings, &command);
+        let compression = compression_of(&self.settings, &command);
         effects.push(Effect::Propose { command, urgency, durability, compression, addresses });
-    }
-
-    /// Where an address lives.
-    pub(crate) fn partition_of(&self, destination: &Destination) -> PartitionId {
-        self.settings.addressing.partition_of(self.settings.placement, destination)
     }
 
     /// The durable queue of this address, made if it is not there.
@@ -632,27 +592,9 @@ impl Partition {
         }
         let id = self.state.take_queue_id(self.settings.id);
         self.state.addresses.bound_mut(destination).insert(id, None);
-        self.add_queue(self.new_queue(id, destination.clone()));
+        let queue = new_queue(&self.state, &self.leader, &self.settings, id, destination.clone());
+        add_queue(&mut self.state, &mut self.leader, queue);
         self.join_spreads(id, destination);
-        id
-    }
-
-    pub(crate) fn add_queue(&mut self, queue: Queue) {
-        match queue.id.is_volatile() {
-            true => self.state.addresses.passing.insert(queue.id),
-            false => self.state.addresses.lasting.insert(queue.id),
-        };
-        self.state.addresses.listed.insert(&queue);
-        self.leader.intake.accounts.begin(&queue);
-        self.state.queues.insert(queue.id, queue);
-    }
-
-    /// A volatile queue bound to this address, for messages that match the selector.
-    pub(crate) fn bind_volatile(&mut self, destination: &Destination, selector: Option<Selector>) -> QueueId {
-        let id = QueueId::volatile(self.leader.volatile.next_queue);
-        self.leader.volatile.next_queue += 1;
-        self.state.addresses.bound_mut(destination).insert(id, selector.map(|selector| vec![selector]));
-        self.add_queue(self.new_queue(id, destination.clone()));
         id
     }
 
@@ -700,7 +642,7 @@ impl Partition {
         self.leader.intake.accounts.add(queue.owners, bytes, in_memory);
         traces::ready(self, id, key, tag);
         if begins_groups {
-            self.begin_groups(id);
+            begin_groups(&mut self.state, &mut self.leader, id);
         }
         if !self.delay_new(id, tag, visible_at_ms) {
             self.wake_who_wants(id, key, tag);
@@ -743,27 +685,6 @@ impl Partition {
         }
     }
 
-    pub(crate) fn insert_volatile(&mut self, mut message: Message, effects: &mut Vec<Effect>) -> MessageKey {
-        self.retain_chunks(&message, effects);
-        let key = MessageKey::Volatile(self.leader.volatile.next_message);
-        if let Some(trace) = message.take_trace() {
-            self.leader.traces.begin(key, trace);
-        }
-        self.leader.volatile.next_message += 1;
-        self.state.bodies.insert(key, message);
-        key
-    }
-
-    pub(crate) fn reply(
-        &self,
-        connection: ConnectionId,
-        ticket: Ticket,
-        result: Result<(), Refusal>,
-        effects: &mut Vec<Effect>,
-    ) {
-        effects.push(Effect::Reply { connection, ticket, result });
-    }
-
     /// The entry, if the queue still holds it; its page is open then.
     pub(crate) fn entry(&mut self, queue: QueueId, tag: EntryTag) -> Option<&mut Entry> {
         self.open_page(queue, tag);
@@ -784,7 +705,64 @@ fn end_step(partition: &mut Partition, first: usize, effects: &mut Vec<Effect>) 
     end_crowded(partition, effects);
     partition.dispatch_freed(effects);
     partition.leader.leasing.watches.answer(&mut partition.state, effects);
-    partition.note_answers(first, effects);
-    partition.announce_addresses(effects);
+    partition.leader.intake.links.note_answers(first, effects);
+    partition.state.addresses.announce_addresses(effects);
     partition.leader.traces.report(effects);
+}
+
+pub fn reply(
+    connection: ConnectionId,
+    ticket: Ticket,
+    result: Result<(), Refusal>,
+    effects: &mut Vec<Effect>,
+) {
+    effects.push(Effect::Reply { connection, ticket, result });
+}
+
+impl Settings {
+    /// Where an address lives.
+    pub fn partition_of(&self, destination: &Destination) -> PartitionId {
+        self.addressing.partition_of(self.placement, destination)
+    }
+}
+
+pub fn add_queue(state: &mut State, leader: &mut Leader, queue: Queue) {
+    match queue.id.is_volatile() {
+        true => state.addresses.passing.insert(queue.id),
+        false => state.addresses.lasting.insert(queue.id),
+    };
+    state.addresses.listed.insert(&queue);
+    leader.intake.accounts.begin(&queue);
+    state.queues.insert(queue.id, queue);
+}
+
+pub fn insert_volatile(
+    state: &mut State,
+    leader: &mut Leader,
+    mut message: Message,
+    effects: &mut Vec<Effect>,
+) -> MessageKey {
+    leader.intake.uploads.retain_chunks(&message, effects);
+    let key = MessageKey::Volatile(leader.volatile.next_message);
+    if let Some(trace) = message.take_trace() {
+        leader.traces.begin(key, trace);
+    }
+    leader.volatile.next_message += 1;
+    state.bodies.insert(key, message);
+    key
+}
+
+/// A volatile queue bound to this address, for messages that match the selector.
+pub fn bind_volatile(
+    state: &mut State,
+    leader: &mut Leader,
+    settings: &Settings,
+    destination: &Destination,
+    selector: Option<Selector>,
+) -> QueueId {
+    let id = QueueId::volatile(leader.volatile.next_queue);
+    leader.volatile.next_queue += 1;
+    state.addresses.bound_mut(destination).insert(id, selector.map(|selector| vec![selector]));
+    add_queue(state, leader, new_queue(state, leader, settings, id, destination.clone()));
+    id
 }

@@ -18,6 +18,8 @@ use crate::Partition;
 use crate::log::completion::Completion;
 use crate::log::reader::Reader;
 use crate::log::record::{RecordError, Writer};
+use crate::moving::is_moving;
+use crate::partition::reply;
 
 /// The queues that operators have paused.
 #[derive(Default)]
@@ -77,21 +79,21 @@ pub fn pause(
     (connection, ticket): (ConnectionId, Ticket),
     effects: &mut Vec<Effect>,
 ) {
-    let refusal = match partition.own_queue(&queue) {
+    let refusal = match partition.state.addresses.own_queue(&queue) {
         None => Refusal::NoSuchQueue(queue),
         Some(id) if id.is_volatile() => Refusal::NotPausable(queue),
-        Some(_) if partition.is_moving(&queue) => Refusal::QueueMoving(queue),
+        Some(_) if is_moving(&partition.state, &partition.leader, &queue) => Refusal::QueueMoving(queue),
         Some(id) => {
             let is_settled = partition.leader.log.pending.is_empty();
             if is_settled && partition.state.paused.contains(id) == paused {
-                return partition.reply(connection, ticket, Ok(()), effects);
+                return reply(connection, ticket, Ok(()), effects);
             }
             let (command, completion) =
                 (Command::Pause { queue, paused }, Completion::Reply { connection, ticket });
             return partition.propose(command, Urgency::Waiting, completion, effects);
         }
     };
-    partition.reply(connection, ticket, Err(refusal), effects);
+    reply(connection, ticket, Err(refusal), effects);
 }
 
 /// Carries that out.

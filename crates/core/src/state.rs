@@ -99,6 +99,13 @@ impl State {
         }
     }
 
+    /// The command of this position is applied now.
+    pub fn apply_at(&mut self, position: Position) {
+        let is_next = self.applied.is_none_or(|applied| applied.next() == position);
+        debug_assert!(is_next, "gap before {position:?}");
+        self.applied = Some(position);
+    }
+
     /// The id of a new durable queue of this partition.
     pub fn take_queue_id(&mut self, partition: PartitionId) -> QueueId {
         let id = QueueId::durable(partition, self.next_queue);

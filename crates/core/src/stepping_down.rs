@@ -25,7 +25,9 @@ use crate::intake::chunks;
 use crate::leader::Leader;
 use crate::log::completion::Completion;
 use crate::log::snapshot::SnapshotError;
-use crate::transaction::finish_decided;
+use crate::partition::reply;
+use crate::state::State;
+use crate::transaction::{finish_decided, tell};
 
 /// A request that has no answer yet.
 type Waiter = (ConnectionId, Ticket);
@@ -46,7 +48,7 @@ impl Partition {
         finish_decided(self, effects);
         self.answer_unknown(effects);
         self.answer_not_done(effects);
-        self.release_volatile_bodies(effects);
+        release_volatile_bodies(&mut self.state, &mut self.leader, effects);
         let connections = self.leader.connections.iter().map(|(connection, _)| connection);
         let of_clients = connections.filter(|connection| !connection.is_internal());
         effects.extend(of_clients.map(|connection| Effect::Evict { connection }));
@@ -64,7 +66,7 @@ impl Partition {
                 // the record.
                 Completion::Prepared { id, .. } => {
                     let result = Err(Refusal::NotLeader);
-                    self.tell(id.coordinator, Peer::Prepared { id, result }, effects);
+                    tell(id.coordinator, Peer::Prepared { id, result }, effects);
                 }
                 // They were to be carried out behind a barrier.
                 Completion::Resent(publish) => {
@@ -94,7 +96,7 @@ impl Partition {
         waiting.extend(intake.waiting.take_echoes());
         waiting.extend(intake.uploads.take_waiting());
         waiting.extend(intake.links.waiters());
-        waiting.extend(self.claimants());
+        waiting.extend(claimants(&self.leader));
         waiting.extend(self.leader.ended.coordinated.waiters());
         waiting.extend(self.leader.settling.carrying.waiters());
         waiting.extend(self.leader.leasing.waiters());
@@ -118,19 +120,8 @@ impl Partition {
         asked.sort_unstable();
         asked.dedup();
         for id in asked {
-            self.tell(id.coordinator, Peer::Prepared { id, result: Err(Refusal::NotLeader) }, effects);
+            tell(id.coordinator, Peer::Prepared { id, result: Err(Refusal::NotLeader) }, effects);
         }
-    }
-
-    /// Requests that wait for exclusive names.
-    fn claimants(&self) -> Vec<Waiter> {
-        let connections = self.leader.connections.iter();
-        let names =
-            connections.flat_map(|(id, connection)| connection.claims.iter().map(move |name| (id, name)));
-        let mut waiting: Vec<Waiter> =
-            names.filter_map(|(id, name)| self.leader.claims.waiter(name, id)).collect();
-        waiting.sort_unstable();
-        waiting
     }
 
     fn refuse_not_led(&self, waiter: Waiter, effects: &mut Vec<Effect>) {
@@ -143,19 +134,11 @@ impl Partition {
         match connection.partition() {
             Some(to) if to != self.settings.id => {
                 let (upload, result) = (ticket.0, Err(refusal));
-                self.tell(to, Peer::PieceTaken { upload, result }, effects);
+                tell(to, Peer::PieceTaken { upload, result }, effects);
             }
             Some(_) => {}
-            None => self.reply(connection, ticket, Err(refusal), effects),
+            None => reply(connection, ticket, Err(refusal), effects),
         }
-    }
-
-    /// Records that only volatile messages and uploads refer to are needed no more.
-    fn release_volatile_bodies(&mut self, effects: &mut Vec<Effect>) {
-        for (_, message) in self.state.bodies.volatile() {
-            message.chunks().into_iter().for_each(|chunks| chunks::release(chunks, effects));
-        }
-        self.leader.intake.uploads.release_all(effects);
     }
 
     /// Entries of deleted queues are released at once: no snapshot knows them.
@@ -173,7 +156,7 @@ impl Partition {
         let mut state = Partition::restore_pieces(self.settings.clone(), &mut pieces)?.state;
         // Bodies of prepared messages stay in memory: which subscriptions take them may depend on
         // them.
-        for key in self.prepared_keys() {
+        for key in prepared_keys(&self.state) {
             if let Some(message) = self.state.bodies.resident(key) {
                 state.bodies.restore(key, message.clone());
                 state.bodies.pin(key);
@@ -186,40 +169,13 @@ impl Partition {
         Ok(())
     }
 
-    fn prepared_keys(&self) -> Vec<MessageKey> {
-        let sends = self.state.prepared.values().flat_map(|prepared| &prepared.sends);
-        let mut keys: Vec<MessageKey> = sends.map(|(key, _)| *key).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        keys
-    }
-
     /// An event for a leader comes to a replica.
     pub(crate) fn refuse_event(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Tick { now } => self.take_time(now),
             Event::Space { ample } => self.leader.log.space_ample = ample,
-            Event::Peer { from, peer } => self.refuse_peer(from, peer, effects),
+            Event::Peer { from, peer } => refuse_peer(&mut self.state, from, peer, effects),
             event => waiter_of(&event).into_iter().for_each(|waiter| self.refuse_not_led(waiter, effects)),
-        }
-    }
-
-    /// A coordinator hears that nothing was prepared. Where a decision is needed, the next start
-    /// asks for it.
-    fn refuse_peer(&mut self, from: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
-        match peer {
-            Peer::Prepare { id, .. } => {
-                self.tell(from, Peer::Prepared { id, result: Err(Refusal::NotLeader) }, effects);
-            }
-            Peer::Discard { id, .. } => self.tell(from, Peer::Done { id }, effects),
-            Peer::Decided { id, commit: false } if !self.state.prepared.contains_key(&id) => {
-                self.tell(from, Peer::Done { id }, effects);
-            }
-            Peer::Piece { piece, .. } => {
-                let (upload, result) = (piece.upload, Err(Refusal::NotLeader));
-                self.tell(from, Peer::PieceTaken { upload, result }, effects);
-            }
-            _ => {}
         }
     }
 }
@@ -335,5 +291,49 @@ fn waiter_of_lease(event: &LeaseEvent) -> Option<Waiter> {
         | LeaseEvent::List { connection, ticket, .. }
         | LeaseEvent::Configured { connection, ticket, .. }
         | LeaseEvent::Clear { connection, ticket, .. } => Some((*connection, *ticket)),
+    }
+}
+
+/// Requests that wait for exclusive names.
+fn claimants(leader: &Leader) -> Vec<Waiter> {
+    let connections = leader.connections.iter();
+    let names = connections.flat_map(|(id, connection)| connection.claims.iter().map(move |name| (id, name)));
+    let mut waiting: Vec<Waiter> = names.filter_map(|(id, name)| leader.claims.waiter(name, id)).collect();
+    waiting.sort_unstable();
+    waiting
+}
+
+/// Records that only volatile messages and uploads refer to are needed no more.
+fn release_volatile_bodies(state: &mut State, leader: &mut Leader, effects: &mut Vec<Effect>) {
+    for (_, message) in state.bodies.volatile() {
+        message.chunks().into_iter().for_each(|chunks| chunks::release(chunks, effects));
+    }
+    leader.intake.uploads.release_all(effects);
+}
+
+fn prepared_keys(state: &State) -> Vec<MessageKey> {
+    let sends = state.prepared.values().flat_map(|prepared| &prepared.sends);
+    let mut keys: Vec<MessageKey> = sends.map(|(key, _)| *key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// A coordinator hears that nothing was prepared. Where a decision is needed, the next start
+/// asks for it.
+fn refuse_peer(state: &mut State, from: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
+    match peer {
+        Peer::Prepare { id, .. } => {
+            tell(from, Peer::Prepared { id, result: Err(Refusal::NotLeader) }, effects);
+        }
+        Peer::Discard { id, .. } => tell(from, Peer::Done { id }, effects),
+        Peer::Decided { id, commit: false } if !state.prepared.contains_key(&id) => {
+            tell(from, Peer::Done { id }, effects);
+        }
+        Peer::Piece { piece, .. } => {
+            let (upload, result) = (piece.upload, Err(Refusal::NotLeader));
+            tell(from, Peer::PieceTaken { upload, result }, effects);
+        }
+        _ => {}
     }
 }

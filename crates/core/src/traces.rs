@@ -13,6 +13,7 @@ use postroad_model::{
 use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
+use crate::leasing::is_reserving;
 
 /// Traced messages that are followed at a time: some 200 KiB. Further ones are reported as not
 /// followed.
@@ -116,7 +117,7 @@ pub fn delivered(
     consumer: ConsumerKey,
 ) -> Option<TraceKey> {
     let trace = partition.leader.traces.of(key)?;
-    let is_leased = partition.is_reserving(consumer);
+    let is_leased = is_reserving(&partition.leader, consumer);
     partition.leader.traces.note(key, TraceStep::Delivered { entry, consumer, is_leased });
     Some(trace)
 }

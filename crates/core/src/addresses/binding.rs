@@ -11,9 +11,13 @@ use postroad_model::{
 use postroad_routing::Feed;
 
 use crate::Partition;
+use crate::addresses::address::Addresses;
 use crate::delivery::selection;
 use crate::intake::blocked::BlockedOn;
+use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::settings::Settings;
+use crate::state::State;
 
 /// Selectors that one binding remembers: beyond it the queue takes everything, and its consumers
 /// choose.
@@ -29,47 +33,6 @@ pub struct TopicFeed {
 }
 
 impl Partition {
-    /// The records needed before the queue is as the operator's rules want it: its bindings. Empty
-    /// if it is, or if no topic feeds it.
-    pub(crate) fn missing_bindings(&self, queue: &Destination, attach: Option<&Attach>) -> Vec<Binding> {
-        let feeds = self.settings.addressing.feeds_of(queue);
-        let feeds = feeds.into_iter().filter(|feed| self.lives_here(&feed.topic));
-        feeds.filter_map(|feed| self.missing_binding(queue, feed, attach)).collect()
-    }
-
-    /// A queue that was made under other rules may live apart from its topic: nothing feeds it
-    /// then.
-    fn lives_here(&self, topic: &Destination) -> bool {
-        let is_pattern = postroad_routing::is_wildcard(&topic.name);
-        is_pattern || self.partition_of(topic) == self.settings.id
-    }
-
-    fn missing_binding(&self, queue: &Destination, feed: Feed, attach: Option<&Attach>) -> Option<Binding> {
-        let known = self.state.addresses.get(queue).and_then(|address| address.bound.own());
-        let known = known.and_then(|id| self.state.queues.get(&id));
-        let fed = known.and_then(|queue| queue.fed_by.iter().find(|fed| fed.topic == feed.topic));
-        let everything: Arc<str> = "".into();
-        let Feed { topic, selector_aware } = feed;
-        if !selector_aware {
-            let selectors = vec![everything];
-            let is_so = fed.is_some_and(|fed| fed.selectors == selectors);
-            return (!is_so).then(|| Binding { topic, queue: queue.clone(), selectors });
-        }
-        let reader = attach.filter(|attach| attach.mode != ConsumerMode::Browse);
-        let wanted = reader.map(|attach| Arc::<str>::from(attach.selector.trim()));
-        let mut selectors = match known {
-            // It has no readers: the selectors of former readers end when another reader selects.
-            Some(queue) if queue.consumers.is_empty() && wanted.is_some() => Vec::new(),
-            _ => fed.map(|fed| fed.selectors.clone()).unwrap_or_default(),
-        };
-        selectors.extend(wanted.filter(|wanted| !selectors.contains(wanted)));
-        if selectors.len() > SELECTORS_MAX || selectors.contains(&everything) {
-            selectors = vec![everything];
-        }
-        let is_so = fed.is_some_and(|fed| fed.selectors == selectors);
-        (!is_so).then(|| Binding { topic, queue: queue.clone(), selectors })
-    }
-
     /// Makes a queue in the log, with its bindings; the last record has the completion.
     pub(crate) fn propose_queue(
         &mut self,
@@ -78,29 +41,19 @@ impl Partition {
         completion: Completion,
         effects: &mut Vec<Effect>,
     ) {
-        for binding in self.missing_bindings(&queue, attach) {
+        for binding in missing_bindings(&self.state, &self.settings, &queue, attach) {
             self.propose(Command::Bind(binding), Urgency::Waiting, Completion::Nothing, effects);
         }
         self.propose(Command::Declare { queue }, Urgency::Waiting, completion, effects);
-    }
-
-    /// Whether a consumer has to wait until the log has the bindings of its queue.
-    pub(crate) fn changes_bindings(&self, attach: &Attach) -> bool {
-        !self.missing_bindings(&attach.source, Some(attach)).is_empty()
     }
 
     /// Messages are about to go into the log: queues among their addresses that do not exist yet
     /// are bound before the record of the messages makes them. No earlier, for the log may take
     /// that record though it has refused earlier proposals.
     pub(crate) fn bind_new_queues(&mut self, sends: &[Sent], effects: &mut Vec<Effect>) {
-        let queues: BTreeSet<&Destination> = sends.iter().flat_map(|sent| self.new_queues(sent)).collect();
+        let queues: BTreeSet<&Destination> =
+            sends.iter().flat_map(|sent| self.state.addresses.new_queues(sent)).collect();
         queues.into_iter().for_each(|queue| self.bind_new_queue(queue, effects));
-    }
-
-    /// Queues that the record of this message would make.
-    pub(crate) fn new_queues<'s>(&self, sent: &'s Sent) -> impl Iterator<Item = &'s Destination> {
-        let queues = sent.targets().filter(|to| to.kind == DestinationKind::Queue);
-        queues.filter(|queue| self.state.addresses.get(queue).is_none())
     }
 
     pub(crate) fn bind_new_queue(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
@@ -116,7 +69,7 @@ impl Partition {
 
     /// Has the log bind the queue as the operator's rules want it.
     pub(crate) fn bind(&mut self, queue: &Destination, urgency: Urgency, effects: &mut Vec<Effect>) {
-        for binding in self.missing_bindings(queue, None) {
+        for binding in missing_bindings(&self.state, &self.settings, queue, None) {
             let completion = Completion::Bound { queue: queue.clone() };
             self.propose(Command::Bind(binding), urgency, completion, effects);
         }
@@ -173,18 +126,82 @@ impl Partition {
         }
     }
 
-    /// The log could not take it. A queue that is there all the same is bound once the log is well
-    /// again.
-    pub(crate) fn bind_failed(&mut self, queue: Destination) {
-        if self.own_queue(&queue).is_some() {
-            self.leader.volatile.unbound.insert(queue);
-        }
-    }
-
     /// The log is well again.
     pub(crate) fn bind_again(&mut self, effects: &mut Vec<Effect>) {
         for queue in std::mem::take(&mut self.leader.volatile.unbound) {
             self.bind(&queue, Urgency::Lazy, effects);
         }
     }
+}
+
+fn missing_binding(
+    state: &State,
+    queue: &Destination,
+    feed: Feed,
+    attach: Option<&Attach>,
+) -> Option<Binding> {
+    let known = state.addresses.get(queue).and_then(|address| address.bound.own());
+    let known = known.and_then(|id| state.queues.get(&id));
+    let fed = known.and_then(|queue| queue.fed_by.iter().find(|fed| fed.topic == feed.topic));
+    let everything: Arc<str> = "".into();
+    let Feed { topic, selector_aware } = feed;
+    if !selector_aware {
+        let selectors = vec![everything];
+        let is_so = fed.is_some_and(|fed| fed.selectors == selectors);
+        return (!is_so).then(|| Binding { topic, queue: queue.clone(), selectors });
+    }
+    let reader = attach.filter(|attach| attach.mode != ConsumerMode::Browse);
+    let wanted = reader.map(|attach| Arc::<str>::from(attach.selector.trim()));
+    let mut selectors = match known {
+        // It has no readers: the selectors of former readers end when another reader selects.
+        Some(queue) if queue.consumers.is_empty() && wanted.is_some() => Vec::new(),
+        _ => fed.map(|fed| fed.selectors.clone()).unwrap_or_default(),
+    };
+    selectors.extend(wanted.filter(|wanted| !selectors.contains(wanted)));
+    if selectors.len() > SELECTORS_MAX || selectors.contains(&everything) {
+        selectors = vec![everything];
+    }
+    let is_so = fed.is_some_and(|fed| fed.selectors == selectors);
+    (!is_so).then(|| Binding { topic, queue: queue.clone(), selectors })
+}
+
+impl Addresses {
+    /// Queues that the record of this message would make.
+    pub fn new_queues<'s>(&self, sent: &'s Sent) -> impl Iterator<Item = &'s Destination> {
+        let queues = sent.targets().filter(|to| to.kind == DestinationKind::Queue);
+        queues.filter(|queue| self.get(queue).is_none())
+    }
+}
+
+/// A queue that was made under other rules may live apart from its topic: nothing feeds it
+/// then.
+fn lives_here(settings: &Settings, topic: &Destination) -> bool {
+    let is_pattern = postroad_routing::is_wildcard(&topic.name);
+    is_pattern || settings.partition_of(topic) == settings.id
+}
+
+/// The log could not take it. A queue that is there all the same is bound once the log is well
+/// again.
+pub fn bind_failed(state: &mut State, leader: &mut Leader, queue: Destination) {
+    if state.addresses.own_queue(&queue).is_some() {
+        leader.volatile.unbound.insert(queue);
+    }
+}
+
+/// The records needed before the queue is as the operator's rules want it: its bindings. Empty
+/// if it is, or if no topic feeds it.
+pub fn missing_bindings(
+    state: &State,
+    settings: &Settings,
+    queue: &Destination,
+    attach: Option<&Attach>,
+) -> Vec<Binding> {
+    let feeds = settings.addressing.feeds_of(queue);
+    let feeds = feeds.into_iter().filter(|feed| lives_here(settings, &feed.topic));
+    feeds.filter_map(|feed| missing_binding(state, queue, feed, attach)).collect()
+}
+
+/// Whether a consumer has to wait until the log has the bindings of its queue.
+pub fn changes_bindings(state: &State, settings: &Settings, attach: &Attach) -> bool {
+    !missing_bindings(state, settings, &attach.source, Some(attach)).is_empty()
 }

@@ -9,9 +9,15 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::addresses::binding::TopicFeed;
+use crate::connection::Connections;
 use crate::intake::queue_quota;
+use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::moving::{end_move, is_moving};
 use crate::notice::announce_unsubscribed;
+use crate::partition::{bind_volatile, reply};
+use crate::settings::Settings;
+use crate::state::State;
 
 impl Partition {
     pub(crate) fn declare(
@@ -22,9 +28,16 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         if destination.temporary {
-            return match self.declare_temporary(&destination, connection, steals) {
-                Ok(true) => self.announce_first(&destination, (connection, ticket), effects),
-                result => self.reply(connection, ticket, result.map(drop), effects),
+            return match declare_temporary(
+                &mut self.state,
+                &mut self.leader,
+                &self.settings,
+                &destination,
+                connection,
+                steals,
+            ) {
+                Ok(true) => self.state.addresses.announce_first(&destination, (connection, ticket), effects),
+                result => reply(connection, ticket, result.map(drop), effects),
             };
         }
         let is_for_it = self.leader.intake.waiting.is_for_queue(&destination);
@@ -32,7 +45,7 @@ impl Partition {
             && (is_for_it || self.state.addresses.get(&destination).is_none())
         {
             if let Err(refusal) = queue_quota::check_queue(self, &destination) {
-                return self.reply(connection, ticket, Err(refusal), effects);
+                return reply(connection, ticket, Err(refusal), effects);
             }
             let completion = Completion::Reply { connection, ticket };
             if is_for_it {
@@ -43,40 +56,7 @@ impl Partition {
             }
             return self.propose_queue(destination, None, completion, effects);
         }
-        self.reply(connection, ticket, Ok(()), effects);
-    }
-
-    /// Whether it is new.
-    fn declare_temporary(
-        &mut self,
-        destination: &Destination,
-        connection: ConnectionId,
-        steals: Option<Arc<str>>,
-    ) -> Result<bool, Refusal> {
-        let is_new = match self.state.addresses.get(destination).map(|address| address.owner) {
-            Some(Some(owner)) if owner == connection => return Ok(false),
-            Some(Some(owner)) if self.gives_up(owner, destination, steals.as_ref()) => false,
-            Some(_) => return Err(Refusal::NotOwner(destination.clone())),
-            None => true,
-        };
-        self.state.addresses.get_or_make(destination).owner = Some(connection);
-        if is_new && destination.kind == DestinationKind::Queue {
-            self.bind_volatile(destination, None);
-        }
-        self.leader.connections.get_or_make(connection).temporary.insert(destination.clone(), steals);
-        Ok(is_new)
-    }
-
-    /// A connection gives a temporary destination up, if the destination was left behind by the
-    /// client that takes it.
-    fn gives_up(&mut self, owner: ConnectionId, destination: &Destination, heir: Option<&Arc<str>>) -> bool {
-        let Some(connection) = self.leader.connections.get_mut(&owner) else { return false };
-        let made_for = connection.temporary.get(destination).and_then(Option::as_ref);
-        let is_its = heir.is_some() && heir == made_for;
-        if is_its {
-            connection.temporary.remove(destination);
-        }
-        is_its
+        reply(connection, ticket, Ok(()), effects);
     }
 
     pub(crate) fn delete(
@@ -91,13 +71,13 @@ impl Partition {
             return;
         }
         let Some(address) = self.state.addresses.get(&destination) else {
-            return self.reply(connection, ticket, Ok(()), effects);
+            return reply(connection, ticket, Ok(()), effects);
         };
         if destination.temporary && address.owner != Some(connection) {
-            return self.reply(connection, ticket, Err(Refusal::NotOwner(destination)), effects);
+            return reply(connection, ticket, Err(Refusal::NotOwner(destination)), effects);
         }
-        if self.is_moving(&destination) {
-            return self.reply(connection, ticket, Err(Refusal::QueueMoving(destination)), effects);
+        if is_moving(&self.state, &self.leader, &destination) {
+            return reply(connection, ticket, Err(Refusal::QueueMoving(destination)), effects);
         }
         // Queues that a topic feeds are destinations of their own.
         let bound = address.bound.iter().filter_map(|id| self.state.queues.get(&id));
@@ -106,19 +86,19 @@ impl Partition {
             bound.map(|queue| (queue.consumers.len() - queue.requests.reserves) as u64).sum();
         if consumers > 0 {
             let refusal = Refusal::InUse { destination, consumers };
-            return self.reply(connection, ticket, Err(refusal), effects);
+            return reply(connection, ticket, Err(refusal), effects);
         }
         let is_in_log = !destination.temporary
             && (destination.kind == DestinationKind::Queue || address.bound.has_durable());
         if !is_in_log {
             self.delete_address(&destination, effects);
-            return self.reply(connection, ticket, Ok(()), effects);
+            return reply(connection, ticket, Ok(()), effects);
         }
         self.end_address(destination, (connection, ticket), effects);
     }
 
     pub(crate) fn delete_address(&mut self, destination: &Destination, effects: &mut Vec<Effect>) {
-        self.end_move(destination);
+        end_move(&mut self.state, &mut self.leader, destination);
         let Some(address) = self.state.addresses.remove(destination) else { return };
         if let Some(connection) = address.owner.and_then(|owner| self.leader.connections.get_mut(&owner)) {
             connection.temporary.remove(destination);
@@ -170,7 +150,7 @@ impl Partition {
             self.forget_reader(key, &queue.source, effects);
         }
         if let Some(subscription) = queue.subscription.filter(|_| !id.is_volatile()) {
-            announce_unsubscribed(self, &subscription, effects);
+            announce_unsubscribed(&subscription, effects);
         }
         self.state.leases.forget_queue(id);
         self.state.lent.forget_queue(id);
@@ -178,6 +158,43 @@ impl Partition {
         self.let_go(id, queue.lanes, effects);
         self.leader.intake.has_ended_queues = true;
     }
+}
+
+impl Connections {
+    /// A connection gives a temporary destination up, if the destination was left behind by the
+    /// client that takes it.
+    fn gives_up(&mut self, owner: ConnectionId, destination: &Destination, heir: Option<&Arc<str>>) -> bool {
+        let Some(connection) = self.get_mut(&owner) else { return false };
+        let made_for = connection.temporary.get(destination).and_then(Option::as_ref);
+        let is_its = heir.is_some() && heir == made_for;
+        if is_its {
+            connection.temporary.remove(destination);
+        }
+        is_its
+    }
+}
+
+/// Whether it is new.
+fn declare_temporary(
+    state: &mut State,
+    leader: &mut Leader,
+    settings: &Settings,
+    destination: &Destination,
+    connection: ConnectionId,
+    steals: Option<Arc<str>>,
+) -> Result<bool, Refusal> {
+    let is_new = match state.addresses.get(destination).map(|address| address.owner) {
+        Some(Some(owner)) if owner == connection => return Ok(false),
+        Some(Some(owner)) if leader.connections.gives_up(owner, destination, steals.as_ref()) => false,
+        Some(_) => return Err(Refusal::NotOwner(destination.clone())),
+        None => true,
+    };
+    state.addresses.get_or_make(destination).owner = Some(connection);
+    if is_new && destination.kind == DestinationKind::Queue {
+        bind_volatile(state, leader, settings, destination, None);
+    }
+    leader.connections.get_or_make(connection).temporary.insert(destination.clone(), steals);
+    Ok(is_new)
 }
 
 #[cfg(test)]

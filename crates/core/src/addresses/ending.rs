@@ -34,15 +34,15 @@ impl Endings {
     pub fn next_ms(&self, now_ms: u64) -> Option<u64> {
         (!self.gone.is_empty() || !self.over.is_empty()).then_some(now_ms + 1)
     }
+
+    /// The packed pages of queues that are gone.
+    pub fn ending_pages(&self) -> impl Iterator<Item = &Page> {
+        let lanes = self.gone.iter().flat_map(|(_, lanes)| lanes.iter());
+        lanes.flat_map(|(_, lane)| lane.packed_pages())
+    }
 }
 
 impl Partition {
-    /// The packed pages of queues that are gone.
-    pub(crate) fn ending_pages(&self) -> impl Iterator<Item = &Page> {
-        let lanes = self.state.endings.gone.iter().flat_map(|(_, lanes)| lanes.iter());
-        lanes.flat_map(|(_, lane)| lane.packed_pages())
-    }
-
     /// A queue is gone that held this.
     pub(crate) fn let_go(&mut self, id: QueueId, lanes: Lanes, effects: &mut Vec<Effect>) {
         self.counters.discarded += lanes.iter().map(|(_, lane)| lane.len()).sum::<u64>();

@@ -18,6 +18,7 @@ use postroad_model::{Attach, ConsumerKey, Effect, QueueId, Refusal, Subscription
 
 use crate::Partition;
 use crate::addresses::subscription::wanted;
+use crate::delivery::line::leave_line;
 use crate::delivery::selection;
 use crate::queue::Queue;
 
@@ -115,7 +116,7 @@ fn stop(partition: &mut Partition, key: ConsumerKey, effects: &mut Vec<Effect>) 
     if !moves(partition, key) {
         return;
     }
-    partition.leave_line(key);
+    leave_line(&mut partition.state, &mut partition.leader, key);
     if let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key) {
         (consumer.draining, consumer.credit) = (false, 0);
         effects.push(Effect::Drained { consumer: key });

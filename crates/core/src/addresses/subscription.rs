@@ -9,14 +9,19 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Attach, ConnectionId, ConsumerKey, DetachCause, Effect, Event, PartitionId, Peer, QueueId, Refusal,
-    Share, Subscription, Ticket,
+    Attach, ConnectionId, ConsumerKey, Destination, DetachCause, Effect, Event, PartitionId, Peer, QueueId,
+    Refusal, Share, Subscription, Ticket,
 };
 
 use crate::Partition;
 use crate::addresses::{moving, offline};
 use crate::delivery::selection;
+use crate::intake::limit::new_queue;
+use crate::partition::{add_queue, reply};
 use crate::queue::Queue;
+use crate::settings::Settings;
+use crate::state::State;
+use crate::transaction::tell;
 
 impl Partition {
     /// The queue of a durable subscription; `None` if the log must make it first, or is making it.
@@ -128,7 +133,10 @@ impl Partition {
         }
         self.apply_unsubscribe(&subscription.name, effects);
         let id = self.state.take_queue_id(self.settings.id);
-        self.bind_subscription(self.new_queue(id, subscription.topic.clone()), subscription);
+        self.bind_subscription(
+            new_queue(&self.state, &self.leader, &self.settings, id, subscription.topic.clone()),
+            subscription,
+        );
     }
 
     /// Makes the queue a durable subscription.
@@ -140,24 +148,13 @@ impl Partition {
         self.state.skipping_subscriptions += u64::from(subscription.skips.is_some());
         queue.subscription = Some(subscription);
         let id = queue.id;
-        self.add_queue(queue);
+        add_queue(&mut self.state, &mut self.leader, queue);
         offline::note(self, id);
     }
 
     pub(crate) fn apply_unsubscribe(&mut self, name: &Arc<str>, effects: &mut Vec<Effect>) {
         if let Some(id) = self.state.subscriptions.remove(name) {
             self.delete_queue(id, effects);
-        }
-    }
-
-    /// A durable subscription was made here: it may have read another topic before, in another
-    /// partition.
-    pub(crate) fn tell_of_subscription(&self, name: &Arc<str>, effects: &mut Vec<Effect>) {
-        let queue = self.state.subscriptions.get(name).and_then(|id| self.state.queues.get(id));
-        let Some(made) = queue.and_then(|queue| queue.subscription.as_ref()) else { return };
-        let others = (0..self.settings.placement.partitions).map(PartitionId);
-        for other in others.filter(|other| *other != self.settings.id) {
-            self.tell(other, Peer::Subscribed(Box::new(made.clone())), effects);
         }
     }
 
@@ -205,7 +202,7 @@ impl Partition {
                 return self.end_subscription(name, Some((connection, ticket)), effects);
             }
         };
-        self.reply(connection, ticket, Err(refusal), effects);
+        reply(connection, ticket, Err(refusal), effects);
     }
 }
 
@@ -217,4 +214,22 @@ pub(crate) fn wanted(attach: &Attach, name: &Arc<str>) -> Subscription {
         skips: attach.client.clone().filter(|_| attach.no_local),
         shared: attach.share == Share::Durable,
     }
+}
+
+/// A durable subscription was made here: it may have read another topic before, in another
+/// partition.
+pub fn tell_of_subscription(state: &State, settings: &Settings, name: &Arc<str>, effects: &mut Vec<Effect>) {
+    let queue = state.subscriptions.get(name).and_then(|id| state.queues.get(id));
+    let Some(made) = queue.and_then(|queue| queue.subscription.as_ref()) else { return };
+    let others = (0..settings.placement.partitions).map(PartitionId);
+    for other in others.filter(|other| *other != settings.id) {
+        tell(other, Peer::Subscribed(Box::new(made.clone())), effects);
+    }
+}
+
+/// The subscription of this topic and name, whether it is set aside or not.
+pub fn subscription_of(state: &State, topic: &Destination, name: &Arc<str>) -> Option<QueueId> {
+    let aside = || state.subscriptions.get(&Subscription::aside_of(name));
+    let id = state.subscriptions.get(name).or_else(aside).copied()?;
+    state.queues.get(&id).is_some_and(|queue| queue.source == *topic).then_some(id)
 }

@@ -27,7 +27,7 @@ impl Partition {
         let waiting =
             waiting.map(|(due, _)| MessageKey::Durable { position: due.position, ordinal: due.ordinal });
         let prepared = self.state.prepared.values().flat_map(|prepared| &prepared.scheduled);
-        waiting.chain(self.shelved_keys()).chain(prepared.map(|(key, ..)| *key))
+        waiting.chain(self.state.jobs.shelved_keys()).chain(prepared.map(|(key, ..)| *key))
     }
 
     /// Records that make the durable subscriptions and queues with wildcards in another partition,

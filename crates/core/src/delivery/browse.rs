@@ -11,8 +11,17 @@ use std::ops::Range;
 use postroad_model::{ConsumerKey, Effect, EntryTag, Message, MessageKey, QueueId};
 
 use crate::Partition;
-use crate::delivery::dispatch::Step;
+use crate::delivery::consumer::finish_drains;
+use crate::delivery::dispatch::{Step, takes_more};
+use crate::delivery::line::{leave_line, line_up};
+use crate::delivery::selection::at_delivery;
+use crate::delivery::spread::{has_credit, starve};
+use crate::leader::Leader;
+use crate::leasing::has_looked_at_all;
+use crate::memory::packing::is_short_of_memory;
 use crate::queue::{LaneNumber, Queue, ReadOn, untag};
+use crate::settings::Settings;
+use crate::state::State;
 
 /// Entries that a browser looks at before the next one has its turn.
 const TURN_ENTRIES: usize = 16;
@@ -103,7 +112,7 @@ impl Partition {
             let Some(queue) = self.state.queues.get_mut(&id) else { continue };
             queue.browse_is_due = false;
             looked += self.browse_step(id, effects);
-            self.finish_drains(id, effects);
+            finish_drains(&mut self.state, &mut self.leader, id, effects);
         }
         self.finish_fed(effects);
     }
@@ -127,14 +136,15 @@ impl Partition {
     /// One browser's turn; returns how many entries it looked at, its end counted as one.
     fn browse_turn(&mut self, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) -> usize {
         for looked in 1..=TURN_ENTRIES {
-            if key.member != 0 && !self.has_credit(key) {
-                self.starve(key);
+            if key.member != 0 && !has_credit(&self.leader, key) {
+                starve(&mut self.state, &mut self.leader, key);
                 return looked;
             }
             match self.send_next(id, key, effects) {
-                Step::Sent | Step::SentLast | Step::Skipped if self.takes_more(key) => {}
+                Step::Sent | Step::SentLast | Step::Skipped
+                    if takes_more(&self.leader, &self.settings, key) => {}
                 Step::Sent | Step::SentLast | Step::Skipped => {
-                    self.leave_line(key);
+                    leave_line(&mut self.state, &mut self.leader, key);
                     return looked;
                 }
                 Step::Nothing => {
@@ -161,17 +171,12 @@ impl Partition {
             self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut());
         let Some(browse) = browse.filter(|browse| browse.is_fetching) else { return };
         browse.is_fetching = false;
-        self.line_up(key);
+        line_up(&mut self.state, &mut self.leader, &self.settings, key);
         if self.leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.in_line) {
             self.browse_turn(id, key, effects);
         }
         self.browse(id, effects);
         self.finish_fed(effects);
-    }
-
-    /// Whether it browses.
-    pub(crate) fn browses(&self, key: ConsumerKey) -> bool {
-        self.leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.browse.is_some())
     }
 
     /// A browser with a selector sees matching messages only.
@@ -182,7 +187,7 @@ impl Partition {
         message: &Message,
         failed_deliveries: u32,
     ) -> bool {
-        let properties = self.at_delivery(message, failed_deliveries);
+        let properties = at_delivery(&self.clock, &self.protocols, message, failed_deliveries);
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return false };
         let Some(selection) = &consumer.selection else { return false };
         let passes = !selection.wants(&properties);
@@ -192,32 +197,44 @@ impl Partition {
         passes
     }
 
-    /// A body that was read back for a browser leaves memory again, if that is short: it must not
-    /// push out bodies read ahead for consumers.
-    pub(crate) fn forget_browsed(&mut self, id: QueueId, tag: EntryTag, key: MessageKey) {
-        let last_ahead = self.state.queues.get(&id).and_then(|queue| queue.read_on).map(|on| untag(on.last));
-        let (lane, sequence) = untag(tag);
-        let is_for_consumers = last_ahead.is_some_and(|(of, last)| of == lane && sequence <= last);
-        if !is_for_consumers && self.is_short_of_memory() {
-            self.state.bodies.evict_read_back(key);
-        }
-    }
-
     /// Notifies the client of a browser that has seen everything, and takes the browser out of the
     /// line.
     fn finish_browse(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        self.leave_line(key);
+        leave_line(&mut self.state, &mut self.leader, key);
         if let Some(browse) =
             self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut())
         {
             browse.is_over = true;
         }
-        if self.has_looked_at_all(key) {
+        if has_looked_at_all(&mut self.leader, key) {
             return;
         }
         match key.member {
             0 => effects.push(Effect::Drained { consumer: key }),
             _ => self.end_browse_of_members(key.whole(), effects),
         }
+    }
+}
+
+/// Whether it browses.
+pub fn browses(leader: &Leader, key: ConsumerKey) -> bool {
+    leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.browse.is_some())
+}
+
+/// A body that was read back for a browser leaves memory again, if that is short: it must not
+/// push out bodies read ahead for consumers.
+pub fn forget_browsed(
+    state: &mut State,
+    leader: &mut Leader,
+    settings: &Settings,
+    id: QueueId,
+    tag: EntryTag,
+    key: MessageKey,
+) {
+    let last_ahead = state.queues.get(&id).and_then(|queue| queue.read_on).map(|on| untag(on.last));
+    let (lane, sequence) = untag(tag);
+    let is_for_consumers = last_ahead.is_some_and(|(of, last)| of == lane && sequence <= last);
+    if !is_for_consumers && is_short_of_memory(state, leader, settings) {
+        state.bodies.evict_read_back(key);
     }
 }

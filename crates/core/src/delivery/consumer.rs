@@ -11,19 +11,27 @@ use postroad_routing::Prefetch;
 use postroad_selector::Selector;
 
 use crate::Partition;
+use crate::addresses::binding::changes_bindings;
 use crate::addresses::offline;
 use crate::delivery::browse::Browse;
 use crate::delivery::drains::ENDED_MAX;
 use crate::delivery::gathering;
+use crate::delivery::group::share_groups;
 use crate::delivery::held::Held;
+use crate::delivery::line::{leave_line, line_up};
 use crate::delivery::selection::{self, Selection};
 use crate::delivery::slow::Pace;
-use crate::delivery::spread::forget_spread;
+use crate::delivery::spread::{finish_drain_of_members, forget_spread, readers_of};
 use crate::flow::Pulse;
 use crate::intake::queue_quota;
+use crate::leader::Leader;
 use crate::leasing::Reserving;
+use crate::notice::announce_consumer;
+use crate::partition::{bind_volatile, reply};
 use crate::queue::{Seat, Turn, Waiting};
+use crate::settings::Settings;
 use crate::settling::doubt;
+use crate::state::State;
 
 /// An attached reader of one queue.
 pub struct Consumer {
@@ -81,7 +89,7 @@ impl Consumer {
 
 impl Partition {
     pub(crate) fn attach(&mut self, attach: Attach, effects: &mut Vec<Effect>) {
-        let mut attach = self.with_prefetch(attach, effects);
+        let mut attach = with_prefetch(&self.settings, attach, effects);
         if attach.source.kind == DestinationKind::Queue
             && attach.mode == ConsumerMode::Shared
             && self.settings.policies.is_exclusive(&attach.source)
@@ -111,12 +119,12 @@ impl Partition {
             found => found,
         };
         match source {
-            Ok(Some(_)) if self.must_wait_for_bindings(&attach) => {
+            Ok(Some(_)) if must_wait_for_bindings(&self.state, &self.leader, &self.settings, &attach) => {
                 let queue = attach.source.clone();
                 self.declare_first(queue, attach, effects);
             }
             Ok(Some(queue)) => {
-                self.reply(connection, ticket, Ok(()), effects);
+                reply(connection, ticket, Ok(()), effects);
                 self.attach_to(queue, attach, effects);
             }
             Ok(None) if let Some(name) = attach.subscription.clone() => {
@@ -126,42 +134,14 @@ impl Partition {
                 let queue = attach.source.clone();
                 self.declare_first(queue, attach, effects);
             }
-            Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
+            Err(refusal) => reply(connection, ticket, Err(refusal), effects),
         }
-    }
-
-    /// The credit that the policy decides, where the client leaves it open. The client learns it
-    /// before the answer, for one without any has to ask for each message.
-    fn with_prefetch(&self, mut attach: Attach, effects: &mut Vec<Effect>) -> Attach {
-        let is_open = std::mem::take(&mut attach.credit_by_default);
-        let Prefetch { consumers, durable, browsers } = self.settings.policies.prefetch(&attach.source);
-        let decided = match attach.mode {
-            ConsumerMode::Browse => browsers.map(NonZeroU32::get),
-            _ if attach.source.kind == DestinationKind::Topic && attach.subscription.is_some() => durable,
-            _ => consumers,
-        };
-        let Some(messages) = decided.filter(|messages| is_open && *messages != attach.credit) else {
-            return attach;
-        };
-        attach.credit = messages;
-        if let Some(notice) = &mut attach.notice {
-            Arc::make_mut(notice).prefetch = messages;
-        }
-        effects.push(Effect::Prefetch { consumer: attach.consumer, messages });
-        attach
-    }
-
-    /// Whether the log needs the bindings of the consumer's queue first, or is getting them for
-    /// another consumer.
-    fn must_wait_for_bindings(&self, attach: &Attach) -> bool {
-        let is_queue = attach.source.kind == DestinationKind::Queue && !attach.source.temporary;
-        is_queue && (self.leader.intake.waiting.is_for_queue(&attach.source) || self.changes_bindings(attach))
     }
 
     /// The queue to read from; `None` if it must be declared first.
     fn source_of(&mut self, attach: &Attach, effects: &mut Vec<Effect>) -> Result<Option<QueueId>, Refusal> {
         let source = &attach.source;
-        self.check_new(attach.consumer)?;
+        check_new(&self.leader, attach.consumer)?;
         let address = self.state.addresses.get(source);
         if source.temporary {
             let address = address.ok_or_else(|| Refusal::NoSuchDestination(source.clone()))?;
@@ -189,16 +169,6 @@ impl Partition {
         }
     }
 
-    /// Refuses a number that is taken.
-    pub(crate) fn check_new(&self, key: ConsumerKey) -> Result<(), Refusal> {
-        match self.leader.delivery.consumers.contains_key(&key)
-            || self.leader.delivery.spreads.contains_key(&key)
-        {
-            true => Err(Refusal::ConsumerExists { number: key.number }),
-            false => Ok(()),
-        }
-    }
-
     /// A volatile subscription, which begins with the retained and the retroactive messages of the
     /// topic.
     pub(crate) fn subscribe(
@@ -207,7 +177,13 @@ impl Partition {
         selector: Option<Selector>,
         effects: &mut Vec<Effect>,
     ) -> QueueId {
-        let queue = self.bind_volatile(&attach.source, selector.clone());
+        let queue = bind_volatile(
+            &mut self.state,
+            &mut self.leader,
+            &self.settings,
+            &attach.source,
+            selector.clone(),
+        );
         if let Some(new) = self.state.queues.get_mut(&queue) {
             new.prefetch = attach.credit;
             new.follow(&self.settings.policies);
@@ -225,7 +201,7 @@ impl Partition {
             let since_ms = self.leader.intake.homes.since_ms(durable).unwrap_or(self.wall_ms());
             Arc::make_mut(notice).since_ms = since_ms;
         }
-        self.announce_consumer(attach.notice.as_ref(), true, effects);
+        announce_consumer(attach.notice.as_ref(), true, effects);
         self.seat(id, key, &attach);
         if let Some(name) = attach.steals {
             doubt::hand_on(self, (id, &name), key, effects);
@@ -275,8 +251,8 @@ impl Partition {
         };
         self.leader.delivery.consumers.insert(key, Box::new(consumer));
         gathering::gather(self, id);
-        self.line_up(key);
-        self.share_groups(id, key);
+        line_up(&mut self.state, &mut self.leader, &self.settings, key);
+        share_groups(&mut self.state, &mut self.leader, id, key);
     }
 
     pub(crate) fn credit(&mut self, key: ConsumerKey, add: u32, effects: &mut Vec<Effect>) {
@@ -285,7 +261,7 @@ impl Partition {
             return self.feed(key, effects);
         }
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else {
-            if let Some(credit) = self.departed(key) {
+            if let Some(credit) = self.leader.connections.departed(key) {
                 *credit = credit.saturating_add(add);
             }
             return;
@@ -295,7 +271,7 @@ impl Partition {
             consumer.pulse.stops_waiting(self.now_ms);
         }
         let id = consumer.queue;
-        self.line_up(key);
+        line_up(&mut self.state, &mut self.leader, &self.settings, key);
         self.dispatch(id, effects);
     }
 
@@ -304,10 +280,10 @@ impl Partition {
             spread.draining = true;
             self.leader.delivery.draining_wholes.insert(key);
             self.feed(key, effects);
-            return self.finish_drain_of_members(key, effects);
+            return finish_drain_of_members(&mut self.state, &mut self.leader, key, effects);
         }
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else {
-            if let Some(credit) = self.departed(key) {
+            if let Some(credit) = self.leader.connections.departed(key) {
                 *credit = 0;
                 effects.push(Effect::Drained { consumer: key });
             }
@@ -317,41 +293,7 @@ impl Partition {
         let id = consumer.queue;
         self.leader.delivery.drains.begin(id, key);
         self.dispatch(id, effects);
-        self.finish_drains(id, effects);
-    }
-
-    /// Ends the credit of draining consumers, unless something may still be theirs.
-    pub(crate) fn finish_drains(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        for whole in self.leader.delivery.draining_wholes.iter().copied().collect::<Vec<_>>() {
-            self.finish_drain_of_members(whole, effects);
-        }
-        let ended = self.leader.delivery.drains.of(id).filter(|key| !self.may_get_more(*key));
-        let ended: Vec<ConsumerKey> = ended.take(ENDED_MAX).collect();
-        for key in &ended {
-            self.leave_line(*key);
-            self.leader.delivery.drains.end(id, *key);
-            let Some(consumer) = self.leader.delivery.consumers.get_mut(key) else { continue };
-            if std::mem::take(&mut consumer.draining) {
-                (consumer.credit, consumer.pace.withheld) = (0, 0);
-                effects.push(Effect::Drained { consumer: *key });
-            }
-        }
-        if ended.len() == ENDED_MAX && self.leader.delivery.drains.of(id).next().is_some() {
-            self.leader.delivery.backlogs.put(id);
-        }
-    }
-
-    /// Whether a body that may be its own is on its way; a browser may be about to see more, too.
-    pub(crate) fn may_get_more(&self, key: ConsumerKey) -> bool {
-        let Some(consumer) = self.leader.delivery.consumers.get(&key) else { return false };
-        match &consumer.browse {
-            Some(browse) => consumer.in_line || browse.is_fetching,
-            None => {
-                self.leader.delivery.backlogs.has(consumer.queue)
-                    || self.state.queues.get(&consumer.queue).is_some_and(|queue| queue.fetching)
-                    || self.leader.settling.doubts.are_read_by(consumer.queue, key)
-            }
-        }
+        finish_drains(&mut self.state, &mut self.leader, id, effects);
     }
 
     /// Ends a consumer that did not ask for it; its application may have seen all that it held. The
@@ -382,9 +324,9 @@ impl Partition {
             connection.consumers.remove(&key);
             connection.departed.remove(&key);
         }
-        let readers = self.readers_of(key);
+        let readers = readers_of(&self.leader, key);
         if let Some(spread) = forget_spread(self, key) {
-            self.announce_consumer(spread.notice(), false, effects);
+            announce_consumer(spread.notice(), false, effects);
         }
         // A message returned by one of them goes to no other of them: nothing is dispatched until
         // all have left.
@@ -402,10 +344,10 @@ impl Partition {
         (last_seen, kept_ms): (u64, Option<u32>),
         effects: &mut Vec<Effect>,
     ) -> Option<QueueId> {
-        self.leave_line(key);
+        leave_line(&mut self.state, &mut self.leader, key);
         let consumer = *self.leader.delivery.consumers.remove(&key)?;
         self.leader.delivery.operators -= usize::from(consumer.mode == ConsumerMode::Operator);
-        self.announce_consumer(consumer.notice.as_ref(), false, effects);
+        announce_consumer(consumer.notice.as_ref(), false, effects);
         let id = consumer.queue;
         self.leader.delivery.drains.end(id, key);
         let queue = self.state.queues.get_mut(&id)?;
@@ -441,4 +383,75 @@ pub fn last_seen(partition: &Partition, key: ConsumerKey, delivered: Delivered) 
             reader.map_or(0, |reader| reader.held.order_of(tag))
         }
     }
+}
+
+/// The credit that the policy decides, where the client leaves it open. The client learns it
+/// before the answer, for one without any has to ask for each message.
+fn with_prefetch(settings: &Settings, mut attach: Attach, effects: &mut Vec<Effect>) -> Attach {
+    let is_open = std::mem::take(&mut attach.credit_by_default);
+    let Prefetch { consumers, durable, browsers } = settings.policies.prefetch(&attach.source);
+    let decided = match attach.mode {
+        ConsumerMode::Browse => browsers.map(NonZeroU32::get),
+        _ if attach.source.kind == DestinationKind::Topic && attach.subscription.is_some() => durable,
+        _ => consumers,
+    };
+    let Some(messages) = decided.filter(|messages| is_open && *messages != attach.credit) else {
+        return attach;
+    };
+    attach.credit = messages;
+    if let Some(notice) = &mut attach.notice {
+        Arc::make_mut(notice).prefetch = messages;
+    }
+    effects.push(Effect::Prefetch { consumer: attach.consumer, messages });
+    attach
+}
+
+/// Refuses a number that is taken.
+pub fn check_new(leader: &Leader, key: ConsumerKey) -> Result<(), Refusal> {
+    match leader.delivery.consumers.contains_key(&key) || leader.delivery.spreads.contains_key(&key) {
+        true => Err(Refusal::ConsumerExists { number: key.number }),
+        false => Ok(()),
+    }
+}
+
+/// Whether a body that may be its own is on its way; a browser may be about to see more, too.
+pub fn may_get_more(state: &State, leader: &Leader, key: ConsumerKey) -> bool {
+    let Some(consumer) = leader.delivery.consumers.get(&key) else { return false };
+    match &consumer.browse {
+        Some(browse) => consumer.in_line || browse.is_fetching,
+        None => {
+            leader.delivery.backlogs.has(consumer.queue)
+                || state.queues.get(&consumer.queue).is_some_and(|queue| queue.fetching)
+                || leader.settling.doubts.are_read_by(consumer.queue, key)
+        }
+    }
+}
+
+/// Ends the credit of draining consumers, unless something may still be theirs.
+pub fn finish_drains(state: &mut State, leader: &mut Leader, id: QueueId, effects: &mut Vec<Effect>) {
+    for whole in leader.delivery.draining_wholes.iter().copied().collect::<Vec<_>>() {
+        finish_drain_of_members(state, leader, whole, effects);
+    }
+    let ended = leader.delivery.drains.of(id).filter(|key| !may_get_more(state, leader, *key));
+    let ended: Vec<ConsumerKey> = ended.take(ENDED_MAX).collect();
+    for key in &ended {
+        leave_line(state, leader, *key);
+        leader.delivery.drains.end(id, *key);
+        let Some(consumer) = leader.delivery.consumers.get_mut(key) else { continue };
+        if std::mem::take(&mut consumer.draining) {
+            (consumer.credit, consumer.pace.withheld) = (0, 0);
+            effects.push(Effect::Drained { consumer: *key });
+        }
+    }
+    if ended.len() == ENDED_MAX && leader.delivery.drains.of(id).next().is_some() {
+        leader.delivery.backlogs.put(id);
+    }
+}
+
+/// Whether the log needs the bindings of the consumer's queue first, or is getting them for
+/// another consumer.
+fn must_wait_for_bindings(state: &State, leader: &Leader, settings: &Settings, attach: &Attach) -> bool {
+    let is_queue = attach.source.kind == DestinationKind::Queue && !attach.source.temporary;
+    is_queue
+        && (leader.intake.waiting.is_for_queue(&attach.source) || changes_bindings(state, settings, attach))
 }

@@ -5,15 +5,29 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::clock::Clock;
+use crate::connection::outbox_is_full;
+use crate::delivery::browse::{browses, forget_browsed};
+use crate::delivery::consumer::finish_drains;
 use crate::delivery::fetches::{Fetch, Waiter};
 use crate::delivery::group::GroupTurn;
-use crate::delivery::selection::{Selected, Selection};
+use crate::delivery::idle::wake_some_idle;
+use crate::delivery::line::{leave_line, next_in_line};
+use crate::delivery::selection::{Selected, Selection, selected};
+use crate::delivery::slow::pace_begins;
+use crate::delivery::spread::{has_credit, spend_credit, starve};
 use crate::flow::Passed;
-use crate::leasing::ends_at_bound;
+use crate::intake::chunks::lend;
+use crate::leader::Leader;
+use crate::leasing::{ends_at_bound, is_reserving, may_bury_spent, peeks};
 use crate::memory::bodies::BodyLocation;
+use crate::memory::packing::{ahead_bytes_max, durable_bytes_max, entries_ahead};
 use crate::pausing;
 use crate::queue::{EntryState, LaneNumber, Load, ReadOn, Turn};
+use crate::settings::Settings;
+use crate::settling::rest::redelivers;
 use crate::settling::{doubt, lending};
+use crate::state::State;
 use crate::traces;
 
 /// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read
@@ -72,7 +86,7 @@ impl Partition {
             self.drop_superseded(id, effects);
         }
         let goes_on = self.leader.delivery.backlogs.take(id);
-        let has_more_idle = self.wake_some_idle(id);
+        let has_more_idle = wake_some_idle(&mut self.state, &mut self.leader, id);
         let mut is_more = true;
         while is_more && !self.leader.delivery.backlogs.has(id) {
             is_more = self.read_on_replay(id, effects);
@@ -82,7 +96,7 @@ impl Partition {
             self.leader.delivery.backlogs.put(id);
         }
         if goes_on && !self.leader.delivery.backlogs.has(id) {
-            self.finish_drains(id, effects);
+            finish_drains(&mut self.state, &mut self.leader, id, effects);
         }
         self.browse(id, effects);
         if self.settings.policies.any_limit() {
@@ -112,7 +126,7 @@ impl Partition {
             if self.leader.settling.doubts.are_read_for(id) {
                 return;
             }
-            let Some((turn, consumer)) = self.next_in_line(id, passed) else {
+            let Some((turn, consumer)) = next_in_line(&self.state, &self.leader, id, passed) else {
                 // Something has changed since those that were passed have looked.
                 return self.leader.delivery.backlogs.begin_again(id);
             };
@@ -123,8 +137,8 @@ impl Partition {
                 (passed, looks) = (Some(turn), looks - 1);
                 continue;
             }
-            if consumer.member != 0 && !self.has_credit(consumer) {
-                self.starve(consumer);
+            if consumer.member != 0 && !has_credit(&self.leader, consumer) {
+                starve(&mut self.state, &mut self.leader, consumer);
                 looks -= 1;
                 continue;
             }
@@ -134,42 +148,20 @@ impl Partition {
                 Step::Nothing | Step::Waits => looks -= 1,
             }
             match step {
-                Step::Sent => self.next_turn(id, turn, consumer),
+                Step::Sent => {
+                    next_turn(&mut self.state, &mut self.leader, &self.settings, id, turn, consumer)
+                }
                 Step::SentLast => {
-                    self.next_turn(id, turn, consumer);
+                    next_turn(&mut self.state, &mut self.leader, &self.settings, id, turn, consumer);
                     passed = None;
                 }
                 Step::Skipped => {}
                 Step::Nothing if self.fall_idle(id, turn, consumer) => {}
-                Step::Nothing if self.selects(consumer) => passed = Some(turn),
+                Step::Nothing if selects(&self.leader, consumer) => passed = Some(turn),
                 Step::Nothing => return self.leader.delivery.backlogs.forget(id),
                 Step::Waits => return,
             }
         }
-    }
-
-    /// The consumer has had this turn: after its equals, or out of the line if it can take no more.
-    fn next_turn(&mut self, id: QueueId, turn: Turn, key: ConsumerKey) {
-        let Some(queue) = self.state.queues.get_mut(&id) else { return };
-        // The delivery may have taken it out of the line.
-        if queue.waiting.take(turn).is_none() {
-            return;
-        }
-        let takes_more = self.takes_more(key);
-        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
-        consumer.in_line = takes_more;
-        if let Some(queue) = self.state.queues.get_mut(&id).filter(|_| takes_more) {
-            consumer.turn = queue.waiting.push(consumer.waiting(key));
-        }
-    }
-
-    /// Whether it stays in its line: a member's credit is looked at when its turn comes.
-    pub(crate) fn takes_more(&self, key: ConsumerKey) -> bool {
-        (key.member != 0 || self.has_credit(key)) && !self.outbox_is_full(key.connection)
-    }
-
-    fn selects(&self, consumer: ConsumerKey) -> bool {
-        self.leader.delivery.consumers.get(&consumer).is_some_and(|consumer| consumer.selection.is_some())
     }
 
     /// The entry that is due for the consumer.
@@ -203,12 +195,12 @@ impl Partition {
         let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
         let (sought, state, failed_deliveries) =
             (BodyLocation::from(&*entry), entry.state, entry.deliveries());
-        if browsing && state != EntryState::Ready && self.peeks(consumer) {
-            self.pass_by(consumer, tag);
+        if browsing && state != EntryState::Ready && peeks(&self.leader, consumer) {
+            pass_by(&mut self.leader, consumer, tag);
             return Step::Skipped;
         }
         let Some((headers, _)) = self.state.bodies.headers(sought) else { return Step::Nothing };
-        if self.is_over(headers) && !browsing {
+        if is_over(&self.clock, headers) && !browsing {
             if self.state.bodies.resident(sought).is_none() && self.grave_of(id, sought.key).is_some() {
                 return self.fetch_from(id, consumer, tag, effects);
             }
@@ -223,19 +215,22 @@ impl Partition {
             if let Some(read_on) = read_on {
                 self.read_on(id, consumer, read_on, effects);
             }
-            self.forget_browsed(id, tag, sought.key);
+            forget_browsed(&mut self.state, &mut self.leader, &self.settings, id, tag, sought.key);
             return Step::Skipped;
         }
-        if !browsing && self.may_bury_spent(id, consumer) && self.bury_if_spent(id, tag, effects) {
+        if !browsing
+            && may_bury_spent(&self.state, &self.leader, id, consumer)
+            && self.bury_if_spent(id, tag, effects)
+        {
             return Step::Skipped;
         }
         if ends_at_bound(self, id, consumer) {
             return Step::Sent;
         }
-        self.selected(consumer, tag);
-        self.lend(&message, effects);
+        selected(&mut self.leader, consumer, tag);
+        lend(&mut self.leader, self.now_ms, &message, effects);
         let trace = if browsing { None } else { traces::delivered(self, (id, tag), sought.key, consumer) };
-        if self.is_reserving(consumer) {
+        if is_reserving(&self.leader, consumer) {
             let ended = self.feed_reserve(id, tag, consumer, message);
             return if ended { Step::SentLast } else { Step::Sent };
         }
@@ -249,27 +244,14 @@ impl Partition {
             self.read_on(id, consumer, read_on, effects);
         }
         if browsing {
-            self.forget_browsed(id, tag, sought.key);
+            forget_browsed(&mut self.state, &mut self.leader, &self.settings, id, tag, sought.key);
         }
         if turn.ended { Step::SentLast } else { Step::Sent }
     }
 
-    /// A browser does not look at this entry.
-    fn pass_by(&mut self, key: ConsumerKey, tag: EntryTag) {
-        let browse =
-            self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut());
-        if let Some(browse) = browse {
-            browse.pass(tag);
-        }
-    }
-
-    pub(crate) fn is_over(&self, headers: &Message) -> bool {
-        headers.expires_at_ms != 0 && headers.expires_at_ms <= self.clock.slowest_wall_ms()
-    }
-
     fn hand_over(&mut self, (id, tag, failed): (QueueId, EntryTag, u32), by: ConsumerKey, message: &Message) {
-        self.pace_begins(by);
-        self.spend_credit(by);
+        pace_begins(&mut self.leader, &self.settings, self.now_ms, by);
+        spend_credit(&mut self.leader, by);
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&by) else { return };
         if let Some(connection) = self.leader.connections.get_mut(&by.connection) {
             connection.unwritten_bytes += message.bytes.len() as u64;
@@ -319,7 +301,7 @@ impl Partition {
                 // Consumers and other browsers go on.
                 Some(browse) => {
                     browse.is_fetching = true;
-                    self.leave_line(reader);
+                    leave_line(&mut self.state, &mut self.leader, reader);
                     Waiter::Browser(id, reader)
                 }
                 None => {
@@ -337,7 +319,7 @@ impl Partition {
     pub(crate) fn fetch_behind(&mut self, waiter: Waiter, from: EntryTag, effects: &mut Vec<Effect>) {
         let (id, browser) = (waiter.queue(), waiter.browser());
         let (number, first) = crate::queue::untag(from);
-        let (messages_max, bytes_max) = self.fetch_max(id, browser);
+        let (messages_max, bytes_max) = fetch_max(&self.state, &self.leader, &self.settings, id, browser);
         let queue = self.state.queues.get(&id);
         let lane = queue.and_then(|queue| queue.lanes.get(LaneNumber(number)));
         // Another queue may have asked for the later ones alone.
@@ -352,35 +334,39 @@ impl Partition {
             false => self.absent_from(id, (number, first), messages_max, bytes_max),
         };
         if let Some(due) = self.sought(id, from) {
-            self.begin_fetch(due).waiting.push(waiter);
+            begin_fetch(&mut self.state, &mut self.leader, due).waiting.push(waiter);
         }
         if let Some((last, _)) = absent.last().copied() {
             let (at, then) = (absent[absent.len() / 2].0, absent[absent.len() * 3 / 4].0);
-            self.note_read_on(id, browser, ReadOn { at, then, last });
+            note_read_on(&mut self.state, &mut self.leader, id, browser, ReadOn { at, then, last });
         }
-        self.fetch(&absent, effects);
+        fetch(&mut self.state, &mut self.leader, &absent, effects);
         self.pack_what_is_idle(id, LaneNumber(number), 0..0);
     }
 
     /// Half of the first request is gone, or the next of the later requests is due: further bodies
     /// are asked for while the others go, so that two requests are on their way.
     fn read_on(&mut self, id: QueueId, reader: ConsumerKey, before: ReadOn, effects: &mut Vec<Effect>) {
-        let browser = self.browses(reader).then_some(reader);
+        let browser = browses(&self.leader, reader).then_some(reader);
         let (number, last) = crate::queue::untag(before.last);
-        let (messages_max, _) = self.fetch_max(id, browser);
-        let bytes_max = if self.is_pressed() { AHEAD_BYTES_MAX / PRESSED_PART } else { AHEAD_BYTES_MAX };
+        let (messages_max, _) = fetch_max(&self.state, &self.leader, &self.settings, id, browser);
+        let bytes_max = if is_pressed(&self.state, &self.leader, &self.settings) {
+            AHEAD_BYTES_MAX / PRESSED_PART
+        } else {
+            AHEAD_BYTES_MAX
+        };
         let absent = self.absent_from(id, (number, last + 1), messages_max / 2, bytes_max);
         let ends = absent.first().zip(absent.last()).map(|((first, _), (last, _))| (*first, *last));
         let (then, last) = ends.unwrap_or((before.last, before.last));
-        self.note_read_on(id, browser, ReadOn { at: before.then, then, last });
-        self.fetch(&absent, effects);
+        note_read_on(&mut self.state, &mut self.leader, id, browser, ReadOn { at: before.then, then, last });
+        fetch(&mut self.state, &mut self.leader, &absent, effects);
         self.pack_what_is_idle(id, LaneNumber(number), 0..0);
     }
 
     /// How far bodies were read ahead for this reader: the browser itself, or all consumers of the
     /// queue.
     fn read_on_of(&self, id: QueueId, reader: ConsumerKey) -> Option<ReadOn> {
-        self.read_on_for(id, self.browses(reader).then_some(reader))
+        self.read_on_for(id, browses(&self.leader, reader).then_some(reader))
     }
 
     fn read_on_for(&self, id: QueueId, browser: Option<ConsumerKey>) -> Option<ReadOn> {
@@ -388,46 +374,6 @@ impl Partition {
             Some(key) => self.leader.delivery.consumers.get(&key)?.browse.as_ref()?.read_on,
             None => self.state.queues.get(&id)?.read_on,
         }
-    }
-
-    fn note_read_on(&mut self, id: QueueId, browser: Option<ConsumerKey>, read_on: ReadOn) {
-        let browse = browser.and_then(|key| self.leader.delivery.consumers.get_mut(&key)?.browse.as_mut());
-        match (browse, self.state.queues.get_mut(&id)) {
-            (Some(browse), _) => browse.read_on = Some(read_on),
-            (None, Some(queue)) if browser.is_none() => queue.read_on = Some(read_on),
-            (None, _) => {}
-        }
-    }
-
-    /// How many bodies are read ahead, and how many bytes of them: as many as the readers may have
-    /// at a time, within bounds.
-    fn fetch_max(&self, id: QueueId, browser: Option<ConsumerKey>) -> (u64, u64) {
-        if browser.is_some() {
-            return (BROWSED_MESSAGES_MAX, BROWSED_BYTES_MAX);
-        }
-        let consumers = self.state.queues.get(&id).into_iter().flat_map(|queue| queue.consumers.iter());
-        let consumers = consumers.filter_map(|key| self.leader.delivery.consumers.get(key));
-        // As many as could take one each.
-        let takers = consumers.take(FETCH_MESSAGES_MAX as usize).filter(|consumer| consumer.browse.is_none());
-        let window: u64 =
-            takers.map(|consumer| u64::from(consumer.credit) + consumer.held.len() as u64).sum();
-        let part = if self.is_pressed() { PRESSED_PART } else { 1 };
-        (window.clamp(FETCH_MESSAGES_MIN, FETCH_MESSAGES_MAX / part), FETCH_BYTES_MAX)
-    }
-
-    /// Whether messages in use, which stay in memory, take more than their share, with those on
-    /// their way.
-    fn is_pressed(&self) -> bool {
-        let bytes_max = self.durable_bytes_max();
-        self.state.bodies.taken() + self.leader.delivery.fetches.bytes() > bytes_max + bytes_max / 8
-    }
-
-    /// How much more may be read ahead, beside bodies here or on their way: of its share, or of
-    /// unused memory.
-    fn room_ahead(&self) -> u64 {
-        let (on_its_way, bytes_max) = (self.leader.delivery.fetches.bytes(), self.durable_bytes_max());
-        let own = self.ahead_bytes_max().saturating_sub(self.state.bodies.ahead_bytes() + on_its_way);
-        own.max(bytes_max.saturating_sub(self.state.bodies.taken() + on_its_way))
     }
 
     /// Messages from this entry on, in its page and those that are in reach of it, whose bodies are
@@ -443,13 +389,13 @@ impl Partition {
         let (mut absent, mut bytes, mut sequence) = (Vec::new(), 0, first);
         // There may be many readers: the smaller the rest for all, the less each takes of it. A due
         // message comes in any case.
-        let room = self.room_ahead() / ROOM_PARTS;
+        let room = room_ahead(&self.state, &self.leader, &self.settings) / ROOM_PARTS;
         let messages_min = if room < bytes_max { 1 } else { FETCH_MESSAGES_MIN / 2 };
         let bytes_max = bytes_max.min(room);
         for count in 0..messages_max {
             let lane = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
             let Some(lane) = lane else { break };
-            let end = lane.page_of(first) + self.entries_ahead(lane);
+            let end = lane.page_of(first) + entries_ahead(&self.settings, lane);
             let Some((_, found)) = lane.next_visible(sequence).filter(|(_, found)| *found < end) else {
                 break;
             };
@@ -473,24 +419,6 @@ impl Partition {
             sequence = found + 1;
         }
         absent
-    }
-
-    /// Asks for these bodies, all of them in one go.
-    fn fetch(&mut self, absent: &[(EntryTag, BodyLocation)], effects: &mut Vec<Effect>) {
-        if absent.is_empty() {
-            return;
-        }
-        let keys = absent.iter().map(|(_, sought)| sought.key).collect();
-        for (_, sought) in absent {
-            self.begin_fetch(*sought);
-        }
-        effects.push(Effect::Fetch { keys });
-    }
-
-    /// The body is on its way from now on, unless it was before.
-    pub(crate) fn begin_fetch(&mut self, what: BodyLocation) -> &mut Fetch {
-        let bytes = self.state.bodies.absent(what).unwrap_or(0);
-        self.leader.delivery.fetches.begin(what, bytes)
     }
 
     /// Bodies came back from the log.
@@ -568,7 +496,7 @@ impl Partition {
                 Waiter::Browser(_, key) => self.browse_fetched(id, key, effects),
                 Waiter::Heir(_, key) => doubt::read(self, id, key, effects),
             }
-            self.finish_drains(id, effects);
+            finish_drains(&mut self.state, &mut self.leader, id, effects);
             self.finish_overdue(id, effects);
         }
     }
@@ -590,9 +518,128 @@ fn delivery_of(
         tag,
         queue: (partition.settings.id, id),
         failed_deliveries,
-        by_policy: failed_deliveries > 0 && partition.redelivers(id),
+        by_policy: failed_deliveries > 0 && redelivers(&partition.state, &partition.settings, id),
         first_of_group,
         trace,
         message,
     }
+}
+
+fn selects(leader: &Leader, consumer: ConsumerKey) -> bool {
+    leader.delivery.consumers.get(&consumer).is_some_and(|consumer| consumer.selection.is_some())
+}
+
+/// A browser does not look at this entry.
+fn pass_by(leader: &mut Leader, key: ConsumerKey, tag: EntryTag) {
+    let browse = leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut());
+    if let Some(browse) = browse {
+        browse.pass(tag);
+    }
+}
+
+pub fn is_over(clock: &Clock, headers: &Message) -> bool {
+    headers.expires_at_ms != 0 && headers.expires_at_ms <= clock.slowest_wall_ms()
+}
+
+fn note_read_on(
+    state: &mut State,
+    leader: &mut Leader,
+    id: QueueId,
+    browser: Option<ConsumerKey>,
+    read_on: ReadOn,
+) {
+    let browse = browser.and_then(|key| leader.delivery.consumers.get_mut(&key)?.browse.as_mut());
+    match (browse, state.queues.get_mut(&id)) {
+        (Some(browse), _) => browse.read_on = Some(read_on),
+        (None, Some(queue)) if browser.is_none() => queue.read_on = Some(read_on),
+        (None, _) => {}
+    }
+}
+
+/// The body is on its way from now on, unless it was before.
+pub fn begin_fetch<'l>(state: &mut State, leader: &'l mut Leader, what: BodyLocation) -> &'l mut Fetch {
+    let bytes = state.bodies.absent(what).unwrap_or(0);
+    leader.delivery.fetches.begin(what, bytes)
+}
+
+/// Whether it stays in its line: a member's credit is looked at when its turn comes.
+pub fn takes_more(leader: &Leader, settings: &Settings, key: ConsumerKey) -> bool {
+    (key.member != 0 || has_credit(leader, key)) && !outbox_is_full(leader, settings, key.connection)
+}
+
+/// Whether messages in use, which stay in memory, take more than their share, with those on
+/// their way.
+fn is_pressed(state: &State, leader: &Leader, settings: &Settings) -> bool {
+    let bytes_max = durable_bytes_max(state, leader, settings);
+    state.bodies.taken() + leader.delivery.fetches.bytes() > bytes_max + bytes_max / 8
+}
+
+/// Asks for these bodies, all of them in one go.
+fn fetch(
+    state: &mut State,
+    leader: &mut Leader,
+    absent: &[(EntryTag, BodyLocation)],
+    effects: &mut Vec<Effect>,
+) {
+    if absent.is_empty() {
+        return;
+    }
+    let keys = absent.iter().map(|(_, sought)| sought.key).collect();
+    for (_, sought) in absent {
+        begin_fetch(state, leader, *sought);
+    }
+    effects.push(Effect::Fetch { keys });
+}
+
+/// The consumer has had this turn: after its equals, or out of the line if it can take no more.
+fn next_turn(
+    state: &mut State,
+    leader: &mut Leader,
+    settings: &Settings,
+    id: QueueId,
+    turn: Turn,
+    key: ConsumerKey,
+) {
+    let Some(queue) = state.queues.get_mut(&id) else { return };
+    // The delivery may have taken it out of the line.
+    if queue.waiting.take(turn).is_none() {
+        return;
+    }
+    let takes_more = takes_more(leader, settings, key);
+    let Some(consumer) = leader.delivery.consumers.get_mut(&key) else { return };
+    consumer.in_line = takes_more;
+    if let Some(queue) = state.queues.get_mut(&id).filter(|_| takes_more) {
+        consumer.turn = queue.waiting.push(consumer.waiting(key));
+    }
+}
+
+/// How many bodies are read ahead, and how many bytes of them: as many as the readers may have
+/// at a time, within bounds.
+fn fetch_max(
+    state: &State,
+    leader: &Leader,
+    settings: &Settings,
+    id: QueueId,
+    browser: Option<ConsumerKey>,
+) -> (u64, u64) {
+    if browser.is_some() {
+        return (BROWSED_MESSAGES_MAX, BROWSED_BYTES_MAX);
+    }
+    let consumers = state.queues.get(&id).into_iter().flat_map(|queue| queue.consumers.iter());
+    let consumers = consumers.filter_map(|key| leader.delivery.consumers.get(key));
+    // As many as could take one each.
+    let takers = consumers.take(FETCH_MESSAGES_MAX as usize).filter(|consumer| consumer.browse.is_none());
+    let window: u64 = takers.map(|consumer| u64::from(consumer.credit) + consumer.held.len() as u64).sum();
+    let part = if is_pressed(state, leader, settings) { PRESSED_PART } else { 1 };
+    (window.clamp(FETCH_MESSAGES_MIN, FETCH_MESSAGES_MAX / part), FETCH_BYTES_MAX)
+}
+
+/// How much more may be read ahead, beside bodies here or on their way: of its share, or of
+/// unused memory.
+fn room_ahead(state: &State, leader: &Leader, settings: &Settings) -> u64 {
+    let (on_its_way, bytes_max) =
+        (leader.delivery.fetches.bytes(), durable_bytes_max(state, leader, settings));
+    let own =
+        ahead_bytes_max(state, leader, settings).saturating_sub(state.bodies.ahead_bytes() + on_its_way);
+    own.max(bytes_max.saturating_sub(state.bodies.taken() + on_its_way))
 }

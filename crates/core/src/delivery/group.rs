@@ -10,8 +10,11 @@ use postroad_model::{ConsumerKey, ConsumerMode, EntryTag, Message, QueueId};
 use rustc_hash::FxHashSet;
 
 use crate::Partition;
+use crate::delivery::idle::wake_all_idle;
 use crate::delivery::selection::Selection;
+use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::state::State;
 
 /// Entries that one step looks at for groups of which something is under way. Consumers with more
 /// keep their groups.
@@ -27,14 +30,6 @@ pub struct GroupTurn {
 }
 
 impl Partition {
-    /// The queue's first message of a group has come.
-    pub(crate) fn begin_groups(&mut self, id: QueueId) {
-        self.wake_all_idle(id);
-        if let Some(queue) = self.state.queues.get_mut(&id) {
-            queue.groups.get_or_insert_default();
-        }
-    }
-
     /// The consumer is sent this message: its group is the consumer's from now on, or over.
     pub(crate) fn take_group(&mut self, id: QueueId, key: ConsumerKey, message: &Message) -> GroupTurn {
         let Some(group) = message.group() else { return GroupTurn::default() };
@@ -63,78 +58,9 @@ impl Partition {
         }
     }
 
-    /// The consumer has joined: it gets its share of the groups of which nothing is under way.
-    pub(crate) fn share_groups(&mut self, id: QueueId, key: ConsumerKey) {
-        let Some(queue) = self.state.queues.get(&id) else { return };
-        // With more consumers than groups nothing is to be shared; those without a share count too.
-        if queue.groups.as_ref().is_none_or(|groups| groups.len() < queue.consumers.sharing()) {
-            return;
-        }
-        let sharing = |key: &ConsumerKey| {
-            self.leader
-                .delivery
-                .consumers
-                .get(key)
-                .is_some_and(|consumer| consumer.mode == ConsumerMode::Shared)
-        };
-        let consumers: Vec<ConsumerKey> = queue.consumers.iter().copied().filter(sharing).collect();
-        // A selector may reject the next message of a group, which no other consumer could have
-        // then.
-        let selects =
-            self.leader.delivery.consumers.get(&key).and_then(|consumer| consumer.selection.as_ref());
-        if consumers.last() != Some(&key) || selects.is_some_and(Selection::has_selector) {
-            return;
-        }
-        let Some((under_way, keepers)) = self.under_way(id, &consumers) else { return };
-        let Some(queue) = self.state.queues.get_mut(&id) else { return };
-        let keys: Vec<_> = under_way.into_iter().filter_map(|tag| Some(queue.entry(tag)?.key)).collect();
-        let Some(groups) = &mut queue.groups else { return };
-        let headers = keys.into_iter().filter_map(|key| self.state.bodies.headers(key));
-        let busy: FxHashSet<_> =
-            headers.filter_map(|(headers, _)| Some(groups.key_of(&headers.group()?.id))).collect();
-        groups.join(&consumers, (&busy, &keepers));
-    }
-
-    /// Entries of the queue that are under way, as many as one step looks at, and the consumers
-    /// that have the others: those of the fewest entries are looked at first. `None`: there are too
-    /// many besides theirs.
-    fn under_way(
-        &self,
-        id: QueueId,
-        consumers: &[ConsumerKey],
-    ) -> Option<(Vec<EntryTag>, FxHashSet<ConsumerKey>)> {
-        let mut entries: Vec<EntryTag> = self.committing(id).take(UNDER_WAY_MAX + 1).collect();
-        let mut left = UNDER_WAY_MAX.checked_sub(entries.len())?;
-        let all = &self.leader.delivery.consumers;
-        let held = consumers.iter().filter_map(|key| Some((all.get(key)?.held.len(), *key)));
-        let mut holders: Vec<(usize, ConsumerKey)> = held.filter(|(held, _)| 0 < *held).collect();
-        holders.sort_unstable();
-        let mut keepers = FxHashSet::default();
-        for (held, key) in holders {
-            match left.checked_sub(held) {
-                Some(rest) => {
-                    left = rest;
-                    entries.extend(all.get(&key).into_iter().flat_map(|consumer| consumer.held.tags()));
-                }
-                None => drop(keepers.insert(key)),
-            }
-        }
-        Some((entries, keepers))
-    }
-
-    /// Entries of the queue that transactions on their way to the log have settled: consumers hold
-    /// them again if those fail.
-    fn committing(&self, id: QueueId) -> impl Iterator<Item = EntryTag> {
-        let proposed = self.leader.log.pending.iter().filter_map(Completion::volatile);
-        let holders = proposed
-            .chain(self.leader.transactions.prepared_volatile.values())
-            .flat_map(|changes| &changes.holders);
-        holders.filter(move |(_, end)| end.queue == id).map(|(_, end)| end.tag)
-    }
-
     /// A group blocked by leases is free: all consumers look again.
     pub(crate) fn offer_to_all_again(&mut self, id: QueueId) {
-        self.wake_all_idle(id);
+        wake_all_idle(&mut self.state, &mut self.leader, id);
         offer(self, id, |_| 0);
     }
 
@@ -164,4 +90,75 @@ fn offer(partition: &mut Partition, id: QueueId, cursor: impl Fn(u8) -> u64) -> 
     let Some(queue) = partition.state.queues.get_mut(&id) else { return 0 };
     let lanes = queue.lanes.iter().map(|(number, _)| (number.0, cursor(number.0)));
     queue.groups.as_mut().map_or(0, |groups| groups.offers.add(lanes))
+}
+
+/// Entries of the queue that transactions on their way to the log have settled: consumers hold
+/// them again if those fail.
+fn committing(leader: &Leader, id: QueueId) -> impl Iterator<Item = EntryTag> {
+    let proposed = leader.log.pending.iter().filter_map(Completion::volatile);
+    let holders =
+        proposed.chain(leader.transactions.prepared_volatile.values()).flat_map(|changes| &changes.holders);
+    holders.filter(move |(_, end)| end.queue == id).map(|(_, end)| end.tag)
+}
+
+/// Entries of the queue that are under way, as many as one step looks at, and the consumers
+/// that have the others: those of the fewest entries are looked at first. `None`: there are too
+/// many besides theirs.
+fn under_way(
+    leader: &Leader,
+    id: QueueId,
+    consumers: &[ConsumerKey],
+) -> Option<(Vec<EntryTag>, FxHashSet<ConsumerKey>)> {
+    let mut entries: Vec<EntryTag> = committing(leader, id).take(UNDER_WAY_MAX + 1).collect();
+    let mut left = UNDER_WAY_MAX.checked_sub(entries.len())?;
+    let all = &leader.delivery.consumers;
+    let held = consumers.iter().filter_map(|key| Some((all.get(key)?.held.len(), *key)));
+    let mut holders: Vec<(usize, ConsumerKey)> = held.filter(|(held, _)| 0 < *held).collect();
+    holders.sort_unstable();
+    let mut keepers = FxHashSet::default();
+    for (held, key) in holders {
+        match left.checked_sub(held) {
+            Some(rest) => {
+                left = rest;
+                entries.extend(all.get(&key).into_iter().flat_map(|consumer| consumer.held.tags()));
+            }
+            None => drop(keepers.insert(key)),
+        }
+    }
+    Some((entries, keepers))
+}
+
+/// The consumer has joined: it gets its share of the groups of which nothing is under way.
+pub fn share_groups(state: &mut State, leader: &mut Leader, id: QueueId, key: ConsumerKey) {
+    let Some(queue) = state.queues.get(&id) else { return };
+    // With more consumers than groups nothing is to be shared; those without a share count too.
+    if queue.groups.as_ref().is_none_or(|groups| groups.len() < queue.consumers.sharing()) {
+        return;
+    }
+    let sharing = |key: &ConsumerKey| {
+        leader.delivery.consumers.get(key).is_some_and(|consumer| consumer.mode == ConsumerMode::Shared)
+    };
+    let consumers: Vec<ConsumerKey> = queue.consumers.iter().copied().filter(sharing).collect();
+    // A selector may reject the next message of a group, which no other consumer could have
+    // then.
+    let selects = leader.delivery.consumers.get(&key).and_then(|consumer| consumer.selection.as_ref());
+    if consumers.last() != Some(&key) || selects.is_some_and(Selection::has_selector) {
+        return;
+    }
+    let Some((under_way, keepers)) = under_way(leader, id, &consumers) else { return };
+    let Some(queue) = state.queues.get_mut(&id) else { return };
+    let keys: Vec<_> = under_way.into_iter().filter_map(|tag| Some(queue.entry(tag)?.key)).collect();
+    let Some(groups) = &mut queue.groups else { return };
+    let headers = keys.into_iter().filter_map(|key| state.bodies.headers(key));
+    let busy: FxHashSet<_> =
+        headers.filter_map(|(headers, _)| Some(groups.key_of(&headers.group()?.id))).collect();
+    groups.join(&consumers, (&busy, &keepers));
+}
+
+/// The queue's first message of a group has come.
+pub fn begin_groups(state: &mut State, leader: &mut Leader, id: QueueId) {
+    wake_all_idle(state, leader, id);
+    if let Some(queue) = state.queues.get_mut(&id) {
+        queue.groups.get_or_insert_default();
+    }
 }

@@ -18,7 +18,10 @@ use postroad_model::{ConsumerKey, ConsumerMode, EntryTag, MessageKey, QueueId};
 use postroad_selector::{Selector, SelectorIndex};
 
 use crate::Partition;
+use crate::delivery::selection::{at_delivery, failed_deliveries};
+use crate::leader::Leader;
 use crate::queue::{Queue, Turn};
+use crate::state::State;
 
 /// Idle consumers that look again in one step, where all have to: the others follow with the next
 /// ticks.
@@ -111,53 +114,61 @@ impl Partition {
     pub(crate) fn wake_who_wants(&mut self, id: QueueId, key: MessageKey, tag: EntryTag) {
         let selecting = self.state.queues.get(&id).and_then(|queue| queue.selecting.as_ref());
         let Some(selecting) = selecting.filter(|selecting| !selecting.idle.is_empty()) else { return };
-        let Some(message) = self.state.bodies.resident(key) else { return self.wake_all_idle(id) };
+        let Some(message) = self.state.bodies.resident(key) else {
+            return wake_all_idle(&mut self.state, &mut self.leader, id);
+        };
         let mut woken = Vec::new();
         {
-            let properties = self.at_delivery(message, self.failed_deliveries(id, tag));
+            let properties =
+                at_delivery(&self.clock, &self.protocols, message, failed_deliveries(&self.state, id, tag));
             selecting.index.matching(&properties, |consumer| {
                 woken.extend(selecting.idle.get(consumer).map(|since| (*since, *consumer)));
             });
         }
         woken.sort_unstable();
         for (_, consumer) in woken {
-            self.wake_idle(id, consumer, Some(tag));
+            wake_idle(&mut self.state, &mut self.leader, id, consumer, Some(tag));
         }
     }
+}
 
-    /// All idle consumers of the queue look again.
-    pub(crate) fn wake_all_idle(&mut self, id: QueueId) {
-        let selecting = self.state.queues.get_mut(&id).and_then(|queue| queue.selecting.as_mut());
-        let Some(selecting) = selecting else { return };
-        selecting.waking = selecting.last;
-        if self.wake_some_idle(id) {
-            self.leader.delivery.backlogs.put(id);
-        }
+/// With the matching entry it need not look at earlier ones: it matched none of those, unless
+/// it had to look again in any case.
+fn wake_idle(
+    state: &mut State,
+    leader: &mut Leader,
+    id: QueueId,
+    key: ConsumerKey,
+    wanted: Option<EntryTag>,
+) {
+    let Some(queue) = state.queues.get_mut(&id) else { return };
+    let Some(looks_again) = queue.selecting.as_mut().and_then(|selecting| selecting.leave_idle(key)) else {
+        return;
+    };
+    let Some(consumer) = leader.delivery.consumers.get_mut(&key) else { return };
+    if let (Some(selection), Some(tag)) = (&mut consumer.selection, wanted.filter(|_| !looks_again)) {
+        selection.go_to(&queue.lanes, tag);
     }
+    consumer.turn = queue.waiting.push(consumer.waiting(key));
+}
 
-    /// The next of those that look again; whether more follow.
-    pub(crate) fn wake_some_idle(&mut self, id: QueueId) -> bool {
-        for _ in 0..=WOKEN_MAX {
-            let selecting = self.state.queues.get(&id).and_then(|queue| queue.selecting.as_ref());
-            let Some(key) = selecting.and_then(|selecting| selecting.next_to_wake()) else { return false };
-            self.leader.delivery.backlogs.has_changed(id);
-            self.wake_idle(id, key, None);
-        }
-        true
+/// The next of those that look again; whether more follow.
+pub fn wake_some_idle(state: &mut State, leader: &mut Leader, id: QueueId) -> bool {
+    for _ in 0..=WOKEN_MAX {
+        let selecting = state.queues.get(&id).and_then(|queue| queue.selecting.as_ref());
+        let Some(key) = selecting.and_then(|selecting| selecting.next_to_wake()) else { return false };
+        leader.delivery.backlogs.has_changed(id);
+        wake_idle(state, leader, id, key, None);
     }
+    true
+}
 
-    /// With the matching entry it need not look at earlier ones: it matched none of those, unless
-    /// it had to look again in any case.
-    fn wake_idle(&mut self, id: QueueId, key: ConsumerKey, wanted: Option<EntryTag>) {
-        let Some(queue) = self.state.queues.get_mut(&id) else { return };
-        let Some(looks_again) = queue.selecting.as_mut().and_then(|selecting| selecting.leave_idle(key))
-        else {
-            return;
-        };
-        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
-        if let (Some(selection), Some(tag)) = (&mut consumer.selection, wanted.filter(|_| !looks_again)) {
-            selection.go_to(&queue.lanes, tag);
-        }
-        consumer.turn = queue.waiting.push(consumer.waiting(key));
+/// All idle consumers of the queue look again.
+pub fn wake_all_idle(state: &mut State, leader: &mut Leader, id: QueueId) {
+    let selecting = state.queues.get_mut(&id).and_then(|queue| queue.selecting.as_mut());
+    let Some(selecting) = selecting else { return };
+    selecting.waking = selecting.last;
+    if wake_some_idle(state, leader, id) {
+        leader.delivery.backlogs.put(id);
     }
 }

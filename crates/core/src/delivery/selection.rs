@@ -6,8 +6,14 @@ use postroad_model::{ConsumerKey, ConsumerMode, EntryTag, Message, MessageKey, Q
 use postroad_selector::{AtDelivery, Properties, Selector, Value};
 
 use crate::Partition;
+use crate::clock::Clock;
+use crate::leader::Leader;
 use crate::memory::bodies::Bodies;
+use crate::memory::packing::is_short_of_memory;
+use crate::protocols::Protocols;
 use crate::queue::{Entry, Groups, Lane, LaneNumber, Lanes, Look, Offers, Verdict, View, tag, untag};
+use crate::settings::Settings;
+use crate::state::State;
 
 /// How the assembly reads the headers and properties of a message, whatever its protocol.
 pub type PropertiesOf = for<'a> fn(&'a Message) -> Box<dyn Properties + 'a>;
@@ -177,18 +183,6 @@ impl Judge<'_> {
 }
 
 impl Partition {
-    /// The message's properties as its next delivery shows them, after this many earlier ones.
-    pub(crate) fn at_delivery<'m>(&self, message: &'m Message, failed_deliveries: u32) -> AtDelivery<'m> {
-        AtDelivery::new((self.protocols.properties_of)(message), failed_deliveries, self.clock.wall_ms())
-    }
-
-    /// How often the entry was delivered without success; its page is open.
-    pub(crate) fn failed_deliveries(&self, id: QueueId, entry: EntryTag) -> u32 {
-        let (_, sequence) = untag(entry);
-        let lane = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber::of_tag(entry)));
-        lane.and_then(|lane| lane.get(sequence)).map_or(0, Entry::deliveries)
-    }
-
     /// The entry that is due for the consumer: as for others, but among those that its selector
     /// matches and whose group is not another's. Each is judged once, unless it was given back.
     pub(crate) fn next_selected(&mut self, id: QueueId, key: ConsumerKey) -> Selected {
@@ -214,30 +208,47 @@ impl Partition {
         let found =
             queue.lanes.next(|number, lane| judge.next(views.entry(number.0).or_default(), number, lane));
         let Judge { refused, absent, .. } = judge;
-        self.forget_bodies(refused);
+        forget_bodies(&mut self.state, &mut self.leader, &self.settings, refused);
         match (absent, found) {
             (Some(absent), _) => Selected::Absent(absent),
             (None, Some(entry)) => Selected::Entry(entry),
             (None, None) => Selected::Nothing,
         }
     }
+}
 
-    /// Bodies that were read only to be judged leave memory again, if it is short.
-    fn forget_bodies(&mut self, keys: Vec<MessageKey>) {
-        for key in keys {
-            if self.is_short_of_memory() {
-                self.state.bodies.evict(key);
-            }
-        }
+/// The message's properties as its next delivery shows them, after this many earlier ones.
+pub fn at_delivery<'m>(
+    clock: &Clock,
+    protocols: &Protocols,
+    message: &'m Message,
+    failed_deliveries: u32,
+) -> AtDelivery<'m> {
+    AtDelivery::new((protocols.properties_of)(message), failed_deliveries, clock.wall_ms())
+}
+
+/// How often the entry was delivered without success; its page is open.
+pub fn failed_deliveries(state: &State, id: QueueId, entry: EntryTag) -> u32 {
+    let (_, sequence) = untag(entry);
+    let lane = state.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber::of_tag(entry)));
+    lane.and_then(|lane| lane.get(sequence)).map_or(0, Entry::deliveries)
+}
+
+/// The consumer was sent the entry: it need not be judged again.
+pub fn selected(leader: &mut Leader, key: ConsumerKey, entry: EntryTag) {
+    let (lane, sequence) = untag(entry);
+    if let Some(selection) =
+        leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.selection.as_mut())
+    {
+        selection.views.entry(lane).or_default().pass(sequence);
     }
+}
 
-    /// The consumer was sent the entry: it need not be judged again.
-    pub(crate) fn selected(&mut self, key: ConsumerKey, entry: EntryTag) {
-        let (lane, sequence) = untag(entry);
-        if let Some(selection) =
-            self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.selection.as_mut())
-        {
-            selection.views.entry(lane).or_default().pass(sequence);
+/// Bodies that were read only to be judged leave memory again, if it is short.
+fn forget_bodies(state: &mut State, leader: &mut Leader, settings: &Settings, keys: Vec<MessageKey>) {
+    for key in keys {
+        if is_short_of_memory(state, leader, settings) {
+            state.bodies.evict(key);
         }
     }
 }

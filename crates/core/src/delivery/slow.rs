@@ -19,9 +19,14 @@ use postroad_routing::{Slow, SlowAction};
 
 use crate::Partition;
 use crate::delivery::consumer::Consumer;
+use crate::delivery::line::leave_line;
 use crate::delivery::spread::next_reader;
+use crate::leader::Leader;
 use crate::leaving::is_leaving;
+use crate::notice::announce;
 use crate::queue::EntryState;
+use crate::settings::Settings;
+use crate::settling::settle::forget_held;
 
 /// Interval of checks for slow consumers, while any has messages.
 const LOOK_MS: u64 = 200;
@@ -101,20 +106,6 @@ impl Pace {
 }
 
 impl Partition {
-    /// A consumer is about to get a message.
-    pub(crate) fn pace_begins(&mut self, key: ConsumerKey) {
-        if !self.settings.policies.any_slow() {
-            return;
-        }
-        let now_ms = self.now_ms;
-        if let Some(consumer) = self.leader.delivery.consumers.get_mut(&key)
-            && consumer.held.is_empty()
-        {
-            consumer.pace.spoke_ms = now_ms;
-        }
-        self.leader.delivery.slow.begin_at(now_ms + LOOK_MS);
-    }
-
     /// A consumer settles messages. Those that were taken back from it are its own again if no
     /// other consumer has had them: `false` if one of them is lost to it, so that the others must
     /// not be confirmed either; these it holds again. If the verdict `needs_body`, now or later,
@@ -141,21 +132,6 @@ impl Partition {
             }
         }
         !lost
-    }
-
-    /// A verdict on a message that was delivered to the consumer more than once may be meant for
-    /// any of these times.
-    pub(crate) fn note_what_came_again(&mut self, key: ConsumerKey, tags: &[EntryTag], outcome: Outcome) {
-        let Some(consumer) =
-            self.leader.delivery.consumers.get_mut(&key).filter(|_| self.leader.delivery.has_taken_back)
-        else {
-            return;
-        };
-        match outcome {
-            Outcome::Accepted | Outcome::Expired => consumer.pace.ends(tags),
-            Outcome::Released { .. } | Outcome::Rejected => consumer.pace.gives_back(tags),
-            Outcome::Retried => {}
-        }
     }
 
     /// A consumer that has settled may use its credit again, after the result of its verdicts:
@@ -250,7 +226,7 @@ impl Partition {
         let at = self.state.queues.get(&id).map(|queue| queue.source.clone());
         let notice = notice.or_else(|| self.leader.delivery.spreads.get(&key.whole())?.notice().cloned());
         if let (Some(consumer), Some(at)) = (notice, at) {
-            self.announce(Notice::SlowConsumer { consumer, at }, effects);
+            announce(Notice::SlowConsumer { consumer, at }, effects);
         }
         self.counters.slow_consumers += 1;
         match then {
@@ -284,9 +260,9 @@ impl Partition {
     ) {
         tags.sort_unstable();
         self.leader.delivery.has_taken_back = true;
-        self.forget_held(key, &tags);
+        forget_held(&mut self.leader, key, &tags);
         self.release(id, key, &tags, true, effects);
-        self.leave_line(key);
+        leave_line(&mut self.state, &mut self.leader, key);
         if let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) {
             consumer.pace.withheld += std::mem::take(&mut consumer.credit);
             consumer.pace.taken.extend(tags);
@@ -304,4 +280,31 @@ fn watched(partition: &Partition, key: ConsumerKey) -> Option<(u64, SlowAction, 
     let returns = consumer.pace.ends || is_leaving(partition, key.connection);
     let may = !is_free && !consumer.pace.is_slow && !returns;
     after_ms.filter(|_| may).map(|after_ms| (after_ms, then, consumer.as_ref()))
+}
+
+/// A consumer is about to get a message.
+pub fn pace_begins(leader: &mut Leader, settings: &Settings, now_ms: u64, key: ConsumerKey) {
+    if !settings.policies.any_slow() {
+        return;
+    }
+    if let Some(consumer) = leader.delivery.consumers.get_mut(&key)
+        && consumer.held.is_empty()
+    {
+        consumer.pace.spoke_ms = now_ms;
+    }
+    leader.delivery.slow.begin_at(now_ms + LOOK_MS);
+}
+
+/// A verdict on a message that was delivered to the consumer more than once may be meant for
+/// any of these times.
+pub fn note_what_came_again(leader: &mut Leader, key: ConsumerKey, tags: &[EntryTag], outcome: Outcome) {
+    let Some(consumer) = leader.delivery.consumers.get_mut(&key).filter(|_| leader.delivery.has_taken_back)
+    else {
+        return;
+    };
+    match outcome {
+        Outcome::Accepted | Outcome::Expired => consumer.pace.ends(tags),
+        Outcome::Released { .. } | Outcome::Rejected => consumer.pace.gives_back(tags),
+        Outcome::Retried => {}
+    }
 }

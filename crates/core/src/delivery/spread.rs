@@ -21,10 +21,18 @@ use postroad_model::{
 use postroad_routing::Pattern;
 
 use crate::Partition;
+use crate::addresses::binding::missing_bindings;
 use crate::connection::Connection;
+use crate::delivery::consumer::{check_new, may_get_more};
+use crate::delivery::line::{leave_line, line_up};
 use crate::delivery::selection;
+use crate::leader::Leader;
+use crate::leasing::refuse_reserve_of_deleted;
 use crate::log::completion::Completion;
+use crate::notice::announce_consumer;
+use crate::partition::reply;
 use crate::settling::doubt;
+use crate::state::State;
 
 /// A consumer of a pattern of queues, as a whole.
 pub struct Spread {
@@ -101,9 +109,10 @@ impl Partition {
     pub(crate) fn attach_to_pattern(&mut self, attach: Attach, effects: &mut Vec<Effect>) -> Option<Attach> {
         let Some(pattern) = pattern_of(&attach) else { return Some(attach) };
         let (key, ticket) = (attach.consumer, attach.ticket);
-        if let Err(refusal) = self.check_new(key).and_then(|()| selection::parse(&attach.selector).map(drop))
+        if let Err(refusal) =
+            check_new(&self.leader, key).and_then(|()| selection::parse(&attach.selector).map(drop))
         {
-            self.reply(key.connection, ticket, Err(refusal), effects);
+            reply(key.connection, ticket, Err(refusal), effects);
             return None;
         }
         let heir_of = doubt::heir_of_all(&attach);
@@ -113,7 +122,7 @@ impl Partition {
             None => self.state.addresses.queues_matching(&pattern),
         };
         if let Err(refusal) = check_width(self, &attach, queues.len()) {
-            self.reply(key.connection, ticket, Err(refusal), effects);
+            reply(key.connection, ticket, Err(refusal), effects);
             return None;
         }
         // As in ActiveMQ: where no queue matches yet, a queue of the pattern's own name collects
@@ -127,7 +136,7 @@ impl Partition {
             self.bind_for_reader(&queues, &attach, effects);
         }
         let steals = attach.steals.clone().filter(|_| heir_of.is_some());
-        self.reply(key.connection, ticket, Ok(()), effects);
+        reply(key.connection, ticket, Ok(()), effects);
         let spread = Spread {
             pattern,
             credit: attach.credit,
@@ -142,7 +151,7 @@ impl Partition {
         self.leader.delivery.spreads.insert(key, spread);
         self.leader.connections.get_or_make(key.connection).consumers.insert(key);
         let notice = self.leader.delivery.spreads.get(&key).and_then(Spread::notice).cloned();
-        self.announce_consumer(notice.as_ref(), true, effects);
+        announce_consumer(notice.as_ref(), true, effects);
         let queues: Vec<QueueId> =
             queues.iter().filter_map(|queue| self.state.addresses.get(queue)?.bound.own()).collect();
         for id in &queues {
@@ -163,7 +172,7 @@ impl Partition {
     /// The bindings of the queues of a pattern respect the selector of the new reader.
     fn bind_for_reader(&mut self, queues: &[Destination], attach: &Attach, effects: &mut Vec<Effect>) {
         for queue in queues {
-            for binding in self.missing_bindings(queue, Some(attach)) {
+            for binding in missing_bindings(&self.state, &self.settings, queue, Some(attach)) {
                 let command = postroad_model::Command::Bind(binding);
                 self.propose(command, Urgency::Waiting, Completion::Nothing, effects);
             }
@@ -208,38 +217,6 @@ impl Partition {
         }
     }
 
-    /// Whether a consumer may be sent a message, as far as its credit goes.
-    pub(crate) fn has_credit(&self, key: ConsumerKey) -> bool {
-        match self.leader.delivery.spreads.get(&key.whole()).filter(|_| key.member != 0) {
-            Some(spread) => spread.credit > 0,
-            None => self.leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.credit > 0),
-        }
-    }
-
-    /// One message is sent to it.
-    pub(crate) fn spend_credit(&mut self, key: ConsumerKey) {
-        let of_whole = self.leader.delivery.spreads.get_mut(&key.whole()).filter(|_| key.member != 0);
-        let credit = match of_whole {
-            Some(spread) => &mut spread.credit,
-            None => match self.leader.delivery.consumers.get_mut(&key) {
-                Some(consumer) => &mut consumer.credit,
-                None => return,
-            },
-        };
-        *credit -= 1;
-    }
-
-    /// A member has its turn while the whole has no credit: its next turn comes with credit.
-    pub(crate) fn starve(&mut self, key: ConsumerKey) {
-        self.leave_line(key);
-        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
-        if !std::mem::replace(&mut consumer.starved, true)
-            && let Some(spread) = self.leader.delivery.spreads.get_mut(&key.whole())
-        {
-            spread.starved.push_back(key.member);
-        }
-    }
-
     /// Serves the starved, as long as there is credit.
     pub(crate) fn feed(&mut self, whole: ConsumerKey, effects: &mut Vec<Effect>) {
         while let Some(spread) =
@@ -250,32 +227,8 @@ impl Partition {
             let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { continue };
             consumer.starved = false;
             let id = consumer.queue;
-            self.line_up(key);
+            line_up(&mut self.state, &mut self.leader, &self.settings, key);
             self.dispatch(id, effects);
-        }
-    }
-
-    /// The consumers that stand in queues for this one: itself, or its members.
-    pub(crate) fn readers_of(&self, key: ConsumerKey) -> Vec<ConsumerKey> {
-        match self.leader.delivery.spreads.get(&key) {
-            Some(spread) => spread.members.iter().map(|member| key.with_member(*member)).collect(),
-            None => vec![key],
-        }
-    }
-
-    /// Ends the credit of a draining whole, unless something may still be a member's.
-    pub(crate) fn finish_drain_of_members(&mut self, whole: ConsumerKey, effects: &mut Vec<Effect>) {
-        if !self.leader.delivery.spreads.get(&whole).is_some_and(|spread| spread.draining) {
-            return;
-        }
-        if self.readers_of(whole).iter().any(|key| self.may_get_more(*key)) {
-            return;
-        }
-        self.leader.delivery.draining_wholes.remove(&whole);
-        if let Some(spread) = self.leader.delivery.spreads.get_mut(&whole) {
-            spread.draining = false;
-            spread.credit = 0;
-            effects.push(Effect::Drained { consumer: whole });
         }
     }
 
@@ -292,7 +245,7 @@ impl Partition {
                 self.leader.delivery.consumers.get(key).and_then(|consumer| consumer.browse.as_ref());
             browse.is_none_or(|browse| browse.is_over)
         };
-        if browses && self.readers_of(whole).iter().all(is_over) {
+        if browses && readers_of(&self.leader, whole).iter().all(is_over) {
             effects.push(Effect::Drained { consumer: whole });
         }
     }
@@ -309,21 +262,21 @@ impl Partition {
             self.leader.delivery.drains.end(consumer.queue, key);
         }
         let notice = consumer.as_ref().and_then(|consumer| consumer.notice.as_ref());
-        self.announce_consumer(notice, false, effects);
+        announce_consumer(notice, false, effects);
         if let Some(spread) = self.leader.delivery.spreads.get_mut(&key.whole()).filter(|_| key.member != 0) {
             self.leader.delivery.members -= usize::from(spread.members.remove(&key.member));
             if consumer.and_then(|consumer| consumer.browse).is_some_and(|browse| !browse.is_over) {
                 self.end_browse_of_members(key.whole(), effects);
             }
             // It may have been the last whose body was on its way.
-            self.finish_drain_of_members(key.whole(), effects);
+            finish_drain_of_members(&mut self.state, &mut self.leader, key.whole(), effects);
             return;
         }
         if let Some(connection) = self.leader.connections.get_mut(&key.connection) {
             connection.consumers.remove(&key);
         }
         if let Some(reserving) = consumer.and_then(|consumer| consumer.reserving) {
-            return self.refuse_reserve_of_deleted(key, &reserving, source, effects);
+            return refuse_reserve_of_deleted(&mut self.leader, key, &reserving, source, effects);
         }
         effects.push(Effect::Detached { consumer: key, cause: DetachCause::Deleted });
     }
@@ -352,4 +305,65 @@ pub(crate) fn next_reader(
 pub(crate) fn next_consumer(connection: &Connection, after: Option<ConsumerKey>) -> Option<ConsumerKey> {
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
     connection.consumers.range((from, Bound::Unbounded)).next().copied()
+}
+
+/// Whether a consumer may be sent a message, as far as its credit goes.
+pub fn has_credit(leader: &Leader, key: ConsumerKey) -> bool {
+    match leader.delivery.spreads.get(&key.whole()).filter(|_| key.member != 0) {
+        Some(spread) => spread.credit > 0,
+        None => leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.credit > 0),
+    }
+}
+
+/// One message is sent to it.
+pub fn spend_credit(leader: &mut Leader, key: ConsumerKey) {
+    let of_whole = leader.delivery.spreads.get_mut(&key.whole()).filter(|_| key.member != 0);
+    let credit = match of_whole {
+        Some(spread) => &mut spread.credit,
+        None => match leader.delivery.consumers.get_mut(&key) {
+            Some(consumer) => &mut consumer.credit,
+            None => return,
+        },
+    };
+    *credit -= 1;
+}
+
+/// The consumers that stand in queues for this one: itself, or its members.
+pub fn readers_of(leader: &Leader, key: ConsumerKey) -> Vec<ConsumerKey> {
+    match leader.delivery.spreads.get(&key) {
+        Some(spread) => spread.members.iter().map(|member| key.with_member(*member)).collect(),
+        None => vec![key],
+    }
+}
+
+/// A member has its turn while the whole has no credit: its next turn comes with credit.
+pub fn starve(state: &mut State, leader: &mut Leader, key: ConsumerKey) {
+    leave_line(state, leader, key);
+    let Some(consumer) = leader.delivery.consumers.get_mut(&key) else { return };
+    if !std::mem::replace(&mut consumer.starved, true)
+        && let Some(spread) = leader.delivery.spreads.get_mut(&key.whole())
+    {
+        spread.starved.push_back(key.member);
+    }
+}
+
+/// Ends the credit of a draining whole, unless something may still be a member's.
+pub fn finish_drain_of_members(
+    state: &mut State,
+    leader: &mut Leader,
+    whole: ConsumerKey,
+    effects: &mut Vec<Effect>,
+) {
+    if !leader.delivery.spreads.get(&whole).is_some_and(|spread| spread.draining) {
+        return;
+    }
+    if readers_of(leader, whole).iter().any(|key| may_get_more(state, leader, *key)) {
+        return;
+    }
+    leader.delivery.draining_wholes.remove(&whole);
+    if let Some(spread) = leader.delivery.spreads.get_mut(&whole) {
+        spread.draining = false;
+        spread.credit = 0;
+        effects.push(Effect::Drained { consumer: whole });
+    }
 }

@@ -17,7 +17,10 @@ use postroad_routing::{Limit, Policies, Tenant};
 use crate::Partition;
 use crate::intake::blocked::BlockedOn;
 use crate::intake::queue_quota;
+use crate::leader::Leader;
 use crate::queue::{Load, Queue};
+use crate::settings::Settings;
+use crate::state::State;
 
 /// Which account of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,7 +104,7 @@ impl Accounts {
 
     /// Takes the limits of others. `false`: they have other owners, or leases were not counted.
     fn take_limits_of(&mut self, others: &Accounts) -> bool {
-        if self.by_owner != others.by_owner || self.limits_leases < others.limits_leases {
+        if self.by_owner != others.by_owner || !self.limits_leases && others.limits_leases {
             return false;
         }
         self.limits_leases = others.limits_leases;
@@ -229,6 +232,10 @@ impl Accounts {
             account.volatile_bytes = account.volatile_bytes.saturating_sub(queue.volatile_bytes);
         });
     }
+
+    pub fn account(&self, number: AccountNumber) -> &Account {
+        &self.all[usize::from(number.0)]
+    }
 }
 
 impl Partition {
@@ -239,10 +246,6 @@ impl Partition {
         numbered.map(|(number, account)| {
             (account, self.leader.intake.lines.waiting_for(BlockedOn::Account(number)))
         })
-    }
-
-    pub(crate) fn owners_of(&self, address: &Destination) -> Owners {
-        self.leader.intake.accounts.owners_of(address, &self.settings.policies)
     }
 
     /// Policies have changed. Queues are counted again only if some may have another owner.
@@ -269,25 +272,6 @@ impl Partition {
             let leased = self.state.leases.counts(queue.id).leased;
             self.leader.intake.accounts.leased(queue.owners, 0, leased);
         }
-    }
-
-    /// An account that is not the sum of its queues: there must be none.
-    pub(crate) fn is_misaccounted(&self) -> bool {
-        let all = self.leader.intake.accounts.all.iter().map(|account| Account {
-            load: Load::default(),
-            incoming: Load::default(),
-            volatile_bytes: 0,
-            leases: 0,
-            queues: 0,
-            ..account.clone()
-        });
-        let limits_leases = self.leader.intake.accounts.limits_leases;
-        let mut sums = Accounts { all: all.collect(), by_owner: BTreeMap::new(), limits_leases };
-        for queue in self.state.queues.values() {
-            sums.open(queue);
-            sums.leased(queue.owners, 0, self.state.leases.counts(queue.id).leased);
-        }
-        sums.all != self.leader.intake.accounts.all
     }
 
     /// The accounts that have no room for the message, or, after others that wait, any that it
@@ -323,26 +307,9 @@ impl Partition {
         // Scheduled messages count when they are due.
         let counts = !self.leader.intake.accounts.all.is_empty() && sent.schedule.is_none();
         let queues = sent.targets().filter(move |to| counts && to.kind == DestinationKind::Queue);
-        queues.filter(|to| self.state.addresses.get(to).is_none()).map(|to| self.owners_of(to))
-    }
-
-    /// The first account for which so much more in these queues would be too much.
-    fn quota_exceeded_by(&self, more: &BTreeMap<Destination, Load>) -> Option<Refusal> {
-        let policies = &self.settings.policies;
-        let mut accounts = Accounts::new(policies, u64::from(self.settings.placement.partitions));
-        let held = self.state.queues.values().map(|queue| (&queue.source, queue.load));
-        for (address, load) in held.chain(more.iter().map(|(to, load)| (to, *load))) {
-            let owners = accounts.owners_of(address, policies);
-            accounts.of_owners(owners, |account| account.load.add_all(load));
-        }
-        let exceeded = |account: &&Account| {
-            1 < account.load.messages && !account.load.is_within(&account.limit, account.load.bytes)
-        };
-        let account = accounts.all.iter().find(exceeded)?;
-        let number = accounts.by_owner.get(&account.owner).copied();
-        let to = more.keys().find(|to| accounts.owners_of(to, policies).contains(&number))?.clone();
-        let (owner, limit) = (account.owner.clone(), policies.limit_of(account.owner.as_deref()));
-        Some(Refusal::QuotaFull { to, owner, limit: limit.to_string().into() })
+        queues
+            .filter(|to| self.state.addresses.get(to).is_none())
+            .map(|to| owners_of(&self.leader, &self.settings, to))
     }
 
     /// The first limit for which so much more in these queues would be too much: of a queue, also
@@ -350,16 +317,58 @@ impl Partition {
     pub fn limit_exceeded_by(&self, more: &BTreeMap<Destination, Load>) -> Option<Refusal> {
         let of_queue = more.iter().find_map(|(to, more)| {
             let limit = self.settings.policies.of(to).limit;
-            let queue = self.own_queue(to).and_then(|id| self.state.queues.get(&id));
+            let queue = self.state.addresses.own_queue(to).and_then(|id| self.state.queues.get(&id));
             let mut load = queue.map(|queue| queue.load).unwrap_or_default();
             load.add_all(*more);
             let exceeded = 1 < load.messages && !load.is_within(&limit, load.bytes);
             exceeded.then(|| Refusal::QueueFull { to: to.clone(), limit: limit.to_string().into() })
         });
-        of_queue.or_else(|| self.quota_exceeded_by(more))
+        of_queue.or_else(|| quota_exceeded_by(&self.state, &self.settings, more))
     }
+}
 
-    pub(crate) fn account(&self, number: AccountNumber) -> &Account {
-        &self.leader.intake.accounts.all[usize::from(number.0)]
+pub fn owners_of(leader: &Leader, settings: &Settings, address: &Destination) -> Owners {
+    leader.intake.accounts.owners_of(address, &settings.policies)
+}
+
+/// An account that is not the sum of its queues: there must be none.
+pub fn is_misaccounted(state: &State, leader: &Leader) -> bool {
+    let all = leader.intake.accounts.all.iter().map(|account| Account {
+        load: Load::default(),
+        incoming: Load::default(),
+        volatile_bytes: 0,
+        leases: 0,
+        queues: 0,
+        ..account.clone()
+    });
+    let limits_leases = leader.intake.accounts.limits_leases;
+    let mut sums = Accounts { all: all.collect(), by_owner: BTreeMap::new(), limits_leases };
+    for queue in state.queues.values() {
+        sums.open(queue);
+        sums.leased(queue.owners, 0, state.leases.counts(queue.id).leased);
     }
+    sums.all != leader.intake.accounts.all
+}
+
+/// The first account for which so much more in these queues would be too much.
+fn quota_exceeded_by(
+    state: &State,
+    settings: &Settings,
+    more: &BTreeMap<Destination, Load>,
+) -> Option<Refusal> {
+    let policies = &settings.policies;
+    let mut accounts = Accounts::new(policies, u64::from(settings.placement.partitions));
+    let held = state.queues.values().map(|queue| (&queue.source, queue.load));
+    for (address, load) in held.chain(more.iter().map(|(to, load)| (to, *load))) {
+        let owners = accounts.owners_of(address, policies);
+        accounts.of_owners(owners, |account| account.load.add_all(load));
+    }
+    let exceeded = |account: &&Account| {
+        1 < account.load.messages && !account.load.is_within(&account.limit, account.load.bytes)
+    };
+    let account = accounts.all.iter().find(exceeded)?;
+    let number = accounts.by_owner.get(&account.owner).copied();
+    let to = more.keys().find(|to| accounts.owners_of(to, policies).contains(&number))?.clone();
+    let (owner, limit) = (account.owner.clone(), policies.limit_of(account.owner.as_deref()));
+    Some(Refusal::QuotaFull { to, owner, limit: limit.to_string().into() })
 }

@@ -17,6 +17,10 @@ use crate::Partition;
 use crate::intake::arrivals::{Arrivals, Runs};
 use crate::leaving::is_leaving;
 use crate::log::completion::Completion;
+use crate::partition::reply;
+use crate::protocols::Protocols;
+use crate::settings::Settings;
+use crate::state::State;
 
 /// How the assembly reads who sent a message, whatever its protocol; `None` if it does not say.
 pub type OriginOf = fn(&Message) -> Option<Origin>;
@@ -203,36 +207,6 @@ impl Audit {
 }
 
 impl Partition {
-    /// A persistent message is in the log.
-    pub(crate) fn audit(&mut self, message: &Message) {
-        if message.persistent
-            && let Some((producer, origin)) = self.producer_of(message)
-        {
-            let (audit, max) = (&mut self.state.audit, self.settings.audited_producers_max);
-            match origin.from_link {
-                true => audit.arrivals.note(producer, origin.sequence, max),
-                false => audit.note(producer, origin.sequence, max),
-            }
-        }
-    }
-
-    /// Who sent a message, and the number that it has there.
-    fn producer_of(&self, message: &Message) -> Option<(Producer, Origin)> {
-        let origin = (self.protocols.origin_of)(message)?;
-        Some((Producer { user: message.user(), id: origin.producer }, origin))
-    }
-
-    /// Whether the message came before, and is in the log.
-    pub(crate) fn came_before(&self, publish: &Publish) -> bool {
-        let producer = || self.producer_of(&publish.sent.message);
-        publish.resent
-            && publish.sent.message.persistent
-            && producer().is_some_and(|(producer, origin)| match origin.from_link {
-                true => self.state.audit.arrivals.knows(producer, origin.sequence),
-                false => self.state.audit.knows(producer, origin.sequence),
-            })
-    }
-
     /// A message sent over a client's next connection may be on its way to the log from the last
     /// one: the answer waits until everything ahead of it is there. Given back if it need not wait.
     pub(crate) fn behind_what_came_before(
@@ -273,8 +247,12 @@ impl Partition {
     /// The log has failed: whether the message is there is certain now.
     pub(crate) fn resend_failed(&mut self, publish: &Publish, refusal: &Refusal, effects: &mut Vec<Effect>) {
         if self.no_more_waits(publish.connection) {
-            let result = if self.came_before(publish) { Ok(()) } else { Err(refusal.clone()) };
-            self.reply(publish.connection, publish.ticket, result, effects);
+            let result = if came_before(&self.state, &self.protocols, publish) {
+                Ok(())
+            } else {
+                Err(refusal.clone())
+            };
+            reply(publish.connection, publish.ticket, result, effects);
         }
     }
 
@@ -288,6 +266,38 @@ impl Partition {
         connection.resent = true;
         true
     }
+}
+
+impl Protocols {
+    /// Who sent a message, and the number that it has there.
+    fn producer_of(&self, message: &Message) -> Option<(Producer, Origin)> {
+        let origin = (self.origin_of)(message)?;
+        Some((Producer { user: message.user(), id: origin.producer }, origin))
+    }
+}
+
+/// A persistent message is in the log.
+pub fn audit(state: &mut State, settings: &Settings, protocols: &Protocols, message: &Message) {
+    if message.persistent
+        && let Some((producer, origin)) = protocols.producer_of(message)
+    {
+        let (audit, max) = (&mut state.audit, settings.audited_producers_max);
+        match origin.from_link {
+            true => audit.arrivals.note(producer, origin.sequence, max),
+            false => audit.note(producer, origin.sequence, max),
+        }
+    }
+}
+
+/// Whether the message came before, and is in the log.
+pub fn came_before(state: &State, protocols: &Protocols, publish: &Publish) -> bool {
+    let producer = || protocols.producer_of(&publish.sent.message);
+    publish.resent
+        && publish.sent.message.persistent
+        && producer().is_some_and(|(producer, origin)| match origin.from_link {
+            true => state.audit.arrivals.knows(producer, origin.sequence),
+            false => state.audit.knows(producer, origin.sequence),
+        })
 }
 
 #[cfg(test)]

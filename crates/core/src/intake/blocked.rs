@@ -14,7 +14,8 @@ use crate::Partition;
 use crate::intake::account::AccountNumber;
 use crate::intake::limit::full_unborn;
 use crate::intake::parked::SendObstacle;
-use crate::intake::publish::Admitted;
+use crate::intake::publish::{Admitted, follows_the_log, lacks_memory_for};
+use crate::intake::waiting::awaits_queue;
 
 /// The reason of a waiting send. The order of the variants is the order in which the reasons are
 /// checked.
@@ -114,10 +115,12 @@ impl Partition {
             Admitted::Durable => limit(),
             Admitted::Volatile => limit()
                 .or_else(|| ahead.here.then_some(BlockedOn::Line))
-                .or_else(|| self.follows_the_log(publish, admitted).then_some(BlockedOn::Log))
-                .or_else(|| self.lacks_memory_for(sent, receivers)),
+                .or_else(|| follows_the_log(&self.leader, publish, admitted).then_some(BlockedOn::Log))
+                .or_else(|| lacks_memory_for(&self.state, &self.leader, &self.settings, sent, receivers)),
             Admitted::NeedsQueue if ahead.here => Some(BlockedOn::Line),
-            Admitted::NeedsQueue => self.awaits_queue(sent, admitted).then_some(BlockedOn::Log),
+            Admitted::NeedsQueue => {
+                awaits_queue(&self.state, &self.leader, sent, admitted).then_some(BlockedOn::Log)
+            }
         }
     }
 }

@@ -26,7 +26,13 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::moving::passes_on;
+use crate::partition::reply;
+use crate::settings::Settings;
+use crate::state::State;
+use crate::transaction::{open_transaction, tell};
 
 /// Bytes of pieces that are on their way to the log at once, of all uploads together: a turn of the
 /// journal is not much longer for them. Further pieces of a connection wait in its session.
@@ -106,6 +112,41 @@ impl Uploads {
     pub fn sent_to(&self, address: &Destination) -> u64 {
         self.open.values().filter(|upload| upload.to.contains(address)).count() as u64
     }
+
+    /// The rest of an upload will not come. Pieces of it that still wait go nowhere; a session
+    /// counts on their answers all the same.
+    pub fn abandon(&mut self, connection: ConnectionId, upload: u64, effects: &mut Vec<Effect>) {
+        let is_its = |piece: &Piece| (piece.connection, piece.upload) == (connection, upload);
+        let (dropped, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(is_its);
+        self.waiting = waiting;
+        if !connection.is_internal() {
+            let dropped: VecDeque<Piece> = dropped;
+            dropped.iter().for_each(|piece| reply(connection, piece.ticket, Ok(()), effects));
+        }
+        let given_up = self.open.remove(&(connection, upload));
+        for (position, bytes) in given_up.into_iter().flat_map(|given_up| given_up.pieces.into_values()) {
+            effects.push(Effect::Release { position, ordinal: 0, bytes });
+        }
+    }
+
+    /// A message refers to its body from now on.
+    pub fn retain_chunks(&mut self, message: &Message, effects: &mut Vec<Effect>) {
+        let Some(chunks) = message.chunks() else { return };
+        retain(chunks, effects);
+        let is_it = |lent: &ChunksInUse| lent.is_new && Arc::ptr_eq(&lent.chunks, chunks);
+        if let Some(index) = self.lent.iter().position(is_it) {
+            release(&self.lent.swap_remove(index).chunks, effects);
+        }
+    }
+
+    /// A connection is gone, with its unfinished uploads.
+    pub fn abandon_all(&mut self, connection: ConnectionId, effects: &mut Vec<Effect>) {
+        let of = (connection, 0)..=(connection, u64::MAX);
+        let uploads: Vec<u64> = self.open.range(of).map(|((_, upload), _)| *upload).collect();
+        for upload in uploads {
+            self.abandon(connection, upload, effects);
+        }
+    }
 }
 
 impl Partition {
@@ -122,7 +163,9 @@ impl Partition {
                     .map_or(0, |upload| upload.begun);
                 self.take_piece(Piece { connection, upload, to, index, bytes, ticket }, effects);
             }
-            Event::Abandon { connection, upload } => self.abandon(connection, upload, effects),
+            Event::Abandon { connection, upload } => {
+                self.leader.intake.uploads.abandon(connection, upload, effects)
+            }
             Event::WantChunk { consumer, position, .. } => {
                 effects.push(Effect::ReadChunk { connection: consumer.connection, position });
             }
@@ -148,7 +191,7 @@ impl Partition {
             if !self.leader.log.space_ample {
                 let reason = "the disk is full".to_owned();
                 let result = Err(Refusal::StoreFailed { reason });
-                self.answer_piece((connection, upload), ticket, result, effects);
+                answer_piece((connection, upload), ticket, result, effects);
                 continue;
             }
             let length = bytes.len() as u64;
@@ -175,7 +218,7 @@ impl Partition {
             open.pieces.insert(index, (position, bytes));
             effects.push(Effect::Retain { position, count: 1, bytes });
         }
-        self.answer_piece((connection, upload), ticket, Ok(()), effects);
+        answer_piece((connection, upload), ticket, Ok(()), effects);
         self.propose_pieces(effects);
     }
 
@@ -188,22 +231,8 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         self.leader.intake.uploads.under_way_bytes -= bytes;
-        self.answer_piece(upload, ticket, Err(refusal.clone()), effects);
+        answer_piece(upload, ticket, Err(refusal.clone()), effects);
         self.propose_pieces(effects);
-    }
-
-    /// Answers the sender of the piece: a session, or another partition.
-    fn answer_piece(
-        &self,
-        (connection, upload): (ConnectionId, u64),
-        ticket: Ticket,
-        result: Result<(), Refusal>,
-        effects: &mut Vec<Effect>,
-    ) {
-        match connection.partition() {
-            Some(to) => self.tell(to, Peer::PieceTaken { upload, result }, effects),
-            None => self.reply(connection, ticket, result, effects),
-        }
     }
 
     /// A piece of a body whose message will come from another partition.
@@ -215,145 +244,16 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let connection = ConnectionId::internal(from);
-        if !self.leader.intake.uploads.open.contains_key(&(connection, upload)) && !self.passes_on(&address) {
+        if !self.leader.intake.uploads.open.contains_key(&(connection, upload))
+            && !passes_on(&self.leader, &self.settings, &address)
+        {
             // It was asked for, or has waited for others, while the queue was here; its message
             // would be the only one that is.
             let result = Err(Refusal::QueueMoving(address));
-            return self.tell(from, Peer::PieceTaken { upload, result }, effects);
+            return tell(from, Peer::PieceTaken { upload, result }, effects);
         }
         let to = [address].into();
         self.take_piece(Piece { connection, upload, to, index, bytes, ticket: Ticket(0) }, effects);
-    }
-
-    /// Gives messages that come from another partition their bodies, which came before them.
-    pub(crate) fn finish_peers_uploads(
-        &mut self,
-        key: TransactionKey,
-        sends: &mut [Sent],
-        uploads: Vec<(usize, u64)>,
-    ) {
-        for (index, upload) in uploads {
-            match (self.take_upload((key.connection, upload)), sends.get_mut(index)) {
-                (Some(chunks), Some(sent)) => {
-                    sent.message = sent.message.clone().with_chunks(Some(chunks));
-                }
-                _ => {
-                    let reason = "the body of a message has not come".to_owned();
-                    self.open_transaction(key).refuse(Refusal::StoreFailed { reason });
-                }
-            }
-        }
-    }
-
-    /// The rest of an upload will not come. Pieces of it that still wait go nowhere; a session
-    /// counts on their answers all the same.
-    pub(crate) fn abandon(&mut self, connection: ConnectionId, upload: u64, effects: &mut Vec<Effect>) {
-        let is_its = |piece: &Piece| (piece.connection, piece.upload) == (connection, upload);
-        let (dropped, waiting) =
-            std::mem::take(&mut self.leader.intake.uploads.waiting).into_iter().partition(is_its);
-        self.leader.intake.uploads.waiting = waiting;
-        if !connection.is_internal() {
-            let dropped: VecDeque<Piece> = dropped;
-            dropped.iter().for_each(|piece| self.reply(connection, piece.ticket, Ok(()), effects));
-        }
-        let given_up = self.leader.intake.uploads.open.remove(&(connection, upload));
-        for (position, bytes) in given_up.into_iter().flat_map(|given_up| given_up.pieces.into_values()) {
-            effects.push(Effect::Release { position, ordinal: 0, bytes });
-        }
-    }
-
-    /// A connection is gone, with its unfinished uploads.
-    pub(crate) fn abandon_all(&mut self, connection: ConnectionId, effects: &mut Vec<Effect>) {
-        let of = (connection, 0)..=(connection, u64::MAX);
-        let uploads: Vec<u64> =
-            self.leader.intake.uploads.open.range(of).map(|((_, upload), _)| *upload).collect();
-        for upload in uploads {
-            self.abandon(connection, upload, effects);
-        }
-    }
-
-    /// Gives a message the body that has come before it; `false` if there is none.
-    pub(crate) fn finish_upload(&mut self, publish: &mut Publish) -> bool {
-        let Some(upload) = publish.upload.take() else { return true };
-        let Some(chunks) = self.take_upload((publish.connection, upload)) else { return false };
-        publish.sent.message = publish.sent.message.clone().with_chunks(Some(chunks));
-        true
-    }
-
-    /// The body that has come, for the message that will name it.
-    fn take_upload(&mut self, upload: (ConnectionId, u64)) -> Option<Arc<Chunks>> {
-        let Upload { bytes, pieces, .. } = self.leader.intake.uploads.open.remove(&upload)?;
-        let piece_bytes = pieces.get(&0).map_or(0, |(_, bytes)| *bytes as u32);
-        debug_assert!(
-            pieces.values().rev().skip(1).all(|(_, bytes)| *bytes == u64::from(piece_bytes)),
-            "only the last piece is shorter"
-        );
-        let positions = pieces.into_values().map(|(position, _)| position).collect();
-        let chunks = Arc::new(Chunks { bytes, piece_bytes, positions });
-        // They count already, each since it is in the log.
-        self.leader.intake.uploads.lent.push(ChunksInUse { chunks: chunks.clone(), is_new: true });
-        self.look_later();
-        Some(chunks)
-    }
-
-    /// A message refers to its body from now on.
-    pub(crate) fn retain_chunks(&mut self, message: &Message, effects: &mut Vec<Effect>) {
-        let Some(chunks) = message.chunks() else { return };
-        retain(chunks, effects);
-        let is_it = |lent: &ChunksInUse| lent.is_new && Arc::ptr_eq(&lent.chunks, chunks);
-        if let Some(index) = self.leader.intake.uploads.lent.iter().position(is_it) {
-            release(&self.leader.intake.uploads.lent.swap_remove(index).chunks, effects);
-        }
-    }
-
-    /// A message that is due later refers to its body from now on.
-    pub(crate) fn schedule_chunks(&mut self, key: MessageKey, message: &Message, effects: &mut Vec<Effect>) {
-        self.retain_chunks(message, effects);
-        if let Some(chunks) = message.chunks() {
-            self.state.scheduled_bodies.insert(key, chunks.clone());
-        }
-    }
-
-    /// A message that was due later is gone.
-    pub(crate) fn release_scheduled(&mut self, key: MessageKey, effects: &mut Vec<Effect>) {
-        if let Some(chunks) = self.state.scheduled_bodies.remove(&key) {
-            release(&chunks, effects);
-        }
-    }
-
-    /// A message is about to be delivered: its body stays until the delivery is not in use any
-    /// more, regardless of the message.
-    pub(crate) fn lend(&mut self, message: &Message, effects: &mut Vec<Effect>) {
-        let Some(chunks) = message.chunks() else { return };
-        let known = self.leader.intake.uploads.lent.iter_mut().find(|lent| Arc::ptr_eq(&lent.chunks, chunks));
-        match known {
-            Some(lent) => lent.is_new = false,
-            None => {
-                retain(chunks, effects);
-                self.leader.intake.uploads.lent.push(ChunksInUse { chunks: chunks.clone(), is_new: false });
-                self.look_later();
-            }
-        }
-    }
-
-    fn look_later(&mut self) {
-        self.leader.intake.uploads.next_look_ms.get_or_insert(self.now_ms + LOOK_MS);
-    }
-
-    /// Takes back the pieces that are not in use any more.
-    pub(crate) fn look_who_has_pieces(&mut self, effects: &mut Vec<Effect>) {
-        if self.leader.intake.uploads.next_look_ms.is_none_or(|look_ms| self.now_ms < look_ms) {
-            return;
-        }
-        self.leader.intake.uploads.lent.retain(|lent| {
-            let is_alone = Arc::strong_count(&lent.chunks) == 1;
-            if is_alone {
-                release(&lent.chunks, effects);
-            }
-            !is_alone
-        });
-        self.leader.intake.uploads.next_look_ms =
-            (!self.leader.intake.uploads.lent.is_empty()).then_some(self.now_ms + LOOK_MS);
     }
 }
 
@@ -365,4 +265,118 @@ fn retain(chunks: &Chunks, effects: &mut Vec<Effect>) {
 pub fn release(chunks: &Chunks, effects: &mut Vec<Effect>) {
     let release = |(position, bytes)| Effect::Release { position, ordinal: 0, bytes };
     effects.extend(chunks.iter().map(release));
+}
+
+/// Answers the sender of the piece: a session, or another partition.
+fn answer_piece(
+    (connection, upload): (ConnectionId, u64),
+    ticket: Ticket,
+    result: Result<(), Refusal>,
+    effects: &mut Vec<Effect>,
+) {
+    match connection.partition() {
+        Some(to) => tell(to, Peer::PieceTaken { upload, result }, effects),
+        None => reply(connection, ticket, result, effects),
+    }
+}
+
+/// A message that was due later is gone.
+pub fn release_scheduled(state: &mut State, key: MessageKey, effects: &mut Vec<Effect>) {
+    if let Some(chunks) = state.scheduled_bodies.remove(&key) {
+        release(&chunks, effects);
+    }
+}
+
+fn look_later(leader: &mut Leader, now_ms: u64) {
+    leader.intake.uploads.next_look_ms.get_or_insert(now_ms + LOOK_MS);
+}
+
+/// Takes back the pieces that are not in use any more.
+pub fn look_who_has_pieces(leader: &mut Leader, now_ms: u64, effects: &mut Vec<Effect>) {
+    if leader.intake.uploads.next_look_ms.is_none_or(|look_ms| now_ms < look_ms) {
+        return;
+    }
+    leader.intake.uploads.lent.retain(|lent| {
+        let is_alone = Arc::strong_count(&lent.chunks) == 1;
+        if is_alone {
+            release(&lent.chunks, effects);
+        }
+        !is_alone
+    });
+    leader.intake.uploads.next_look_ms = (!leader.intake.uploads.lent.is_empty()).then_some(now_ms + LOOK_MS);
+}
+
+/// The body that has come, for the message that will name it.
+fn take_upload(leader: &mut Leader, now_ms: u64, upload: (ConnectionId, u64)) -> Option<Arc<Chunks>> {
+    let Upload { bytes, pieces, .. } = leader.intake.uploads.open.remove(&upload)?;
+    let piece_bytes = pieces.get(&0).map_or(0, |(_, bytes)| *bytes as u32);
+    debug_assert!(
+        pieces.values().rev().skip(1).all(|(_, bytes)| *bytes == u64::from(piece_bytes)),
+        "only the last piece is shorter"
+    );
+    let positions = pieces.into_values().map(|(position, _)| position).collect();
+    let chunks = Arc::new(Chunks { bytes, piece_bytes, positions });
+    // They count already, each since it is in the log.
+    leader.intake.uploads.lent.push(ChunksInUse { chunks: chunks.clone(), is_new: true });
+    look_later(leader, now_ms);
+    Some(chunks)
+}
+
+/// A message that is due later refers to its body from now on.
+pub fn schedule_chunks(
+    state: &mut State,
+    leader: &mut Leader,
+    key: MessageKey,
+    message: &Message,
+    effects: &mut Vec<Effect>,
+) {
+    leader.intake.uploads.retain_chunks(message, effects);
+    if let Some(chunks) = message.chunks() {
+        state.scheduled_bodies.insert(key, chunks.clone());
+    }
+}
+
+/// A message is about to be delivered: its body stays until the delivery is not in use any
+/// more, regardless of the message.
+pub fn lend(leader: &mut Leader, now_ms: u64, message: &Message, effects: &mut Vec<Effect>) {
+    let Some(chunks) = message.chunks() else { return };
+    let known = leader.intake.uploads.lent.iter_mut().find(|lent| Arc::ptr_eq(&lent.chunks, chunks));
+    match known {
+        Some(lent) => lent.is_new = false,
+        None => {
+            retain(chunks, effects);
+            leader.intake.uploads.lent.push(ChunksInUse { chunks: chunks.clone(), is_new: false });
+            look_later(leader, now_ms);
+        }
+    }
+}
+
+/// Gives messages that come from another partition their bodies, which came before them.
+pub fn finish_peers_uploads(
+    leader: &mut Leader,
+    settings: &Settings,
+    now_ms: u64,
+    key: TransactionKey,
+    sends: &mut [Sent],
+    uploads: Vec<(usize, u64)>,
+) {
+    for (index, upload) in uploads {
+        match (take_upload(leader, now_ms, (key.connection, upload)), sends.get_mut(index)) {
+            (Some(chunks), Some(sent)) => {
+                sent.message = sent.message.clone().with_chunks(Some(chunks));
+            }
+            _ => {
+                let reason = "the body of a message has not come".to_owned();
+                open_transaction(leader, settings, now_ms, key).refuse(Refusal::StoreFailed { reason });
+            }
+        }
+    }
+}
+
+/// Gives a message the body that has come before it; `false` if there is none.
+pub fn finish_upload(leader: &mut Leader, now_ms: u64, publish: &mut Publish) -> bool {
+    let Some(upload) = publish.upload.take() else { return true };
+    let Some(chunks) = take_upload(leader, now_ms, (publish.connection, upload)) else { return false };
+    publish.sent.message = publish.sent.message.clone().with_chunks(Some(chunks));
+    true
 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use postroad_model::{Aim, ConnectionId, Destination, Publish, Sent};
 
 use crate::Partition;
+use crate::addresses::subscription::subscription_of;
 use crate::intake::recent::Recent;
 
 /// Messages of the topic are noted for so long after the subscription began or was set aside, and
@@ -177,7 +178,7 @@ impl Partition {
         // One that is on its way into the log gets what comes from now on.
         let takes = |name: &Arc<str>| {
             self.leader.intake.waiting.is_for_subscription(name)
-                || self.subscription_of(to, name).is_some_and(|id| receivers.contains(&id))
+                || subscription_of(&self.state, to, name).is_some_and(|id| receivers.contains(&id))
         };
         let by_link = || (self.protocols.properties_of)(message).property(BROKER_PATH).is_some();
         let arrival = Arrival { name, to, aim: message.aim(), sender: publish.connection };

@@ -31,13 +31,20 @@ use postroad_model::{
 use postroad_routing::{AtLimit, Limit, Policies};
 
 use crate::Partition;
-use crate::intake::account::{AccountNumber, Owners};
+use crate::intake::account::{AccountNumber, Owners, owners_of};
 use crate::intake::blocked::BlockedOn;
 use crate::intake::parked::{Parked, SendObstacle};
 use crate::intake::policy_round;
+use crate::intake::publish::admit;
+use crate::leader::Leader;
 use crate::memory::bodies::BodyLocation;
+use crate::moving::is_moving;
+use crate::notice::{announce, announce_fast_producer};
+use crate::partition::reply;
 use crate::queue::{EntryState, Load, Queue};
+use crate::settings::Settings;
 use crate::settling::lending;
+use crate::state::State;
 
 /// Messages that leave by limits in one step, in one record for each queue: a millisecond of work.
 const TRIM_MAX: usize = 256;
@@ -103,7 +110,7 @@ pub fn full_unborn<'s>(
 ) -> impl Iterator<Item = (&'s Destination, Limit)> {
     let bytes = sent.message.size();
     // Scheduled messages count when they are due.
-    let queues = partition.new_queues(sent).filter(|_| sent.schedule.is_none());
+    let queues = partition.state.addresses.new_queues(sent).filter(|_| sent.schedule.is_none());
     let limited = queues.map(|queue| (queue, partition.settings.policies.of(queue).limit));
     limited.filter(move |(queue, limit)| {
         let has_room = || partition.leader.intake.unborn_queues.has_room_for(queue, bytes, limit);
@@ -112,15 +119,6 @@ pub fn full_unborn<'s>(
 }
 
 impl Partition {
-    /// A queue that has nothing yet, under the policy of its address.
-    pub(crate) fn new_queue(&self, id: QueueId, source: Destination) -> Queue {
-        let mut queue = Queue::new(id, source, self.settings.queue_page_entries());
-        queue.follow(&self.settings.policies);
-        queue.owners = self.owners_of(&queue.source);
-        queue.on_the_move = !id.is_volatile() && self.is_moving(&queue.source);
-        queue
-    }
-
     /// Policies have changed: queues beyond their limits drop messages, and waiting sends may have
     /// room.
     pub(crate) fn limit_anew(&mut self, before: &Policies, effects: &mut Vec<Effect>) {
@@ -163,7 +161,7 @@ impl Partition {
         }
         let queues = self.full_queues(sent, receivers, ahead.here).map(|queue| queue.limit);
         let accounts = self.full_accounts(sent, receivers, ahead.here);
-        let accounts = accounts.into_iter().map(|number| self.account(number).limit);
+        let accounts = accounts.into_iter().map(|number| self.leader.intake.accounts.account(number).limit);
         let unborn = full_unborn(self, sent, ahead.here).map(|(_, limit)| limit);
         let full = queues.chain(accounts).chain(unborn).map(|limit| match limit.action {
             AtLimit::Fail => Some(self.now_ms.saturating_add(limit.wait_ms)),
@@ -191,7 +189,7 @@ impl Partition {
     pub(crate) fn what_holds(&self, to: &Destination) -> Option<BlockedOn> {
         let parked = self.leader.intake.parked.first(to)?;
         let first = &parked.publish;
-        let admitted = self.admit(&first.sent);
+        let admitted = admit(&self.state, &self.leader, &self.settings, &self.clock, &first.sent);
         let receivers = self.receivers_if_needed(first, &admitted);
         let ahead = self.leader.intake.parked.ahead_of_first(parked);
         let blocked_on = self.blocked_on(first, &admitted, &receivers, ahead);
@@ -222,7 +220,7 @@ impl Partition {
         let (to, receivers) = (sent.to.clone(), self.receivers_of(sent, Some(from)));
         let of_queue = |limit: Limit| Refusal::QueueFull { to: to.clone(), limit: limit.to_string().into() };
         let of_account = |number: AccountNumber| {
-            let owner = self.account(number).owner.clone();
+            let owner = self.leader.intake.accounts.account(number).owner.clone();
             let limit = self.settings.policies.limit_of(owner.as_deref());
             Refusal::QuotaFull { to: to.clone(), owner, limit: limit.to_string().into() }
         };
@@ -241,14 +239,14 @@ impl Partition {
     pub(crate) fn park(&mut self, publish: Publish, until_ms: Option<u64>, effects: &mut Vec<Effect>) {
         if until_ms.is_some_and(|until_ms| until_ms <= self.now_ms) {
             let refusal = self.full(&publish.sent, publish.connection);
-            return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
+            return reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
         let destination = publish.sent.to.clone();
         let is_first = !self.leader.intake.parked.is_at(&destination);
         if is_first {
-            self.announce(Notice::Full { destination: destination.clone() }, effects);
+            announce(Notice::Full { destination: destination.clone() }, effects);
         }
-        self.announce_fast_producer(publish.connection, &destination, effects);
+        announce_fast_producer(&self.leader, &self.settings, publish.connection, &destination, effects);
         self.leader.intake.parked.push(publish, until_ms);
         if is_first {
             self.note_what_holds(&destination);
@@ -262,7 +260,7 @@ impl Partition {
         let mut moved = BTreeSet::new();
         for Parked { publish, .. } in late {
             let refusal = self.full(&publish.sent, publish.connection);
-            self.reply(publish.connection, publish.ticket, Err(refusal), effects);
+            reply(publish.connection, publish.ticket, Err(refusal), effects);
             moved.insert(BlockedOn::Own(publish.connection));
             freed.insert(publish.sent.to);
         }
@@ -281,7 +279,7 @@ impl Partition {
     fn trim_some(&mut self, id: QueueId, most: usize, effects: &mut Vec<Effect>) -> usize {
         let (mut dropped, mut count) = (Vec::new(), 0);
         while count < most
-            && let Some(tag) = self.surplus(id)
+            && let Some(tag) = surplus(&mut self.state, &mut self.leader, id)
         {
             self.announce_message(id, tag, MessageEvent::Discarded, None, effects);
             dropped.extend(self.leave(id, &[tag], SettleCause::Dropped, effects));
@@ -292,19 +290,6 @@ impl Partition {
             self.state.endings.over.insert(id);
         }
         count
-    }
-
-    /// The entry that the queue drops next; `None` if it is within its limit, or if all of its
-    /// entries are in flight.
-    fn surplus(&mut self, id: QueueId) -> Option<EntryTag> {
-        let is_live = self.leader.is_live;
-        let queue = self.state.queues.get_mut(&id).filter(|queue| is_live && queue.is_over())?;
-        match queue.limit.action {
-            AtLimit::DropOldest => queue.lanes.oldest_of_lowest(),
-            AtLimit::DropFirst => queue.lanes.oldest(),
-            AtLimit::DropNewest => queue.lanes.newest_of_lowest(),
-            AtLimit::Block | AtLimit::Fail => None,
-        }
     }
 
     /// The entry waits for no consumer any more, or still does not.
@@ -369,7 +354,8 @@ impl Partition {
             let limit = self.settings.policies.of(queue).limit;
             sent.schedule.is_none() && !limit.is_none() && !limit.drops()
         };
-        let unborn_queues: Vec<Destination> = self.new_queues(sent).filter(limited).cloned().collect();
+        let unborn_queues: Vec<Destination> =
+            self.state.addresses.new_queues(sent).filter(limited).cloned().collect();
         unborn_queues.iter().for_each(|queue| self.leader.intake.unborn_queues.add(queue, bytes));
         Expecting { queues, unborn, unborn_queues }
     }
@@ -390,20 +376,45 @@ impl Partition {
             self.unpark_held_by(BlockedOn::Account(account), effects);
         }
     }
+}
 
-    /// It has reached the log, or never will.
-    pub(crate) fn expected(&mut self, expecting: &Expecting, bytes: u64) {
-        expecting
-            .unborn
-            .iter()
-            .for_each(|owners| self.leader.intake.accounts.expected_unborn(*owners, bytes));
-        let unborn_queues = expecting.unborn_queues.iter();
-        unborn_queues.for_each(|queue| self.leader.intake.unborn_queues.remove(queue, bytes));
-        for id in &expecting.queues {
-            if let Some(queue) = self.state.queues.get_mut(id) {
-                queue.incoming.remove(bytes);
-                self.leader.intake.accounts.expected(queue.owners, bytes);
-            }
+/// The entry that the queue drops next; `None` if it is within its limit, or if all of its
+/// entries are in flight.
+fn surplus(state: &mut State, leader: &mut Leader, id: QueueId) -> Option<EntryTag> {
+    let is_live = leader.is_live;
+    let queue = state.queues.get_mut(&id).filter(|queue| is_live && queue.is_over())?;
+    match queue.limit.action {
+        AtLimit::DropOldest => queue.lanes.oldest_of_lowest(),
+        AtLimit::DropFirst => queue.lanes.oldest(),
+        AtLimit::DropNewest => queue.lanes.newest_of_lowest(),
+        AtLimit::Block | AtLimit::Fail => None,
+    }
+}
+
+/// It has reached the log, or never will.
+pub fn expected(state: &mut State, leader: &mut Leader, expecting: &Expecting, bytes: u64) {
+    expecting.unborn.iter().for_each(|owners| leader.intake.accounts.expected_unborn(*owners, bytes));
+    let unborn_queues = expecting.unborn_queues.iter();
+    unborn_queues.for_each(|queue| leader.intake.unborn_queues.remove(queue, bytes));
+    for id in &expecting.queues {
+        if let Some(queue) = state.queues.get_mut(id) {
+            queue.incoming.remove(bytes);
+            leader.intake.accounts.expected(queue.owners, bytes);
         }
     }
+}
+
+/// A queue that has nothing yet, under the policy of its address.
+pub fn new_queue(
+    state: &State,
+    leader: &Leader,
+    settings: &Settings,
+    id: QueueId,
+    source: Destination,
+) -> Queue {
+    let mut queue = Queue::new(id, source, settings.queue_page_entries());
+    queue.follow(&settings.policies);
+    queue.owners = owners_of(leader, settings, &queue.source);
+    queue.on_the_move = !id.is_volatile() && is_moving(state, leader, &queue.source);
+    queue
 }

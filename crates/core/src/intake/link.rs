@@ -24,6 +24,8 @@ use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
 use crate::intake::parked::Parked;
+use crate::leader::Leader;
+use crate::partition::reply;
 
 /// Links that one partition remembers: one for each thread of some hundred clients.
 const LINKS_MAX: usize = 4096;
@@ -188,6 +190,48 @@ impl Links {
             Some(Answer { connection: asked.connection(), ticket: asked.ticket, deliveries })
         })?
     }
+
+    /// A message comes by a link that is remembered; refused if it has a new holder.
+    pub fn note_delivery(&mut self, publish: &Publish) -> Result<(), Refusal> {
+        let Some(delivery) = &publish.delivery else { return Ok(()) };
+        let holder = self.by_name.get(&delivery.link).and_then(|link| link.holder);
+        if holder.is_none_or(|holder| holder.connection != publish.connection) {
+            return Err(Refusal::LinkLost { name: delivery.link.name.clone() });
+        }
+        let from = (publish.connection, publish.ticket);
+        if !self.on_their_way.contains_key(&from) {
+            self.note(delivery, from);
+        }
+        Ok(())
+    }
+
+    /// Looks for the answers to messages of such links among the effects from `first` on.
+    pub fn note_answers(&mut self, first: usize, effects: &mut Vec<Effect>) {
+        if self.on_their_way.is_empty() {
+            return;
+        }
+        let mut answers = Vec::new();
+        for effect in &effects[first..] {
+            let Effect::Reply { connection, ticket, result } = effect else { continue };
+            let standing = match result {
+                Ok(()) => Standing::TakenIn,
+                Err(refusal) => Standing::Refused(refusal.clone()),
+            };
+            answers.extend(self.end((*connection, *ticket), Some(standing)));
+        }
+        for answer in answers {
+            tell(Some(answer), effects);
+        }
+    }
+
+    /// The client knows the outcome of these deliveries.
+    fn forget_deliveries(&mut self, name: &LinkName, connection: ConnectionId, tags: &[Bytes]) {
+        self.with(name, |link| {
+            if link.holder.is_some_and(|holder| holder.connection == connection) {
+                tags.iter().for_each(|tag| link.remove(tag));
+            }
+        });
+    }
 }
 
 /// The state of a link, for its new holder.
@@ -201,9 +245,11 @@ impl Partition {
     pub(crate) fn about_link(&mut self, event: LinkEvent, effects: &mut Vec<Effect>) {
         match event {
             LinkEvent::Resume(resume) => self.resume_link(*resume, effects),
-            LinkEvent::Forget { link, connection, tags } => self.forget_deliveries(&link, connection, &tags),
+            LinkEvent::Forget { link, connection, tags } => {
+                self.leader.intake.links.forget_deliveries(&link, connection, &tags)
+            }
             LinkEvent::Leave { link, connection, is_kept } => {
-                self.leave_link(&link, connection, is_kept, effects);
+                leave_link(&mut self.leader, self.now_ms, &link, connection, is_kept, effects);
             }
         }
     }
@@ -217,7 +263,7 @@ impl Partition {
             && !self.leader.intake.links.forget_lost()
         {
             let refusal = Refusal::TooManyLinks { max: LINKS_MAX };
-            return self.reply(resume.connection(), resume.ticket, Err(refusal), effects);
+            return reply(resume.connection(), resume.ticket, Err(refusal), effects);
         }
         let link = self.leader.intake.links.by_name.entry(name.clone()).or_default();
         link.kept_ms = resume.kept_ms;
@@ -235,107 +281,11 @@ impl Partition {
             let by_it = |parked: &Parked| {
                 parked.publish.delivery.as_ref().is_some_and(|delivery| delivery.link == name)
             };
-            let freed = self.forget_parked(before.connection, by_it, effects);
+            let freed = forget_parked(&mut self.leader, before.connection, by_it, effects);
             // Others may have waited after them alone.
             self.unpark_at(freed, before.connection, effects);
         }
         tell(self.leader.intake.links.answer(&name), effects);
-    }
-
-    /// A message comes by a link that is remembered; refused if it has a new holder.
-    pub(crate) fn note_delivery(&mut self, publish: &Publish) -> Result<(), Refusal> {
-        let Some(delivery) = &publish.delivery else { return Ok(()) };
-        let holder = self.leader.intake.links.by_name.get(&delivery.link).and_then(|link| link.holder);
-        if holder.is_none_or(|holder| holder.connection != publish.connection) {
-            return Err(Refusal::LinkLost { name: delivery.link.name.clone() });
-        }
-        let from = (publish.connection, publish.ticket);
-        if !self.leader.intake.links.on_their_way.contains_key(&from) {
-            self.leader.intake.links.note(delivery, from);
-        }
-        Ok(())
-    }
-
-    /// Looks for the answers to messages of such links among the effects from `first` on.
-    pub(crate) fn note_answers(&mut self, first: usize, effects: &mut Vec<Effect>) {
-        if self.leader.intake.links.on_their_way.is_empty() {
-            return;
-        }
-        let mut answers = Vec::new();
-        for effect in &effects[first..] {
-            let Effect::Reply { connection, ticket, result } = effect else { continue };
-            let standing = match result {
-                Ok(()) => Standing::TakenIn,
-                Err(refusal) => Standing::Refused(refusal.clone()),
-            };
-            answers.extend(self.leader.intake.links.end((*connection, *ticket), Some(standing)));
-        }
-        for answer in answers {
-            tell(Some(answer), effects);
-        }
-    }
-
-    /// A send that waits for room and meets the condition will never come in: its connection has
-    /// lost the link. Returns the addresses where such sends waited.
-    pub(crate) fn forget_parked(
-        &mut self,
-        connection: ConnectionId,
-        goes: impl Fn(&Parked) -> bool,
-        effects: &mut Vec<Effect>,
-    ) -> BTreeSet<Destination> {
-        let mut freed = BTreeSet::new();
-        for Parked { publish, .. } in self.leader.intake.parked.take_out_of(connection, goes) {
-            freed.insert(publish.sent.to.clone());
-            if publish.delivery.is_some() {
-                tell(self.leader.intake.links.end((connection, publish.ticket), None), effects);
-            }
-        }
-        freed
-    }
-
-    /// The client knows the outcome of these deliveries.
-    fn forget_deliveries(&mut self, name: &LinkName, connection: ConnectionId, tags: &[Bytes]) {
-        self.leader.intake.links.with(name, |link| {
-            if link.holder.is_some_and(|holder| holder.connection == connection) {
-                tags.iter().for_each(|tag| link.remove(tag));
-            }
-        });
-    }
-
-    /// A connection gives up a link, for good unless it `is_kept`.
-    pub(crate) fn leave_link(
-        &mut self,
-        name: &Arc<LinkName>,
-        connection: ConnectionId,
-        is_kept: bool,
-        effects: &mut Vec<Effect>,
-    ) {
-        if let Some(known) = self.leader.connections.get_mut(&connection) {
-            known.links.remove(name);
-        }
-        let now_ms = self.now_ms;
-        let Some(link) = self.leader.intake.links.by_name.get_mut(name) else { return };
-        if link.holder.is_none_or(|holder| holder.connection != connection) {
-            return;
-        }
-        if let Some(asked) = link.asked.take() {
-            refuse(&asked, effects);
-        }
-        if !is_kept || link.kept_ms == 0 {
-            return self.leader.intake.links.forget(name);
-        }
-        let ends_ms = now_ms.saturating_add(link.kept_ms);
-        (link.holder, link.ends_ms) = (None, Some(ends_ms));
-        self.leader.intake.links.ends.insert((ends_ms, name.clone()));
-    }
-
-    /// Links that were lost for long enough are forgotten.
-    pub(crate) fn forget_links(&mut self) {
-        while let Some((ends_ms, _)) = self.leader.intake.links.ends.first()
-            && *ends_ms <= self.now_ms
-        {
-            self.leader.intake.links.forget_lost();
-        }
     }
 }
 
@@ -350,6 +300,60 @@ fn tell(answer: Option<Answer>, effects: &mut Vec<Effect>) {
     let Some(Answer { connection, ticket, deliveries }) = answer else { return };
     effects.push(Effect::Unsettled { connection, ticket, deliveries });
     effects.push(Effect::Reply { connection, ticket, result: Ok(()) });
+}
+
+/// A send that waits for room and meets the condition will never come in: its connection has
+/// lost the link. Returns the addresses where such sends waited.
+pub fn forget_parked(
+    leader: &mut Leader,
+    connection: ConnectionId,
+    goes: impl Fn(&Parked) -> bool,
+    effects: &mut Vec<Effect>,
+) -> BTreeSet<Destination> {
+    let mut freed = BTreeSet::new();
+    for Parked { publish, .. } in leader.intake.parked.take_out_of(connection, goes) {
+        freed.insert(publish.sent.to.clone());
+        if publish.delivery.is_some() {
+            tell(leader.intake.links.end((connection, publish.ticket), None), effects);
+        }
+    }
+    freed
+}
+
+/// A connection gives up a link, for good unless it `is_kept`.
+pub fn leave_link(
+    leader: &mut Leader,
+    now_ms: u64,
+    name: &Arc<LinkName>,
+    connection: ConnectionId,
+    is_kept: bool,
+    effects: &mut Vec<Effect>,
+) {
+    if let Some(known) = leader.connections.get_mut(&connection) {
+        known.links.remove(name);
+    }
+    let Some(link) = leader.intake.links.by_name.get_mut(name) else { return };
+    if link.holder.is_none_or(|holder| holder.connection != connection) {
+        return;
+    }
+    if let Some(asked) = link.asked.take() {
+        refuse(&asked, effects);
+    }
+    if !is_kept || link.kept_ms == 0 {
+        return leader.intake.links.forget(name);
+    }
+    let ends_ms = now_ms.saturating_add(link.kept_ms);
+    (link.holder, link.ends_ms) = (None, Some(ends_ms));
+    leader.intake.links.ends.insert((ends_ms, name.clone()));
+}
+
+/// Links that were lost for long enough are forgotten.
+pub fn forget_links(leader: &mut Leader, now_ms: u64) {
+    while let Some((ends_ms, _)) = leader.intake.links.ends.first()
+        && *ends_ms <= now_ms
+    {
+        leader.intake.links.forget_lost();
+    }
 }
 
 #[cfg(test)]

@@ -5,16 +5,32 @@ use std::sync::Arc;
 
 use postroad_model::{
     Aim, Command, ConnectionId, Destination, DestinationKind, Durability, Effect, Message, MessageKey,
-    Position, Publish, QueueId, RareHeaders, Refusal, Retain, Sent, Subscription, Ticket, Urgency,
+    Position, Publish, QueueId, RareHeaders, Refusal, Retain, Sent, Ticket, Urgency,
 };
 
 use crate::Partition;
+use crate::addresses::subscription::subscription_of;
+use crate::clock::Clock;
+use crate::intake::audit::{audit, came_before};
 use crate::intake::blocked::BlockedOn;
+use crate::intake::chunks::{finish_upload, schedule_chunks};
 use crate::intake::parked::{Parked, SendObstacle};
 use crate::intake::queue_quota;
+use crate::intake::routes::hold_back;
 use crate::intake::unparking;
+use crate::intake::waiting::{awaits_queue, proposals_ended};
+use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::log::durability::wanted_by;
 use crate::memory::bodies::is_part;
+use crate::memory::packing::{are_deep, is_short_of_memory};
+use crate::notice::announce_arrival;
+use crate::partition::{insert_volatile, reply};
+use crate::protocols::Protocols;
+use crate::schedule::check_schedule;
+use crate::settings::Settings;
+use crate::settling::last_value::note_last_value;
+use crate::state::State;
 
 /// The part of the memory for non-persistent messages that one queue may take: a quarter, so that a
 /// few slow consumers leave room for all others.
@@ -22,27 +38,27 @@ const QUEUE_SHARE: u64 = 4;
 
 impl Partition {
     pub(crate) fn publish(&mut self, mut publish: Publish, effects: &mut Vec<Effect>) {
-        if !self.finish_upload(&mut publish) {
+        if !finish_upload(&mut self.leader, self.now_ms, &mut publish) {
             let reason = "its body has not come".to_owned();
             let refusal = Refusal::StoreFailed { reason };
-            return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
+            return reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
-        if let Err(refusal) = self.note_delivery(&publish) {
-            return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
+        if let Err(refusal) = self.leader.intake.links.note_delivery(&publish) {
+            return reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
         if !publish.is_notice
             && let Err(refusal) = queue_quota::check_sends(self, std::slice::from_ref(&publish.sent))
         {
-            return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
+            return reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
         if let Some(routing) = publish.routed.take() {
             let is_redelivered = publish.transaction.is_some() && routing.hold.retry.is_some();
             if !routing.further.is_empty() || is_redelivered {
                 return self.publish_routed(publish, *routing, effects);
             }
-            self.hold(&mut publish.sent, &routing.hold);
+            hold_back(&mut self.leader, &self.clock, &mut publish.sent, &routing.hold);
         }
-        self.prepare_sent(&mut publish.sent);
+        prepare_sent(&self.settings, &self.clock, &self.protocols, &mut publish.sent);
         if publish.transaction.is_some() {
             self.counters.receive(&publish.sent.to, &self.state.addresses);
             return self.publish_in_transaction(publish, effects);
@@ -52,34 +68,23 @@ impl Partition {
         }
     }
 
-    /// Applies policies to a message that comes in.
-    pub(crate) fn prepare_sent(&mut self, sent: &mut Sent) {
-        // The time to live of a scheduled message counts from its due time, as its producer asked.
-        if sent.schedule.is_none() {
-            let policies = &self.settings.policies;
-            let end_ms = policies.end_ms(sent.targets(), sent.message.expires_at_ms, self.clock.wall_ms());
-            sent.message.expires_at_ms = end_ms;
-        }
-        self.note_last_value(sent);
-    }
-
     pub(crate) fn publish_now(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
-        if self.came_before(&publish) {
+        if came_before(&self.state, &self.protocols, &publish) {
             self.counters.duplicates += 1;
-            return self.reply(publish.connection, publish.ticket, Ok(()), effects);
+            return reply(publish.connection, publish.ticket, Ok(()), effects);
         }
         if let Some(Aim::Only(name)) = publish.sent.message.aim()
-            && self.subscription_of(&publish.sent.to, name).is_none()
+            && subscription_of(&self.state, &publish.sent.to, name).is_none()
         {
             let refusal = Refusal::NoSuchSubscription { name: name.clone() };
-            return self.reply(publish.connection, publish.ticket, Err(refusal), effects);
+            return reply(publish.connection, publish.ticket, Err(refusal), effects);
         }
-        let admitted = self.admit(&publish.sent);
+        let admitted = admit(&self.state, &self.leader, &self.settings, &self.clock, &publish.sent);
         let receivers = self.receivers_if_needed(&publish, &admitted);
         if publish.is_notice {
             let (connection, ticket) = (publish.connection, publish.ticket);
             self.tell_all(publish, receivers, effects);
-            return self.reply(connection, ticket, Ok(()), effects);
+            return reply(connection, ticket, Ok(()), effects);
         }
         self.counters.receive(&publish.sent.to, &self.state.addresses);
         let ahead = self.leader.intake.parked.ahead_of(&publish);
@@ -104,18 +109,6 @@ impl Partition {
             }
             Ok(Admitted::NeedsQueue) | Err(_) => Vec::new(),
         }
-    }
-
-    /// Whether the message bypasses the log and must wait for its producer's earlier messages in
-    /// the log: they went there because a durable queue was bound to the address until then, or
-    /// because of one of several addresses.
-    pub(crate) fn follows_the_log(&self, publish: &Publish, admitted: &Result<Admitted, Refusal>) -> bool {
-        let connection = self.leader.connections.get(&publish.connection);
-        let follows =
-            self.leader.log.barrier.max(connection.map_or(0, |connection| connection.barrier_proposal));
-        publish.sent.message.persistent
-            && matches!(admitted, Ok(Admitted::Volatile))
-            && self.proposals_ended() < follows
     }
 
     /// How long the message has to wait: for memory, for room in a queue, for the disk, or for its
@@ -151,7 +144,7 @@ impl Partition {
         let is_taken = matches!(admitted, Ok(Admitted::Durable | Admitted::Volatile));
         if is_taken && publish.sent.to.kind == DestinationKind::Topic && !self.arrives(&mut publish) {
             self.counters.duplicates += 1;
-            return self.reply(connection, ticket, Ok(()), effects);
+            return reply(connection, ticket, Ok(()), effects);
         }
         let is_followed = matches!(publish.sent.message.aim(), Some(Aim::Except(_)));
         let others: Vec<QueueId>;
@@ -167,15 +160,15 @@ impl Partition {
             && !self.leader.intake.recent.is_new(*name)
         {
             self.counters.duplicates += 1;
-            return self.reply(connection, ticket, Ok(()), effects);
+            return reply(connection, ticket, Ok(()), effects);
         }
         match admitted {
             Ok(Admitted::Durable) => {
                 self.bind_new_queues(std::slice::from_ref(&publish.sent), effects);
-                let goes_both_ways = self.goes_both_ways(&publish.sent);
+                let goes_both_ways = goes_both_ways(&self.state, &self.settings, &publish.sent);
                 let expecting = self.expect(&publish.sent, receivers);
                 let bytes = publish.sent.message.size();
-                let command = Command::Enqueue(self.without_idle_client(publish.sent));
+                let command = Command::Enqueue(without_idle_client(&self.state, publish.sent));
                 let completion = match expecting.is_empty() {
                     true => Completion::Reply { connection, ticket },
                     false => Completion::Sent { connection, ticket, expecting, bytes },
@@ -189,99 +182,18 @@ impl Partition {
             }
             Ok(Admitted::Volatile) => {
                 self.hand_out(publish.sent, receivers, publish.retain, effects);
-                self.reply(connection, ticket, Ok(()), effects);
+                reply(connection, ticket, Ok(()), effects);
             }
             Ok(Admitted::NeedsQueue) => self.park_until_declared(publish, effects),
-            Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
+            Err(refusal) => reply(connection, ticket, Err(refusal), effects),
         }
-    }
-
-    /// Whether it goes through the log because of some of its addresses: messages sent to the
-    /// others alone bypass it.
-    pub(crate) fn goes_both_ways(&self, sent: &Sent) -> bool {
-        let past_log = |to: &Destination| to.temporary || self.wanted_by(to) == Durability::Memory;
-        sent.message.persistent
-            && sent.schedule.is_none()
-            && !sent.also.is_empty()
-            && sent.targets().any(past_log)
-    }
-
-    /// Decides the durability of a message, and refuses one that cannot be taken.
-    pub(crate) fn admit(&self, sent: &Sent) -> Result<Admitted, Refusal> {
-        if let Some(schedule) = &sent.schedule {
-            self.check_schedule(sent, schedule)?;
-            let full = || Refusal::StoreFull { to: sent.to.clone() };
-            return if self.leader.log.space_ample { Ok(Admitted::Durable) } else { Err(full()) };
-        }
-        let mut admitted = self.admit_to(&sent.to, sent.message.persistent)?;
-        for to in &sent.also {
-            // A message that one address stores goes through the log for all, and its record makes
-            // the queues that it needs.
-            admitted = match (admitted, self.admit_to(to, sent.message.persistent)?) {
-                (Admitted::Durable, _) | (_, Admitted::Durable) => Admitted::Durable,
-                (Admitted::NeedsQueue, _) | (_, Admitted::NeedsQueue) => Admitted::NeedsQueue,
-                (Admitted::Volatile, Admitted::Volatile) => Admitted::Volatile,
-            };
-        }
-        match admitted {
-            Admitted::Durable if !self.leader.log.space_ample => {
-                Err(Refusal::StoreFull { to: sent.to.clone() })
-            }
-            admitted => Ok(admitted),
-        }
-    }
-
-    fn admit_to(&self, to: &Destination, persistent: bool) -> Result<Admitted, Refusal> {
-        let exists = self.state.addresses.get(to).is_some();
-        let durable = || persistent && self.wanted_by(to) != Durability::Memory;
-        Ok(match to.kind {
-            _ if to.temporary && exists => Admitted::Volatile,
-            _ if to.temporary => return Err(Refusal::NoSuchDestination(to.clone())),
-            // A message that no durable queue holds is not journaled.
-            DestinationKind::Topic if durable() => Admitted::Durable,
-            DestinationKind::Topic => Admitted::Volatile,
-            DestinationKind::Queue if durable() => Admitted::Durable,
-            DestinationKind::Queue if exists => Admitted::Volatile,
-            DestinationKind::Queue => Admitted::NeedsQueue,
-        })
-    }
-
-    /// Whether there is memory for a message: in all, and in each queue of its address that takes
-    /// it. So one slow subscriber holds up its own topic only.
-    fn has_memory_for(&self, sent: &Sent, receivers: &[QueueId]) -> bool {
-        self.lacks_memory_for(sent, receivers).is_none()
-    }
-
-    /// The memory that a message lacks: that of a queue, or all that there is for messages.
-    pub(super) fn lacks_memory_for(&self, sent: &Sent, receivers: &[QueueId]) -> Option<BlockedOn> {
-        let full = receivers.iter().find(|queue| !self.share_has_room_for(**queue, sent));
-        let held_bytes = self.state.bodies.volatile_bytes.saturating_sub(self.leader.retained.body_bytes());
-        full.map(|queue| BlockedOn::Share(*queue)).or_else(|| {
-            (!fits(held_bytes, sent, self.settings.volatile_bytes_max)).then_some(BlockedOn::Memory)
-        })
-    }
-
-    /// Whether the queue may have this message in memory too.
-    pub(crate) fn share_has_room_for(&self, queue: QueueId, sent: &Sent) -> bool {
-        let queue = self.state.queues.get(&queue);
-        queue.is_none_or(|queue| fits(queue.volatile_bytes, sent, self.queue_share()))
-    }
-
-    /// Whether the queue may have more in memory that topics retain.
-    pub(crate) fn share_is_open(&self, queue: QueueId) -> bool {
-        self.state.queues.get(&queue).is_some_and(|queue| queue.volatile_bytes < self.queue_share())
-    }
-
-    /// Bytes of memory that the non-persistent messages of one queue may take.
-    pub(crate) fn queue_share(&self) -> u64 {
-        self.settings.volatile_bytes_max / QUEUE_SHARE
     }
 
     /// The queues that take a message: those bound to its address whose selectors it matches, but
     /// for `noLocal`.
     fn receivers(&self, to: &Destination, message: &Message, from: Option<ConnectionId>) -> Vec<QueueId> {
         if let Some(Aim::Only(name)) = message.aim() {
-            return self.subscription_of(to, name).into_iter().collect();
+            return subscription_of(&self.state, to, name).into_iter().collect();
         }
         let bounds = self.state.addresses.bounds(to);
         let mut receivers = Vec::new();
@@ -292,7 +204,7 @@ impl Partition {
             receivers.sort_unstable();
             receivers.dedup();
         }
-        receivers.retain(|queue| !self.shuts_out(*queue, from) && !self.skips(*queue, message));
+        receivers.retain(|queue| !self.shuts_out(*queue, from) && !skips(&self.state, *queue, message));
         receivers
     }
 
@@ -303,44 +215,6 @@ impl Partition {
             receivers.extend(self.receivers(to, &sent.message, from));
         }
         receivers
-    }
-
-    /// The subscription of this topic and name, whether it is set aside or not.
-    pub(crate) fn subscription_of(&self, topic: &Destination, name: &Arc<str>) -> Option<QueueId> {
-        let aside = || self.state.subscriptions.get(&Subscription::aside_of(name));
-        let id = self.state.subscriptions.get(name).or_else(aside).copied()?;
-        self.state.queues.get(&id).is_some_and(|queue| queue.source == *topic).then_some(id)
-    }
-
-    /// Whether the queue is a durable subscription that takes nothing of the client that sent the
-    /// message, or that has the message already.
-    fn skips(&self, queue: QueueId, message: &Message) -> bool {
-        if message.rare.is_none() {
-            return false;
-        }
-        let subscription = self.state.queues.get(&queue).and_then(|queue| queue.subscription.as_ref());
-        if let Some(Aim::Except(name)) = message.aim()
-            && subscription.is_some_and(|own| own.own_name() == &**name)
-        {
-            return true;
-        }
-        message.client().is_some() && subscription.and_then(|own| own.skips.as_ref()) == message.client()
-    }
-
-    /// The message as it gets into the log: who sent it is kept only where a subscription asks.
-    pub(crate) fn without_idle_client(&self, mut sent: Sent) -> Sent {
-        let Some(rare) = sent.message.rare.as_ref().filter(|rare| rare.client.is_some()) else { return sent };
-        let skipped = |to: &Destination| {
-            let bounds = self.state.addresses.bounds(to);
-            bounds.iter().any(|bound| bound.iter().any(|queue| self.skips(queue, &sent.message)))
-        };
-        let asked =
-            self.state.skipping_subscriptions > 0 && std::iter::once(&sent.to).chain(&sent.also).any(skipped);
-        if !asked {
-            let rest = RareHeaders { client: None, ..(**rare).clone() };
-            sent.message.rare = (rest != RareHeaders::default()).then(|| Arc::new(rest));
-        }
-        sent
     }
 
     /// Lets parked sends in, as far as there is room; with many addresses also in the next ticks.
@@ -472,10 +346,10 @@ impl Partition {
     ) -> Option<(Publish, Result<Admitted, Refusal>, Vec<QueueId>)> {
         let parked = self.leader.intake.parked.first(to)?;
         let first = &parked.publish;
-        let admitted = self.admit(&first.sent);
+        let admitted = admit(&self.state, &self.leader, &self.settings, &self.clock, &first.sent);
         let receivers = self.receivers_if_needed(first, &admitted);
         let ahead = self.leader.intake.parked.ahead_of_first(parked);
-        if self.awaits_queue(&first.sent, &admitted) {
+        if awaits_queue(&self.state, &self.leader, &first.sent, &admitted) {
             return None;
         }
         if let Some(until_ms) = self.must_wait(first, &admitted, &receivers, ahead) {
@@ -502,7 +376,9 @@ impl Partition {
     fn tell_all(&mut self, publish: Publish, mut receivers: Vec<QueueId>, effects: &mut Vec<Effect>) {
         let Publish { sent, retain, .. } = publish;
         let wanted = receivers.len();
-        receivers.retain(|queue| self.has_memory_for(&sent, std::slice::from_ref(queue)));
+        receivers.retain(|queue| {
+            has_memory_for(&self.state, &self.leader, &self.settings, &sent, std::slice::from_ref(queue))
+        });
         self.counters.advisories_dropped += (wanted - receivers.len()) as u64;
         self.hand_out(sent, &receivers, retain, effects);
     }
@@ -524,11 +400,18 @@ impl Partition {
         for to in sent.targets() {
             self.keep_recent(to, &sent.message, effects);
             if sent.moved.is_none() {
-                self.announce_arrival(&sent.message, to, self.is_read(receivers, to), effects);
+                announce_arrival(
+                    &self.settings,
+                    &sent.message,
+                    to,
+                    is_read(&self.state, receivers, to),
+                    effects,
+                );
             }
         }
         let is_part = is_part(&sent.message.bytes);
-        let (moved, key) = (sent.moved, self.insert_volatile(sent.message, effects));
+        let (moved, key) =
+            (sent.moved, insert_volatile(&mut self.state, &mut self.leader, sent.message, effects));
         // Every queue has it before any is served: serving one may expire it there, and let a
         // parked send in after it.
         self.state.bodies.refer(key);
@@ -589,13 +472,13 @@ impl Partition {
             // The windows of one that has moved come apart from it: it does not tell its user any
             // more.
             if sent.moved.is_none() || sent.message.aim().is_some() {
-                self.audit(&sent.message);
+                audit(&mut self.state, &self.settings, &self.protocols, &sent.message);
             }
             sent.message.forget_user();
             let trace = sent.message.take_trace();
             if let Some(schedule) = &sent.schedule {
                 self.take_job(key, sent.message.bytes.len() as u64, schedule, effects);
-                self.schedule_chunks(key, &sent.message, effects);
+                schedule_chunks(&mut self.state, &mut self.leader, key, &sent.message, effects);
                 if let Some(trace) = trace {
                     self.leader.traces.scheduled(trace);
                 }
@@ -604,7 +487,7 @@ impl Partition {
             if let Some(trace) = trace {
                 self.leader.traces.begin(key, trace);
             }
-            self.retain_chunks(&sent.message, effects);
+            self.leader.intake.uploads.retain_chunks(&sent.message, effects);
             if is_part(&sent.message.bytes) {
                 parts.push(key);
             }
@@ -618,9 +501,9 @@ impl Partition {
             }
             self.put_down(key, effects);
         }
-        let are_deep = self.are_deep(&touched);
+        let are_deep = are_deep(&self.state, &touched);
         self.dispatch_all(touched, effects);
-        self.evict_newest(keys, are_deep);
+        evict_newest(&mut self.state, &mut self.leader, &self.settings, keys, are_deep);
         parts.into_iter().for_each(|key| self.state.bodies.keep_apart(key));
     }
 
@@ -640,20 +523,8 @@ impl Partition {
             && moved.is_none()
             && let Some(message) = self.state.bodies.resident(key)
         {
-            let is_read = self.is_read(&touched[before..], to);
-            self.announce_arrival(message, to, is_read, effects);
-        }
-    }
-
-    /// Whether these queues of an address have a reader; a topic has one if it has a subscription.
-    fn is_read(&self, receivers: &[QueueId], to: &Destination) -> bool {
-        let consumed = |id| {
-            let queue = self.state.queues.get(id).filter(|queue| queue.source == *to);
-            queue.is_some_and(|queue| !queue.consumers.is_empty())
-        };
-        match to.kind {
-            DestinationKind::Queue => receivers.iter().any(consumed),
-            DestinationKind::Topic => !receivers.is_empty(),
+            let is_read = is_read(&self.state, &touched[before..], to);
+            announce_arrival(&self.settings, message, to, is_read, effects);
         }
     }
 
@@ -661,7 +532,7 @@ impl Partition {
     /// which may have gone since or in an earlier run.
     fn queue_for(&mut self, to: &Destination) -> Option<QueueId> {
         match to.temporary {
-            true => self.own_queue(to),
+            true => self.state.addresses.own_queue(to),
             false => Some(self.declare_queue(to)),
         }
     }
@@ -699,18 +570,6 @@ impl Partition {
         }
     }
 
-    /// Evicts the newest bodies to the disk once the budget is spent, on bodies or on other memory
-    /// of messages: the oldest are due first. Messages of `deep` queues are evicted at once. Some
-    /// of these new messages may be gone or packed already.
-    pub(crate) fn evict_newest(&mut self, newest: impl IntoIterator<Item = MessageKey>, deep: bool) {
-        for key in newest {
-            if !deep && !self.is_short_of_memory() {
-                return;
-            }
-            self.state.bodies.evict(key);
-        }
-    }
-
     /// Answers the request that waits, if any: a client's, or a redrive or move of this partition's
     /// own.
     pub(crate) fn answer(
@@ -724,7 +583,7 @@ impl Partition {
             Some((connection, ticket)) if connection == ConnectionId::internal(self.settings.id) => {
                 self.own_step_ended(ticket, result, effects);
             }
-            Some((connection, ticket)) => self.reply(connection, ticket, result, effects),
+            Some((connection, ticket)) => reply(connection, ticket, result, effects),
         }
     }
 }
@@ -749,4 +608,189 @@ pub enum Admitted {
     Volatile,
     /// In memory, once all its queues exist.
     NeedsQueue,
+}
+
+impl Settings {
+    /// Bytes of memory that the non-persistent messages of one queue may take.
+    pub fn queue_share(&self) -> u64 {
+        self.volatile_bytes_max / QUEUE_SHARE
+    }
+}
+
+/// Whether the queue is a durable subscription that takes nothing of the client that sent the
+/// message, or that has the message already.
+fn skips(state: &State, queue: QueueId, message: &Message) -> bool {
+    if message.rare.is_none() {
+        return false;
+    }
+    let subscription = state.queues.get(&queue).and_then(|queue| queue.subscription.as_ref());
+    if let Some(Aim::Except(name)) = message.aim()
+        && subscription.is_some_and(|own| own.own_name() == &**name)
+    {
+        return true;
+    }
+    message.client().is_some() && subscription.and_then(|own| own.skips.as_ref()) == message.client()
+}
+
+/// Whether these queues of an address have a reader; a topic has one if it has a subscription.
+fn is_read(state: &State, receivers: &[QueueId], to: &Destination) -> bool {
+    let consumed = |id| {
+        let queue = state.queues.get(id).filter(|queue| queue.source == *to);
+        queue.is_some_and(|queue| !queue.consumers.is_empty())
+    };
+    match to.kind {
+        DestinationKind::Queue => receivers.iter().any(consumed),
+        DestinationKind::Topic => !receivers.is_empty(),
+    }
+}
+
+/// Applies policies to a message that comes in.
+pub fn prepare_sent(settings: &Settings, clock: &Clock, protocols: &Protocols, sent: &mut Sent) {
+    // The time to live of a scheduled message counts from its due time, as its producer asked.
+    if sent.schedule.is_none() {
+        let policies = &settings.policies;
+        let end_ms = policies.end_ms(sent.targets(), sent.message.expires_at_ms, clock.wall_ms());
+        sent.message.expires_at_ms = end_ms;
+    }
+    note_last_value(settings, protocols, sent);
+}
+
+/// Whether the message bypasses the log and must wait for its producer's earlier messages in
+/// the log: they went there because a durable queue was bound to the address until then, or
+/// because of one of several addresses.
+pub fn follows_the_log(leader: &Leader, publish: &Publish, admitted: &Result<Admitted, Refusal>) -> bool {
+    let connection = leader.connections.get(&publish.connection);
+    let follows = leader.log.barrier.max(connection.map_or(0, |connection| connection.barrier_proposal));
+    publish.sent.message.persistent
+        && matches!(admitted, Ok(Admitted::Volatile))
+        && proposals_ended(leader) < follows
+}
+
+/// Whether the queue may have this message in memory too.
+pub fn share_has_room_for(state: &State, settings: &Settings, queue: QueueId, sent: &Sent) -> bool {
+    let queue = state.queues.get(&queue);
+    queue.is_none_or(|queue| fits(queue.volatile_bytes, sent, settings.queue_share()))
+}
+
+/// Whether the queue may have more in memory that topics retain.
+pub fn share_is_open(state: &State, settings: &Settings, queue: QueueId) -> bool {
+    state.queues.get(&queue).is_some_and(|queue| queue.volatile_bytes < settings.queue_share())
+}
+
+/// The message as it gets into the log: who sent it is kept only where a subscription asks.
+pub fn without_idle_client(state: &State, mut sent: Sent) -> Sent {
+    let Some(rare) = sent.message.rare.as_ref().filter(|rare| rare.client.is_some()) else { return sent };
+    let skipped = |to: &Destination| {
+        let bounds = state.addresses.bounds(to);
+        bounds.iter().any(|bound| bound.iter().any(|queue| skips(state, queue, &sent.message)))
+    };
+    let asked = state.skipping_subscriptions > 0 && std::iter::once(&sent.to).chain(&sent.also).any(skipped);
+    if !asked {
+        let rest = RareHeaders { client: None, ..(**rare).clone() };
+        sent.message.rare = (rest != RareHeaders::default()).then(|| Arc::new(rest));
+    }
+    sent
+}
+
+/// The memory that a message lacks: that of a queue, or all that there is for messages.
+pub fn lacks_memory_for(
+    state: &State,
+    leader: &Leader,
+    settings: &Settings,
+    sent: &Sent,
+    receivers: &[QueueId],
+) -> Option<BlockedOn> {
+    let full = receivers.iter().find(|queue| !share_has_room_for(state, settings, **queue, sent));
+    let held_bytes = state.bodies.volatile_bytes.saturating_sub(leader.retained.body_bytes());
+    full.map(|queue| BlockedOn::Share(*queue))
+        .or_else(|| (!fits(held_bytes, sent, settings.volatile_bytes_max)).then_some(BlockedOn::Memory))
+}
+
+/// Evicts the newest bodies to the disk once the budget is spent, on bodies or on other memory
+/// of messages: the oldest are due first. Messages of `deep` queues are evicted at once. Some
+/// of these new messages may be gone or packed already.
+pub fn evict_newest(
+    state: &mut State,
+    leader: &mut Leader,
+    settings: &Settings,
+    newest: impl IntoIterator<Item = MessageKey>,
+    deep: bool,
+) {
+    for key in newest {
+        if !deep && !is_short_of_memory(state, leader, settings) {
+            return;
+        }
+        state.bodies.evict(key);
+    }
+}
+
+/// Whether it goes through the log because of some of its addresses: messages sent to the
+/// others alone bypass it.
+pub fn goes_both_ways(state: &State, settings: &Settings, sent: &Sent) -> bool {
+    let past_log = |to: &Destination| to.temporary || wanted_by(state, settings, to) == Durability::Memory;
+    sent.message.persistent
+        && sent.schedule.is_none()
+        && !sent.also.is_empty()
+        && sent.targets().any(past_log)
+}
+
+fn admit_to(
+    state: &State,
+    settings: &Settings,
+    to: &Destination,
+    persistent: bool,
+) -> Result<Admitted, Refusal> {
+    let exists = state.addresses.get(to).is_some();
+    let durable = || persistent && wanted_by(state, settings, to) != Durability::Memory;
+    Ok(match to.kind {
+        _ if to.temporary && exists => Admitted::Volatile,
+        _ if to.temporary => return Err(Refusal::NoSuchDestination(to.clone())),
+        // A message that no durable queue holds is not journaled.
+        DestinationKind::Topic if durable() => Admitted::Durable,
+        DestinationKind::Topic => Admitted::Volatile,
+        DestinationKind::Queue if durable() => Admitted::Durable,
+        DestinationKind::Queue if exists => Admitted::Volatile,
+        DestinationKind::Queue => Admitted::NeedsQueue,
+    })
+}
+
+/// Whether there is memory for a message: in all, and in each queue of its address that takes
+/// it. So one slow subscriber holds up its own topic only.
+fn has_memory_for(
+    state: &State,
+    leader: &Leader,
+    settings: &Settings,
+    sent: &Sent,
+    receivers: &[QueueId],
+) -> bool {
+    lacks_memory_for(state, leader, settings, sent, receivers).is_none()
+}
+
+/// Decides the durability of a message, and refuses one that cannot be taken.
+pub fn admit(
+    state: &State,
+    leader: &Leader,
+    settings: &Settings,
+    clock: &Clock,
+    sent: &Sent,
+) -> Result<Admitted, Refusal> {
+    if let Some(schedule) = &sent.schedule {
+        check_schedule(clock, sent, schedule)?;
+        let full = || Refusal::StoreFull { to: sent.to.clone() };
+        return if leader.log.space_ample { Ok(Admitted::Durable) } else { Err(full()) };
+    }
+    let mut admitted = admit_to(state, settings, &sent.to, sent.message.persistent)?;
+    for to in &sent.also {
+        // A message that one address stores goes through the log for all, and its record makes
+        // the queues that it needs.
+        admitted = match (admitted, admit_to(state, settings, to, sent.message.persistent)?) {
+            (Admitted::Durable, _) | (_, Admitted::Durable) => Admitted::Durable,
+            (Admitted::NeedsQueue, _) | (_, Admitted::NeedsQueue) => Admitted::NeedsQueue,
+            (Admitted::Volatile, Admitted::Volatile) => Admitted::Volatile,
+        };
+    }
+    match admitted {
+        Admitted::Durable if !leader.log.space_ample => Err(Refusal::StoreFull { to: sent.to.clone() }),
+        admitted => Ok(admitted),
+    }
 }

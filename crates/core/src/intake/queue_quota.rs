@@ -13,7 +13,8 @@ use std::sync::Arc;
 use postroad_model::{Attach, Command, Destination, DestinationKind, Refusal, Sent};
 
 use crate::Partition;
-use crate::intake::account::AccountNumber;
+use crate::intake::account::{AccountNumber, owners_of};
+use crate::intake::waiting::proposals_ended;
 
 /// A queue that a proposal makes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,12 +78,14 @@ fn check_unborn(partition: &mut Partition, wanted: &[Unborn]) -> Result<(), Refu
     forget_born(partition);
     let mut new: BTreeMap<AccountNumber, Vec<&Unborn>> = BTreeMap::new();
     for unborn in wanted.iter().filter(|unborn| is_new(partition, unborn)) {
-        let [Some(number), _] = partition.owners_of(unborn.address()) else { continue };
+        let [Some(number), _] = owners_of(&partition.leader, &partition.settings, unborn.address()) else {
+            continue;
+        };
         let of_tenant = new.entry(number).or_default();
         if !of_tenant.contains(&unborn) {
             of_tenant.push(unborn);
         }
-        let account = partition.account(number);
+        let account = partition.leader.intake.accounts.account(number);
         let all = account.queues + account.unborn_queues + of_tenant.len() as u64;
         if account.queues_max.is_some_and(|max| max < all) {
             let tenant = account.owner.clone().unwrap_or_default();
@@ -97,7 +100,7 @@ fn check_unborn(partition: &mut Partition, wanted: &[Unborn]) -> Result<(), Refu
 /// Whether it is neither there nor on its way.
 fn is_new(partition: &Partition, unborn: &Unborn) -> bool {
     let exists = match unborn {
-        Unborn::Queue(queue) => partition.own_queue(queue).is_some(),
+        Unborn::Queue(queue) => partition.state.addresses.own_queue(queue).is_some(),
         Unborn::Subscription { name, .. } => partition.state.subscriptions.contains_key(name),
     };
     !exists && !partition.leader.intake.queues_on_the_way.all.contains_key(unborn)
@@ -128,7 +131,7 @@ pub fn expect(partition: &mut Partition, command: &Command) {
         if !is_new(partition, &unborn) {
             continue;
         }
-        let owners = partition.owners_of(unborn.address());
+        let owners = owners_of(&partition.leader, &partition.settings, unborn.address());
         if owners[0].is_some() {
             let until = partition.leader.log.made;
             partition.leader.intake.queues_on_the_way.all.insert(unborn.clone(), until);
@@ -140,12 +143,12 @@ pub fn expect(partition: &mut Partition, command: &Command) {
 
 /// Proposals have come back: what they made is counted where it is now.
 fn forget_born(partition: &mut Partition) {
-    let ended = partition.proposals_ended();
+    let ended = proposals_ended(&partition.leader);
     while let Some((_, unborn)) =
         partition.leader.intake.queues_on_the_way.order.pop_front_if(|(until, _)| *until <= ended)
     {
         partition.leader.intake.queues_on_the_way.all.remove(&unborn);
-        let owners = partition.owners_of(unborn.address());
+        let owners = owners_of(&partition.leader, &partition.settings, unborn.address());
         partition.leader.intake.accounts.expect_queue(owners, false);
     }
 }
@@ -154,7 +157,7 @@ fn forget_born(partition: &mut Partition) {
 pub fn expect_anew(partition: &mut Partition) {
     let on_their_way = std::mem::take(&mut partition.leader.intake.queues_on_the_way.order);
     for (_, unborn) in &on_their_way {
-        let owners = partition.owners_of(unborn.address());
+        let owners = owners_of(&partition.leader, &partition.settings, unborn.address());
         partition.leader.intake.accounts.expect_queue(owners, true);
     }
     partition.leader.intake.queues_on_the_way.order = on_their_way;

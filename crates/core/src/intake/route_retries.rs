@@ -118,12 +118,12 @@ fn refused_for_good(
     let refusal = partition.full(sent, ConnectionId::internal(partition.settings.id));
     let reason = format!("route {route}: {refusal}, after {failed} redeliveries");
     let past = DeadLetter { queue: grave.clone(), origin: sent.to.clone(), reason: Some(reason.into()) };
-    let dead = partition.dead(&sent.message, &past);
+    let dead = partition.protocols.dead(&sent.message, &past);
     let mut changes = HeaderChanges::default();
     changes.put(ROUTE.into(), Some(HeaderValue::String(route.into())));
     changes.put(TARGET.into(), Some(HeaderValue::String(sent.to.to_string().into())));
     changes.put(REDELIVERIES.into(), Some(HeaderValue::integer(failed.into())));
-    let is_here = partition.partition_of(&grave) == partition.settings.id;
+    let is_here = partition.settings.partition_of(&grave) == partition.settings.id;
     let staging = staging_queue(partition)
         .filter(|_| !is_here || partition.settings.policies.routes.takes_from(&grave));
     match staging {
@@ -139,7 +139,7 @@ fn refused_for_good(
 /// A queue of this partition for dead letters that go to another one.
 fn staging_queue(partition: &Partition) -> Option<Destination> {
     let names = (0..STAGING_MAX).map(|number| Destination::queue(&format!("{STAGING}{number}")));
-    names.into_iter().find(|queue| partition.partition_of(queue) == partition.settings.id)
+    names.into_iter().find(|queue| partition.settings.partition_of(queue) == partition.settings.id)
 }
 
 /// Where a staged dead letter goes.

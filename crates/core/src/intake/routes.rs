@@ -11,7 +11,13 @@ use std::sync::Arc;
 use postroad_model::{Effect, HeaderChanges, Hold, Message, Pace, Publish, RoutedSend, Routing, Sent};
 
 use crate::Partition;
+use crate::clock::Clock;
+use crate::intake::publish::prepare_sent;
 use crate::intake::route_retries::put_off_refused;
+use crate::leader::Leader;
+use crate::partition::reply;
+use crate::protocols::Protocols;
+use crate::settings::Settings;
 
 /// How the assembly changes headers of a message, whatever its protocol. A message that it cannot
 /// read stays as it is.
@@ -66,60 +72,66 @@ impl Partition {
             if sent.message.chunks().is_none() && chunks.is_some() {
                 sent.message = sent.message.with_chunks(chunks.clone());
             }
-            self.prepare_sent(&mut sent);
-            self.hold(&mut sent, &hold);
+            prepare_sent(&self.settings, &self.clock, &self.protocols, &mut sent);
+            hold_back(&mut self.leader, &self.clock, &mut sent, &hold);
             for sent in put_off_refused(self, sent, hold.retry.as_ref(), connection) {
                 let version = Publish { transaction, resent, ..Publish::plain(connection, ticket, sent) };
                 result = result.and(self.put_in_transaction(version));
             }
         }
-        self.reply(connection, ticket, result, effects);
+        reply(connection, ticket, result, effects);
     }
+}
 
-    /// The message waits as a route says: a scheduled message is due later still.
-    pub(crate) fn hold(&mut self, sent: &mut Sent, hold: &Hold) {
-        if hold.is_none() {
-            return;
-        }
-        let now_ms = self.clock.wall_ms();
-        let turn_ms = hold.pace.as_ref().map_or(now_ms, |pace| self.leader.intake.paces.due_ms(pace, now_ms));
-        let wait_ms = turn_ms.saturating_sub(now_ms).saturating_add(hold.delay_ms);
-        match &mut sent.schedule {
-            Some(schedule) => schedule.due_ms = schedule.due_ms.saturating_add(wait_ms),
-            None if 0 < wait_ms => {
-                let visible_at_ms = now_ms.saturating_add(wait_ms).max(sent.message.visible_at_ms());
-                sent.message = sent.message.clone().with_visible_at_ms(visible_at_ms);
-            }
-            None => {}
-        }
+/// The message waits as a route says: a scheduled message is due later still.
+pub fn hold_back(leader: &mut Leader, clock: &Clock, sent: &mut Sent, hold: &Hold) {
+    if hold.is_none() {
+        return;
     }
+    let now_ms = clock.wall_ms();
+    let turn_ms = hold.pace.as_ref().map_or(now_ms, |pace| leader.intake.paces.due_ms(pace, now_ms));
+    let wait_ms = turn_ms.saturating_sub(now_ms).saturating_add(hold.delay_ms);
+    match &mut sent.schedule {
+        Some(schedule) => schedule.due_ms = schedule.due_ms.saturating_add(wait_ms),
+        None if 0 < wait_ms => {
+            let visible_at_ms = now_ms.saturating_add(wait_ms).max(sent.message.visible_at_ms());
+            sent.message = sent.message.clone().with_visible_at_ms(visible_at_ms);
+        }
+        None => {}
+    }
+}
 
-    /// Passes messages that this partition sends itself through the routes.
-    pub(crate) fn route_own(&mut self, sends: Vec<Sent>) -> Vec<Sent> {
-        let routes = self.settings.policies.routes.clone();
-        if routes.is_empty() || !sends.iter().any(|sent| sent.targets().any(|to| routes.takes_from(to))) {
-            return sends;
-        }
-        let mut routed = Vec::with_capacity(sends.len());
-        for sent in sends {
-            let properties = (self.protocols.properties_of)(&sent.message);
-            let plan = routes.plan(&self.settings.addressing, sent.targets(), &*properties);
-            drop(properties);
-            for copy in plan.copies {
-                let message = match copy.changes.is_empty() {
-                    true => sent.message.clone(),
-                    false => (self.protocols.change_headers)(&sent.message, &copy.changes),
-                };
-                // Each address may live in another partition.
-                for to in copy.to {
-                    let mut version = Sent { to, also: Vec::new(), message: message.clone(), ..sent.clone() };
-                    self.hold(&mut version, &copy.hold);
-                    routed.push(version);
-                }
+/// Passes messages that this partition sends itself through the routes.
+pub fn route_own(
+    leader: &mut Leader,
+    settings: &Settings,
+    clock: &Clock,
+    protocols: &Protocols,
+    sends: Vec<Sent>,
+) -> Vec<Sent> {
+    let routes = settings.policies.routes.clone();
+    if routes.is_empty() || !sends.iter().any(|sent| sent.targets().any(|to| routes.takes_from(to))) {
+        return sends;
+    }
+    let mut routed = Vec::with_capacity(sends.len());
+    for sent in sends {
+        let properties = (protocols.properties_of)(&sent.message);
+        let plan = routes.plan(&settings.addressing, sent.targets(), &*properties);
+        drop(properties);
+        for copy in plan.copies {
+            let message = match copy.changes.is_empty() {
+                true => sent.message.clone(),
+                false => (protocols.change_headers)(&sent.message, &copy.changes),
+            };
+            // Each address may live in another partition.
+            for to in copy.to {
+                let mut version = Sent { to, also: Vec::new(), message: message.clone(), ..sent.clone() };
+                hold_back(leader, clock, &mut version, &copy.hold);
+                routed.push(version);
             }
         }
-        routed
     }
+    routed
 }
 
 #[cfg(test)]

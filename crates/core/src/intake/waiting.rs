@@ -17,10 +17,16 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::addresses::address::Addresses;
+use crate::clock::Clock;
 use crate::intake::blocked::BlockedOn;
 use crate::intake::parked::Parked;
-use crate::intake::publish::Admitted;
+use crate::intake::publish::{Admitted, admit};
+use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::partition::reply;
+use crate::settings::Settings;
+use crate::state::State;
 use crate::stepping_down::waiter_of;
 
 /// Consumers and drains that wait for sends at once, far more than look after their sends while the
@@ -317,7 +323,7 @@ impl Partition {
     /// A send in memory waits, before all others at its address, until the log has made the
     /// queues that it needs.
     pub(crate) fn park_until_declared(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
-        let needed: Vec<Destination> = self.queues_needed(&publish.sent).cloned().collect();
+        let needed: Vec<Destination> = self.state.addresses.queues_needed(&publish.sent).cloned().collect();
         for queue in needed {
             self.begin_queue(&queue, None, effects);
         }
@@ -326,49 +332,23 @@ impl Partition {
         self.leader.intake.lines.put(to, BlockedOn::Log, false);
     }
 
-    /// Whether the send waits for queues that are on their way into the log.
-    pub(crate) fn awaits_queue(&self, sent: &Sent, admitted: &Result<Admitted, Refusal>) -> bool {
-        matches!(admitted, Ok(Admitted::NeedsQueue))
-            && self.queues_needed(sent).all(|queue| self.leader.intake.waiting.is_for_queue(queue))
-    }
-
-    /// The connection's sends that need nothing but queues, and events that wait after them: they
-    /// come in even if the connection ends, as they would if the queues were there.
-    pub(crate) fn parked_for_queues(&self, connection: ConnectionId) -> BTreeSet<i64> {
-        let (mut staying, mut ways) = (BTreeSet::new(), BTreeSet::new());
-        for parked in self.leader.intake.parked.of(connection) {
-            let Sent { message, .. } = &parked.publish.sent;
-            let admitted = self.admit(&parked.publish.sent);
-            let way = |to: &Destination| (message.persistent, to.clone());
-            let is_behind = parked.publish.sent.targets().any(|to| ways.contains(&way(to)));
-            if matches!(admitted, Ok(Admitted::NeedsQueue)) || is_behind && admitted == Ok(Admitted::Volatile)
-            {
-                staying.insert(parked.number());
-                ways.extend(parked.publish.sent.targets().map(way));
-            }
-        }
-        staying
-    }
-
-    /// The queues among its addresses that do not exist.
-    fn queues_needed<'a>(&'a self, sent: &'a Sent) -> impl Iterator<Item = &'a Destination> {
-        let queues = sent.targets().filter(|to| to.kind == DestinationKind::Queue);
-        queues.filter(|queue| self.state.addresses.get(queue).is_none())
-    }
-
     /// The log has not made the queue: events that need it are refused.
     pub(crate) fn queue_failed(&mut self, queue: &Destination, refusal: &Refusal, effects: &mut Vec<Effect>) {
         let waiting = self.leader.intake.waiting.take_for_queue(queue);
         self.refuse_waiting(waiting, refusal, effects);
         let needs = |parked: &&Parked| {
             let sent = &parked.publish.sent;
-            let is_needed = self.queues_needed(sent).any(|needed| needed == queue);
-            is_needed && matches!(self.admit(sent), Ok(Admitted::NeedsQueue))
+            let is_needed = self.state.addresses.queues_needed(sent).any(|needed| needed == queue);
+            is_needed
+                && matches!(
+                    admit(&self.state, &self.leader, &self.settings, &self.clock, sent),
+                    Ok(Admitted::NeedsQueue)
+                )
         };
         let parked = self.leader.intake.parked.sent_to(queue).filter(needs);
         let failed: Vec<i64> = parked.map(Parked::number).collect();
         for Parked { publish, .. } in self.leader.intake.parked.take_out_to(queue, &failed) {
-            self.reply(publish.connection, publish.ticket, Err(refusal.clone()), effects);
+            reply(publish.connection, publish.ticket, Err(refusal.clone()), effects);
         }
     }
 
@@ -425,51 +405,11 @@ impl Partition {
         self.propose(Command::Delete { queue: address }, Urgency::Waiting, completion, effects);
     }
 
-    /// Puts an event off that reads sends of its connection, as long as the log has not all of
-    /// them; any other is given back.
-    pub(crate) fn behind_its_sends(&mut self, event: Event) -> Option<Event> {
-        let needed = looker(&event).map_or(0, |connection| self.proposals_of_sends(connection));
-        if needed <= self.proposals_ended() || self.leader.intake.waiting.for_sends.len() >= FOR_SENDS_MAX {
-            return Some(event);
-        }
-        self.leader.intake.waiting.wait_for_sends(needed, event);
-        None
-    }
-
-    /// This number of proposals must have come back before the connection's sends are in their
-    /// queues, or wait for something else than the log.
-    fn proposals_of_sends(&self, connection: ConnectionId) -> u64 {
-        if self.leader.intake.parked.has_any_of(connection) {
-            return self.leader.log.made;
-        }
-        self.leader.connections.get(&connection).map_or(0, |connection| connection.sends)
-    }
-
-    /// How many proposals have come back, durable or not.
-    pub(crate) fn proposals_ended(&self) -> u64 {
-        self.leader.log.made - self.leader.log.pending.len() as u64
-    }
-
     /// Proposals have come back: events that waited for sends among them go on.
     pub(crate) fn resume_behind_sends(&mut self, effects: &mut Vec<Effect>) {
-        let waiting = self.leader.intake.waiting.take_for_sends(self.proposals_ended());
+        let waiting = self.leader.intake.waiting.take_for_sends(proposals_ended(&self.leader));
         waiting.into_iter().for_each(|event| resume_one(self, event, effects));
-        self.answer_echoes(effects);
-    }
-
-    /// See [`Event::Echo`].
-    pub(crate) fn echo(&mut self, connection: ConnectionId, ticket: Ticket, effects: &mut Vec<Effect>) {
-        if self.leader.ended.coordinated.holds_up(connection, ticket) {
-            return;
-        }
-        self.leader.intake.waiting.echoes.push_back((self.leader.log.made, connection, ticket));
-        self.answer_echoes(effects);
-    }
-
-    fn answer_echoes(&mut self, effects: &mut Vec<Effect>) {
-        while let Some((connection, ticket)) = self.leader.intake.waiting.take_echo(self.proposals_ended()) {
-            self.reply(connection, ticket, Ok(()), effects);
-        }
+        answer_echoes(&mut self.leader, effects);
     }
 
     /// The log has not made it.
@@ -533,4 +473,86 @@ fn resume_one(partition: &mut Partition, event: Event, effects: &mut Vec<Effect>
     if let Some(event) = partition.leader.intake.waiting.behind_its_attach_again(event) {
         partition.take(event, effects);
     }
+}
+
+impl Addresses {
+    /// The queues among its addresses that do not exist.
+    fn queues_needed<'a>(&'a self, sent: &'a Sent) -> impl Iterator<Item = &'a Destination> {
+        let queues = sent.targets().filter(|to| to.kind == DestinationKind::Queue);
+        queues.filter(|queue| self.get(queue).is_none())
+    }
+}
+
+/// This number of proposals must have come back before the connection's sends are in their
+/// queues, or wait for something else than the log.
+fn proposals_of_sends(leader: &Leader, connection: ConnectionId) -> u64 {
+    if leader.intake.parked.has_any_of(connection) {
+        return leader.log.made;
+    }
+    leader.connections.get(&connection).map_or(0, |connection| connection.sends)
+}
+
+/// How many proposals have come back, durable or not.
+pub fn proposals_ended(leader: &Leader) -> u64 {
+    leader.log.made - leader.log.pending.len() as u64
+}
+
+/// Whether the send waits for queues that are on their way into the log.
+pub fn awaits_queue(
+    state: &State,
+    leader: &Leader,
+    sent: &Sent,
+    admitted: &Result<Admitted, Refusal>,
+) -> bool {
+    matches!(admitted, Ok(Admitted::NeedsQueue))
+        && state.addresses.queues_needed(sent).all(|queue| leader.intake.waiting.is_for_queue(queue))
+}
+
+/// Puts an event off that reads sends of its connection, as long as the log has not all of
+/// them; any other is given back.
+pub fn behind_its_sends(leader: &mut Leader, event: Event) -> Option<Event> {
+    let needed = looker(&event).map_or(0, |connection| proposals_of_sends(leader, connection));
+    if needed <= proposals_ended(leader) || leader.intake.waiting.for_sends.len() >= FOR_SENDS_MAX {
+        return Some(event);
+    }
+    leader.intake.waiting.wait_for_sends(needed, event);
+    None
+}
+
+fn answer_echoes(leader: &mut Leader, effects: &mut Vec<Effect>) {
+    while let Some((connection, ticket)) = leader.intake.waiting.take_echo(proposals_ended(leader)) {
+        reply(connection, ticket, Ok(()), effects);
+    }
+}
+
+/// See [`Event::Echo`].
+pub fn echo(leader: &mut Leader, connection: ConnectionId, ticket: Ticket, effects: &mut Vec<Effect>) {
+    if leader.ended.coordinated.holds_up(connection, ticket) {
+        return;
+    }
+    leader.intake.waiting.echoes.push_back((leader.log.made, connection, ticket));
+    answer_echoes(leader, effects);
+}
+
+/// The connection's sends that need nothing but queues, and events that wait after them: they
+/// come in even if the connection ends, as they would if the queues were there.
+pub fn parked_for_queues(
+    state: &State,
+    leader: &Leader,
+    settings: &Settings,
+    clock: &Clock,
+    connection: ConnectionId,
+) -> BTreeSet<i64> {
+    let (mut staying, mut ways) = (BTreeSet::new(), BTreeSet::new());
+    for parked in leader.intake.parked.of(connection) {
+        let Sent { message, .. } = &parked.publish.sent;
+        let admitted = admit(state, leader, settings, clock, &parked.publish.sent);
+        let way = |to: &Destination| (message.persistent, to.clone());
+        let is_behind = parked.publish.sent.targets().any(|to| ways.contains(&way(to)));
+        if matches!(admitted, Ok(Admitted::NeedsQueue)) || is_behind && admitted == Ok(Admitted::Volatile) {
+            staying.insert(parked.number());
+            ways.extend(parked.publish.sent.targets().map(way));
+        }
+    }
+    staying
 }

@@ -9,7 +9,11 @@ use postroad_model::{
 
 use super::{Lease, Leases};
 use crate::Partition;
+use crate::leader::Leader;
+use crate::leasing::reserve::is_reserving;
 use crate::queue::EntryState;
+use crate::settings::Settings;
+use crate::state::State;
 
 /// Leases that end in one tick at most: many that are due at once do not delay other clients for
 /// long.
@@ -34,20 +38,12 @@ impl Partition {
     ) {
         let until_ms = self.leader.is_live.then(|| self.now_ms.saturating_add(end.lasts_ms));
         self.set_state(id, tag, EntryState::Leased);
-        self.free_leased_group(id, tag);
+        free_leased_group(&mut self.state, id, tag);
         if let (Some(group), Some(queue)) = (&group, self.state.queues.get_mut(&id)) {
             queue.groups.get_or_insert_default().lease(group);
         }
         let lease = Lease { id: lease, end, until_ms, group };
         change_leases(self, id, |leases| leases.insert((id, tag), lease));
-    }
-
-    /// The entry's lease keeps no group from others any more; returns whether one became free.
-    fn free_leased_group(&mut self, id: QueueId, tag: EntryTag) -> bool {
-        let groups = self.state.queues.get_mut(&id).and_then(|queue| queue.groups.as_mut());
-        let Some(groups) = groups else { return false };
-        let group = self.state.leases.get(id, tag).and_then(|lease| lease.group.as_ref());
-        group.is_some_and(|group| groups.end_lease(group))
     }
 
     /// The entry has left its queue, or is about to be ready: its lease is over.
@@ -56,7 +52,7 @@ impl Partition {
         if self.state.leases.is_empty() {
             return;
         }
-        let freed = self.free_leased_group(id, tag);
+        let freed = free_leased_group(&mut self.state, id, tag);
         change_leases(self, id, |leases| drop(leases.remove(id, tag)));
         if freed {
             self.offer_to_all_again(id);
@@ -101,55 +97,19 @@ impl Partition {
         self.dispatch_all(touched, effects);
     }
 
-    /// The number of deliveries without success after which a message of the queue is dead, if they
-    /// were leases; 0 for never.
-    fn deliveries_max(&self, id: QueueId) -> u32 {
-        let Some(queue) = self.state.queues.get(&id) else { return 0 };
-        let own = queue.options.as_ref().map_or(0, |options| options.deliveries_max);
-        match (own, self.settings.policies.of(&queue.source).redelivery.count_max) {
-            (0, 0) => 0,
-            (0, again) => again.saturating_add(1),
-            (own, _) => own,
-        }
-    }
-
-    /// Where messages of the queue go that were delivered too often.
-    fn grave_of_spent(&self, id: QueueId) -> Option<Destination> {
-        let queue = self.state.queues.get(&id)?;
-        let own = queue.options.as_ref().and_then(|options| options.dead_letters.as_ref());
-        let to = match own {
-            Some(name) => Some(Destination::queue(name)),
-            None => self.settings.policies.of(&queue.source).dead_letters.queue_of(&queue.source),
-        };
-        to.filter(|to| *to != queue.source)
-    }
-
-    /// Whether this delivery is to be checked for being one too many: to a reserve, or of a queue
-    /// whose clients have set a maximum.
-    pub(crate) fn may_bury_spent(&self, id: QueueId, to: ConsumerKey) -> bool {
-        let options = || self.state.queues.get(&id).and_then(|queue| queue.options.as_ref());
-        self.is_reserving(to) || options().is_some_and(|options| 0 < options.deliveries_max)
-    }
-
-    /// Whether a message of the queue with this number of deliveries is dead, and goes to the dead
-    /// letters.
-    pub(crate) fn is_spent(&self, id: QueueId, deliveries: u32) -> bool {
-        let max = self.deliveries_max(id);
-        0 < max && max <= deliveries && self.grave_of_spent(id).is_some()
-    }
-
     /// Moves a ready entry to the dead letters if leases have delivered it too often. If its body
     /// is on the disk it goes when it is due next.
     pub(crate) fn bury_if_spent(&mut self, id: QueueId, tag: EntryTag, effects: &mut Vec<Effect>) -> bool {
-        let max = self.deliveries_max(id);
+        let max = deliveries_max(&self.state, &self.settings, id);
         let Some(entry) = self.entry(id, tag).filter(|_| 0 < max) else { return false };
         let (key, deliveries) = (entry.key, entry.failed_deliveries + entry.uncounted_deliveries);
         if deliveries < max || entry.state != EntryState::Ready {
             return false;
         }
-        let (Some(grave), Some(source)) =
-            (self.grave_of_spent(id), self.state.queues.get(&id).map(|queue| queue.source.clone()))
-        else {
+        let (Some(grave), Some(source)) = (
+            grave_of_spent(&self.state, &self.settings, id),
+            self.state.queues.get(&id).map(|queue| queue.source.clone()),
+        ) else {
             return false;
         };
         if source.kind != DestinationKind::Queue {
@@ -158,7 +118,7 @@ impl Partition {
         let Some(message) = self.state.bodies.resident(key).cloned() else { return false };
         let reason = Some(DELIVERED_TOO_OFTEN.into());
         let past = DeadLetter { queue: grave.clone(), origin: source, reason };
-        let sent = Sent::new(grave, self.dead(&message, &past));
+        let sent = Sent::new(grave, self.protocols.dead(&message, &past));
         self.announce_message(id, tag, MessageEvent::DeadLettered, None, effects);
         self.move_entries((id, &[tag], SettleCause::DeadLettered), vec![sent], Vec::new(), None, effects);
         true
@@ -176,4 +136,49 @@ fn change_leases(partition: &mut Partition, id: QueueId, change: impl FnOnce(&mu
     if let Some(queue) = partition.state.queues.get(&id) {
         accounts.leased(queue.owners, before, leases.counts(id).leased);
     }
+}
+
+/// The entry's lease keeps no group from others any more; returns whether one became free.
+fn free_leased_group(state: &mut State, id: QueueId, tag: EntryTag) -> bool {
+    let groups = state.queues.get_mut(&id).and_then(|queue| queue.groups.as_mut());
+    let Some(groups) = groups else { return false };
+    let group = state.leases.get(id, tag).and_then(|lease| lease.group.as_ref());
+    group.is_some_and(|group| groups.end_lease(group))
+}
+
+/// The number of deliveries without success after which a message of the queue is dead, if they
+/// were leases; 0 for never.
+fn deliveries_max(state: &State, settings: &Settings, id: QueueId) -> u32 {
+    let Some(queue) = state.queues.get(&id) else { return 0 };
+    let own = queue.options.as_ref().map_or(0, |options| options.deliveries_max);
+    match (own, settings.policies.of(&queue.source).redelivery.count_max) {
+        (0, 0) => 0,
+        (0, again) => again.saturating_add(1),
+        (own, _) => own,
+    }
+}
+
+/// Where messages of the queue go that were delivered too often.
+fn grave_of_spent(state: &State, settings: &Settings, id: QueueId) -> Option<Destination> {
+    let queue = state.queues.get(&id)?;
+    let own = queue.options.as_ref().and_then(|options| options.dead_letters.as_ref());
+    let to = match own {
+        Some(name) => Some(Destination::queue(name)),
+        None => settings.policies.of(&queue.source).dead_letters.queue_of(&queue.source),
+    };
+    to.filter(|to| *to != queue.source)
+}
+
+/// Whether this delivery is to be checked for being one too many: to a reserve, or of a queue
+/// whose clients have set a maximum.
+pub fn may_bury_spent(state: &State, leader: &Leader, id: QueueId, to: ConsumerKey) -> bool {
+    let options = || state.queues.get(&id).and_then(|queue| queue.options.as_ref());
+    is_reserving(leader, to) || options().is_some_and(|options| 0 < options.deliveries_max)
+}
+
+/// Whether a message of the queue with this number of deliveries is dead, and goes to the dead
+/// letters.
+pub fn is_spent(state: &State, settings: &Settings, id: QueueId, deliveries: u32) -> bool {
+    let max = deliveries_max(state, settings, id);
+    0 < max && max <= deliveries && grave_of_spent(state, settings, id).is_some()
 }

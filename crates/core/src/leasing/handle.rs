@@ -10,17 +10,21 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::log::completion::Completion;
+use crate::moving::lives_here_now;
+use crate::partition::reply;
 use crate::queue::EntryState;
 use crate::settling::lending;
 use crate::traces;
+use crate::transaction::tell;
 
 impl Partition {
     pub(crate) fn handle_entries(&mut self, asked: HandleEntries, effects: &mut Vec<Effect>) {
-        let own = self.own_queue(&asked.queue);
+        let own = self.state.addresses.own_queue(&asked.queue);
         if let Some(origin) = origin_of_handles(self, &asked, own) {
-            return self.tell(origin, Peer::Handle(Box::new(asked)), effects);
+            return tell(origin, Peer::Handle(Box::new(asked)), effects);
         }
-        let goes = self.state.leaving.contains_key(&asked.queue) || !self.lives_here_now(&asked.queue);
+        let goes =
+            self.state.leaving.contains_key(&asked.queue) || !lives_here_now(&self.settings, &asked.queue);
         let mut results: Vec<Result<(), Stale>> = Vec::with_capacity(asked.handles.len());
         for handle in &asked.handles {
             let result = match own == Some(handle.queue) {
@@ -41,7 +45,7 @@ impl Partition {
         }
         let HandleEntries { connection, ticket, mut handles, action, all_or_none, .. } = asked;
         if all_or_none && results.iter().any(Result::is_err) {
-            return self.answer_handled(connection, ticket, results, effects);
+            return answer_handled(connection, ticket, results, effects);
         }
         let mut good = results.iter().map(Result::is_ok);
         handles.retain(|_| good.next() == Some(true));
@@ -51,7 +55,7 @@ impl Partition {
             handles.retain(|handle| named.insert(handle.tag));
         }
         let Some(id) = own.filter(|_| !handles.is_empty()) else {
-            return self.answer_handled(connection, ticket, results, effects);
+            return answer_handled(connection, ticket, results, effects);
         };
         match action {
             HandleAction::Delete { .. } => {
@@ -122,7 +126,7 @@ impl Partition {
         traces::settled(self, id, &tags, Outcome::Accepted);
         let settlements = self.leave(id, &tags, SettleCause::Consumed, effects);
         if settlements.is_empty() {
-            return self.answer_handled(connection, ticket, results, effects);
+            return answer_handled(connection, ticket, results, effects);
         }
         let command = Command::Settle(settlements.clone());
         let handling = Handling { settlements, ..Handling::new((connection, ticket), results) };
@@ -230,21 +234,10 @@ impl Partition {
         if !renewed.is_empty() {
             effects.push(Effect::Lease { connection, ticket, answer: LeaseAnswer::Renewed(renewed) });
         }
-        self.answer_handled(connection, ticket, results, effects);
+        answer_handled(connection, ticket, results, effects);
         if releases && !locked.is_empty() {
             self.dispatch(queue, effects);
         }
-    }
-
-    fn answer_handled(
-        &self,
-        connection: ConnectionId,
-        ticket: Ticket,
-        results: Vec<Result<(), Stale>>,
-        effects: &mut Vec<Effect>,
-    ) {
-        effects.push(Effect::Lease { connection, ticket, answer: LeaseAnswer::Handled(results) });
-        self.reply(connection, ticket, Ok(()), effects);
     }
 }
 
@@ -367,4 +360,14 @@ impl Handling {
         let (renewed, settlements, locked) = (Vec::new(), Vec::new(), (QueueId(0), Vec::new()));
         Handling { connection, ticket, results, renewed, settlements, locked, releases: false }
     }
+}
+
+fn answer_handled(
+    connection: ConnectionId,
+    ticket: Ticket,
+    results: Vec<Result<(), Stale>>,
+    effects: &mut Vec<Effect>,
+) {
+    effects.push(Effect::Lease { connection, ticket, answer: LeaseAnswer::Handled(results) });
+    reply(connection, ticket, Ok(()), effects);
 }

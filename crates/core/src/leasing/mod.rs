@@ -40,8 +40,13 @@ pub(crate) use handle::{Handling, take_back_handled};
 pub(crate) use post::Posting;
 use post::Posts;
 use reserve::Reserves;
-pub(crate) use reserve::{Answering, Reserving, ends_at_bound, leases_left};
+pub(crate) use reserve::{
+    Answering, Reserving, answer_reserve, ends_at_bound, has_looked_at_all, is_reserving, leases_left, peeks,
+    refuse_reserve, refuse_reserve_of_deleted,
+};
 use watch::Watches;
+
+pub use end::{is_spent, may_bury_spent};
 
 /// The lease of one entry, or its delay.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,9 @@ use super::LeaseCounts;
 use crate::Partition;
 use crate::intake::queue_quota;
 use crate::log::completion::Completion;
+use crate::partition::reply;
 use crate::queue::{EntryState, Queue};
+use crate::state::State;
 
 /// Entries that one clear deletes in one record; more are deleted in further ones.
 const CLEARED_MAX: usize = 4096;
@@ -23,11 +25,11 @@ impl Partition {
             LeaseEvent::Reserve(reserve) => self.reserve(reserve, effects),
             LeaseEvent::Handle(handle) => self.handle_entries(handle, effects),
             LeaseEvent::Watch(watch) => {
-                let id = self.own_queue(&watch.queue);
+                let id = self.state.addresses.own_queue(&watch.queue);
                 self.leader.leasing.watches.begin(watch, id, &mut self.state, effects);
             }
             LeaseEvent::Cancel { queue, connection, ticket } => {
-                let id = self.own_queue(&queue);
+                let id = self.state.addresses.own_queue(&queue);
                 self.leader.leasing.watches.cancel(id, connection, ticket);
                 self.cancel_reserve(&queue, connection, ticket, effects);
             }
@@ -35,33 +37,22 @@ impl Partition {
                 self.configure(queue, options, (connection, ticket), effects);
             }
             LeaseEvent::Describe { queue, connection, ticket } => {
-                let result = self.describe(&queue);
+                let result = describe(&self.state, &queue);
                 let answer = result.map(|description| LeaseAnswer::Described(Box::new(description)));
-                self.answer_lease(connection, ticket, answer, effects);
+                answer_lease(connection, ticket, answer, effects);
             }
             LeaseEvent::List { prefix, after, count_max, connection, ticket } => {
-                let names = LeaseAnswer::Listed(self.names(&prefix, &after, count_max as usize));
-                self.answer_lease(connection, ticket, Ok(names), effects);
+                let names = LeaseAnswer::Listed(names(&self.state, &prefix, &after, count_max as usize));
+                answer_lease(connection, ticket, Ok(names), effects);
             }
             LeaseEvent::Configured { after, count_max, connection, ticket } => {
-                let found = LeaseAnswer::Configured(self.configured(&after, count_max as usize));
-                self.answer_lease(connection, ticket, Ok(found), effects);
+                let found = LeaseAnswer::Configured(configured(&self.state, &after, count_max as usize));
+                answer_lease(connection, ticket, Ok(found), effects);
             }
             LeaseEvent::Clear { queue, connection, ticket } => {
                 self.clear(&queue, (connection, ticket), effects);
             }
         }
-    }
-
-    fn answer_lease(
-        &self,
-        connection: ConnectionId,
-        ticket: Ticket,
-        answer: Result<LeaseAnswer, Refusal>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let result = answer.map(|answer| effects.push(Effect::Lease { connection, ticket, answer }));
-        self.reply(connection, ticket, result, effects);
     }
 
     fn configure(
@@ -71,9 +62,9 @@ impl Partition {
         (connection, ticket): (ConnectionId, Ticket),
         effects: &mut Vec<Effect>,
     ) {
-        if self.own_queue(&queue).is_none() {
+        if self.state.addresses.own_queue(&queue).is_none() {
             if let Err(refusal) = queue_quota::check_queue(self, &queue) {
-                return self.reply(connection, ticket, Err(refusal), effects);
+                return reply(connection, ticket, Err(refusal), effects);
             }
             // The topics that feed it go into the log with it.
             self.propose_queue(queue.clone(), None, Completion::Nothing, effects);
@@ -90,34 +81,6 @@ impl Partition {
         }
     }
 
-    fn describe(&self, name: &Destination) -> Result<QueueDescription, Refusal> {
-        let found = self.own_queue(name).and_then(|id| self.state.queues.get(&id));
-        let queue = found.ok_or_else(|| Refusal::NoSuchQueue(name.clone()))?;
-        Ok(description(queue, self.state.leases.counts(queue.id)))
-    }
-
-    /// Names of lasting queues, in order.
-    fn names(&self, prefix: &str, after: &str, count_max: usize) -> Vec<Arc<str>> {
-        let listed = self.state.addresses.listed.with_prefix(prefix, after);
-        let queues = listed.filter_map(|(_, id)| self.state.queues.get(&id));
-        let is_lasting = |queue: &&Queue| {
-            queue.source.kind == DestinationKind::Queue && !queue.source.temporary && !queue.id.is_volatile()
-        };
-        queues.filter(is_lasting).map(|queue| queue.source.name.clone()).take(count_max).collect()
-    }
-
-    /// Lasting queues with options, in the order of their names.
-    fn configured(&self, after: &str, count_max: usize) -> Vec<(Arc<str>, QueueOptions)> {
-        let with_options = self.state.queues.values().filter_map(|queue| {
-            let options = queue.options.as_deref().filter(|_| !queue.id.is_volatile())?;
-            (after < &*queue.source.name).then_some((&queue.source.name, options))
-        });
-        let mut found: Vec<_> = with_options.collect();
-        found.sort_unstable_by_key(|(name, _)| *name);
-        found.truncate(count_max);
-        found.into_iter().map(|(name, options)| (name.clone(), options.clone())).collect()
-    }
-
     /// Deletes all entries that are not held; answered once that is durable.
     fn clear(
         &mut self,
@@ -125,9 +88,9 @@ impl Partition {
         (connection, ticket): (ConnectionId, Ticket),
         effects: &mut Vec<Effect>,
     ) {
-        let Some(id) = self.own_queue(name) else {
+        let Some(id) = self.state.addresses.own_queue(name) else {
             let refusal = Refusal::NoSuchQueue(name.clone());
-            return self.reply(connection, ticket, Err(refusal), effects);
+            return reply(connection, ticket, Err(refusal), effects);
         };
         let mut settlements = Vec::new();
         let mut cursor = std::collections::BTreeMap::new();
@@ -166,4 +129,42 @@ pub(super) fn description(queue: &Queue, counts: LeaseCounts) -> QueueDescriptio
         held: queue.away.messages.saturating_sub(counts.leased + counts.delayed),
         total: queue.counts.all().enqueued,
     }
+}
+
+fn answer_lease(
+    connection: ConnectionId,
+    ticket: Ticket,
+    answer: Result<LeaseAnswer, Refusal>,
+    effects: &mut Vec<Effect>,
+) {
+    let result = answer.map(|answer| effects.push(Effect::Lease { connection, ticket, answer }));
+    reply(connection, ticket, result, effects);
+}
+
+/// Names of lasting queues, in order.
+fn names(state: &State, prefix: &str, after: &str, count_max: usize) -> Vec<Arc<str>> {
+    let listed = state.addresses.listed.with_prefix(prefix, after);
+    let queues = listed.filter_map(|(_, id)| state.queues.get(&id));
+    let is_lasting = |queue: &&Queue| {
+        queue.source.kind == DestinationKind::Queue && !queue.source.temporary && !queue.id.is_volatile()
+    };
+    queues.filter(is_lasting).map(|queue| queue.source.name.clone()).take(count_max).collect()
+}
+
+/// Lasting queues with options, in the order of their names.
+fn configured(state: &State, after: &str, count_max: usize) -> Vec<(Arc<str>, QueueOptions)> {
+    let with_options = state.queues.values().filter_map(|queue| {
+        let options = queue.options.as_deref().filter(|_| !queue.id.is_volatile())?;
+        (after < &*queue.source.name).then_some((&queue.source.name, options))
+    });
+    let mut found: Vec<_> = with_options.collect();
+    found.sort_unstable_by_key(|(name, _)| *name);
+    found.truncate(count_max);
+    found.into_iter().map(|(name, options)| (name.clone(), options.clone())).collect()
+}
+
+fn describe(state: &State, name: &Destination) -> Result<QueueDescription, Refusal> {
+    let found = state.addresses.own_queue(name).and_then(|id| state.queues.get(&id));
+    let queue = found.ok_or_else(|| Refusal::NoSuchQueue(name.clone()))?;
+    Ok(description(queue, state.leases.counts(queue.id)))
 }

@@ -10,10 +10,14 @@ use postroad_model::{
 use super::duplicates::REMEMBERED_MAX;
 
 use crate::Partition;
-use crate::intake::limit::Expecting;
+use crate::intake::limit::{Expecting, expected};
 use crate::intake::queue_quota;
+use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::partition::reply;
 use crate::queue::{EntryState, LaneNumber, tag};
+use crate::settling::last_value::note_last_value;
+use crate::state::State;
 
 /// A post on its way to the log.
 #[derive(Debug)]
@@ -79,18 +83,18 @@ impl Partition {
         let parted = self.without_duplicates(&to, messages);
         let SplitPost { messages, duplicates, repeats, keys } = match parted {
             Ok(parted) => parted,
-            Err(refusal) => return self.reply(connection, ticket, Err(refusal), effects),
+            Err(refusal) => return reply(connection, ticket, Err(refusal), effects),
         };
-        if let (true, Some(queue)) = (messages.is_empty(), self.own_queue(&to)) {
+        if let (true, Some(queue)) = (messages.is_empty(), self.state.addresses.own_queue(&to)) {
             let answer = LeaseAnswer::Posted { queue, first: EntryTag(0), duplicates };
             effects.push(Effect::Lease { connection, ticket, answer });
-            return self.reply(connection, ticket, Ok(()), effects);
+            return reply(connection, ticket, Ok(()), effects);
         }
         let sends: Vec<Sent> = messages.into_iter().map(|message| self.posted(&to, message)).collect();
         let quota = queue_quota::check_sends(self, &sends);
         let expecting = match quota.and_then(|()| self.admit_post(&to, &sends, connection)) {
             Ok(expecting) => expecting,
-            Err(refusal) => return self.reply(connection, ticket, Err(refusal), effects),
+            Err(refusal) => return reply(connection, ticket, Err(refusal), effects),
         };
         self.bind_new_queues(&sends, effects);
         let count = sends.len() as u64;
@@ -104,7 +108,8 @@ impl Partition {
     /// Leaves those out that the queue knows, and those that are like an earlier one of the same
     /// post.
     fn without_duplicates(&self, to: &Destination, messages: Vec<Message>) -> Result<SplitPost, Refusal> {
-        let known = self.own_queue(to).and_then(|id| self.state.queues.get(&id)?.duplicates.as_ref());
+        let known =
+            self.state.addresses.own_queue(to).and_then(|id| self.state.queues.get(&id)?.duplicates.as_ref());
         let now_ms = self.wall_ms();
         let mut parted = SplitPost::default();
         let mut fresh: BTreeMap<u128, (u64, u128)> = BTreeMap::new();
@@ -148,7 +153,7 @@ impl Partition {
         let end_ms =
             self.settings.policies.end_ms(sent.targets(), sent.message.expires_at_ms, self.wall_ms());
         sent.message.expires_at_ms = end_ms;
-        self.note_last_value(&mut sent);
+        note_last_value(&self.settings, &self.protocols, &mut sent);
         sent
     }
 
@@ -164,7 +169,7 @@ impl Partition {
         let mut expecting = Vec::new();
         for sent in sends {
             if self.is_full_for(sent, from) {
-                self.post_ended(&expecting);
+                post_ended(&mut self.state, &mut self.leader, &expecting);
                 return Err(self.full(sent, from));
             }
             let receivers = self.receivers_of(sent, Some(from));
@@ -173,16 +178,12 @@ impl Partition {
         Ok(expecting)
     }
 
-    fn post_ended(&mut self, expecting: &[(Expecting, u64)]) {
-        expecting.iter().for_each(|(expecting, bytes)| self.expected(expecting, *bytes));
-    }
-
     /// The log has the messages, and the queue their entries.
     pub(crate) fn has_posted(&mut self, posting: Posting, effects: &mut Vec<Effect>) {
-        self.post_ended(&posting.expecting);
+        post_ended(&mut self.state, &mut self.leader, &posting.expecting);
         let Posting { connection, ticket, to, count, mut duplicates, repeats, keys, expecting } = posting;
         let lane = LaneNumber::of(NORMAL_PRIORITY, false);
-        let id = self.own_queue(&to);
+        let id = self.state.addresses.own_queue(&to);
         let next =
             id.and_then(|id| self.state.queues.get(&id)?.lanes.get(lane)).map(|lane| lane.next_sequence());
         if let (Some(queue), Some(next)) = (id, next) {
@@ -192,7 +193,7 @@ impl Partition {
             let answer = LeaseAnswer::Posted { queue, first, duplicates };
             effects.push(Effect::Lease { connection, ticket, answer });
         }
-        self.reply(connection, ticket, Ok(()), effects);
+        reply(connection, ticket, Ok(()), effects);
         for (expecting, _) in &expecting {
             self.unpark_held_by_any(expecting, effects);
         }
@@ -201,8 +202,8 @@ impl Partition {
 
     /// The log has not.
     pub(crate) fn post_failed(&mut self, posting: &Posting, refusal: &Refusal, effects: &mut Vec<Effect>) {
-        self.post_ended(&posting.expecting);
-        self.reply(posting.connection, posting.ticket, Err(refusal.clone()), effects);
+        post_ended(&mut self.state, &mut self.leader, &posting.expecting);
+        reply(posting.connection, posting.ticket, Err(refusal.clone()), effects);
         for (expecting, _) in &posting.expecting {
             self.unpark_held_by_any(expecting, effects);
         }
@@ -224,4 +225,8 @@ impl Partition {
         debug_assert!(self.entry(id, entry).is_some_and(|entry| entry.state == EntryState::Leased));
         true
     }
+}
+
+fn post_ended(state: &mut State, leader: &mut Leader, expecting: &[(Expecting, u64)]) {
+    expecting.iter().for_each(|(expecting, bytes)| expected(state, leader, expecting, *bytes));
 }

@@ -15,7 +15,12 @@ use postroad_model::{
 use crate::Partition;
 use crate::delivery::browse::Browse;
 use crate::delivery::selection;
+use crate::delivery::spread::spend_credit;
+use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::moving::is_moving;
+use crate::partition::reply;
+use crate::state::State;
 
 /// Messages that one reserve takes at most.
 const RESERVED_MAX: u32 = 1000;
@@ -64,7 +69,7 @@ pub(crate) fn leases_left(partition: &Partition, id: QueueId) -> Result<u64, Ref
 /// Whether a reserve whose turn it is may lease nothing, as others that waited beside it have all
 /// leases that there may be: then it ends, and is refused if it has got nothing.
 pub(crate) fn ends_at_bound(partition: &mut Partition, id: QueueId, key: ConsumerKey) -> bool {
-    if !partition.is_reserving(key) {
+    if !is_reserving(&partition.leader, key) {
         return false;
     }
     let leases = |reserving: &Reserving| matches!(reserving.take, Take::Lease { .. });
@@ -150,7 +155,7 @@ impl Partition {
         let (connection, ticket) = (reserve.connection, reserve.ticket);
         match self.check_reserve(&reserve) {
             Ok((id, credit)) => self.begin_reserve(id, credit, reserve, effects),
-            Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
+            Err(refusal) => reply(connection, ticket, Err(refusal), effects),
         }
     }
 
@@ -158,8 +163,8 @@ impl Partition {
     fn check_reserve(&self, reserve: &Reserve) -> Result<(QueueId, u32), Refusal> {
         let queue = &reserve.queue;
         selection::parse(&reserve.selector)?;
-        let id = self.own_queue(queue).ok_or_else(|| Refusal::NoSuchQueue(queue.clone()))?;
-        if self.is_moving(queue) {
+        let id = self.state.addresses.own_queue(queue).ok_or_else(|| Refusal::NoSuchQueue(queue.clone()))?;
+        if is_moving(&self.state, &self.leader, queue) {
             return Err(Refusal::QueueMoving(queue.clone()));
         }
         let waiting = self.state.queues.get(&id).map_or(0, |queue| queue.requests.reserves);
@@ -174,7 +179,7 @@ impl Partition {
 
     fn begin_reserve(&mut self, id: QueueId, credit: u32, reserve: Reserve, effects: &mut Vec<Effect>) {
         let Reserve { connection, ticket, queue, selector, wait_ms, take, .. } = reserve;
-        let key = self.next_reserve_key(connection);
+        let key = next_reserve_key(&mut self.leader, connection);
         let mode = match take {
             Take::Lease { .. } => ConsumerMode::Shared,
             Take::Peek | Take::Get(_) => ConsumerMode::Browse,
@@ -219,17 +224,6 @@ impl Partition {
         self.end_or_wait(id, key, effects);
     }
 
-    fn next_reserve_key(&mut self, connection: ConnectionId) -> ConsumerKey {
-        loop {
-            self.leader.leasing.reserves.last_number =
-                self.leader.leasing.reserves.last_number.wrapping_add(1);
-            let key = ConsumerKey::new(connection, RESERVE_NUMBER | self.leader.leasing.reserves.last_number);
-            if !self.leader.delivery.consumers.contains_key(&key) {
-                return key;
-            }
-        }
-    }
-
     fn seat_reserve(&mut self, id: QueueId, key: ConsumerKey, attach: &Attach, reserving: Reserving) {
         if let Some(queue) = self.state.queues.get_mut(&id) {
             queue.requests.reserves += 1;
@@ -245,7 +239,7 @@ impl Partition {
 
     /// A reserve that was just begun and has got nothing waits, unless it is not to.
     fn end_or_wait(&mut self, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        let is_fetching = self.has_more_coming(id, key);
+        let is_fetching = has_more_coming(&self.state, &self.leader, id, key);
         let Some(reserving) =
             self.leader.delivery.consumers.get(&key).and_then(|consumer| consumer.reserving.as_ref())
         else {
@@ -258,19 +252,6 @@ impl Partition {
         }
     }
 
-    /// Whether the consumer stands for a reserve.
-    pub(crate) fn is_reserving(&self, key: ConsumerKey) -> bool {
-        key.number & RESERVE_NUMBER != 0
-            && self.leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.reserving.is_some())
-    }
-
-    /// Whether the consumer only looks at waiting messages.
-    pub(crate) fn peeks(&self, key: ConsumerKey) -> bool {
-        let reserving =
-            self.leader.delivery.consumers.get(&key).and_then(|consumer| consumer.reserving.as_ref());
-        reserving.is_some_and(|reserving| reserving.take == Take::Peek)
-    }
-
     /// The reserve gets an entry, which is leased, or looks at it. Returns whether a message group
     /// has ended.
     pub(crate) fn feed_reserve(
@@ -280,7 +261,7 @@ impl Partition {
         key: ConsumerKey,
         message: Message,
     ) -> bool {
-        self.spend_credit(key);
+        spend_credit(&mut self.leader, key);
         let Some(take) = self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| {
             if let Some(browse) = &mut consumer.browse {
                 browse.pass(tag);
@@ -328,35 +309,12 @@ impl Partition {
         lease
     }
 
-    /// A browse that is over is answered, if it is a reserve's.
-    pub(crate) fn has_looked_at_all(&mut self, key: ConsumerKey) -> bool {
-        let Some(consumer) = self.leader.delivery.consumers.get(&key) else { return false };
-        let Some(reserving) = &consumer.reserving else { return false };
-        if reserving.taken.is_empty() {
-            self.leader.leasing.reserves.fed.push(key);
-        }
-        true
-    }
-
-    /// Whether the reserve may get more without anything else happening: bodies are on their way,
-    /// or it has not looked at all.
-    fn has_more_coming(&self, id: QueueId, key: ConsumerKey) -> bool {
-        let Some(consumer) = self.leader.delivery.consumers.get(&key).filter(|consumer| 0 < consumer.credit)
-        else {
-            return false;
-        };
-        match &consumer.browse {
-            Some(browse) => !browse.is_over,
-            None => self.state.queues.get(&id).is_some_and(|queue| queue.fetching),
-        }
-    }
-
     /// Answers the reserves that got something, unless bodies of more are on their way.
     pub(crate) fn finish_fed(&mut self, effects: &mut Vec<Effect>) {
         let mut keep = Vec::new();
         for key in std::mem::take(&mut self.leader.leasing.reserves.fed) {
             let Some(consumer) = self.leader.delivery.consumers.get(&key) else { continue };
-            match self.has_more_coming(consumer.queue, key) {
+            match has_more_coming(&self.state, &self.leader, consumer.queue, key) {
                 true => keep.push(key),
                 false => self.finish_reserve(key, effects),
             }
@@ -374,7 +332,8 @@ impl Partition {
         let first = ConsumerKey::new(ConnectionId::new(0, 0), 0);
         let of_queue = self.leader.leasing.reserves.overdue.range((id, first)..);
         let of_queue = of_queue.take_while(|(queue, _)| *queue == id).map(|(_, key)| *key);
-        let ended: Vec<ConsumerKey> = of_queue.filter(|key| !self.has_more_coming(id, *key)).collect();
+        let ended: Vec<ConsumerKey> =
+            of_queue.filter(|key| !has_more_coming(&self.state, &self.leader, id, *key)).collect();
         for (number, key) in ended.into_iter().enumerate() {
             match number < ENDED_MAX {
                 true => self.finish_reserve(key, effects),
@@ -410,24 +369,17 @@ impl Partition {
     pub(crate) fn finish_reserve(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
         let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
         let (id, Some(reserving)) = (consumer.queue, consumer.reserving.take()) else { return };
-        self.forget_reserve(id, key, &reserving);
+        forget_reserve(&mut self.state, &mut self.leader, id, key, &reserving);
         self.remove_consumer(key, Delivered::None, effects);
         let Reserving { ticket, take, taken, refusal, .. } = *reserving;
         let connection = key.connection;
         if let Some(refusal) = refusal.filter(|_| taken.is_empty()) {
-            return self.reply(connection, ticket, Err(refusal), effects);
+            return reply(connection, ticket, Err(refusal), effects);
         }
         let answering = Answering { connection, ticket, messages: taken };
         match take {
             Take::Lease { lasts_ms } => self.propose_lease(id, lasts_ms, answering, effects),
-            Take::Peek | Take::Get(_) => self.answer_reserve(answering, effects),
-        }
-    }
-
-    fn forget_reserve(&mut self, id: QueueId, key: ConsumerKey, reserving: &Reserving) {
-        self.leader.leasing.reserves.forget(key, reserving);
-        if let Some(queue) = self.state.queues.get_mut(&id) {
-            queue.requests.reserves = queue.requests.reserves.saturating_sub(1);
+            Take::Peek | Take::Get(_) => answer_reserve(answering, effects),
         }
     }
 
@@ -466,7 +418,7 @@ impl Partition {
             Some(first) => {
                 self.propose_leases(id, first, end, tags, Completion::Leased(answering), effects);
             }
-            None => self.answer_reserve(answering, effects),
+            None => answer_reserve(answering, effects),
         }
     }
 
@@ -482,14 +434,6 @@ impl Partition {
         let before_first = LeaseId(first.0.wrapping_sub(1));
         let command = Command::Lease { queue, before_first, until, tags };
         self.propose(command, Urgency::Waiting, completion, effects);
-    }
-
-    /// The leases of the reserve are in the log, or need not be.
-    pub(crate) fn answer_reserve(&mut self, answering: Answering, effects: &mut Vec<Effect>) {
-        let Answering { connection, ticket, messages } = answering;
-        let answer = LeaseAnswer::Reserved(messages);
-        effects.push(Effect::Lease { connection, ticket, answer });
-        self.reply(connection, ticket, Ok(()), effects);
     }
 
     /// The log failed: the reserved messages go back. Returns the queues that are to be dispatched.
@@ -509,31 +453,15 @@ impl Partition {
         touched
     }
 
-    pub(crate) fn refuse_reserve(&self, answering: &Answering, refusal: &Refusal, effects: &mut Vec<Effect>) {
-        self.reply(answering.connection, answering.ticket, Err(refusal.clone()), effects);
-    }
-
     /// The client of a reserve is gone, with its connection or alone: messages that it took and did
     /// not report go back.
     pub(crate) fn drop_reserve(&mut self, id: QueueId, key: ConsumerKey, reserving: Reserving) {
-        self.forget_reserve(id, key, &reserving);
+        forget_reserve(&mut self.state, &mut self.leader, id, key, &reserving);
         for Reserved { tag, lease, .. } in reserving.taken {
             if lease.is_some() && self.state.leases.get(id, tag).is_some_and(|held| held.id == lease) {
                 self.end_lease(id, tag);
             }
         }
-    }
-
-    /// The queue of a reserve was deleted.
-    pub(crate) fn refuse_reserve_of_deleted(
-        &mut self,
-        key: ConsumerKey,
-        reserving: &Reserving,
-        queue: &Destination,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.leader.leasing.reserves.forget(key, reserving);
-        self.reply(key.connection, reserving.ticket, Err(Refusal::NoSuchQueue(queue.clone())), effects);
     }
 
     /// The client of a waiting reserve does not wait any more.
@@ -544,7 +472,7 @@ impl Partition {
         ticket: Ticket,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(id) = self.own_queue(queue) else { return };
+        let Some(id) = self.state.addresses.own_queue(queue) else { return };
         let asked = self.leader.leasing.reserves.asked.get(&(connection, ticket)).copied();
         let of_queue = |key: &ConsumerKey| {
             self.leader.delivery.consumers.get(key).is_some_and(|consumer| consumer.queue == id)
@@ -554,4 +482,85 @@ impl Partition {
             self.dispatch_all(queues, effects);
         }
     }
+}
+
+fn next_reserve_key(leader: &mut Leader, connection: ConnectionId) -> ConsumerKey {
+    loop {
+        leader.leasing.reserves.last_number = leader.leasing.reserves.last_number.wrapping_add(1);
+        let key = ConsumerKey::new(connection, RESERVE_NUMBER | leader.leasing.reserves.last_number);
+        if !leader.delivery.consumers.contains_key(&key) {
+            return key;
+        }
+    }
+}
+
+/// Whether the consumer stands for a reserve.
+pub fn is_reserving(leader: &Leader, key: ConsumerKey) -> bool {
+    key.number & RESERVE_NUMBER != 0
+        && leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.reserving.is_some())
+}
+
+/// Whether the consumer only looks at waiting messages.
+pub fn peeks(leader: &Leader, key: ConsumerKey) -> bool {
+    let reserving = leader.delivery.consumers.get(&key).and_then(|consumer| consumer.reserving.as_ref());
+    reserving.is_some_and(|reserving| reserving.take == Take::Peek)
+}
+
+/// A browse that is over is answered, if it is a reserve's.
+pub fn has_looked_at_all(leader: &mut Leader, key: ConsumerKey) -> bool {
+    let Some(consumer) = leader.delivery.consumers.get(&key) else { return false };
+    let Some(reserving) = &consumer.reserving else { return false };
+    if reserving.taken.is_empty() {
+        leader.leasing.reserves.fed.push(key);
+    }
+    true
+}
+
+/// Whether the reserve may get more without anything else happening: bodies are on their way,
+/// or it has not looked at all.
+fn has_more_coming(state: &State, leader: &Leader, id: QueueId, key: ConsumerKey) -> bool {
+    let Some(consumer) = leader.delivery.consumers.get(&key).filter(|consumer| 0 < consumer.credit) else {
+        return false;
+    };
+    match &consumer.browse {
+        Some(browse) => !browse.is_over,
+        None => state.queues.get(&id).is_some_and(|queue| queue.fetching),
+    }
+}
+
+fn forget_reserve(
+    state: &mut State,
+    leader: &mut Leader,
+    id: QueueId,
+    key: ConsumerKey,
+    reserving: &Reserving,
+) {
+    leader.leasing.reserves.forget(key, reserving);
+    if let Some(queue) = state.queues.get_mut(&id) {
+        queue.requests.reserves = queue.requests.reserves.saturating_sub(1);
+    }
+}
+
+/// The leases of the reserve are in the log, or need not be.
+pub fn answer_reserve(answering: Answering, effects: &mut Vec<Effect>) {
+    let Answering { connection, ticket, messages } = answering;
+    let answer = LeaseAnswer::Reserved(messages);
+    effects.push(Effect::Lease { connection, ticket, answer });
+    reply(connection, ticket, Ok(()), effects);
+}
+
+pub fn refuse_reserve(answering: &Answering, refusal: &Refusal, effects: &mut Vec<Effect>) {
+    reply(answering.connection, answering.ticket, Err(refusal.clone()), effects);
+}
+
+/// The queue of a reserve was deleted.
+pub fn refuse_reserve_of_deleted(
+    leader: &mut Leader,
+    key: ConsumerKey,
+    reserving: &Reserving,
+    queue: &Destination,
+    effects: &mut Vec<Effect>,
+) {
+    leader.leasing.reserves.forget(key, reserving);
+    reply(key.connection, reserving.ticket, Err(Refusal::NoSuchQueue(queue.clone())), effects);
 }

@@ -4,6 +4,7 @@
 use postroad_model::QueueId;
 
 use crate::Partition;
+use crate::memory::packing::written_page;
 use crate::queue::LaneNumber;
 
 /// Entries after which a step ends: less than a millisecond of work.
@@ -36,7 +37,7 @@ impl Partition {
         while let Some((id, number, page)) = unwritten.0.pop() {
             // It may be gone, or packed, by now.
             if let Some(lane) = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(number)) {
-                self.written_page(lane, page);
+                written_page(&self.state, lane, page);
                 entries += lane.page_entries();
             }
             if STEP_ENTRIES <= entries {

@@ -12,13 +12,17 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::addresses::binding::bind_failed;
 use crate::addresses::offline;
-use crate::intake::limit::Expecting;
+use crate::addresses::subscription::tell_of_subscription;
+use crate::intake::limit::{Expecting, expected};
 use crate::intake::waiting;
-use crate::leasing::{Answering, Handling, Posting, take_back_handled};
-use crate::moving::{audit_recorded, send_audit};
+use crate::leasing::{Answering, Handling, Posting, answer_reserve, refuse_reserve, take_back_handled};
+use crate::moving::{audit_recorded, move_failed, send_audit};
+use crate::partition::reply;
+use crate::schedule::{not_fired, not_unshelved};
 use crate::settling::lending;
-use crate::transaction::VolatileChanges;
+use crate::transaction::{VolatileChanges, resolve_transactions, shares_ended, spread_decision, tell};
 
 /// Work that follows one proposal.
 #[derive(Debug)]
@@ -249,11 +253,11 @@ impl Partition {
             Completion::Reply { connection, ticket }
             | Completion::Leaves { connection, ticket, .. }
             | Completion::Document { connection, ticket, .. } => {
-                self.reply(connection, ticket, Ok(()), effects);
+                reply(connection, ticket, Ok(()), effects);
             }
             Completion::Sent { connection, ticket, expecting, bytes } => {
-                self.expected(&expecting, bytes);
-                self.reply(connection, ticket, Ok(()), effects);
+                expected(&mut self.state, &mut self.leader, &expecting, bytes);
+                reply(connection, ticket, Ok(()), effects);
                 self.unpark_held_by_any(&expecting, effects);
             }
             Completion::Piece { connection, upload, index, bytes, ticket } => {
@@ -264,29 +268,29 @@ impl Partition {
             }
             Completion::Settled { answer, .. } => self.answer(answer, Ok(()), effects),
             Completion::Counted { queue, tags } => self.counted(queue, &tags),
-            Completion::Leased(answering) => self.answer_reserve(answering, effects),
+            Completion::Leased(answering) => answer_reserve(answering, effects),
             Completion::Handled(handling) => self.handled(handling, effects),
             Completion::Asked(asked) => self.handle_entries(*asked, effects),
             Completion::Posted(posting) => self.has_posted(posting, effects),
             Completion::Lent(deliveries) => lending::recorded(self, deliveries, effects),
             Completion::Transacted { volatile, shares, answer, .. } => {
                 volatile.carry_out(self, effects);
-                self.shares_ended(shares, true, effects);
+                shares_ended(shares, true, effects);
                 self.answer(answer, Ok(()), effects);
             }
             Completion::Prepared { id, .. } => {
-                self.tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
+                tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
             }
-            Completion::Decided { id } => self.spread_decision(id, effects),
+            Completion::Decided { id } => spread_decision(&mut self.state, id, effects),
             Completion::Promised { id } => self.promised(id, effects),
-            Completion::Withdrawn { id } => self.withdrawn(id, effects),
-            Completion::Ended { id } => self.tell(id.coordinator, Peer::Done { id }, effects),
+            Completion::Withdrawn { id } => self.leader.transactions.withdrawn(id, effects),
+            Completion::Ended { id } => tell(id.coordinator, Peer::Done { id }, effects),
             Completion::Subscribed { name } => {
                 let first = self.leader.intake.waiting.first_for_subscription(&name);
                 if let Some(Event::Attach(attach)) = first.cloned() {
                     self.begin_subscription(&attach, effects);
                 }
-                self.tell_of_subscription(&name, effects);
+                tell_of_subscription(&self.state, &self.settings, &name, effects);
                 waiting::resume_for_subscription(self, &name, effects);
             }
             Completion::Deleted { address, answer } => {
@@ -301,11 +305,11 @@ impl Partition {
                 self.pass_time(effects);
                 self.search_on(effects);
             }
-            Completion::Expecting { queue, from } => self.tell(from, Peer::Expecting { queue }, effects),
+            Completion::Expecting { queue, from } => tell(from, Peer::Expecting { queue }, effects),
             Completion::AuditGoes { queue } => send_audit(self, queue, effects),
             Completion::Remembers { queue, from } => audit_recorded(self, queue, from, effects),
             Completion::MoveBarrier { queue } => self.pass_move_barrier(&queue, effects),
-            Completion::LeftFor { queue, to } => self.tell(to, Peer::Arrived { queue }, effects),
+            Completion::LeftFor { queue, to } => tell(to, Peer::Arrived { queue }, effects),
             Completion::Bound { .. } | Completion::Fired { .. } | Completion::Nothing => {}
         }
     }
@@ -361,28 +365,28 @@ impl Partition {
             Completion::Reply { connection, ticket }
             | Completion::Leaves { connection, ticket, .. }
             | Completion::Document { connection, ticket, .. } => {
-                self.reply(connection, ticket, no(), effects);
+                reply(connection, ticket, no(), effects);
             }
             Completion::Sent { connection, ticket, expecting, bytes } => {
-                self.expected(&expecting, bytes);
-                self.reply(connection, ticket, no(), effects);
+                expected(&mut self.state, &mut self.leader, &expecting, bytes);
+                reply(connection, ticket, no(), effects);
                 self.unpark_held_by_any(&expecting, effects);
             }
             Completion::Piece { connection, upload, bytes, ticket, .. } => {
                 self.piece_failed((connection, upload), bytes, (ticket, refusal), effects);
             }
-            Completion::Bound { queue } => self.bind_failed(queue),
+            Completion::Bound { queue } => bind_failed(&mut self.state, &mut self.leader, queue),
             Completion::Declared { queue } => self.queue_failed(&queue, refusal, effects),
             Completion::Settled { settlements, answer: None } => {
                 self.leader.settling.unsaved.extend(settlements)
             }
             Completion::Settled { answer, .. } => self.answer(answer, no(), effects),
             Completion::Transacted { shares, answer, .. } => {
-                self.shares_ended(shares, false, effects);
+                shares_ended(shares, false, effects);
                 self.answer(answer, no(), effects);
             }
             Completion::Prepared { id, .. } => {
-                self.tell(id.coordinator, Peer::Prepared { id, result: no() }, effects);
+                tell(id.coordinator, Peer::Prepared { id, result: no() }, effects);
             }
             Completion::Decided { id } | Completion::Promised { id } | Completion::Withdrawn { id } => {
                 self.decision_failed(id, refusal, effects);
@@ -402,19 +406,21 @@ impl Partition {
                 self.unsubscribed(&ended.name, None, no(), effects);
             }
             Completion::Resent(publish) => self.resend_failed(&publish, refusal, effects),
-            Completion::Fired { due } => self.not_fired(due),
+            Completion::Fired { due } => not_fired(&mut self.state, self.now_ms, due),
             Completion::Shelved { jobs } => self.has_left(jobs, true, effects),
-            Completion::Unshelved { shelf } => self.not_unshelved(shelf),
+            Completion::Unshelved { shelf } => not_unshelved(&mut self.state, self.now_ms, shelf),
             // Known here for this run; the log learns the next count.
             Completion::Counted { .. } => {}
-            Completion::Leased(answering) => self.refuse_reserve(&answering, refusal, effects),
+            Completion::Leased(answering) => refuse_reserve(&answering, refusal, effects),
             Completion::Lent(deliveries) => lending::recorded(self, deliveries, effects),
             Completion::Handled(handling) => {
-                self.reply(handling.connection, handling.ticket, no(), effects);
+                reply(handling.connection, handling.ticket, no(), effects);
             }
-            Completion::Asked(asked) => self.reply(asked.connection, asked.ticket, no(), effects),
+            Completion::Asked(asked) => reply(asked.connection, asked.ticket, no(), effects),
             Completion::Posted(posting) => self.post_failed(&posting, refusal, effects),
-            Completion::MoveBarrier { queue } | Completion::LeftFor { queue, .. } => self.move_failed(&queue),
+            Completion::MoveBarrier { queue } | Completion::LeftFor { queue, .. } => {
+                move_failed(&mut self.leader, self.now_ms, &queue)
+            }
             // Asked for again when the log recovers, or after a while.
             Completion::AuditGoes { .. } | Completion::Remembers { .. } => {}
             Completion::Ended { .. } | Completion::Expecting { .. } | Completion::Nothing => {}
@@ -434,7 +440,7 @@ impl Partition {
             self.propose(command, postroad_model::Urgency::Lazy, completion, effects);
         }
         self.bind_again(effects);
-        self.resolve_transactions(effects);
+        resolve_transactions(&mut self.state, &mut self.leader, effects);
         self.pass_time(effects);
         self.unpark(effects);
     }

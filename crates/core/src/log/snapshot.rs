@@ -20,16 +20,20 @@ use crate::documents::Documents;
 use crate::figures::{Counts, QueueCounts};
 use crate::intake::arrivals::Arrivals;
 use crate::intake::audit::Audit;
+use crate::intake::limit::new_queue;
 use crate::leasing::Remembered;
 use crate::log::known::{read_arrivals, read_producer, write_arrivals, write_producers};
 use crate::log::reader::Reader;
 use crate::log::record::{RecordError, Writer};
-use crate::memory::packing::packed_pages;
+use crate::memory::bodies::Bodies;
+use crate::memory::packing::{packed_pages, written_page};
+use crate::partition::add_queue;
 use crate::pausing::Paused;
 use crate::queue::{Entry, EntryState, Lane, LaneNumber, Load, Packed, Page, Queue, Span, tag};
-use crate::schedule::{Chunk, Job, Shelf, WORDS};
+use crate::schedule::{Chunk, Job, Jobs, Shelf, WORDS};
 use crate::settings::Settings;
 use crate::settling::lending;
+use crate::state::State;
 use crate::transaction::{Prepared, Promised};
 
 /// The layout of snapshots; any other is refused.
@@ -85,36 +89,10 @@ impl Partition {
         queues.sort_unstable_by_key(|queue| queue.id);
         queues.into_iter().flat_map(move |queue| {
             let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
-            lanes.flat_map(|(_, lane)| lane.spans()).flat_map(move |span| self.entries_of(queue, span))
+            lanes
+                .flat_map(|(_, lane)| lane.spans())
+                .flat_map(move |span| self.state.bodies.entries_of(queue, span))
         })
-    }
-
-    /// The entries of an open block or a packed page.
-    fn entries_of<'p>(&'p self, queue: &'p Queue, span: Span<'p>) -> Vec<HeldEntry<'p>> {
-        let held = |key, headers: Message, body_bytes, failed_deliveries| HeldEntry {
-            queue: &queue.source,
-            subscription: queue.subscription.as_ref(),
-            key,
-            headers,
-            body_bytes,
-            failed_deliveries,
-        };
-        match span {
-            Span::Open(entry) => {
-                let found = self.state.bodies.headers(entry.key);
-                let found = found.map(|(headers, body_bytes)| {
-                    held(entry.key, headers.clone(), body_bytes, entry.failed_deliveries)
-                });
-                found.into_iter().collect()
-            }
-            Span::Packed(page) => {
-                let packed = page.entries().into_iter().map(|packed| {
-                    let Packed { position, ordinal, failed_deliveries, headers, body_bytes, .. } = packed;
-                    held(MessageKey::Durable { position, ordinal }, headers, body_bytes, failed_deliveries)
-                });
-                packed.collect()
-            }
-        }
     }
 
     /// The durable state as it is after the last applied command, in one piece.
@@ -130,10 +108,10 @@ impl Partition {
         let mut queues: Vec<&Queue> =
             self.state.queues.values().filter(|queue| !queue.id.is_volatile()).collect();
         queues.sort_unstable_by_key(|queue| queue.id);
-        let parts: Vec<_> = queues.iter().map(|queue| (*queue, self.lanes_of(queue))).collect();
+        let parts: Vec<_> = queues.iter().map(|queue| (*queue, lanes_of(&self.state, queue))).collect();
         let lanes = || parts.iter().flat_map(|(_, lanes)| lanes);
         out.reserve_blobs(lanes().map(|lane| lane.pages.len()).sum());
-        let messages = self.outside_pages(lanes());
+        let messages = outside_pages(&self.state, lanes());
         out.list(&messages, |out, (key, message, bytes)| {
             write_key(out, *key);
             out.headers(message, *bytes);
@@ -164,7 +142,7 @@ impl Partition {
         for generation in self.state.audit.arrivals.generations() {
             write_arrivals(&mut out, &generation);
         }
-        self.write_jobs(&mut out);
+        write_jobs(&self.state, &mut out);
         let overruled: Vec<_> = self.state.branches.all_overruled().collect();
         out.list(&overruled, |out, (branch, committed)| {
             out.branch(branch).u8(u8::from(*committed));
@@ -173,115 +151,13 @@ impl Partition {
             write_key(out, **key);
             out.chunks(chunks);
         });
-        self.write_shelves(&mut out);
+        self.state.jobs.write_shelves(&mut out);
         self.write_moves(&mut out);
-        self.write_leases(&mut out, &queues);
+        write_leases(&self.state, &mut out, &queues);
         write_counts(&mut out, &queues);
         self.state.paused.write(&mut out, !self.state.documents.is_empty());
         self.state.documents.write(&mut out);
         out.finish_state()
-    }
-
-    /// The durable lanes of a queue. Every page that has all its entries is written as a packed
-    /// one, open or not: entries in memory cost a snapshot nothing, and a start no more than
-    /// others.
-    fn lanes_of<'p>(&self, queue: &'p Queue) -> Vec<WrittenLane<'p>> {
-        let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
-        let parts = lanes.map(|(number, lane)| {
-            let packed = lane.packed_pages();
-            let mut pages: Vec<_> = packed.map(|page| (page.ends().0, page)).collect();
-            let (mut entries, mut open) = (Vec::new(), lane.open_pages().collect::<Vec<_>>());
-            open.sort_unstable();
-            for page in open {
-                match lane.is_full(page).then(|| self.written_page(lane, page)).flatten() {
-                    Some(written) => pages.push((page, written)),
-                    None => entries.extend(lane.page(page)),
-                }
-            }
-            pages.sort_unstable_by_key(|(first, _)| *first);
-            WrittenLane { number, lane, entries, pages }
-        });
-        parts.collect()
-    }
-
-    /// The messages that entries outside of pages and prepared transactions need, each once.
-    fn outside_pages<'p>(
-        &self,
-        lanes: impl Iterator<Item = &'p WrittenLane<'p>>,
-    ) -> Vec<(MessageKey, &Message, u64)> {
-        let entries = lanes.flat_map(|lane| lane.entries.iter().map(|(_, entry)| entry.key));
-        let prepared =
-            self.state.prepared.values().flat_map(|prepared| prepared.sends.iter().map(|(key, _)| *key));
-        let mut keys: Vec<MessageKey> = entries.chain(prepared).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let message = |key: MessageKey| {
-            let (headers, body_bytes) = self.state.bodies.headers(key)?;
-            Some((key, headers, body_bytes))
-        };
-        keys.into_iter().filter_map(message).collect()
-    }
-
-    fn write_jobs(&self, out: &mut Writer) {
-        out.list(&self.state.jobs.waiting.pages(), |out, (packed, jobs)| {
-            out.kept_blob(packed).list(jobs, |out, (due, job)| {
-                out.due(*due).u32(job.bytes).u64(job.name);
-            });
-        });
-        out.list(&self.state.jobs.repeating(), |out, (due, again)| {
-            out.due(*due).again(again);
-        });
-        let scheduled = self.state.prepared.iter().flat_map(|(id, prepared)| {
-            prepared.scheduled.iter().map(move |(key, bytes, schedule)| (*id, *key, *bytes, schedule))
-        });
-        out.list(&scheduled.collect::<Vec<_>>(), |out, (id, key, bytes, schedule)| {
-            out.transaction(*id);
-            write_key(out, *key);
-            out.u64(*bytes).schedule(schedule);
-        });
-    }
-
-    fn write_shelves(&self, out: &mut Writer) {
-        out.list(&self.state.jobs.shelves.iter().collect::<Vec<_>>(), |out, shelf| {
-            out.u64(shelf.position.get()).due(shelf.first).due(shelf.last).u32(shelf.jobs).u32(shelf.bytes);
-        });
-        out.list(
-            &self.state.jobs.shelves.keys.chunks().collect::<Vec<_>>(),
-            |out, ((ordinal, number), chunk)| {
-                out.u32(*ordinal).u64(*number).u64(chunk.body_bytes);
-                // Where all are here, as most often, one word says so.
-                let words = if chunk.bits == [u64::MAX; WORDS] { &[][..] } else { &chunk.bits[..] };
-                out.list(words, |out, word| {
-                    out.u64(*word);
-                });
-            },
-        );
-    }
-
-    fn read_shelves(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
-        let shelf = |input: &mut Reader<'_>| {
-            let (position, first, last) = (input.position()?, input.due()?, input.due()?);
-            Ok(Shelf { position, first, last, jobs: input.u32()?, bytes: input.u32()? })
-        };
-        for shelf in input.list(shelf)? {
-            let number = shelf.position.get();
-            if !self.state.jobs.shelves.insert(shelf) {
-                return Err(SnapshotError::Dangling { what: "place for shelf", number });
-            }
-        }
-        let chunk = |input: &mut Reader<'_>| {
-            let (number, body_bytes) = ((input.u32()?, input.u64()?), input.u64()?);
-            Ok((number, body_bytes, input.list(Reader::u64)?))
-        };
-        for (number, body_bytes, words) in input.list(chunk)? {
-            let bits = if words.is_empty() { Ok([u64::MAX; WORDS]) } else { words.try_into() };
-            let bits = bits.map_err(|_| SnapshotError::Dangling {
-                what: "chunk of shelved messages",
-                number: number.1,
-            })?;
-            self.state.jobs.shelves.keys.restore(number, Chunk { bits, body_bytes });
-        }
-        Ok(())
     }
 
     fn write_moves(&self, out: &mut Writer) {
@@ -297,25 +173,6 @@ impl Partition {
             out.transaction(*id);
             write_key(out, **key);
             out.u32(**failed_deliveries);
-        });
-    }
-
-    fn write_leases(&self, out: &mut Writer, queues: &[&Queue]) {
-        let leased = self.state.leases.durable().map(|(queue, tag, lease)| (queue, tag, lease.id, lease.end));
-        let lent =
-            self.state.lent.iter().map(|(queue, tag, link)| (queue, tag, Some(link), LeaseEnd::default()));
-        out.list(&leased.chain(lent).collect::<Vec<_>>(), |out, (queue, tag, lease, end)| {
-            out.u64(queue.0).u64(tag.0).lease(*lease).lease_end(*end);
-        });
-        let options = queues.iter().filter_map(|queue| Some((queue.id, queue.options.as_ref()?)));
-        out.list(&options.collect::<Vec<_>>(), |out, (queue, options)| {
-            out.u64(queue.0).queue_options(options);
-        });
-        let known = queues.iter().filter_map(|queue| Some((queue.id, queue.duplicates.as_ref()?)));
-        out.list(&known.collect::<Vec<_>>(), |out, (queue, duplicates)| {
-            out.u64(queue.0).list(&duplicates.iter().collect::<Vec<_>>(), |out, (key, known)| {
-                out.u128(*key).u128(known.id).u64(known.tag.0).u64(known.until_ms);
-            });
         });
     }
 
@@ -368,21 +225,6 @@ impl Partition {
         Ok(())
     }
 
-    fn read_jobs(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
-        let job =
-            |input: &mut Reader<'_>| Ok((input.due()?, Job { bytes: input.u32()?, name: input.u64()? }));
-        let pages = input.list(|input| Ok((input.blob()?, input.list(job)?)))?;
-        self.state.jobs.restore(pages, input.list(|input| Ok((input.due()?, input.again()?)))?)?;
-        let scheduled = input
-            .list(|input| Ok((input.transaction()?, (read_key(input)?, input.u64()?, input.schedule()?))))?;
-        for (id, scheduled) in scheduled {
-            let prepared = self.state.prepared.get_mut(&id);
-            let what = "transaction of scheduled message";
-            prepared.ok_or(SnapshotError::Dangling { what, number: id.number })?.scheduled.push(scheduled);
-        }
-        Ok(())
-    }
-
     /// A partition as the snapshot describes it; bodies are absent until they are asked for.
     ///
     /// # Errors
@@ -417,10 +259,10 @@ impl Partition {
         input.each(|input| partition.read_queue(input))?;
         let prepared = input.list(|input| Ok((input.transaction()?, read_prepared(input)?)))?;
         for (id, prepared) in &prepared {
-            partition.claim_prepared(*id, prepared)?;
+            partition.state.bodies.claim_prepared(*id, prepared)?;
         }
         partition.state.bodies.forget_unreferred();
-        partition.restore_packed();
+        restore_packed(&mut partition.state);
         for (id, prepared) in prepared {
             partition.restore_prepared(id, prepared)?;
         }
@@ -438,17 +280,17 @@ impl Partition {
         let producers = [input.list(read_producer)?, input.list(read_producer)?];
         let arrivals = Arrivals::restore([input.list(read_arrivals)?, input.list(read_arrivals)?]);
         partition.state.audit = Audit::restore(producers, arrivals);
-        partition.read_jobs(&mut input)?;
+        read_jobs(&mut partition.state, &mut input)?;
         for (branch, committed) in input.list(|input| Ok((input.branch()?, input.boolean("outcome")?)))? {
             partition.state.branches.overrule(branch, committed);
         }
         for (key, chunks) in input.list(|input| Ok((read_key(input)?, input.chunks()?)))? {
             partition.state.scheduled_bodies.insert(key, Arc::new(chunks));
         }
-        partition.read_shelves(&mut input)?;
+        partition.state.jobs.read_shelves(&mut input)?;
         partition.read_moves(&mut input)?;
         partition.read_leases(&mut input)?;
-        partition.read_counts(&mut input)?;
+        read_counts(&mut partition.state, &mut input)?;
         partition.state.paused = Paused::read(&mut input)?;
         if let Some(id) = partition.state.paused.dangling(|id| partition.state.queues.contains_key(id)) {
             return Err(SnapshotError::Dangling { what: "paused queue", number: id.0 });
@@ -484,13 +326,7 @@ impl Partition {
             .chain(later)
             .chain(self.state.jobs.shelves.keys.rows())
             .chain(shelves)
-            .chain(self.live_pieces())
-    }
-
-    pub(crate) fn live_pieces(&self) -> impl Iterator<Item = MessageRow> {
-        let large = self.state.bodies.durable().filter_map(|(_, message, _)| message.chunks());
-        let large = large.chain(self.state.scheduled_bodies.values());
-        large.flat_map(|chunks| chunks.iter()).map(|(chunk, bytes)| MessageRow::of_one(chunk, 0, bytes))
+            .chain(live_pieces(&self.state))
     }
 
     /// Messages of prepared transactions whose bodies a snapshot left on the disk. They must be
@@ -514,155 +350,20 @@ impl Partition {
         self.state.bodies.pin(key);
     }
 
-    /// Counts the messages of packed pages, and finds those that other pages hold too.
-    fn restore_packed(&mut self) {
-        self.state.bodies.restore_packed(packed_pages(self.state.queues.values()));
-        let lanes = self.state.queues.values_mut().flat_map(|queue| queue.lanes.iter_mut());
-        for page in lanes.flat_map(|(_, lane)| lane.packed_pages_mut()).filter(|page| page.is_shared()) {
-            page.set_shared(self.state.bodies.has_packed_counts(page));
-        }
-    }
-
-    /// The counts of its queues go on.
-    fn read_counts(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
-        for _ in 0..input.u32()? {
-            let id = QueueId(input.u64()?);
-            let queue = self.state.queues.get_mut(&id);
-            let queue = queue.ok_or(SnapshotError::Dangling { what: "queue of counts", number: id.0 })?;
-            queue.counts = Counts::of_snapshot(QueueCounts {
-                enqueued: input.u64()?,
-                consumed: input.u64()?,
-                expired: input.u64()?,
-                dead_lettered: input.u64()?,
-                dropped: input.u64()?,
-                replaced: input.u64()?,
-                moved: input.u64()?,
-            });
-        }
-        Ok(())
-    }
-
     fn read_queue(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
         let id = QueueId(input.u64()?);
         let source = input.destination()?;
         let subscription = input.list(Reader::subscription)?.pop();
-        let mut queue = self.new_queue(id, source.clone());
-        self.read_lanes(&mut queue, input)?;
+        let mut queue = new_queue(&self.state, &self.leader, &self.settings, id, source.clone());
+        read_lanes(&mut self.state, &self.settings, &mut queue, input)?;
         match subscription {
             Some(subscription) => self.bind_subscription(queue, subscription),
             None => {
                 self.state.addresses.get_or_make(&source).bound.insert(id, None);
-                self.add_queue(queue);
+                add_queue(&mut self.state, &mut self.leader, queue);
             }
         }
         Ok(())
-    }
-
-    fn read_lanes(&mut self, queue: &mut Queue, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
-        for _ in 0..input.u32()? {
-            let value = input.u8()?;
-            let number = LaneNumber(value);
-            if number.is_volatile() || !number.is_known() || queue.lanes.get(number).is_some() {
-                return Err(RecordError::Unknown { field: "lane", value }.into());
-            }
-            self.read_lane(number, queue, input)?;
-        }
-        Ok(())
-    }
-
-    fn read_lane(
-        &mut self,
-        number: LaneNumber,
-        queue: &mut Queue,
-        input: &mut Reader<'_>,
-    ) -> Result<(), SnapshotError> {
-        let next = input.u64()?;
-        let entry = |input: &mut Reader<'_>| Ok(Part::Entry((input.u64()?, input.u32()?, read_key(input)?)));
-        let mut parts = input.list(entry)?;
-        let page_entries = u64::from(input.u32()?);
-        let kept = |input: &mut Reader<'_>| {
-            let is_shared = input.boolean("shared")?;
-            let page = Page::read(&input.blob()?)?.shared(is_shared);
-            // It may be out of memory from here on.
-            let load = page.load();
-            Ok(Part::Page(self.state.bodies.keep_page(page, &self.settings), load))
-        };
-        parts.extend(input.list(kept)?);
-        parts.sort_by_key(Part::first);
-        let lane = queue.lanes.get_or_make(number);
-        let has_pages = parts.iter().any(|part| matches!(part, Part::Page(..)));
-        // It keeps the size of the pages that it has, whatever a new lane's would be.
-        if has_pages && !lane.restore_page_entries(page_entries) {
-            return Err(RecordError::Page { what: "the number of entries to a page" }.into());
-        }
-        lane.begin_at(parts.first().map_or(next, Part::first));
-        for part in parts {
-            match part {
-                Part::Entry(entry) => self.read_entry(number, queue, entry)?,
-                Part::Page(page, load) => self.read_page(number, queue, page, load)?,
-            }
-        }
-        queue.lanes.get_or_make(number).skip_to(next);
-        Ok(())
-    }
-
-    fn read_entry(
-        &mut self,
-        number: LaneNumber,
-        queue: &mut Queue,
-        (sequence, failed_deliveries, key): OpenEntry,
-    ) -> Result<(), SnapshotError> {
-        let message = self.state.bodies.claim(key);
-        let (place, message, bytes) =
-            message.ok_or(SnapshotError::Dangling { what: "message of entry", number: sequence })?;
-        queue.load.add(bytes);
-        let value = message.last_value().filter(|_| queue.keeps_last).cloned();
-        begin_groups(queue, message.group().is_some());
-        self.state.expiries.insert(message.expires_at_ms, queue.id, tag(number.0, sequence));
-        let stamp = queue.next_stamp;
-        queue.next_stamp += 1;
-        let lane = queue.lanes.get_or_make(number);
-        if lane.packed(sequence).is_some() || lane.get(sequence).is_some() {
-            return Err(RecordError::Page { what: "one of its sequences is taken" }.into());
-        }
-        let state = EntryState::Ready;
-        let entry = Entry { key, place, stamp, failed_deliveries, uncounted_deliveries: 0, state };
-        lane.restore(sequence, entry);
-        if let Some(value) = value {
-            queue.note_value(&value, key, tag(number.0, sequence));
-        }
-        Ok(())
-    }
-
-    /// A page, which is kept already, takes its place as it is.
-    fn read_page(
-        &mut self,
-        number: LaneNumber,
-        queue: &mut Queue,
-        page: Page,
-        load: Load,
-    ) -> Result<(), SnapshotError> {
-        let page = page.stamped(&mut queue.next_stamp);
-        queue.load.add_all(load);
-        begin_groups(queue, page.has_groups());
-        self.state.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));
-        for packed in queue.keeps_last.then(|| page.entries()).into_iter().flatten() {
-            let key = MessageKey::Durable { position: packed.position, ordinal: packed.ordinal };
-            if let Some(value) = packed.headers.last_value() {
-                queue.note_value(value, key, tag(number.0, packed.sequence));
-            }
-        }
-        match queue.lanes.get_or_make(number).restore_packed(page) {
-            true => Ok(()),
-            false => Err(RecordError::Page { what: "it has no place in its lane" }.into()),
-        }
-    }
-
-    /// A prepared transaction holds its sends.
-    fn claim_prepared(&mut self, id: TransactionId, prepared: &Prepared) -> Result<(), SnapshotError> {
-        let dangling = || SnapshotError::Dangling { what: "message of transaction", number: id.number };
-        let mut sends = prepared.sends.iter();
-        sends.try_for_each(|(key, _)| self.state.bodies.claim(*key).map(drop).ok_or_else(dangling))
     }
 
     fn restore_prepared(&mut self, id: TransactionId, prepared: Prepared) -> Result<(), SnapshotError> {
@@ -782,4 +483,313 @@ fn read_prepared(input: &mut Reader<'_>) -> Result<Prepared, RecordError> {
     let settlements = input.settlements()?;
     let sends = input.list(|input| Ok((read_key(input)?, input.destination()?)))?;
     Ok(Prepared { sends, settlements, moved: BTreeMap::new(), scheduled: Vec::new() })
+}
+
+impl Bodies {
+    /// The entries of an open block or a packed page.
+    fn entries_of<'p>(&'p self, queue: &'p Queue, span: Span<'p>) -> Vec<HeldEntry<'p>> {
+        let held = |key, headers: Message, body_bytes, failed_deliveries| HeldEntry {
+            queue: &queue.source,
+            subscription: queue.subscription.as_ref(),
+            key,
+            headers,
+            body_bytes,
+            failed_deliveries,
+        };
+        match span {
+            Span::Open(entry) => {
+                let found = self.headers(entry.key);
+                let found = found.map(|(headers, body_bytes)| {
+                    held(entry.key, headers.clone(), body_bytes, entry.failed_deliveries)
+                });
+                found.into_iter().collect()
+            }
+            Span::Packed(page) => {
+                let packed = page.entries().into_iter().map(|packed| {
+                    let Packed { position, ordinal, failed_deliveries, headers, body_bytes, .. } = packed;
+                    held(MessageKey::Durable { position, ordinal }, headers, body_bytes, failed_deliveries)
+                });
+                packed.collect()
+            }
+        }
+    }
+
+    /// A prepared transaction holds its sends.
+    fn claim_prepared(&mut self, id: TransactionId, prepared: &Prepared) -> Result<(), SnapshotError> {
+        let dangling = || SnapshotError::Dangling { what: "message of transaction", number: id.number };
+        let mut sends = prepared.sends.iter();
+        sends.try_for_each(|(key, _)| self.claim(*key).map(drop).ok_or_else(dangling))
+    }
+}
+
+/// The messages that entries outside of pages and prepared transactions need, each once.
+fn outside_pages<'p>(
+    state: &State,
+    lanes: impl Iterator<Item = &'p WrittenLane<'p>>,
+) -> Vec<(MessageKey, &Message, u64)> {
+    let entries = lanes.flat_map(|lane| lane.entries.iter().map(|(_, entry)| entry.key));
+    let prepared = state.prepared.values().flat_map(|prepared| prepared.sends.iter().map(|(key, _)| *key));
+    let mut keys: Vec<MessageKey> = entries.chain(prepared).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let message = |key: MessageKey| {
+        let (headers, body_bytes) = state.bodies.headers(key)?;
+        Some((key, headers, body_bytes))
+    };
+    keys.into_iter().filter_map(message).collect()
+}
+
+fn write_jobs(state: &State, out: &mut Writer) {
+    out.list(&state.jobs.waiting.pages(), |out, (packed, jobs)| {
+        out.kept_blob(packed).list(jobs, |out, (due, job)| {
+            out.due(*due).u32(job.bytes).u64(job.name);
+        });
+    });
+    out.list(&state.jobs.repeating(), |out, (due, again)| {
+        out.due(*due).again(again);
+    });
+    let scheduled = state.prepared.iter().flat_map(|(id, prepared)| {
+        prepared.scheduled.iter().map(move |(key, bytes, schedule)| (*id, *key, *bytes, schedule))
+    });
+    out.list(&scheduled.collect::<Vec<_>>(), |out, (id, key, bytes, schedule)| {
+        out.transaction(*id);
+        write_key(out, *key);
+        out.u64(*bytes).schedule(schedule);
+    });
+}
+
+impl Jobs {
+    fn write_shelves(&self, out: &mut Writer) {
+        out.list(&self.shelves.iter().collect::<Vec<_>>(), |out, shelf| {
+            out.u64(shelf.position.get()).due(shelf.first).due(shelf.last).u32(shelf.jobs).u32(shelf.bytes);
+        });
+        out.list(&self.shelves.keys.chunks().collect::<Vec<_>>(), |out, ((ordinal, number), chunk)| {
+            out.u32(*ordinal).u64(*number).u64(chunk.body_bytes);
+            // Where all are here, as most often, one word says so.
+            let words = if chunk.bits == [u64::MAX; WORDS] { &[][..] } else { &chunk.bits[..] };
+            out.list(words, |out, word| {
+                out.u64(*word);
+            });
+        });
+    }
+
+    fn read_shelves(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+        let shelf = |input: &mut Reader<'_>| {
+            let (position, first, last) = (input.position()?, input.due()?, input.due()?);
+            Ok(Shelf { position, first, last, jobs: input.u32()?, bytes: input.u32()? })
+        };
+        for shelf in input.list(shelf)? {
+            let number = shelf.position.get();
+            if !self.shelves.insert(shelf) {
+                return Err(SnapshotError::Dangling { what: "place for shelf", number });
+            }
+        }
+        let chunk = |input: &mut Reader<'_>| {
+            let (number, body_bytes) = ((input.u32()?, input.u64()?), input.u64()?);
+            Ok((number, body_bytes, input.list(Reader::u64)?))
+        };
+        for (number, body_bytes, words) in input.list(chunk)? {
+            let bits = if words.is_empty() { Ok([u64::MAX; WORDS]) } else { words.try_into() };
+            let bits = bits.map_err(|_| SnapshotError::Dangling {
+                what: "chunk of shelved messages",
+                number: number.1,
+            })?;
+            self.shelves.keys.restore(number, Chunk { bits, body_bytes });
+        }
+        Ok(())
+    }
+}
+
+fn write_leases(state: &State, out: &mut Writer, queues: &[&Queue]) {
+    let leased = state.leases.durable().map(|(queue, tag, lease)| (queue, tag, lease.id, lease.end));
+    let lent = state.lent.iter().map(|(queue, tag, link)| (queue, tag, Some(link), LeaseEnd::default()));
+    out.list(&leased.chain(lent).collect::<Vec<_>>(), |out, (queue, tag, lease, end)| {
+        out.u64(queue.0).u64(tag.0).lease(*lease).lease_end(*end);
+    });
+    let options = queues.iter().filter_map(|queue| Some((queue.id, queue.options.as_ref()?)));
+    out.list(&options.collect::<Vec<_>>(), |out, (queue, options)| {
+        out.u64(queue.0).queue_options(options);
+    });
+    let known = queues.iter().filter_map(|queue| Some((queue.id, queue.duplicates.as_ref()?)));
+    out.list(&known.collect::<Vec<_>>(), |out, (queue, duplicates)| {
+        out.u64(queue.0).list(&duplicates.iter().collect::<Vec<_>>(), |out, (key, known)| {
+            out.u128(*key).u128(known.id).u64(known.tag.0).u64(known.until_ms);
+        });
+    });
+}
+
+fn read_jobs(state: &mut State, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+    let job = |input: &mut Reader<'_>| Ok((input.due()?, Job { bytes: input.u32()?, name: input.u64()? }));
+    let pages = input.list(|input| Ok((input.blob()?, input.list(job)?)))?;
+    state.jobs.restore(pages, input.list(|input| Ok((input.due()?, input.again()?)))?)?;
+    let scheduled = input
+        .list(|input| Ok((input.transaction()?, (read_key(input)?, input.u64()?, input.schedule()?))))?;
+    for (id, scheduled) in scheduled {
+        let prepared = state.prepared.get_mut(&id);
+        let what = "transaction of scheduled message";
+        prepared.ok_or(SnapshotError::Dangling { what, number: id.number })?.scheduled.push(scheduled);
+    }
+    Ok(())
+}
+
+pub fn live_pieces(state: &State) -> impl Iterator<Item = MessageRow> {
+    let large = state.bodies.durable().filter_map(|(_, message, _)| message.chunks());
+    let large = large.chain(state.scheduled_bodies.values());
+    large.flat_map(|chunks| chunks.iter()).map(|(chunk, bytes)| MessageRow::of_one(chunk, 0, bytes))
+}
+
+/// Counts the messages of packed pages, and finds those that other pages hold too.
+fn restore_packed(state: &mut State) {
+    state.bodies.restore_packed(packed_pages(state.queues.values()));
+    let lanes = state.queues.values_mut().flat_map(|queue| queue.lanes.iter_mut());
+    for page in lanes.flat_map(|(_, lane)| lane.packed_pages_mut()).filter(|page| page.is_shared()) {
+        page.set_shared(state.bodies.has_packed_counts(page));
+    }
+}
+
+/// The counts of its queues go on.
+fn read_counts(state: &mut State, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+    for _ in 0..input.u32()? {
+        let id = QueueId(input.u64()?);
+        let queue = state.queues.get_mut(&id);
+        let queue = queue.ok_or(SnapshotError::Dangling { what: "queue of counts", number: id.0 })?;
+        queue.counts = Counts::of_snapshot(QueueCounts {
+            enqueued: input.u64()?,
+            consumed: input.u64()?,
+            expired: input.u64()?,
+            dead_lettered: input.u64()?,
+            dropped: input.u64()?,
+            replaced: input.u64()?,
+            moved: input.u64()?,
+        });
+    }
+    Ok(())
+}
+
+fn read_entry(
+    state: &mut State,
+    number: LaneNumber,
+    queue: &mut Queue,
+    (sequence, failed_deliveries, key): OpenEntry,
+) -> Result<(), SnapshotError> {
+    let message = state.bodies.claim(key);
+    let (place, message, bytes) =
+        message.ok_or(SnapshotError::Dangling { what: "message of entry", number: sequence })?;
+    queue.load.add(bytes);
+    let value = message.last_value().filter(|_| queue.keeps_last).cloned();
+    begin_groups(queue, message.group().is_some());
+    state.expiries.insert(message.expires_at_ms, queue.id, tag(number.0, sequence));
+    let stamp = queue.next_stamp;
+    queue.next_stamp += 1;
+    let lane = queue.lanes.get_or_make(number);
+    if lane.packed(sequence).is_some() || lane.get(sequence).is_some() {
+        return Err(RecordError::Page { what: "one of its sequences is taken" }.into());
+    }
+    let state = EntryState::Ready;
+    let entry = Entry { key, place, stamp, failed_deliveries, uncounted_deliveries: 0, state };
+    lane.restore(sequence, entry);
+    if let Some(value) = value {
+        queue.note_value(&value, key, tag(number.0, sequence));
+    }
+    Ok(())
+}
+
+/// A page, which is kept already, takes its place as it is.
+fn read_page(
+    state: &mut State,
+    number: LaneNumber,
+    queue: &mut Queue,
+    page: Page,
+    load: Load,
+) -> Result<(), SnapshotError> {
+    let page = page.stamped(&mut queue.next_stamp);
+    queue.load.add_all(load);
+    begin_groups(queue, page.has_groups());
+    state.expiries.insert(page.first_expiry_ms(), queue.id, tag(number.0, page.ends().0));
+    for packed in queue.keeps_last.then(|| page.entries()).into_iter().flatten() {
+        let key = MessageKey::Durable { position: packed.position, ordinal: packed.ordinal };
+        if let Some(value) = packed.headers.last_value() {
+            queue.note_value(value, key, tag(number.0, packed.sequence));
+        }
+    }
+    match queue.lanes.get_or_make(number).restore_packed(page) {
+        true => Ok(()),
+        false => Err(RecordError::Page { what: "it has no place in its lane" }.into()),
+    }
+}
+
+fn read_lane(
+    state: &mut State,
+    settings: &Settings,
+    number: LaneNumber,
+    queue: &mut Queue,
+    input: &mut Reader<'_>,
+) -> Result<(), SnapshotError> {
+    let next = input.u64()?;
+    let entry = |input: &mut Reader<'_>| Ok(Part::Entry((input.u64()?, input.u32()?, read_key(input)?)));
+    let mut parts = input.list(entry)?;
+    let page_entries = u64::from(input.u32()?);
+    let kept = |input: &mut Reader<'_>| {
+        let is_shared = input.boolean("shared")?;
+        let page = Page::read(&input.blob()?)?.shared(is_shared);
+        // It may be out of memory from here on.
+        let load = page.load();
+        Ok(Part::Page(state.bodies.keep_page(page, settings), load))
+    };
+    parts.extend(input.list(kept)?);
+    parts.sort_by_key(Part::first);
+    let lane = queue.lanes.get_or_make(number);
+    let has_pages = parts.iter().any(|part| matches!(part, Part::Page(..)));
+    // It keeps the size of the pages that it has, whatever a new lane's would be.
+    if has_pages && !lane.restore_page_entries(page_entries) {
+        return Err(RecordError::Page { what: "the number of entries to a page" }.into());
+    }
+    lane.begin_at(parts.first().map_or(next, Part::first));
+    for part in parts {
+        match part {
+            Part::Entry(entry) => read_entry(state, number, queue, entry)?,
+            Part::Page(page, load) => read_page(state, number, queue, page, load)?,
+        }
+    }
+    queue.lanes.get_or_make(number).skip_to(next);
+    Ok(())
+}
+
+/// The durable lanes of a queue. Every page that has all its entries is written as a packed
+/// one, open or not: entries in memory cost a snapshot nothing, and a start no more than
+/// others.
+fn lanes_of<'p>(state: &State, queue: &'p Queue) -> Vec<WrittenLane<'p>> {
+    let lanes = queue.lanes.iter().filter(|(number, _)| !number.is_volatile());
+    let parts = lanes.map(|(number, lane)| {
+        let packed = lane.packed_pages();
+        let mut pages: Vec<_> = packed.map(|page| (page.ends().0, page)).collect();
+        let (mut entries, mut open) = (Vec::new(), lane.open_pages().collect::<Vec<_>>());
+        open.sort_unstable();
+        for page in open {
+            match lane.is_full(page).then(|| written_page(state, lane, page)).flatten() {
+                Some(written) => pages.push((page, written)),
+                None => entries.extend(lane.page(page)),
+            }
+        }
+        pages.sort_unstable_by_key(|(first, _)| *first);
+        WrittenLane { number, lane, entries, pages }
+    });
+    parts.collect()
+}
+
+fn read_lanes(
+    state: &mut State,
+    settings: &Settings,
+    queue: &mut Queue,
+    input: &mut Reader<'_>,
+) -> Result<(), SnapshotError> {
+    for _ in 0..input.u32()? {
+        let value = input.u8()?;
+        let number = LaneNumber(value);
+        if number.is_volatile() || !number.is_known() || queue.lanes.get(number).is_some() {
+            return Err(RecordError::Unknown { field: "lane", value }.into());
+        }
+        read_lane(state, settings, number, queue, input)?;
+    }
+    Ok(())
 }

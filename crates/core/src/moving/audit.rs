@@ -19,6 +19,7 @@ use super::resends::windows_came;
 use crate::Partition;
 use crate::log::completion::Completion;
 use crate::log::known;
+use crate::transaction::tell;
 
 /// How far the windows of the duplicate detection are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub(super) fn hand_over(partition: &mut Partition, queue: &Destination, effects:
 pub fn send(partition: &mut Partition, queue: Destination, effects: &mut Vec<Effect>) {
     let Some(leaving) = partition.leader.moves.leaving.get(&queue) else { return };
     let (to, parts) = (leaving.to, known::parts(&partition.state.audit));
-    partition.tell(to, Peer::Remember { queue, parts }, effects);
+    tell(to, Peer::Remember { queue, parts }, effects);
 }
 
 /// The target takes the windows.
@@ -74,7 +75,7 @@ pub(super) fn take(
 /// The windows are in the log.
 pub fn recorded(partition: &mut Partition, queue: Destination, from: PartitionId, effects: &mut Vec<Effect>) {
     windows_came(partition, &queue, from, effects);
-    partition.tell(from, Peer::Remembers { queue }, effects);
+    tell(from, Peer::Remembers { queue }, effects);
 }
 
 /// The target has them.

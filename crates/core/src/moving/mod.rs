@@ -38,9 +38,14 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::addresses::address::Addresses;
+use crate::leader::Leader;
+use crate::moving::origin::{list_moves, placed};
+use crate::state::State;
 
 use audit::Handover;
 pub use audit::{recorded as audit_recorded, send as send_audit};
+pub use origin::{end_move, lives_here_now, move_failed, passes_on};
 use resends::Resends;
 pub use resends::{behind_windows, forget_resends, lacks_windows, refuse_waiting, transacted_behind_windows};
 
@@ -185,7 +190,7 @@ pub fn places_of_leaving<'p>(
         let goes_to = |at: PartitionId| {
             leaving.iter().find(|(other, from, _)| other == queue && *from == at).map(|(.., to)| *to)
         };
-        let holds = |partition: &Partition| partition.own_queue(queue).is_some();
+        let holds = |partition: &Partition| partition.state.addresses.own_queue(queue).is_some();
         let stays = partitions.iter().filter(|(id, partition)| goes_to(*id).is_none() && holds(partition));
         let stays: Vec<PartitionId> = stays.map(|(id, _)| *id).collect();
         // Messages of a job may have been on their way when the queue went on.
@@ -209,37 +214,41 @@ impl Partition {
             Event::Move { queue, to, connection, ticket } => {
                 self.begin_move(queue, to, (connection, ticket), effects);
             }
-            Event::ListMoves { connection, ticket } => self.list_moves(connection, ticket, effects),
+            Event::ListMoves { connection, ticket } => {
+                list_moves(&self.state, &self.leader, connection, ticket, effects)
+            }
             Event::Placed { queue, of } => {
-                self.placed(&queue, of);
+                placed(&mut self.leader, self.now_ms, &queue, of);
                 self.go_on_moving(effects);
             }
             Event::Follow(attach) => self.follow_queue(attach, effects),
-            Event::Leave { consumer } => self.leave_for(consumer, effects),
+            Event::Leave { consumer } => self.leader.connections.leave_for(consumer, effects),
             _ => {}
         }
     }
+}
 
-    /// Whether the queue delivers nothing, as it is on the move.
-    pub(crate) fn is_moving(&self, queue: &Destination) -> bool {
-        self.state.leaving.contains_key(queue) || self.leader.moves.expected.contains_key(queue)
+/// Whether the queue delivers nothing, as it is on the move.
+pub fn is_moving(state: &State, leader: &Leader, queue: &Destination) -> bool {
+    state.leaving.contains_key(queue) || leader.moves.expected.contains_key(queue)
+}
+
+/// The queues that the log says are leaving begin to do so.
+pub fn resume_moves(state: &mut State, leader: &mut Leader) {
+    for (queue, to) in &state.leaving {
+        leader.moves.leave(queue.clone(), *to);
     }
+}
 
-    /// The queues that the log says are leaving begin to do so.
-    pub(crate) fn resume_moves(&mut self) {
-        for (queue, to) in &self.state.leaving {
-            self.leader.moves.leave(queue.clone(), *to);
-        }
+impl Addresses {
+    pub fn own_queue(&self, queue: &Destination) -> Option<postroad_model::QueueId> {
+        self.get(queue)?.bound.own()
     }
+}
 
-    pub(crate) fn own_queue(&self, queue: &Destination) -> Option<postroad_model::QueueId> {
-        self.state.addresses.get(queue)?.bound.own()
-    }
-
-    /// The queue delivers nothing from now on, or again.
-    fn set_on_the_move(&mut self, queue: &Destination, on_the_move: bool) {
-        if let Some(queue) = self.own_queue(queue).and_then(|id| self.state.queues.get_mut(&id)) {
-            queue.on_the_move = on_the_move;
-        }
+/// The queue delivers nothing from now on, or again.
+fn set_on_the_move(state: &mut State, queue: &Destination, on_the_move: bool) {
+    if let Some(queue) = state.addresses.own_queue(queue).and_then(|id| state.queues.get_mut(&id)) {
+        queue.on_the_move = on_the_move;
     }
 }

@@ -11,10 +11,17 @@ use postroad_routing::is_wildcard;
 
 use super::{Leaving, Stage, audit};
 use crate::Partition;
+use crate::connection::Connections;
 use crate::delivery::fetches::Waiter;
-use crate::leader::Transactions;
+use crate::leader::{Leader, Transactions};
+use crate::leasing::is_reserving;
 use crate::log::completion::Completion;
+use crate::moving::{Moves, is_moving, set_on_the_move};
+use crate::partition::reply;
 use crate::queue::{EntryState, untag};
+use crate::settings::Settings;
+use crate::state::State;
+use crate::transaction::tell;
 
 /// Messages of one step: one transaction over two partitions, whose four syncs they share.
 const STEP_MESSAGES: usize = 256;
@@ -43,56 +50,16 @@ impl Partition {
         (connection, ticket): (ConnectionId, Ticket),
         effects: &mut Vec<Effect>,
     ) {
-        if let Err(refusal) = self.check_movable(&queue, to) {
-            return self.reply(connection, ticket, Err(refusal), effects);
+        if let Err(refusal) = check_movable(&self.state, &self.leader, &self.settings, &queue, to) {
+            return reply(connection, ticket, Err(refusal), effects);
         }
         let completion = Completion::Leaves { queue: queue.clone(), connection, ticket };
         self.propose(Command::Leave { queue, to }, Urgency::Waiting, completion, effects);
     }
 
-    /// Whether the log is about to learn that it leaves, as requested.
-    fn is_about_to_leave(&self, queue: &Destination) -> bool {
-        let leaves = |completion: &Completion| matches!(completion, Completion::Leaves { queue: other, .. } if other == queue);
-        self.leader.log.pending.iter().any(leaves)
-    }
-
-    fn check_movable(&self, queue: &Destination, to: PartitionId) -> Result<(), Refusal> {
-        let no = |reason: &str| Err(Refusal::NotMovable { queue: queue.clone(), reason: reason.to_owned() });
-        if self.is_moving(queue) || self.is_about_to_leave(queue) {
-            return Err(Refusal::QueueMoving(queue.clone()));
-        }
-        if queue.kind != DestinationKind::Queue || queue.temporary || is_wildcard(&queue.name) {
-            return no("it is a temporary queue or a pattern");
-        }
-        if self.own_queue(queue).is_none() {
-            return no("there is no such queue");
-        }
-        if self.own_queue(queue).and_then(|id| self.state.queues.get(&id)?.options.as_ref()).is_some() {
-            return no("clients have set options for it, which cannot move");
-        }
-        if self.own_queue(queue).is_some_and(|id| self.state.paused.contains(id)) {
-            return no("it is paused: resume it first");
-        }
-        if to == self.settings.id {
-            return no("it is already in that store");
-        }
-        let addressing = &self.settings.addressing;
-        if let Some(feed) = addressing.feeds_of(queue).first() {
-            let reason = format!("{} feeds it, and must be in the same store as its queues", feed.topic);
-            return no(&reason);
-        }
-        if addressing.mirrored.as_ref().is_some_and(|mirrored| mirrored.topic_of(queue).is_some()) {
-            return no("it is mirrored, and must be in the same store as its topic");
-        }
-        if MOVES_MAX <= self.leader.moves.leaving.len() {
-            return no("too many queues are moving from its partition; try again later");
-        }
-        Ok(())
-    }
-
     pub(crate) fn apply_leave(&mut self, queue: Destination, to: PartitionId) {
         self.declare_queue(&queue);
-        self.set_on_the_move(&queue, true);
+        set_on_the_move(&mut self.state, &queue, true);
         self.state.leaving.entry(queue.clone()).or_insert(to);
         if self.leader.is_live {
             self.leader.moves.leave(queue, to);
@@ -105,7 +72,7 @@ impl Partition {
     pub(crate) fn send_after(&mut self, sent: &Sent, effects: &mut Vec<Effect>) {
         let is_queue = |to: &&Destination| to.kind == DestinationKind::Queue && !to.temporary;
         for queue in sent.targets().filter(is_queue) {
-            let to = self.partition_of(queue);
+            let to = self.settings.partition_of(queue);
             if to == self.settings.id {
                 continue;
             }
@@ -113,7 +80,7 @@ impl Partition {
                 // It comes here.
                 None if self.leader.moves.expected.contains_key(queue) => {}
                 Some(Stage::Settling { .. } | Stage::Stuck) => {
-                    self.set_stage(queue, Stage::Emptying, Some(self.now_ms));
+                    self.leader.moves.set_stage(queue, Stage::Emptying, Some(self.now_ms));
                 }
                 Some(Stage::Announced | Stage::Placing | Stage::Emptying) => {}
                 Some(Stage::Ending) | None => {
@@ -133,7 +100,7 @@ impl Partition {
             Peer::Remembers { queue } => audit::taken(self, &queue),
             Peer::Handle(asked) => self.handle_entries(*asked, effects),
             Peer::Expecting { queue } => {
-                if self.waits_for_others(&queue) {
+                if waits_for_others(&self.leader, &self.settings, &queue) {
                     return;
                 }
                 let leaving = self.leader.moves.leaving.get_mut(&queue);
@@ -144,40 +111,6 @@ impl Partition {
                 effects.push(Effect::Place { queue, to: leaving.to });
             }
             _ => {}
-        }
-    }
-
-    /// Whether it lives here, as far as is known here.
-    pub(crate) fn lives_here_now(&self, queue: &Destination) -> bool {
-        self.partition_of(queue) == self.settings.id
-    }
-
-    /// Whether the queue is not to leave before all that comes after it is here.
-    fn waits_for_others(&self, queue: &Destination) -> bool {
-        self.leader.moves.expected.contains_key(queue) && self.lives_here_now(queue)
-    }
-
-    /// Whether later messages for the address here get to where it lives.
-    pub(crate) fn passes_on(&self, to: &Destination) -> bool {
-        match self.leader.moves.leaving.get(to).map(|leaving| leaving.stage) {
-            Some(stage) => !matches!(stage, Stage::Ending | Stage::Stuck),
-            None => self.lives_here_now(to) || self.leader.moves.expected.contains_key(to),
-        }
-    }
-
-    /// Whether the queue may be expected here. A leaving queue comes from elsewhere only where it
-    /// lives, as messages of jobs do, and before its new place is announced: else two could hand it
-    /// to one another for ever.
-    pub(super) fn may_expect(&self, queue: &Destination) -> bool {
-        let leaving = self.leader.moves.leaving.get(queue);
-        leaving.is_none_or(|leaving| leaving.stage == Stage::Announced && self.lives_here_now(queue))
-    }
-
-    pub(super) fn placed(&mut self, queue: &Destination, of: u16) {
-        let Some(leaving) = self.leader.moves.leaving.get_mut(queue) else { return };
-        leaving.placed += 1;
-        if leaving.stage == Stage::Placing && of <= leaving.placed {
-            (leaving.stage, leaving.next_ms) = (Stage::Emptying, Some(self.now_ms));
         }
     }
 
@@ -195,7 +128,9 @@ impl Partition {
     }
 
     fn move_on(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
-        let (Some(id), Some(leaving)) = (self.own_queue(queue), self.leader.moves.leaving.get(queue)) else {
+        let (Some(id), Some(leaving)) =
+            (self.state.addresses.own_queue(queue), self.leader.moves.leaving.get(queue))
+        else {
             return;
         };
         let (stage, to) = (leaving.stage, leaving.to);
@@ -204,55 +139,28 @@ impl Partition {
             audit::hand_over(self, queue, effects);
         }
         match stage {
-            Stage::Announced if self.waits_for_others(queue) => {
-                self.set_stage(queue, stage, Some(self.now_ms + LOOK_MS));
+            Stage::Announced if waits_for_others(&self.leader, &self.settings, queue) => {
+                self.leader.moves.set_stage(queue, stage, Some(self.now_ms + LOOK_MS));
             }
             Stage::Announced => {
-                self.set_stage(queue, stage, Some(self.now_ms + RETRY_MS));
+                self.leader.moves.set_stage(queue, stage, Some(self.now_ms + RETRY_MS));
                 // A job may send to a queue that has moved on since: all reports of this move then
                 // name its present place.
-                let place = self.partition_of(queue);
+                let place = self.settings.partition_of(queue);
                 let to = if place == self.settings.id { to } else { place };
                 if let Some(leaving) = self.leader.moves.leaving.get_mut(queue) {
                     leaving.to = to;
                 }
-                self.tell(to, Peer::Expect { queue: queue.clone() }, effects);
+                tell(to, Peer::Expect { queue: queue.clone() }, effects);
             }
             Stage::Emptying if is_free => {
-                self.set_stage(queue, stage, Some(self.now_ms + LOOK_MS));
+                self.leader.moves.set_stage(queue, stage, Some(self.now_ms + LOOK_MS));
                 self.take_step(queue, id, effects);
             }
             Stage::Emptying | Stage::Placing | Stage::Settling { .. } | Stage::Ending | Stage::Stuck => {
-                self.set_stage(queue, stage, None);
+                self.leader.moves.set_stage(queue, stage, None);
             }
         }
-    }
-
-    /// From now on it is at this stage, and it is time for something at `next_ms`, if that is
-    /// known.
-    fn set_stage(&mut self, queue: &Destination, stage: Stage, next_ms: Option<u64>) {
-        if let Some(leaving) = self.leader.moves.leaving.get_mut(queue) {
-            (leaving.stage, leaving.next_ms) = (stage, next_ms);
-        }
-    }
-
-    /// Consumers that read this queue alone.
-    fn readers_left(&self, id: QueueId) -> Vec<ConsumerKey> {
-        let consumers = self.state.queues.get(&id).into_iter().flat_map(|queue| queue.consumers.iter());
-        consumers.filter(|key| key.member == 0).copied().collect()
-    }
-
-    /// Whether it holds nothing that can go, and nothing that is here can become a message of it
-    /// but by way of the log.
-    fn is_quiet(&self, queue: &Destination, id: QueueId) -> bool {
-        let unreadable =
-            self.leader.moves.leaving.get(queue).map_or(0, |leaving| leaving.unreadable.len() as u64);
-        self.state.queues.get(&id).is_none_or(|queue| queue.len() == unreadable)
-            && !self.leader.intake.parked.sends_to(queue)
-            && !self.leader.intake.waiting.is_for_queue(queue)
-            && self.leader.transactions.transactions_for(queue) == 0
-            && !self.leader.transactions.closings.holds_up(id)
-            && self.leader.intake.uploads.sent_to(queue) == 0
     }
 
     /// The oldest messages go, as far as no consumer has one of them.
@@ -271,11 +179,11 @@ impl Partition {
             let (sends, settlements) = self.take_along(queue, id, &going);
             return self.move_messages(sends, settlements, answer, effects);
         }
-        if absent.is_none() && self.is_quiet(queue, id) {
-            for consumer in self.readers_left(id) {
+        if absent.is_none() && is_quiet(&self.state, &self.leader, queue, id) {
+            for consumer in readers_left(&self.state, id) {
                 self.part_with(consumer, effects);
             }
-            self.set_stage(queue, Stage::Settling { rounds: ROUNDS }, None);
+            self.leader.moves.set_stage(queue, Stage::Settling { rounds: ROUNDS }, None);
             self.go_round(queue, effects);
         }
     }
@@ -369,46 +277,35 @@ impl Partition {
 
     /// All that was on its way to the log when it was asked to come round is here.
     pub(crate) fn pass_move_barrier(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
-        let Some(id) = self.own_queue(queue) else { return };
+        let Some(id) = self.state.addresses.own_queue(queue) else { return };
         let Some(leaving) = self.leader.moves.leaving.get(queue) else { return };
         let Stage::Settling { rounds } = leaving.stage else { return };
         let to = leaving.to;
-        if !self.is_quiet(queue, id) || !self.readers_left(id).is_empty() {
-            return self.set_stage(queue, Stage::Emptying, Some(self.now_ms));
+        if !is_quiet(&self.state, &self.leader, queue, id) || !readers_left(&self.state, id).is_empty() {
+            return self.leader.moves.set_stage(queue, Stage::Emptying, Some(self.now_ms));
         }
         if audit::is_due(self, queue) {
-            return self.set_stage(queue, Stage::Emptying, Some(self.now_ms + LOOK_MS));
+            return self.leader.moves.set_stage(queue, Stage::Emptying, Some(self.now_ms + LOOK_MS));
         }
         if 1 < rounds {
-            self.set_stage(queue, Stage::Settling { rounds: rounds - 1 }, None);
+            self.leader.moves.set_stage(queue, Stage::Settling { rounds: rounds - 1 }, None);
             return self.go_round(queue, effects);
         }
         let Some(leaving) = self.leader.moves.leaving.get_mut(queue) else { return };
         if !leaving.unreadable.is_empty() {
             let reason = format!("{} messages", leaving.unreadable.len());
             (leaving.stage, leaving.refused) = (Stage::Stuck, Some(Refusal::Unreadable { reason }));
-            return self.tell(to, Peer::Arrived { queue: queue.clone() }, effects);
+            return tell(to, Peer::Arrived { queue: queue.clone() }, effects);
         }
         leaving.stage = Stage::Ending;
         let completion = Completion::LeftFor { queue: queue.clone(), to };
         self.propose(Command::Delete { queue: queue.clone() }, Urgency::Waiting, completion, effects);
     }
 
-    /// The log could not take it.
-    pub(crate) fn move_failed(&mut self, queue: &Destination) {
-        self.set_stage(queue, Stage::Emptying, Some(self.now_ms + RETRY_MS));
-    }
-
-    /// The queue is gone here.
-    pub(crate) fn end_move(&mut self, queue: &Destination) {
-        self.state.leaving.remove(queue);
-        self.leader.moves.leaving.remove(queue);
-    }
-
     /// A consumer is to follow its queue, which is empty. Late verdicts of a consumer on messages
     /// taken back from it could not be assigned there: it ends, as it would for being slow.
     fn part_with(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        if self.is_reserving(key) {
+        if is_reserving(&self.leader, key) {
             // Its client asks again where the queue is now.
             return self.finish_reserve(key, effects);
         }
@@ -429,40 +326,36 @@ impl Partition {
         self.leader.connections.get_or_make(key.connection).departed.insert(key, credit);
         effects.push(Effect::Moved { consumer: key });
     }
+}
 
-    /// The credit of a consumer that is to follow its queue.
-    pub(crate) fn departed(&mut self, key: ConsumerKey) -> Option<&mut u32> {
-        self.leader.connections.get_mut(&key.connection)?.departed.get_mut(&key)
+/// Whether the log is about to learn that it leaves, as requested.
+fn is_about_to_leave(leader: &Leader, queue: &Destination) -> bool {
+    let leaves = |completion: &Completion| matches!(completion, Completion::Leaves { queue: other, .. } if other == queue);
+    leader.log.pending.iter().any(leaves)
+}
+
+pub fn placed(leader: &mut Leader, now_ms: u64, queue: &Destination, of: u16) {
+    let Some(leaving) = leader.moves.leaving.get_mut(queue) else { return };
+    leaving.placed += 1;
+    if leaving.stage == Stage::Placing && of <= leaving.placed {
+        (leaving.stage, leaving.next_ms) = (Stage::Emptying, Some(now_ms));
     }
+}
 
-    /// A consumer knows that its queue has left; nothing more that is meant for it comes here.
-    pub(super) fn leave_for(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        let connection = self.leader.connections.get_mut(&key.connection);
-        if let Some(credit) = connection.and_then(|connection| connection.departed.remove(&key)) {
-            effects.push(Effect::Left { consumer: key, credit });
+impl Moves {
+    /// From now on it is at this stage, and it is time for something at `next_ms`, if that is
+    /// known.
+    fn set_stage(&mut self, queue: &Destination, stage: Stage, next_ms: Option<u64>) {
+        if let Some(leaving) = self.leaving.get_mut(queue) {
+            (leaving.stage, leaving.next_ms) = (stage, next_ms);
         }
     }
+}
 
-    pub(super) fn list_moves(&self, connection: ConnectionId, ticket: Ticket, effects: &mut Vec<Effect>) {
-        let moving = |(queue, leaving): (&Destination, &Leaving)| {
-            let found = self.own_queue(queue).and_then(|id| self.state.queues.get(&id));
-            Moving {
-                queue: queue.clone(),
-                to: leaving.to,
-                moved: leaving.moved,
-                left: found.map_or(0, crate::queue::Queue::len),
-                held: found.map_or(0, |queue| queue.away.messages),
-                transactions: self.leader.transactions.transactions_for(queue),
-                uploads: self.leader.intake.uploads.sent_to(queue),
-                refused: leaving.refused.clone(),
-            }
-        };
-        let moves: Vec<Moving> = self.leader.moves.leaving.iter().map(moving).collect();
-        if !moves.is_empty() {
-            effects.push(Effect::Moves { connection, ticket, moves });
-        }
-        self.reply(connection, ticket, Ok(()), effects);
-    }
+/// Consumers that read this queue alone.
+fn readers_left(state: &State, id: QueueId) -> Vec<ConsumerKey> {
+    let consumers = state.queues.get(&id).into_iter().flat_map(|queue| queue.consumers.iter());
+    consumers.filter(|key| key.member == 0).copied().collect()
 }
 
 impl Transactions {
@@ -470,4 +363,135 @@ impl Transactions {
     pub fn transactions_for(&self, queue: &Destination) -> u64 {
         self.senders.count(queue)
     }
+}
+
+/// The queue is gone here.
+pub fn end_move(state: &mut State, leader: &mut Leader, queue: &Destination) {
+    state.leaving.remove(queue);
+    leader.moves.leaving.remove(queue);
+}
+
+impl Connections {
+    /// The credit of a consumer that is to follow its queue.
+    pub fn departed(&mut self, key: ConsumerKey) -> Option<&mut u32> {
+        self.get_mut(&key.connection)?.departed.get_mut(&key)
+    }
+
+    /// A consumer knows that its queue has left; nothing more that is meant for it comes here.
+    pub(super) fn leave_for(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
+        let connection = self.get_mut(&key.connection);
+        if let Some(credit) = connection.and_then(|connection| connection.departed.remove(&key)) {
+            effects.push(Effect::Left { consumer: key, credit });
+        }
+    }
+}
+
+fn check_movable(
+    state: &State,
+    leader: &Leader,
+    settings: &Settings,
+    queue: &Destination,
+    to: PartitionId,
+) -> Result<(), Refusal> {
+    let no = |reason: &str| Err(Refusal::NotMovable { queue: queue.clone(), reason: reason.to_owned() });
+    if is_moving(state, leader, queue) || is_about_to_leave(leader, queue) {
+        return Err(Refusal::QueueMoving(queue.clone()));
+    }
+    if queue.kind != DestinationKind::Queue || queue.temporary || is_wildcard(&queue.name) {
+        return no("it is a temporary queue or a pattern");
+    }
+    if state.addresses.own_queue(queue).is_none() {
+        return no("there is no such queue");
+    }
+    if state.addresses.own_queue(queue).and_then(|id| state.queues.get(&id)?.options.as_ref()).is_some() {
+        return no("clients have set options for it, which cannot move");
+    }
+    if state.addresses.own_queue(queue).is_some_and(|id| state.paused.contains(id)) {
+        return no("it is paused: resume it first");
+    }
+    if to == settings.id {
+        return no("it is already in that store");
+    }
+    let addressing = &settings.addressing;
+    if let Some(feed) = addressing.feeds_of(queue).first() {
+        let reason = format!("{} feeds it, and must be in the same store as its queues", feed.topic);
+        return no(&reason);
+    }
+    if addressing.mirrored.as_ref().is_some_and(|mirrored| mirrored.topic_of(queue).is_some()) {
+        return no("it is mirrored, and must be in the same store as its topic");
+    }
+    if MOVES_MAX <= leader.moves.leaving.len() {
+        return no("too many queues are moving from its partition; try again later");
+    }
+    Ok(())
+}
+
+/// Whether it lives here, as far as is known here.
+pub fn lives_here_now(settings: &Settings, queue: &Destination) -> bool {
+    settings.partition_of(queue) == settings.id
+}
+
+/// Whether it holds nothing that can go, and nothing that is here can become a message of it
+/// but by way of the log.
+fn is_quiet(state: &State, leader: &Leader, queue: &Destination, id: QueueId) -> bool {
+    let unreadable = leader.moves.leaving.get(queue).map_or(0, |leaving| leaving.unreadable.len() as u64);
+    state.queues.get(&id).is_none_or(|queue| queue.len() == unreadable)
+        && !leader.intake.parked.sends_to(queue)
+        && !leader.intake.waiting.is_for_queue(queue)
+        && leader.transactions.transactions_for(queue) == 0
+        && !leader.transactions.closings.holds_up(id)
+        && leader.intake.uploads.sent_to(queue) == 0
+}
+
+/// The log could not take it.
+pub fn move_failed(leader: &mut Leader, now_ms: u64, queue: &Destination) {
+    leader.moves.set_stage(queue, Stage::Emptying, Some(now_ms + RETRY_MS));
+}
+
+pub fn list_moves(
+    state: &State,
+    leader: &Leader,
+    connection: ConnectionId,
+    ticket: Ticket,
+    effects: &mut Vec<Effect>,
+) {
+    let moving = |(queue, leaving): (&Destination, &Leaving)| {
+        let found = state.addresses.own_queue(queue).and_then(|id| state.queues.get(&id));
+        Moving {
+            queue: queue.clone(),
+            to: leaving.to,
+            moved: leaving.moved,
+            left: found.map_or(0, crate::queue::Queue::len),
+            held: found.map_or(0, |queue| queue.away.messages),
+            transactions: leader.transactions.transactions_for(queue),
+            uploads: leader.intake.uploads.sent_to(queue),
+            refused: leaving.refused.clone(),
+        }
+    };
+    let moves: Vec<Moving> = leader.moves.leaving.iter().map(moving).collect();
+    if !moves.is_empty() {
+        effects.push(Effect::Moves { connection, ticket, moves });
+    }
+    reply(connection, ticket, Ok(()), effects);
+}
+
+/// Whether the queue is not to leave before all that comes after it is here.
+fn waits_for_others(leader: &Leader, settings: &Settings, queue: &Destination) -> bool {
+    leader.moves.expected.contains_key(queue) && lives_here_now(settings, queue)
+}
+
+/// Whether later messages for the address here get to where it lives.
+pub fn passes_on(leader: &Leader, settings: &Settings, to: &Destination) -> bool {
+    match leader.moves.leaving.get(to).map(|leaving| leaving.stage) {
+        Some(stage) => !matches!(stage, Stage::Ending | Stage::Stuck),
+        None => lives_here_now(settings, to) || leader.moves.expected.contains_key(to),
+    }
+}
+
+/// Whether the queue may be expected here. A leaving queue comes from elsewhere only where it
+/// lives, as messages of jobs do, and before its new place is announced: else two could hand it
+/// to one another for ever.
+pub fn may_expect(leader: &Leader, settings: &Settings, queue: &Destination) -> bool {
+    let leaving = leader.moves.leaving.get(queue);
+    leaving.is_none_or(|leaving| leaving.stage == Stage::Announced && lives_here_now(settings, queue))
 }

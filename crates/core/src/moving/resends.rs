@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use postroad_model::{ConnectionId, Destination, Effect, PartitionId, Publish, Refusal, Sent, Ticket};
 
 use crate::Partition;
-use crate::transaction::resume_behind;
+use crate::partition::reply;
+use crate::transaction::{open_transaction, resume_behind};
 
 /// Messages that wait at once, far more than are sent again while windows are on their way. Further
 /// ones are refused.
@@ -93,9 +94,10 @@ fn refuse(partition: &mut Partition, publish: Publish, effects: &mut Vec<Effect>
     let Publish { connection, ticket, transaction, sent, .. } = publish;
     let refusal = Refusal::QueueMoving(sent.to);
     if let Some(key) = transaction {
-        partition.open_transaction(key).refuse(refusal.clone());
+        open_transaction(&mut partition.leader, &partition.settings, partition.now_ms, key)
+            .refuse(refusal.clone());
     }
-    partition.reply(connection, ticket, Err(refusal), effects);
+    reply(connection, ticket, Err(refusal), effects);
 }
 
 /// Too many events wait: messages in transactions are refused, so that the others go on.

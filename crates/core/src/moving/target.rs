@@ -5,7 +5,12 @@ use postroad_model::{Attach, Command, Destination, Effect, PartitionId, Peer, Ur
 
 use super::resends::windows_came;
 use crate::Partition;
+use crate::delivery::consumer::check_new;
 use crate::log::completion::Completion;
+use crate::moving::origin::may_expect;
+use crate::moving::{is_moving, set_on_the_move};
+use crate::partition::reply;
+use crate::transaction::tell;
 
 impl Partition {
     /// The queue is on its way here from another partition. To be said before [`Partition::start`]
@@ -15,7 +20,7 @@ impl Partition {
             // It lives here, as a later record says, and has not gone yet.
             return;
         }
-        self.set_on_the_move(&queue, true);
+        set_on_the_move(&mut self.state, &queue, true);
         self.leader.moves.resends.expect(queue.clone(), from);
         self.leader.moves.expected.entry(queue).or_default().insert(from);
     }
@@ -23,13 +28,13 @@ impl Partition {
     /// As [`Partition::expect_queue`], while running: the origin is notified once the queue is in
     /// the log here, so that a restart finds the queue here even if it is empty.
     pub(super) fn expect_from(&mut self, queue: Destination, from: PartitionId, effects: &mut Vec<Effect>) {
-        if !self.may_expect(&queue) {
+        if !may_expect(&self.leader, &self.settings, &queue) {
             // It is asked again.
             return;
         }
         self.expect_queue(queue.clone(), from);
-        if self.own_queue(&queue).is_some() {
-            return self.tell(from, Peer::Expecting { queue }, effects);
+        if self.state.addresses.own_queue(&queue).is_some() {
+            return tell(from, Peer::Expecting { queue }, effects);
         }
         let completion = Completion::Expecting { queue: queue.clone(), from };
         self.propose(Command::Declare { queue }, Urgency::Waiting, completion, effects);
@@ -45,8 +50,9 @@ impl Partition {
             return;
         }
         self.leader.moves.expected.remove(queue);
-        self.set_on_the_move(queue, self.is_moving(queue));
-        if let Some(id) = self.own_queue(queue) {
+        let still_moves = is_moving(&self.state, &self.leader, queue);
+        set_on_the_move(&mut self.state, queue, still_moves);
+        if let Some(id) = self.state.addresses.own_queue(queue) {
             self.dispatch(id, effects);
         }
     }
@@ -54,10 +60,10 @@ impl Partition {
     /// A consumer comes behind its queue.
     pub(super) fn follow_queue(&mut self, attach: Attach, effects: &mut Vec<Effect>) {
         let (key, ticket) = (attach.consumer, attach.ticket);
-        let found = self.check_new(key).map(|()| self.own_queue(&attach.source));
+        let found = check_new(&self.leader, key).map(|()| self.state.addresses.own_queue(&attach.source));
         let Ok(Some(queue)) = found else {
             let refusal = postroad_model::Refusal::QueueMoving(attach.source);
-            return self.reply(key.connection, ticket, Err(refusal), effects);
+            return reply(key.connection, ticket, Err(refusal), effects);
         };
         self.leader.connections.get_or_make(key.connection).consumers.insert(key);
         self.seat(queue, key, &attach);
@@ -67,6 +73,6 @@ impl Partition {
         {
             browse.go_to_end();
         }
-        self.reply(key.connection, ticket, Ok(()), effects);
+        reply(key.connection, ticket, Ok(()), effects);
     }
 }

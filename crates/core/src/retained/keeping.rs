@@ -6,6 +6,10 @@ use postroad_routing::Recovery;
 
 use super::Source;
 use crate::Partition;
+use crate::leader::Leader;
+use crate::partition::insert_volatile;
+use crate::settings::Settings;
+use crate::state::State;
 
 impl Partition {
     /// The topic retains the message as the latest of its key, or none any more. Without room for a
@@ -32,7 +36,7 @@ impl Partition {
                 self.leader.retained.remove_latest(&topic.name, &retain.key)
             }
             true => {
-                let key = self.store_retained(message, effects);
+                let key = store_retained(&mut self.state, &mut self.leader, message, effects);
                 self.leader.retained.keep_latest(&topic.name, &retain.key, key, bytes)
             }
             false => self.leader.retained.remove_latest(&topic.name, &retain.key),
@@ -43,9 +47,12 @@ impl Partition {
     /// A message was published to the address: its topic keeps it, if its policy says so.
     pub(crate) fn keep_recent(&mut self, to: &Destination, message: &Message, effects: &mut Vec<Effect>) {
         // A large body is not kept in memory, and no queue would keep it on the disk.
-        let Some(recovery) = self.recovery_of(to).filter(|_| message.chunks().is_none()) else { return };
+        let Some(recovery) = recovery_of(&self.settings, to).filter(|_| message.chunks().is_none()) else {
+            return;
+        };
         let (now_ms, bytes_max) = (self.now_ms, self.settings.recent_bytes_max);
-        let kept = (self.store_retained(message, effects), message.bytes.len() as u64);
+        let kept =
+            (store_retained(&mut self.state, &mut self.leader, message, effects), message.bytes.len() as u64);
         let gone = self.leader.retained.keep_recent(&to.name, kept, &recovery, now_ms, bytes_max);
         self.drop_retained(gone, effects);
     }
@@ -54,7 +61,7 @@ impl Partition {
     /// than this run, and are not proposed.
     pub(crate) fn keep_recent_of(&mut self, key: MessageKey, to: &Destination, effects: &mut Vec<Effect>) {
         if !self.leader.log.pending.is_empty()
-            && self.recovery_of(to).is_some()
+            && recovery_of(&self.settings, to).is_some()
             && let Some(message) = self.state.bodies.resident(key).cloned()
         {
             self.keep_recent(to, &message, effects);
@@ -74,22 +81,27 @@ impl Partition {
         }
     }
 
-    /// The messages kept by the topic; `None` for none.
-    fn recovery_of(&self, to: &Destination) -> Option<Recovery> {
-        let policies = Some(&self.settings.policies).filter(|policies| policies.any_recovery());
-        let policies = policies.filter(|_| to.kind == DestinationKind::Topic && !to.temporary)?;
-        Some(policies.of(to).recovery).filter(Recovery::keeps)
-    }
-
-    /// A message of its own, because this one may be a small part of its connection's read buffer.
-    fn store_retained(&mut self, message: &Message, effects: &mut Vec<Effect>) -> MessageKey {
-        let message = Message { bytes: Bytes::copy_from_slice(&message.bytes), ..message.clone() };
-        let key = self.insert_volatile(message, effects);
-        self.state.bodies.refer(key);
-        key
-    }
-
     fn drop_retained(&mut self, gone: Vec<MessageKey>, effects: &mut Vec<Effect>) {
         gone.into_iter().for_each(|key| self.drop_reference(key, effects));
     }
+}
+
+/// The messages kept by the topic; `None` for none.
+fn recovery_of(settings: &Settings, to: &Destination) -> Option<Recovery> {
+    let policies = Some(&settings.policies).filter(|policies| policies.any_recovery());
+    let policies = policies.filter(|_| to.kind == DestinationKind::Topic && !to.temporary)?;
+    Some(policies.of(to).recovery).filter(Recovery::keeps)
+}
+
+/// A message of its own, because this one may be a small part of its connection's read buffer.
+fn store_retained(
+    state: &mut State,
+    leader: &mut Leader,
+    message: &Message,
+    effects: &mut Vec<Effect>,
+) -> MessageKey {
+    let message = Message { bytes: Bytes::copy_from_slice(&message.bytes), ..message.clone() };
+    let key = insert_volatile(state, leader, message, effects);
+    state.bodies.refer(key);
+    key
 }

@@ -9,7 +9,11 @@ use postroad_selector::Selector;
 
 use super::store::Shown;
 use crate::Partition;
+use crate::delivery::line::next_in_line;
+use crate::intake::publish::share_is_open;
+use crate::partition::insert_volatile;
 use crate::queue::LaneNumber;
+use crate::settings::Settings;
 
 /// Messages that are put into a queue at once for its consumers.
 const STEP_MESSAGES: u32 = 64;
@@ -91,7 +95,9 @@ impl Partition {
             || queue.gathers_until_ms.is_some()
             || self.leader.transactions.closings.holds_up(id);
         let has_some = queue.next_ready().is_some_and(|next| LaneNumber::of_tag(next).is_ahead());
-        let Some((_, first)) = self.next_in_line(id, None).filter(|_| !is_held_up && !has_some) else {
+        let Some((_, first)) =
+            next_in_line(&self.state, &self.leader, id, None).filter(|_| !is_held_up && !has_some)
+        else {
             return false;
         };
         let credit = self.leader.delivery.consumers.get(&first).map_or(0, |consumer| consumer.credit);
@@ -99,7 +105,7 @@ impl Partition {
         let mut is_put = false;
         for _ in 0..credit.min(STEP_MESSAGES) {
             let Some(going_on) = &mut replay else { break };
-            if !self.share_is_open(id) {
+            if !share_is_open(&self.state, &self.settings, id) {
                 break;
             }
             match self.next_shown(going_on, effects) {
@@ -120,7 +126,7 @@ impl Partition {
     /// The next message that the subscription wants, as it is to be shown.
     fn next_shown(&mut self, replay: &mut Replay, effects: &mut Vec<Effect>) -> Option<MessageKey> {
         while let Some(shown) = self.leader.retained.next(replay) {
-            if shown.latest.is_none() && !self.shows_recent(&shown, replay) {
+            if shown.latest.is_none() && !shows_recent(&self.settings, self.now_ms, &shown, replay) {
                 continue;
             }
             let key = self.rewritten(&shown, effects);
@@ -133,14 +139,6 @@ impl Partition {
             }
         }
         None
-    }
-
-    fn shows_recent(&self, shown: &Shown, replay: &Replay) -> bool {
-        let topic = Destination::topic(&shown.topic);
-        let recovery = self.settings.policies.of(&topic).recovery;
-        let age_ms = self.now_ms.saturating_sub(shown.at_ms);
-        let is_old = recovery.age_ms_max != 0 && recovery.age_ms_max < age_ms;
-        (replay.retroactive || recovery.always) && !is_old
     }
 
     /// The message with how many its topic retains: written once for all subscribers, until that
@@ -157,11 +155,19 @@ impl Partition {
         if written.bytes == message.bytes {
             return shown.key;
         }
-        let key = self.insert_volatile(written, effects);
+        let key = insert_volatile(&mut self.state, &mut self.leader, written, effects);
         self.state.bodies.refer(key);
         if let Some(before) = self.leader.retained.note_rewritten(shown, key) {
             self.drop_reference(before, effects);
         }
         key
     }
+}
+
+fn shows_recent(settings: &Settings, now_ms: u64, shown: &Shown, replay: &Replay) -> bool {
+    let topic = Destination::topic(&shown.topic);
+    let recovery = settings.policies.of(&topic).recovery;
+    let age_ms = now_ms.saturating_sub(shown.at_ms);
+    let is_old = recovery.age_ms_max != 0 && recovery.age_ms_max < age_ms;
+    (replay.retroactive || recovery.always) && !is_old
 }

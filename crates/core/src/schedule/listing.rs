@@ -15,6 +15,7 @@ use super::manage::Purpose;
 use super::{Jobs, key_of};
 use crate::Partition;
 use crate::ask::answer_page;
+use crate::partition::reply;
 
 /// Pages that are made at the same time; further requests are refused.
 const LISTINGS_MAX: usize = 64;
@@ -100,7 +101,7 @@ pub(crate) fn list_jobs(
 ) {
     let own = partition.settings.id;
     if wanted.only.is_some_and(|id| id.partition != own) {
-        return answer_page(partition, Page::default(), (connection, ticket), effects);
+        return answer_page(Page::default(), (connection, ticket), effects);
     }
     let after = ask.after.as_ref().and_then(ScheduleId::of_key).map(|id| last_up_to(own, id));
     partition.search(wanted, after, Purpose::List { ask, connection, ticket }, effects);
@@ -133,7 +134,7 @@ pub(super) fn begin_listing(
     let jobs = &mut partition.state.jobs;
     if LISTINGS_MAX <= jobs.listings.by_number.len() {
         let refusal = Refusal::TooManyLists { max: LISTINGS_MAX };
-        return partition.reply(waiter.0, waiter.1, Err(refusal), effects);
+        return reply(waiter.0, waiter.1, Err(refusal), effects);
     }
     let total = if all { jobs.len() } else { count } as u64;
     let has_more = ask.rows_max() < count;
@@ -144,7 +145,7 @@ pub(super) fn begin_listing(
     let missing = rows.len();
     let listing = Listing { waiter, rows, missing, has_more, total, is_whole };
     if missing == 0 {
-        return answer_page(partition, listing.page(), waiter, effects);
+        return answer_page(listing.page(), waiter, effects);
     }
     let number = jobs.listings.begun;
     jobs.listings.begun += 1;
@@ -173,7 +174,7 @@ pub(super) fn list_record(
             && let Some(listing) = listings.remove(&number)
         {
             let waiter = listing.waiter;
-            answer_page(partition, listing.page(), waiter, effects);
+            answer_page(listing.page(), waiter, effects);
         }
     }
     true
@@ -184,6 +185,6 @@ pub(super) fn fail_listings(partition: &mut Partition, reason: &str, effects: &m
     let listings = std::mem::take(&mut partition.state.jobs.listings);
     for (connection, ticket) in listings.waiters() {
         let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
-        partition.reply(connection, ticket, Err(refusal), effects);
+        reply(connection, ticket, Err(refusal), effects);
     }
 }

@@ -13,6 +13,8 @@ use super::listing::{begin_listing, fail_listings};
 use super::{Firing, Job, Jobs, Shelf, digest, key_of};
 use crate::Partition;
 use crate::log::completion::Completion;
+use crate::partition::reply;
+use crate::transaction::tell;
 
 /// Jobs that one record ends.
 const ENDED_MAX: usize = 10_000;
@@ -125,6 +127,50 @@ impl Jobs {
         };
         searches.filter_map(waiter).chain(self.listings.waiters()).collect()
     }
+
+    /// Those in memory.
+    fn wanted(&self, search: &Search) -> Vec<Due> {
+        let (from, until) = search.due_ms.clone().into_inner();
+        let jobs = self.waiting.from(from).take_while(|(due, _)| due.at_ms <= until);
+        let wanted = jobs.filter(|(due, job)| search.matches(due, job)).map(|(due, _)| due);
+        wanted.take(search.most()).collect()
+    }
+
+    /// Whether a request ends one of the jobs of this shelf.
+    pub(super) fn is_sought(&self, position: Position, jobs: &[(Due, Job)]) -> bool {
+        let searches = &self.searches;
+        let mut ending = searches.active.iter().filter(|search| search.is_ending());
+        searches.reading == Some(position)
+            && ending.any(|search| jobs.iter().any(|(due, job)| search.matches(due, job)))
+    }
+
+    fn show(&mut self, found: &[Due], reply_to: &Destination, effects: &mut Vec<Effect>) {
+        let mut keys = Vec::with_capacity(found.len());
+        for due in found {
+            let copies = self.browsed.entry(key_of(*due)).or_default();
+            copies.push(Browsed { due: *due, reply_to: reply_to.clone() });
+            keys.push(key_of(*due));
+        }
+        if !keys.is_empty() {
+            effects.push(Effect::Fetch { keys });
+        }
+    }
+
+    /// All who wait begin; `false` if there are none, or jobs are on their way between memory and
+    /// shelves.
+    fn begin_searches(&mut self) -> bool {
+        if self.searches.waiting.is_empty() || self.are_leaving() {
+            return false;
+        }
+        let mut active = std::mem::take(&mut self.searches.waiting);
+        for search in active.iter_mut().filter(|search| !search.is_ending()) {
+            search.take(self.wanted(search));
+        }
+        let shelves = self.shelves.iter().filter(|shelf| active.iter().any(|search| search.reaches(shelf)));
+        self.searches.shelves = shelves.copied().collect();
+        self.searches.active = active;
+        true
+    }
 }
 
 impl Searches {
@@ -146,7 +192,7 @@ impl Partition {
     ) {
         let only = wanted.only;
         if let Some(id) = only.filter(|id| id.partition != self.settings.id) {
-            return self.reply(connection, ticket, Err(Refusal::NoSuchSchedule { id }), effects);
+            return reply(connection, ticket, Err(Refusal::NoSuchSchedule { id }), effects);
         }
         self.search(wanted, None, Purpose::End { only, connection, ticket }, effects);
     }
@@ -160,7 +206,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         self.search(wanted, None, Purpose::Show { reply_to: reply_to.clone() }, effects);
-        self.reply(connection, ticket, Ok(()), effects);
+        reply(connection, ticket, Ok(()), effects);
     }
 
     pub(super) fn search(
@@ -180,9 +226,7 @@ impl Partition {
         let search = Search { name, due_ms, only, after, found: Vec::new(), purpose };
         match self.state.jobs.searches.waiting.len() < SEARCHES_MAX {
             true => self.state.jobs.searches.waiting.push(search),
-            false => {
-                self.refuse_search(search, "too many requests for scheduled messages are running", effects)
-            }
+            false => refuse_search(search, "too many requests for scheduled messages are running", effects),
         }
         self.search_on(effects);
     }
@@ -191,7 +235,7 @@ impl Partition {
     /// no job is missed that has come from a shelf meanwhile.
     pub(crate) fn search_on(&mut self, effects: &mut Vec<Effect>) {
         while self.state.jobs.searches.reading.is_none() && self.state.jobs.shelves.moving() < SOUGHT_MAX {
-            if self.state.jobs.searches.active.is_empty() && !self.begin_searches() {
+            if self.state.jobs.searches.active.is_empty() && !self.state.jobs.begin_searches() {
                 return self.shelve(effects);
             }
             let searches = &mut self.state.jobs.searches;
@@ -207,39 +251,6 @@ impl Partition {
                 effects.push(Effect::ReadShelf { position: shelf.position });
             }
         }
-    }
-
-    /// All who wait begin; `false` if there are none, or jobs are on their way between memory and
-    /// shelves.
-    fn begin_searches(&mut self) -> bool {
-        if self.state.jobs.searches.waiting.is_empty() || self.state.jobs.are_leaving() {
-            return false;
-        }
-        let mut active = std::mem::take(&mut self.state.jobs.searches.waiting);
-        for search in active.iter_mut().filter(|search| !search.is_ending()) {
-            search.take(self.wanted(search));
-        }
-        let shelves =
-            self.state.jobs.shelves.iter().filter(|shelf| active.iter().any(|search| search.reaches(shelf)));
-        self.state.jobs.searches.shelves = shelves.copied().collect();
-        self.state.jobs.searches.active = active;
-        true
-    }
-
-    /// Those in memory.
-    fn wanted(&self, search: &Search) -> Vec<Due> {
-        let (from, until) = search.due_ms.clone().into_inner();
-        let jobs = self.state.jobs.waiting.from(from).take_while(|(due, _)| due.at_ms <= until);
-        let wanted = jobs.filter(|(due, job)| search.matches(due, job)).map(|(due, _)| due);
-        wanted.take(search.most()).collect()
-    }
-
-    /// Whether a request ends one of the jobs of this shelf.
-    pub(super) fn is_sought(&self, position: Position, jobs: &[(Due, Job)]) -> bool {
-        let searches = &self.state.jobs.searches;
-        let mut ending = searches.active.iter().filter(|search| search.is_ending());
-        searches.reading == Some(position)
-            && ending.any(|search| jobs.iter().any(|(due, job)| search.matches(due, job)))
     }
 
     /// A shelf was read. Jobs to be ended are on their way back by now: the log has that first.
@@ -263,15 +274,15 @@ impl Partition {
     }
 
     fn end_search(&mut self, mut search: Search, effects: &mut Vec<Effect>) {
-        search.take(self.wanted(&search));
+        search.take(self.state.jobs.wanted(&search));
         match search.purpose {
             Purpose::End { only: Some(id), connection, ticket } if search.found.is_empty() => {
-                self.reply(connection, ticket, Err(Refusal::NoSuchSchedule { id }), effects);
+                reply(connection, ticket, Err(Refusal::NoSuchSchedule { id }), effects);
             }
             Purpose::End { connection, ticket, .. } => {
                 self.end_found(&search.found, connection, ticket, effects);
             }
-            Purpose::Show { reply_to } => self.show(&search.found, &reply_to, effects),
+            Purpose::Show { reply_to } => self.state.jobs.show(&search.found, &reply_to, effects),
             Purpose::List { ask, connection, ticket } => {
                 begin_listing(self, search.found, &ask, (connection, ticket), effects);
             }
@@ -287,7 +298,7 @@ impl Partition {
     ) {
         let mut records = jobs.chunks(ENDED_MAX).peekable();
         if records.peek().is_none() {
-            return self.reply(connection, ticket, Ok(()), effects);
+            return reply(connection, ticket, Ok(()), effects);
         }
         while let Some(jobs) = records.next() {
             let last = records.peek().is_none();
@@ -298,34 +309,13 @@ impl Partition {
         }
     }
 
-    fn show(&mut self, found: &[Due], reply_to: &Destination, effects: &mut Vec<Effect>) {
-        let mut keys = Vec::with_capacity(found.len());
-        for due in found {
-            let copies = self.state.jobs.browsed.entry(key_of(*due)).or_default();
-            copies.push(Browsed { due: *due, reply_to: reply_to.clone() });
-            keys.push(key_of(*due));
-        }
-        if !keys.is_empty() {
-            effects.push(Effect::Fetch { keys });
-        }
-    }
-
     /// A shelf cannot be read, or the log has failed: no request can be answered as complete.
     pub(crate) fn fail_searches(&mut self, reason: &str, effects: &mut Vec<Effect>) {
         let Searches { waiting, active, .. } = std::mem::take(&mut self.state.jobs.searches);
         for search in active.into_iter().chain(waiting) {
-            self.refuse_search(search, reason, effects);
+            refuse_search(search, reason, effects);
         }
         fail_listings(self, reason, effects);
-    }
-
-    fn refuse_search(&mut self, search: Search, reason: &str, effects: &mut Vec<Effect>) {
-        if let Purpose::End { connection, ticket, .. } | Purpose::List { connection, ticket, .. } =
-            search.purpose
-        {
-            let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
-            self.reply(connection, ticket, Err(refusal), effects);
-        }
     }
 
     /// A request wanted the message.
@@ -339,13 +329,13 @@ impl Partition {
                 &Firing { job: &job, now_ms: self.clock.wall_ms(), number },
             );
             message.persistent = false;
-            let to = self.partition_of(&reply_to);
+            let to = self.settings.partition_of(&reply_to);
             if message.chunks().is_some() && to != self.settings.id {
                 // A copy is no move, and not worth one: the body lies here.
                 continue;
             }
             let sent = Box::new(Sent::new(reply_to, message));
-            self.tell(to, Peer::Offer { sent }, effects);
+            tell(to, Peer::Offer { sent }, effects);
         }
     }
 
@@ -354,5 +344,13 @@ impl Partition {
         if self.state.addresses.get(&sent.to).is_some() {
             self.publish_volatile(sent, None, effects);
         }
+    }
+}
+
+fn refuse_search(search: Search, reason: &str, effects: &mut Vec<Effect>) {
+    if let Purpose::End { connection, ticket, .. } | Purpose::List { connection, ticket, .. } = search.purpose
+    {
+        let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
+        reply(connection, ticket, Err(refusal), effects);
     }
 }

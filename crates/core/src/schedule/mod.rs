@@ -30,9 +30,13 @@ use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
 use crate::clock::{Clock, ERAS, Era};
+use crate::intake::chunks::release_scheduled;
 use crate::intake::route_retries::redeliver;
 use crate::log::completion::Completion;
 use crate::log::record::RecordError;
+use crate::memory::packing::{leaves_ahead_ms, shrinks_ms};
+use crate::schedule::shelving::fetch_shelves;
+use crate::state::State;
 pub use calendar::{Calendar, WrittenPage};
 pub use calendars::Calendars;
 use cron::Cron;
@@ -42,6 +46,7 @@ use listing::{Listings, list_record};
 use manage::{Browsed, Searches};
 pub use shelf::{Chunk, Shelf, Shelves, WORDS};
 use shelving::Leaving;
+pub use shelving::not_unshelved;
 
 /// How the assembly writes a message that is due now, whatever its protocol.
 pub type WriteDue = fn(&Message, &Firing<'_>) -> Message;
@@ -294,27 +299,11 @@ impl Partition {
             .chain(self.leader.settling.redrives.next_ms())
             .chain(self.leader.moves.next_ms())
             .chain(self.leader.settling.carrying.next_ms())
-            .chain(self.leaves_ahead_ms())
-            .chain(self.shrinks_ms())
+            .chain(leaves_ahead_ms(&self.state, &self.leader, &self.settings, self.now_ms))
+            .chain(shrinks_ms(&self.state, &self.leader, &self.settings, self.now_ms))
             .chain(self.leader.claims.next_ms())
             .chain(self.leader.offline.next_ms(self.now_ms))
             .min()
-    }
-
-    /// Refuses a schedule that makes no sense.
-    pub(crate) fn check_schedule(&self, sent: &Sent, schedule: &Schedule) -> Result<(), Refusal> {
-        let bad = |reason: String| Err(Refusal::BadSchedule { to: sent.to.clone(), reason });
-        if sent.targets().any(|to| to.temporary) {
-            return bad("a temporary destination may be gone by then".to_owned());
-        }
-        let Some(again) = &schedule.again else { return Ok(()) };
-        let first = match again.cron.as_deref().map(Cron::parse) {
-            Some(Err(reason)) => return bad(reason),
-            Some(Ok(cron)) => cron.next_after(self.clock.wall_ms()),
-            None if again.period_ms == 0 => return bad("it repeats without a period".to_owned()),
-            None => Some(schedule.due_ms),
-        };
-        if first.is_none() { bad("its cron expression matches no day".to_owned()) } else { Ok(()) }
     }
 
     /// The record with the message is applied: from now on it waits.
@@ -338,7 +327,7 @@ impl Partition {
         if self.now_ms < self.state.jobs.rest_until_ms || !self.leader.log.space_ample {
             return;
         }
-        self.fetch_shelves(effects);
+        fetch_shelves(&mut self.state, &self.clock, effects);
         self.shelve(effects);
         for era in Era::all() {
             let now_ms = self.clock.wall_of(era);
@@ -349,22 +338,7 @@ impl Partition {
                 self.fire((due, era), &sent, effects);
             }
         }
-        Era::all().for_each(|era| self.ask_for_bodies(era, effects));
-    }
-
-    /// Asks for the bodies of jobs of that era that are due soon.
-    fn ask_for_bodies(&mut self, era: Era, effects: &mut Vec<Effect>) {
-        let until_ms = self.clock.wall_of(era).saturating_add(AHEAD_MS);
-        let room = self.state.jobs.room();
-        let jobs = self.state.jobs.waiting.of(era).iter().map(|(due, _)| due);
-        let near = jobs.take_while(|due| due.at_ms <= until_ms);
-        let unread = near.filter(|due| !self.state.jobs.under_way.contains_key(&key_of(*due)));
-        let asked: Vec<Due> = unread.take(room).collect();
-        if asked.is_empty() {
-            return;
-        }
-        self.state.jobs.under_way.extend(asked.iter().map(|due| (key_of(*due), (*due, era))));
-        effects.push(Effect::Fetch { keys: asked.into_iter().map(key_of).collect() });
+        Era::all().for_each(|era| ask_for_bodies(&mut self.state, &self.clock, era, effects));
     }
 
     /// A body has come back from the log.
@@ -456,14 +430,7 @@ impl Partition {
 
     fn job_is_over(&mut self, due: Due, bytes: u64, effects: &mut Vec<Effect>) {
         self.released(key_of(due), bytes, effects);
-        self.release_scheduled(key_of(due), effects);
-    }
-
-    /// The log could not take the message: it is tried again after a rest.
-    pub(crate) fn not_fired(&mut self, due: Due) {
-        self.state.jobs.under_way.remove(&key_of(due));
-        self.state.jobs.firing.remove(&due);
-        self.state.jobs.rest_until_ms = self.now_ms + RETRY_MS;
+        release_scheduled(&mut self.state, key_of(due), effects);
     }
 }
 
@@ -493,4 +460,42 @@ fn next_firing(due: Due, again: &Recurrence, now_ms: u64) -> Option<(u64, Recurr
     let next_ms = due.at_ms.saturating_add(again.period_ms);
     let next_ms = if now_ms < next_ms { next_ms } else { now_ms.saturating_add(again.period_ms) };
     Some((next_ms, Recurrence { times, ..again.clone() }))
+}
+
+/// Refuses a schedule that makes no sense.
+pub fn check_schedule(clock: &Clock, sent: &Sent, schedule: &Schedule) -> Result<(), Refusal> {
+    let bad = |reason: String| Err(Refusal::BadSchedule { to: sent.to.clone(), reason });
+    if sent.targets().any(|to| to.temporary) {
+        return bad("a temporary destination may be gone by then".to_owned());
+    }
+    let Some(again) = &schedule.again else { return Ok(()) };
+    let first = match again.cron.as_deref().map(Cron::parse) {
+        Some(Err(reason)) => return bad(reason),
+        Some(Ok(cron)) => cron.next_after(clock.wall_ms()),
+        None if again.period_ms == 0 => return bad("it repeats without a period".to_owned()),
+        None => Some(schedule.due_ms),
+    };
+    if first.is_none() { bad("its cron expression matches no day".to_owned()) } else { Ok(()) }
+}
+
+/// Asks for the bodies of jobs of that era that are due soon.
+fn ask_for_bodies(state: &mut State, clock: &Clock, era: Era, effects: &mut Vec<Effect>) {
+    let until_ms = clock.wall_of(era).saturating_add(AHEAD_MS);
+    let room = state.jobs.room();
+    let jobs = state.jobs.waiting.of(era).iter().map(|(due, _)| due);
+    let near = jobs.take_while(|due| due.at_ms <= until_ms);
+    let unread = near.filter(|due| !state.jobs.under_way.contains_key(&key_of(*due)));
+    let asked: Vec<Due> = unread.take(room).collect();
+    if asked.is_empty() {
+        return;
+    }
+    state.jobs.under_way.extend(asked.iter().map(|due| (key_of(*due), (*due, era))));
+    effects.push(Effect::Fetch { keys: asked.into_iter().map(key_of).collect() });
+}
+
+/// The log could not take the message: it is tried again after a rest.
+pub fn not_fired(state: &mut State, now_ms: u64, due: Due) {
+    state.jobs.under_way.remove(&key_of(due));
+    state.jobs.firing.remove(&due);
+    state.jobs.rest_until_ms = now_ms + RETRY_MS;
 }

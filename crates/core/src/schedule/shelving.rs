@@ -11,7 +11,9 @@ use super::packed::PackedJobs;
 use super::shelf::Handling;
 use super::{Job, Jobs, RETRY_MS, Shelf, key_of};
 use crate::Partition;
+use crate::clock::Clock;
 use crate::log::completion::Completion;
+use crate::state::State;
 
 /// Of the memory for waiting messages, a job that is due once may have a share of this many bytes:
 /// open it takes some 60, packed 14.
@@ -96,6 +98,43 @@ impl Jobs {
         };
         (!jobs.is_empty()).then_some(jobs)
     }
+
+    /// From now on these jobs are in that record alone; if one of them is not here any more all of
+    /// them stay.
+    pub fn apply_shelve(&mut self, position: Position, bytes: &Bytes, effects: &mut Vec<Effect>) {
+        let Ok(packed) = PackedJobs::read(bytes) else { return };
+        let jobs = packed.jobs();
+        let (Some((first, _)), Some((last, _))) = (jobs.first(), jobs.last()) else { return };
+        let repeats = |(due, _): &(Due, Job)| self.again.contains_key(&(due.position, due.ordinal));
+        if jobs.iter().any(repeats) || !self.waiting.extract(&jobs) {
+            return;
+        }
+        for (due, job) in &jobs {
+            self.forget_in_run(*due);
+            self.shelves.keys.add(due, job);
+        }
+        let (count, length) = (jobs.len() as u32, bytes.len() as u32);
+        let shelf = Shelf { position, first: *first, last: *last, jobs: count, bytes: length };
+        let is_new = self.shelves.insert(shelf);
+        debug_assert!(is_new, "a record is applied once, and a job is in one place");
+        effects.push(Effect::Retain { position, count: 1, bytes: u64::from(length) });
+    }
+
+    /// The jobs of that record are in memory again.
+    pub fn apply_unshelve(&mut self, position: Position, bytes: &Bytes, effects: &mut Vec<Effect>) {
+        let Ok(packed) = PackedJobs::read(bytes) else { return };
+        let Some(shelf) = self.shelves.remove(position) else { return };
+        for (due, job) in packed.jobs() {
+            self.shelves.keys.remove(&due, &job);
+            self.waiting.insert(due, job);
+        }
+        effects.push(Effect::Release { position, ordinal: 0, bytes: u64::from(shelf.bytes) });
+    }
+
+    /// Messages of jobs that are on shelves.
+    pub fn shelved_keys(&self) -> impl Iterator<Item = postroad_model::MessageKey> {
+        self.shelves.keys.iter()
+    }
 }
 
 impl Partition {
@@ -127,49 +166,6 @@ impl Partition {
         self.search_on(effects);
     }
 
-    /// From now on these jobs are in that record alone; if one of them is not here any more all of
-    /// them stay.
-    pub(crate) fn apply_shelve(&mut self, position: Position, bytes: &Bytes, effects: &mut Vec<Effect>) {
-        let Ok(packed) = PackedJobs::read(bytes) else { return };
-        let jobs = packed.jobs();
-        let (Some((first, _)), Some((last, _))) = (jobs.first(), jobs.last()) else { return };
-        let repeats =
-            |(due, _): &(Due, Job)| self.state.jobs.again.contains_key(&(due.position, due.ordinal));
-        if jobs.iter().any(repeats) || !self.state.jobs.waiting.extract(&jobs) {
-            return;
-        }
-        for (due, job) in &jobs {
-            self.state.jobs.forget_in_run(*due);
-            self.state.jobs.shelves.keys.add(due, job);
-        }
-        let (count, length) = (jobs.len() as u32, bytes.len() as u32);
-        let shelf = Shelf { position, first: *first, last: *last, jobs: count, bytes: length };
-        let is_new = self.state.jobs.shelves.insert(shelf);
-        debug_assert!(is_new, "a record is applied once, and a job is in one place");
-        effects.push(Effect::Retain { position, count: 1, bytes: u64::from(length) });
-    }
-
-    /// The jobs of that record are in memory again.
-    pub(crate) fn apply_unshelve(&mut self, position: Position, bytes: &Bytes, effects: &mut Vec<Effect>) {
-        let Ok(packed) = PackedJobs::read(bytes) else { return };
-        let Some(shelf) = self.state.jobs.shelves.remove(position) else { return };
-        for (due, job) in packed.jobs() {
-            self.state.jobs.shelves.keys.remove(&due, &job);
-            self.state.jobs.waiting.insert(due, job);
-        }
-        effects.push(Effect::Release { position, ordinal: 0, bytes: u64::from(shelf.bytes) });
-    }
-
-    /// Has shelves read whose jobs are due soon.
-    pub(super) fn fetch_shelves(&mut self, effects: &mut Vec<Effect>) {
-        let until_ms = self.clock.wall_ms().saturating_add(AHEAD_MS);
-        while let Some(shelf) = self.state.jobs.wanted_shelf().filter(|shelf| shelf.first.at_ms <= until_ms) {
-            let position = shelf.position;
-            self.state.jobs.shelves.handle(position, Handling::Read);
-            effects.push(Effect::ReadShelf { position });
-        }
-    }
-
     /// The record of a shelf was read for one who wanted it, or cannot be.
     pub(crate) fn shelf_read(
         &mut self,
@@ -183,7 +179,7 @@ impl Partition {
         });
         match read {
             Ok((bytes, jobs)) => {
-                let is_sought = self.is_sought(position, &jobs);
+                let is_sought = self.state.jobs.is_sought(position, &jobs);
                 let handling = self.state.jobs.shelves.handling(position);
                 if handling == Some(Handling::Read) || is_sought && handling == Some(Handling::Lies) {
                     self.state.jobs.shelves.handle(position, Handling::Comes);
@@ -203,19 +199,24 @@ impl Partition {
         self.pass_time(effects);
     }
 
-    /// The jobs of a shelf did not come back: they are asked for again after a rest.
-    pub(crate) fn not_unshelved(&mut self, position: Position) {
-        self.state.jobs.shelves.handle(position, Handling::Lies);
-        self.state.jobs.rest_until_ms = self.now_ms + RETRY_MS;
-    }
-
     /// Whether jobs are in that record, and not in memory.
     pub fn has_shelf(&self, position: Position) -> bool {
         self.state.jobs.shelves.handling(position).is_some()
     }
+}
 
-    /// Messages of jobs that are on shelves.
-    pub(crate) fn shelved_keys(&self) -> impl Iterator<Item = postroad_model::MessageKey> {
-        self.state.jobs.shelves.keys.iter()
+/// Has shelves read whose jobs are due soon.
+pub fn fetch_shelves(state: &mut State, clock: &Clock, effects: &mut Vec<Effect>) {
+    let until_ms = clock.wall_ms().saturating_add(AHEAD_MS);
+    while let Some(shelf) = state.jobs.wanted_shelf().filter(|shelf| shelf.first.at_ms <= until_ms) {
+        let position = shelf.position;
+        state.jobs.shelves.handle(position, Handling::Read);
+        effects.push(Effect::ReadShelf { position });
     }
+}
+
+/// The jobs of a shelf did not come back: they are asked for again after a rest.
+pub fn not_unshelved(state: &mut State, now_ms: u64, position: Position) {
+    state.jobs.shelves.handle(position, Handling::Lies);
+    state.jobs.rest_until_ms = now_ms + RETRY_MS;
 }

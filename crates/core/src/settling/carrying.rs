@@ -26,7 +26,11 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::intake::chunks::lend;
+use crate::leader::Leader;
 use crate::queue::EntryState;
+use crate::settings::Settings;
+use crate::transaction::tell;
 
 /// Pieces of a body on their way at once: one is read while another is written.
 const AHEAD: usize = 2;
@@ -111,6 +115,15 @@ impl Carrying {
     fn find(&self, upload: u64) -> Option<usize> {
         self.waiting.iter().position(|one| one.bodies.iter().any(|body| body.upload == upload))
     }
+
+    /// Takes a move back, with its results elsewhere.
+    fn give_up_move(&mut self, index: usize, effects: &mut Vec<Effect>) -> Option<Move> {
+        let failed = self.waiting.remove(index)?;
+        for body in &failed.bodies {
+            tell(body.to, Peer::Forsake { upload: body.upload }, effects);
+        }
+        Some(failed)
+    }
 }
 
 impl Body {
@@ -167,8 +180,8 @@ impl Partition {
     ) {
         // The entry lets its body go before the message that it becomes has it, whatever becomes of
         // the queue meanwhile.
-        sends.iter().for_each(|sent| self.lend(&sent.message, effects));
-        let bodies = self.bodies_to_carry(&sends);
+        sends.iter().for_each(|sent| lend(&mut self.leader, self.now_ms, &sent.message, effects));
+        let bodies = bodies_to_carry(&mut self.leader, &self.settings, &sends);
         if bodies.is_empty() {
             return self.move_at_once(sends, &[], settlements, answer, effects);
         }
@@ -180,20 +193,6 @@ impl Partition {
             not_before_ms: 0,
         });
         self.go_on_carrying(effects);
-    }
-
-    /// The large bodies that go to other partitions, none of which has any of them yet.
-    fn bodies_to_carry(&mut self, sends: &[Sent]) -> Vec<Body> {
-        let mut bodies = Vec::new();
-        for (index, sent) in sends.iter().enumerate() {
-            let to = self.partition_of(&sent.to);
-            if let Some(chunks) = sent.message.chunks().filter(|_| to != self.settings.id).cloned() {
-                self.leader.settling.carrying.last_upload += 1;
-                let upload = self.leader.settling.carrying.last_upload;
-                bodies.push(Body { index, to, upload, chunks, asked: 0, taken: 0 });
-            }
-        }
-        bodies
     }
 
     /// Goes on with the moves that may; makes those whose bodies are there.
@@ -220,7 +219,7 @@ impl Partition {
     ) {
         let Some(index) = self.leader.settling.carrying.find(upload) else {
             // Its move was given up while it was on its way.
-            return self.tell(from, Peer::Forsake { upload }, effects);
+            return tell(from, Peer::Forsake { upload }, effects);
         };
         match result {
             Ok(()) => {
@@ -235,12 +234,13 @@ impl Partition {
     /// A waiting client gets an error, and everything stays where it was; a move without one is
     /// tried again.
     fn cannot_write(&mut self, index: usize, refusal: Refusal, effects: &mut Vec<Effect>) {
-        let Some(failed) = self.give_up_move(index, effects) else { return };
+        let Some(failed) = self.leader.settling.carrying.give_up_move(index, effects) else { return };
         if failed.answer.is_some() {
             self.stay(&failed.settlements, effects);
             return self.answer(failed.answer, Err(refusal), effects);
         }
-        let (bodies, not_before_ms) = (self.bodies_to_carry(&failed.sends), self.now_ms + RETRY_MS);
+        let (bodies, not_before_ms) =
+            (bodies_to_carry(&mut self.leader, &self.settings, &failed.sends), self.now_ms + RETRY_MS);
         self.leader.settling.carrying.waiting.push_back(Move { bodies, not_before_ms, ..failed });
     }
 
@@ -248,7 +248,7 @@ impl Partition {
     /// rest of the move goes on, unless a client waits for all of it.
     pub(crate) fn piece_unread(&mut self, upload: u64, reason: String, effects: &mut Vec<Effect>) {
         let Some(index) = self.leader.settling.carrying.find(upload) else { return };
-        let Some(mut failed) = self.give_up_move(index, effects) else { return };
+        let Some(mut failed) = self.leader.settling.carrying.give_up_move(index, effects) else { return };
         let Some(lost) = failed.bodies.iter().find(|body| body.upload == upload) else { return };
         failed.sends.remove(lost.index);
         let (aside, others) =
@@ -260,19 +260,10 @@ impl Partition {
             let reason = format!("a message, {reason}");
             self.answer(failed.answer, Err(Refusal::Unreadable { reason }), effects);
         } else {
-            failed.bodies = self.bodies_to_carry(&failed.sends);
+            failed.bodies = bodies_to_carry(&mut self.leader, &self.settings, &failed.sends);
             self.leader.settling.carrying.waiting.insert(index, failed);
         }
         self.go_on_carrying(effects);
-    }
-
-    /// Takes a move back, with its results elsewhere.
-    fn give_up_move(&mut self, index: usize, effects: &mut Vec<Effect>) -> Option<Move> {
-        let failed = self.leader.settling.carrying.waiting.remove(index)?;
-        for body in &failed.bodies {
-            self.tell(body.to, Peer::Forsake { upload: body.upload }, effects);
-        }
-        Some(failed)
     }
 
     /// Whether this entry's message has this body.
@@ -290,4 +281,18 @@ impl Partition {
             self.set_entry_aside(*queue, *tag);
         }
     }
+}
+
+/// The large bodies that go to other partitions, none of which has any of them yet.
+fn bodies_to_carry(leader: &mut Leader, settings: &Settings, sends: &[Sent]) -> Vec<Body> {
+    let mut bodies = Vec::new();
+    for (index, sent) in sends.iter().enumerate() {
+        let to = settings.partition_of(&sent.to);
+        if let Some(chunks) = sent.message.chunks().filter(|_| to != settings.id).cloned() {
+            leader.settling.carrying.last_upload += 1;
+            let upload = leader.settling.carrying.last_upload;
+            bodies.push(Body { index, to, upload, chunks, asked: 0, taken: 0 });
+        }
+    }
+    bodies
 }

@@ -22,7 +22,9 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::delivery::dispatch::begin_fetch;
 use crate::delivery::fetches::Waiter;
+use crate::intake::chunks::lend;
 use crate::memory::bodies::BodyLocation;
 use crate::queue::EntryState;
 use crate::traces;
@@ -203,7 +205,7 @@ pub fn hand_on(
         if let Some(connection) = partition.leader.connections.get_mut(&to.connection) {
             connection.unwritten_bytes += message.bytes.len() as u64;
         }
-        partition.lend(&message, effects);
+        lend(&mut partition.leader, partition.now_ms, &message, effects);
         let trace = traces::delivered(partition, (id, tag), sought.key, to);
         let source = partition.state.queues.get(&id).filter(|_| to.member != 0);
         effects.push(Effect::Deliver(Delivery {
@@ -241,7 +243,7 @@ fn read_back(
         if !partition.leader.delivery.fetches.has(sought.key) {
             keys.push(sought.key);
         }
-        let waiting = &mut partition.begin_fetch(sought).waiting;
+        let waiting = &mut begin_fetch(&mut partition.state, &mut partition.leader, sought).waiting;
         if !waiting.contains(&waiter) {
             waiting.push(waiter);
         }

@@ -10,6 +10,7 @@ use postroad_model::{Destination, Effect, EntryTag, MessageEvent, MessageKey, Qu
 
 use crate::Partition;
 use crate::clock::{Clock, ERAS, Era};
+use crate::delivery::dispatch::begin_fetch;
 use crate::intake::route_retries::{grave_of_staged, is_staging};
 use crate::queue::EntryState;
 
@@ -140,7 +141,7 @@ impl Partition {
             }
             self.state.expiries.awaits(key, id, tag);
             if !self.leader.delivery.fetches.has(key) {
-                self.begin_fetch(key.into());
+                begin_fetch(&mut self.state, &mut self.leader, key.into());
                 absent.push(key);
             }
         }

@@ -12,7 +12,9 @@ use postroad_model::{Effect, EntryTag, LookupMap, MessageKey, QueueId, RareHeade
 use postroad_selector::Value;
 
 use crate::Partition;
+use crate::protocols::Protocols;
 use crate::queue::{EntryState, LaneNumber};
+use crate::settings::Settings;
 
 /// The entries of a last-value queue by value. It is never larger than the queue.
 #[derive(Default)]
@@ -76,26 +78,6 @@ fn is_newer((one, at): (MessageKey, EntryTag), (than, there): (MessageKey, Entry
 }
 
 impl Partition {
-    /// The value by which a queue of the message's keeps the last one becomes a header of it.
-    pub(crate) fn note_last_value(&self, sent: &mut Sent) {
-        if !self.settings.policies.any_last_value() || sent.message.last_value().is_some() {
-            return;
-        }
-        let name = sent.targets().find_map(|to| self.settings.policies.of(to).last_value.as_ref());
-        let Some(name) = name else { return };
-        let text: Option<Arc<str>> = match (self.protocols.properties_of)(&sent.message).property(name) {
-            Some(Value::String(text)) => Some(text.into()),
-            Some(Value::Long(number)) => Some(number.to_string().into()),
-            Some(Value::Double(number)) => Some(number.to_string().into()),
-            Some(Value::Boolean(truth)) => Some(truth.to_string().into()),
-            Some(Value::Other) | None => None,
-        };
-        if text.is_some() {
-            let rare = sent.message.rare.as_deref().cloned().unwrap_or_default();
-            sent.message.rare = Some(Arc::new(RareHeaders { last_value: text, ..rare }));
-        }
-    }
-
     /// Superseded entries leave, before any delivery.
     pub(crate) fn drop_superseded(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
         let is_live = self.leader.is_live;
@@ -131,5 +113,25 @@ impl Partition {
         for id in ids {
             self.drop_superseded(id, effects);
         }
+    }
+}
+
+/// The value by which a queue of the message's keeps the last one becomes a header of it.
+pub fn note_last_value(settings: &Settings, protocols: &Protocols, sent: &mut Sent) {
+    if !settings.policies.any_last_value() || sent.message.last_value().is_some() {
+        return;
+    }
+    let name = sent.targets().find_map(|to| settings.policies.of(to).last_value.as_ref());
+    let Some(name) = name else { return };
+    let text: Option<Arc<str>> = match (protocols.properties_of)(&sent.message).property(name) {
+        Some(Value::String(text)) => Some(text.into()),
+        Some(Value::Long(number)) => Some(number.to_string().into()),
+        Some(Value::Double(number)) => Some(number.to_string().into()),
+        Some(Value::Boolean(truth)) => Some(truth.to_string().into()),
+        Some(Value::Other) | None => None,
+    };
+    if text.is_some() {
+        let rare = sent.message.rare.as_deref().cloned().unwrap_or_default();
+        sent.message.rare = Some(Arc::new(RareHeaders { last_value: text, ..rare }));
     }
 }

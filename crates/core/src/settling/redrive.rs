@@ -24,7 +24,9 @@ use crate::Partition;
 use crate::delivery::fetches::Waiter;
 use crate::delivery::selection::{self, PropertiesOf};
 use crate::memory::bodies::Bodies;
+use crate::partition::reply;
 use crate::queue::{Entry, Look, Verdict, View, tag, untag};
+use crate::settling::last_value::note_last_value;
 
 /// How the assembly takes a dead letter's past out of it, whatever its protocol.
 pub type Revive = fn(&Message) -> Revived;
@@ -253,16 +255,16 @@ impl Partition {
     ) {
         let selector = match selection::parse(&wanted.selector) {
             Ok(selector) => selector,
-            Err(refusal) => return self.reply(connection, ticket, Err(refusal), effects),
+            Err(refusal) => return reply(connection, ticket, Err(refusal), effects),
         };
         if self.leader.settling.redrives.under_way.len() >= REDRIVES_MAX {
             let refusal = Refusal::TooManyRedrives { max: REDRIVES_MAX };
-            return self.reply(connection, ticket, Err(refusal), effects);
+            return reply(connection, ticket, Err(refusal), effects);
         }
         let own = self.state.addresses.get(&wanted.from).and_then(|address| address.bound.own());
         let Some(queue) = own.filter(|_| wanted.from.kind == DestinationKind::Queue) else {
             effects.push(Effect::Redriven { connection, ticket, moved: 0, stayed: 0 });
-            return self.reply(connection, ticket, Ok(()), effects);
+            return reply(connection, ticket, Ok(()), effects);
         };
         self.wake_all(queue);
         let end = self.state.queues.get(&queue).map_or(0, |queue| queue.next_stamp);
@@ -427,7 +429,7 @@ impl Partition {
             };
             sent.message.expires_at_ms =
                 self.settings.policies.end_ms(sent.targets(), 0, self.clock.wall_ms());
-            self.note_last_value(&mut sent);
+            note_last_value(&self.settings, &self.protocols, &mut sent);
             sends.push(sent);
             moving.push(*tag);
         }
@@ -462,7 +464,7 @@ impl Partition {
         match by {
             By::Operator(connection, ticket) => {
                 effects.push(Effect::Redriven { connection, ticket, moved, stayed });
-                self.reply(connection, ticket, result, effects);
+                reply(connection, ticket, result, effects);
                 // A message that was woken for it and stays is for waiting consumers.
                 self.dispatch_all(vec![queue], effects);
             }

@@ -9,7 +9,11 @@ use std::collections::BTreeSet;
 use postroad_model::{Effect, EntryTag, QueueId};
 
 use crate::Partition;
+use crate::delivery::dispatch::is_over;
+use crate::leasing::is_spent;
 use crate::queue::EntryState;
+use crate::settings::Settings;
+use crate::state::State;
 
 /// Entries that become ready in one tick at most: many that are due at once do not delay other
 /// clients for long.
@@ -115,14 +119,9 @@ impl Partition {
         if !was_leaving || self.state.leases.get(id, tag).is_some() {
             return false;
         }
-        let is_over = self.state.bodies.headers(key).is_some_and(|(headers, _)| self.is_over(headers));
-        is_over && self.grave_of(id, key).is_some() || self.is_spent(id, deliveries)
-    }
-
-    /// Whether the policy of the queue adds deliveries to those of its consumers.
-    pub(crate) fn redelivers(&self, id: QueueId) -> bool {
-        let source = self.state.queues.get(&id).map(|queue| &queue.source);
-        source.is_some_and(|source| self.settings.policies.of(source).redelivery.count_max > 0)
+        let is_over =
+            self.state.bodies.headers(key).is_some_and(|(headers, _)| is_over(&self.clock, headers));
+        is_over && self.grave_of(id, key).is_some() || is_spent(&self.state, &self.settings, id, deliveries)
     }
 
     /// All resting entries of this queue are ready again: a reader wants all of it.
@@ -158,4 +157,10 @@ impl Partition {
         }
         self.dispatch_all(touched, effects);
     }
+}
+
+/// Whether the policy of the queue adds deliveries to those of its consumers.
+pub fn redelivers(state: &State, settings: &Settings, id: QueueId) -> bool {
+    let source = state.queues.get(&id).map(|queue| &queue.source);
+    source.is_some_and(|source| settings.policies.of(source).redelivery.count_max > 0)
 }

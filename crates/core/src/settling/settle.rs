@@ -9,13 +9,23 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::connection::Connections;
+use crate::delivery::slow::note_what_came_again;
 use crate::figures::QueueCounts;
 use crate::intake::account::Owners;
 use crate::intake::blocked::BlockedOn;
 use crate::intake::route_retries::is_staging;
+use crate::intake::routes::route_own;
+use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::memory::packing::is_short_of_memory;
+use crate::partition::Counters;
+use crate::protocols::Protocols;
 use crate::queue::{Entry, EntryState, LaneNumber};
+use crate::settings::Settings;
+use crate::state::State;
 use crate::traces;
+use crate::transaction::open_transaction;
 
 /// Why a message whose time was over lies among the dead letters.
 const EXPIRED: &str = "expired";
@@ -48,22 +58,23 @@ impl Partition {
             || matches!(outcome, Outcome::Rejected | Outcome::Expired | Outcome::Retried);
         let has_lost_some = match queue {
             Some(_) => !self.has_spoken(consumer, &tags, needs_body),
-            None => self.was_force_detached(consumer),
+            None => self.leader.connections.was_force_detached(consumer),
         };
         // A release needs no entry that is still held.
         if has_lost_some && !matches!(outcome, Outcome::Released { .. } | Outcome::Retried) {
             if let Some(transaction) = transaction {
-                self.open_transaction(transaction).refuse(Refusal::TakenBack);
+                open_transaction(&mut self.leader, &self.settings, self.now_ms, transaction)
+                    .refuse(Refusal::TakenBack);
             }
             return self.answer(answer, Err(Refusal::TakenBack), effects);
         }
         let Some(queue) = queue else {
             if let Some(transaction) = transaction {
-                self.open_transaction(transaction);
+                open_transaction(&mut self.leader, &self.settings, self.now_ms, transaction);
             }
             return self.answer(answer, Ok(()), effects);
         };
-        self.note_what_came_again(consumer, &tags, outcome);
+        note_what_came_again(&mut self.leader, consumer, &tags, outcome);
         traces::settled(self, queue, &tags, outcome);
         match (outcome, transaction) {
             (Outcome::Accepted | Outcome::Expired, Some(transaction)) => {
@@ -83,7 +94,7 @@ impl Partition {
             (Outcome::Rejected, _) => self.reject(queue, consumer, &tags, reason, answer, effects),
             (Outcome::Released { failed }, _) => {
                 let held = self.held_of(queue, consumer, &tags);
-                self.forget_held(consumer, &held);
+                forget_held(&mut self.leader, consumer, &held);
                 self.release(queue, consumer, &held, failed, effects);
                 self.answer(answer, Ok(()), effects);
                 self.dispatch(queue, effects);
@@ -94,13 +105,6 @@ impl Partition {
                 self.answer(answer, Ok(()), effects);
             }
         }
-    }
-
-    /// Whether the broker force-detached this consumer and requeued its messages: its late
-    /// acknowledgements must be refused.
-    fn was_force_detached(&self, consumer: ConsumerKey) -> bool {
-        let connection = self.leader.connections.get(&consumer.connection);
-        connection.is_some_and(|connection| connection.force_detached.contains(&consumer.whole()))
     }
 
     /// Those of `tags` that the consumer really holds, outside any transaction.
@@ -115,27 +119,6 @@ impl Partition {
         found
     }
 
-    /// As [`Partition::forget_held`], for messages that it has settled.
-    pub(crate) fn end_held(&mut self, key: ConsumerKey, tags: &[EntryTag]) {
-        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
-        for tag in tags {
-            if let Some(sent_ms) = consumer.held.remove(*tag) {
-                consumer.pulse.settles(sent_ms, self.now_ms);
-            }
-        }
-        if consumer.held.is_empty() {
-            consumer.pulse.stops_waiting(self.now_ms);
-        }
-    }
-
-    /// Removes the tags from the consumer's own list of held entries.
-    pub(crate) fn forget_held(&mut self, consumer: ConsumerKey, tags: &[EntryTag]) {
-        let Some(consumer) = self.leader.delivery.consumers.get_mut(&consumer) else { return };
-        for tag in tags {
-            consumer.held.remove(*tag);
-        }
-    }
-
     fn settle_now(
         &mut self,
         queue: QueueId,
@@ -146,7 +129,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let held = self.held_of(queue, consumer, tags);
-        self.end_held(consumer, &held);
+        end_held(&mut self.leader, self.now_ms, consumer, &held);
         let may_be_leaving = answer.is_some() && held.len() < tags.len();
         let again = if may_be_leaving { self.leaving_of(queue, tags, cause) } else { Vec::new() };
         let settlements = self.leave(queue, &held, cause, effects);
@@ -210,7 +193,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let held = self.held_of(queue, consumer, tags);
-        self.end_held(consumer, &held);
+        end_held(&mut self.leader, self.now_ms, consumer, &held);
         let (mut buried, mut ended, mut to) = (Vec::new(), Vec::new(), None);
         for tag in held {
             self.announce_message(queue, tag, MessageEvent::Expired, Some(consumer), effects);
@@ -252,20 +235,15 @@ impl Partition {
             if let Some(message) = key.and_then(|key| self.state.bodies.resident(key)) {
                 let dead = match is_staged {
                     true => Message { expires_at_ms: 0, ..message.clone() },
-                    false => self.dead(message, &past),
+                    false => self.protocols.dead(message, &past),
                 };
                 sends.push(Sent::new(grave.clone(), dead));
                 moving.push(*tag);
                 self.announce_message(queue, *tag, MessageEvent::DeadLettered, None, effects);
             }
         }
-        let sends = self.route_own(sends);
+        let sends = route_own(&mut self.leader, &self.settings, &self.clock, &self.protocols, sends);
         self.move_entries((queue, &moving, SettleCause::Expired), sends, leaving, answer, effects);
-    }
-
-    /// The message as it lies among the dead letters: with its past, and without an end.
-    pub(crate) fn dead(&self, message: &Message, past: &DeadLetter) -> Message {
-        Message { expires_at_ms: 0, ..(self.protocols.mark_dead)(message, past) }
     }
 
     /// Entries leave their queue for good, as soon as the log has it.
@@ -341,7 +319,9 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         self.open_page(queue, tag);
-        if cause == SettleCause::Consumed && self.is_advised_of_ends(queue) {
+        if cause == SettleCause::Consumed
+            && is_advised_of_ends(&self.state, &self.leader, &self.settings, queue)
+        {
             self.announce_message(queue, tag, MessageEvent::Consumed, None, effects);
         }
         self.forget_lease(queue, tag);
@@ -381,16 +361,7 @@ impl Partition {
             }
             None => &mut unknown,
         };
-        let (all, own) = match cause {
-            SettleCause::Consumed => (&mut self.counters.consumed, &mut counts.consumed),
-            SettleCause::Expired => (&mut self.counters.expired, &mut counts.expired),
-            SettleCause::DeadLettered => (&mut self.counters.dead_lettered, &mut counts.dead_lettered),
-            SettleCause::Dropped => (&mut self.counters.overflowed, &mut counts.dropped),
-            SettleCause::Replaced => (&mut self.counters.replaced, &mut counts.replaced),
-            SettleCause::Moved => (&mut self.counters.moved, &mut counts.moved),
-        };
-        *all += 1;
-        *own += 1;
+        count_end(&mut self.counters, counts, cause);
         self.let_message_go(&entry, effects);
         if makes_room {
             self.unpark_held_by(BlockedOn::Queue(queue), effects);
@@ -410,14 +381,9 @@ impl Partition {
         let gone = if in_hand { self.state.bodies.put_down(entry) } else { self.state.bodies.unrefer(entry) };
         let is_gone = gone.is_some();
         self.release_gone(entry.key, gone, effects);
-        if !is_gone && in_hand && self.is_short_of_memory() {
+        if !is_gone && in_hand && is_short_of_memory(&self.state, &self.leader, &self.settings) {
             self.state.bodies.evict(entry.key);
         }
-    }
-
-    fn is_advised_of_ends(&self, queue: QueueId) -> bool {
-        let source = self.state.queues.get(&queue).map(|queue| &queue.source);
-        self.leader.is_live && source.is_some_and(|source| self.settings.policies.advised(source).consumed)
     }
 
     /// The settlements did not reach the log: their entries go back to their places.
@@ -455,7 +421,7 @@ impl Partition {
     ) {
         let Some(origin) = self.state.queues.get(&queue).map(|queue| queue.source.clone()) else { return };
         let held = self.held_of(queue, consumer, tags);
-        self.end_held(consumer, &held);
+        end_held(&mut self.leader, self.now_ms, consumer, &held);
         let given_up = self.rest(queue, held, effects);
         let policy = &self.settings.policies.of(&origin).dead_letters;
         let keeps_all = policy.non_persistent;
@@ -476,7 +442,7 @@ impl Partition {
             let logged = matches!(key, MessageKey::Durable { .. }) && !queue.is_volatile();
             let keeps = |message: &&Message| message.persistent || logged || keeps_all;
             let message = self.state.bodies.resident(key).filter(keeps);
-            match message.map(|message| self.dead(message, &past)) {
+            match message.map(|message| self.protocols.dead(message, &past)) {
                 Some(message) => {
                     sends.push(Sent::new(to.clone(), message));
                     moving.push(tag);
@@ -488,7 +454,7 @@ impl Partition {
                 }
             }
         }
-        let sends = self.route_own(sends);
+        let sends = route_own(&mut self.leader, &self.settings, &self.clock, &self.protocols, sends);
         self.move_entries((queue, &moving, SettleCause::DeadLettered), sends, Vec::new(), answer, effects);
     }
 }
@@ -498,4 +464,60 @@ fn cause(outcome: Outcome) -> SettleCause {
         Outcome::Expired => SettleCause::Expired,
         _ => SettleCause::Consumed,
     }
+}
+
+impl Connections {
+    /// Whether the broker force-detached this consumer and requeued its messages: its late
+    /// acknowledgements must be refused.
+    fn was_force_detached(&self, consumer: ConsumerKey) -> bool {
+        let connection = self.get(&consumer.connection);
+        connection.is_some_and(|connection| connection.force_detached.contains(&consumer.whole()))
+    }
+}
+
+/// As [`Partition::forget_held`], for messages that it has settled.
+pub fn end_held(leader: &mut Leader, now_ms: u64, key: ConsumerKey, tags: &[EntryTag]) {
+    let Some(consumer) = leader.delivery.consumers.get_mut(&key) else { return };
+    for tag in tags {
+        if let Some(sent_ms) = consumer.held.remove(*tag) {
+            consumer.pulse.settles(sent_ms, now_ms);
+        }
+    }
+    if consumer.held.is_empty() {
+        consumer.pulse.stops_waiting(now_ms);
+    }
+}
+
+/// Removes the tags from the consumer's own list of held entries.
+pub fn forget_held(leader: &mut Leader, consumer: ConsumerKey, tags: &[EntryTag]) {
+    let Some(consumer) = leader.delivery.consumers.get_mut(&consumer) else { return };
+    for tag in tags {
+        consumer.held.remove(*tag);
+    }
+}
+
+impl Protocols {
+    /// The message as it lies among the dead letters: with its past, and without an end.
+    pub fn dead(&self, message: &Message, past: &DeadLetter) -> Message {
+        Message { expires_at_ms: 0, ..(self.mark_dead)(message, past) }
+    }
+}
+
+fn is_advised_of_ends(state: &State, leader: &Leader, settings: &Settings, queue: QueueId) -> bool {
+    let source = state.queues.get(&queue).map(|queue| &queue.source);
+    leader.is_live && source.is_some_and(|source| settings.policies.advised(source).consumed)
+}
+
+/// Counts why an entry has left.
+fn count_end(counters: &mut Counters, counts: &mut QueueCounts, cause: SettleCause) {
+    let (all, own) = match cause {
+        SettleCause::Consumed => (&mut counters.consumed, &mut counts.consumed),
+        SettleCause::Expired => (&mut counters.expired, &mut counts.expired),
+        SettleCause::DeadLettered => (&mut counters.dead_lettered, &mut counts.dead_lettered),
+        SettleCause::Dropped => (&mut counters.overflowed, &mut counts.dropped),
+        SettleCause::Replaced => (&mut counters.replaced, &mut counts.replaced),
+        SettleCause::Moved => (&mut counters.moved, &mut counts.moved),
+    };
+    *all += 1;
+    *own += 1;
 }

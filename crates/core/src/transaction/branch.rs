@@ -22,7 +22,15 @@ use postroad_model::{
 use super::coordinator::{Coordination, Purpose};
 use super::held::HeldByPrepared;
 use crate::Partition;
+use crate::leader::{Leader, Transactions};
 use crate::log::completion::Completion;
+use crate::partition::reply;
+use crate::settings::Settings;
+use crate::state::State;
+use crate::transaction::coordinator::{
+    ask_to_prepare, begin_coordinating, end_coordinating, next_transaction_id, tell,
+};
+use crate::transaction::timeout::{timed_out, watch_age};
 
 /// Shares of open branches that a partition coordinates, of all sessions: some 300 bytes each.
 /// Their contents count elsewhere.
@@ -127,6 +135,21 @@ impl Branches {
     pub fn forget(&mut self, branch: &BranchId) {
         self.overruled.remove(branch);
     }
+
+    pub fn list_branches(&mut self, connection: ConnectionId, ticket: Ticket, effects: &mut Vec<Effect>) {
+        let promised = self.promised.keys().map(|branch| (branch, BranchStanding::Prepared));
+        let overruled = self.all_overruled();
+        let overruled =
+            overruled.map(|(branch, committed)| (branch, BranchStanding::Overruled { committed }));
+        let branches = promised.chain(overruled);
+        let branches = branches.map(|(branch, standing)| (branch.clone(), standing)).collect();
+        effects.push(Effect::Branches { connection, ticket, branches });
+        reply(connection, ticket, Ok(()), effects);
+    }
+
+    pub fn apply_promise(&mut self, id: TransactionId, branch: BranchId, participants: Vec<PartitionId>) {
+        self.promise(branch, Promised { id, participants });
+    }
 }
 
 impl OpenBranches {
@@ -197,29 +220,23 @@ impl Partition {
         let share = Share { transaction, participants };
         let closed = self.state.branches.promised.contains_key(&branch)
             || self.state.branches.overruled.contains_key(&branch)
-            || self.is_being_prepared(&branch);
+            || self.leader.transactions.is_being_prepared(&branch);
         let late = self.leader.transactions.branches.open.get(&branch).is_some_and(|open| open.timed_out);
         let is_full = self.leader.transactions.branches.open_shares >= OPEN_SHARES_MAX;
         let result = match (closed, late) {
             (true, _) => Err(Refusal::BranchClosed),
-            (false, true) => Err(self.timed_out()),
+            (false, true) => Err(timed_out(&self.settings)),
             (false, false) if is_full => Err(Refusal::TooManyBranches { max: OPEN_SHARES_MAX }),
             (false, false) => Ok(()),
         };
         match result {
             Err(_) => self.undo_shares(vec![share], None, false, effects),
             Ok(()) => {
-                self.watch_age();
+                watch_age(&mut self.leader, &self.settings, self.now_ms);
                 self.leader.transactions.branches.add_share(branch, share, self.now_ms);
             }
         }
-        self.reply(transaction.connection, ticket, result, effects);
-    }
-
-    fn is_being_prepared(&self, branch: &BranchId) -> bool {
-        let prepares =
-            |known: &Coordination| matches!(&known.purpose, Purpose::Promise(other) if other == branch);
-        self.leader.transactions.coordinating.values().any(prepares)
+        reply(transaction.connection, ticket, result, effects);
     }
 
     pub(crate) fn prepare_branch(
@@ -231,7 +248,7 @@ impl Partition {
     ) {
         // A client that has lost the connection over its question may ask again.
         if self.state.branches.promised.contains_key(&branch) {
-            return self.reply(connection, ticket, Ok(()), effects);
+            return reply(connection, ticket, Ok(()), effects);
         }
         let shares = match (
             self.state.branches.overruled(&branch),
@@ -239,23 +256,23 @@ impl Partition {
         ) {
             (Some(committed), _) => Err(Refusal::BranchOverruled { committed }),
             (None, None) => Err(Refusal::NoSuchBranch),
-            (None, Some(open)) if open.timed_out => Err(self.timed_out()),
+            (None, Some(open)) if open.timed_out => Err(timed_out(&self.settings)),
             (None, Some(open)) => Ok(open.shares),
         };
         let shares = match shares {
             Ok(shares) => shares,
-            Err(refusal) => return self.reply(connection, ticket, Err(refusal), effects),
+            Err(refusal) => return reply(connection, ticket, Err(refusal), effects),
         };
         let asked = by_participant(&shares);
         if asked.is_empty() {
-            self.shares_ended(transactions(&shares), true, effects);
-            return self.reply(connection, ticket, Err(Refusal::BranchEmpty), effects);
+            shares_ended(transactions(&shares), true, effects);
+            return reply(connection, ticket, Err(Refusal::BranchEmpty), effects);
         }
         let participants = asked.keys().copied().collect();
         let mut coordination = Coordination::new(Purpose::Promise(branch), participants);
         coordination.answers.push((connection, ticket));
         coordination.shares = transactions(&shares);
-        self.ask_to_prepare(asked, coordination, effects);
+        ask_to_prepare(&mut self.leader, &self.settings, asked, coordination, effects);
     }
 
     pub(crate) fn decide_branch(
@@ -277,34 +294,13 @@ impl Partition {
                 }
             };
         }
-        match self.take_to_decide(branch, decision) {
-            Err(refusal) => self.reply(connection, ticket, Err(refusal), effects),
-            Ok(Open { timed_out: true, .. }) => self.reply(connection, ticket, Ok(()), effects),
+        match take_to_decide(&mut self.state, &mut self.leader, &self.settings, branch, decision) {
+            Err(refusal) => reply(connection, ticket, Err(refusal), effects),
+            Ok(Open { timed_out: true, .. }) => reply(connection, ticket, Ok(()), effects),
             Ok(open) if decision == Decision::Rollback => {
                 self.undo_shares(open.shares, Some(answer), false, effects);
             }
             Ok(open) => self.commit_shares(&open.shares, answer, effects),
-        }
-    }
-
-    /// A branch that was not prepared, for a decision that needs none of that.
-    fn take_to_decide(&mut self, branch: &BranchId, decision: Decision) -> Result<Open, Refusal> {
-        if let Some(committed) = self.state.branches.overruled(branch) {
-            return Err(Refusal::BranchOverruled { committed });
-        }
-        let late = self.leader.transactions.branches.open.get(branch).map(|open| open.timed_out);
-        let preparing = late.is_none() && self.is_being_prepared(branch);
-        match (decision, late) {
-            (Decision::Rollback, None) if preparing => Err(Refusal::BranchClosed),
-            (_, None) if preparing => Err(Refusal::BranchNotPrepared),
-            (_, None) => Err(Refusal::NoSuchBranch),
-            (Decision::Overrule { .. }, Some(_)) => Err(Refusal::BranchNotPrepared),
-            (Decision::Commit, Some(false)) => Err(Refusal::BranchNotPrepared),
-            (Decision::Commit | Decision::CommitOnePhase, Some(true)) => {
-                self.leader.transactions.branches.take_open(branch);
-                Err(self.timed_out())
-            }
-            (_, Some(_)) => Ok(self.leader.transactions.branches.take_open(branch).unwrap_or_default()),
         }
     }
 
@@ -314,7 +310,7 @@ impl Partition {
         let participants: Vec<PartitionId> = asked.keys().copied().collect();
         let keys = transactions(shares);
         if participants.is_empty() {
-            self.shares_ended(keys, true, effects);
+            shares_ended(keys, true, effects);
             return self.answer(Some(answer), Ok(()), effects);
         }
         if participants == [self.settings.id] {
@@ -323,7 +319,7 @@ impl Partition {
         let mut coordination = Coordination::new(Purpose::Commit, participants);
         coordination.answers.push(answer);
         coordination.shares = keys;
-        self.ask_to_prepare(asked, coordination, effects);
+        ask_to_prepare(&mut self.leader, &self.settings, asked, coordination, effects);
     }
 
     /// Applies the decision on a promise, or joins the requests that wait for the same.
@@ -379,7 +375,7 @@ impl Partition {
         let mut coordination = Coordination::new(purpose, participants);
         coordination.answers.push(answer);
         coordination.shares = self.leader.transactions.branches.shares.remove(&id).unwrap_or_default();
-        self.begin_coordinating(id, coordination);
+        begin_coordinating(&mut self.leader, id, coordination);
         self.propose(command, Urgency::Waiting, completion, effects);
     }
 
@@ -392,15 +388,9 @@ impl Partition {
     ) {
         self.state.branches.overrule(branch, commit);
         match commit {
-            true => self.apply_decide(id, participants),
+            true => apply_decide(&mut self.state, id, participants),
             false => self.apply_abort(id, effects),
         }
-    }
-
-    /// The decision is durable, and is repeated until every participant has carried it out.
-    pub(crate) fn apply_decide(&mut self, id: TransactionId, participants: Vec<PartitionId>) {
-        self.state.branches.end(id);
-        self.state.decided.insert(id, participants);
     }
 
     pub(crate) fn forget_branch(
@@ -411,19 +401,10 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         if self.state.branches.overruled(&branch).is_none() {
-            return self.reply(connection, ticket, Err(Refusal::NoSuchBranch), effects);
+            return reply(connection, ticket, Err(Refusal::NoSuchBranch), effects);
         }
         let completion = Completion::Reply { connection, ticket };
         self.propose(Command::ForgetBranch { branch }, Urgency::Waiting, completion, effects);
-    }
-
-    /// The promise is withdrawn, durably: each participant that had promised is notified.
-    pub(crate) fn withdrawn(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
-        let Some(coordination) = self.leader.transactions.coordinating.get_mut(&id) else { return };
-        coordination.purpose = Purpose::Undo;
-        for to in &coordination.participants {
-            effects.push(Effect::Tell { to: *to, peer: Peer::Decided { id, commit: false } });
-        }
     }
 
     /// Drops the unprepared work, everywhere.
@@ -436,17 +417,17 @@ impl Partition {
     ) {
         let asked = by_participant(&shares);
         if asked.is_empty() {
-            self.shares_ended(transactions(&shares), false, effects);
+            shares_ended(transactions(&shares), false, effects);
             return self.answer(answer, Ok(()), effects);
         }
-        let id = self.next_transaction_id();
+        let id = next_transaction_id(&mut self.leader, &self.settings);
         let mut coordination = Coordination::new(Purpose::Undo, asked.keys().copied().collect());
         coordination.answers.extend(answer);
         coordination.shares = transactions(&shares);
         for (to, transactions) in asked {
-            self.tell(to, Peer::Discard { transactions, id, timed_out }, effects);
+            tell(to, Peer::Discard { transactions, id, timed_out }, effects);
         }
-        self.begin_coordinating(id, coordination);
+        begin_coordinating(&mut self.leader, id, coordination);
     }
 
     /// A connection is gone, and with it the open branches in which it worked.
@@ -464,44 +445,64 @@ impl Partition {
         }
     }
 
-    pub(crate) fn list_branches(
-        &mut self,
-        connection: ConnectionId,
-        ticket: Ticket,
-        effects: &mut Vec<Effect>,
-    ) {
-        let promised = self.state.branches.promised.keys().map(|branch| (branch, BranchStanding::Prepared));
-        let overruled = self.state.branches.all_overruled();
-        let overruled =
-            overruled.map(|(branch, committed)| (branch, BranchStanding::Overruled { committed }));
-        let branches = promised.chain(overruled);
-        let branches = branches.map(|(branch, standing)| (branch.clone(), standing)).collect();
-        effects.push(Effect::Branches { connection, ticket, branches });
-        self.reply(connection, ticket, Ok(()), effects);
-    }
-
-    pub(crate) fn apply_promise(
-        &mut self,
-        id: TransactionId,
-        branch: BranchId,
-        participants: Vec<PartitionId>,
-    ) {
-        self.state.branches.promise(branch, Promised { id, participants });
-    }
-
     /// The promise is durable.
     pub(crate) fn promised(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
-        let Some(ended) = self.end_coordinating(id, effects) else { return };
+        let Some(ended) = end_coordinating(&mut self.leader, id, effects) else { return };
         self.leader.transactions.branches.keep_shares(id, ended.shares);
         self.answer_all(ended.answers, &Ok(()), effects);
     }
+}
 
-    pub(crate) fn shares_ended(
-        &self,
-        shares: Vec<TransactionKey>,
-        committed: bool,
-        effects: &mut Vec<Effect>,
-    ) {
-        effects.extend(shares.into_iter().map(|transaction| Effect::Ended { transaction, committed }));
+pub fn shares_ended(shares: Vec<TransactionKey>, committed: bool, effects: &mut Vec<Effect>) {
+    effects.extend(shares.into_iter().map(|transaction| Effect::Ended { transaction, committed }));
+}
+
+impl Transactions {
+    fn is_being_prepared(&self, branch: &BranchId) -> bool {
+        let prepares =
+            |known: &Coordination| matches!(&known.purpose, Purpose::Promise(other) if other == branch);
+        self.coordinating.values().any(prepares)
+    }
+
+    /// The promise is withdrawn, durably: each participant that had promised is notified.
+    pub fn withdrawn(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
+        let Some(coordination) = self.coordinating.get_mut(&id) else { return };
+        coordination.purpose = Purpose::Undo;
+        for to in &coordination.participants {
+            effects.push(Effect::Tell { to: *to, peer: Peer::Decided { id, commit: false } });
+        }
+    }
+}
+
+/// The decision is durable, and is repeated until every participant has carried it out.
+pub fn apply_decide(state: &mut State, id: TransactionId, participants: Vec<PartitionId>) {
+    state.branches.end(id);
+    state.decided.insert(id, participants);
+}
+
+/// A branch that was not prepared, for a decision that needs none of that.
+fn take_to_decide(
+    state: &mut State,
+    leader: &mut Leader,
+    settings: &Settings,
+    branch: &BranchId,
+    decision: Decision,
+) -> Result<Open, Refusal> {
+    if let Some(committed) = state.branches.overruled(branch) {
+        return Err(Refusal::BranchOverruled { committed });
+    }
+    let late = leader.transactions.branches.open.get(branch).map(|open| open.timed_out);
+    let preparing = late.is_none() && leader.transactions.is_being_prepared(branch);
+    match (decision, late) {
+        (Decision::Rollback, None) if preparing => Err(Refusal::BranchClosed),
+        (_, None) if preparing => Err(Refusal::BranchNotPrepared),
+        (_, None) => Err(Refusal::NoSuchBranch),
+        (Decision::Overrule { .. }, Some(_)) => Err(Refusal::BranchNotPrepared),
+        (Decision::Commit, Some(false)) => Err(Refusal::BranchNotPrepared),
+        (Decision::Commit | Decision::CommitOnePhase, Some(true)) => {
+            leader.transactions.branches.take_open(branch);
+            Err(timed_out(settings))
+        }
+        (_, Some(_)) => Ok(leader.transactions.branches.take_open(branch).unwrap_or_default()),
     }
 }

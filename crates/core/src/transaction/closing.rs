@@ -33,8 +33,12 @@ use crate::Partition;
 use crate::leaving::{Leaving, note_ended};
 use crate::log::completion::Completion;
 use crate::moving::refuse_waiting;
+use crate::partition::reply;
 use crate::queue::EntryState;
 use crate::stepping_down::waiter_of;
+use crate::transaction::branch::shares_ended;
+use crate::transaction::coordinator::tell;
+use crate::transaction::open::take_open;
 
 /// One tick closes this many times the changes that it would carry out: they take less time each.
 const SLICE_FACTOR: usize = 2;
@@ -315,7 +319,7 @@ pub fn close(
 ) {
     let mut open = Vec::with_capacity(keys.len());
     for key in keys {
-        match partition.take_open(*key) {
+        match take_open(&mut partition.leader, *key) {
             Some(found) => open.push((key.connection, found)),
             // There is nothing to undo: clients roll back transactions without any work.
             None if matches!(then, Close::Undo(_)) => {}
@@ -521,11 +525,11 @@ fn settle_some(
     let ticket = settle.ticket?;
     let connection = settle.consumer.connection;
     if settle.transaction.is_some() {
-        partition.reply(connection, ticket, Ok(()), effects);
+        reply(connection, ticket, Ok(()), effects);
     } else if !partition.leader.settling.unsaved.is_empty() {
         // The log has failed meanwhile: the client must not take all for confirmed.
         let reason = "the log failed while the deliveries were being settled".to_owned();
-        partition.reply(connection, ticket, Err(Refusal::StoreFailed { reason }), effects);
+        reply(connection, ticket, Err(Refusal::StoreFailed { reason }), effects);
     } else {
         // Durable after all of the verdicts.
         let (nothing, completion) = (Changes::default(), Completion::Reply { connection, ticket });
@@ -553,10 +557,10 @@ pub fn settle(partition: &mut Partition, mut settle: Settle, effects: &mut Vec<E
 
 impl Answers {
     fn give(self, partition: &mut Partition, result: &Result<(), Refusal>, effects: &mut Vec<Effect>) {
-        partition.shares_ended(self.shares, result.is_ok(), effects);
+        shares_ended(self.shares, result.is_ok(), effects);
         partition.answer(self.answer, result.clone(), effects);
         if let Some(id) = self.done {
-            partition.tell(id.coordinator, Peer::Done { id }, effects);
+            tell(id.coordinator, Peer::Done { id }, effects);
         }
     }
 }
@@ -599,7 +603,7 @@ impl Sort {
         loop {
             if let Some((connection, kinds)) = self.of {
                 for sent in super::slices::next(&mut self.sends, budget) {
-                    self.new_queues.extend(partition.new_queues(&sent).cloned());
+                    self.new_queues.extend(partition.state.addresses.new_queues(&sent).cloned());
                     sort_sent(partition, (connection, kinds), sent, (&mut self.changes, &mut self.volatile));
                 }
             }
@@ -669,8 +673,8 @@ impl Undo {
         while let Some(open) = rest.get_mut(at) {
             if let Some(Asked::Prepare(transactions, id)) = open.asked.take() {
                 let result = Err(open.refused.clone().unwrap_or(Refusal::NoSuchTransaction));
-                partition.tell(id.coordinator, Peer::Prepared { id, result }, effects);
-                rest.extend(transactions.into_iter().filter_map(|key| partition.take_open(key)));
+                tell(id.coordinator, Peer::Prepared { id, result }, effects);
+                rest.extend(transactions.into_iter().filter_map(|key| take_open(&mut partition.leader, key)));
             }
             at += 1;
         }
@@ -697,7 +701,7 @@ impl Undo {
             Close::Commit(answers) | Close::Undo(answers) => answers.give(partition, &result, effects),
             Close::Prepare(id) => {
                 partition.leader.transactions.end_prepared(id);
-                partition.tell(id.coordinator, Peer::Prepared { id, result }, effects);
+                tell(id.coordinator, Peer::Prepared { id, result }, effects);
             }
         }
         None

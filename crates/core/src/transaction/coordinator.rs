@@ -8,7 +8,12 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::intake::waiting::echo;
+use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::settings::Settings;
+use crate::state::State;
+use crate::transaction::branch::shares_ended;
 
 /// A transaction that this partition coordinates; forgotten by a restart, unlike its decision.
 #[derive(Debug)]
@@ -98,69 +103,6 @@ impl Coordinated {
 }
 
 impl Partition {
-    pub(crate) fn coordinate(
-        &mut self,
-        key: TransactionKey,
-        participants: &[PartitionId],
-        answer: Option<(ConnectionId, Ticket)>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let asked = participants.iter().map(|to| (*to, vec![key])).collect();
-        let mut coordination = Coordination::new(Purpose::Commit, participants.to_vec());
-        coordination.answers.extend(answer);
-        self.ask_to_prepare(asked, coordination, effects);
-    }
-
-    /// Asks each participant to prepare its part of these open transactions.
-    pub(super) fn ask_to_prepare(
-        &mut self,
-        asked: BTreeMap<PartitionId, Vec<TransactionKey>>,
-        coordination: Coordination,
-        effects: &mut Vec<Effect>,
-    ) {
-        let id = self.next_transaction_id();
-        for (to, transactions) in asked {
-            self.tell(to, Peer::Prepare { transactions, id }, effects);
-        }
-        self.begin_coordinating(id, coordination);
-    }
-
-    /// Remembers the transaction until it has ended.
-    pub(super) fn begin_coordinating(&mut self, id: TransactionId, coordination: Coordination) {
-        for (connection, _) in &coordination.answers {
-            if let Some(connection) = self.leader.connections.get_mut(connection) {
-                connection.coordinated.insert(id);
-            }
-        }
-        self.leader.transactions.coordinating.insert(id, coordination);
-    }
-
-    /// The transaction has ended, or waits for its manager: connections that have closed need not
-    /// wait for it any more.
-    pub(super) fn end_coordinating(
-        &mut self,
-        id: TransactionId,
-        effects: &mut Vec<Effect>,
-    ) -> Option<Coordination> {
-        let ended = self.leader.transactions.coordinating.remove(&id)?;
-        for (connection, _) in &ended.answers {
-            if let Some(known) = self.leader.connections.get_mut(connection) {
-                known.coordinated.remove(&id);
-            } else if let Some(ticket) = self.leader.ended.coordinated.end(*connection, id) {
-                self.echo(*connection, ticket, effects);
-            }
-        }
-        Some(ended)
-    }
-
-    pub(super) fn next_transaction_id(&mut self) -> TransactionId {
-        let (coordinator, incarnation) = (self.settings.id, self.settings.incarnation);
-        let id =
-            TransactionId { coordinator, incarnation, number: self.leader.transactions.next_transaction };
-        self.leader.transactions.next_transaction += 1;
-        id
-    }
-
     /// One participant has prepared, or could not.
     pub(crate) fn prepared_by(
         &mut self,
@@ -170,7 +112,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let Some(coordination) = self.leader.transactions.coordinating.get_mut(&id) else {
-            return self.tell_decision(from, id, effects);
+            return tell_decision(&mut self.state, &mut self.leader, from, id, effects);
         };
         if let Err(refusal) = result {
             coordination.refused.get_or_insert(refusal);
@@ -198,13 +140,6 @@ impl Partition {
         self.propose(command, Urgency::Waiting, Completion::Decided { id }, effects);
     }
 
-    /// The decision is durable.
-    pub(crate) fn spread_decision(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
-        for to in self.state.decided.get(&id).cloned().unwrap_or_default() {
-            effects.push(Effect::Tell { to, peer: Peer::Decided { id, commit: true } });
-        }
-    }
-
     /// There will be no decision: abort, unless the branch was promised, which then waits for
     /// another decision. The client has its answer once its consumers hold their messages again.
     pub(crate) fn decision_failed(
@@ -214,7 +149,7 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         if self.state.branches.is_promised(id) {
-            let Some(ended) = self.end_coordinating(id, effects) else { return };
+            let Some(ended) = end_coordinating(&mut self.leader, id, effects) else { return };
             self.leader.transactions.branches.keep_shares(id, ended.shares);
             return self.answer_all(ended.answers, &Err(refusal.clone()), effects);
         }
@@ -234,13 +169,13 @@ impl Partition {
         if !coordination.awaiting.is_empty() {
             return;
         }
-        let Some(ended) = self.end_coordinating(id, effects) else { return };
+        let Some(ended) = end_coordinating(&mut self.leader, id, effects) else { return };
         let Coordination { purpose, refusal, answers, shares, .. } = ended;
         let committed = purpose != Purpose::Undo;
         if committed {
             self.propose(Command::Forget { id }, Urgency::Lazy, Completion::Nothing, effects);
         }
-        self.shares_ended(shares, committed, effects);
+        shares_ended(shares, committed, effects);
         self.answer_all(answers, &refusal.map_or(Ok(()), Err), effects);
     }
 
@@ -254,35 +189,111 @@ impl Partition {
             self.answer(Some((connection, ticket)), result.clone(), effects);
         }
     }
+}
 
-    /// A participant asks for the outcome of a transaction: nothing known and nothing under way
-    /// means abort. A promised one waits for its manager's decision.
-    pub(crate) fn tell_decision(&mut self, to: PartitionId, id: TransactionId, effects: &mut Vec<Effect>) {
-        let commit = self.state.decided.contains_key(&id);
-        let undone =
-            self.leader.transactions.coordinating.get(&id).is_none_or(|known| known.purpose == Purpose::Undo);
-        if commit || undone && !self.state.branches.is_promised(id) {
-            effects.push(Effect::Tell { to, peer: Peer::Decided { id, commit } });
+pub fn tell(to: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
+    effects.push(Effect::Tell { to, peer });
+}
+
+/// Remembers the transaction until it has ended.
+pub fn begin_coordinating(leader: &mut Leader, id: TransactionId, coordination: Coordination) {
+    for (connection, _) in &coordination.answers {
+        if let Some(connection) = leader.connections.get_mut(connection) {
+            connection.coordinated.insert(id);
         }
     }
+    leader.transactions.coordinating.insert(id, coordination);
+}
 
-    /// After a restart, or when the log has recovered: every unfinished decision is sent again, and
-    /// every prepared transaction is asked about.
-    pub(crate) fn resolve_transactions(&mut self, effects: &mut Vec<Effect>) {
-        for (id, participants) in self.state.decided.clone() {
-            self.leader
-                .transactions
-                .coordinating
-                .entry(id)
-                .or_insert_with(|| Coordination::new(Purpose::Commit, participants));
-            self.spread_decision(id, effects);
-        }
-        for id in self.state.prepared.keys().copied().collect::<Vec<_>>() {
-            self.tell(id.coordinator, Peer::InDoubt { id }, effects);
+pub fn next_transaction_id(leader: &mut Leader, settings: &Settings) -> TransactionId {
+    let (coordinator, incarnation) = (settings.id, settings.incarnation);
+    let id = TransactionId { coordinator, incarnation, number: leader.transactions.next_transaction };
+    leader.transactions.next_transaction += 1;
+    id
+}
+
+/// The decision is durable.
+pub fn spread_decision(state: &mut State, id: TransactionId, effects: &mut Vec<Effect>) {
+    for to in state.decided.get(&id).cloned().unwrap_or_default() {
+        effects.push(Effect::Tell { to, peer: Peer::Decided { id, commit: true } });
+    }
+}
+
+/// A participant asks for the outcome of a transaction: nothing known and nothing under way
+/// means abort. A promised one waits for its manager's decision.
+pub fn tell_decision(
+    state: &mut State,
+    leader: &mut Leader,
+    to: PartitionId,
+    id: TransactionId,
+    effects: &mut Vec<Effect>,
+) {
+    let commit = state.decided.contains_key(&id);
+    let undone = leader.transactions.coordinating.get(&id).is_none_or(|known| known.purpose == Purpose::Undo);
+    if commit || undone && !state.branches.is_promised(id) {
+        effects.push(Effect::Tell { to, peer: Peer::Decided { id, commit } });
+    }
+}
+
+/// Asks each participant to prepare its part of these open transactions.
+pub fn ask_to_prepare(
+    leader: &mut Leader,
+    settings: &Settings,
+    asked: BTreeMap<PartitionId, Vec<TransactionKey>>,
+    coordination: Coordination,
+    effects: &mut Vec<Effect>,
+) {
+    let id = next_transaction_id(leader, settings);
+    for (to, transactions) in asked {
+        tell(to, Peer::Prepare { transactions, id }, effects);
+    }
+    begin_coordinating(leader, id, coordination);
+}
+
+/// After a restart, or when the log has recovered: every unfinished decision is sent again, and
+/// every prepared transaction is asked about.
+pub fn resolve_transactions(state: &mut State, leader: &mut Leader, effects: &mut Vec<Effect>) {
+    for (id, participants) in state.decided.clone() {
+        leader
+            .transactions
+            .coordinating
+            .entry(id)
+            .or_insert_with(|| Coordination::new(Purpose::Commit, participants));
+        spread_decision(state, id, effects);
+    }
+    for id in state.prepared.keys().copied().collect::<Vec<_>>() {
+        tell(id.coordinator, Peer::InDoubt { id }, effects);
+    }
+}
+
+pub fn coordinate(
+    leader: &mut Leader,
+    settings: &Settings,
+    key: TransactionKey,
+    participants: &[PartitionId],
+    answer: Option<(ConnectionId, Ticket)>,
+    effects: &mut Vec<Effect>,
+) {
+    let asked = participants.iter().map(|to| (*to, vec![key])).collect();
+    let mut coordination = Coordination::new(Purpose::Commit, participants.to_vec());
+    coordination.answers.extend(answer);
+    ask_to_prepare(leader, settings, asked, coordination, effects);
+}
+
+/// The transaction has ended, or waits for its manager: connections that have closed need not
+/// wait for it any more.
+pub fn end_coordinating(
+    leader: &mut Leader,
+    id: TransactionId,
+    effects: &mut Vec<Effect>,
+) -> Option<Coordination> {
+    let ended = leader.transactions.coordinating.remove(&id)?;
+    for (connection, _) in &ended.answers {
+        if let Some(known) = leader.connections.get_mut(connection) {
+            known.coordinated.remove(&id);
+        } else if let Some(ticket) = leader.ended.coordinated.end(*connection, id) {
+            echo(leader, *connection, ticket, effects);
         }
     }
-
-    pub(crate) fn tell(&self, to: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
-        effects.push(Effect::Tell { to, peer });
-    }
+    Some(ended)
 }

@@ -6,8 +6,10 @@ use postroad_model::{Refusal, TransactionId, TransactionKey};
 
 use super::open::{SENT_BYTES, SETTLED_BYTES};
 use super::senders::SentTo;
-use crate::Partition;
-use crate::leader::Transactions;
+use crate::leader::{Leader, Transactions};
+use crate::memory::bodies::Bodies;
+use crate::settings::Settings;
+use crate::state::State;
 use crate::transaction::Prepared;
 
 /// Bytes of a prepared transaction beside its messages and settlements.
@@ -78,36 +80,40 @@ impl Transactions {
     }
 }
 
-impl Partition {
-    /// The size of these open transactions once they are prepared together; refused if there is no
-    /// room for that. Moves of the broker (dead letters) are never refused: they are decided at
-    /// once, whereas branches in doubt may fill the room for days.
-    pub(super) fn room_to_prepare(&self, keys: &[TransactionKey]) -> Result<u64, Refusal> {
-        let open = keys.iter().filter_map(|key| self.leader.transactions.open.get(key));
-        let bytes = PREPARED_BYTES + open.map(|open| open.held_bytes()).sum::<u64>();
-        let max_bytes = self.settings.open_bytes_max;
-        let is_own_move = keys.iter().all(|key| key.connection.is_internal());
-        match is_own_move || self.leader.transactions.branches.held_by_prepared.bytes() + bytes <= max_bytes {
-            true => Ok(bytes),
-            false => Err(Refusal::PreparedFull { max_bytes }),
-        }
+/// The size of these open transactions once they are prepared together; refused if there is no
+/// room for that. Moves of the broker (dead letters) are never refused: they are decided at
+/// once, whereas branches in doubt may fill the room for days.
+pub fn room_to_prepare(
+    leader: &Leader,
+    settings: &Settings,
+    keys: &[TransactionKey],
+) -> Result<u64, Refusal> {
+    let open = keys.iter().filter_map(|key| leader.transactions.open.get(key));
+    let bytes = PREPARED_BYTES + open.map(|open| open.held_bytes()).sum::<u64>();
+    let max_bytes = settings.open_bytes_max;
+    let is_own_move = keys.iter().all(|key| key.connection.is_internal());
+    match is_own_move || leader.transactions.branches.held_by_prepared.bytes() + bytes <= max_bytes {
+        true => Ok(bytes),
+        false => Err(Refusal::PreparedFull { max_bytes }),
     }
+}
 
-    /// After a start: the size of those that were prepared before.
-    pub(crate) fn count_prepared(&mut self) {
-        for (id, prepared) in &self.state.prepared {
-            let (bytes, mut sent_to) = (self.bytes_of_prepared(prepared), SentTo::default());
-            let transactions = &mut self.leader.transactions;
-            prepared.sends.iter().for_each(|(_, to)| transactions.senders.add(&mut sent_to, to));
-            transactions.begin_prepared(*id, bytes);
-            transactions.keep_sent_to(*id, vec![sent_to]);
-        }
-    }
-
+impl Bodies {
     fn bytes_of_prepared(&self, prepared: &Prepared) -> u64 {
-        let bodies = prepared.sends.iter().filter_map(|(key, _)| self.state.bodies.headers(*key));
+        let bodies = prepared.sends.iter().filter_map(|(key, _)| self.headers(*key));
         let bodies = bodies.map(|(_, bytes)| bytes).sum::<u64>();
         let sends = (prepared.sends.len() + prepared.scheduled.len()) as u64;
         PREPARED_BYTES + bodies + sends * SENT_BYTES + prepared.settlements.len() as u64 * SETTLED_BYTES
+    }
+}
+
+/// After a start: the size of those that were prepared before.
+pub fn count_prepared(state: &mut State, leader: &mut Leader) {
+    for (id, prepared) in &state.prepared {
+        let (bytes, mut sent_to) = (state.bodies.bytes_of_prepared(prepared), SentTo::default());
+        let transactions = &mut leader.transactions;
+        prepared.sends.iter().for_each(|(_, to)| transactions.senders.add(&mut sent_to, to));
+        transactions.begin_prepared(*id, bytes);
+        transactions.keep_sent_to(*id, vec![sent_to]);
     }
 }

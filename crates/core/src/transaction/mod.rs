@@ -24,13 +24,14 @@ mod senders;
 mod slices;
 mod timeout;
 
-pub use branch::{Branches, OpenBranches, Promised};
+pub use branch::{Branches, OpenBranches, Promised, apply_decide, shares_ended};
 pub use closing::{
     Closings, Returning, behind_its_transactions, close_leaving, finish_decided, go_on_closing,
     resume_behind, settle, undo_all,
 };
-pub use coordinator::{Coordinated, Coordination};
-pub use open::{OpenTransaction, VolatileChanges};
+pub use coordinator::{Coordinated, Coordination, resolve_transactions, spread_decision, tell};
+pub use held::count_prepared;
+pub use open::{OpenTransaction, VolatileChanges, open_transaction};
 pub use participant::Prepared;
 pub use senders::Senders;
 pub use slices::{Rest, Slices, carry_out, go_on, record_ended};

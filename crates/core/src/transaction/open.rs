@@ -8,15 +8,22 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::intake::publish::Admitted;
-use crate::leader::Transactions;
+use crate::intake::audit::came_before;
+use crate::intake::chunks::finish_peers_uploads;
+use crate::intake::publish::{Admitted, admit, goes_both_ways, without_idle_client};
+use crate::leader::{Leader, Transactions};
 use crate::log::completion::Completion;
 use crate::memory::bodies::apart;
 use crate::moving::transacted_behind_windows;
+use crate::partition::reply;
 use crate::queue::EntryState;
+use crate::settings::Settings;
 use crate::settling::carrying::Body;
+use crate::settling::settle::end_held;
 use crate::transaction::closing::{Answers, Close, Kinds, close};
+use crate::transaction::coordinator::{coordinate, tell};
 use crate::transaction::senders::SentTo;
+use crate::transaction::timeout::watch_age;
 
 /// Memory of a message of an open transaction, without its body.
 pub(super) const SENT_BYTES: u64 = 320;
@@ -195,42 +202,34 @@ impl OpenTransaction {
 }
 
 impl Partition {
-    pub(crate) fn open_transaction(&mut self, key: TransactionKey) -> &mut OpenTransaction {
-        self.leader.connections.get_or_make(key.connection).transactions.insert(key);
-        self.watch_age();
-        let begun_ms = self.now_ms;
-        let Transactions { open, by_age, .. } = &mut self.leader.transactions;
-        open.entry(key).or_insert_with(|| {
-            by_age.insert((begun_ms, key));
-            OpenTransaction { begun_ms, ..OpenTransaction::default() }
-        })
-    }
-
     pub(crate) fn publish_in_transaction(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
         let Some(publish) = transacted_behind_windows(self, publish, effects) else { return };
         let Publish { connection, ticket, .. } = publish;
         let result = self.put_in_transaction(publish);
-        self.reply(connection, ticket, result, effects);
+        reply(connection, ticket, result, effects);
     }
 
     /// The message belongs to its transaction from now on, or the transaction can only be rolled
     /// back.
     pub(crate) fn put_in_transaction(&mut self, publish: Publish) -> Result<(), Refusal> {
-        let came_before = self.came_before(&publish);
+        let came_before = came_before(&self.state, &self.protocols, &publish);
         let Publish { connection, mut sent, transaction: Some(key), .. } = publish else { return Ok(()) };
         if came_before {
             self.counters.duplicates += 1;
-            self.open_transaction(key);
+            open_transaction(&mut self.leader, &self.settings, self.now_ms, key);
             return Ok(());
         }
         let (bytes, max_bytes) = (sent.message.bytes.len() as u64, self.settings.transaction_bytes_max);
         let open_bytes_max = self.settings.open_bytes_max;
-        let admitted = self.admit(&sent).and_then(|admitted| match self.is_full_for(&sent, connection) {
-            true => Err(self.full(&sent, connection)),
-            false => Ok(admitted),
-        });
+        let admitted =
+            admit(&self.state, &self.leader, &self.settings, &self.clock, &sent).and_then(|admitted| {
+                match self.is_full_for(&sent, connection) {
+                    true => Err(self.full(&sent, connection)),
+                    false => Ok(admitted),
+                }
+            });
         let (held_bytes, all_bytes) = (bytes + SENT_BYTES, self.leader.transactions.open_bytes);
-        self.open_transaction(key);
+        open_transaction(&mut self.leader, &self.settings, self.now_ms, key);
         let Transactions { open, senders, .. } = &mut self.leader.transactions;
         let Some(open) = open.get_mut(&key) else { return Ok(()) };
         let result = match open.refused.clone().map_or(admitted, Err) {
@@ -250,31 +249,9 @@ impl Partition {
                 open.sends.push(sent);
                 self.leader.transactions.open_bytes += held_bytes;
             }
-            Err(refusal) => self.refuse_open(key, refusal.clone()),
+            Err(refusal) => self.leader.transactions.refuse_open(key, refusal.clone()),
         }
         result
-    }
-
-    /// It can only be rolled back: its sends so far are dropped.
-    pub(super) fn refuse_open(&mut self, key: TransactionKey, refusal: Refusal) {
-        let Some(open) = self.leader.transactions.open.get_mut(&key) else { return };
-        // Its settled entries stay with their consumers until it is rolled back.
-        let settled_bytes = open.settled_bytes();
-        self.leader.transactions.open_bytes -=
-            std::mem::replace(&mut open.held_bytes, settled_bytes) - settled_bytes;
-        (open.sends, open.bytes, open.refused) = (Vec::new(), 0, Some(refusal));
-        let sent_to = std::mem::take(&mut open.sent_to);
-        self.leader.transactions.senders.end(sent_to);
-    }
-
-    /// These messages belong to the open transaction too.
-    fn add_sends(&mut self, key: TransactionKey, sends: Vec<Sent>) {
-        self.open_transaction(key);
-        let Transactions { open, senders, .. } = &mut self.leader.transactions;
-        if let Some(open) = open.get_mut(&key) {
-            sends.iter().for_each(|sent| senders.note(&mut open.sent_to, sent));
-            open.sends.extend(sends);
-        }
     }
 
     pub(crate) fn settle_in_transaction(
@@ -288,8 +265,11 @@ impl Partition {
         let bytes = tags.len() as u64 * SETTLED_BYTES;
         let max_bytes = self.settings.open_bytes_max;
         if self.leader.transactions.open_bytes + bytes > max_bytes {
-            self.open_transaction(transaction);
-            return self.refuse_open(transaction, Refusal::TransactionsFull { max_bytes });
+            open_transaction(&mut self.leader, &self.settings, self.now_ms, transaction);
+            return self
+                .leader
+                .transactions
+                .refuse_open(transaction, Refusal::TransactionsFull { max_bytes });
         }
         let held = EntryState::Held { by: consumer, in_transaction: false };
         let (mut settled, mut settled_again) = (Vec::with_capacity(tags.len()), Vec::new());
@@ -305,28 +285,11 @@ impl Partition {
             }
         }
         let bytes = (settled.len() + settled_again.len()) as u64 * SETTLED_BYTES;
-        let open = self.open_transaction(transaction);
+        let open = open_transaction(&mut self.leader, &self.settings, self.now_ms, transaction);
         open.settled.extend(settled);
         open.settled_again.extend(settled_again);
         open.held_bytes += bytes;
         self.leader.transactions.open_bytes += bytes;
-    }
-
-    /// Adds another partition's sends to a transaction that it has begun here.
-    pub(crate) fn enlist(&mut self, key: TransactionKey, mut sends: Vec<Sent>, uploads: Vec<(usize, u64)>) {
-        self.finish_peers_uploads(key, &mut sends, uploads);
-        self.add_sends(key, sends);
-        self.open_transaction(key).sealed = true;
-    }
-
-    pub(crate) fn take_open(&mut self, key: TransactionKey) -> Option<OpenTransaction> {
-        if let Some(connection) = self.leader.connections.get_mut(&key.connection) {
-            connection.transactions.remove(&key);
-        }
-        let taken = self.leader.transactions.open.remove(&key)?;
-        self.leader.transactions.by_age.remove(&(taken.begun_ms, key));
-        self.leader.transactions.open_bytes -= taken.held_bytes;
-        Some(taken)
     }
 
     pub(crate) fn rollback(
@@ -351,7 +314,7 @@ impl Partition {
         match participants {
             [] => self.answer(answer, Ok(()), effects),
             [one] if *one == self.settings.id => self.commit_here(&[key], Vec::new(), answer, effects),
-            _ => self.coordinate(key, participants, answer, effects),
+            _ => coordinate(&mut self.leader, &self.settings, key, participants, answer, effects),
         }
     }
 
@@ -426,7 +389,7 @@ impl Partition {
         let mut shares: BTreeMap<PartitionId, Share> = BTreeMap::new();
         for (index, sent) in sends.into_iter().enumerate() {
             let body = bodies.iter().find(|body| body.index == index);
-            let to = body.map_or_else(|| self.partition_of(&sent.to), |body| body.to);
+            let to = body.map_or_else(|| self.settings.partition_of(&sent.to), |body| body.to);
             let (sends, uploads) = shares.entry(to).or_default();
             uploads.extend(body.map(|body| (sends.len(), body.upload)));
             sends.push(sent);
@@ -457,15 +420,15 @@ impl Partition {
                 entry.state = EntryState::Held { by: nobody, in_transaction: true };
             }
         }
-        self.add_sends(key, own);
-        let open = self.open_transaction(key);
+        add_sends(&mut self.leader, &self.settings, self.now_ms, key, own);
+        let open = open_transaction(&mut self.leader, &self.settings, self.now_ms, key);
         open.settled = settlements.into_iter().map(|end| (nobody, end)).collect();
         open.sealed = true;
         let participants: Vec<PartitionId> = std::iter::once(here).chain(shares.keys().copied()).collect();
         for (there, (sends, uploads)) in shares {
-            self.tell(there, Peer::Enlist { transaction: key, sends, uploads }, effects);
+            tell(there, Peer::Enlist { transaction: key, sends, uploads }, effects);
         }
-        self.coordinate(key, &participants, answer, effects);
+        coordinate(&mut self.leader, &self.settings, key, &participants, answer, effects);
     }
 }
 
@@ -484,8 +447,8 @@ pub fn check_open(
         return has_come_back.then_some(Refusal::TakenBack);
     }
     let sent = open.sends.get(number - open.settled_again.len())?;
-    kinds.both_ways |= partition.goes_both_ways(sent);
-    match partition.admit(sent) {
+    kinds.both_ways |= goes_both_ways(&partition.state, &partition.settings, sent);
+    match admit(&partition.state, &partition.leader, &partition.settings, &partition.clock, sent) {
         Ok(Admitted::NeedsQueue) => kinds.needs_queue[usize::from(sent.message.persistent)] = true,
         Ok(Admitted::Durable | Admitted::Volatile) => {}
         Err(refusal) => return Some(refusal),
@@ -505,12 +468,12 @@ pub fn sort_sent(
     let persistent = sent.message.persistent;
     let follows = kinds.both_ways && persistent || kinds.needs_queue[usize::from(persistent)];
     let past_log = !(follows && sent.targets().all(|to| !to.temporary));
-    match partition.admit(&sent) {
+    match admit(&partition.state, &partition.leader, &partition.settings, &partition.clock, &sent) {
         // A queue that does not exist yet is made by the record that holds the message.
         Ok(Admitted::Volatile) if past_log => volatile.sends.push((connection, sent)),
         _ => {
             volatile.senders.push(connection);
-            changes.sends.push(partition.without_idle_client(sent));
+            changes.sends.push(without_idle_client(&partition.state, sent));
         }
     }
 }
@@ -521,7 +484,7 @@ pub fn sort_settled(
     (consumer, settlement): (ConsumerKey, Settlement),
     (changes, volatile): (&mut Changes, &mut VolatileChanges),
 ) {
-    partition.end_held(consumer, &[settlement.tag]);
+    end_held(&mut partition.leader, partition.now_ms, consumer, &[settlement.tag]);
     let durable = !settlement.queue.is_volatile();
     let Some(entry) = partition.entry(settlement.queue, settlement.tag) else { return };
     volatile.holders.push((consumer, settlement));
@@ -535,6 +498,17 @@ pub fn sort_settled(
 }
 
 impl Transactions {
+    /// It can only be rolled back: its sends so far are dropped.
+    pub(super) fn refuse_open(&mut self, key: TransactionKey, refusal: Refusal) {
+        let Some(open) = self.open.get_mut(&key) else { return };
+        // Its settled entries stay with their consumers until it is rolled back.
+        let settled_bytes = open.settled_bytes();
+        self.open_bytes -= std::mem::replace(&mut open.held_bytes, settled_bytes) - settled_bytes;
+        (open.sends, open.bytes, open.refused) = (Vec::new(), 0, Some(refusal));
+        let sent_to = std::mem::take(&mut open.sent_to);
+        self.senders.end(sent_to);
+    }
+
     /// Whether the memory counted for open transactions is right, and where they send.
     pub fn has_counted_open(&self) -> bool {
         let Transactions { open, open_bytes, senders, branches, closings, .. } = &self;
@@ -557,4 +531,54 @@ impl Transactions {
         self.open_bytes -= bytes;
         Some(settled)
     }
+}
+
+pub fn take_open(leader: &mut Leader, key: TransactionKey) -> Option<OpenTransaction> {
+    if let Some(connection) = leader.connections.get_mut(&key.connection) {
+        connection.transactions.remove(&key);
+    }
+    let taken = leader.transactions.open.remove(&key)?;
+    leader.transactions.by_age.remove(&(taken.begun_ms, key));
+    leader.transactions.open_bytes -= taken.held_bytes;
+    Some(taken)
+}
+
+pub fn open_transaction<'l>(
+    leader: &'l mut Leader,
+    settings: &Settings,
+    now_ms: u64,
+    key: TransactionKey,
+) -> &'l mut OpenTransaction {
+    leader.connections.get_or_make(key.connection).transactions.insert(key);
+    watch_age(leader, settings, now_ms);
+    let begun_ms = now_ms;
+    let Transactions { open, by_age, .. } = &mut leader.transactions;
+    open.entry(key).or_insert_with(|| {
+        by_age.insert((begun_ms, key));
+        OpenTransaction { begun_ms, ..OpenTransaction::default() }
+    })
+}
+
+/// These messages belong to the open transaction too.
+fn add_sends(leader: &mut Leader, settings: &Settings, now_ms: u64, key: TransactionKey, sends: Vec<Sent>) {
+    open_transaction(leader, settings, now_ms, key);
+    let Transactions { open, senders, .. } = &mut leader.transactions;
+    if let Some(open) = open.get_mut(&key) {
+        sends.iter().for_each(|sent| senders.note(&mut open.sent_to, sent));
+        open.sends.extend(sends);
+    }
+}
+
+/// Adds another partition's sends to a transaction that it has begun here.
+pub fn enlist(
+    leader: &mut Leader,
+    settings: &Settings,
+    now_ms: u64,
+    key: TransactionKey,
+    mut sends: Vec<Sent>,
+    uploads: Vec<(usize, u64)>,
+) {
+    finish_peers_uploads(leader, settings, now_ms, key, &mut sends, uploads);
+    add_sends(leader, settings, now_ms, key, sends);
+    open_transaction(leader, settings, now_ms, key).sealed = true;
 }

@@ -9,12 +9,16 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::intake::chunks::{release_scheduled, schedule_chunks};
 use crate::intake::publish::retained;
+use crate::leader::Leader;
 use crate::log::completion::Completion;
 use crate::queue::EntryState;
 use crate::transaction::VolatileChanges;
 use crate::transaction::closing::{Answers, Close, Returning, carry_out_volatile, close};
-use crate::transaction::open::{Asked, OpenTransaction};
+use crate::transaction::coordinator::{tell, tell_decision};
+use crate::transaction::held::room_to_prepare;
+use crate::transaction::open::{Asked, OpenTransaction, enlist, open_transaction};
 use crate::transaction::slices::{Rest, carry_out, next};
 
 /// A share of a transaction that is in the log and waits for the decision.
@@ -34,10 +38,14 @@ pub struct Prepared {
 impl Partition {
     pub(crate) fn peer(&mut self, from: PartitionId, peer: Peer, effects: &mut Vec<Effect>) {
         match peer {
-            Peer::Enlist { transaction, sends, uploads } => self.enlist(transaction, sends, uploads),
+            Peer::Enlist { transaction, sends, uploads } => {
+                enlist(&mut self.leader, &self.settings, self.now_ms, transaction, sends, uploads)
+            }
             Peer::Piece { piece, bytes } => self.take_peers_piece(from, piece, bytes, effects),
             Peer::PieceTaken { upload, result } => self.piece_taken(from, upload, result, effects),
-            Peer::Forsake { upload } => self.abandon(ConnectionId::internal(from), upload, effects),
+            Peer::Forsake { upload } => {
+                self.leader.intake.uploads.abandon(ConnectionId::internal(from), upload, effects)
+            }
             Peer::Subscribed(made) => self.end_former_subscription(&made, effects),
             Peer::Offer { sent } => self.take_offer(*sent, effects),
             Peer::Discard { transactions, id, timed_out } => {
@@ -47,7 +55,7 @@ impl Partition {
             Peer::Prepared { id, result } => self.prepared_by(from, id, result, effects),
             Peer::Decided { id, commit } => self.decided(id, commit, effects),
             Peer::Done { id } => self.done_by(from, id, effects),
-            Peer::InDoubt { id } => self.tell_decision(from, id, effects),
+            Peer::InDoubt { id } => tell_decision(&mut self.state, &mut self.leader, from, id, effects),
             Peer::Expect { .. }
             | Peer::Expecting { .. }
             | Peer::Remember { .. }
@@ -66,25 +74,17 @@ impl Partition {
             Some(Some(Asked::Prepare(transactions, id))) => self.prepare(transactions, id, effects),
             Some(Some(Asked::Discard { timed_out })) => self.discard_one(key, timed_out, effects),
             // All that was said was refused.
-            None => self.open_transaction(key).end(Refusal::NoSuchTransaction),
+            None => open_transaction(&mut self.leader, &self.settings, self.now_ms, key)
+                .end(Refusal::NoSuchTransaction),
         }
-    }
-
-    /// Whether the client may have said more than has come here: the coordinator's word can be
-    /// faster, even than all of it.
-    fn is_unsealed(&self, key: TransactionKey) -> bool {
-        self.leader
-            .transactions
-            .open
-            .get(&key)
-            .map_or_else(|| !self.has_ended(key.connection), |open| !open.is_sealed())
     }
 
     fn prepare(&mut self, transactions: Vec<TransactionKey>, id: TransactionId, effects: &mut Vec<Effect>) {
-        if let Some(key) = transactions.iter().copied().find(|key| self.is_unsealed(*key)) {
-            return self.open_transaction(key).ask(Asked::Prepare(transactions, id));
+        if let Some(key) = transactions.iter().copied().find(|key| is_unsealed(&self.leader, *key)) {
+            return open_transaction(&mut self.leader, &self.settings, self.now_ms, key)
+                .ask(Asked::Prepare(transactions, id));
         }
-        let refusal = match self.room_to_prepare(&transactions) {
+        let refusal = match room_to_prepare(&self.leader, &self.settings, &transactions) {
             Ok(bytes) => {
                 self.leader.transactions.begin_prepared(id, bytes);
                 None
@@ -103,12 +103,13 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         for key in transactions {
-            match self.is_unsealed(*key) {
-                true => self.open_transaction(*key).ask(Asked::Discard { timed_out }),
+            match is_unsealed(&self.leader, *key) {
+                true => open_transaction(&mut self.leader, &self.settings, self.now_ms, *key)
+                    .ask(Asked::Discard { timed_out }),
                 false => self.discard_one(*key, timed_out, effects),
             }
         }
-        self.tell(id.coordinator, Peer::Done { id }, effects);
+        tell(id.coordinator, Peer::Done { id }, effects);
     }
 
     fn discard_one(&mut self, key: TransactionKey, timed_out: bool, effects: &mut Vec<Effect>) {
@@ -153,7 +154,7 @@ impl Partition {
             (None, _) => {}
         }
         self.leader.transactions.senders.end_all(sent_to);
-        self.tell(id.coordinator, Peer::Done { id }, effects);
+        tell(id.coordinator, Peer::Done { id }, effects);
     }
 
     pub(crate) fn apply_commit(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
@@ -234,7 +235,7 @@ impl Aborting {
         }
         for (key, bytes, _) in next(&mut self.jobs, budget) {
             partition.released(key, bytes, effects);
-            partition.release_scheduled(key, effects);
+            release_scheduled(&mut partition.state, key, effects);
         }
         for (by, end) in next(&mut self.back, budget) {
             if !by.is_some_and(|by| partition.hold_again(by, &end)) {
@@ -258,7 +259,7 @@ pub fn propose_to_prepare(
 ) {
     partition.leader.transactions.prepared_volatile.insert(id, volatile);
     if changes == Changes::default() {
-        return partition.tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
+        return tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
     }
     let settlements = changes.settlements.clone();
     let completion = Completion::Prepared { id, settlements };
@@ -278,12 +279,12 @@ fn store(
             partition.leader.traces.scheduled(trace);
         }
         prepared.scheduled.push((key, sent.message.bytes.len() as u64, *schedule));
-        return partition.schedule_chunks(key, &sent.message, effects);
+        return schedule_chunks(&mut partition.state, &mut partition.leader, key, &sent.message, effects);
     }
     if let Some(trace) = trace {
         partition.leader.traces.begin(key, trace);
     }
-    partition.retain_chunks(&sent.message, effects);
+    partition.leader.intake.uploads.retain_chunks(&sent.message, effects);
     prepared.moved.extend(sent.moved.map(|failed| (key, failed)));
     partition.state.bodies.insert(key, sent.message);
     for to in std::iter::once(sent.to).chain(sent.also) {
@@ -291,4 +292,14 @@ fn store(
         partition.state.bodies.pin(key);
         prepared.sends.push((key, to));
     }
+}
+
+/// Whether the client may have said more than has come here: the coordinator's word can be
+/// faster, even than all of it.
+fn is_unsealed(leader: &Leader, key: TransactionKey) -> bool {
+    leader
+        .transactions
+        .open
+        .get(&key)
+        .map_or_else(|| !leader.ended.has_ended(key.connection), |open| !open.is_sealed())
 }

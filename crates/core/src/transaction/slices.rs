@@ -23,8 +23,11 @@ use postroad_model::{
 use super::participant::{Aborting, Preparing};
 use super::{Prepared, VolatileChanges};
 use crate::Partition;
+use crate::intake::audit::audit;
 use crate::intake::blocked::BlockedOn;
+use crate::intake::publish::evict_newest;
 use crate::log::completion::Completion;
+use crate::memory::packing::are_deep;
 
 /// See the head of this file.
 #[derive(Default)]
@@ -241,14 +244,20 @@ fn enqueue_prepared(
         if moved.is_none()
             && let Some(message) = partition.state.bodies.resident(*key).cloned()
         {
-            partition.audit(&message);
+            audit(&mut partition.state, &partition.settings, &partition.protocols, &message);
         }
         partition.bind_entries((*key, moved), to, senders.sender_of(*key), &mut touched, effects);
         partition.put_down(*key, effects);
     }
-    let are_deep = partition.are_deep(&touched);
+    let are_deep = are_deep(&partition.state, &touched);
     partition.dispatch_all(touched, effects);
-    partition.evict_newest(sends.iter().map(|(key, _)| *key), are_deep);
+    evict_newest(
+        &mut partition.state,
+        &mut partition.leader,
+        &partition.settings,
+        sends.iter().map(|(key, _)| *key),
+        are_deep,
+    );
 }
 
 /// The transaction's record is durable: all of it is carried out at once, or its first slice.

@@ -16,7 +16,10 @@ use postroad_model::{BranchId, ConsumerKey, Effect, EntryTag, QueueId, Refusal, 
 
 use super::open::OpenTransaction;
 use crate::Partition;
+use crate::leader::Leader;
 use crate::queue::EntryState;
+use crate::settings::Settings;
+use crate::transaction::open::take_open;
 
 /// Interval of checks for transactions that time out, while any is open.
 const LOOK_MS: u64 = 200;
@@ -25,18 +28,6 @@ const LOOK_MS: u64 = 200;
 const ENDED_MAX: usize = 256;
 
 impl Partition {
-    /// A transaction or a branch is open from now on.
-    pub(super) fn watch_age(&mut self) {
-        if let Some(limit_ms) = self.settings.transaction_ms_max {
-            self.leader.transactions.next_timeout_ms.get_or_insert(self.now_ms.saturating_add(limit_ms));
-        }
-    }
-
-    /// The answer about a transaction that was open for too long.
-    pub(super) fn timed_out(&self) -> Refusal {
-        Refusal::TransactionTimedOut { limit_ms: self.settings.transaction_ms_max.unwrap_or_default() }
-    }
-
     /// Rolls back transactions that are open for too long.
     pub(crate) fn end_overdue(&mut self, effects: &mut Vec<Effect>) {
         let Some(limit_ms) = self.settings.transaction_ms_max else { return };
@@ -67,8 +58,8 @@ impl Partition {
     }
 
     fn end_overdue_share(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
-        let refusal = self.timed_out();
-        self.refuse_open(key, refusal);
+        let refusal = timed_out(&self.settings);
+        self.leader.transactions.refuse_open(key, refusal);
         let Some(settled) = self.leader.transactions.take_settled_of(key) else { return };
         self.counters.timed_out_transactions += 1;
         self.take_back_settled(settled, effects);
@@ -82,7 +73,7 @@ impl Partition {
 
     /// The work here is undone, and its consumers do not have their settled messages again.
     pub(super) fn discard_overdue(&mut self, key: TransactionKey, effects: &mut Vec<Effect>) {
-        if let Some(mut open) = self.take_open(key) {
+        if let Some(mut open) = take_open(&mut self.leader, key) {
             self.leader.transactions.senders.end(std::mem::take(&mut open.sent_to));
             self.take_back_settled(open.take_settled(), effects);
         }
@@ -109,4 +100,16 @@ impl Partition {
             }
         }
     }
+}
+
+/// A transaction or a branch is open from now on.
+pub fn watch_age(leader: &mut Leader, settings: &Settings, now_ms: u64) {
+    if let Some(limit_ms) = settings.transaction_ms_max {
+        leader.transactions.next_timeout_ms.get_or_insert(now_ms.saturating_add(limit_ms));
+    }
+}
+
+/// The answer about a transaction that was open for too long.
+pub fn timed_out(settings: &Settings) -> Refusal {
+    Refusal::TransactionTimedOut { limit_ms: settings.transaction_ms_max.unwrap_or_default() }
 }
