@@ -72,6 +72,21 @@ pub struct ClusterFigures {
     pub damage: Option<String>,
     /// That its disk is full, with the consequences.
     pub full: Option<&'static str>,
+    /// The stores of the cluster, if there are several.
+    pub stores: Vec<StoreFigures>,
+}
+
+/// One of several stores of a cluster, as its replica on this node knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreFigures {
+    /// Its number.
+    pub store: u16,
+    /// Whether it has a leader, as far as this node knows.
+    pub is_led: bool,
+    /// Whether this node serves its clients.
+    pub serves: bool,
+    /// The index of the last committed entry.
+    pub committed: u64,
 }
 
 /// Another node of the cluster.

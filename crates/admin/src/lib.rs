@@ -33,7 +33,7 @@ pub use configuration::{
 pub use figures::{
     AlertFigures, BRIDGE_STATES, BridgeFigures, BridgeWait, CLUSTER_ROLES, ClusterFigures, ConnectionFigures,
     Distribution, Figures, IntakeFigures, JournalFigures, PartitionFigures, PeerFigures, QueueFigures,
-    RouteFigures, RouteTargetFigures, StepFigures, TenantFigures, WatchedQueue,
+    RouteFigures, RouteTargetFigures, StepFigures, StoreFigures, TenantFigures, WatchedQueue,
 };
 pub use http::{Source, permits_metrics, respond, serve, serve_on};
 pub use login::answer_of;

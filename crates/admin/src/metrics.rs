@@ -6,7 +6,7 @@ use crate::exposition::Sample;
 use crate::figures::{
     AlertFigures, BRIDGE_STATES, BridgeFigures, CLUSTER_ROLES, ClusterFigures, Distribution, Figures,
     JournalFigures, PartitionFigures, PeerFigures, QueueFigures, RouteFigures, RouteTargetFigures,
-    StepFigures, TenantFigures,
+    StepFigures, StoreFigures, TenantFigures,
 };
 
 /// Limit of the queues of one partition with metrics of their own: with seven lines each, this is
@@ -464,6 +464,17 @@ pub const METRICS: &[Metric] = &[
     gauge("postroad_cluster_committed_index", "index of the last committed log entry", |figures| {
         figures.cluster.iter().map(|of| Sample::of(of.committed)).collect()
     }),
+    gauge("postroad_cluster_store_led", "1 while the store has a leader, as this node knows", |figures| {
+        of_stores(figures, |of| u64::from(of.is_led))
+    }),
+    gauge("postroad_cluster_store_serves", "1 while this node serves the clients of the store", |figures| {
+        of_stores(figures, |of| u64::from(of.serves))
+    }),
+    gauge(
+        "postroad_cluster_store_committed_index",
+        "index of the last committed log entry of the store",
+        |figures| of_stores(figures, |of| of.committed),
+    ),
     histogram(
         "postroad_cluster_commit_seconds",
         "time from the proposal of an entry to its commit by a majority",
@@ -530,6 +541,12 @@ fn nodes(figures: &Figures, is: impl Fn(&Option<String>, Option<&'static str>) -
 fn peers(figures: &Figures, value: fn(&PeerFigures) -> Option<u64>) -> Vec<Sample> {
     let sample = |of: &PeerFigures| Some(Sample::of(value(of)?).label("node", &of.node));
     figures.cluster.iter().flat_map(|of| &of.peers).filter_map(sample).collect()
+}
+
+/// A sample for each of several stores of a cluster.
+fn of_stores(figures: &Figures, value: fn(&StoreFigures) -> u64) -> Vec<Sample> {
+    let of = figures.cluster.iter().flat_map(|of| &of.stores);
+    of.map(|of| Sample::of(value(of)).label("store", &of.store.to_string())).collect()
 }
 
 /// The labels that tell links apart.

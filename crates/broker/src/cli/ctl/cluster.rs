@@ -119,6 +119,15 @@ const NODES: &[Column] = &[
     Column::number("COPIED", "copied_bytes"),
 ];
 
+/// Of several stores.
+const STORES: &[Column] = &[
+    Column::number("STORE", "store"),
+    Column::text("LEADER", "leader"),
+    Column::number("TERM", "term"),
+    Column::number("COMMITTED", "committed"),
+    Column::number("LAG", "lag"),
+];
+
 /// Carries it out.
 ///
 /// # Errors
@@ -276,6 +285,10 @@ fn print_cluster(broker: &BrokerArguments, json: bool) -> anyhow::Result<()> {
             None => Ok(()),
         })
         .and_then(|()| Table::new(NODES).print(rows, &mut out))
+        .and_then(|()| match answer["stores"].as_array().filter(|stores| !stores.is_empty()) {
+            Some(stores) => Table::new(STORES).print(stores, &mut out),
+            None => Ok(()),
+        })
         .and_then(|()| print_faults(rows, &mut out))
     };
     printed.context("cannot write to standard output")

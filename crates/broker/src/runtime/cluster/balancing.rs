@@ -49,8 +49,12 @@ pub async fn keep_balanced(view: ClusterView) {
 }
 
 /// Why leadership is not where it belongs; `None` if it is. Nodes are given by name and weight.
-fn reason_of(balance: Balance, of: impl Fn(NodeId) -> (String, Weight)) -> Option<String> {
-    let (LeaderMove { from, to, .. }, when) = match balance {
+fn reason_of(
+    balance: Balance,
+    is_one_of_several: bool,
+    of: impl Fn(NodeId) -> (String, Weight),
+) -> Option<String> {
+    let (LeaderMove { store, from, to }, when) = match balance {
         Balance::Balanced => return None,
         Balance::Move(wanted) => (wanted, "leadership moves there"),
         Balance::Waits { wanted, reason } => (
@@ -65,6 +69,12 @@ fn reason_of(balance: Balance, of: impl Fn(NodeId) -> (String, Weight)) -> Optio
     };
     let ((leader, own), (better, larger)) = (of(from), of(to));
     let (own, larger) = (own.get(), larger.get());
+    if is_one_of_several {
+        let store = store.0;
+        return Some(format!(
+            "{leader} leads more stores for its weight than {better}, which is to lead store {store}: {when}"
+        ));
+    }
     Some(format!("{leader} leads with weight {own}, and {better} has weight {larger}: {when}"))
 }
 
@@ -138,7 +148,9 @@ impl ClusterView {
         let learns = learners.map(|node| format!("{} has no vote yet", self.name(*node)));
         let zone = self.zone_of_a_majority(&members);
         let own = space::of_disk(self.shared.space()).map(|_| format!("the disk of {} is full", self.node));
-        let leader = reason_of(self.noted_balance(), |node| (self.name(node), self.weight(node)));
+        let leader = reason_of(self.noted_balance(), self.part.is_one_of_several(), |node| {
+            (self.name(node), self.weight(node))
+        });
         let reasons: Vec<String> = own
             .into_iter()
             .chain(replicas.filter_map(reason))
@@ -182,7 +194,7 @@ mod tests {
         let waits = |reason| Balance::Waits { wanted, reason };
         let of =
             |node: NodeId| (format!("n{}", node.get()), Weight::new(3 * (node.get() as u8 - 1)).unwrap());
-        for (balance, want) in [
+        for (balance, when) in [
             (Balance::Balanced, None),
             (Balance::Move(wanted), Some("leadership moves there")),
             (waits(Wait::UnderWay), Some("leadership moves there")),
@@ -190,8 +202,12 @@ mod tests {
             (waits(Wait::Rests), Some("leadership moves there later, as it has moved a moment ago")),
             (waits(Wait::Failed), Some("which has not taken over, and is asked again later")),
         ] {
-            let want = want.map(|when| format!("n1 leads with weight 0, and n2 has weight 3: {when}"));
-            assert_eq!(reason_of(balance, of), want, "{balance:?}");
+            let want = when.map(|when| format!("n1 leads with weight 0, and n2 has weight 3: {when}"));
+            assert_eq!(reason_of(balance, false, of), want, "{balance:?}");
+            let several = when.map(|when| {
+                format!("n1 leads more stores for its weight than n2, which is to lead store 1: {when}")
+            });
+            assert_eq!(reason_of(balance, true, of), several, "{balance:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::routing::get;
 use axum::{Json, Router};
-use postroad_admin::{ClusterFigures, PeerFigures};
+use postroad_admin::{ClusterFigures, PeerFigures, StoreFigures};
 use postroad_cluster::{Balance, FORWARD_KEY_BYTES, Members, NodeId, Role};
 use postroad_model::{Elsewhere, Endpoint};
 use postroad_replication::ReplicaStatus;
@@ -364,7 +364,18 @@ impl ClusterView {
             peers: self.peers.all().iter().map(peer).collect(),
             damage: Some(self.membership.damage()).filter(|_| self.membership.is_damaged()),
             full: space::of_disk(self.shared.space()),
+            stores: self.part.views().map(|(number, view)| view.store_figures(number)).collect(),
         })
+    }
+
+    fn store_figures(&self, store: u16) -> StoreFigures {
+        let shown = self.status.borrow().clone();
+        StoreFigures {
+            store,
+            is_led: self.known_leader().is_some(),
+            serves: shown.as_ref().is_some_and(|shown| shown.serves),
+            committed: shown.map_or(0, |shown| shown.replica.group.committed.0),
+        }
     }
 
     /// Where a member is, as far as it has said so.
