@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use postroad_model::Destination;
 
-use crate::pattern::Pattern;
+use crate::pattern::{Pattern, is_wildcard};
 use crate::policy::DestinationPattern;
 
 /// The store of all names that belong to no tenant.
@@ -55,10 +55,15 @@ impl StorePlaces {
 
     /// The store of a destination, if it is another one.
     pub fn elsewhere(&self, destination: &Destination) -> Option<u16> {
+        self.store_of(destination).filter(|store| *store != self.own)
+    }
+
+    /// The store of a destination; `None` if each has one of this name.
+    pub fn store_of(&self, destination: &Destination) -> Option<u16> {
         if destination.temporary || destination.name.starts_with(OF_BROKER) {
             return None;
         }
-        let asked = destination.is_pattern().then(|| Pattern::parse(&destination.name).ok()).flatten();
+        let asked = pattern_of(destination);
         let has = |pattern: &Pattern| match &asked {
             Some(asked) => pattern.covers(asked),
             None => pattern.matches(&destination.name),
@@ -66,12 +71,38 @@ impl StorePlaces {
         if self.in_each.iter().any(has) {
             return None;
         }
-        let of_tenant = self.names.iter().find(|(pattern, _)| {
-            pattern.kind == destination.kind && !pattern.temporary && has(&pattern.name)
-        });
-        let store = of_tenant.map_or(FIRST_STORE, |(_, store)| *store);
-        (store != self.own).then_some(store)
+        let of_tenant = self.of_kind(destination).find(|(name, _)| has(name));
+        Some(of_tenant.map_or(FIRST_STORE, |(_, store)| store))
     }
+
+    /// Whether all names that a destination stands for are in one store. A pattern that begins with
+    /// a wildcard, or like the names of a tenant in another store, may be in several.
+    pub fn is_in_one_store(&self, destination: &Destination) -> bool {
+        if pattern_of(destination).is_none() {
+            return true;
+        }
+        let own = self.store_of(destination);
+        let first = |name: &str| name.split('.').next().map(str::to_owned);
+        let begins = first(&destination.name);
+        self.of_kind(destination).filter(|(_, store)| own.is_some_and(|own| own != *store)).all(
+            |(name, _)| {
+                let other = first(&name.to_string());
+                let is_wild = |word: &Option<String>| word.as_deref().is_none_or(is_wildcard);
+                !is_wild(&begins) && !is_wild(&other) && begins != other
+            },
+        )
+    }
+
+    /// The names of tenants among queues or topics, with their stores.
+    fn of_kind(&self, destination: &Destination) -> impl Iterator<Item = (&Pattern, u16)> {
+        let kind = destination.kind;
+        let names = self.names.iter().filter(move |(name, _)| name.kind == kind && !name.temporary);
+        names.map(|(pattern, store)| (&pattern.name, *store))
+    }
+}
+
+fn pattern_of(destination: &Destination) -> Option<Pattern> {
+    destination.is_pattern().then(|| Pattern::parse(&destination.name).ok()).flatten()
 }
 
 #[cfg(test)]
@@ -103,6 +134,21 @@ mod tests {
             let got = (places(1).elsewhere(&destination), places(2).elsewhere(&destination));
             assert_eq!(got, (first, second), "{destination}");
         }
+        for (destination, want) in [
+            (queue("acme.a"), true),
+            (queue("acme.a.>"), true),
+            (queue("orders.>"), true),
+            (queue("orders.*"), true),
+            (queue(">"), false),
+            (queue("*.a"), false),
+            (queue("acme.*.x"), true),
+            (topic("acme.>"), true),
+        ] {
+            assert_eq!(places(1).is_in_one_store(&destination), want, "{destination}");
+        }
+        let mut narrow = places(1);
+        narrow.add_tenant("part", &owns("queue://wide.part.>"), 3);
+        assert!(!narrow.is_in_one_store(&queue("wide.>")));
         assert_eq!(["acme", "lab", "made"].map(|name| places(1).of_tenant(name)), [2, 1, 1]);
     }
 }

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use postroad_cluster::{Level, Levels, Weight};
+use postroad_model::Destination;
+use postroad_routing::{DestinationPattern, FIRST_STORE, StorePlaces};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
-use crate::config::{Config, MEMORY_BYTES_MIN};
+use crate::config::{Config, MEMORY_BYTES_MIN, RouteConfig};
 use crate::runtime::{ClusterOptions, StorePart};
-use postroad_routing::{FIRST_STORE, StorePlaces};
 use postroad_security::nodes::{NodeTls, NodeTlsFiles};
 
 /// Stores of a cluster: each has a journal and threads of its own.
@@ -259,6 +260,7 @@ impl Config {
         }
         places.add_dead_letters(&self.dead_letter_queue);
         let named = self.policy.iter().filter_map(|policy| policy.dead_letter_queue.as_deref());
+        let named = named.chain(self.route.iter().filter_map(RouteConfig::dead_letter_queue));
         named.for_each(|name| places.add_dead_letters(name));
         Ok(Some(places))
     }
@@ -292,17 +294,49 @@ impl Config {
                  store serves them; set security.users"
             );
         }
-        for (key, used) in [
-            ("[[bridge]]", !self.bridge.is_empty()),
-            ("[[route]]", !self.route.is_empty()),
-            ("[[composite]]", !self.composite.is_empty()),
-        ] {
+        for (key, used) in [("[[bridge]]", !self.bridge.is_empty())] {
             if used {
                 bail!("configuration: {key} does not go with several stores yet: cluster.stores is {stores}");
             }
         }
+        self.check_places()
+    }
+
+    /// A route or composite address works in the store that has all of its addresses.
+    fn check_places(&self) -> anyhow::Result<()> {
+        let Some(places) = self.store_places()? else { return Ok(()) };
+        for (number, route) in (1..).zip(&self.route) {
+            let addresses = route.addresses().context("with several stores recipients need recipients_allow");
+            let checked = addresses.and_then(|addresses| in_one_store(&places, addresses.into_iter()));
+            checked.with_context(|| format!("configuration: [[route]] {number}"))?;
+        }
+        for (number, composite) in (1..).zip(&self.composite) {
+            let targets = composite.targets.iter().map(|target| &*target.destination);
+            in_one_store(&places, [&*composite.address].into_iter().chain(targets))
+                .with_context(|| format!("configuration: [[composite]] {number}"))?;
+        }
         Ok(())
     }
+}
+
+/// Whether one store has all these addresses.
+fn in_one_store<'a>(places: &StorePlaces, addresses: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+    let mut first: Option<(&str, u16)> = None;
+    for address in addresses {
+        let DestinationPattern { kind, temporary, name } = DestinationPattern::parse(address)?;
+        let destination = Destination { kind, temporary, name: name.text().into() };
+        if !places.is_in_one_store(&destination) {
+            bail!("{address} stands for names in several stores of the cluster");
+        }
+        let Some(store) = places.store_of(&destination) else { continue };
+        match first {
+            Some((other, of_other)) if of_other != store => {
+                bail!("{other} is in store {of_other} of the cluster, and {address} in store {store}")
+            }
+            _ => first = Some((address, store)),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -313,6 +347,9 @@ mod tests {
     fn a_cluster_needs_three_nodes_and_refuses_what_it_does_not_have() {
         let seeds = r#"seeds = ["127.0.0.1:7101", "127.0.0.1:7102", "127.0.0.1:7103"]"#;
         let node = format!("[cluster]\nnode = \"n1\"\nlisten = \"127.0.0.1:7101\"\n{seeds}\n");
+        let stores =
+            format!("{node}stores = 3\n[security]\nusers = \"u\"\n[[tenant]]\nname = \"a\"\nstore = 2\n");
+        let to = |name: &str| format!("to = [{{ destination = \"queue://{name}\" }}]");
         for (case, text, want) in [
             ("alone", String::new(), Ok(())),
             ("a node", node.clone(), Ok(())),
@@ -321,6 +358,39 @@ mod tests {
                 "a further store",
                 format!("{node}[[store]]\nname = \"fast\"\npath = \"/tmp/fast\""),
                 Err("[[store]] does not go with cluster.node"),
+            ),
+            ("no number of stores", format!("{node}stores = 0"), Err("a number from 1 to 16 is wanted")),
+            ("several stores without logins", format!("{node}stores = 3"), Err("set security.users")),
+            (
+                "a node that joins several stores",
+                stores.replace("listen = \"127.0.0.1:7101\"", "listen = \"127.0.0.1:7104\""),
+                Err("cannot join a cluster of several stores later yet"),
+            ),
+            ("several stores", stores.clone(), Ok(())),
+            (
+                "a tenant in a store that is not there",
+                format!("{stores}[[tenant]]\nname = \"b\"\nstore = 4"),
+                Err("store is 4; the stores of this cluster are 1 to 3"),
+            ),
+            (
+                "a link",
+                format!("{stores}[[bridge]]\nname = \"east\"\nto = [\"tcp://east:61616\"]"),
+                Err("[[bridge]] does not go with several stores yet"),
+            ),
+            (
+                "a route within a store",
+                format!("{stores}[[route]]\nname = \"r\"\nfrom = \"queue://a.x\"\n{}", to("a.y")),
+                Ok(()),
+            ),
+            (
+                "a route out of a store",
+                format!("{stores}[[route]]\nname = \"r\"\nfrom = \"queue://a.x\"\n{}", to("y")),
+                Err("queue://a.x is in store 2 of the cluster, and queue://y in store 1"),
+            ),
+            (
+                "a route from names of several stores",
+                format!("{stores}[[route]]\nname = \"r\"\nfrom = \"queue://>\"\n{}", to("y")),
+                Err("queue://> stands for names in several stores"),
             ),
             (
                 "a URL in place of a host",

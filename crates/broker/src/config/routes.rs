@@ -226,6 +226,20 @@ impl RouteConfig {
         (1..).zip(configs).map(target).collect()
     }
 
+    /// All addresses that it takes from or sends to, as far as it names them; `None` if messages
+    /// may name any others.
+    pub fn addresses(&self) -> Option<Vec<&str>> {
+        let is_open = self.recipients.is_some() && self.recipients_allow.is_empty();
+        let targets = self.to.iter().chain(&self.otherwise).map(|target| &*target.destination);
+        let allowed = self.recipients_allow.iter().map(String::as_str);
+        (!is_open).then(|| [&*self.from].into_iter().chain(targets).chain(allowed).collect())
+    }
+
+    /// Where messages go that cannot be sent on.
+    pub fn dead_letter_queue(&self) -> Option<&str> {
+        self.dead_letter_queue.as_deref()
+    }
+
     fn recipients(&self) -> anyhow::Result<Option<Recipients>> {
         let Some(header) = self.recipients.as_deref() else {
             if self.recipients_delimiter.is_some() || !self.recipients_allow.is_empty() {

@@ -80,6 +80,8 @@ class StoresTest {
             String tenant = TENANTS.get(store - 1);
             text.append("[[security.group]]\nname = \"tenant:" + tenant + "\"\nusers = [\"" + tenant + ".app\"]\n");
             text.append("[[tenant]]\nname = \"" + tenant + "\"\nstore = " + store + "\n");
+            text.append("[[route]]\nname = \"of-" + tenant + "\"\nfrom = \"queue://" + tenant + ".in\"\nto = [{ destination = \"queue://"
+                    + tenant + ".out\" }]\n");
         }
         return text.toString();
     }
@@ -157,6 +159,12 @@ class StoresTest {
         cluster.leader();
         long within = awaitLeadersOnThreeNodes();
         System.out.println("stores: leaders on three nodes after ms: " + within);
+        Node node = cluster.nodes.get(0);
+        String shown = node.ctl("cluster");
+        for (var led : leaders(node).entrySet()) {
+            assertTrue(shown.lines().anyMatch(line -> line.matches(" *" + led.getKey() + " +" + led.getValue() + " .*")), shown);
+            assertEquals(1, node.metric("postroad_cluster_store_led{store=\"" + led.getKey() + "\"}"), node.metrics());
+        }
         assertTrue(within < BALANCED_WITHIN_MS, () -> within + " ms");
     }
 
@@ -176,6 +184,18 @@ class StoresTest {
                     List<String> want = cluster.nodes.stream().map(node -> tenant + " by " + node.name).toList();
                     assertEquals(want, receive(connection, tenant + "." + protocol, STORES), tenant);
                 }
+            }
+        }
+    }
+
+    @Test
+    @Order(2)
+    @DisplayName("a route works in the store of its tenant")
+    void routes() throws Exception {
+        for (String tenant : TENANTS) {
+            try (Connection connection = connect(tenant, Clients.Protocol.AMQP, cluster.nodes.get(0).amqpUrl())) {
+                send(connection, tenant + ".in", List.of("routed"));
+                assertEquals(List.of("routed"), receive(connection, tenant + ".out", 1), tenant);
             }
         }
     }
