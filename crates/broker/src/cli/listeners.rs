@@ -171,8 +171,7 @@ impl Listeners {
                 // Both nodes have the same listeners, unless their configurations differ.
                 match schemes().find(|endpoint| endpoint.scheme() == scheme) {
                     Some(endpoint) => {
-                        // One that has logged in stays where it came in.
-                        let endpoint = Endpoint { forwarded: is_carried && login.is_none(), ..endpoint };
+                        let endpoint = Endpoint { forwarded: is_carried, ..endpoint };
                         return Poll::Ready(Ok(Accepted { endpoint, socket, peer: client, login }));
                     }
                     None => {

@@ -26,7 +26,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::runtime::cluster::entry_login::EntryLogin;
 use crate::runtime::cluster::forward::{BUFFER_BYTES, copy, hand_over, open_carried};
-use crate::runtime::cluster::sealed::Far;
+use crate::runtime::cluster::sealed::{Far, connected_pair};
 use crate::runtime::cluster::view::ClusterView;
 use crate::runtime::farewell::part;
 use crate::runtime::new_socket::NewSocket;
@@ -200,29 +200,17 @@ impl ClientEntry {
             return Err(io::Error::other(format!("there is no store {store}")));
         };
         let until = Instant::now() + SERVED_WITHIN;
-        let mut connection = connection;
         loop {
-            let is_own = view.is_elected();
-            if is_own {
-                connection = match connection.into_socket()? {
-                    Ok(socket) => {
-                        view.hand((socket, peer, scheme), Box::new(login));
-                        return Ok(());
-                    }
-                    Err(connection) => connection,
-                };
+            if view.is_elected() {
+                return hand_here(view, connection, (peer, scheme), login).await;
             }
-            let leader = view.leader();
-            let at = match &leader {
-                _ if is_own => Some(view.own_entry()),
-                leader => leader.as_ref().map(|leader| (&*leader.address, leader.forward_key())),
-            };
-            if let Some(at) = at {
-                match hand_over((peer, scheme), &login, at, view.node_tls().filter(|_| !is_own)).await {
+            if let Some(leader) = view.leader() {
+                let at = (&*leader.address, leader.forward_key());
+                match hand_over((peer, scheme), &login, at, view.node_tls()).await {
                     Ok(far) => {
-                        let (mut leaders, node) = (leaders.clone(), leader.map(|leader| leader.node));
+                        let (mut leaders, node) = (leaders.clone(), leader.node);
                         let other = async move {
-                            let _ = leaders.wait_for(|leader| *leader != node).await;
+                            let _ = leaders.wait_for(|leader| *leader != Some(node)).await;
                         };
                         return match connection.into_socket()? {
                             Ok(near) => copy(TcpStream::from_std(near)?, far, other).await,
@@ -237,6 +225,29 @@ impl ClientEntry {
                 return Ok(());
             }
             tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// Gives a client to the leader, which is in this process: its socket, or one in place of it if it
+/// has layers.
+async fn hand_here(
+    view: &ClusterView,
+    connection: Connection,
+    (peer, scheme): (SocketAddr, &'static str),
+    login: EntryLogin,
+) -> io::Result<()> {
+    match connection.into_socket()? {
+        Ok(socket) => {
+            view.hand((socket, peer, scheme), Box::new(login));
+            Ok(())
+        }
+        Err(connection) => {
+            let (near, far) = connected_pair().await?;
+            near.set_nodelay(true)?;
+            view.hand((far, peer, scheme), Box::new(login));
+            // The leader ends it.
+            pass(connection, near, std::future::pending()).await
         }
     }
 }

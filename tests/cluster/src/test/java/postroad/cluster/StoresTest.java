@@ -21,6 +21,7 @@ import java.util.List;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.stream.Collectors;
+import org.apache.activemq.ActiveMQConnection;
 import org.apache.activemq.ActiveMQConnectionFactory;
 import org.apache.qpid.jms.JmsConnectionFactory;
 import org.junit.jupiter.api.AfterAll;
@@ -185,6 +186,20 @@ class StoresTest {
                     assertEquals(want, receive(connection, tenant + "." + protocol, STORES), tenant);
                 }
             }
+        }
+    }
+
+    @Test
+    @Order(2)
+    @DisplayName("OpenWire with failover: the leader of the store moves the client to itself")
+    void failoverClientsMove() throws Exception {
+        String name = leaders(cluster.nodes.get(0)).get(2);
+        Node leader = cluster.nodes.stream().filter(node -> node.name.equals(name)).findFirst().orElseThrow();
+        Node other = cluster.nodes.stream().filter(node -> node != leader).findFirst().orElseThrow();
+        try (Connection connection = connect("south", Clients.Protocol.OPENWIRE, "failover:(" + other.url() + ")")) {
+            send(connection, "south.moved", List.of("one"));
+            assertEquals(List.of("one"), receive(connection, "south.moved", 1));
+            cluster.await("the client is at " + name, () -> ((ActiveMQConnection) connection).getBrokerInfo().getBrokerURL().equals(leader.url()));
         }
     }
 
