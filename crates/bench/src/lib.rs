@@ -3,9 +3,9 @@
 //! [`filters`] repeats the experiments of the paper on filter performance, [`fanout`] publishes to
 //! many queues at once, [`backlog`] to queues without consumers, [`depth`] measures a queue that is
 //! already deep, [`schedules`] scheduled messages, [`http`] queues over HTTP, [`sync`] senders that
-//! wait, [`upkeep`] senders beside compaction, and [`disk`], [`ways`] and [`lower_bound`] the
-//! machine without any broker. [`Link`] is the one way to a broker, for the command line's other
-//! sub-commands too.
+//! wait, [`upkeep`] senders beside compaction, [`noisy`] senders beside another tenant's, and
+//! [`disk`], [`ways`] and [`lower_bound`] the machine without any broker. [`Link`] is the one way
+//! to a broker, for the command line's other sub-commands too.
 //! Never here: the broker's own code, except its OpenWire client. Measurements come from a protocol
 //! and from the operating system.
 
@@ -16,6 +16,7 @@ pub mod fanout;
 pub mod filters;
 pub mod http;
 pub mod lower_bound;
+pub mod noisy;
 pub mod schedules;
 pub mod sync;
 pub mod upkeep;

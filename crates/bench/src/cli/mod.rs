@@ -7,6 +7,7 @@ mod fanout;
 mod filters;
 mod http;
 mod lower_bound;
+mod noisy;
 mod schedules;
 mod sync;
 mod upkeep;
@@ -43,6 +44,8 @@ enum Command {
     Disk(disk::DiskArguments),
     /// Measure the least work of any broker on this machine: receive, write, sync, send.
     LowerBound(lower_bound::LowerBoundArguments),
+    /// Measure the latency of one tenant's sends while another tenant sends ten times its share.
+    Noisy(noisy::NoisyArguments),
     /// Compare senders that wait for each confirmation with the disk's rate of syncs.
     Sync(sync::SyncArguments),
     /// Measure the latency of sends during checkpoints and compaction, and without them.
@@ -107,6 +110,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Schedules(arguments) => schedules::run(arguments),
         Command::Disk(arguments) => disk::run(arguments),
         Command::LowerBound(arguments) => lower_bound::run(arguments),
+        Command::Noisy(arguments) => noisy::run(arguments),
         Command::Sync(arguments) => sync::run(arguments),
         Command::Upkeep(arguments) => upkeep::run(arguments),
     }
