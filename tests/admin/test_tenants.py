@@ -123,6 +123,15 @@ class Tenants(unittest.TestCase):
         self.assertEqual(self.send(full, "queues.c").returncode, 0)
         self.assertEqual(full.api("GET", "tenants/queues")["usage"]["queues"], 3)
 
+    def test_share(self):
+        _, made = self.tenant("heavy", "--share", "3")
+        self.assertEqual(made["quotas"]["share"], 3)
+        status, said = self.root.request("PUT", "/api/v1/tenants/heavy", {"share": 1001})
+        self.assertEqual(status, 400, said)
+        self.assertIn("share is 1001; the maximum is 1000", said)
+        self.ctl("set", "heavy", "--share", "0")
+        self.assertIsNone(self.root.api("GET", "tenants/heavy")["quotas"]["share"])
+
     def test_messages_and_bytes(self):
         full, _ = self.tenant("full", "--messages-max", "2")
         for _ in range(2):

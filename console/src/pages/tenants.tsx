@@ -25,13 +25,14 @@ interface Made extends Tenant {
   password: string | null;
 }
 
-const QUOTAS: { name: string; title: string; used?: string; isBytes?: boolean }[] = [
+const QUOTAS: { name: string; title: string; used?: string; isBytes?: boolean; unset?: string }[] = [
   { name: "connections_max", title: "Connections", used: "connections" },
   { name: "queues_max", title: "Queues", used: "queues" },
   { name: "messages_max", title: "Messages", used: "messages" },
   { name: "bytes_max", title: "Bytes", used: "bytes", isBytes: true },
   { name: "disk_bytes_max", title: "Disk bytes", used: "disk_bytes", isBytes: true },
   { name: "messages_per_second_max", title: "Messages per second" },
+  { name: "share", title: "Share (weight)", unset: "1" },
 ];
 
 /** Usage as a part of its quota, where there is one. */
@@ -50,6 +51,12 @@ function Used({ tenant, quota: { name, title, used = "", isBytes } }: { tenant: 
       </div>
     </div>
   );
+}
+
+/** A quota of which no usage is known. */
+function unused({ unset }: (typeof QUOTAS)[number], value: number | null | undefined) {
+  if (unset !== undefined) return value == null ? unset : count(value);
+  return value == null ? "no limit" : `at most ${count(value)}`;
 }
 
 const used = (name: string, width: string, room?: 2 | 3): Column<Tenant> => {
@@ -154,7 +161,7 @@ function TenantDialog({ tenant, onClose, onChange, onDelete }: { tenant: Tenant;
           ["Destinations", tenant.destinations.join(", ")],
           ...QUOTAS.map((quota): [string, React.ReactNode] => [
             quota.title,
-            quota.used === undefined ? (tenant.quotas[quota.name] == null ? "no limit" : `at most ${count(tenant.quotas[quota.name] ?? 0)}`) : <Used tenant={tenant} quota={quota} />,
+            quota.used === undefined ? unused(quota, tenant.quotas[quota.name]) : <Used tenant={tenant} quota={quota} />,
           ]),
           ["Users", count(tenant.users)],
         ]}
@@ -220,7 +227,7 @@ function QuotaForm({ tenant, onClose, onDone, onMade }: { tenant?: Tenant; onClo
             <input
               id={`${id}-${quota.name}`}
               inputMode="numeric"
-              placeholder="no limit"
+              placeholder={quota.unset ?? "no limit"}
               value={values[quota.name] ?? ""}
               aria-invalid={!/^\d*$/.test((values[quota.name] ?? "").trim())}
               onChange={(event) => setValues({ ...values, [quota.name]: event.target.value })}

@@ -137,6 +137,10 @@ pub struct TenantFigures {
     pub queues: u64,
     /// Connections of its users, with HTTP requests under way.
     pub connections: u64,
+    /// How often connections waited for its fair share.
+    pub share_waits: u64,
+    /// How long they waited, together.
+    pub share_wait_micros: u64,
 }
 
 /// One alert rule.

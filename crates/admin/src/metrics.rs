@@ -98,6 +98,21 @@ pub const METRICS: &[Metric] = &[
         "destinations whose sends wait because the tenant's quota is full",
         |figures| tenants(figures, |tenant| tenant.waiting),
     ),
+    counter(
+        "postroad_tenant_share_waits_total",
+        "how often connections of the tenant waited for its fair share",
+        |figures| tenants(figures, |tenant| tenant.share_waits),
+    ),
+    counter(
+        "postroad_tenant_share_wait_seconds_total",
+        "time that connections of the tenant waited for its fair share, together",
+        |figures| {
+            let sample = |of: &TenantFigures| {
+                Sample::of_f64(of.share_wait_micros as f64 / 1e6).label("tenant", &of.tenant)
+            };
+            figures.tenants.iter().map(sample).collect()
+        },
+    ),
     gauge("postroad_tenant_leases", "leases of all queues of a tenant with leases_max", |figures| {
         tenants(figures, |tenant| tenant.leases)
     }),

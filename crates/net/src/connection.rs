@@ -150,8 +150,21 @@ impl Connection {
     /// # Errors
     /// The system's error.
     pub async fn moved(&mut self, reads: bool, missing_bytes: usize) -> io::Result<Moved> {
+        self.moved_in_turn(reads, missing_bytes, |_| Poll::Ready(())).await
+    }
+
+    /// As [`Connection::moved`]; input that is there is read once it is this connection's `turn`.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub async fn moved_in_turn(
+        &mut self,
+        reads: bool,
+        missing_bytes: usize,
+        turn: impl Fn(&mut Context<'_>) -> Poll<()>,
+    ) -> io::Result<Moved> {
         if reads && self.has_room() {
-            return poll_fn(|context| match self.poll_read(missing_bytes, context) {
+            return poll_fn(|context| match self.poll_read(missing_bytes, &turn, context) {
                 Poll::Pending => self.poll_writable(context),
                 read => read,
             })
@@ -187,11 +200,17 @@ impl Connection {
 
     /// A buffer is made only once there is something to read. A read that leaves room in it has
     /// read all there is: the next one waits for more without asking the system.
-    fn poll_read(&mut self, missing_bytes: usize, context: &mut Context<'_>) -> Poll<io::Result<Moved>> {
+    fn poll_read(
+        &mut self,
+        missing_bytes: usize,
+        turn: impl Fn(&mut Context<'_>) -> Poll<()>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Moved>> {
         if self.layers.as_ref().is_some_and(Layers::have_ended) {
             return Poll::Ready(Ok(Moved::Closed));
         }
         ready!(self.stream.poll_read_ready(context))?;
+        ready!(turn(context));
         let room = missing_bytes.min(self.input.len().max(STEP_BYTES)).max(READ_BYTES);
         self.make_room(room);
         let outside = match &mut self.layers {

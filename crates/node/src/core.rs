@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use postroad_core::{
     Partition, SnapshotError, UnwrittenPages, chunk_in_record, encode_record, jobs_in_record, tell_together,
@@ -20,10 +20,14 @@ use postroad_replication::{LogEvent, Proposal, ReplLog};
 use postroad_routing::Policies;
 use rustc_hash::FxHashMap;
 
+use crate::fair::Fair;
 use crate::logs::{LogLink, Logs};
 use crate::mailbox::Mailbox;
+use crate::outstanding::Share;
 use crate::places::{Places, SharedPlaces};
 use crate::ring::{Receiver, WakingSender};
+use crate::router::Router;
+use crate::steps::Steps;
 use crate::tracer::SharedTracer;
 
 /// Messages between cores.
@@ -94,6 +98,8 @@ pub struct Core {
     /// Partitions whose last records could not be made durable, and why: logged already.
     failing: BTreeMap<PartitionId, String>,
     advisories: Advisories,
+    /// Divides its work among tenants; shared with its connections.
+    fair: Rc<Fair>,
     /// Traces messages, if any are traced; shared with its connections.
     tracer: Option<SharedTracer>,
     clock: Clocks,
@@ -118,37 +124,6 @@ enum PieceFor {
 /// So far the wall clock must be from where it would be to have been set; less is drift.
 const SET_MS: u64 = 1000;
 
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// How long steps took, in microseconds: one is the handling of an event, a record or a tick by a
-/// partition.
-struct Steps {
-    micros: Log2Histogram,
-    /// When the step that is going on began.
-    began: Instant,
-}
-
-impl Default for Steps {
-    fn default() -> Steps {
-        Steps { micros: Log2Histogram::default(), began: Instant::now() }
-    }
-}
-
-impl Steps {
-    fn begin(&mut self) {
-        self.began = Instant::now();
-    }
-
-    /// A step has ended, and another begins.
-    fn end(&mut self) {
-        let ended = Instant::now();
-        self.micros.add(micros(ended.saturating_duration_since(self.began)));
-        self.began = ended;
-    }
-}
-
 /// Which core owns a partition.
 pub fn owner(partition: PartitionId, cores: u16) -> u16 {
     partition.0 % cores
@@ -167,6 +142,7 @@ impl Core {
         let Links { to_cores, from_cores, logs } = links;
         let cores = to_cores.len() as u16;
         let tracer = places.traces.as_ref().map(|book| Rc::new(RefCell::new(book.tracer(number, cores))));
+        let fair = Fair::new(places.tenants.clone());
         let ends: Vec<_> = partitions.iter().map(|(id, partition)| (*id, partition.applied())).collect();
         Core {
             number,
@@ -186,6 +162,7 @@ impl Core {
             chunk_reads: FxHashMap::default(),
             shelf_reads: HashSet::default(),
             advisories,
+            fair,
             tracer,
             clock,
             now: Now::default(),
@@ -210,6 +187,7 @@ impl Core {
         self.steps.begin();
         Arc::make_mut(&mut self.places.borrow_mut().addressing).routes = policies.routes.clone();
         self.places.borrow_mut().permissions = policies.permissions.clone();
+        self.fair.follow();
         for id in self.partitions.keys().copied().collect::<Vec<_>>() {
             self.with(id, |partition, effects| partition.follow(policies.clone(), effects));
         }
@@ -220,9 +198,9 @@ impl Core {
         self.places.clone()
     }
 
-    /// Its tracer, if messages are traced.
-    pub fn tracer(&self) -> Option<SharedTracer> {
-        self.tracer.clone()
+    /// How its work is divided among tenants.
+    pub fn fair(&self) -> Rc<Fair> {
+        self.fair.clone()
     }
 
     /// A connection joins this core.
@@ -232,6 +210,14 @@ impl Core {
         let mailbox = Rc::new(Mailbox::default());
         self.mailboxes.insert(id, mailbox.clone());
         (id, mailbox)
+    }
+
+    /// The router of a connection that has joined, with its part of the share.
+    pub fn router(&self, id: ConnectionId, share: Rc<Share>) -> Router {
+        let mut router = Router::new(id, self.places.clone(), share);
+        router.trace_by(self.tracer.clone());
+        router.share_by(self.fair.clone());
+        router
     }
 
     /// A connection has left.
@@ -264,7 +250,7 @@ impl Core {
 
     /// How long its steps took, in microseconds.
     pub fn steps(&self) -> &Log2Histogram {
-        &self.steps.micros
+        self.steps.micros()
     }
 
     /// Which core it is.
@@ -318,6 +304,7 @@ impl Core {
         self.run();
         self.write_down();
         self.flush();
+        self.fair.turn();
     }
 
     /// Works off the events at hand.
@@ -398,7 +385,7 @@ impl Core {
 
     /// Whether something has gathered that [`Core::turn`] sends on its way.
     pub fn wants_turn(&self) -> bool {
-        self.unsent
+        self.unsent || self.fair.wants_turn()
     }
 
     /// Sends records that no client waits for before their time has come.
@@ -414,6 +401,7 @@ impl Core {
     fn logged(&mut self, store: PartitionRange, event: LogEvent) {
         match event {
             LogEvent::Committed { partition, position, command, written } => {
+                self.fair.committed(partition);
                 if let Some(tracer) = &self.tracer {
                     tracer.borrow_mut().committed(&command, written);
                 }
@@ -423,6 +411,7 @@ impl Core {
                 self.with(partition, |partition, effects| partition.apply(position, command, effects));
             }
             LogEvent::Failed { partition, reason } => {
+                self.fair.failed(partition);
                 if self.failing.get(&partition) != Some(&reason) {
                     tracing::error!(partition = partition.0, reason, "records could not be made durable");
                     self.failing.insert(partition, reason.clone());
@@ -690,6 +679,7 @@ impl Core {
         }
         let key = self.places.borrow().keys.key_of(&command, addresses.as_deref());
         let record = encode_record(&command, compression);
+        self.fair.proposed(id, &command, addresses.as_deref(), &record);
         self.logs.of(id).propose(id, Proposal { command, record, urgency, durability, key });
         self.unsent = true;
     }

@@ -94,6 +94,11 @@ impl Mailbox {
         }
     }
 
+    /// Whether no message waits.
+    pub fn is_empty(&self) -> bool {
+        self.messages.borrow().is_empty()
+    }
+
     /// The oldest message, if it is one of these.
     pub fn take(&self, taken: Taken) -> Option<ToSession> {
         let mut messages = self.messages.borrow_mut();

@@ -3,8 +3,10 @@
 mod routes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use postroad_model::{
     Attach, ConnectionId, ConsumerKey, Delivered, Destination, DestinationKind, DetachCause, Event,
@@ -15,6 +17,8 @@ use postroad_trace::TraceTime;
 use rustc_hash::FxHashMap;
 
 use crate::draining;
+use crate::fair::{Fair, Seat};
+use crate::fair_share::MESSAGE_COST;
 use crate::gate::Gate;
 use crate::mailbox::Mailbox;
 use crate::outstanding::{Outstanding, Share};
@@ -71,6 +75,10 @@ pub struct Router {
     /// Made once permissions are configured: most brokers have none, and a connection should cost
     /// little.
     guard: Option<Box<Guard>>,
+    /// Divides the work of its core among tenants.
+    fair: Option<Rc<Fair>>,
+    /// Its place there, once it is known for which tenant it works.
+    seat: Option<Rc<Seat>>,
     /// Traces messages, if any are traced.
     tracer: Option<SharedTracer>,
     /// When the last input was read, if messages are traced.
@@ -130,6 +138,15 @@ fn weight(event: &Event) -> u64 {
     (size_of::<Event>() + more) as u64
 }
 
+/// What an event takes of the fair share of its tenant.
+fn cost(event: &Event) -> u64 {
+    match event {
+        Event::Publish(publish) => publish.sent.message.bytes.len() as u64 + MESSAGE_COST,
+        Event::Chunk { bytes, .. } => bytes.len() as u64,
+        event => weight(event),
+    }
+}
+
 /// The bytes sent to the partition, with these added.
 fn added(said: &mut Vec<(PartitionId, u64)>, partition: PartitionId, bytes: u64) -> u64 {
     match said.iter_mut().find(|(other, _)| *other == partition) {
@@ -170,6 +187,8 @@ impl Router {
             asked_itself: 0,
             guarded: None,
             guard: None,
+            fair: None,
+            seat: None,
             tracer: None,
             read_at: None,
         }
@@ -178,6 +197,65 @@ impl Router {
     /// From now on messages are traced by the tracer of its core, if that has one.
     pub fn trace_by(&mut self, tracer: Option<SharedTracer>) {
         self.tracer = tracer;
+    }
+
+    /// From now on its work counts in the fair share of its tenant.
+    pub fn share_by(&mut self, fair: Rc<Fair>) {
+        self.fair = Some(fair);
+    }
+
+    /// Its place among those who share the core, if work is divided.
+    pub fn fair_seat(&self) -> Option<&Rc<Seat>> {
+        self.seat.as_ref()
+    }
+
+    /// Whether its tenant has a turn, so that it may read and be sent deliveries.
+    pub fn has_turn(&self) -> bool {
+        self.seat.as_ref().is_none_or(|seat| seat.has_turn())
+    }
+
+    /// Ready once its tenant has a turn; until then it keeps its place.
+    pub fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.seat.as_ref().map_or(Poll::Ready(()), |seat| seat.poll_turn(context))
+    }
+
+    /// Waits until its tenant has a turn.
+    pub async fn turn_comes(&self) {
+        poll_fn(|context| self.poll_turn(context)).await;
+    }
+
+    /// Its work has this cost.
+    pub fn charge(&self, cost: u64) {
+        if let Some(seat) = &self.seat {
+            seat.charge(cost);
+        }
+    }
+
+    /// It works for the tenant of its user, or else for the owner of the first destination that it
+    /// sends to or reads from. The broker's own work is not divided.
+    fn take_seat(&mut self, event: &Event) {
+        let Some(fair) = self.fair.as_ref().filter(|fair| fair.is_on()) else { return };
+        if self.seat.is_none() {
+            let principal = self.guarded.as_ref().map(|(principal, _)| principal);
+            let Some(principal) = principal.filter(|principal| **principal != Principal::Operator) else {
+                return;
+            };
+            let membership = self.places.borrow().permissions.membership_of(principal);
+            let first = match event {
+                Event::Publish(publish) => Some(&publish.sent.to),
+                Event::Attach(attach) => Some(&attach.source),
+                Event::Lease(about) => about.queue(),
+                Event::Chunk { to, .. } => to.first(),
+                _ => None,
+            };
+            let tenant = match (membership, first) {
+                (Some(membership), _) => Some(membership.tenant),
+                (None, Some(destination)) => fair.owner_of(destination),
+                (None, None) => return,
+            };
+            self.seat = Some(Rc::new(fair.seat(tenant.as_ref())));
+        }
+        self.charge(cost(event));
     }
 
     /// Input was read, from which the next events come.
@@ -215,7 +293,7 @@ impl Router {
     pub fn set_principal(&mut self, principal: Principal) {
         if let Some((known, _)) = &mut self.guarded {
             *known = principal;
-            self.guard = None;
+            (self.guard, self.seat) = (None, None);
         }
     }
 
@@ -255,6 +333,7 @@ impl Router {
 
     /// Sends an event to the partitions that it concerns.
     pub fn route(&mut self, event: Event, mut to: impl FnMut(PartitionId, Event)) {
+        self.take_seat(&event);
         if self.is_refused(&event, &mut to) {
             return;
         }
@@ -679,6 +758,7 @@ impl Router {
                 }
             }
             ToSession::Deliver(delivery) => {
+                self.charge(delivery.message.bytes.len() as u64 + MESSAGE_COST);
                 let Some(partition) = self.consumers.get(&delivery.consumer.number).copied() else { return };
                 let written = self.written.entry(partition).or_default();
                 *written += delivery.message.bytes.len() as u64;

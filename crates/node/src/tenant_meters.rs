@@ -1,6 +1,7 @@
-//! Meters of tenants: connections that are open, and the messages of this second.
+//! Meters of tenants: connections that are open, the messages of this second, and waits for fair
+//! shares.
 //!
-//! Shared by all cores: each meter is two atomic numbers, and the table of quotas is replaced as a
+//! Shared by all cores: each meter is a few atomic numbers, and the table of quotas is replaced as a
 //! whole under a lock that is held for no longer than a pointer is copied. The rate is a generic
 //! cell rate algorithm (ITU-T I.371): a number is kept, the time at which all that was sent so far
 //! would have been due at the rate, and a sender waits while that is more than a second ahead.
@@ -13,7 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use postroad_model::{Destination, Refusal};
-use postroad_routing::{Policies, Quota, Tenants};
+use postroad_routing::{Policies, Quota, SHARE_DEFAULT, Tenants};
 
 /// A tenant may send as many messages at once as in this time at its rate.
 const BURST: Duration = Duration::from_secs(1);
@@ -27,6 +28,8 @@ struct Shared {
     quotas: RwLock<Arc<Quotas>>,
     /// Whether any tenant has a rate.
     any_rate: AtomicBool,
+    /// Of work that belongs to no tenant.
+    rest: Arc<ShareMeter>,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +44,33 @@ struct Meter {
     connections: AtomicU64,
     /// Nanoseconds since the start of the process; see the head of this file.
     due_ns: AtomicU64,
+    share: Arc<ShareMeter>,
+}
+
+/// The work of one tenant under its fair share, on all cores.
+#[derive(Debug, Default)]
+pub struct ShareMeter {
+    /// Cost of records on their way to the journal.
+    pub in_flight: Arc<AtomicU64>,
+    waits: AtomicU64,
+    waited_us: AtomicU64,
+}
+
+/// Waits for a fair share so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShareWaits {
+    /// How often a connection waited.
+    pub waits: u64,
+    /// How long, together.
+    pub micros: u64,
+}
+
+impl ShareMeter {
+    /// A connection has waited this long for its turn.
+    pub fn note_wait(&self, micros: u64) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.waited_us.fetch_add(micros, Ordering::Relaxed);
+    }
 }
 
 /// The right to one connection, until it is dropped.
@@ -100,6 +130,33 @@ impl TenantMeters {
     pub fn connections(&self) -> BTreeMap<Arc<str>, u64> {
         let open = |meter: &Meter| meter.connections.load(Ordering::Acquire);
         self.quotas().by_name.iter().map(|(name, (_, meter))| (name.clone(), open(meter))).collect()
+    }
+
+    /// Whether there is a tenant.
+    pub fn any(&self) -> bool {
+        !self.quotas().by_name.is_empty()
+    }
+
+    /// The owner of the destination.
+    pub fn owner_of(&self, destination: &Destination) -> Option<Arc<str>> {
+        Some(self.quotas().tenants.owner_of(destination)?.name.clone())
+    }
+
+    /// The weight of a tenant's share, and its meter; of all other work for a name that is unknown.
+    pub fn share_of(&self, tenant: &str) -> (u64, Arc<ShareMeter>) {
+        match self.quotas().by_name.get(tenant) {
+            Some((quota, meter)) => (quota.share(), meter.share.clone()),
+            None => (SHARE_DEFAULT, self.0.rest.clone()),
+        }
+    }
+
+    /// Waits of each tenant for its share.
+    pub fn share_waits(&self) -> BTreeMap<Arc<str>, ShareWaits> {
+        let waits = |meter: &ShareMeter| ShareWaits {
+            waits: meter.waits.load(Ordering::Relaxed),
+            micros: meter.waited_us.load(Ordering::Relaxed),
+        };
+        self.quotas().by_name.iter().map(|(name, (_, meter))| (name.clone(), waits(&meter.share))).collect()
     }
 
     /// Whether messages must be counted.

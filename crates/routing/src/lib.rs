@@ -39,5 +39,5 @@ pub use route::{
     Template, TemplateError, Throttle,
 };
 pub use store_places::{FIRST_STORE, StorePlaces};
-pub use tenant::{Quota, Tenant, TenantError, Tenants};
+pub use tenant::{Quota, SHARE_DEFAULT, SHARE_MAX, Tenant, TenantError, Tenants};
 pub use virtual_topic::VirtualTopic;

@@ -27,7 +27,8 @@ impl Tenant {
     }
 }
 
-/// What a tenant may have beside the contents of its queues; `None` for any number.
+/// What a tenant may have beside the contents of its queues; `None` for any number, where it does
+/// not say otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
     /// Queues and durable subscriptions.
@@ -36,9 +37,22 @@ pub struct Quota {
     pub connections_max: Option<u64>,
     /// Messages that its destinations take in a second.
     pub messages_per_second_max: Option<u64>,
+    /// The weight of its fair share; `None` for [`SHARE_DEFAULT`].
+    pub share: Option<u64>,
 }
 
+/// The weight of a tenant without one, and of all work that belongs to no tenant.
+pub const SHARE_DEFAULT: u64 = 1;
+
+/// The largest weight of a share: the least has still some of each turn then.
+pub const SHARE_MAX: u64 = 1000;
+
 impl Quota {
+    /// The weight of its fair share.
+    pub fn share(self) -> u64 {
+        self.share.unwrap_or(SHARE_DEFAULT).clamp(1, SHARE_MAX)
+    }
+
     /// Queues in one of this number of equal parts, rounded up.
     pub fn queues_part_of(self, parts: u64) -> Option<u64> {
         self.queues_max.map(|max| max.div_ceil(parts.max(1)))

@@ -35,6 +35,8 @@ pub struct TenantEntry {
     pub disk_bytes_max: Option<u64>,
     /// Messages in a second.
     pub messages_per_second_max: Option<u64>,
+    /// Weight of its fair share; `None` for the default.
+    pub share: Option<u64>,
 }
 
 /// All tenants, by name.
@@ -42,7 +44,7 @@ pub type Tenants = BTreeMap<Arc<str>, TenantEntry>;
 
 impl TenantEntry {
     /// The quotas in the order of the file, by their names.
-    pub fn quotas(&self) -> [(&'static str, Option<u64>); 6] {
+    pub fn quotas(&self) -> [(&'static str, Option<u64>); 7] {
         [
             ("connections_max", self.connections_max),
             ("queues_max", self.queues_max),
@@ -50,6 +52,7 @@ impl TenantEntry {
             ("bytes_max", self.bytes_max),
             ("disk_bytes_max", self.disk_bytes_max),
             ("messages_per_second_max", self.messages_per_second_max),
+            ("share", self.share),
         ]
     }
 
@@ -62,6 +65,7 @@ impl TenantEntry {
             "bytes_max" => Some(&mut self.bytes_max),
             "disk_bytes_max" => Some(&mut self.disk_bytes_max),
             "messages_per_second_max" => Some(&mut self.messages_per_second_max),
+            "share" => Some(&mut self.share),
             _ => None,
         }
     }
@@ -192,6 +196,7 @@ mod tests {
         let entry = TenantEntry {
             connections_max: Some(5),
             messages_per_second_max: Some(u64::MAX),
+            share: Some(3),
             ..TenantEntry::default()
         };
         let add = |name: &'static str, entry| {

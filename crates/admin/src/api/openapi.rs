@@ -537,11 +537,11 @@ const OF_IDENTITIES: &[(&str, &str)] = &[
     ),
     (
         "WantedTenant",
-        "name:string connections_max:integer queues_max:integer messages_max:integer bytes_max:integer disk_bytes_max:integer messages_per_second_max:integer",
+        "name:string connections_max:integer queues_max:integer messages_max:integer bytes_max:integer disk_bytes_max:integer messages_per_second_max:integer share:integer",
     ),
     (
         "Quotas",
-        "connections_max:integer? queues_max:integer? messages_max:integer? bytes_max:integer? disk_bytes_max:integer? messages_per_second_max:integer?",
+        "connections_max:integer? queues_max:integer? messages_max:integer? bytes_max:integer? disk_bytes_max:integer? messages_per_second_max:integer? share:integer?",
     ),
     (
         "MadeTenant",

@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use postroad_model::RowKey;
-use postroad_routing::{Membership, Permissions, Policies, Tenant};
+use postroad_routing::{Membership, Permissions, Policies, SHARE_MAX, Tenant};
 use postroad_security::{TenantEntry, UserError, UserFile, Users, check_tenant_name, secret};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -223,6 +223,9 @@ fn changed(mut entry: TenantEntry, quotas: &Map<String, Value>) -> Result<Tenant
             value => value.as_u64(),
         };
         let max = max.ok_or_else(|| wrong(format!("{name} is {value}; use a number, or 0 for no limit")))?;
+        if name == "share" && SHARE_MAX < max {
+            return Err(wrong(format!("share is {max}; the maximum is {SHARE_MAX}")));
+        }
         *quota = Some(max).filter(|max| 0 < *max);
     }
     Ok(entry)
@@ -307,6 +310,7 @@ impl View {
             ("bytes_max", limit.bytes_max),
             ("disk_bytes_max", limit.disk_bytes_max),
             ("messages_per_second_max", quota.messages_per_second_max),
+            ("share", quota.share),
         ];
         let usage = [
             ("connections", connections),

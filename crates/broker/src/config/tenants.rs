@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use postroad_routing::{
-    AtLimit, DestinationPattern, FIRST_STORE, Homes, Limit, MAIN_STORE, Policies, Quota, Tenant,
+    AtLimit, DestinationPattern, FIRST_STORE, Homes, Limit, MAIN_STORE, Policies, Quota, SHARE_MAX, Tenant,
 };
 use postroad_security::{TenantBook, TenantEntry};
 use serde::{Deserialize, Deserializer};
@@ -53,6 +53,9 @@ pub struct TenantConfig {
     /// Messages in a second; 0 for any number.
     #[serde(default)]
     pub messages_per_second_max: u64,
+    /// Weight of its fair share; 0 for the default.
+    #[serde(default)]
+    pub share: u64,
 }
 
 impl TenantConfig {
@@ -89,6 +92,9 @@ impl TenantConfig {
         if self.name.is_empty() {
             bail!("its name is empty");
         }
+        if SHARE_MAX < self.share {
+            bail!("share = {} is too much: the maximum is {SHARE_MAX}", self.share);
+        }
         let (leases_max, quota) = (some(self.leases_max), self.quota());
         let tenant = Tenant { leases_max, quota, ..Tenant::new(&self.name, self.limit()) };
         add(policies, tenant, self.owns()?)
@@ -107,6 +113,7 @@ impl TenantConfig {
             queues_max: some(self.queues_max),
             connections_max: some(self.connections_max),
             messages_per_second_max: some(self.messages_per_second_max),
+            share: some(self.share),
         }
     }
 
@@ -168,6 +175,7 @@ pub fn add_made(book: &TenantBook, policies: &mut Policies) -> anyhow::Result<()
             queues_max: entry.queues_max,
             connections_max: entry.connections_max,
             messages_per_second_max: entry.messages_per_second_max,
+            share: entry.share,
         };
         let tenant = Tenant { quota, ..Tenant::new(name, limit) };
         add(policies, tenant, owns).with_context(|| format!("tenant {name} of the data directory"))?;
@@ -208,6 +216,10 @@ mod tests {
         let leases_max = |text: &str| read(text).unwrap().tenants.named("acme").unwrap().leases_max;
         assert_eq!((leases_max(good), leases_max(&format!("{good}leases_max = 7"))), (None, Some(7)));
         assert!(Config::parse(&format!("{good}at_limit = \"drop-oldest\"")).is_err(), "whose would it drop?");
+        let share = |text: &str| read(text).unwrap().tenants.named("acme").unwrap().quota.share();
+        assert_eq!((share(good), share(&format!("{good}share = 1000"))), (1, 1000));
+        let error = read(&format!("{good}share = 1001")).unwrap_err();
+        assert!(error.contains("[[tenant]] 1: share = 1001 is too much: the maximum is 1000"), "{error}");
         let broker = read("[limits]\nmessages_max = 7\nbytes_max = 9").unwrap().limit;
         assert_eq!(broker, Limit { messages_max: Some(7), bytes_max: Some(9), ..Limit::default() });
         for (name, owns, want) in [

@@ -28,10 +28,9 @@ use crate::runtime::links::{LinkBoard, LinkKey};
 use crate::runtime::new_socket::Arrival;
 use crate::runtime::reception::Reception;
 use crate::runtime::{now_ms, ticks_ms};
-use postroad_node::Core;
-use postroad_node::Router;
 use postroad_node::{Call, Mailbox, Taken};
 use postroad_node::{ConnectionPermit, Share, Traced};
+use postroad_node::{Core, Router};
 
 /// Deliveries are encoded until this number of bytes waits for the socket.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
@@ -123,8 +122,7 @@ pub async fn serve(
         return linger(&mut connection).await;
     }
     let (id, mailbox) = handle.core.borrow_mut().join();
-    let mut router = Router::new(id, handle.core.borrow().places(), handle.share.clone());
-    router.trace_by(handle.core.borrow().tracer());
+    let mut router = handle.core.borrow().router(id, handle.share.clone());
     router.guard(if link.is_some() { Principal::Operator } else { Principal::Anonymous }, &mailbox);
     let certificate = certificate_of(&connection, login.as_deref());
     let visit = Visit::new(door.borrow().clone(), certificate).at(peer.ip()).over(protocol);
@@ -307,7 +305,10 @@ impl Task {
             call = self.mailbox.called() => if call == Call::Evicted { self.give_way().await? },
             () = std::future::ready(()), if takes && self.goes_on() => {}
             () = self.mailbox.filled(self.waits_for()), if takes => {}
-            moved = self.connection.moved(reads, missing) => self.react(moved)?,
+            () = self.router.turn_comes(), if takes && self.holds_back() => {}
+            moved = self.connection.moved_in_turn(reads, missing, |context| self.router.poll_turn(context)) => {
+                self.react(moved)?
+            }
             () = self.alarm.rings() => self.wake(reads, missing).await?,
             answer = self.login.answered() => self.admit(answer)?,
             () = self.router.others_have_less(), if !reads => {}
@@ -425,15 +426,23 @@ impl Task {
 
     /// Whether the large message can continue with the bytes that are there already.
     fn goes_on(&self) -> bool {
-        self.body.as_ref().is_some_and(|body| match body.is_leaving() {
+        let goes_on = self.body.as_ref().is_some_and(|body| match body.is_leaving() {
             true => self.session.body_missing() == 0 || body.has_next() && self.session.takes_body(),
             false => body.has_next(),
-        })
+        });
+        goes_on && self.router.has_turn()
+    }
+
+    /// Whether output waits for the turn of its tenant.
+    fn holds_back(&self) -> bool {
+        !self.router.has_turn() && (self.body.is_some() || !self.mailbox.is_empty())
     }
 
     /// The kinds of mail that it can use now: messages, and pieces of a large one.
     fn waits_for(&self) -> (Taken, bool) {
-        let pieces = self.body.as_ref().is_some_and(|body| !body.is_leaving() || self.session.takes_body());
+        let is_turn = self.router.has_turn();
+        let pieces =
+            is_turn && self.body.as_ref().is_some_and(|body| !body.is_leaving() || self.session.takes_body());
         (self.takes(), pieces)
     }
 
@@ -443,6 +452,7 @@ impl Task {
             None if self.handle.handover.step() != Step::Serves || self.session.is_leaving() => {
                 Taken::ButDeliveries
             }
+            None if !self.router.has_turn() => Taken::ButDeliveries,
             None => Taken::All,
             Some(body) if !body.is_leaving() => Taken::Replies,
             Some(_) if self.session.interleaves() => Taken::ButDeliveries,
@@ -569,7 +579,7 @@ impl Task {
         borrow(&mut self.events);
         let mut now = None;
         while self.connection.output.len() < OUTPUT_BYTES_MAX {
-            if self.body.is_some() && self.send_body()? {
+            if self.body.is_some() && self.router.has_turn() && self.send_body()? {
                 continue;
             }
             let Some(message) = self.mailbox.take(self.takes()) else { return Ok(()) };
@@ -655,6 +665,7 @@ impl Task {
         match body.advance() {
             Ok(leaves) => {
                 if let Some(bytes) = leaves {
+                    self.router.charge(bytes.len() as u64);
                     self.session.body(&bytes, now, &mut self.events, &mut self.connection.output);
                 }
                 if body.is_complete() {

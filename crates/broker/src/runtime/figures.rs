@@ -185,7 +185,7 @@ impl StatsCollector {
                     waiting: all.waiting + share.waiting,
                     leases: all.leases + share.leases,
                     queues: all.queues + share.queues,
-                    connections: 0,
+                    ..TenantFigures::default()
                 };
             }
             for ConnectionFigures { protocol, open, opened } in own {
@@ -199,6 +199,11 @@ impl StatsCollector {
         for (tenant, open) in self.tenants.connections() {
             if let Some(of) = tenants.get_mut(&*tenant) {
                 of.connections = open;
+            }
+        }
+        for (tenant, waits) in self.tenants.share_waits() {
+            if let Some(of) = tenants.get_mut(&*tenant) {
+                (of.share_waits, of.share_wait_micros) = (waits.waits, waits.micros);
             }
         }
         figures.connections = connections.into_values().collect();
@@ -357,7 +362,7 @@ impl CoreFigures {
             waiting,
             leases: account.leases,
             queues: account.queues,
-            connections: 0,
+            ..TenantFigures::default()
         }));
     }
 

@@ -541,6 +541,9 @@ async fn end_core(
     stopped.map(|()| core.take_partitions()).map_err(|error| error.to_string())
 }
 
+/// A tenant with too much on its way to the journal is looked at again after this time.
+const LOOK_AT_SHARES: Duration = Duration::from_millis(2);
+
 /// The wall clock may be set while something is due later: it is looked at this often at least.
 const ALARM_MAX: Duration = Duration::from_secs(1);
 
@@ -564,7 +567,8 @@ async fn turn_until_stopped(handle: CoreHandle, stop: Arc<Stop>) {
             lazy_timer.as_mut().reset(until.into());
             timer_is_set = true;
         }
-        let is_writing_down = core.borrow().is_writing_down();
+        let fair = core.borrow().fair();
+        let goes_on = core.borrow().is_writing_down() || fair.wants_turn();
         let due_ms = core.borrow_mut().alarm_ms();
         if due_ms != alarm_ms {
             alarm_ms = due_ms;
@@ -576,7 +580,9 @@ async fn turn_until_stopped(handle: CoreHandle, stop: Arc<Stop>) {
             () = lazy_timer.as_mut(), if timer_is_set => timer_is_set = false,
             () = alarm.as_mut(), if alarm_ms.is_some() => alarm_ms = None,
             // After all tasks that are ready by now.
-            () = tokio::task::yield_now(), if is_writing_down => {}
+            () = tokio::task::yield_now(), if goes_on => {}
+            // Another core may have heard of records that are durable.
+            () = tokio::time::sleep(LOOK_AT_SHARES), if fair.has_waiting() => {}
         }
         handover.look(&core.borrow());
         core.borrow_mut().turn();

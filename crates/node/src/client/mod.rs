@@ -263,9 +263,7 @@ impl LocalClient {
     /// core's thread, and drop that to end the client.
     pub fn join(handle: &CoreHandle, options: ClientOptions) -> (LocalClient, MailboxTask) {
         let (id, mailbox) = handle.core.borrow_mut().join();
-        let places = handle.core.borrow().places();
-        let mut router = Router::new(id, places, handle.share.clone());
-        router.trace_by(handle.core.borrow().tracer());
+        let mut router = handle.core.borrow().router(id, handle.share.clone());
         router.guard(options.principal.clone(), &mailbox);
         let state = State {
             router,
@@ -320,6 +318,10 @@ impl LocalClient {
                 return Err(ClientError::Ended);
             }
             if has_room {
+                let seat = self.joined.state.borrow().router.fair_seat().cloned();
+                if let Some(seat) = seat {
+                    seat.comes().await;
+                }
                 return Ok(());
             }
             tokio::select! {

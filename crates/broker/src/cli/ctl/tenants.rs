@@ -63,6 +63,9 @@ pub struct ChangeArguments {
     /// Maximum of messages that it sends in a second; 0 for any number.
     #[arg(long, value_name = "N")]
     messages_per_second_max: Option<u64>,
+    /// Weight of its fair share of the broker, from 1 to 1000; 0 for 1.
+    #[arg(long, value_name = "N")]
+    share: Option<u64>,
 }
 
 const TENANTS: &[Column] = &[
@@ -113,6 +116,7 @@ impl ChangeArguments {
             ("bytes_max", self.bytes_max),
             ("disk_bytes_max", self.disk_bytes_max),
             ("messages_per_second_max", self.messages_per_second_max),
+            ("share", self.share),
         ];
         all.into_iter().filter_map(|(name, max)| Some((name.to_owned(), json!(max?)))).collect()
     }
