@@ -686,7 +686,7 @@ impl Config {
     /// # Errors
     /// A link's settings are missing or contradict each other.
     pub fn bridges(&self) -> anyhow::Result<Vec<Bridge>> {
-        bridges::bridges(&self.bridge)
+        self.bridges_of_store(bridges::bridges(&self.bridge)?)
     }
 
     /// Rules by which names decide where addresses live and which topics feed them.

@@ -228,6 +228,12 @@ impl BridgeConfig {
     /// Messages in flight of one subscription; more would only be more to send again.
     pub const PREFETCH_MAX: u32 = 100_000;
 
+    /// All destinations that it may forward from here; `None` if these are not limited.
+    pub fn addresses(&self) -> Option<Vec<&str>> {
+        let is_limited = !self.include.is_empty() || self.only_static;
+        is_limited.then(|| self.include.iter().chain(&self.statics).map(String::as_str).collect())
+    }
+
     /// Leaves out passwords and certificates, which may not exist yet, for checks of the rest.
     pub fn forget_files(&mut self) {
         self.password_file = PathBuf::new();

@@ -9,7 +9,7 @@ use postroad_routing::{DestinationPattern, FIRST_STORE, StorePlaces};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
-use crate::config::{Config, MEMORY_BYTES_MIN, RouteConfig};
+use crate::config::{Bridge, BridgeConfig, Config, MEMORY_BYTES_MIN, RouteConfig};
 use crate::runtime::{ClusterOptions, StorePart};
 use postroad_security::nodes::{NodeTls, NodeTlsFiles};
 
@@ -294,11 +294,6 @@ impl Config {
                  store serves them; set security.users"
             );
         }
-        for (key, used) in [("[[bridge]]", !self.bridge.is_empty())] {
-            if used {
-                bail!("configuration: {key} does not go with several stores yet: cluster.stores is {stores}");
-            }
-        }
         self.check_places()
     }
 
@@ -315,12 +310,42 @@ impl Config {
             in_one_store(&places, [&*composite.address].into_iter().chain(targets))
                 .with_context(|| format!("configuration: [[composite]] {number}"))?;
         }
+        for (number, bridge) in (1..).zip(&self.bridge) {
+            store_of_bridge(&places, bridge)
+                .with_context(|| format!("configuration: [[bridge]] {number}"))?;
+        }
         Ok(())
+    }
+
+    /// The leader of a store opens the links for its own destinations.
+    pub(super) fn bridges_of_store(&self, all: Vec<Bridge>) -> anyhow::Result<Vec<Bridge>> {
+        let Some(places) = self.store_places()? else { return Ok(all) };
+        let mut own = Vec::new();
+        for bridge in all {
+            if store_of_bridge(&places, &bridge.config)? == self.cluster.store {
+                own.push(bridge);
+            }
+        }
+        Ok(own)
     }
 }
 
-/// Whether one store has all these addresses.
-fn in_one_store<'a>(places: &StorePlaces, addresses: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+/// The store whose destinations a link forwards.
+fn store_of_bridge(places: &StorePlaces, bridge: &BridgeConfig) -> anyhow::Result<u16> {
+    let addresses = bridge.addresses().context(
+        "with several stores include names the destinations that a link may forward, all of one store",
+    )?;
+    Ok(in_one_store(places, addresses.into_iter())?.unwrap_or(FIRST_STORE))
+}
+
+/// The store that has all these addresses; `None` if each has some of their names.
+///
+/// # Errors
+/// They are in several.
+fn in_one_store<'a>(
+    places: &StorePlaces,
+    addresses: impl Iterator<Item = &'a str>,
+) -> anyhow::Result<Option<u16>> {
     let mut first: Option<(&str, u16)> = None;
     for address in addresses {
         let DestinationPattern { kind, temporary, name } = DestinationPattern::parse(address)?;
@@ -336,7 +361,7 @@ fn in_one_store<'a>(places: &StorePlaces, addresses: impl Iterator<Item = &'a st
             _ => first = Some((address, store)),
         }
     }
-    Ok(())
+    Ok(first.map(|(_, store)| store))
 }
 
 #[cfg(test)]
@@ -373,9 +398,16 @@ mod tests {
                 Err("store is 4; the stores of this cluster are 1 to 3"),
             ),
             (
-                "a link",
+                "a link for all destinations",
                 format!("{stores}[[bridge]]\nname = \"east\"\nto = [\"tcp://east:61616\"]"),
-                Err("[[bridge]] does not go with several stores yet"),
+                Err("with several stores include names the destinations"),
+            ),
+            (
+                "a link for those of a store",
+                format!(
+                    "{stores}[[bridge]]\nname = \"east\"\nto = [\"tcp://east:61616\"]\ninclude = [\"queue://a.>\"]"
+                ),
+                Ok(()),
             ),
             (
                 "a route within a store",

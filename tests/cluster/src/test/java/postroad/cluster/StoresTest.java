@@ -12,6 +12,7 @@ import jakarta.jms.Queue;
 import jakarta.jms.Session;
 import jakarta.jms.TextMessage;
 import java.io.IOException;
+import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -44,11 +45,27 @@ class StoresTest {
     static final List<String> TENANTS = List.of("north", "south", "east");
 
     private static Cluster cluster;
+    /** A broker that stands alone, and its port. */
+    private static Process standalone;
+    private static int peer;
 
     @BeforeAll
     static void startNodes() throws Exception {
         Path users = users();
-        cluster = new Cluster("stores", node -> configuration(users));
+        peer = freePort();
+        Path data = users.resolveSibling("peer");
+        Path file = Files.writeString(users.resolveSibling("peer.toml"), "[ports]\nopenwire = " + peer + "\nhttp = " + freePort() + "\namqp = "
+                + freePort() + "\namqp_websocket = " + freePort() + "\n");
+        standalone = new ProcessBuilder(Node.binary(), "serve", "--config", file.toString(), "--data", data.toString()).redirectErrorStream(true)
+                .redirectOutput(users.resolveSibling("peer.log").toFile()).start();
+        String link = "[[bridge]]\nname = \"far\"\nto = [\"tcp://127.0.0.1:" + peer + "\"]\ninclude = [\"queue://east.>\"]\n";
+        cluster = new Cluster("stores", node -> configuration(users) + link);
+    }
+
+    private static int freePort() throws IOException {
+        try (ServerSocket socket = new ServerSocket(0)) {
+            return socket.getLocalPort();
+        }
     }
 
     /** A file with an operator and a user of each tenant. */
@@ -63,6 +80,7 @@ class StoresTest {
     @AfterAll
     static void endNodes() throws Exception {
         cluster.close();
+        standalone.destroyForcibly().waitFor();
     }
 
     private static void addUser(Path users, String name) throws IOException {
@@ -212,6 +230,29 @@ class StoresTest {
                 send(connection, tenant + ".in", List.of("routed"));
                 assertEquals(List.of("routed"), receive(connection, tenant + ".out", 1), tenant);
             }
+        }
+    }
+
+    @Test
+    @Order(3)
+    @DisplayName("a link to another broker is opened by the leader of the store of its destinations")
+    void links() throws Exception {
+        cluster.await("one node has opened it", () -> {
+            int opened = 0;
+            for (int store = 1; store <= STORES; store++) {
+                String bridges = curl("--user", "root:secret of root", cluster.nodes.get(0).httpUrl() + "/store/" + store + "/api/v1/bridges");
+                opened += bridges.contains("\"far\"") ? store : 0;
+            }
+            return opened == 3;
+        });
+        try (Connection there = new ActiveMQConnectionFactory("tcp://127.0.0.1:" + peer).createConnection();
+                Connection here = connect("east", Clients.Protocol.AMQP, cluster.nodes.get(1).amqpUrl())) {
+            there.start();
+            MessageConsumer consumer = there.createSession(false, Session.AUTO_ACKNOWLEDGE).createConsumer(
+                    there.createSession(false, Session.AUTO_ACKNOWLEDGE).createQueue("east.far"));
+            send(here, "east.far", List.of("over the link"));
+            TextMessage message = (TextMessage) consumer.receive(SERVED_WITHIN_MS);
+            assertEquals("over the link", message == null ? null : message.getText());
         }
     }
 
