@@ -18,6 +18,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::explain::{Explainer, open_explained};
 use crate::leader::Leader;
+use crate::leasing::about_lease;
 use crate::partition::reply;
 use crate::schedule::list_jobs;
 
@@ -110,54 +111,6 @@ pub fn go_on(partition: &mut Partition, effects: &mut Vec<Effect>) {
     }
 }
 
-impl Partition {
-    /// Takes a question, or where a browser begins.
-    pub(crate) fn about_queues(&mut self, event: Event, effects: &mut Vec<Effect>) {
-        match event {
-            Event::Ask { ask, connection, ticket } => self.ask(ask, (connection, ticket), effects),
-            Event::Lease(event) => self.about_lease(*event, effects),
-            Event::Seek { consumer, after } => seek(&mut self.leader, consumer, &after),
-            _ => {}
-        }
-    }
-
-    fn ask(&mut self, ask: Arc<Ask>, waiter: (ConnectionId, Ticket), effects: &mut Vec<Effect>) {
-        let walk: Box<dyn Walk> = match &ask.question {
-            Question::Schedules(wanted) => return list_jobs(self, wanted, ask.clone(), waiter, effects),
-            Question::Explain { queue, of } => {
-                open_explained(self, queue, of);
-                let page = Explainer(self).explain(queue, of, &ask);
-                return answer_page(page, waiter, effects);
-            }
-            Question::Queues { only: Some(only), .. } => Box::new(queues::QueuesOf::new(only)),
-            Question::Queues { name_part, only: None } => Box::new(queues::Queues::new(name_part, &ask)),
-            Question::Subscriptions { prefix } => Box::new(queues::Subscriptions::new(prefix, &ask)),
-            Question::Connections => Box::new(clients::Connections::default()),
-            Question::Consumers { of: Some(of) } => Box::new(queues::ConsumersOf::new(of)),
-            Question::Consumers { of: None } => Box::new(clients::Consumers::default()),
-            Question::Sessions { name_part } => Box::new(clients::Sessions::new(name_part, &ask)),
-            Question::Producers { name_part, of } => {
-                Box::new(clients::Producers::new(name_part, of.as_ref(), &ask))
-            }
-            Question::Topics { name_part, only } => {
-                Box::new(topics::Topics::new(name_part, only.as_ref(), &ask))
-            }
-            Question::Bindings { name_part, of } => {
-                Box::new(topics::Bindings::new(name_part, of.as_ref(), &ask))
-            }
-        };
-        let mut list = List { ask, waiter, walk, page: PageMaker::default() };
-        if list.go_on(self) {
-            return answer_page(list.page.page(), waiter, effects);
-        }
-        if self.leader.lists.under_way.len() == LISTS_MAX {
-            let refusal = Refusal::TooManyLists { max: LISTS_MAX };
-            return reply(waiter.0, waiter.1, Err(refusal), effects);
-        }
-        self.leader.lists.under_way.push_back(list);
-    }
-}
-
 /// The page, and the end of the request.
 pub(crate) fn answer_page(
     page: Page,
@@ -176,4 +129,51 @@ fn seek(leader: &mut Leader, key: ConsumerKey, after: &[EntryTag]) {
         return;
     };
     after.iter().for_each(|tag| browse.pass(*tag));
+}
+
+/// Takes a question, or where a browser begins.
+pub fn about_queues(partition: &mut Partition, event: Event, effects: &mut Vec<Effect>) {
+    match event {
+        Event::Ask { ask, connection, ticket } => begin_list(partition, ask, (connection, ticket), effects),
+        Event::Lease(event) => about_lease(partition, *event, effects),
+        Event::Seek { consumer, after } => seek(&mut partition.leader, consumer, &after),
+        _ => {}
+    }
+}
+
+fn begin_list(
+    partition: &mut Partition,
+    ask: Arc<Ask>,
+    waiter: (ConnectionId, Ticket),
+    effects: &mut Vec<Effect>,
+) {
+    let walk: Box<dyn Walk> = match &ask.question {
+        Question::Schedules(wanted) => return list_jobs(partition, wanted, ask.clone(), waiter, effects),
+        Question::Explain { queue, of } => {
+            open_explained(partition, queue, of);
+            let page = Explainer(partition).explain(queue, of, &ask);
+            return answer_page(page, waiter, effects);
+        }
+        Question::Queues { only: Some(only), .. } => Box::new(queues::QueuesOf::new(only)),
+        Question::Queues { name_part, only: None } => Box::new(queues::Queues::new(name_part, &ask)),
+        Question::Subscriptions { prefix } => Box::new(queues::Subscriptions::new(prefix, &ask)),
+        Question::Connections => Box::new(clients::Connections::default()),
+        Question::Consumers { of: Some(of) } => Box::new(queues::ConsumersOf::new(of)),
+        Question::Consumers { of: None } => Box::new(clients::Consumers::default()),
+        Question::Sessions { name_part } => Box::new(clients::Sessions::new(name_part, &ask)),
+        Question::Producers { name_part, of } => {
+            Box::new(clients::Producers::new(name_part, of.as_ref(), &ask))
+        }
+        Question::Topics { name_part, only } => Box::new(topics::Topics::new(name_part, only.as_ref(), &ask)),
+        Question::Bindings { name_part, of } => Box::new(topics::Bindings::new(name_part, of.as_ref(), &ask)),
+    };
+    let mut list = List { ask, waiter, walk, page: PageMaker::default() };
+    if list.go_on(partition) {
+        return answer_page(list.page.page(), waiter, effects);
+    }
+    if partition.leader.lists.under_way.len() == LISTS_MAX {
+        let refusal = Refusal::TooManyLists { max: LISTS_MAX };
+        return reply(waiter.0, waiter.1, Err(refusal), effects);
+    }
+    partition.leader.lists.under_way.push_back(list);
 }

@@ -10,6 +10,7 @@ use postroad_model::{
 use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
+use crate::delivery::dispatch::dispatch;
 use crate::delivery::line::line_up;
 use crate::delivery::spread::readers_of;
 use crate::leader::Leader;
@@ -146,33 +147,31 @@ impl Ended {
     }
 }
 
-impl Partition {
-    /// The outbox has room again: consumers that waited for it get back into their lines.
-    pub(crate) fn written(&mut self, id: ConnectionId, bytes: u64, effects: &mut Vec<Effect>) {
-        let was_full = outbox_is_full(&self.leader, &self.settings, id);
-        let Some(connection) = self.leader.connections.get_mut(&id) else { return };
-        connection.unwritten_bytes = connection.unwritten_bytes.saturating_sub(bytes);
-        if was_full && connection.ended.is_none() {
-            for key in connection.consumers.clone() {
-                self.serve_again(key, effects);
-            }
-        }
-    }
-
-    fn serve_again(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        for reader in readers_of(&self.leader, key) {
-            line_up(&mut self.state, &mut self.leader, &self.settings, reader);
-            if let Some(id) = self.leader.delivery.consumers.get(&reader).map(|consumer| consumer.queue) {
-                self.dispatch(id, effects);
-            }
-        }
-    }
-}
-
 /// Whether the connection can be sent nothing now: its outbox is full, or it has ended.
 pub fn outbox_is_full(leader: &Leader, settings: &Settings, id: ConnectionId) -> bool {
     let bytes_max = settings.outbox_bytes_max;
     let is_full =
         |connection: &Connection| connection.ended.is_some() || bytes_max <= connection.unwritten_bytes;
     leader.connections.get(&id).map_or(bytes_max == 0, is_full)
+}
+
+/// The outbox has room again: consumers that waited for it get back into their lines.
+pub fn note_written(partition: &mut Partition, id: ConnectionId, bytes: u64, effects: &mut Vec<Effect>) {
+    let was_full = outbox_is_full(&partition.leader, &partition.settings, id);
+    let Some(connection) = partition.leader.connections.get_mut(&id) else { return };
+    connection.unwritten_bytes = connection.unwritten_bytes.saturating_sub(bytes);
+    if was_full && connection.ended.is_none() {
+        for key in connection.consumers.clone() {
+            serve_again(partition, key, effects);
+        }
+    }
+}
+
+fn serve_again(partition: &mut Partition, key: ConsumerKey, effects: &mut Vec<Effect>) {
+    for reader in readers_of(&partition.leader, key) {
+        line_up(&mut partition.state, &mut partition.leader, &partition.settings, reader);
+        if let Some(id) = partition.leader.delivery.consumers.get(&reader).map(|consumer| consumer.queue) {
+            dispatch(partition, id, effects);
+        }
+    }
 }

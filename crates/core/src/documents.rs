@@ -17,6 +17,7 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
 use crate::log::reader::Reader;
 use crate::log::record::{RecordError, Writer};
 use crate::partition::reply;
@@ -125,7 +126,7 @@ pub fn replace(partition: &mut Partition, request: DocumentRequest, effects: &mu
         return reply(connection, ticket, Err(refusal), effects);
     }
     let completion = Completion::Document { name: change.name.clone(), connection, ticket };
-    partition.propose(Command::Document(Box::new(change)), Urgency::Waiting, completion, effects);
+    propose(partition, Command::Document(Box::new(change)), Urgency::Waiting, completion, effects);
 }
 
 /// Carries that out. A change of another version than the present one has no effect.

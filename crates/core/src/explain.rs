@@ -13,7 +13,6 @@ use postroad_model::{
     Verdict, VerdictRow,
 };
 
-use crate::Partition;
 use crate::connection::outbox_is_full;
 use crate::delivery::consumer::Consumer;
 use crate::delivery::dispatch::is_over;
@@ -23,8 +22,9 @@ use crate::delivery::spread::has_credit;
 use crate::flow::flow_of;
 use crate::leasing::{is_reserving, leases_left};
 use crate::memory::bodies::BodyLocation;
-use crate::pausing;
+use crate::memory::packing::open_page;
 use crate::queue::{Entry, EntryState, LaneNumber, Load, Queue, tag as tag_of, untag};
+use crate::{Partition, pausing};
 
 /// Messages of a consumer that are looked at: with as many consumers as an answer has rows, some
 /// milliseconds.
@@ -170,7 +170,7 @@ impl<'p> Explainer<'p> {
         if consumer.browse.is_some() {
             return Verdict::Browses;
         }
-        if self.0.state.paused.contains(queue.id) && !pausing::serves(self.0, key) {
+        if self.0.state.paused.contains(queue.id) && !pausing::serves(&self.0.leader, key) {
             return Verdict::Paused;
         }
         if !is_chosen(&self.0.state, key, consumer) {
@@ -303,7 +303,7 @@ pub(crate) fn open_explained(partition: &mut Partition, of: &Destination, explai
         _ => None,
     };
     if let Some(tag) = tag.filter(|tag| is_packed(queue, *tag)) {
-        partition.open_page(queue.id, tag);
+        open_page(partition, queue.id, tag);
     }
 }
 

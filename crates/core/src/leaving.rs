@@ -14,15 +14,23 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::addresses::destination::delete_address;
+use crate::clock::Clock;
 use crate::connection::Connection;
-use crate::delivery::consumer::last_seen;
+use crate::delivery::consumer::{last_seen, remove_consumer, remove_reader};
 use crate::delivery::line::leave_line;
 use crate::delivery::spread::readers_of;
 use crate::intake::link::{forget_parked, leave_link};
+use crate::intake::publish::{answer_request, dispatch_all};
+use crate::intake::unparking::unpark_at;
 use crate::intake::waiting::parked_for_queues;
+use crate::leader::Leader;
 use crate::moving::forget_resends;
 use crate::notice::announce;
-use crate::transaction::{Returning, close_leaving, undo_all};
+use crate::settings::Settings;
+use crate::settling::release::release_entries;
+use crate::state::State;
+use crate::transaction::{Returning, close_leaving, undo_all, undo_branches_of};
 
 /// A temporary destination that ends costs as much as this number of entries that return.
 const DESTINATION_COST: usize = 8;
@@ -60,17 +68,24 @@ pub fn note_ended(partition: &mut Partition, id: ConnectionId, effects: &mut Vec
             connection.ended = Some(returning);
         }
         // Messages that one of them gives back must not go to another of them.
-        consumers.into_iter().for_each(|key| stop_serving(partition, key));
+        consumers.into_iter().for_each(|key| stop_serving(&mut partition.state, &mut partition.leader, key));
     }
     // No later send of it is taken in: its client may send again over another connection.
-    let freed = forget_sends(partition, id, effects);
+    let freed = forget_sends(
+        &partition.state,
+        &mut partition.leader,
+        &partition.settings,
+        &partition.clock,
+        id,
+        effects,
+    );
     partition.leader.intake.waiting.forget_consumers_of(id);
-    partition.unpark_at(freed, id, effects);
+    unpark_at(partition, freed, id, effects);
 }
 
 /// Whether the connection has ended, and has not left yet.
-pub fn is_leaving(partition: &Partition, id: ConnectionId) -> bool {
-    partition.leader.connections.get(&id).is_some_and(|connection| connection.ended.is_some())
+pub fn is_leaving(leader: &Leader, id: ConnectionId) -> bool {
+    leader.connections.get(&id).is_some_and(|connection| connection.ended.is_some())
 }
 
 /// The connection has ended, and nothing of it is being closed.
@@ -83,7 +98,7 @@ pub fn closed(partition: &mut Partition, id: ConnectionId, effects: &mut Vec<Eff
     partition.leader.lists.forget_those_of(id);
     partition.leader.leasing.watches.forget_those_of(id);
     let Some(connection) = partition.leader.connections.get_mut(&id) else {
-        return partition.undo_branches_of(id, effects);
+        return undo_branches_of(partition, id, effects);
     };
     let returning = connection.ended.replace(Returning::default()).unwrap_or_default();
     let transactions: Vec<TransactionKey> = connection.transactions.iter().copied().collect();
@@ -92,9 +107,10 @@ pub fn closed(partition: &mut Partition, id: ConnectionId, effects: &mut Vec<Eff
     let readers: VecDeque<ConsumerKey> =
         consumers.into_iter().flat_map(|key| readers_of(&partition.leader, key)).collect();
     let open = transactions.iter().filter_map(|key| partition.leader.transactions.open.get(key));
-    let changes = open.map(|open| open.len()).sum::<usize>() + others + weight_of(partition, &readers);
+    let changes =
+        open.map(|open| open.len()).sum::<usize>() + others + weight_of(&partition.leader, &readers);
     undo_all(partition, &transactions, effects);
-    partition.undo_branches_of(id, effects);
+    undo_branches_of(partition, id, effects);
     let leaving = Leaving { ends: Ends::Connection(id), readers, last_seen: u64::MAX, returning };
     close_leaving(partition, (id, Box::new(leaving)), changes, effects);
 }
@@ -107,21 +123,21 @@ pub fn detach(
     effects: &mut Vec<Effect>,
 ) {
     let readers: VecDeque<ConsumerKey> = readers_of(&partition.leader, key).into();
-    let weight = weight_of(partition, &readers);
+    let weight = weight_of(&partition.leader, &readers);
     // Those of a link that stays in doubt are bounded.
     let is_kept = matches!(delivered, Delivered::InDoubt { .. });
     if is_kept || weight <= partition.settings.slice_changes {
-        let queues = partition.remove_consumer(key, delivered, effects);
-        partition.dispatch_all(queues, effects);
-        return partition.answer(ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
+        let queues = remove_consumer(partition, key, delivered, effects);
+        dispatch_all(partition, queues, effects);
+        return answer_request(partition, ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
     }
-    stop_serving(partition, key);
+    stop_serving(&mut partition.state, &mut partition.leader, key);
     for reader in &readers {
         if let Some(consumer) = partition.leader.delivery.consumers.get_mut(reader) {
             consumer.pace.ends = true;
         }
     }
-    let last_seen = last_seen(partition, key, delivered);
+    let last_seen = last_seen(&partition.leader, key, delivered);
     let mut returning = Returning::default();
     hold_queues_of(partition, [key], &mut returning);
     let leaving = Leaving { ends: Ends::Consumer(key, ticket), readers, last_seen, returning };
@@ -131,18 +147,20 @@ pub fn detach(
 /// Sends of the connection that wait for room never come in; returns the addresses where they
 /// waited.
 fn forget_sends(
-    partition: &mut Partition,
+    state: &State,
+    leader: &mut Leader,
+    settings: &Settings,
+    clock: &Clock,
     id: ConnectionId,
     effects: &mut Vec<Effect>,
 ) -> BTreeSet<Destination> {
-    let staying =
-        parked_for_queues(&partition.state, &partition.leader, &partition.settings, &partition.clock, id);
-    forget_parked(&mut partition.leader, id, |parked| !staying.contains(&parked.number()), effects)
+    let staying = parked_for_queues(state, leader, settings, clock, id);
+    forget_parked(leader, id, |parked| !staying.contains(&parked.number()), effects)
 }
 
 /// Entries that they hold, and they themselves.
-fn weight_of(partition: &Partition, readers: &VecDeque<ConsumerKey>) -> usize {
-    let consumers = &partition.leader.delivery.consumers;
+fn weight_of(leader: &Leader, readers: &VecDeque<ConsumerKey>) -> usize {
+    let consumers = &leader.delivery.consumers;
     readers.iter().map(|reader| 1 + consumers.get(reader).map_or(0, |consumer| consumer.held.len())).sum()
 }
 
@@ -170,13 +188,13 @@ fn hold_settled(partition: &mut Partition, transactions: &[TransactionKey], retu
     queues.into_iter().for_each(|queue| returning.hold(partition, queue));
 }
 
-fn stop_serving(partition: &mut Partition, key: ConsumerKey) {
-    if let Some(spread) = partition.leader.delivery.spreads.get_mut(&key) {
+fn stop_serving(state: &mut State, leader: &mut Leader, key: ConsumerKey) {
+    if let Some(spread) = leader.delivery.spreads.get_mut(&key) {
         spread.credit = 0;
     }
-    for reader in readers_of(&partition.leader, key) {
-        leave_line(&mut partition.state, &mut partition.leader, reader);
-        if let Some(consumer) = partition.leader.delivery.consumers.get_mut(&reader) {
+    for reader in readers_of(leader, key) {
+        leave_line(state, leader, reader);
+        if let Some(consumer) = leader.delivery.consumers.get_mut(&reader) {
             consumer.credit = 0;
         }
     }
@@ -215,13 +233,13 @@ impl Leaving {
         match self.ends {
             Ends::Connection(id) => {
                 remove_consumers(partition, id, effects);
-                partition.dispatch_all(touched, effects);
+                dispatch_all(partition, touched, effects);
                 leave(partition, id, effects);
             }
             Ends::Consumer(key, ticket) => {
-                partition.remove_consumer(key, Delivered::All, effects);
-                partition.dispatch_all(touched, effects);
-                partition.answer(ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
+                remove_consumer(partition, key, Delivered::All, effects);
+                dispatch_all(partition, touched, effects);
+                answer_request(partition, ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
             }
         }
         None
@@ -250,7 +268,7 @@ fn return_some(
         for (tags, failed) in [(seen, true), (unseen, false)] {
             // One record counts the failed deliveries of a slice.
             for tags in tags.chunks(partition.settings.slice_changes.clamp(1, crate::SLICE_CHANGES)) {
-                partition.release(id, reader, tags, failed, effects);
+                release_entries(partition, id, reader, tags, failed, effects);
             }
         }
         if holds_more || *budget == 0 {
@@ -260,9 +278,9 @@ fn return_some(
     *budget = budget.saturating_sub(1 + others / CONSUMERS_PER_ENTRY);
     // The whole of a member leaves when all of them have.
     if reader.member != 0 {
-        partition.remove_reader(reader, (last_seen, None), effects);
+        remove_reader(partition, reader, (last_seen, None), effects);
     } else {
-        partition.remove_consumer(reader, Delivered::All, effects);
+        remove_consumer(partition, reader, Delivered::All, effects);
     }
     true
 }
@@ -283,7 +301,7 @@ fn end_temporary(
         && let Some((destination, _)) = temporary.pop_first()
     {
         *budget = budget.saturating_sub(DESTINATION_COST);
-        partition.delete_address(&destination, effects);
+        delete_address(partition, &destination, effects);
     }
     let is_all = temporary.is_empty();
     if let Some(connection) = partition.leader.connections.get_mut(&id) {
@@ -296,7 +314,7 @@ fn end_temporary(
 fn remove_consumers(partition: &mut Partition, id: ConnectionId, effects: &mut Vec<Effect>) {
     let consumers = partition.leader.connections.get(&id).map(|connection| connection.consumers.clone());
     for key in consumers.unwrap_or_default() {
-        partition.remove_consumer(key, Delivered::All, effects);
+        remove_consumer(partition, key, Delivered::All, effects);
     }
 }
 
@@ -306,7 +324,7 @@ fn leave(partition: &mut Partition, id: ConnectionId, effects: &mut Vec<Effect>)
     let Connection { coordinated, links, producers, claims, client, ended, .. } = connection;
     // Its end may have been heard once more meanwhile.
     let touched = ended.map_or_else(Vec::new, |returning| returning.end(partition));
-    partition.dispatch_all(touched, effects);
+    dispatch_all(partition, touched, effects);
     partition.leader.ended.coordinated.close(id, coordinated);
     for link in &links {
         leave_link(&mut partition.leader, partition.now_ms, link, id, true, effects);

@@ -20,6 +20,7 @@ mod clock;
 mod connection;
 mod delivery;
 mod documents;
+mod entries;
 mod explain;
 mod figures;
 mod flow;

@@ -10,27 +10,10 @@ use postroad_model::{
 use crate::Partition;
 use crate::addresses::address::Addresses;
 use crate::connection::Connections;
+use crate::entries::entry_at;
 use crate::leader::Leader;
 use crate::settings::Settings;
 use crate::state::State;
-
-impl Partition {
-    /// Publishes an event of an entry, as long as its body is in memory.
-    pub(crate) fn announce_message(
-        &mut self,
-        queue: QueueId,
-        tag: EntryTag,
-        event: MessageEvent,
-        consumer: Option<ConsumerKey>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(key) = self.entry(queue, tag).map(|entry| entry.key) else { return };
-        let at = self.state.queues.get(&queue).map(|queue| queue.source.clone());
-        let (Some(at), Some(message)) = (at, self.state.bodies.resident(key).cloned()) else { return };
-        let consumer = consumer.and_then(|key| self.leader.delivery.consumers.get(&key)?.notice.clone());
-        announce(Notice::Message { event, at, message, consumer }, effects);
-    }
-}
 
 /// Announces that a durable subscription has ended: links of other brokers have subscribed for it.
 pub fn announce_unsubscribed(ended: &Subscription, effects: &mut Vec<Effect>) {
@@ -173,4 +156,20 @@ pub fn about_client(state: &mut State, leader: &mut Leader, event: Event, effect
         }
         _ => {}
     }
+}
+
+/// Publishes an event of an entry, as long as its body is in memory.
+pub fn announce_message(
+    partition: &mut Partition,
+    queue: QueueId,
+    tag: EntryTag,
+    event: MessageEvent,
+    consumer: Option<ConsumerKey>,
+    effects: &mut Vec<Effect>,
+) {
+    let Some(key) = entry_at(partition, queue, tag).map(|entry| entry.key) else { return };
+    let at = partition.state.queues.get(&queue).map(|queue| queue.source.clone());
+    let (Some(at), Some(message)) = (at, partition.state.bodies.resident(key).cloned()) else { return };
+    let consumer = consumer.and_then(|key| partition.leader.delivery.consumers.get(&key)?.notice.clone());
+    announce(Notice::Message { event, at, message, consumer }, effects);
 }

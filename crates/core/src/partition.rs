@@ -3,53 +3,66 @@
 use std::sync::Arc;
 
 use postroad_model::{
-    Command, ConnectionId, Destination, DestinationKind, Effect, EntryTag, Event, Message, MessageKey, Now,
-    PartitionId, Position, QueueId, Refusal, Ticket, Urgency,
+    Command, ConnectionId, Destination, DestinationKind, Effect, EntryTag, Event, Now, PartitionId, Position,
+    QueueId, Refusal, Ticket,
 };
 use postroad_routing::{Addressing, Policies};
 use postroad_selector::Selector;
 
 use crate::addresses::address::Addresses;
+use crate::addresses::binding::{apply_bind, apply_unbind, bind_by_rules};
+use crate::addresses::destination::{begin_declaring, begin_deleting, delete_address};
+use crate::addresses::ending::let_go_some;
 use crate::addresses::offline;
-use crate::ask;
+use crate::addresses::subscription::{apply_subscribe, apply_unsubscribe, begin_unsubscribing};
+use crate::ask::{self, about_queues};
 use crate::clock::Clock;
-use crate::delivery::group::begin_groups;
+use crate::connection::note_written;
+use crate::delivery::browse::go_on_browsing;
+use crate::delivery::consumer::{add_credit, begin_attach, begin_drain};
+use crate::delivery::dispatch::bodies_fetched;
 use crate::delivery::selection::PropertiesOf;
-use crate::delivery::spread::end_crowded;
+use crate::delivery::slow::look_for_slow;
+use crate::delivery::spread::{end_crowded, join_spreads};
 use crate::delivery::{backlog, gathering};
-use crate::documents;
 use crate::explain::messages_of;
 use crate::figures::QueueCounts;
-use crate::flow::Passed;
-use crate::intake::account::is_misaccounted;
+use crate::intake::account::{account_anew, is_misaccounted};
 use crate::intake::audit::OriginOf;
-use crate::intake::blocked::BlockedOn;
-use crate::intake::chunks;
-use crate::intake::chunks::look_who_has_pieces;
-use crate::intake::limit::new_queue;
-use crate::intake::link::forget_links;
+use crate::intake::chunks::{look_who_has_pieces, pass_on};
+use crate::intake::limit::{go_on_trimming, limit_anew, new_queue, refuse_late, trim_all};
+use crate::intake::link::{about_link, forget_links};
 use crate::intake::policy_round;
-use crate::intake::queue_quota;
-use crate::intake::waiting;
-use crate::intake::waiting::{behind_its_sends, echo};
+use crate::intake::publish::{enqueue_durable, enqueue_left, take_publish};
+use crate::intake::unparking::{go_on_unparking, unpark};
+use crate::intake::waiting::{self, behind_its_sends, echo};
 use crate::leader::Leader;
-use crate::leaving;
-use crate::log::completion::Completion;
+use crate::leasing::{apply_configure, apply_lease, apply_touch, dispatch_freed, end_leases, end_waits};
+use crate::log::completion::{note_space, proposals_failed};
 use crate::log::durability;
-use crate::log::durability::{compression_of, durability_of};
-use crate::memory::bodies::{BodyLocation, Gone};
-use crate::memory::packing::leave_what_is_ahead;
-use crate::moving::resume_moves;
-use crate::notice;
-use crate::pausing;
+use crate::memory::packing::{leave_what_is_ahead, shrink_to_budget};
+use crate::moving::{about_moves, apply_leave, go_on_moving, resume_moves};
 use crate::protocols::{CountRetained, MarkDead, Protocols};
-use crate::queue::{Entry, EntryState, Lane, LaneNumber, Load, Queue, untag};
-use crate::schedule::WriteDue;
+use crate::queue::{EntryState, Load, Queue};
+use crate::schedule::{
+    WriteDue, apply_fire, apply_unschedule, browse_jobs, end_jobs, pass_time, recalled, shelf_read,
+};
 use crate::settings::Settings;
+use crate::settling::carrying::{go_on_carrying, piece_unread};
+use crate::settling::expiry::sweep;
+use crate::settling::last_value::drop_all_superseded;
+use crate::settling::release::count_delivery;
+use crate::settling::rest::wake_rested;
+use crate::settling::settle::end_entry;
 use crate::settling::{doubt, lending};
 use crate::state::State;
-use crate::traces;
-use crate::transaction::{self, Rest, apply_decide, count_prepared, resolve_transactions};
+use crate::stepping_down::refuse_event;
+use crate::transaction::{
+    self, Rest, apply_abort, apply_commit, apply_decide, apply_overrule, apply_prepare, begin_commit,
+    count_prepared, decide_branch, end_branch, end_overdue, forget_branch, hear, prepare_branch,
+    resolve_transactions, roll_back, seal,
+};
+use crate::{documents, leaving, notice, pausing};
 
 /// Counters of messages since the start; they only rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -199,7 +212,7 @@ impl Partition {
         let before = std::mem::replace(&mut self.settings.policies, policies);
         self.leader.log.barrier = self.leader.log.made;
         let first = effects.len();
-        self.limit_anew(&before, effects);
+        limit_anew(self, &before, effects);
         self.return_anew();
         offline::follow(self);
         self.leader.intake.links.note_answers(first, effects);
@@ -218,7 +231,7 @@ impl Partition {
             return self.leader.transactions.slices.put_behind(position, command);
         }
         let first = effects.len();
-        self.apply_next(position, command, effects);
+        apply_next(self, position, command, effects);
         end_step(self, first, effects);
     }
 
@@ -248,238 +261,16 @@ impl Partition {
         self.leader.transactions.closings.holds_back(event)
     }
 
-    pub(crate) fn apply_next(&mut self, position: Position, command: Command, effects: &mut Vec<Effect>) {
-        self.state.apply_at(position);
-        let begins = durability::may_begin_binding(&command);
-        if durability::may_end_binding(&command) {
-            self.leader.log.barrier = self.leader.log.made;
-        }
-        match command {
-            Command::Declare { queue } => {
-                self.declare_queue(&queue);
-            }
-            Command::Subscribe(subscription) => self.apply_subscribe(subscription, effects),
-            Command::Unsubscribe { name } => self.apply_unsubscribe(&name, effects),
-            Command::Delete { queue } => self.delete_address(&queue, effects),
-            Command::Bind(binding) => self.apply_bind(binding),
-            Command::Unbind { topic, queue } => self.apply_unbind(&topic, &queue, effects),
-            Command::Chunk(_) => {}
-            Command::Enqueue(sent) => self.enqueue_durable(position, vec![sent], effects),
-            Command::Settle(settlements) => {
-                for end in settlements {
-                    self.end_entry(end.queue, end.tag, end.cause, effects);
-                }
-            }
-            Command::CountDelivery { queue, tags } => self.count_delivery(queue, &tags),
-            Command::Lease { queue, before_first, until, tags } => {
-                self.apply_lease(queue, before_first, until, &tags);
-            }
-            Command::Touch { queue, until, entries } => self.apply_touch(queue, until, &entries),
-            Command::Configure { queue, options } => self.apply_configure(&queue, options),
-            Command::Transact(changes) => {
-                transaction::carry_out(self, Rest::of_record(position, changes, effects), effects);
-            }
-            Command::Left { sends } => {
-                let (ordinals, sends): (Vec<u32>, _) = sends.into_iter().unzip();
-                self.enqueue_left(position, ordinals.iter().copied(), sends, effects);
-            }
-            Command::Prepare { id, changes } => self.apply_prepare(position, id, changes, effects),
-            Command::Fire { due, next, sent } => self.apply_fire(position, due, next, sent, effects),
-            Command::Unschedule { jobs } => self.apply_unschedule(&jobs, effects),
-            Command::Shelve { jobs } => self.state.jobs.apply_shelve(position, &jobs, effects),
-            Command::Unshelve { shelf, jobs } => self.state.jobs.apply_unshelve(shelf, &jobs, effects),
-            Command::Promise { id, branch, participants } => {
-                self.state.branches.apply_promise(id, branch, participants)
-            }
-            Command::Decide { id, participants } => apply_decide(&mut self.state, id, participants),
-            Command::Overrule { id, branch, participants, commit } => {
-                self.apply_overrule((id, branch), participants, commit, effects);
-            }
-            Command::ForgetBranch { branch } => self.state.branches.forget(&branch),
-            Command::Pause { queue, paused } => pausing::apply(self, &queue, paused, effects),
-            Command::Document(change) => documents::apply(self, *change),
-            Command::Leave { queue, to } => {
-                self.apply_leave(queue, to);
-                self.go_on_moving(effects);
-            }
-            Command::Remember { known } => {
-                let known = crate::log::known::read(&known).unwrap_or_default();
-                self.state.audit.remember(known, self.settings.audited_producers_max);
-            }
-            Command::Commit { id } => self.apply_commit(id, effects),
-            Command::Abort { id } => self.apply_abort(id, effects),
-            Command::Forget { id } => {
-                self.state.decided.remove(&id);
-            }
-        }
-        if !self.leader.transactions.slices.goes_on(begins) {
-            transaction::record_ended(self, begins, effects);
-        }
-    }
-
     /// Handles an event that is not durable by itself. Never called before recovery has ended.
     pub fn soft(&mut self, event: Event, effects: &mut Vec<Effect>) {
         if self.leader.has_stopped {
-            return self.refuse_event(event, effects);
+            return refuse_event(self, event, effects);
         }
         let first = effects.len();
         if let Some(event) = transaction::behind_its_transactions(self, event, effects) {
-            self.take_in_turn(event, effects);
+            take_in_turn(self, event, effects);
         }
         end_step(self, first, effects);
-    }
-
-    /// Takes in an event, unless it has to wait after its consumer's attach or its connection's
-    /// sends.
-    pub(crate) fn take_in_turn(&mut self, event: Event, effects: &mut Vec<Effect>) {
-        let Some(event) = self.leader.intake.waiting.behind_its_attach(event) else { return };
-        if let Some(event) = behind_its_sends(&mut self.leader, event) {
-            self.take(event, effects);
-        }
-    }
-
-    pub(crate) fn take(&mut self, event: Event, effects: &mut Vec<Effect>) {
-        match event {
-            Event::Publish(publish) => self.publish(publish, effects),
-            Event::Chunk { .. } | Event::Abandon { .. } | Event::WantChunk { .. } => {
-                self.pass_on(event, effects);
-            }
-            Event::PieceUnread { upload, reason } => self.piece_unread(upload, reason, effects),
-            Event::Attach(attach) => self.attach(attach, effects),
-            Event::Detach { consumer, delivered, ticket } => {
-                leaving::detach(self, consumer, (delivered, ticket), effects);
-            }
-            Event::Credit { consumer, add } => self.credit(consumer, add, effects),
-            Event::Drain { consumer } => self.drain(consumer, effects),
-            Event::Settle(settle) => transaction::settle(self, settle, effects),
-            Event::Seal { transaction } => self.seal(transaction, effects),
-            Event::Commit { transaction, participants, ticket } => {
-                self.commit(transaction, &participants, ticket, effects);
-            }
-            Event::Rollback { transaction, ticket } => self.rollback(transaction, ticket, effects),
-            Event::EndBranch { .. }
-            | Event::PrepareBranch { .. }
-            | Event::DecideBranch { .. }
-            | Event::ForgetBranch { .. }
-            | Event::ListBranches { .. }
-            | Event::Redrive { .. }
-            | Event::Pause { .. }
-            | Event::Document(_) => self.handle_admin_request(event, effects),
-            Event::Move { .. }
-            | Event::ListMoves { .. }
-            | Event::Placed { .. }
-            | Event::Follow(_)
-            | Event::Leave { .. } => self.about_moves(event, effects),
-            Event::Declare { destination, connection, steals, ticket } => {
-                self.declare(destination, (connection, ticket), steals, effects);
-            }
-            Event::Unsubscribe { name, connection, ticket } => {
-                self.unsubscribe(name, connection, ticket, effects);
-            }
-            Event::Delete { destination, connection, ticket } => {
-                self.delete(destination, connection, ticket, effects);
-            }
-            Event::Claim { .. } | Event::Disclaim { .. } | Event::Concluded { .. } => {
-                let Leader { claims, connections, .. } = &mut self.leader;
-                claims.handle(event, (connections, self.now_ms), effects);
-            }
-            Event::Introduce { .. } | Event::AddProducer { .. } | Event::RemoveProducer { .. } => {
-                notice::about_client(&mut self.state, &mut self.leader, event, effects);
-            }
-            Event::Written { connection, bytes } => self.written(connection, bytes, effects),
-            Event::Closed { connection } => leaving::closed(self, connection, effects),
-            Event::Fetched { bodies } => self.fetched(bodies, effects),
-            Event::EndJobs { wanted, connection, ticket } => {
-                self.end_jobs(&wanted, connection, ticket, effects);
-            }
-            Event::BrowseJobs { wanted, reply_to, connection, ticket } => {
-                self.browse_jobs(&wanted, &reply_to, (connection, ticket), effects);
-            }
-            Event::Ask { .. } | Event::Seek { .. } | Event::Lease(_) => self.about_queues(event, effects),
-            Event::Link(event) => self.about_link(event, effects),
-            Event::Echo { connection, ticket } => echo(&mut self.leader, connection, ticket, effects),
-            Event::Recalled { key, sent } => self.recalled(key, sent, effects),
-            Event::ShelfRead { position, jobs } => self.shelf_read(position, jobs, effects),
-            Event::ProposalsFailed { reason } => self.proposals_failed(&reason, effects),
-            Event::Space { ample } => self.space(ample, effects),
-            Event::Tick { now } => self.tick(now, effects),
-            Event::Peer { from, peer } => self.peer(from, peer, effects),
-        }
-    }
-
-    /// Requests of transaction managers and operators.
-    fn handle_admin_request(&mut self, event: Event, effects: &mut Vec<Effect>) {
-        match event {
-            Event::EndBranch { branch, transaction, participants, ticket } => {
-                self.end_branch(branch, transaction, participants, ticket, effects);
-            }
-            Event::PrepareBranch { branch, connection, ticket } => {
-                self.prepare_branch(branch, connection, ticket, effects);
-            }
-            Event::DecideBranch { branch, decision, connection, ticket } => {
-                self.decide_branch(&branch, decision, (connection, ticket), effects);
-            }
-            Event::ForgetBranch { branch, connection, ticket } => {
-                self.forget_branch(branch, connection, ticket, effects);
-            }
-            Event::ListBranches { connection, ticket } => {
-                self.state.branches.list_branches(connection, ticket, effects)
-            }
-            Event::Pause { queue, paused, connection, ticket } => {
-                pausing::pause(self, queue, paused, (connection, ticket), effects);
-            }
-            Event::Document(request) => documents::replace(self, *request, effects),
-            Event::Redrive { wanted, connection, ticket } => {
-                self.redrive(*wanted, (connection, ticket), effects);
-                self.go_on_redriving(effects);
-            }
-            _ => {}
-        }
-    }
-
-    fn tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        self.take_time(now);
-        transaction::go_on(self, effects);
-        transaction::go_on_closing(self, effects);
-        self.leader.transactions.senders.go_on();
-        self.pass_time(effects);
-        self.sweep(effects);
-        self.wake(effects);
-        doubt::end_overdue(self, effects);
-        lending::record(self, effects);
-        self.end_leases(effects);
-        self.end_waits(effects);
-        self.refuse_late(effects);
-        gathering::end_overdue(self, effects);
-        self.look_for_slow(effects);
-        waiting::go_on_resuming(self, effects);
-        policy_round::go_on(self, effects);
-        self.go_on_unparking(effects);
-        self.end_overdue(effects);
-        look_who_has_pieces(&mut self.leader, self.now_ms, effects);
-        self.go_on_carrying(effects);
-        self.let_go_some(effects);
-        backlog::go_on(self, effects);
-        ask::go_on(self, effects);
-        self.go_on_browsing(effects);
-        self.go_on_trimming(effects);
-        self.go_on_redriving(effects);
-        self.go_on_moving(effects);
-        forget_links(&mut self.leader, self.now_ms);
-        offline::end_overdue(self, effects);
-        self.leader.claims.free_overdue(self.now_ms, effects);
-        self.shrink_to_budget();
-        leave_what_is_ahead(&mut self.state, &mut self.leader, &self.settings);
-    }
-
-    pub(crate) fn take_time(&mut self, now: Now) {
-        self.now_ms = self.now_ms.max(now.ticks_ms);
-        let (expiries, jobs) = (&self.state.expiries, &self.state.jobs);
-        let begun = self.clock.advance(now, |era| expiries.is_free(era) && jobs.is_free(era));
-        if let Some(era) = begun {
-            self.state.expiries.begin_era(era);
-            self.state.jobs.begin_era(era);
-        }
     }
 
     /// Begins to lead: settles transactions that a crash or a former leader left in doubt. Called
@@ -488,12 +279,12 @@ impl Partition {
         self.leader.is_live = true;
         self.leader.has_stopped = false;
         resume_moves(&mut self.state, &mut self.leader);
-        self.account_anew();
+        account_anew(&mut self.state, &mut self.leader, &self.settings);
         count_prepared(&mut self.state, &mut self.leader);
         self.state.addresses.announce_all(effects);
-        self.drop_all_superseded(effects);
-        self.trim_all(effects);
-        self.bind_by_rules(effects);
+        drop_all_superseded(self, effects);
+        trim_all(self, effects);
+        bind_by_rules(self, effects);
         resolve_transactions(&mut self.state, &mut self.leader, effects);
         self.return_anew();
         offline::follow(self);
@@ -556,154 +347,15 @@ impl Partition {
             || !self.state.bodies.has_counted(pages);
         wrong.or_else(|| self.state.queues.values().next().filter(|_| is_off)).map(|queue| &queue.source)
     }
-
-    pub(crate) fn propose(
-        &mut self,
-        command: Command,
-        urgency: Urgency,
-        completion: Completion,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.propose_for(None, command, urgency, completion, effects);
-    }
-
-    /// As `propose`, for the message that is sent to these addresses.
-    pub(crate) fn propose_for(
-        &mut self,
-        addresses: Option<Arc<[Destination]>>,
-        command: Command,
-        urgency: Urgency,
-        completion: Completion,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.leader.log.pending.push_back(completion);
-        self.leader.log.made += 1;
-        queue_quota::expect(self, &command);
-        let durability = durability_of(&self.state, &self.settings, &command);
-        let compression = compression_of(&self.settings, &command);
-        effects.push(Effect::Propose { command, urgency, durability, compression, addresses });
-    }
-
-    /// The durable queue of this address, made if it is not there.
-    pub(crate) fn declare_queue(&mut self, destination: &Destination) -> QueueId {
-        let address = self.state.addresses.get_or_make(destination);
-        if let Some(id) = address.bound.own() {
-            return id;
-        }
-        let id = self.state.take_queue_id(self.settings.id);
-        self.state.addresses.bound_mut(destination).insert(id, None);
-        let queue = new_queue(&self.state, &self.leader, &self.settings, id, destination.clone());
-        add_queue(&mut self.state, &mut self.leader, queue);
-        self.join_spreads(id, destination);
-        id
-    }
-
-    /// Adds an entry at the end of a queue, after all others of its priority; but before messages
-    /// sent here directly, if it has `moved` here from the queue's former partition. See
-    /// [`postroad_model::Sent::moved`].
-    pub(crate) fn push_entry(&mut self, id: QueueId, key: MessageKey, moved: Option<u32>) {
-        let Some(queue) = self.state.queues.get_mut(&id) else { return };
-        let Some((place, message, bytes)) = self.state.bodies.claim(key) else { return };
-        let in_log = matches!(key, MessageKey::Durable { .. }) && !queue.id.is_volatile();
-        let lane = LaneNumber::of(message.priority, !in_log);
-        let lane = if moved.is_some() { lane.ahead() } else { lane };
-        let begins_groups = queue.groups.is_none() && queue.has_groups() && message.group().is_some();
-        let entry = Entry {
-            key,
-            place,
-            stamp: queue.next_stamp,
-            failed_deliveries: moved.unwrap_or(0),
-            uncounted_deliveries: 0,
-            state: EntryState::Ready,
-        };
-        queue.next_stamp += 1;
-        self.counters.enqueued += 1;
-        let tag = queue.push(lane, entry);
-        let page_entries = queue.lanes.get(lane).map_or(1, Lane::page_entries);
-        queue.counts.of_lane(lane).enqueued += 1;
-        if self.leader.is_live {
-            self.leader.flows.note(queue, self.now_ms, Passed::comes);
-        }
-        if queue.requests.is_watched {
-            self.leader.leasing.watches.note(id);
-        }
-        if let Some(value) = message.last_value().filter(|_| queue.keeps_last) {
-            queue.note_value(value, key, tag);
-        }
-        let (_, sequence) = untag(tag);
-        self.state.expiries.insert(message.expires_at_ms, id, tag);
-        let visible_at_ms = message.visible_at_ms();
-        if let Some(of) = message.deduplication() {
-            queue.duplicates.get_or_insert_default().note(of, tag);
-        }
-        queue.load.add(bytes);
-        let in_memory = if matches!(key, MessageKey::Volatile(_)) { message.bytes.len() as u64 } else { 0 };
-        queue.volatile_bytes += in_memory;
-        self.leader.intake.accounts.add(queue.owners, bytes, in_memory);
-        traces::ready(self, id, key, tag);
-        if begins_groups {
-            begin_groups(&mut self.state, &mut self.leader, id);
-        }
-        if !self.delay_new(id, tag, visible_at_ms) {
-            self.wake_who_wants(id, key, tag);
-        }
-        // It is the first of a page: the one before is full.
-        if sequence.is_multiple_of(page_entries) {
-            self.pack_what_is_idle(id, lane, 0..0);
-        }
-    }
-
-    /// A queue gives up its claim on a message.
-    pub(crate) fn drop_reference(&mut self, key: MessageKey, effects: &mut Vec<Effect>) {
-        let gone = self.state.bodies.unrefer(key);
-        self.release_gone(key, gone, effects);
-    }
-
-    /// As `drop_reference`, and the message was in hand there.
-    pub(crate) fn put_down(&mut self, key: MessageKey, effects: &mut Vec<Effect>) {
-        let gone = self.state.bodies.put_down(key);
-        self.release_gone(key, gone, effects);
-    }
-
-    pub(crate) fn release_gone(&mut self, key: MessageKey, gone: Option<Gone>, effects: &mut Vec<Effect>) {
-        let Some(Gone { bytes, chunks }) = gone else { return };
-        self.released(key, bytes, effects);
-        if let Some(chunks) = chunks {
-            chunks::release(&chunks, effects);
-        }
-    }
-
-    pub(crate) fn released(&mut self, key: MessageKey, bytes: u64, effects: &mut Vec<Effect>) {
-        if !self.leader.traces.is_idle() {
-            self.leader.traces.gone(key);
-        }
-        match key {
-            MessageKey::Durable { position, ordinal } => {
-                effects.push(Effect::Release { position, ordinal, bytes });
-            }
-            MessageKey::Volatile(_) => self.unpark_held_by(BlockedOn::Memory, effects),
-        }
-    }
-
-    /// The entry, if the queue still holds it; its page is open then.
-    pub(crate) fn entry(&mut self, queue: QueueId, tag: EntryTag) -> Option<&mut Entry> {
-        self.open_page(queue, tag);
-        self.state.queues.get_mut(&queue)?.entry(tag)
-    }
-
-    /// The message and body that the entry refers to, for a lookup.
-    pub(crate) fn sought(&mut self, queue: QueueId, tag: EntryTag) -> Option<BodyLocation> {
-        self.entry(queue, tag).map(|entry| BodyLocation::from(&*entry))
-    }
 }
 
 /// Follows each step, whose effects begin at `first`.
 fn end_step(partition: &mut Partition, first: usize, effects: &mut Vec<Effect>) {
     if std::mem::take(&mut partition.leader.intake.has_ended_queues) {
-        partition.unpark(effects);
+        unpark(partition, effects);
     }
     end_crowded(partition, effects);
-    partition.dispatch_freed(effects);
+    dispatch_freed(partition, effects);
     partition.leader.leasing.watches.answer(&mut partition.state, effects);
     partition.leader.intake.links.note_answers(first, effects);
     partition.state.addresses.announce_addresses(effects);
@@ -736,22 +388,6 @@ pub fn add_queue(state: &mut State, leader: &mut Leader, queue: Queue) {
     state.queues.insert(queue.id, queue);
 }
 
-pub fn insert_volatile(
-    state: &mut State,
-    leader: &mut Leader,
-    mut message: Message,
-    effects: &mut Vec<Effect>,
-) -> MessageKey {
-    leader.intake.uploads.retain_chunks(&message, effects);
-    let key = MessageKey::Volatile(leader.volatile.next_message);
-    if let Some(trace) = message.take_trace() {
-        leader.traces.begin(key, trace);
-    }
-    leader.volatile.next_message += 1;
-    state.bodies.insert(key, message);
-    key
-}
-
 /// A volatile queue bound to this address, for messages that match the selector.
 pub fn bind_volatile(
     state: &mut State,
@@ -764,5 +400,257 @@ pub fn bind_volatile(
     leader.volatile.next_queue += 1;
     state.addresses.bound_mut(destination).insert(id, selector.map(|selector| vec![selector]));
     add_queue(state, leader, new_queue(state, leader, settings, id, destination.clone()));
+    id
+}
+
+/// A decision about a branch of a distributed transaction is durable.
+fn apply_to_branch(partition: &mut Partition, command: Command, effects: &mut Vec<Effect>) {
+    match command {
+        Command::Promise { id, branch, participants } => {
+            partition.state.branches.apply_promise(id, branch, participants)
+        }
+        Command::Decide { id, participants } => apply_decide(&mut partition.state, id, participants),
+        Command::Overrule { id, branch, participants, commit } => {
+            apply_overrule(partition, (id, branch), participants, commit, effects);
+        }
+        Command::ForgetBranch { branch } => partition.state.branches.forget(&branch),
+        _ => {}
+    }
+}
+
+pub fn apply_next(
+    partition: &mut Partition,
+    position: Position,
+    command: Command,
+    effects: &mut Vec<Effect>,
+) {
+    partition.state.apply_at(position);
+    let begins = durability::may_begin_binding(&command);
+    if durability::may_end_binding(&command) {
+        partition.leader.log.barrier = partition.leader.log.made;
+    }
+    match command {
+        Command::Declare { queue } => {
+            declare_queue(partition, &queue);
+        }
+        Command::Subscribe(subscription) => apply_subscribe(partition, subscription, effects),
+        Command::Unsubscribe { name } => apply_unsubscribe(partition, &name, effects),
+        Command::Delete { queue } => delete_address(partition, &queue, effects),
+        Command::Bind(binding) => apply_bind(partition, binding),
+        Command::Unbind { topic, queue } => apply_unbind(partition, &topic, &queue, effects),
+        Command::Chunk(_) => {}
+        Command::Enqueue(sent) => enqueue_durable(partition, position, vec![sent], effects),
+        Command::Settle(settlements) => {
+            for end in settlements {
+                end_entry(partition, end.queue, end.tag, end.cause, effects);
+            }
+        }
+        Command::CountDelivery { queue, tags } => count_delivery(partition, queue, &tags),
+        Command::Lease { queue, before_first, until, tags } => {
+            apply_lease(partition, queue, before_first, until, &tags);
+        }
+        Command::Touch { queue, until, entries } => apply_touch(partition, queue, until, &entries),
+        Command::Configure { queue, options } => apply_configure(partition, &queue, options),
+        Command::Transact(changes) => {
+            transaction::carry_out(partition, Rest::of_record(position, changes, effects), effects);
+        }
+        Command::Left { sends } => {
+            let (ordinals, sends): (Vec<u32>, _) = sends.into_iter().unzip();
+            enqueue_left(partition, position, ordinals.iter().copied(), sends, effects);
+        }
+        Command::Prepare { id, changes } => apply_prepare(partition, position, id, changes, effects),
+        Command::Fire { due, next, sent } => apply_fire(partition, position, due, next, sent, effects),
+        Command::Unschedule { jobs } => apply_unschedule(partition, &jobs, effects),
+        Command::Shelve { jobs } => partition.state.jobs.apply_shelve(position, &jobs, effects),
+        Command::Unshelve { shelf, jobs } => partition.state.jobs.apply_unshelve(shelf, &jobs, effects),
+        Command::Promise { .. }
+        | Command::Decide { .. }
+        | Command::Overrule { .. }
+        | Command::ForgetBranch { .. } => apply_to_branch(partition, command, effects),
+        Command::Pause { queue, paused } => pausing::apply(partition, &queue, paused, effects),
+        Command::Document(change) => documents::apply(partition, *change),
+        Command::Leave { queue, to } => {
+            apply_leave(partition, queue, to);
+            go_on_moving(partition, effects);
+        }
+        Command::Remember { known } => {
+            let known = crate::log::known::read(&known).unwrap_or_default();
+            partition.state.audit.remember(known, partition.settings.audited_producers_max);
+        }
+        Command::Commit { id } => apply_commit(partition, id, effects),
+        Command::Abort { id } => apply_abort(partition, id, effects),
+        Command::Forget { id } => {
+            partition.state.decided.remove(&id);
+        }
+    }
+    if !partition.leader.transactions.slices.goes_on(begins) {
+        transaction::record_ended(partition, begins, effects);
+    }
+}
+
+/// Takes in an event, unless it has to wait after its consumer's attach or its connection's
+/// sends.
+pub fn take_in_turn(partition: &mut Partition, event: Event, effects: &mut Vec<Effect>) {
+    let Some(event) = partition.leader.intake.waiting.behind_its_attach(event) else { return };
+    if let Some(event) = behind_its_sends(&mut partition.leader, event) {
+        take_event(partition, event, effects);
+    }
+}
+
+pub fn take_event(partition: &mut Partition, event: Event, effects: &mut Vec<Effect>) {
+    match event {
+        Event::Publish(publish) => take_publish(partition, publish, effects),
+        Event::Chunk { .. } | Event::Abandon { .. } | Event::WantChunk { .. } => {
+            pass_on(partition, event, effects);
+        }
+        Event::PieceUnread { upload, reason } => piece_unread(partition, upload, reason, effects),
+        Event::Attach(attach) => begin_attach(partition, attach, effects),
+        Event::Detach { consumer, delivered, ticket } => {
+            leaving::detach(partition, consumer, (delivered, ticket), effects);
+        }
+        Event::Credit { consumer, add } => add_credit(partition, consumer, add, effects),
+        Event::Drain { consumer } => begin_drain(partition, consumer, effects),
+        Event::Settle(settle) => transaction::settle(partition, settle, effects),
+        Event::Seal { transaction } => seal(partition, transaction, effects),
+        Event::Commit { transaction, participants, ticket } => {
+            begin_commit(partition, transaction, &participants, ticket, effects);
+        }
+        Event::Rollback { transaction, ticket } => roll_back(partition, transaction, ticket, effects),
+        Event::EndBranch { .. }
+        | Event::PrepareBranch { .. }
+        | Event::DecideBranch { .. }
+        | Event::ForgetBranch { .. }
+        | Event::ListBranches { .. }
+        | Event::Redrive { .. }
+        | Event::Pause { .. }
+        | Event::Document(_) => handle_admin_request(partition, event, effects),
+        Event::Move { .. }
+        | Event::ListMoves { .. }
+        | Event::Placed { .. }
+        | Event::Follow(_)
+        | Event::Leave { .. } => about_moves(partition, event, effects),
+        Event::Declare { destination, connection, steals, ticket } => {
+            begin_declaring(partition, destination, (connection, ticket), steals, effects);
+        }
+        Event::Unsubscribe { name, connection, ticket } => {
+            begin_unsubscribing(partition, name, connection, ticket, effects);
+        }
+        Event::Delete { destination, connection, ticket } => {
+            begin_deleting(partition, destination, connection, ticket, effects);
+        }
+        Event::Claim { .. } | Event::Disclaim { .. } | Event::Concluded { .. } => {
+            let Leader { claims, connections, .. } = &mut partition.leader;
+            claims.handle(event, (connections, partition.now_ms), effects);
+        }
+        Event::Introduce { .. } | Event::AddProducer { .. } | Event::RemoveProducer { .. } => {
+            notice::about_client(&mut partition.state, &mut partition.leader, event, effects);
+        }
+        Event::Written { connection, bytes } => note_written(partition, connection, bytes, effects),
+        Event::Closed { connection } => leaving::closed(partition, connection, effects),
+        Event::Fetched { bodies } => bodies_fetched(partition, bodies, effects),
+        Event::EndJobs { wanted, connection, ticket } => {
+            end_jobs(partition, &wanted, connection, ticket, effects);
+        }
+        Event::BrowseJobs { wanted, reply_to, connection, ticket } => {
+            browse_jobs(partition, &wanted, &reply_to, (connection, ticket), effects);
+        }
+        Event::Ask { .. } | Event::Seek { .. } | Event::Lease(_) => about_queues(partition, event, effects),
+        Event::Link(event) => about_link(partition, event, effects),
+        Event::Echo { connection, ticket } => echo(&mut partition.leader, connection, ticket, effects),
+        Event::Recalled { key, sent } => recalled(partition, key, sent, effects),
+        Event::ShelfRead { position, jobs } => shelf_read(partition, position, jobs, effects),
+        Event::ProposalsFailed { reason } => proposals_failed(partition, &reason, effects),
+        Event::Space { ample } => note_space(partition, ample, effects),
+        Event::Tick { now } => pass_tick(partition, now, effects),
+        Event::Peer { from, peer } => hear(partition, from, peer, effects),
+    }
+}
+
+/// Requests of transaction managers and operators.
+fn handle_admin_request(partition: &mut Partition, event: Event, effects: &mut Vec<Effect>) {
+    match event {
+        Event::EndBranch { branch, transaction, participants, ticket } => {
+            end_branch(partition, branch, transaction, participants, ticket, effects);
+        }
+        Event::PrepareBranch { branch, connection, ticket } => {
+            prepare_branch(partition, branch, connection, ticket, effects);
+        }
+        Event::DecideBranch { branch, decision, connection, ticket } => {
+            decide_branch(partition, &branch, decision, (connection, ticket), effects);
+        }
+        Event::ForgetBranch { branch, connection, ticket } => {
+            forget_branch(partition, branch, connection, ticket, effects);
+        }
+        Event::ListBranches { connection, ticket } => {
+            partition.state.branches.list_branches(connection, ticket, effects)
+        }
+        Event::Pause { queue, paused, connection, ticket } => {
+            pausing::pause(partition, queue, paused, (connection, ticket), effects);
+        }
+        Event::Document(request) => documents::replace(partition, *request, effects),
+        Event::Redrive { wanted, connection, ticket } => {
+            partition.redrive(*wanted, (connection, ticket), effects);
+            partition.go_on_redriving(effects);
+        }
+        _ => {}
+    }
+}
+
+fn pass_tick(partition: &mut Partition, now: Now, effects: &mut Vec<Effect>) {
+    take_time(partition, now);
+    transaction::go_on(partition, effects);
+    transaction::go_on_closing(partition, effects);
+    partition.leader.transactions.senders.go_on();
+    pass_time(partition, effects);
+    sweep(partition, effects);
+    wake_rested(partition, effects);
+    doubt::end_overdue(partition, effects);
+    lending::record(partition, effects);
+    end_leases(partition, effects);
+    end_waits(partition, effects);
+    refuse_late(partition, effects);
+    gathering::end_overdue(partition, effects);
+    look_for_slow(partition, effects);
+    waiting::go_on_resuming(partition, effects);
+    policy_round::go_on(partition, effects);
+    go_on_unparking(partition, effects);
+    end_overdue(partition, effects);
+    look_who_has_pieces(&mut partition.leader, partition.now_ms, effects);
+    go_on_carrying(partition, effects);
+    let_go_some(partition, effects);
+    backlog::go_on(partition, effects);
+    ask::go_on(partition, effects);
+    go_on_browsing(partition, effects);
+    go_on_trimming(partition, effects);
+    partition.go_on_redriving(effects);
+    go_on_moving(partition, effects);
+    forget_links(&mut partition.leader, partition.now_ms);
+    offline::end_overdue(partition, effects);
+    partition.leader.claims.free_overdue(partition.now_ms, effects);
+    shrink_to_budget(partition);
+    leave_what_is_ahead(&mut partition.state, &mut partition.leader, &partition.settings);
+}
+
+pub fn take_time(partition: &mut Partition, now: Now) {
+    partition.now_ms = partition.now_ms.max(now.ticks_ms);
+    let (expiries, jobs) = (&partition.state.expiries, &partition.state.jobs);
+    let begun = partition.clock.advance(now, |era| expiries.is_free(era) && jobs.is_free(era));
+    if let Some(era) = begun {
+        partition.state.expiries.begin_era(era);
+        partition.state.jobs.begin_era(era);
+    }
+}
+
+/// The durable queue of this address, made if it is not there.
+pub fn declare_queue(partition: &mut Partition, destination: &Destination) -> QueueId {
+    let address = partition.state.addresses.get_or_make(destination);
+    if let Some(id) = address.bound.own() {
+        return id;
+    }
+    let id = partition.state.take_queue_id(partition.settings.id);
+    partition.state.addresses.bound_mut(destination).insert(id, None);
+    let queue = new_queue(&partition.state, &partition.leader, &partition.settings, id, destination.clone());
+    add_queue(&mut partition.state, &mut partition.leader, queue);
+    join_spreads(partition, id, destination);
     id
 }

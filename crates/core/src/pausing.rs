@@ -15,11 +15,14 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::delivery::dispatch::dispatch;
+use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
 use crate::log::reader::Reader;
 use crate::log::record::{RecordError, Writer};
 use crate::moving::is_moving;
-use crate::partition::reply;
+use crate::partition::{declare_queue, reply};
 
 /// The queues that operators have paused.
 #[derive(Default)]
@@ -66,8 +69,8 @@ pub fn paused_queues(partition: &Partition) -> u64 {
 }
 
 /// Whether a paused queue serves the consumer.
-pub fn serves(partition: &Partition, consumer: ConsumerKey) -> bool {
-    let consumer = partition.leader.delivery.consumers.get(&consumer);
+pub fn serves(leader: &Leader, consumer: ConsumerKey) -> bool {
+    let consumer = leader.delivery.consumers.get(&consumer);
     consumer.is_some_and(|consumer| consumer.mode == ConsumerMode::Operator)
 }
 
@@ -90,7 +93,7 @@ pub fn pause(
             }
             let (command, completion) =
                 (Command::Pause { queue, paused }, Completion::Reply { connection, ticket });
-            return partition.propose(command, Urgency::Waiting, completion, effects);
+            return propose(partition, command, Urgency::Waiting, completion, effects);
         }
     };
     reply(connection, ticket, Err(refusal), effects);
@@ -98,10 +101,10 @@ pub fn pause(
 
 /// Carries that out.
 pub fn apply(partition: &mut Partition, queue: &Destination, paused: bool, effects: &mut Vec<Effect>) {
-    let id = partition.declare_queue(queue);
+    let id = declare_queue(partition, queue);
     if paused {
         partition.state.paused.queues.insert(id);
     } else if partition.state.paused.queues.remove(&id) {
-        partition.dispatch(id, effects);
+        dispatch(partition, id, effects);
     }
 }

@@ -21,11 +21,12 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::addresses::ending::let_go_some;
 use crate::intake::chunks;
 use crate::leader::Leader;
 use crate::log::completion::Completion;
 use crate::log::snapshot::SnapshotError;
-use crate::partition::reply;
+use crate::partition::{reply, take_time};
 use crate::state::State;
 use crate::transaction::{finish_decided, tell};
 
@@ -46,137 +47,15 @@ impl Partition {
         }
         self.finish_records(effects);
         finish_decided(self, effects);
-        self.answer_unknown(effects);
-        self.answer_not_done(effects);
+        answer_unknown(self, effects);
+        answer_not_done(self, effects);
         release_volatile_bodies(&mut self.state, &mut self.leader, effects);
         let connections = self.leader.connections.iter().map(|(connection, _)| connection);
         let of_clients = connections.filter(|connection| !connection.is_internal());
         effects.extend(of_clients.map(|connection| Effect::Evict { connection }));
         self.leader = self.leader.successor(&self.settings);
-        self.finish_endings(effects);
-        self.return_to_log()
-    }
-
-    /// Answers the requests whose commands are on the way to the log.
-    fn answer_unknown(&mut self, effects: &mut Vec<Effect>) {
-        let mut waiting: Vec<Waiter> = Vec::new();
-        for completion in std::mem::take(&mut self.leader.log.pending) {
-            match completion {
-                // The coordinator has not decided, and decides against it now, whatever becomes of
-                // the record.
-                Completion::Prepared { id, .. } => {
-                    let result = Err(Refusal::NotLeader);
-                    tell(id.coordinator, Peer::Prepared { id, result }, effects);
-                }
-                // They were to be carried out behind a barrier.
-                Completion::Resent(publish) => {
-                    self.refuse_not_led((publish.connection, publish.ticket), effects);
-                }
-                Completion::Asked(asked) => {
-                    self.refuse_not_led((asked.connection, asked.ticket), effects);
-                }
-                completion => waiting.extend(completion.waiter()),
-            }
-        }
-        let transactions = &mut self.leader.transactions;
-        waiting.extend(transactions.coordinating.values_mut().flat_map(|known| known.take_answers()));
-        waiting.extend(self.leader.settling.redrives.waiters());
-        for waiter in waiting {
-            self.refuse(waiter, Refusal::OutcomeUnknown, effects);
-        }
-    }
-
-    /// Answers the requests that have not led to a command.
-    fn answer_not_done(&mut self, effects: &mut Vec<Effect>) {
-        let intake = &mut self.leader.intake;
-        let parked = intake.parked.take_all();
-        let mut waiting: Vec<Waiter> =
-            parked.into_iter().map(|parked| (parked.publish.connection, parked.publish.ticket)).collect();
-        waiting.extend(intake.waiting.take_all().iter().filter_map(waiter_of));
-        waiting.extend(intake.waiting.take_echoes());
-        waiting.extend(intake.uploads.take_waiting());
-        waiting.extend(intake.links.waiters());
-        waiting.extend(claimants(&self.leader));
-        waiting.extend(self.leader.ended.coordinated.waiters());
-        waiting.extend(self.leader.settling.carrying.waiters());
-        waiting.extend(self.leader.leasing.waiters());
-        waiting.extend(self.state.jobs.waiters());
-        waiting.extend(self.leader.lists.waiters());
-        waiting.extend(self.leader.transactions.closings.waiters());
-        waiting.extend(self.leader.moves.waiters());
-        let consumers = &self.leader.delivery.consumers;
-        let reserves = consumers
-            .iter()
-            .filter_map(|(key, consumer)| Some((key.connection, consumer.reserving.as_ref()?.ticket())));
-        let mut reserves: Vec<Waiter> = reserves.collect();
-        reserves.sort_unstable();
-        waiting.extend(reserves);
-        for waiter in waiting {
-            self.refuse_not_led(waiter, effects);
-        }
-        let open = self.leader.transactions.open.values();
-        let asked = open.filter_map(|open| open.asked_to_prepare());
-        let mut asked: Vec<_> = asked.chain(self.leader.transactions.closings.preparing()).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        for id in asked {
-            tell(id.coordinator, Peer::Prepared { id, result: Err(Refusal::NotLeader) }, effects);
-        }
-    }
-
-    fn refuse_not_led(&self, waiter: Waiter, effects: &mut Vec<Effect>) {
-        self.refuse(waiter, Refusal::NotLeader, effects);
-    }
-
-    /// Refuses a request of a client, or a piece of a large body that another partition sends. Its
-    /// own requests end with the leader.
-    fn refuse(&self, (connection, ticket): Waiter, refusal: Refusal, effects: &mut Vec<Effect>) {
-        match connection.partition() {
-            Some(to) if to != self.settings.id => {
-                let (upload, result) = (ticket.0, Err(refusal));
-                tell(to, Peer::PieceTaken { upload, result }, effects);
-            }
-            Some(_) => {}
-            None => reply(connection, ticket, Err(refusal), effects),
-        }
-    }
-
-    /// Entries of deleted queues are released at once: no snapshot knows them.
-    fn finish_endings(&mut self, effects: &mut Vec<Effect>) {
-        while self.state.endings.is_ending() {
-            self.let_go_some(effects);
-        }
-    }
-
-    /// The state as the log has it: without volatile messages and queues, and with no entry in the
-    /// hands of a consumer.
-    fn return_to_log(&mut self) -> Result<(), SnapshotError> {
-        let snapshot = self.snapshot_pieces();
-        let mut pieces = snapshot.pieces().iter().map(Piece::bytes);
-        let mut state = Partition::restore_pieces(self.settings.clone(), &mut pieces)?.state;
-        // Bodies of prepared messages stay in memory: which subscriptions take them may depend on
-        // them.
-        for key in prepared_keys(&self.state) {
-            if let Some(message) = self.state.bodies.resident(key) {
-                state.bodies.restore(key, message.clone());
-                state.bodies.pin(key);
-            }
-        }
-        let now = Now { ticks_ms: self.now_ms, wall_ms: self.clock.wall_ms() };
-        self.state = state;
-        self.clock = crate::clock::Clock::default();
-        self.take_time(now);
-        Ok(())
-    }
-
-    /// An event for a leader comes to a replica.
-    pub(crate) fn refuse_event(&mut self, event: Event, effects: &mut Vec<Effect>) {
-        match event {
-            Event::Tick { now } => self.take_time(now),
-            Event::Space { ample } => self.leader.log.space_ample = ample,
-            Event::Peer { from, peer } => refuse_peer(&mut self.state, from, peer, effects),
-            event => waiter_of(&event).into_iter().for_each(|waiter| self.refuse_not_led(waiter, effects)),
-        }
+        finish_endings(self, effects);
+        return_to_log(self)
     }
 }
 
@@ -335,5 +214,127 @@ fn refuse_peer(state: &mut State, from: PartitionId, peer: Peer, effects: &mut V
             tell(from, Peer::PieceTaken { upload, result }, effects);
         }
         _ => {}
+    }
+}
+
+/// Answers the requests whose commands are on the way to the log.
+fn answer_unknown(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let mut waiting: Vec<Waiter> = Vec::new();
+    for completion in std::mem::take(&mut partition.leader.log.pending) {
+        match completion {
+            // The coordinator has not decided, and decides against it now, whatever becomes of
+            // the record.
+            Completion::Prepared { id, .. } => {
+                let result = Err(Refusal::NotLeader);
+                tell(id.coordinator, Peer::Prepared { id, result }, effects);
+            }
+            // They were to be carried out behind a barrier.
+            Completion::Resent(publish) => {
+                refuse_not_led(partition, (publish.connection, publish.ticket), effects);
+            }
+            Completion::Asked(asked) => {
+                refuse_not_led(partition, (asked.connection, asked.ticket), effects);
+            }
+            completion => waiting.extend(completion.waiter()),
+        }
+    }
+    let transactions = &mut partition.leader.transactions;
+    waiting.extend(transactions.coordinating.values_mut().flat_map(|known| known.take_answers()));
+    waiting.extend(partition.leader.settling.redrives.waiters());
+    for waiter in waiting {
+        refuse(partition, waiter, Refusal::OutcomeUnknown, effects);
+    }
+}
+
+/// Answers the requests that have not led to a command.
+fn answer_not_done(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let intake = &mut partition.leader.intake;
+    let parked = intake.parked.take_all();
+    let mut waiting: Vec<Waiter> =
+        parked.into_iter().map(|parked| (parked.publish.connection, parked.publish.ticket)).collect();
+    waiting.extend(intake.waiting.take_all().iter().filter_map(waiter_of));
+    waiting.extend(intake.waiting.take_echoes());
+    waiting.extend(intake.uploads.take_waiting());
+    waiting.extend(intake.links.waiters());
+    waiting.extend(claimants(&partition.leader));
+    waiting.extend(partition.leader.ended.coordinated.waiters());
+    waiting.extend(partition.leader.settling.carrying.waiters());
+    waiting.extend(partition.leader.leasing.waiters());
+    waiting.extend(partition.state.jobs.waiters());
+    waiting.extend(partition.leader.lists.waiters());
+    waiting.extend(partition.leader.transactions.closings.waiters());
+    waiting.extend(partition.leader.moves.waiters());
+    let consumers = &partition.leader.delivery.consumers;
+    let reserves = consumers
+        .iter()
+        .filter_map(|(key, consumer)| Some((key.connection, consumer.reserving.as_ref()?.ticket())));
+    let mut reserves: Vec<Waiter> = reserves.collect();
+    reserves.sort_unstable();
+    waiting.extend(reserves);
+    for waiter in waiting {
+        refuse_not_led(partition, waiter, effects);
+    }
+    let open = partition.leader.transactions.open.values();
+    let asked = open.filter_map(|open| open.asked_to_prepare());
+    let mut asked: Vec<_> = asked.chain(partition.leader.transactions.closings.preparing()).collect();
+    asked.sort_unstable();
+    asked.dedup();
+    for id in asked {
+        tell(id.coordinator, Peer::Prepared { id, result: Err(Refusal::NotLeader) }, effects);
+    }
+}
+
+fn refuse_not_led(partition: &Partition, waiter: Waiter, effects: &mut Vec<Effect>) {
+    refuse(partition, waiter, Refusal::NotLeader, effects);
+}
+
+/// Refuses a request of a client, or a piece of a large body that another partition sends. Its
+/// own requests end with the leader.
+fn refuse(partition: &Partition, (connection, ticket): Waiter, refusal: Refusal, effects: &mut Vec<Effect>) {
+    match connection.partition() {
+        Some(to) if to != partition.settings.id => {
+            let (upload, result) = (ticket.0, Err(refusal));
+            tell(to, Peer::PieceTaken { upload, result }, effects);
+        }
+        Some(_) => {}
+        None => reply(connection, ticket, Err(refusal), effects),
+    }
+}
+
+/// Entries of deleted queues are released at once: no snapshot knows them.
+fn finish_endings(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    while partition.state.endings.is_ending() {
+        let_go_some(partition, effects);
+    }
+}
+
+/// The state as the log has it: without volatile messages and queues, and with no entry in the
+/// hands of a consumer.
+fn return_to_log(partition: &mut Partition) -> Result<(), SnapshotError> {
+    let snapshot = partition.snapshot_pieces();
+    let mut pieces = snapshot.pieces().iter().map(Piece::bytes);
+    let mut state = Partition::restore_pieces(partition.settings.clone(), &mut pieces)?.state;
+    // Bodies of prepared messages stay in memory: which subscriptions take them may depend on
+    // them.
+    for key in prepared_keys(&partition.state) {
+        if let Some(message) = partition.state.bodies.resident(key) {
+            state.bodies.restore(key, message.clone());
+            state.bodies.pin(key);
+        }
+    }
+    let now = Now { ticks_ms: partition.now_ms, wall_ms: partition.clock.wall_ms() };
+    partition.state = state;
+    partition.clock = crate::clock::Clock::default();
+    take_time(partition, now);
+    Ok(())
+}
+
+/// An event for a leader comes to a replica.
+pub fn refuse_event(partition: &mut Partition, event: Event, effects: &mut Vec<Effect>) {
+    match event {
+        Event::Tick { now } => take_time(partition, now),
+        Event::Space { ample } => partition.leader.log.space_ample = ample,
+        Event::Peer { from, peer } => refuse_peer(&mut partition.state, from, peer, effects),
+        event => waiter_of(&event).into_iter().for_each(|waiter| refuse_not_led(partition, waiter, effects)),
     }
 }

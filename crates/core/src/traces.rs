@@ -13,6 +13,8 @@ use postroad_model::{
 use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
+use crate::entries::entry_at;
+use crate::leader::Leader;
 use crate::leasing::is_reserving;
 
 /// Traced messages that are followed at a time: some 200 KiB. Further ones are reported as not
@@ -111,14 +113,14 @@ pub fn ready(partition: &mut Partition, id: QueueId, key: MessageKey, tag: Entry
 
 /// The message is on its way to a consumer. Its trace goes along with the delivery.
 pub fn delivered(
-    partition: &mut Partition,
+    leader: &mut Leader,
     entry: (QueueId, EntryTag),
     key: MessageKey,
     consumer: ConsumerKey,
 ) -> Option<TraceKey> {
-    let trace = partition.leader.traces.of(key)?;
-    let is_leased = is_reserving(&partition.leader, consumer);
-    partition.leader.traces.note(key, TraceStep::Delivered { entry, consumer, is_leased });
+    let trace = leader.traces.of(key)?;
+    let is_leased = is_reserving(leader, consumer);
+    leader.traces.note(key, TraceStep::Delivered { entry, consumer, is_leased });
     Some(trace)
 }
 
@@ -128,7 +130,7 @@ pub fn settled(partition: &mut Partition, queue: QueueId, tags: &[EntryTag], out
         return;
     }
     for tag in tags {
-        let Some(key) = partition.entry(queue, *tag).map(|entry| entry.key) else { continue };
+        let Some(key) = entry_at(partition, queue, *tag).map(|entry| entry.key) else { continue };
         partition.leader.traces.note(key, TraceStep::Settled { entry: (queue, *tag), outcome });
     }
 }

@@ -14,8 +14,11 @@ use crate::Partition;
 use crate::addresses::address::Addresses;
 use crate::delivery::selection;
 use crate::intake::blocked::BlockedOn;
+use crate::intake::unparking::unpark_held_by;
 use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
+use crate::partition::declare_queue;
 use crate::settings::Settings;
 use crate::state::State;
 
@@ -30,108 +33,6 @@ pub struct TopicFeed {
     pub topic: Destination,
     /// See [`Binding::selectors`].
     pub selectors: Vec<Arc<str>>,
-}
-
-impl Partition {
-    /// Makes a queue in the log, with its bindings; the last record has the completion.
-    pub(crate) fn propose_queue(
-        &mut self,
-        queue: Destination,
-        attach: Option<&Attach>,
-        completion: Completion,
-        effects: &mut Vec<Effect>,
-    ) {
-        for binding in missing_bindings(&self.state, &self.settings, &queue, attach) {
-            self.propose(Command::Bind(binding), Urgency::Waiting, Completion::Nothing, effects);
-        }
-        self.propose(Command::Declare { queue }, Urgency::Waiting, completion, effects);
-    }
-
-    /// Messages are about to go into the log: queues among their addresses that do not exist yet
-    /// are bound before the record of the messages makes them. No earlier, for the log may take
-    /// that record though it has refused earlier proposals.
-    pub(crate) fn bind_new_queues(&mut self, sends: &[Sent], effects: &mut Vec<Effect>) {
-        let queues: BTreeSet<&Destination> =
-            sends.iter().flat_map(|sent| self.state.addresses.new_queues(sent)).collect();
-        queues.into_iter().for_each(|queue| self.bind_new_queue(queue, effects));
-    }
-
-    pub(crate) fn bind_new_queue(&mut self, queue: &Destination, effects: &mut Vec<Effect>) {
-        // Few queues are fed by topics; nothing else is looked up for the others.
-        if self.settings.addressing.feeds_of(queue).is_empty()
-            || self.state.addresses.get(queue).is_some()
-            || self.leader.intake.waiting.is_for_queue(queue)
-        {
-            return;
-        }
-        self.bind(queue, Urgency::Waiting, effects);
-    }
-
-    /// Has the log bind the queue as the operator's rules want it.
-    pub(crate) fn bind(&mut self, queue: &Destination, urgency: Urgency, effects: &mut Vec<Effect>) {
-        for binding in missing_bindings(&self.state, &self.settings, queue, None) {
-            let completion = Completion::Bound { queue: queue.clone() };
-            self.propose(Command::Bind(binding), urgency, completion, effects);
-        }
-    }
-
-    pub(crate) fn apply_bind(&mut self, binding: Binding) {
-        let Binding { topic, queue, selectors } = binding;
-        let id = self.declare_queue(&queue);
-        if let Some(queue) = self.state.queues.get_mut(&id) {
-            queue.fed_by.retain(|fed| fed.topic != topic);
-            queue.fed_by.push(TopicFeed { topic: topic.clone(), selectors: selectors.clone() });
-        }
-        let takes_everything = selectors.iter().any(|selector| selector.is_empty());
-        let chosen = selectors.iter().filter_map(|text| selection::of_binding(text)).collect();
-        self.state.addresses.bound_mut(&topic).insert(id, (!takes_everything).then_some(chosen));
-    }
-
-    pub(crate) fn apply_unbind(
-        &mut self,
-        topic: &Destination,
-        queue: &Destination,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(id) = self.state.addresses.get(queue).and_then(|address| address.bound.own()) else {
-            return;
-        };
-        if let Some(queue) = self.state.queues.get_mut(&id) {
-            queue.fed_by.retain(|fed| fed.topic != *topic);
-        }
-        self.state.addresses.unbind(topic, id);
-        // It may have been this queue that held up sends to the topic.
-        self.unpark_held_by(BlockedOn::Queue(id), effects);
-    }
-
-    /// After a start: queues that the log knows are bound as the operator's rules want it now.
-    pub(crate) fn bind_by_rules(&mut self, effects: &mut Vec<Effect>) {
-        let lasting = self
-            .state
-            .queues
-            .values()
-            .filter(|queue| !queue.id.is_volatile() && queue.subscription.is_none());
-        let mut queues: Vec<_> =
-            lasting.map(|queue| (queue.id, queue.source.clone(), queue.fed_by.clone())).collect();
-        queues.sort_unstable_by_key(|(id, ..)| *id);
-        for (_, queue, fed_by) in queues {
-            let feeds = self.settings.addressing.feeds_of(&queue);
-            for TopicFeed { topic, .. } in fed_by {
-                if !feeds.iter().any(|feed| feed.topic == topic) {
-                    let command = Command::Unbind { topic, queue: queue.clone() };
-                    self.propose(command, Urgency::Lazy, Completion::Nothing, effects);
-                }
-            }
-            self.bind(&queue, Urgency::Lazy, effects);
-        }
-    }
-
-    /// The log is well again.
-    pub(crate) fn bind_again(&mut self, effects: &mut Vec<Effect>) {
-        for queue in std::mem::take(&mut self.leader.volatile.unbound) {
-            self.bind(&queue, Urgency::Lazy, effects);
-        }
-    }
 }
 
 fn missing_binding(
@@ -204,4 +105,109 @@ pub fn missing_bindings(
 /// Whether a consumer has to wait until the log has the bindings of its queue.
 pub fn changes_bindings(state: &State, settings: &Settings, attach: &Attach) -> bool {
     !missing_bindings(state, settings, &attach.source, Some(attach)).is_empty()
+}
+
+/// Makes a queue in the log, with its bindings; the last record has the completion.
+pub fn propose_queue(
+    partition: &mut Partition,
+    queue: Destination,
+    attach: Option<&Attach>,
+    completion: Completion,
+    effects: &mut Vec<Effect>,
+) {
+    for binding in missing_bindings(&partition.state, &partition.settings, &queue, attach) {
+        propose(partition, Command::Bind(binding), Urgency::Waiting, Completion::Nothing, effects);
+    }
+    propose(partition, Command::Declare { queue }, Urgency::Waiting, completion, effects);
+}
+
+/// Messages are about to go into the log: queues among their addresses that do not exist yet
+/// are bound before the record of the messages makes them. No earlier, for the log may take
+/// that record though it has refused earlier proposals.
+pub fn bind_new_queues(partition: &mut Partition, sends: &[Sent], effects: &mut Vec<Effect>) {
+    let queues: BTreeSet<&Destination> =
+        sends.iter().flat_map(|sent| partition.state.addresses.new_queues(sent)).collect();
+    queues.into_iter().for_each(|queue| bind_new_queue(partition, queue, effects));
+}
+
+pub fn bind_new_queue(partition: &mut Partition, queue: &Destination, effects: &mut Vec<Effect>) {
+    // Few queues are fed by topics; nothing else is looked up for the others.
+    if partition.settings.addressing.feeds_of(queue).is_empty()
+        || partition.state.addresses.get(queue).is_some()
+        || partition.leader.intake.waiting.is_for_queue(queue)
+    {
+        return;
+    }
+    bind_queue(partition, queue, Urgency::Waiting, effects);
+}
+
+/// Has the log bind the queue as the operator's rules want it.
+pub fn bind_queue(
+    partition: &mut Partition,
+    queue: &Destination,
+    urgency: Urgency,
+    effects: &mut Vec<Effect>,
+) {
+    for binding in missing_bindings(&partition.state, &partition.settings, queue, None) {
+        let completion = Completion::Bound { queue: queue.clone() };
+        propose(partition, Command::Bind(binding), urgency, completion, effects);
+    }
+}
+
+pub fn apply_bind(partition: &mut Partition, binding: Binding) {
+    let Binding { topic, queue, selectors } = binding;
+    let id = declare_queue(partition, &queue);
+    if let Some(queue) = partition.state.queues.get_mut(&id) {
+        queue.fed_by.retain(|fed| fed.topic != topic);
+        queue.fed_by.push(TopicFeed { topic: topic.clone(), selectors: selectors.clone() });
+    }
+    let takes_everything = selectors.iter().any(|selector| selector.is_empty());
+    let chosen = selectors.iter().filter_map(|text| selection::of_binding(text)).collect();
+    partition.state.addresses.bound_mut(&topic).insert(id, (!takes_everything).then_some(chosen));
+}
+
+pub fn apply_unbind(
+    partition: &mut Partition,
+    topic: &Destination,
+    queue: &Destination,
+    effects: &mut Vec<Effect>,
+) {
+    let Some(id) = partition.state.addresses.get(queue).and_then(|address| address.bound.own()) else {
+        return;
+    };
+    if let Some(queue) = partition.state.queues.get_mut(&id) {
+        queue.fed_by.retain(|fed| fed.topic != *topic);
+    }
+    partition.state.addresses.unbind(topic, id);
+    // It may have been this queue that held up sends to the topic.
+    unpark_held_by(partition, BlockedOn::Queue(id), effects);
+}
+
+/// After a start: queues that the log knows are bound as the operator's rules want it now.
+pub fn bind_by_rules(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let lasting = partition
+        .state
+        .queues
+        .values()
+        .filter(|queue| !queue.id.is_volatile() && queue.subscription.is_none());
+    let mut queues: Vec<_> =
+        lasting.map(|queue| (queue.id, queue.source.clone(), queue.fed_by.clone())).collect();
+    queues.sort_unstable_by_key(|(id, ..)| *id);
+    for (_, queue, fed_by) in queues {
+        let feeds = partition.settings.addressing.feeds_of(&queue);
+        for TopicFeed { topic, .. } in fed_by {
+            if !feeds.iter().any(|feed| feed.topic == topic) {
+                let command = Command::Unbind { topic, queue: queue.clone() };
+                propose(partition, command, Urgency::Lazy, Completion::Nothing, effects);
+            }
+        }
+        bind_queue(partition, &queue, Urgency::Lazy, effects);
+    }
+}
+
+/// The log is well again.
+pub fn bind_again(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    for queue in std::mem::take(&mut partition.leader.volatile.unbound) {
+        bind_queue(partition, &queue, Urgency::Lazy, effects);
+    }
 }

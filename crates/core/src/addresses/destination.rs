@@ -8,157 +8,20 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::addresses::binding::TopicFeed;
+use crate::addresses::binding::{TopicFeed, apply_bind, propose_queue};
+use crate::addresses::ending::let_go;
 use crate::connection::Connections;
+use crate::delivery::spread::forget_reader;
 use crate::intake::queue_quota;
+use crate::intake::waiting::end_address;
 use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
 use crate::moving::{end_move, is_moving};
 use crate::notice::announce_unsubscribed;
 use crate::partition::{bind_volatile, reply};
 use crate::settings::Settings;
 use crate::state::State;
-
-impl Partition {
-    pub(crate) fn declare(
-        &mut self,
-        destination: Destination,
-        (connection, ticket): (ConnectionId, Ticket),
-        steals: Option<Arc<str>>,
-        effects: &mut Vec<Effect>,
-    ) {
-        if destination.temporary {
-            return match declare_temporary(
-                &mut self.state,
-                &mut self.leader,
-                &self.settings,
-                &destination,
-                connection,
-                steals,
-            ) {
-                Ok(true) => self.state.addresses.announce_first(&destination, (connection, ticket), effects),
-                result => reply(connection, ticket, result.map(drop), effects),
-            };
-        }
-        let is_for_it = self.leader.intake.waiting.is_for_queue(&destination);
-        if destination.kind == DestinationKind::Queue
-            && (is_for_it || self.state.addresses.get(&destination).is_none())
-        {
-            if let Err(refusal) = queue_quota::check_queue(self, &destination) {
-                return reply(connection, ticket, Err(refusal), effects);
-            }
-            let completion = Completion::Reply { connection, ticket };
-            if is_for_it {
-                // A reader has stated the topics that are to feed it; or the queue is being
-                // deleted, and is made again after that.
-                let command = Command::Declare { queue: destination };
-                return self.propose(command, Urgency::Waiting, completion, effects);
-            }
-            return self.propose_queue(destination, None, completion, effects);
-        }
-        reply(connection, ticket, Ok(()), effects);
-    }
-
-    pub(crate) fn delete(
-        &mut self,
-        destination: Destination,
-        connection: ConnectionId,
-        ticket: Ticket,
-        effects: &mut Vec<Effect>,
-    ) {
-        let event = Event::Delete { destination: destination.clone(), connection, ticket };
-        if self.leader.intake.waiting.wait_for_address(&destination, &event) {
-            return;
-        }
-        let Some(address) = self.state.addresses.get(&destination) else {
-            return reply(connection, ticket, Ok(()), effects);
-        };
-        if destination.temporary && address.owner != Some(connection) {
-            return reply(connection, ticket, Err(Refusal::NotOwner(destination)), effects);
-        }
-        if is_moving(&self.state, &self.leader, &destination) {
-            return reply(connection, ticket, Err(Refusal::QueueMoving(destination)), effects);
-        }
-        // Queues that a topic feeds are destinations of their own.
-        let bound = address.bound.iter().filter_map(|id| self.state.queues.get(&id));
-        let bound = bound.filter(|queue| queue.source == destination);
-        let consumers: u64 =
-            bound.map(|queue| (queue.consumers.len() - queue.requests.reserves) as u64).sum();
-        if consumers > 0 {
-            let refusal = Refusal::InUse { destination, consumers };
-            return reply(connection, ticket, Err(refusal), effects);
-        }
-        let is_in_log = !destination.temporary
-            && (destination.kind == DestinationKind::Queue || address.bound.has_durable());
-        if !is_in_log {
-            self.delete_address(&destination, effects);
-            return reply(connection, ticket, Ok(()), effects);
-        }
-        self.end_address(destination, (connection, ticket), effects);
-    }
-
-    pub(crate) fn delete_address(&mut self, destination: &Destination, effects: &mut Vec<Effect>) {
-        end_move(&mut self.state, &mut self.leader, destination);
-        let Some(address) = self.state.addresses.remove(destination) else { return };
-        if let Some(connection) = address.owner.and_then(|owner| self.leader.connections.get_mut(&owner)) {
-            connection.temporary.remove(destination);
-        }
-        for id in address.bound.iter() {
-            match self.state.queues.get(&id).is_some_and(|queue| queue.source == *destination) {
-                true => self.delete_queue(id, effects),
-                // The topic fed it; it has a name and a life of its own.
-                false => self.feed_again(id, destination),
-            }
-        }
-    }
-
-    fn feed_again(&mut self, id: QueueId, topic: &Destination) {
-        let Some(queue) = self.state.queues.get(&id) else { return };
-        let fed = queue.fed_by.iter().find(|fed| fed.topic == *topic).cloned();
-        if let Some(TopicFeed { topic, selectors }) = fed {
-            self.apply_bind(Binding { topic, queue: queue.source.clone(), selectors });
-        }
-    }
-
-    /// The queue ends, with its entries and its consumers.
-    pub(crate) fn delete_queue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        let Some(queue) = self.state.queues.remove(&id) else { return };
-        self.state.addresses.lasting.remove(&id);
-        self.state.addresses.passing.remove(&id);
-        self.state.addresses.listed.remove(&queue);
-        self.state.paused.forget(id);
-        self.leader.offline.forget(id);
-        self.leader.delivery.backlogs.forget(id);
-        self.leader.intake.accounts.close(&queue);
-        let leased = self.state.leases.counts(id).leased;
-        self.leader.intake.accounts.leased(queue.owners, leased, 0);
-        let skips = queue.subscription.as_ref().is_some_and(|subscription| subscription.skips.is_some());
-        self.state.skipping_subscriptions -= u64::from(skips);
-        self.state.addresses.unbind(&queue.source, id);
-        for fed in &queue.fed_by {
-            self.state.addresses.unbind(&fed.topic, id);
-        }
-        if let Some(name) = queue.subscription.as_ref().map(|subscription| &subscription.name) {
-            let names = if id.is_volatile() {
-                &mut self.leader.volatile.subscriptions
-            } else {
-                &mut self.state.subscriptions
-            };
-            names.remove(name);
-        }
-        for key in queue.consumers.iter().copied() {
-            self.forget_reader(key, &queue.source, effects);
-        }
-        if let Some(subscription) = queue.subscription.filter(|_| !id.is_volatile()) {
-            announce_unsubscribed(&subscription, effects);
-        }
-        self.state.leases.forget_queue(id);
-        self.state.lent.forget_queue(id);
-        self.leader.leasing.watches.end(id, &queue.source, effects);
-        self.let_go(id, queue.lanes, effects);
-        self.leader.intake.has_ended_queues = true;
-    }
-}
 
 impl Connections {
     /// A connection gives a temporary destination up, if the destination was left behind by the
@@ -197,6 +60,144 @@ fn declare_temporary(
     Ok(is_new)
 }
 
+pub fn begin_declaring(
+    partition: &mut Partition,
+    destination: Destination,
+    (connection, ticket): (ConnectionId, Ticket),
+    steals: Option<Arc<str>>,
+    effects: &mut Vec<Effect>,
+) {
+    if destination.temporary {
+        return match declare_temporary(
+            &mut partition.state,
+            &mut partition.leader,
+            &partition.settings,
+            &destination,
+            connection,
+            steals,
+        ) {
+            Ok(true) => partition.state.addresses.announce_first(&destination, (connection, ticket), effects),
+            result => reply(connection, ticket, result.map(drop), effects),
+        };
+    }
+    let is_for_it = partition.leader.intake.waiting.is_for_queue(&destination);
+    if destination.kind == DestinationKind::Queue
+        && (is_for_it || partition.state.addresses.get(&destination).is_none())
+    {
+        if let Err(refusal) = queue_quota::check_queue(partition, &destination) {
+            return reply(connection, ticket, Err(refusal), effects);
+        }
+        let completion = Completion::Reply { connection, ticket };
+        if is_for_it {
+            // A reader has stated the topics that are to feed it; or the queue is being
+            // deleted, and is made again after that.
+            let command = Command::Declare { queue: destination };
+            return propose(partition, command, Urgency::Waiting, completion, effects);
+        }
+        return propose_queue(partition, destination, None, completion, effects);
+    }
+    reply(connection, ticket, Ok(()), effects);
+}
+
+pub fn begin_deleting(
+    partition: &mut Partition,
+    destination: Destination,
+    connection: ConnectionId,
+    ticket: Ticket,
+    effects: &mut Vec<Effect>,
+) {
+    let event = Event::Delete { destination: destination.clone(), connection, ticket };
+    if partition.leader.intake.waiting.wait_for_address(&destination, &event) {
+        return;
+    }
+    let Some(address) = partition.state.addresses.get(&destination) else {
+        return reply(connection, ticket, Ok(()), effects);
+    };
+    if destination.temporary && address.owner != Some(connection) {
+        return reply(connection, ticket, Err(Refusal::NotOwner(destination)), effects);
+    }
+    if is_moving(&partition.state, &partition.leader, &destination) {
+        return reply(connection, ticket, Err(Refusal::QueueMoving(destination)), effects);
+    }
+    // Queues that a topic feeds are destinations of their own.
+    let bound = address.bound.iter().filter_map(|id| partition.state.queues.get(&id));
+    let bound = bound.filter(|queue| queue.source == destination);
+    let consumers: u64 = bound.map(|queue| (queue.consumers.len() - queue.requests.reserves) as u64).sum();
+    if consumers > 0 {
+        let refusal = Refusal::InUse { destination, consumers };
+        return reply(connection, ticket, Err(refusal), effects);
+    }
+    let is_in_log =
+        !destination.temporary && (destination.kind == DestinationKind::Queue || address.bound.has_durable());
+    if !is_in_log {
+        delete_address(partition, &destination, effects);
+        return reply(connection, ticket, Ok(()), effects);
+    }
+    end_address(partition, destination, (connection, ticket), effects);
+}
+
+pub fn delete_address(partition: &mut Partition, destination: &Destination, effects: &mut Vec<Effect>) {
+    end_move(&mut partition.state, &mut partition.leader, destination);
+    let Some(address) = partition.state.addresses.remove(destination) else { return };
+    if let Some(connection) = address.owner.and_then(|owner| partition.leader.connections.get_mut(&owner)) {
+        connection.temporary.remove(destination);
+    }
+    for id in address.bound.iter() {
+        match partition.state.queues.get(&id).is_some_and(|queue| queue.source == *destination) {
+            true => delete_queue(partition, id, effects),
+            // The topic fed it; it has a name and a life of its own.
+            false => feed_again(partition, id, destination),
+        }
+    }
+}
+
+fn feed_again(partition: &mut Partition, id: QueueId, topic: &Destination) {
+    let Some(queue) = partition.state.queues.get(&id) else { return };
+    let fed = queue.fed_by.iter().find(|fed| fed.topic == *topic).cloned();
+    if let Some(TopicFeed { topic, selectors }) = fed {
+        apply_bind(partition, Binding { topic, queue: queue.source.clone(), selectors });
+    }
+}
+
+/// The queue ends, with its entries and its consumers.
+pub fn delete_queue(partition: &mut Partition, id: QueueId, effects: &mut Vec<Effect>) {
+    let Some(queue) = partition.state.queues.remove(&id) else { return };
+    partition.state.addresses.lasting.remove(&id);
+    partition.state.addresses.passing.remove(&id);
+    partition.state.addresses.listed.remove(&queue);
+    partition.state.paused.forget(id);
+    partition.leader.offline.forget(id);
+    partition.leader.delivery.backlogs.forget(id);
+    partition.leader.intake.accounts.close(&queue);
+    let leased = partition.state.leases.counts(id).leased;
+    partition.leader.intake.accounts.leased(queue.owners, leased, 0);
+    let skips = queue.subscription.as_ref().is_some_and(|subscription| subscription.skips.is_some());
+    partition.state.skipping_subscriptions -= u64::from(skips);
+    partition.state.addresses.unbind(&queue.source, id);
+    for fed in &queue.fed_by {
+        partition.state.addresses.unbind(&fed.topic, id);
+    }
+    if let Some(name) = queue.subscription.as_ref().map(|subscription| &subscription.name) {
+        let names = if id.is_volatile() {
+            &mut partition.leader.volatile.subscriptions
+        } else {
+            &mut partition.state.subscriptions
+        };
+        names.remove(name);
+    }
+    for key in queue.consumers.iter().copied() {
+        forget_reader(partition, key, &queue.source, effects);
+    }
+    if let Some(subscription) = queue.subscription.filter(|_| !id.is_volatile()) {
+        announce_unsubscribed(&subscription, effects);
+    }
+    partition.state.leases.forget_queue(id);
+    partition.state.lent.forget_queue(id);
+    partition.leader.leasing.watches.end(id, &queue.source, effects);
+    let_go(partition, id, queue.lanes, effects);
+    partition.leader.intake.has_ended_queues = true;
+}
+
 #[cfg(test)]
 mod tests {
     use postroad_model::{Encoding, Message, PartitionId, Placement, Protocol, Publish, Sent};
@@ -229,7 +230,7 @@ mod tests {
         let ids: Vec<QueueId> = partition.state.queues.keys().copied().collect();
         assert_eq!(ids.len(), 3);
         for id in ids {
-            partition.delete_queue(id, effects);
+            delete_queue(&mut partition, id, effects);
             assert!(!partition.leader.intake.parked.is_empty());
         }
         partition.soft(Event::Closed { connection: ConnectionId::new(0, 2) }, effects);

@@ -10,7 +10,9 @@ use std::collections::{BTreeSet, VecDeque};
 use postroad_model::{Effect, QueueId};
 
 use crate::Partition;
+use crate::entries::note_released;
 use crate::queue::{Entry, LaneNumber, Lanes, Page, TakenPage, tag};
+use crate::settling::settle::let_message_go;
 
 /// Entries after which a step ends: less than a millisecond of work.
 const STEP_ENTRIES: u64 = 1024;
@@ -42,62 +44,65 @@ impl Endings {
     }
 }
 
-impl Partition {
-    /// A queue is gone that held this.
-    pub(crate) fn let_go(&mut self, id: QueueId, lanes: Lanes, effects: &mut Vec<Effect>) {
-        self.counters.discarded += lanes.iter().map(|(_, lane)| lane.len()).sum::<u64>();
-        self.state.endings.gone.push_back((id, lanes));
-        self.let_go_some(effects);
-        // While a log is read no client waits, and there is no time that could pass.
-        while !self.leader.is_live && !self.state.endings.gone.is_empty() {
-            self.let_go_some(effects);
-        }
+/// A queue is gone that held this.
+pub fn let_go(partition: &mut Partition, id: QueueId, lanes: Lanes, effects: &mut Vec<Effect>) {
+    partition.counters.discarded += lanes.iter().map(|(_, lane)| lane.len()).sum::<u64>();
+    partition.state.endings.gone.push_back((id, lanes));
+    let_go_some(partition, effects);
+    // While a log is read no client waits, and there is no time that could pass.
+    while !partition.leader.is_live && !partition.state.endings.gone.is_empty() {
+        let_go_some(partition, effects);
     }
+}
 
-    /// Releases some entries of ended queues.
-    pub(crate) fn let_go_some(&mut self, effects: &mut Vec<Effect>) {
-        let mut entries = 0;
-        while let Some((id, lanes)) = self.state.endings.gone.front_mut()
-            && entries < STEP_ENTRIES
-        {
-            let id = *id;
-            match lanes.take_page() {
-                None => drop(self.state.endings.gone.pop_front()),
-                Some((number, TakenPage::Packed(page))) => {
-                    entries += page.len();
-                    self.let_page_go(id, number, &page, effects);
-                }
-                Some((number, TakenPage::Open(taken))) => {
-                    entries += taken.len() as u64;
-                    for (sequence, entry) in taken {
-                        self.let_entry_go(id, number, sequence, &entry, effects);
-                    }
+/// Releases some entries of ended queues.
+pub fn let_go_some(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let mut entries = 0;
+    while let Some((id, lanes)) = partition.state.endings.gone.front_mut()
+        && entries < STEP_ENTRIES
+    {
+        let id = *id;
+        match lanes.take_page() {
+            None => drop(partition.state.endings.gone.pop_front()),
+            Some((number, TakenPage::Packed(page))) => {
+                entries += page.len();
+                let_page_go(partition, id, number, &page, effects);
+            }
+            Some((number, TakenPage::Open(taken))) => {
+                entries += taken.len() as u64;
+                for (sequence, entry) in taken {
+                    let_entry_go(partition, id, number, sequence, &entry, effects);
                 }
             }
         }
     }
+}
 
-    fn let_entry_go(
-        &mut self,
-        id: QueueId,
-        number: LaneNumber,
-        sequence: u64,
-        entry: &Entry,
-        effects: &mut Vec<Effect>,
-    ) {
-        let at_ms = self.state.bodies.headers(entry).map_or(0, |(headers, _)| headers.expires_at_ms);
-        self.state.expiries.remove(at_ms, id, tag(number.0, sequence));
-        self.let_message_go(entry, effects);
-    }
+fn let_entry_go(
+    partition: &mut Partition,
+    id: QueueId,
+    number: LaneNumber,
+    sequence: u64,
+    entry: &Entry,
+    effects: &mut Vec<Effect>,
+) {
+    let at_ms = partition.state.bodies.headers(entry).map_or(0, |(headers, _)| headers.expires_at_ms);
+    partition.state.expiries.remove(at_ms, id, tag(number.0, sequence));
+    let_message_go(partition, entry, effects);
+}
 
-    fn let_page_go(&mut self, id: QueueId, number: LaneNumber, page: &Page, effects: &mut Vec<Effect>) {
-        self.state.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-        self.state.bodies.remove_page(page);
-        for (key, bytes) in page.messages().iter().flat_map(|row| row.keys().map(|key| (key, row.body_bytes)))
-        {
-            if self.state.bodies.end_packed(key) {
-                self.released(key, bytes, effects);
-            }
+fn let_page_go(
+    partition: &mut Partition,
+    id: QueueId,
+    number: LaneNumber,
+    page: &Page,
+    effects: &mut Vec<Effect>,
+) {
+    partition.state.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+    partition.state.bodies.remove_page(page);
+    for (key, bytes) in page.messages().iter().flat_map(|row| row.keys().map(|key| (key, row.body_bytes))) {
+        if partition.state.bodies.end_packed(key) {
+            note_released(partition, key, bytes, effects);
         }
     }
 }

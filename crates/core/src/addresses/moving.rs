@@ -17,19 +17,21 @@ use std::sync::Arc;
 use postroad_model::{Attach, ConsumerKey, Effect, QueueId, Refusal, Subscription};
 
 use crate::Partition;
-use crate::addresses::subscription::wanted;
+use crate::addresses::subscription::{apply_unsubscribe, wanted};
 use crate::delivery::line::leave_line;
 use crate::delivery::selection;
+use crate::leader::Leader;
 use crate::queue::Queue;
+use crate::state::State;
 
 /// Whether the queue has no readers but those of links, which leave it to the first other one.
-pub fn has_no_reader(partition: &Partition, queue: &Queue) -> bool {
-    queue.consumers.iter().all(|key| moves(partition, *key))
+pub fn has_no_reader(leader: &Leader, queue: &Queue) -> bool {
+    queue.consumers.iter().all(|key| moves(leader, *key))
 }
 
 /// Whether the consumer is a link's that takes a subscription to another broker.
-pub fn moves(partition: &Partition, key: ConsumerKey) -> bool {
-    partition.leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.moves)
+pub fn moves(leader: &Leader, key: ConsumerKey) -> bool {
+    leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.moves)
 }
 
 /// The queue of a subscription that is to be read as set aside; `None` if it must be set aside
@@ -54,7 +56,7 @@ pub fn find(partition: &Partition, attach: &Attach, aside: &Arc<str>) -> Result<
     }
     match is_aside && !waiting.is_for_subscription(aside) {
         true if queue.consumers.is_empty() => Ok(Some(queue.id)),
-        false if has_no_reader(partition, queue) => Ok(None),
+        false if has_no_reader(&partition.leader, queue) => Ok(None),
         _ => Err(in_use()),
     }
 }
@@ -65,9 +67,9 @@ fn is_same(found: &Subscription, own_selector: &str) -> bool {
 }
 
 /// The name of the subscription while it is set aside, if it is.
-pub fn aside_of(partition: &Partition, name: &Arc<str>) -> Option<Arc<str>> {
+pub fn aside_of(state: &State, name: &Arc<str>) -> Option<Arc<str>> {
     let aside = Subscription::aside_of(name);
-    partition.state.subscriptions.contains_key(&aside).then_some(aside)
+    state.subscriptions.contains_key(&aside).then_some(aside)
 }
 
 /// Whether the record that makes this subscription is one that sets it aside, or that resumes it.
@@ -85,7 +87,7 @@ pub fn apply(partition: &mut Partition, made: &Subscription, effects: &mut Vec<E
         return true;
     }
     // It reads something else from now on.
-    partition.apply_unsubscribe(&aside, effects);
+    apply_unsubscribe(partition, &aside, effects);
     false
 }
 
@@ -113,7 +115,7 @@ fn rename(partition: &mut Partition, from: &str, made: &Subscription, effects: &
 
 /// A consumer of a link gets nothing more; what it has it keeps until its peer has answered.
 fn stop(partition: &mut Partition, key: ConsumerKey, effects: &mut Vec<Effect>) {
-    if !moves(partition, key) {
+    if !moves(&partition.leader, key) {
         return;
     }
     leave_line(&mut partition.state, &mut partition.leader, key);

@@ -11,7 +11,7 @@ use std::ops::Bound;
 use postroad_model::{Effect, OfflineEnd, QueueId};
 
 use crate::Partition;
-use crate::intake::waiting::end_subscription;
+use crate::intake::waiting::{end_subscription, unsubscribed};
 use crate::log::completion::Completion;
 use crate::queue::Queue;
 
@@ -161,5 +161,5 @@ fn end(partition: &mut Partition, id: QueueId, offline_ms: u64, effects: &mut Ve
 pub fn ended(partition: &mut Partition, ended: Box<OfflineEnd>, effects: &mut Vec<Effect>) {
     let name = ended.name.clone();
     effects.push(Effect::OfflineEnded(ended));
-    partition.unsubscribed(&name, None, Ok(()), effects);
+    unsubscribed(partition, &name, None, Ok(()), effects);
 }

@@ -88,12 +88,13 @@ impl Walk for Consumers {
             if !step.look() {
                 return false;
             }
-            while let Some(key) = next_reader(partition, connection, self.after) {
+            while let Some(key) = next_reader(&partition.leader, connection, self.after) {
                 if !step.look() {
                     return false;
                 }
                 let consumer = partition.leader.delivery.consumers.get(&key);
-                let row = consumer.and_then(|consumer| row_of_consumer(partition, key, consumer));
+                let row = consumer
+                    .and_then(|consumer| row_of_consumer(&partition.state, &partition.leader, key, consumer));
                 row.into_iter().for_each(|row| step.add(row));
                 self.after = Some(key);
             }

@@ -7,7 +7,9 @@ use postroad_model::{Ask, ConsumerKey, ConsumerRow, Destination, QueueId, QueueR
 use super::{FOUND_AT_ONCE, Step, Walk};
 use crate::Partition;
 use crate::delivery::consumer::Consumer;
+use crate::leader::Leader;
 use crate::queue::Queue;
+use crate::state::State;
 
 /// Queues in the order of their names. Without a part of a name a page costs no more than its rows,
 /// however many queues there are.
@@ -42,7 +44,7 @@ impl Walk for Queues {
             if name.contains(&*self.name_part)
                 && let Some(queue) = partition.state.queues.get(&id)
             {
-                step.add(row_of_queue(partition, queue));
+                step.add(row_of_queue(&partition.state, queue));
             }
         }
         if self.name_part.is_empty() {
@@ -81,7 +83,7 @@ impl Walk for Subscriptions {
             if let Some(queue) = queue
                 && subscription.is_some_and(|it| it.name.starts_with(&*self.prefix))
             {
-                step.add(row_of_queue(partition, queue));
+                step.add(row_of_queue(&partition.state, queue));
             }
         }
         true
@@ -104,14 +106,14 @@ impl Walk for QueuesOf {
     fn go_on(&mut self, partition: &Partition, step: &mut Step<'_>) -> bool {
         let is_listed =
             |queue: &&Queue| (!queue.id.is_volatile() || queue.source.temporary) && queue.source == self.of;
-        while let Some(found) = next_bound(partition, &self.of, self.next) {
+        while let Some(found) = next_bound(&partition.state, &self.of, self.next) {
             for id in found {
                 if !step.look() {
                     self.next = id;
                     return false;
                 }
                 if let Some(queue) = partition.state.queues.get(&id).filter(is_listed) {
-                    step.add(row_of_queue(partition, queue));
+                    step.add(row_of_queue(&partition.state, queue));
                 }
                 self.next = QueueId(id.0.saturating_add(1));
             }
@@ -121,12 +123,12 @@ impl Walk for QueuesOf {
 }
 
 /// Some queues that are bound to the address, from this one on; `None` after the last.
-fn next_bound(partition: &Partition, of: &Destination, from: QueueId) -> Option<Vec<QueueId>> {
-    let found = partition.state.addresses.get(of)?.bound.from(from, FOUND_AT_ONCE);
+fn next_bound(state: &State, of: &Destination, from: QueueId) -> Option<Vec<QueueId>> {
+    let found = state.addresses.get(of)?.bound.from(from, FOUND_AT_ONCE);
     (!found.is_empty()).then_some(found)
 }
 
-fn row_of_queue(partition: &Partition, queue: &Queue) -> Row {
+fn row_of_queue(state: &State, queue: &Queue) -> Row {
     let counts = queue.counts.all();
     Row::Queue(QueueRow {
         destination: queue.source.clone(),
@@ -143,7 +145,7 @@ fn row_of_queue(partition: &Partition, queue: &Queue) -> Row {
         moved: counts.moved,
         difference: counts.difference(queue.len()),
         is_moving: queue.on_the_move,
-        is_paused: partition.state.paused.contains(queue.id),
+        is_paused: state.paused.contains(queue.id),
     })
 }
 
@@ -163,7 +165,7 @@ impl ConsumersOf {
 
 impl Walk for ConsumersOf {
     fn go_on(&mut self, partition: &Partition, step: &mut Step<'_>) -> bool {
-        while let Some(found) = next_bound(partition, &self.of, self.queue) {
+        while let Some(found) = next_bound(&partition.state, &self.of, self.queue) {
             for id in found {
                 if id != self.queue {
                     (self.queue, self.seat) = (id, 0);
@@ -178,7 +180,9 @@ impl Walk for ConsumersOf {
                         return false;
                     }
                     let consumer = partition.leader.delivery.consumers.get(&key);
-                    let row = consumer.and_then(|consumer| row_of_consumer(partition, key, consumer));
+                    let row = consumer.and_then(|consumer| {
+                        row_of_consumer(&partition.state, &partition.leader, key, consumer)
+                    });
                     row.into_iter().for_each(|row| step.add(row));
                 }
                 (self.queue, self.seat) = (QueueId(id.0.saturating_add(1)), 0);
@@ -188,10 +192,15 @@ impl Walk for ConsumersOf {
     }
 }
 
-pub(super) fn row_of_consumer(partition: &Partition, key: ConsumerKey, consumer: &Consumer) -> Option<Row> {
-    let queue = partition.state.queues.get(&consumer.queue)?;
+pub(super) fn row_of_consumer(
+    state: &State,
+    leader: &Leader,
+    key: ConsumerKey,
+    consumer: &Consumer,
+) -> Option<Row> {
+    let queue = state.queues.get(&consumer.queue)?;
     // Members of a pattern consumer are reported as the whole consumer.
-    let whole = partition.leader.delivery.consumers.get(&key.whole()).map_or(consumer, AsRef::as_ref);
+    let whole = leader.delivery.consumers.get(&key.whole()).map_or(consumer, AsRef::as_ref);
     let notice = consumer.notice.as_deref().or(whole.notice.as_deref());
     Some(Row::Consumer(ConsumerRow {
         consumer: key,

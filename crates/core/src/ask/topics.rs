@@ -7,6 +7,7 @@ use postroad_model::{Ask, BindingRow, Destination, QueueId, Row, TopicRow};
 
 use super::{FOUND_AT_ONCE, Step, Walk};
 use crate::Partition;
+use crate::leader::Leader;
 use crate::queue::Queue;
 
 /// Topics by name: all of them from the cursor on, or one.
@@ -121,7 +122,7 @@ impl Walk for Bindings {
                         return false;
                     }
                     if let Some(queue) = partition.state.queues.get(&id) {
-                        step.add(row_of_binding(partition, &topic, queue));
+                        step.add(row_of_binding(&partition.leader, &topic, queue));
                     }
                     at.1 = QueueId(id.0.saturating_add(1));
                 }
@@ -130,14 +131,14 @@ impl Walk for Bindings {
     }
 }
 
-fn row_of_binding(partition: &Partition, topic: &Destination, queue: &Queue) -> Row {
+fn row_of_binding(leader: &Leader, topic: &Destination, queue: &Queue) -> Row {
     let subscription = queue.subscription.as_ref();
     let feed = queue.fed_by.iter().find(|feed| feed.topic == *topic);
     let reader = match (feed, subscription) {
         (None, None) => queue.consumers.first(),
         _ => None,
     };
-    let reader = reader.and_then(|key| partition.leader.delivery.consumers.get(key)?.notice.as_ref());
+    let reader = reader.and_then(|key| leader.delivery.consumers.get(key)?.notice.as_ref());
     let selectors: Vec<Arc<str>> = match (feed, subscription) {
         (Some(feed), _) => feed.selectors.clone(),
         (None, Some(subscription)) => vec![subscription.selector.clone()],

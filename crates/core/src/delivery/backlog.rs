@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use postroad_model::{Effect, QueueId};
 
 use crate::Partition;
+use crate::delivery::dispatch::serve;
 use crate::queue::Turn;
 
 /// One tick sends this many times the messages that a step sends.
@@ -120,7 +121,7 @@ pub fn go_on(partition: &mut Partition, effects: &mut Vec<Effect>) {
             return;
         }
         let Some(id) = partition.leader.delivery.backlogs.next() else { return };
-        partition.serve(id, effects);
+        serve(partition, id, effects);
     }
 }
 

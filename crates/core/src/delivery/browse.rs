@@ -12,12 +12,12 @@ use postroad_model::{ConsumerKey, Effect, EntryTag, Message, MessageKey, QueueId
 
 use crate::Partition;
 use crate::delivery::consumer::finish_drains;
-use crate::delivery::dispatch::{Step, takes_more};
+use crate::delivery::dispatch::{Step, send_next, takes_more};
 use crate::delivery::line::{leave_line, line_up};
 use crate::delivery::selection::at_delivery;
-use crate::delivery::spread::{has_credit, starve};
+use crate::delivery::spread::{end_browse_of_members, has_credit, starve};
 use crate::leader::Leader;
-use crate::leasing::has_looked_at_all;
+use crate::leasing::{finish_fed, has_looked_at_all};
 use crate::memory::packing::is_short_of_memory;
 use crate::queue::{LaneNumber, Queue, ReadOn, untag};
 use crate::settings::Settings;
@@ -94,128 +94,6 @@ impl Browses {
     }
 }
 
-impl Partition {
-    /// Serves the browsers of the queue one step, unless they go on with the next tick anyway.
-    pub(crate) fn browse(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        if self.state.queues.get(&id).is_some_and(|queue| !queue.browse_is_due) {
-            self.browse_step(id, effects);
-        }
-    }
-
-    /// Goes on where steps ended before all was seen, queue by queue.
-    pub(crate) fn go_on_browsing(&mut self, effects: &mut Vec<Effect>) {
-        let mut looked = 0;
-        while looked < TICK_ENTRIES
-            && let Some(id) = self.leader.delivery.browses.due.pop_front()
-        {
-            // A queue that has ended is passed over.
-            let Some(queue) = self.state.queues.get_mut(&id) else { continue };
-            queue.browse_is_due = false;
-            looked += self.browse_step(id, effects);
-            finish_drains(&mut self.state, &mut self.leader, id, effects);
-        }
-        self.finish_fed(effects);
-    }
-
-    /// Returns how many entries were looked at.
-    fn browse_step(&mut self, id: QueueId, effects: &mut Vec<Effect>) -> usize {
-        let mut looked = 0;
-        while let Some((_, key)) = self.state.queues.get(&id).and_then(|queue| queue.browsing.next(None)) {
-            if STEP_ENTRIES <= looked {
-                if let Some(queue) = self.state.queues.get_mut(&id) {
-                    queue.browse_is_due = true;
-                    self.leader.delivery.browses.due.push_back(id);
-                }
-                break;
-            }
-            looked += self.browse_turn(id, key, effects);
-        }
-        looked
-    }
-
-    /// One browser's turn; returns how many entries it looked at, its end counted as one.
-    fn browse_turn(&mut self, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) -> usize {
-        for looked in 1..=TURN_ENTRIES {
-            if key.member != 0 && !has_credit(&self.leader, key) {
-                starve(&mut self.state, &mut self.leader, key);
-                return looked;
-            }
-            match self.send_next(id, key, effects) {
-                Step::Sent | Step::SentLast | Step::Skipped
-                    if takes_more(&self.leader, &self.settings, key) => {}
-                Step::Sent | Step::SentLast | Step::Skipped => {
-                    leave_line(&mut self.state, &mut self.leader, key);
-                    return looked;
-                }
-                Step::Nothing => {
-                    self.finish_browse(key, effects);
-                    return looked;
-                }
-                Step::Waits => return looked,
-            }
-        }
-        if let Some(queue) = self.state.queues.get_mut(&id)
-            && let Some((turn, _)) = queue.browsing.next(None).filter(|(_, first)| *first == key)
-            && let Some(consumer) = self.leader.delivery.consumers.get_mut(&key)
-        {
-            queue.browsing.take(turn);
-            consumer.turn = queue.browsing.push(consumer.waiting(key));
-        }
-        TURN_ENTRIES
-    }
-
-    /// The body is here that a browser waited for: it has a turn at once, before the body may leave
-    /// memory again.
-    pub(crate) fn browse_fetched(&mut self, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        let browse =
-            self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut());
-        let Some(browse) = browse.filter(|browse| browse.is_fetching) else { return };
-        browse.is_fetching = false;
-        line_up(&mut self.state, &mut self.leader, &self.settings, key);
-        if self.leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.in_line) {
-            self.browse_turn(id, key, effects);
-        }
-        self.browse(id, effects);
-        self.finish_fed(effects);
-    }
-
-    /// A browser with a selector sees matching messages only.
-    pub(crate) fn passes_over(
-        &mut self,
-        key: ConsumerKey,
-        tag: EntryTag,
-        message: &Message,
-        failed_deliveries: u32,
-    ) -> bool {
-        let properties = at_delivery(&self.clock, &self.protocols, message, failed_deliveries);
-        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return false };
-        let Some(selection) = &consumer.selection else { return false };
-        let passes = !selection.wants(&properties);
-        if let Some(browse) = consumer.browse.as_mut().filter(|_| passes) {
-            browse.pass(tag);
-        }
-        passes
-    }
-
-    /// Notifies the client of a browser that has seen everything, and takes the browser out of the
-    /// line.
-    fn finish_browse(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        leave_line(&mut self.state, &mut self.leader, key);
-        if let Some(browse) =
-            self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut())
-        {
-            browse.is_over = true;
-        }
-        if has_looked_at_all(&mut self.leader, key) {
-            return;
-        }
-        match key.member {
-            0 => effects.push(Effect::Drained { consumer: key }),
-            _ => self.end_browse_of_members(key.whole(), effects),
-        }
-    }
-}
-
 /// Whether it browses.
 pub fn browses(leader: &Leader, key: ConsumerKey) -> bool {
     leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.browse.is_some())
@@ -236,5 +114,125 @@ pub fn forget_browsed(
     let is_for_consumers = last_ahead.is_some_and(|(of, last)| of == lane && sequence <= last);
     if !is_for_consumers && is_short_of_memory(state, leader, settings) {
         state.bodies.evict_read_back(key);
+    }
+}
+
+/// Serves the browsers of the queue one step, unless they go on with the next tick anyway.
+pub fn serve_browsers(partition: &mut Partition, id: QueueId, effects: &mut Vec<Effect>) {
+    if partition.state.queues.get(&id).is_some_and(|queue| !queue.browse_is_due) {
+        browse_step(partition, id, effects);
+    }
+}
+
+/// Goes on where steps ended before all was seen, queue by queue.
+pub fn go_on_browsing(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let mut looked = 0;
+    while looked < TICK_ENTRIES
+        && let Some(id) = partition.leader.delivery.browses.due.pop_front()
+    {
+        // A queue that has ended is passed over.
+        let Some(queue) = partition.state.queues.get_mut(&id) else { continue };
+        queue.browse_is_due = false;
+        looked += browse_step(partition, id, effects);
+        finish_drains(&mut partition.state, &mut partition.leader, id, effects);
+    }
+    finish_fed(partition, effects);
+}
+
+/// Returns how many entries were looked at.
+fn browse_step(partition: &mut Partition, id: QueueId, effects: &mut Vec<Effect>) -> usize {
+    let mut looked = 0;
+    while let Some((_, key)) = partition.state.queues.get(&id).and_then(|queue| queue.browsing.next(None)) {
+        if STEP_ENTRIES <= looked {
+            if let Some(queue) = partition.state.queues.get_mut(&id) {
+                queue.browse_is_due = true;
+                partition.leader.delivery.browses.due.push_back(id);
+            }
+            break;
+        }
+        looked += browse_turn(partition, id, key, effects);
+    }
+    looked
+}
+
+/// One browser's turn; returns how many entries it looked at, its end counted as one.
+fn browse_turn(partition: &mut Partition, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) -> usize {
+    for looked in 1..=TURN_ENTRIES {
+        if key.member != 0 && !has_credit(&partition.leader, key) {
+            starve(&mut partition.state, &mut partition.leader, key);
+            return looked;
+        }
+        match send_next(partition, id, key, effects) {
+            Step::Sent | Step::SentLast | Step::Skipped
+                if takes_more(&partition.leader, &partition.settings, key) => {}
+            Step::Sent | Step::SentLast | Step::Skipped => {
+                leave_line(&mut partition.state, &mut partition.leader, key);
+                return looked;
+            }
+            Step::Nothing => {
+                finish_browse(partition, key, effects);
+                return looked;
+            }
+            Step::Waits => return looked,
+        }
+    }
+    if let Some(queue) = partition.state.queues.get_mut(&id)
+        && let Some((turn, _)) = queue.browsing.next(None).filter(|(_, first)| *first == key)
+        && let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key)
+    {
+        queue.browsing.take(turn);
+        consumer.turn = queue.browsing.push(consumer.waiting(key));
+    }
+    TURN_ENTRIES
+}
+
+/// The body is here that a browser waited for: it has a turn at once, before the body may leave
+/// memory again.
+pub fn browse_fetched(partition: &mut Partition, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) {
+    let browse =
+        partition.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut());
+    let Some(browse) = browse.filter(|browse| browse.is_fetching) else { return };
+    browse.is_fetching = false;
+    line_up(&mut partition.state, &mut partition.leader, &partition.settings, key);
+    if partition.leader.delivery.consumers.get(&key).is_some_and(|consumer| consumer.in_line) {
+        browse_turn(partition, id, key, effects);
+    }
+    serve_browsers(partition, id, effects);
+    finish_fed(partition, effects);
+}
+
+/// A browser with a selector sees matching messages only.
+pub fn passes_over(
+    partition: &mut Partition,
+    key: ConsumerKey,
+    tag: EntryTag,
+    message: &Message,
+    failed_deliveries: u32,
+) -> bool {
+    let properties = at_delivery(&partition.clock, &partition.protocols, message, failed_deliveries);
+    let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key) else { return false };
+    let Some(selection) = &consumer.selection else { return false };
+    let passes = !selection.wants(&properties);
+    if let Some(browse) = consumer.browse.as_mut().filter(|_| passes) {
+        browse.pass(tag);
+    }
+    passes
+}
+
+/// Notifies the client of a browser that has seen everything, and takes the browser out of the
+/// line.
+fn finish_browse(partition: &mut Partition, key: ConsumerKey, effects: &mut Vec<Effect>) {
+    leave_line(&mut partition.state, &mut partition.leader, key);
+    if let Some(browse) =
+        partition.leader.delivery.consumers.get_mut(&key).and_then(|consumer| consumer.browse.as_mut())
+    {
+        browse.is_over = true;
+    }
+    if has_looked_at_all(&mut partition.leader, key) {
+        return;
+    }
+    match key.member {
+        0 => effects.push(Effect::Drained { consumer: key }),
+        _ => end_browse_of_members(partition, key.whole(), effects),
     }
 }

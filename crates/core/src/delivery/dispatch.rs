@@ -4,31 +4,40 @@ use postroad_model::{
     ConsumerKey, Delivery, Destination, Effect, EntryTag, Message, MessageKey, QueueId, TraceKey,
 };
 
-use crate::Partition;
 use crate::clock::Clock;
 use crate::connection::outbox_is_full;
-use crate::delivery::browse::{browses, forget_browsed};
+use crate::delivery::browse::{browse_fetched, browses, forget_browsed, passes_over, serve_browsers};
 use crate::delivery::consumer::finish_drains;
 use crate::delivery::fetches::{Fetch, Waiter};
-use crate::delivery::group::GroupTurn;
-use crate::delivery::idle::wake_some_idle;
+use crate::delivery::group::{GroupTurn, take_group};
+use crate::delivery::idle::{fall_idle, wake_some_idle};
 use crate::delivery::line::{leave_line, next_in_line};
-use crate::delivery::selection::{Selected, Selection, selected};
+use crate::delivery::selection::{Selected, Selection, next_selected, selected};
 use crate::delivery::slow::pace_begins;
 use crate::delivery::spread::{has_credit, spend_credit, starve};
+use crate::entries::{entry_at, sought_at};
 use crate::flow::Passed;
 use crate::intake::chunks::lend;
+use crate::intake::limit::{set_state, trim};
 use crate::leader::Leader;
-use crate::leasing::{ends_at_bound, is_reserving, may_bury_spent, peeks};
+use crate::leasing::{
+    bury_if_spent, ends_at_bound, feed_reserve, finish_fed, finish_overdue, is_reserving, may_bury_spent,
+    peeks,
+};
 use crate::memory::bodies::BodyLocation;
-use crate::memory::packing::{ahead_bytes_max, durable_bytes_max, entries_ahead};
-use crate::pausing;
+use crate::memory::packing::{
+    ahead_bytes_max, durable_bytes_max, entries_ahead, pack_what_is_idle, unpack_pages,
+};
 use crate::queue::{EntryState, LaneNumber, Load, ReadOn, Turn};
+use crate::retained::read_on_replay;
+use crate::schedule::set_job_aside;
 use crate::settings::Settings;
+use crate::settling::expiry::{expire, grave_of, read_for_expiry};
+use crate::settling::last_value::drop_superseded;
 use crate::settling::rest::redelivers;
 use crate::settling::{doubt, lending};
 use crate::state::State;
-use crate::traces;
+use crate::{Partition, pausing, traces};
 
 /// Bodies that are read back from the log ahead of one consumer's turn: enough that a disk read
 /// pays, few enough to stay small.
@@ -74,381 +83,6 @@ pub(crate) enum Step {
 }
 
 impl Partition {
-    /// Sends ready messages to consumers with credit, in turns; then serves browsers one step.
-    pub(crate) fn dispatch(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        self.leader.delivery.backlogs.has_changed(id);
-        self.serve(id, effects);
-    }
-
-    /// As `dispatch`, where nothing has changed since the last time.
-    pub(crate) fn serve(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        if self.settings.policies.any_last_value() {
-            self.drop_superseded(id, effects);
-        }
-        let goes_on = self.leader.delivery.backlogs.take(id);
-        let has_more_idle = wake_some_idle(&mut self.state, &mut self.leader, id);
-        let mut is_more = true;
-        while is_more && !self.leader.delivery.backlogs.has(id) {
-            is_more = self.read_on_replay(id, effects);
-            self.dispatch_line(id, effects);
-        }
-        if has_more_idle {
-            self.leader.delivery.backlogs.put(id);
-        }
-        if goes_on && !self.leader.delivery.backlogs.has(id) {
-            finish_drains(&mut self.state, &mut self.leader, id, effects);
-        }
-        self.browse(id, effects);
-        if self.settings.policies.any_limit() {
-            self.trim(id, effects);
-        }
-        self.finish_fed(effects);
-        lending::record(self, effects);
-    }
-
-    fn dispatch_line(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        // Consumers up to this turn found nothing that they want.
-        let mut passed = self.leader.delivery.backlogs.passed(id);
-        let is_paused = self.state.paused.contains(id);
-        let (mut left, mut looks) = (self.settings.slice_changes.max(1), LOOKS_MAX);
-        loop {
-            match (left, looks) {
-                (0, _) => return self.leader.delivery.backlogs.put(id),
-                (_, 0) => return self.leader.delivery.backlogs.put_after(id, passed),
-                _ => {}
-            }
-            let Some(queue) = self.state.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
-            let returning = self.leader.transactions.closings.holds_up(id);
-            if queue.on_the_move || queue.gathers_until_ms.is_some() || returning {
-                return;
-            }
-            // Those in doubt are older.
-            if self.leader.settling.doubts.are_read_for(id) {
-                return;
-            }
-            let Some((turn, consumer)) = next_in_line(&self.state, &self.leader, id, passed) else {
-                // Something has changed since those that were passed have looked.
-                return self.leader.delivery.backlogs.begin_again(id);
-            };
-            if is_paused && !pausing::serves(self, consumer) {
-                if self.leader.delivery.operators == 0 {
-                    return;
-                }
-                (passed, looks) = (Some(turn), looks - 1);
-                continue;
-            }
-            if consumer.member != 0 && !has_credit(&self.leader, consumer) {
-                starve(&mut self.state, &mut self.leader, consumer);
-                looks -= 1;
-                continue;
-            }
-            let step = self.send_next(id, consumer, effects);
-            match step {
-                Step::Sent | Step::SentLast | Step::Skipped => left -= 1,
-                Step::Nothing | Step::Waits => looks -= 1,
-            }
-            match step {
-                Step::Sent => {
-                    next_turn(&mut self.state, &mut self.leader, &self.settings, id, turn, consumer)
-                }
-                Step::SentLast => {
-                    next_turn(&mut self.state, &mut self.leader, &self.settings, id, turn, consumer);
-                    passed = None;
-                }
-                Step::Skipped => {}
-                Step::Nothing if self.fall_idle(id, turn, consumer) => {}
-                Step::Nothing if selects(&self.leader, consumer) => passed = Some(turn),
-                Step::Nothing => return self.leader.delivery.backlogs.forget(id),
-                Step::Waits => return,
-            }
-        }
-    }
-
-    /// The entry that is due for the consumer.
-    fn next_for(&mut self, id: QueueId, key: ConsumerKey) -> Selected {
-        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return Selected::Nothing };
-        let Some(queue) = self.state.queues.get_mut(&id) else { return Selected::Nothing };
-        if queue.groups.is_some() && consumer.browse.is_none() {
-            consumer.selection.get_or_insert_with(|| Selection::new(None));
-        }
-        let next = match (&consumer.browse, &consumer.selection) {
-            (Some(browse), _) => queue.next_visible(|lane| browse.view(lane)),
-            (None, Some(_)) => return self.next_selected(id, key),
-            (None, None) => queue.next_ready(),
-        };
-        next.map_or(Selected::Nothing, Selected::Entry)
-    }
-
-    pub(crate) fn send_next(
-        &mut self,
-        id: QueueId,
-        consumer: ConsumerKey,
-        effects: &mut Vec<Effect>,
-    ) -> Step {
-        let tag = match self.next_for(id, consumer) {
-            Selected::Entry(tag) => tag,
-            Selected::Nothing => return Step::Nothing,
-            Selected::Absent(tag) => return self.fetch_from(id, consumer, tag, effects),
-        };
-        let browsing =
-            self.leader.delivery.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
-        let Some(entry) = self.entry(id, tag) else { return Step::Nothing };
-        let (sought, state, failed_deliveries) =
-            (BodyLocation::from(&*entry), entry.state, entry.deliveries());
-        if browsing && state != EntryState::Ready && peeks(&self.leader, consumer) {
-            pass_by(&mut self.leader, consumer, tag);
-            return Step::Skipped;
-        }
-        let Some((headers, _)) = self.state.bodies.headers(sought) else { return Step::Nothing };
-        if is_over(&self.clock, headers) && !browsing {
-            if self.state.bodies.resident(sought).is_none() && self.grave_of(id, sought.key).is_some() {
-                return self.fetch_from(id, consumer, tag, effects);
-            }
-            self.expire(id, tag, effects);
-            return Step::Skipped;
-        }
-        let Some(message) = self.state.bodies.resident(sought).cloned() else {
-            return self.fetch_from(id, consumer, tag, effects);
-        };
-        let read_on = self.read_on_of(id, consumer).filter(|on| on.at == tag);
-        if browsing && self.passes_over(consumer, tag, &message, failed_deliveries) {
-            if let Some(read_on) = read_on {
-                self.read_on(id, consumer, read_on, effects);
-            }
-            forget_browsed(&mut self.state, &mut self.leader, &self.settings, id, tag, sought.key);
-            return Step::Skipped;
-        }
-        if !browsing
-            && may_bury_spent(&self.state, &self.leader, id, consumer)
-            && self.bury_if_spent(id, tag, effects)
-        {
-            return Step::Skipped;
-        }
-        if ends_at_bound(self, id, consumer) {
-            return Step::Sent;
-        }
-        selected(&mut self.leader, consumer, tag);
-        lend(&mut self.leader, self.now_ms, &message, effects);
-        let trace = if browsing { None } else { traces::delivered(self, (id, tag), sought.key, consumer) };
-        if is_reserving(&self.leader, consumer) {
-            let ended = self.feed_reserve(id, tag, consumer, message);
-            return if ended { Step::SentLast } else { Step::Sent };
-        }
-        self.hand_over((id, tag, failed_deliveries), consumer, &message);
-        self.counters.delivered += 1;
-        let turn = if browsing { GroupTurn::default() } else { self.take_group(id, consumer, &message) };
-        let marks = (turn.first, trace);
-        let delivery = delivery_of(self, (id, tag), consumer, failed_deliveries, marks, message);
-        lending::send(self, delivery, sought.key, effects);
-        if let Some(read_on) = read_on {
-            self.read_on(id, consumer, read_on, effects);
-        }
-        if browsing {
-            forget_browsed(&mut self.state, &mut self.leader, &self.settings, id, tag, sought.key);
-        }
-        if turn.ended { Step::SentLast } else { Step::Sent }
-    }
-
-    fn hand_over(&mut self, (id, tag, failed): (QueueId, EntryTag, u32), by: ConsumerKey, message: &Message) {
-        pace_begins(&mut self.leader, &self.settings, self.now_ms, by);
-        spend_credit(&mut self.leader, by);
-        let Some(consumer) = self.leader.delivery.consumers.get_mut(&by) else { return };
-        if let Some(connection) = self.leader.connections.get_mut(&by.connection) {
-            connection.unwritten_bytes += message.bytes.len() as u64;
-        }
-        if let Some(browse) = &mut consumer.browse {
-            browse.pass(tag);
-            return;
-        }
-        consumer.pace.gets(tag);
-        if consumer.credit == 0 && by.member == 0 {
-            consumer.pulse.waits(self.now_ms);
-        }
-        consumer.served = self.leader.delivery.next_hold;
-        consumer.held.push(self.leader.delivery.next_hold, tag, self.now_ms);
-        self.leader.delivery.next_hold += 1;
-        let Some(queue) = self.state.queues.get_mut(&id) else { return };
-        queue.away.add(message.size());
-        if 0 < failed {
-            self.leader.flows.note(queue, self.now_ms, Passed::comes_again);
-        }
-        if let Some(entry) = queue.entry(tag) {
-            entry.state = EntryState::Held { by, in_transaction: false };
-            self.state.bodies.pin(&*entry);
-        }
-    }
-
-    /// Asks for the body that is due, and for those after it in its lane. Of a message that another
-    /// queue has too the body may be here, though this queue had its page packed: then nothing
-    /// waits.
-    fn fetch_from(
-        &mut self,
-        id: QueueId,
-        reader: ConsumerKey,
-        from: EntryTag,
-        effects: &mut Vec<Effect>,
-    ) -> Step {
-        let due = self.sought(id, from);
-        if due.is_some_and(|due| self.state.bodies.resident(due).is_some()) {
-            return Step::Skipped;
-        }
-        let Some(queue) = self.state.queues.get_mut(&id) else { return Step::Nothing };
-        if queue.lanes.get(LaneNumber::of_tag(from)).is_none() {
-            return Step::Nothing;
-        }
-        let waiter =
-            match self.leader.delivery.consumers.get_mut(&reader).and_then(|reader| reader.browse.as_mut()) {
-                // Consumers and other browsers go on.
-                Some(browse) => {
-                    browse.is_fetching = true;
-                    leave_line(&mut self.state, &mut self.leader, reader);
-                    Waiter::Browser(id, reader)
-                }
-                None => {
-                    queue.fetching = true;
-                    Waiter::Queue(id)
-                }
-            };
-        self.fetch_behind(waiter, from, effects);
-        Step::Waits
-    }
-
-    /// Asks for the body of an entry in an open page, and for those after it in its lane. Where it
-    /// is on its way, and half of them are or more are asked for once it is sent or one behind it,
-    /// it asks for no more yet: requests made together are read together.
-    pub(crate) fn fetch_behind(&mut self, waiter: Waiter, from: EntryTag, effects: &mut Vec<Effect>) {
-        let (id, browser) = (waiter.queue(), waiter.browser());
-        let (number, first) = crate::queue::untag(from);
-        let (messages_max, bytes_max) = fetch_max(&self.state, &self.leader, &self.settings, id, browser);
-        let queue = self.state.queues.get(&id);
-        let lane = queue.and_then(|queue| queue.lanes.get(LaneNumber(number)));
-        // Another queue may have asked for the later ones alone.
-        let is_on_its_way = |sequence| {
-            let entry = lane.and_then(|lane| lane.get(sequence));
-            entry.is_some_and(|entry| self.leader.delivery.fetches.has(entry.key))
-        };
-        let read_on = self.read_on_for(id, browser).map(|on| crate::queue::untag(on.then));
-        let will_read_on = read_on.is_some_and(|(lane, then)| lane == number && first <= then);
-        let absent = match is_on_its_way(first) && (will_read_on || is_on_its_way(first + messages_max / 2)) {
-            true => Vec::new(),
-            false => self.absent_from(id, (number, first), messages_max, bytes_max),
-        };
-        if let Some(due) = self.sought(id, from) {
-            begin_fetch(&mut self.state, &mut self.leader, due).waiting.push(waiter);
-        }
-        if let Some((last, _)) = absent.last().copied() {
-            let (at, then) = (absent[absent.len() / 2].0, absent[absent.len() * 3 / 4].0);
-            note_read_on(&mut self.state, &mut self.leader, id, browser, ReadOn { at, then, last });
-        }
-        fetch(&mut self.state, &mut self.leader, &absent, effects);
-        self.pack_what_is_idle(id, LaneNumber(number), 0..0);
-    }
-
-    /// Half of the first request is gone, or the next of the later requests is due: further bodies
-    /// are asked for while the others go, so that two requests are on their way.
-    fn read_on(&mut self, id: QueueId, reader: ConsumerKey, before: ReadOn, effects: &mut Vec<Effect>) {
-        let browser = browses(&self.leader, reader).then_some(reader);
-        let (number, last) = crate::queue::untag(before.last);
-        let (messages_max, _) = fetch_max(&self.state, &self.leader, &self.settings, id, browser);
-        let bytes_max = if is_pressed(&self.state, &self.leader, &self.settings) {
-            AHEAD_BYTES_MAX / PRESSED_PART
-        } else {
-            AHEAD_BYTES_MAX
-        };
-        let absent = self.absent_from(id, (number, last + 1), messages_max / 2, bytes_max);
-        let ends = absent.first().zip(absent.last()).map(|((first, _), (last, _))| (*first, *last));
-        let (then, last) = ends.unwrap_or((before.last, before.last));
-        note_read_on(&mut self.state, &mut self.leader, id, browser, ReadOn { at: before.then, then, last });
-        fetch(&mut self.state, &mut self.leader, &absent, effects);
-        self.pack_what_is_idle(id, LaneNumber(number), 0..0);
-    }
-
-    /// How far bodies were read ahead for this reader: the browser itself, or all consumers of the
-    /// queue.
-    fn read_on_of(&self, id: QueueId, reader: ConsumerKey) -> Option<ReadOn> {
-        self.read_on_for(id, browses(&self.leader, reader).then_some(reader))
-    }
-
-    fn read_on_for(&self, id: QueueId, browser: Option<ConsumerKey>) -> Option<ReadOn> {
-        match browser {
-            Some(key) => self.leader.delivery.consumers.get(&key)?.browse.as_ref()?.read_on,
-            None => self.state.queues.get(&id)?.read_on,
-        }
-    }
-
-    /// Messages from this entry on, in its page and those that are in reach of it, whose bodies are
-    /// neither here nor on their way. Such a page that is packed is opened, and may be packed again
-    /// once they are asked for.
-    fn absent_from(
-        &mut self,
-        id: QueueId,
-        (number, first): (u8, u64),
-        messages_max: u64,
-        bytes_max: u64,
-    ) -> Vec<(EntryTag, BodyLocation)> {
-        let (mut absent, mut bytes, mut sequence) = (Vec::new(), 0, first);
-        // There may be many readers: the smaller the rest for all, the less each takes of it. A due
-        // message comes in any case.
-        let room = room_ahead(&self.state, &self.leader, &self.settings) / ROOM_PARTS;
-        let messages_min = if room < bytes_max { 1 } else { FETCH_MESSAGES_MIN / 2 };
-        let bytes_max = bytes_max.min(room);
-        for count in 0..messages_max {
-            let lane = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
-            let Some(lane) = lane else { break };
-            let end = lane.page_of(first) + entries_ahead(&self.settings, lane);
-            let Some((_, found)) = lane.next_visible(sequence).filter(|(_, found)| *found < end) else {
-                break;
-            };
-            let tag = crate::queue::tag(number, found);
-            let open = lane.get(found).map(BodyLocation::from);
-            let opened = || {
-                let rest = Load { messages: messages_max - count, bytes: bytes_max.saturating_sub(bytes) };
-                self.unpack(id, LaneNumber(number), found..end, rest);
-                self.sought(id, tag)
-            };
-            let Some(sought) = open.or_else(opened) else { break };
-            let Some(absent_bytes) = self.state.bodies.absent(sought) else { break };
-            // Half of them are asked for while the others go.
-            if messages_min <= count && bytes_max <= bytes {
-                break;
-            }
-            bytes += absent_bytes;
-            if !self.leader.delivery.fetches.has(sought.key) {
-                absent.push((tag, sought));
-            }
-            sequence = found + 1;
-        }
-        absent
-    }
-
-    /// Bodies came back from the log.
-    pub(crate) fn fetched(
-        &mut self,
-        bodies: Vec<(MessageKey, Result<Message, String>)>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let mut waiting: Vec<Waiter> = Vec::new();
-        for (key, message) in bodies {
-            let fetch = self.leader.delivery.fetches.end(key);
-            self.leader.settling.redrives.fetched(key);
-            self.leader.moves.fetched(key);
-            let expired = self.state.expiries.take_read(key);
-            let is_there = message.is_ok();
-            match message {
-                Ok(message) => self.state.bodies.restore(fetch.what, message),
-                Err(_) if self.set_job_aside(key, effects) => continue,
-                Err(_) => self.set_aside(key, &fetch.waiting),
-            }
-            self.read_for_expiry(expired, is_there, effects);
-            for waiter in fetch.waiting {
-                if !waiting.contains(&waiter) {
-                    waiting.push(waiter);
-                }
-            }
-        }
-        self.go_on(waiting, effects);
-    }
-
     /// The queues in which a message is due, or at its end, whose body is on its way, for reporting
     /// that it cannot be read; `None` if it was read ahead, and will be asked for again.
     pub fn awaiting(&self, key: MessageKey) -> Option<Vec<&Destination>> {
@@ -460,45 +94,6 @@ impl Partition {
         let names = queues.into_iter().filter_map(|id| self.state.queues.get(&id)).map(|queue| &queue.source);
         let names: Vec<&Destination> = names.collect();
         (!names.is_empty() || self.state.jobs.awaits(key)).then_some(names)
-    }
-
-    /// A body cannot be read: its entries stay on disk, undelivered and counted, and the others go
-    /// on.
-    fn set_aside(&mut self, key: MessageKey, waiting: &[Waiter]) {
-        for id in waiting.iter().map(|waiter| waiter.queue()) {
-            // Those set aside are found no more, if the queue waits several times.
-            for tag in self.state.queues.get(&id).map(|queue| queue.find(key)).unwrap_or_default() {
-                self.counters.unreadable += 1;
-                self.set_entry_aside(id, tag);
-            }
-        }
-    }
-
-    /// The entry stays where it is, undelivered, until the process ends; its queue may move without
-    /// it.
-    pub(crate) fn set_entry_aside(&mut self, id: QueueId, tag: EntryTag) {
-        self.set_state(id, tag, EntryState::Leaving);
-        if let Some(queue) = self.state.queues.get(&id) {
-            self.leader.moves.set_aside(&queue.source, tag);
-        }
-    }
-
-    fn go_on(&mut self, waiting: Vec<Waiter>, effects: &mut Vec<Effect>) {
-        for waiter in waiting {
-            let id = waiter.queue();
-            match waiter {
-                Waiter::Queue(_) => {
-                    if let Some(queue) = self.state.queues.get_mut(&id) {
-                        queue.fetching = false;
-                    }
-                    self.dispatch(id, effects);
-                }
-                Waiter::Browser(_, key) => self.browse_fetched(id, key, effects),
-                Waiter::Heir(_, key) => doubt::read(self, id, key, effects),
-            }
-            finish_drains(&mut self.state, &mut self.leader, id, effects);
-            self.finish_overdue(id, effects);
-        }
     }
 }
 
@@ -642,4 +237,471 @@ fn room_ahead(state: &State, leader: &Leader, settings: &Settings) -> u64 {
     let own =
         ahead_bytes_max(state, leader, settings).saturating_sub(state.bodies.ahead_bytes() + on_its_way);
     own.max(bytes_max.saturating_sub(state.bodies.taken() + on_its_way))
+}
+
+/// The time of this entry is over: it leaves, once its body is there if a dead-letter queue gets
+/// it.
+fn end_expired(
+    partition: &mut Partition,
+    (id, tag): (QueueId, EntryTag),
+    consumer: ConsumerKey,
+    body: BodyLocation,
+    effects: &mut Vec<Effect>,
+) -> Step {
+    let is_absent = partition.state.bodies.resident(body).is_none();
+    let Partition { state, settings, protocols, .. } = &*partition;
+    if is_absent && grave_of(state, settings, protocols, id, body.key).is_some() {
+        return fetch_from(partition, id, consumer, tag, effects);
+    }
+    expire(partition, id, tag, effects);
+    Step::Skipped
+}
+
+/// Sends ready messages to consumers with credit, in turns; then serves browsers one step.
+pub fn dispatch(partition: &mut Partition, id: QueueId, effects: &mut Vec<Effect>) {
+    partition.leader.delivery.backlogs.has_changed(id);
+    serve(partition, id, effects);
+}
+
+/// As `dispatch`, where nothing has changed since the last time.
+pub fn serve(partition: &mut Partition, id: QueueId, effects: &mut Vec<Effect>) {
+    if partition.settings.policies.any_last_value() {
+        drop_superseded(partition, id, effects);
+    }
+    let goes_on = partition.leader.delivery.backlogs.take(id);
+    let has_more_idle = wake_some_idle(&mut partition.state, &mut partition.leader, id);
+    let mut is_more = true;
+    while is_more && !partition.leader.delivery.backlogs.has(id) {
+        is_more = read_on_replay(partition, id, effects);
+        dispatch_line(partition, id, effects);
+    }
+    if has_more_idle {
+        partition.leader.delivery.backlogs.put(id);
+    }
+    if goes_on && !partition.leader.delivery.backlogs.has(id) {
+        finish_drains(&mut partition.state, &mut partition.leader, id, effects);
+    }
+    serve_browsers(partition, id, effects);
+    if partition.settings.policies.any_limit() {
+        trim(partition, id, effects);
+    }
+    finish_fed(partition, effects);
+    lending::record(partition, effects);
+}
+
+fn dispatch_line(partition: &mut Partition, id: QueueId, effects: &mut Vec<Effect>) {
+    // Consumers up to this turn found nothing that they want.
+    let mut passed = partition.leader.delivery.backlogs.passed(id);
+    let is_paused = partition.state.paused.contains(id);
+    let (mut left, mut looks) = (partition.settings.slice_changes.max(1), LOOKS_MAX);
+    loop {
+        match (left, looks) {
+            (0, _) => return partition.leader.delivery.backlogs.put(id),
+            (_, 0) => return partition.leader.delivery.backlogs.put_after(id, passed),
+            _ => {}
+        }
+        let Some(queue) = partition.state.queues.get_mut(&id).filter(|queue| !queue.fetching) else { return };
+        let returning = partition.leader.transactions.closings.holds_up(id);
+        if queue.on_the_move || queue.gathers_until_ms.is_some() || returning {
+            return;
+        }
+        // Those in doubt are older.
+        if partition.leader.settling.doubts.are_read_for(id) {
+            return;
+        }
+        let Some((turn, consumer)) = next_in_line(&partition.state, &partition.leader, id, passed) else {
+            // Something has changed since those that were passed have looked.
+            return partition.leader.delivery.backlogs.begin_again(id);
+        };
+        if is_paused && !pausing::serves(&partition.leader, consumer) {
+            if partition.leader.delivery.operators == 0 {
+                return;
+            }
+            (passed, looks) = (Some(turn), looks - 1);
+            continue;
+        }
+        if consumer.member != 0 && !has_credit(&partition.leader, consumer) {
+            starve(&mut partition.state, &mut partition.leader, consumer);
+            looks -= 1;
+            continue;
+        }
+        let step = send_next(partition, id, consumer, effects);
+        match step {
+            Step::Sent | Step::SentLast | Step::Skipped => left -= 1,
+            Step::Nothing | Step::Waits => looks -= 1,
+        }
+        match step {
+            Step::Sent => next_turn(
+                &mut partition.state,
+                &mut partition.leader,
+                &partition.settings,
+                id,
+                turn,
+                consumer,
+            ),
+            Step::SentLast => {
+                next_turn(
+                    &mut partition.state,
+                    &mut partition.leader,
+                    &partition.settings,
+                    id,
+                    turn,
+                    consumer,
+                );
+                passed = None;
+            }
+            Step::Skipped => {}
+            Step::Nothing if fall_idle(partition, id, turn, consumer) => {}
+            Step::Nothing if selects(&partition.leader, consumer) => passed = Some(turn),
+            Step::Nothing => return partition.leader.delivery.backlogs.forget(id),
+            Step::Waits => return,
+        }
+    }
+}
+
+/// The entry that is due for the consumer.
+fn next_for(partition: &mut Partition, id: QueueId, key: ConsumerKey) -> Selected {
+    let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key) else { return Selected::Nothing };
+    let Some(queue) = partition.state.queues.get_mut(&id) else { return Selected::Nothing };
+    if queue.groups.is_some() && consumer.browse.is_none() {
+        consumer.selection.get_or_insert_with(|| Selection::new(None));
+    }
+    let next = match (&consumer.browse, &consumer.selection) {
+        (Some(browse), _) => queue.next_visible(|lane| browse.view(lane)),
+        (None, Some(_)) => return next_selected(partition, id, key),
+        (None, None) => queue.next_ready(),
+    };
+    next.map_or(Selected::Nothing, Selected::Entry)
+}
+
+pub fn send_next(
+    partition: &mut Partition,
+    id: QueueId,
+    consumer: ConsumerKey,
+    effects: &mut Vec<Effect>,
+) -> Step {
+    let tag = match next_for(partition, id, consumer) {
+        Selected::Entry(tag) => tag,
+        Selected::Nothing => return Step::Nothing,
+        Selected::Absent(tag) => return fetch_from(partition, id, consumer, tag, effects),
+    };
+    let browsing =
+        partition.leader.delivery.consumers.get(&consumer).is_some_and(|consumer| consumer.browse.is_some());
+    let Some(entry) = entry_at(partition, id, tag) else { return Step::Nothing };
+    let (sought, state, failed_deliveries) = (BodyLocation::from(&*entry), entry.state, entry.deliveries());
+    if browsing && state != EntryState::Ready && peeks(&partition.leader, consumer) {
+        pass_by(&mut partition.leader, consumer, tag);
+        return Step::Skipped;
+    }
+    let Some((headers, _)) = partition.state.bodies.headers(sought) else { return Step::Nothing };
+    if is_over(&partition.clock, headers) && !browsing {
+        return end_expired(partition, (id, tag), consumer, sought, effects);
+    }
+    let Some(message) = partition.state.bodies.resident(sought).cloned() else {
+        return fetch_from(partition, id, consumer, tag, effects);
+    };
+    let read_on = read_on_of(&partition.state, &partition.leader, id, consumer).filter(|on| on.at == tag);
+    if browsing && passes_over(partition, consumer, tag, &message, failed_deliveries) {
+        if let Some(read_on) = read_on {
+            go_on_reading(partition, id, consumer, read_on, effects);
+        }
+        forget_browsed(&mut partition.state, &mut partition.leader, &partition.settings, id, tag, sought.key);
+        return Step::Skipped;
+    }
+    if !browsing
+        && may_bury_spent(&partition.state, &partition.leader, id, consumer)
+        && bury_if_spent(partition, id, tag, effects)
+    {
+        return Step::Skipped;
+    }
+    if ends_at_bound(partition, id, consumer) {
+        return Step::Sent;
+    }
+    selected(&mut partition.leader, consumer, tag);
+    lend(&mut partition.leader, partition.now_ms, &message, effects);
+    let trace = if browsing {
+        None
+    } else {
+        traces::delivered(&mut partition.leader, (id, tag), sought.key, consumer)
+    };
+    if is_reserving(&partition.leader, consumer) {
+        let ended = feed_reserve(partition, id, tag, consumer, message);
+        return if ended { Step::SentLast } else { Step::Sent };
+    }
+    hand_over(partition, (id, tag, failed_deliveries), consumer, &message);
+    partition.counters.delivered += 1;
+    let turn = if browsing { GroupTurn::default() } else { take_group(partition, id, consumer, &message) };
+    let marks = (turn.first, trace);
+    let delivery = delivery_of(partition, (id, tag), consumer, failed_deliveries, marks, message);
+    lending::send(partition, delivery, sought.key, effects);
+    if let Some(read_on) = read_on {
+        go_on_reading(partition, id, consumer, read_on, effects);
+    }
+    if browsing {
+        forget_browsed(&mut partition.state, &mut partition.leader, &partition.settings, id, tag, sought.key);
+    }
+    if turn.ended { Step::SentLast } else { Step::Sent }
+}
+
+fn hand_over(
+    partition: &mut Partition,
+    (id, tag, failed): (QueueId, EntryTag, u32),
+    by: ConsumerKey,
+    message: &Message,
+) {
+    pace_begins(&mut partition.leader, &partition.settings, partition.now_ms, by);
+    spend_credit(&mut partition.leader, by);
+    let Some(consumer) = partition.leader.delivery.consumers.get_mut(&by) else { return };
+    if let Some(connection) = partition.leader.connections.get_mut(&by.connection) {
+        connection.unwritten_bytes += message.bytes.len() as u64;
+    }
+    if let Some(browse) = &mut consumer.browse {
+        browse.pass(tag);
+        return;
+    }
+    consumer.pace.gets(tag);
+    if consumer.credit == 0 && by.member == 0 {
+        consumer.pulse.waits(partition.now_ms);
+    }
+    consumer.served = partition.leader.delivery.next_hold;
+    consumer.held.push(partition.leader.delivery.next_hold, tag, partition.now_ms);
+    partition.leader.delivery.next_hold += 1;
+    let Some(queue) = partition.state.queues.get_mut(&id) else { return };
+    queue.away.add(message.size());
+    if 0 < failed {
+        partition.leader.flows.note(queue, partition.now_ms, Passed::comes_again);
+    }
+    if let Some(entry) = queue.entry(tag) {
+        entry.state = EntryState::Held { by, in_transaction: false };
+        partition.state.bodies.pin(&*entry);
+    }
+}
+
+/// Asks for the body that is due, and for those after it in its lane. Of a message that another
+/// queue has too the body may be here, though this queue had its page packed: then nothing
+/// waits.
+fn fetch_from(
+    partition: &mut Partition,
+    id: QueueId,
+    reader: ConsumerKey,
+    from: EntryTag,
+    effects: &mut Vec<Effect>,
+) -> Step {
+    let due = sought_at(partition, id, from);
+    if due.is_some_and(|due| partition.state.bodies.resident(due).is_some()) {
+        return Step::Skipped;
+    }
+    let Some(queue) = partition.state.queues.get_mut(&id) else { return Step::Nothing };
+    if queue.lanes.get(LaneNumber::of_tag(from)).is_none() {
+        return Step::Nothing;
+    }
+    let waiter = match partition
+        .leader
+        .delivery
+        .consumers
+        .get_mut(&reader)
+        .and_then(|reader| reader.browse.as_mut())
+    {
+        // Consumers and other browsers go on.
+        Some(browse) => {
+            browse.is_fetching = true;
+            leave_line(&mut partition.state, &mut partition.leader, reader);
+            Waiter::Browser(id, reader)
+        }
+        None => {
+            queue.fetching = true;
+            Waiter::Queue(id)
+        }
+    };
+    fetch_behind(partition, waiter, from, effects);
+    Step::Waits
+}
+
+/// Asks for the body of an entry in an open page, and for those after it in its lane. Where it
+/// is on its way, and half of them are or more are asked for once it is sent or one behind it,
+/// it asks for no more yet: requests made together are read together.
+pub fn fetch_behind(partition: &mut Partition, waiter: Waiter, from: EntryTag, effects: &mut Vec<Effect>) {
+    let (id, browser) = (waiter.queue(), waiter.browser());
+    let (number, first) = crate::queue::untag(from);
+    let (messages_max, bytes_max) =
+        fetch_max(&partition.state, &partition.leader, &partition.settings, id, browser);
+    let queue = partition.state.queues.get(&id);
+    let lane = queue.and_then(|queue| queue.lanes.get(LaneNumber(number)));
+    // Another queue may have asked for the later ones alone.
+    let is_on_its_way = |sequence| {
+        let entry = lane.and_then(|lane| lane.get(sequence));
+        entry.is_some_and(|entry| partition.leader.delivery.fetches.has(entry.key))
+    };
+    let read_on =
+        read_on_for(&partition.state, &partition.leader, id, browser).map(|on| crate::queue::untag(on.then));
+    let will_read_on = read_on.is_some_and(|(lane, then)| lane == number && first <= then);
+    let absent = match is_on_its_way(first) && (will_read_on || is_on_its_way(first + messages_max / 2)) {
+        true => Vec::new(),
+        false => absent_from(partition, id, (number, first), messages_max, bytes_max),
+    };
+    if let Some(due) = sought_at(partition, id, from) {
+        begin_fetch(&mut partition.state, &mut partition.leader, due).waiting.push(waiter);
+    }
+    if let Some((last, _)) = absent.last().copied() {
+        let (at, then) = (absent[absent.len() / 2].0, absent[absent.len() * 3 / 4].0);
+        note_read_on(&mut partition.state, &mut partition.leader, id, browser, ReadOn { at, then, last });
+    }
+    fetch(&mut partition.state, &mut partition.leader, &absent, effects);
+    pack_what_is_idle(partition, id, LaneNumber(number), 0..0);
+}
+
+/// Half of the first request is gone, or the next of the later requests is due: further bodies
+/// are asked for while the others go, so that two requests are on their way.
+fn go_on_reading(
+    partition: &mut Partition,
+    id: QueueId,
+    reader: ConsumerKey,
+    before: ReadOn,
+    effects: &mut Vec<Effect>,
+) {
+    let browser = browses(&partition.leader, reader).then_some(reader);
+    let (number, last) = crate::queue::untag(before.last);
+    let (messages_max, _) = fetch_max(&partition.state, &partition.leader, &partition.settings, id, browser);
+    let bytes_max = if is_pressed(&partition.state, &partition.leader, &partition.settings) {
+        AHEAD_BYTES_MAX / PRESSED_PART
+    } else {
+        AHEAD_BYTES_MAX
+    };
+    let absent = absent_from(partition, id, (number, last + 1), messages_max / 2, bytes_max);
+    let ends = absent.first().zip(absent.last()).map(|((first, _), (last, _))| (*first, *last));
+    let (then, last) = ends.unwrap_or((before.last, before.last));
+    note_read_on(
+        &mut partition.state,
+        &mut partition.leader,
+        id,
+        browser,
+        ReadOn { at: before.then, then, last },
+    );
+    fetch(&mut partition.state, &mut partition.leader, &absent, effects);
+    pack_what_is_idle(partition, id, LaneNumber(number), 0..0);
+}
+
+/// How far bodies were read ahead for this reader: the browser itself, or all consumers of the
+/// queue.
+fn read_on_of(state: &State, leader: &Leader, id: QueueId, reader: ConsumerKey) -> Option<ReadOn> {
+    read_on_for(state, leader, id, browses(leader, reader).then_some(reader))
+}
+
+fn read_on_for(state: &State, leader: &Leader, id: QueueId, browser: Option<ConsumerKey>) -> Option<ReadOn> {
+    match browser {
+        Some(key) => leader.delivery.consumers.get(&key)?.browse.as_ref()?.read_on,
+        None => state.queues.get(&id)?.read_on,
+    }
+}
+
+/// Messages from this entry on, in its page and those that are in reach of it, whose bodies are
+/// neither here nor on their way. Such a page that is packed is opened, and may be packed again
+/// once they are asked for.
+fn absent_from(
+    partition: &mut Partition,
+    id: QueueId,
+    (number, first): (u8, u64),
+    messages_max: u64,
+    bytes_max: u64,
+) -> Vec<(EntryTag, BodyLocation)> {
+    let (mut absent, mut bytes, mut sequence) = (Vec::new(), 0, first);
+    // There may be many readers: the smaller the rest for all, the less each takes of it. A due
+    // message comes in any case.
+    let room = room_ahead(&partition.state, &partition.leader, &partition.settings) / ROOM_PARTS;
+    let messages_min = if room < bytes_max { 1 } else { FETCH_MESSAGES_MIN / 2 };
+    let bytes_max = bytes_max.min(room);
+    for count in 0..messages_max {
+        let lane = partition.state.queues.get(&id).and_then(|queue| queue.lanes.get(LaneNumber(number)));
+        let Some(lane) = lane else { break };
+        let end = lane.page_of(first) + entries_ahead(&partition.settings, lane);
+        let Some((_, found)) = lane.next_visible(sequence).filter(|(_, found)| *found < end) else {
+            break;
+        };
+        let tag = crate::queue::tag(number, found);
+        let open = lane.get(found).map(BodyLocation::from);
+        let opened = || {
+            let rest = Load { messages: messages_max - count, bytes: bytes_max.saturating_sub(bytes) };
+            unpack_pages(partition, id, LaneNumber(number), found..end, rest);
+            sought_at(partition, id, tag)
+        };
+        let Some(sought) = open.or_else(opened) else { break };
+        let Some(absent_bytes) = partition.state.bodies.absent(sought) else { break };
+        // Half of them are asked for while the others go.
+        if messages_min <= count && bytes_max <= bytes {
+            break;
+        }
+        bytes += absent_bytes;
+        if !partition.leader.delivery.fetches.has(sought.key) {
+            absent.push((tag, sought));
+        }
+        sequence = found + 1;
+    }
+    absent
+}
+
+/// Bodies came back from the log.
+pub fn bodies_fetched(
+    partition: &mut Partition,
+    bodies: Vec<(MessageKey, Result<Message, String>)>,
+    effects: &mut Vec<Effect>,
+) {
+    let mut waiting: Vec<Waiter> = Vec::new();
+    for (key, message) in bodies {
+        let fetch = partition.leader.delivery.fetches.end(key);
+        partition.leader.settling.redrives.fetched(key);
+        partition.leader.moves.fetched(key);
+        let expired = partition.state.expiries.take_read(key);
+        let is_there = message.is_ok();
+        match message {
+            Ok(message) => partition.state.bodies.restore(fetch.what, message),
+            Err(_) if set_job_aside(&mut partition.state, &mut partition.counters, key, effects) => continue,
+            Err(_) => set_aside(partition, key, &fetch.waiting),
+        }
+        read_for_expiry(partition, expired, is_there, effects);
+        for waiter in fetch.waiting {
+            if !waiting.contains(&waiter) {
+                waiting.push(waiter);
+            }
+        }
+    }
+    resume_readers(partition, waiting, effects);
+}
+
+/// A body cannot be read: its entries stay on disk, undelivered and counted, and the others go
+/// on.
+fn set_aside(partition: &mut Partition, key: MessageKey, waiting: &[Waiter]) {
+    for id in waiting.iter().map(|waiter| waiter.queue()) {
+        // Those set aside are found no more, if the queue waits several times.
+        for tag in partition.state.queues.get(&id).map(|queue| queue.find(key)).unwrap_or_default() {
+            partition.counters.unreadable += 1;
+            set_entry_aside(partition, id, tag);
+        }
+    }
+}
+
+/// The entry stays where it is, undelivered, until the process ends; its queue may move without
+/// it.
+pub fn set_entry_aside(partition: &mut Partition, id: QueueId, tag: EntryTag) {
+    set_state(partition, id, tag, EntryState::Leaving);
+    if let Some(queue) = partition.state.queues.get(&id) {
+        partition.leader.moves.set_aside(&queue.source, tag);
+    }
+}
+
+fn resume_readers(partition: &mut Partition, waiting: Vec<Waiter>, effects: &mut Vec<Effect>) {
+    for waiter in waiting {
+        let id = waiter.queue();
+        match waiter {
+            Waiter::Queue(_) => {
+                if let Some(queue) = partition.state.queues.get_mut(&id) {
+                    queue.fetching = false;
+                }
+                dispatch(partition, id, effects);
+            }
+            Waiter::Browser(_, key) => browse_fetched(partition, id, key, effects),
+            Waiter::Heir(_, key) => doubt::read(partition, id, key, effects),
+        }
+        finish_drains(&mut partition.state, &mut partition.leader, id, effects);
+        finish_overdue(partition, id, effects);
+    }
 }

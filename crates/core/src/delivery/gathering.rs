@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use postroad_model::{DestinationKind, Effect, QueueId};
 
 use crate::Partition;
+use crate::delivery::dispatch::dispatch;
 use crate::leader::Delivery;
 
 /// Queues whose consumers gather, by the time at which they are served in any case.
@@ -71,7 +72,7 @@ pub fn end_overdue(partition: &mut Partition, effects: &mut Vec<Effect>) {
     while let Some(id) = partition.leader.delivery.gatherings.take_overdue(partition.now_ms) {
         if let Some(queue) = partition.state.queues.get_mut(&id) {
             queue.gathers_until_ms = None;
-            partition.dispatch(id, effects);
+            dispatch(partition, id, effects);
         }
     }
 }

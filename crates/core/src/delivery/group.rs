@@ -29,62 +29,6 @@ pub struct GroupTurn {
     pub ended: bool,
 }
 
-impl Partition {
-    /// The consumer is sent this message: its group is the consumer's from now on, or over.
-    pub(crate) fn take_group(&mut self, id: QueueId, key: ConsumerKey, message: &Message) -> GroupTurn {
-        let Some(group) = message.group() else { return GroupTurn::default() };
-        let exclusive = self
-            .leader
-            .delivery
-            .consumers
-            .get(&key)
-            .is_none_or(|consumer| consumer.mode == ConsumerMode::Exclusive);
-        let groups =
-            self.state.queues.get_mut(&id).filter(|_| !exclusive).and_then(|queue| queue.groups.as_mut());
-        let Some(groups) = groups else { return GroupTurn::default() };
-        let first = groups.take(&group.id, key);
-        let ended = group.sequence < 0 && groups.end(&group.id);
-        if ended {
-            self.offer_again(id, key, None);
-        }
-        GroupTurn { first, ended }
-    }
-
-    /// The consumer has left: its groups are free.
-    pub(crate) fn free_groups(&mut self, id: QueueId, key: ConsumerKey, selection: Option<Selection>) {
-        let groups = self.state.queues.get_mut(&id).and_then(|queue| queue.groups.as_mut());
-        if groups.is_some_and(|groups| groups.leave(key)) {
-            self.offer_again(id, key, selection);
-        }
-    }
-
-    /// A group blocked by leases is free: all consumers look again.
-    pub(crate) fn offer_to_all_again(&mut self, id: QueueId) {
-        wake_all_idle(&mut self.state, &mut self.leader, id);
-        offer(self, id, |_| 0);
-    }
-
-    /// Messages of `owner` are free: the others look again at those that it has not reached, and at
-    /// all if it has a selector, which has passed over messages of its groups.
-    fn offer_again(&mut self, id: QueueId, owner: ConsumerKey, gone: Option<Selection>) {
-        let Some(groups) = self.state.queues.get(&id).and_then(|queue| queue.groups.as_ref()) else { return };
-        let of_owner = self.leader.delivery.consumers.get_mut(&owner);
-        let own = of_owner.and_then(|consumer| consumer.selection.as_mut());
-        let (mut views, mut gone) = (BTreeMap::new(), gone);
-        if let Some(selection) = gone.as_mut().or(own) {
-            selection.take_up(&groups.offers);
-            if !selection.has_selector() {
-                views = selection.views().iter().map(|(lane, view)| (*lane, view.cursor())).collect();
-            }
-        }
-        let number = offer(self, id, |lane| views.get(&lane).copied().unwrap_or(0));
-        let of_owner = self.leader.delivery.consumers.get_mut(&owner);
-        if let Some(selection) = of_owner.and_then(|consumer| consumer.selection.as_mut()) {
-            selection.skip_offer(number);
-        }
-    }
-}
-
 /// Messages of each lane from a cursor on are free; returns the number of the offer.
 fn offer(partition: &mut Partition, id: QueueId, cursor: impl Fn(u8) -> u64) -> u64 {
     let Some(queue) = partition.state.queues.get_mut(&id) else { return 0 };
@@ -160,5 +104,61 @@ pub fn begin_groups(state: &mut State, leader: &mut Leader, id: QueueId) {
     wake_all_idle(state, leader, id);
     if let Some(queue) = state.queues.get_mut(&id) {
         queue.groups.get_or_insert_default();
+    }
+}
+
+/// The consumer is sent this message: its group is the consumer's from now on, or over.
+pub fn take_group(partition: &mut Partition, id: QueueId, key: ConsumerKey, message: &Message) -> GroupTurn {
+    let Some(group) = message.group() else { return GroupTurn::default() };
+    let exclusive = partition
+        .leader
+        .delivery
+        .consumers
+        .get(&key)
+        .is_none_or(|consumer| consumer.mode == ConsumerMode::Exclusive);
+    let groups =
+        partition.state.queues.get_mut(&id).filter(|_| !exclusive).and_then(|queue| queue.groups.as_mut());
+    let Some(groups) = groups else { return GroupTurn::default() };
+    let first = groups.take(&group.id, key);
+    let ended = group.sequence < 0 && groups.end(&group.id);
+    if ended {
+        offer_again(partition, id, key, None);
+    }
+    GroupTurn { first, ended }
+}
+
+/// The consumer has left: its groups are free.
+pub fn free_groups(partition: &mut Partition, id: QueueId, key: ConsumerKey, selection: Option<Selection>) {
+    let groups = partition.state.queues.get_mut(&id).and_then(|queue| queue.groups.as_mut());
+    if groups.is_some_and(|groups| groups.leave(key)) {
+        offer_again(partition, id, key, selection);
+    }
+}
+
+/// A group blocked by leases is free: all consumers look again.
+pub fn offer_to_all_again(partition: &mut Partition, id: QueueId) {
+    wake_all_idle(&mut partition.state, &mut partition.leader, id);
+    offer(partition, id, |_| 0);
+}
+
+/// Messages of `owner` are free: the others look again at those that it has not reached, and at
+/// all if it has a selector, which has passed over messages of its groups.
+fn offer_again(partition: &mut Partition, id: QueueId, owner: ConsumerKey, gone: Option<Selection>) {
+    let Some(groups) = partition.state.queues.get(&id).and_then(|queue| queue.groups.as_ref()) else {
+        return;
+    };
+    let of_owner = partition.leader.delivery.consumers.get_mut(&owner);
+    let own = of_owner.and_then(|consumer| consumer.selection.as_mut());
+    let (mut views, mut gone) = (BTreeMap::new(), gone);
+    if let Some(selection) = gone.as_mut().or(own) {
+        selection.take_up(&groups.offers);
+        if !selection.has_selector() {
+            views = selection.views().iter().map(|(lane, view)| (*lane, view.cursor())).collect();
+        }
+    }
+    let number = offer(partition, id, |lane| views.get(&lane).copied().unwrap_or(0));
+    let of_owner = partition.leader.delivery.consumers.get_mut(&owner);
+    if let Some(selection) = of_owner.and_then(|consumer| consumer.selection.as_mut()) {
+        selection.skip_offer(number);
     }
 }

@@ -89,49 +89,6 @@ impl Queue {
     }
 }
 
-impl Partition {
-    /// The consumer that has this turn matches none of the entries; `false` if it has to stay in
-    /// line.
-    pub(crate) fn fall_idle(&mut self, id: QueueId, turn: Turn, key: ConsumerKey) -> bool {
-        let shares = self
-            .leader
-            .delivery
-            .consumers
-            .get(&key)
-            .is_some_and(|consumer| consumer.mode == ConsumerMode::Shared);
-        let Some(queue) = self.state.queues.get_mut(&id) else { return false };
-        let Some(selecting) = &mut queue.selecting else { return false };
-        let may = shares && queue.groups.is_none() && queue.consumers.chosen().is_none();
-        if !may || selecting.index.get(&key).is_none() {
-            return false;
-        }
-        selecting.fall_idle(key);
-        queue.waiting.take(turn);
-        true
-    }
-
-    /// An entry has come, or has come back: idle consumers that want it look again.
-    pub(crate) fn wake_who_wants(&mut self, id: QueueId, key: MessageKey, tag: EntryTag) {
-        let selecting = self.state.queues.get(&id).and_then(|queue| queue.selecting.as_ref());
-        let Some(selecting) = selecting.filter(|selecting| !selecting.idle.is_empty()) else { return };
-        let Some(message) = self.state.bodies.resident(key) else {
-            return wake_all_idle(&mut self.state, &mut self.leader, id);
-        };
-        let mut woken = Vec::new();
-        {
-            let properties =
-                at_delivery(&self.clock, &self.protocols, message, failed_deliveries(&self.state, id, tag));
-            selecting.index.matching(&properties, |consumer| {
-                woken.extend(selecting.idle.get(consumer).map(|since| (*since, *consumer)));
-            });
-        }
-        woken.sort_unstable();
-        for (_, consumer) in woken {
-            wake_idle(&mut self.state, &mut self.leader, id, consumer, Some(tag));
-        }
-    }
-}
-
 /// With the matching entry it need not look at earlier ones: it matched none of those, unless
 /// it had to look again in any case.
 fn wake_idle(
@@ -170,5 +127,50 @@ pub fn wake_all_idle(state: &mut State, leader: &mut Leader, id: QueueId) {
     selecting.waking = selecting.last;
     if wake_some_idle(state, leader, id) {
         leader.delivery.backlogs.put(id);
+    }
+}
+
+/// The consumer that has this turn matches none of the entries; `false` if it has to stay in
+/// line.
+pub fn fall_idle(partition: &mut Partition, id: QueueId, turn: Turn, key: ConsumerKey) -> bool {
+    let shares = partition
+        .leader
+        .delivery
+        .consumers
+        .get(&key)
+        .is_some_and(|consumer| consumer.mode == ConsumerMode::Shared);
+    let Some(queue) = partition.state.queues.get_mut(&id) else { return false };
+    let Some(selecting) = &mut queue.selecting else { return false };
+    let may = shares && queue.groups.is_none() && queue.consumers.chosen().is_none();
+    if !may || selecting.index.get(&key).is_none() {
+        return false;
+    }
+    selecting.fall_idle(key);
+    queue.waiting.take(turn);
+    true
+}
+
+/// An entry has come, or has come back: idle consumers that want it look again.
+pub fn wake_who_wants(partition: &mut Partition, id: QueueId, key: MessageKey, tag: EntryTag) {
+    let selecting = partition.state.queues.get(&id).and_then(|queue| queue.selecting.as_ref());
+    let Some(selecting) = selecting.filter(|selecting| !selecting.idle.is_empty()) else { return };
+    let Some(message) = partition.state.bodies.resident(key) else {
+        return wake_all_idle(&mut partition.state, &mut partition.leader, id);
+    };
+    let mut woken = Vec::new();
+    {
+        let properties = at_delivery(
+            &partition.clock,
+            &partition.protocols,
+            message,
+            failed_deliveries(&partition.state, id, tag),
+        );
+        selecting.index.matching(&properties, |consumer| {
+            woken.extend(selecting.idle.get(consumer).map(|since| (*since, *consumer)));
+        });
+    }
+    woken.sort_unstable();
+    for (_, consumer) in woken {
+        wake_idle(&mut partition.state, &mut partition.leader, id, consumer, Some(tag));
     }
 }

@@ -182,41 +182,6 @@ impl Judge<'_> {
     }
 }
 
-impl Partition {
-    /// The entry that is due for the consumer: as for others, but among those that its selector
-    /// matches and whose group is not another's. Each is judged once, unless it was given back.
-    pub(crate) fn next_selected(&mut self, id: QueueId, key: ConsumerKey) -> Selected {
-        let Some(queue) = self.state.queues.get(&id) else { return Selected::Nothing };
-        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return Selected::Nothing };
-        let exclusive = consumer.mode == ConsumerMode::Exclusive;
-        let Some(selection) = &mut consumer.selection else { return Selected::Nothing };
-        if let Some(groups) = &queue.groups {
-            selection.take_up(&groups.offers);
-        }
-        let Selection { selector, views, .. } = selection;
-        let mut judge = Judge {
-            key,
-            selector: selector.as_ref(),
-            // An exclusive consumer gets everything.
-            groups: queue.groups.as_deref().filter(|_| !exclusive),
-            bodies: &self.state.bodies,
-            properties_of: self.protocols.properties_of,
-            now_ms: self.clock.wall_ms(),
-            refused: Vec::new(),
-            absent: None,
-        };
-        let found =
-            queue.lanes.next(|number, lane| judge.next(views.entry(number.0).or_default(), number, lane));
-        let Judge { refused, absent, .. } = judge;
-        forget_bodies(&mut self.state, &mut self.leader, &self.settings, refused);
-        match (absent, found) {
-            (Some(absent), _) => Selected::Absent(absent),
-            (None, Some(entry)) => Selected::Entry(entry),
-            (None, None) => Selected::Nothing,
-        }
-    }
-}
-
 /// The message's properties as its next delivery shows them, after this many earlier ones.
 pub fn at_delivery<'m>(
     clock: &Clock,
@@ -250,5 +215,37 @@ fn forget_bodies(state: &mut State, leader: &mut Leader, settings: &Settings, ke
         if is_short_of_memory(state, leader, settings) {
             state.bodies.evict(key);
         }
+    }
+}
+
+/// The entry that is due for the consumer: as for others, but among those that its selector
+/// matches and whose group is not another's. Each is judged once, unless it was given back.
+pub fn next_selected(partition: &mut Partition, id: QueueId, key: ConsumerKey) -> Selected {
+    let Some(queue) = partition.state.queues.get(&id) else { return Selected::Nothing };
+    let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key) else { return Selected::Nothing };
+    let exclusive = consumer.mode == ConsumerMode::Exclusive;
+    let Some(selection) = &mut consumer.selection else { return Selected::Nothing };
+    if let Some(groups) = &queue.groups {
+        selection.take_up(&groups.offers);
+    }
+    let Selection { selector, views, .. } = selection;
+    let mut judge = Judge {
+        key,
+        selector: selector.as_ref(),
+        // An exclusive consumer gets everything.
+        groups: queue.groups.as_deref().filter(|_| !exclusive),
+        bodies: &partition.state.bodies,
+        properties_of: partition.protocols.properties_of,
+        now_ms: partition.clock.wall_ms(),
+        refused: Vec::new(),
+        absent: None,
+    };
+    let found = queue.lanes.next(|number, lane| judge.next(views.entry(number.0).or_default(), number, lane));
+    let Judge { refused, absent, .. } = judge;
+    forget_bodies(&mut partition.state, &mut partition.leader, &partition.settings, refused);
+    match (absent, found) {
+        (Some(absent), _) => Selected::Absent(absent),
+        (None, Some(entry)) => Selected::Entry(entry),
+        (None, None) => Selected::Nothing,
     }
 }

@@ -18,14 +18,19 @@ use postroad_model::{
 use postroad_routing::{Slow, SlowAction};
 
 use crate::Partition;
-use crate::delivery::consumer::Consumer;
+use crate::delivery::consumer::{Consumer, add_credit, oust};
+use crate::delivery::dispatch::dispatch;
 use crate::delivery::line::leave_line;
 use crate::delivery::spread::next_reader;
+use crate::entries::entry_at;
+use crate::intake::limit::set_state;
+use crate::intake::publish::dispatch_all;
 use crate::leader::Leader;
 use crate::leaving::is_leaving;
 use crate::notice::announce;
 use crate::queue::EntryState;
 use crate::settings::Settings;
+use crate::settling::release::release_entries;
 use crate::settling::settle::forget_held;
 
 /// Interval of checks for slow consumers, while any has messages.
@@ -105,179 +110,13 @@ impl Pace {
     }
 }
 
-impl Partition {
-    /// A consumer settles messages. Those that were taken back from it are its own again if no
-    /// other consumer has had them: `false` if one of them is lost to it, so that the others must
-    /// not be confirmed either; these it holds again. If the verdict `needs_body`, now or later,
-    /// one whose body has left memory meanwhile is lost too.
-    pub(crate) fn has_spoken(&mut self, key: ConsumerKey, tags: &[EntryTag], needs_body: bool) -> bool {
-        if !self.settings.policies.any_slow() && !self.leader.delivery.has_taken_back {
-            return true;
-        }
-        let now_ms = self.now_ms;
-        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return true };
-        let (queue, pace) = (consumer.queue, &mut consumer.pace);
-        (pace.spoke_ms, pace.is_slow) = (now_ms, false);
-        let mut taken: Vec<EntryTag> = tags.iter().filter(|tag| pace.taken.contains(tag)).copied().collect();
-        if self.settings.policies.any_slow() {
-            self.leader.delivery.slow.begin_at(now_ms + LOOK_MS);
-        }
-        let asked = taken.len();
-        taken.retain(|tag| self.hold_once_more(queue, key, *tag, needs_body));
-        let lost = taken.len() < asked;
-        // Lost messages stay lost, however often the consumer settles them.
-        if let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) {
-            for tag in &taken {
-                consumer.pace.taken.remove(tag);
-            }
-        }
-        !lost
-    }
-
-    /// A consumer that has settled may use its credit again, after the result of its verdicts:
-    /// returned messages are before the rest.
-    pub(crate) fn give_withheld(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        if !self.leader.delivery.has_taken_back {
-            return;
-        }
-        let consumer = self.leader.delivery.consumers.get_mut(&key);
-        let withheld = consumer.map_or(0, |consumer| std::mem::take(&mut consumer.pace.withheld));
-        if withheld > 0 {
-            self.credit(key, withheld, effects);
-        }
-    }
-
-    fn hold_once_more(&mut self, queue: QueueId, by: ConsumerKey, tag: EntryTag, needs_body: bool) -> bool {
-        let order = self.leader.delivery.next_hold;
-        let ready = self.entry(queue, tag).filter(|entry| entry.state == EntryState::Ready);
-        let Some(key) = ready.map(|entry| entry.key) else { return false };
-        if needs_body && self.state.bodies.resident(key).is_none() {
-            return false;
-        }
-        self.leader.delivery.next_hold += 1;
-        self.set_state(queue, tag, EntryState::Held { by, in_transaction: false });
-        if let Some(consumer) = self.leader.delivery.consumers.get_mut(&by) {
-            consumer.held.push(order, tag, self.now_ms);
-        }
-        true
-    }
-
-    /// Looks for consumers that have become slow.
-    pub(crate) fn look_for_slow(&mut self, effects: &mut Vec<Effect>) {
-        let now_ms = self.now_ms;
-        if self.leader.delivery.slow.due_ms.is_none_or(|at_ms| now_ms < at_ms) {
-            return;
-        }
-        let (mut slow, mut weight) = (Vec::new(), 0);
-        let (mut connection, mut after) = match self.leader.delivery.slow.at.take() {
-            Some(at) => at,
-            None => {
-                self.leader.delivery.slow.watches = false;
-                (ConnectionId::new(0, 0), None)
-            }
-        };
-        let (mut watches, mut goes_on) = (false, false);
-        'search: for (id, of) in self.leader.connections.from(connection) {
-            if id != connection {
-                (connection, after) = (id, None);
-            }
-            weight += 1;
-            if LOOKED_MAX <= weight {
-                goes_on = true;
-                break;
-            }
-            while let Some(key) = next_reader(self, of, after) {
-                if LOOKED_MAX <= weight {
-                    goes_on = true;
-                    break 'search;
-                }
-                after = Some(key);
-                weight += 1;
-                let Some((after_ms, then, consumer)) = watched(self, key) else { continue };
-                watches = true;
-                if consumer.pace.spoke_ms + after_ms <= now_ms {
-                    weight += consumer.held.len();
-                    slow.push((key, then));
-                }
-            }
-        }
-        self.leader.delivery.slow.watches |= watches;
-        for (key, then) in slow {
-            self.is_too_slow(key, then, effects);
-        }
-        let search = &mut self.leader.delivery.slow;
-        search.at = goes_on.then_some((connection, after));
-        let pause_ms = if goes_on { 1 } else { LOOK_MS };
-        search.due_ms = (goes_on || search.watches).then_some(now_ms + pause_ms);
-    }
-
-    fn is_too_slow(&mut self, key: ConsumerKey, then: SlowAction, effects: &mut Vec<Effect>) {
-        let unsettled = self.unsettled_of(key);
-        let now_ms = self.now_ms;
-        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
-        if unsettled.is_empty() {
-            // It has spoken about all of it, in a transaction: until it gets more it has nothing to
-            // say, and must not wait for that.
-            consumer.pace.spoke_ms = now_ms;
-            return;
-        }
-        consumer.pace.is_slow = true;
-        let (id, notice) = (consumer.queue, consumer.notice.clone());
-        let at = self.state.queues.get(&id).map(|queue| queue.source.clone());
-        let notice = notice.or_else(|| self.leader.delivery.spreads.get(&key.whole())?.notice().cloned());
-        if let (Some(consumer), Some(at)) = (notice, at) {
-            announce(Notice::SlowConsumer { consumer, at }, effects);
-        }
-        self.counters.slow_consumers += 1;
-        match then {
-            SlowAction::Advise => {}
-            SlowAction::Detach => {
-                let touched = self.oust(key, DetachCause::Slow, effects);
-                self.dispatch_all(touched, effects);
-            }
-            SlowAction::Requeue if key.member == 0 => self.take_back(id, key, unsettled, effects),
-            SlowAction::Requeue => {}
-        }
-    }
-
-    /// A consumer's unsettled deliveries without a verdict on their way.
-    fn unsettled_of(&mut self, key: ConsumerKey) -> Vec<EntryTag> {
-        let held = EntryState::Held { by: key, in_transaction: false };
-        let Some(consumer) = self.leader.delivery.consumers.get(&key) else { return Vec::new() };
-        let (id, mut tags) = (consumer.queue, consumer.held.tags().collect::<Vec<EntryTag>>());
-        tags.retain(|tag| self.entry(id, *tag).is_some_and(|entry| entry.state == held));
-        tags
-    }
-
-    /// A consumer's messages go to others. It gets nothing until it settles, for it would get the
-    /// same again.
-    pub(crate) fn take_back(
-        &mut self,
-        id: QueueId,
-        key: ConsumerKey,
-        mut tags: Vec<EntryTag>,
-        effects: &mut Vec<Effect>,
-    ) {
-        tags.sort_unstable();
-        self.leader.delivery.has_taken_back = true;
-        forget_held(&mut self.leader, key, &tags);
-        self.release(id, key, &tags, true, effects);
-        leave_line(&mut self.state, &mut self.leader, key);
-        if let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) {
-            consumer.pace.withheld += std::mem::take(&mut consumer.credit);
-            consumer.pace.taken.extend(tags);
-        }
-        self.dispatch(id, effects);
-    }
-}
-
 /// The consumer, if it may become slow: after how long, and the consequence.
 fn watched(partition: &Partition, key: ConsumerKey) -> Option<(u64, SlowAction, &Consumer)> {
     let consumer = partition.leader.delivery.consumers.get(&key)?;
     let Slow { after_ms, then } = partition.state.queues.get(&consumer.queue)?.slow;
     let is_free = consumer.held.is_empty() || consumer.mode == ConsumerMode::Browse;
     // Its deliveries are about to return.
-    let returns = consumer.pace.ends || is_leaving(partition, key.connection);
+    let returns = consumer.pace.ends || is_leaving(&partition.leader, key.connection);
     let may = !is_free && !consumer.pace.is_slow && !returns;
     after_ms.filter(|_| may).map(|after_ms| (after_ms, then, consumer.as_ref()))
 }
@@ -307,4 +146,174 @@ pub fn note_what_came_again(leader: &mut Leader, key: ConsumerKey, tags: &[Entry
         Outcome::Released { .. } | Outcome::Rejected => consumer.pace.gives_back(tags),
         Outcome::Retried => {}
     }
+}
+
+/// A consumer settles messages. Those that were taken back from it are its own again if no
+/// other consumer has had them: `false` if one of them is lost to it, so that the others must
+/// not be confirmed either; these it holds again. If the verdict `needs_body`, now or later,
+/// one whose body has left memory meanwhile is lost too.
+pub fn has_spoken(partition: &mut Partition, key: ConsumerKey, tags: &[EntryTag], needs_body: bool) -> bool {
+    if !partition.settings.policies.any_slow() && !partition.leader.delivery.has_taken_back {
+        return true;
+    }
+    let now_ms = partition.now_ms;
+    let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key) else { return true };
+    let (queue, pace) = (consumer.queue, &mut consumer.pace);
+    (pace.spoke_ms, pace.is_slow) = (now_ms, false);
+    let mut taken: Vec<EntryTag> = tags.iter().filter(|tag| pace.taken.contains(tag)).copied().collect();
+    if partition.settings.policies.any_slow() {
+        partition.leader.delivery.slow.begin_at(now_ms + LOOK_MS);
+    }
+    let asked = taken.len();
+    taken.retain(|tag| hold_once_more(partition, queue, key, *tag, needs_body));
+    let lost = taken.len() < asked;
+    // Lost messages stay lost, however often the consumer settles them.
+    if let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key) {
+        for tag in &taken {
+            consumer.pace.taken.remove(tag);
+        }
+    }
+    !lost
+}
+
+/// A consumer that has settled may use its credit again, after the result of its verdicts:
+/// returned messages are before the rest.
+pub fn give_withheld(partition: &mut Partition, key: ConsumerKey, effects: &mut Vec<Effect>) {
+    if !partition.leader.delivery.has_taken_back {
+        return;
+    }
+    let consumer = partition.leader.delivery.consumers.get_mut(&key);
+    let withheld = consumer.map_or(0, |consumer| std::mem::take(&mut consumer.pace.withheld));
+    if withheld > 0 {
+        add_credit(partition, key, withheld, effects);
+    }
+}
+
+fn hold_once_more(
+    partition: &mut Partition,
+    queue: QueueId,
+    by: ConsumerKey,
+    tag: EntryTag,
+    needs_body: bool,
+) -> bool {
+    let order = partition.leader.delivery.next_hold;
+    let ready = entry_at(partition, queue, tag).filter(|entry| entry.state == EntryState::Ready);
+    let Some(key) = ready.map(|entry| entry.key) else { return false };
+    if needs_body && partition.state.bodies.resident(key).is_none() {
+        return false;
+    }
+    partition.leader.delivery.next_hold += 1;
+    set_state(partition, queue, tag, EntryState::Held { by, in_transaction: false });
+    if let Some(consumer) = partition.leader.delivery.consumers.get_mut(&by) {
+        consumer.held.push(order, tag, partition.now_ms);
+    }
+    true
+}
+
+/// Looks for consumers that have become slow.
+pub fn look_for_slow(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let now_ms = partition.now_ms;
+    if partition.leader.delivery.slow.due_ms.is_none_or(|at_ms| now_ms < at_ms) {
+        return;
+    }
+    let (mut slow, mut weight) = (Vec::new(), 0);
+    let (mut connection, mut after) = match partition.leader.delivery.slow.at.take() {
+        Some(at) => at,
+        None => {
+            partition.leader.delivery.slow.watches = false;
+            (ConnectionId::new(0, 0), None)
+        }
+    };
+    let (mut watches, mut goes_on) = (false, false);
+    'search: for (id, of) in partition.leader.connections.from(connection) {
+        if id != connection {
+            (connection, after) = (id, None);
+        }
+        weight += 1;
+        if LOOKED_MAX <= weight {
+            goes_on = true;
+            break;
+        }
+        while let Some(key) = next_reader(&partition.leader, of, after) {
+            if LOOKED_MAX <= weight {
+                goes_on = true;
+                break 'search;
+            }
+            after = Some(key);
+            weight += 1;
+            let Some((after_ms, then, consumer)) = watched(partition, key) else { continue };
+            watches = true;
+            if consumer.pace.spoke_ms + after_ms <= now_ms {
+                weight += consumer.held.len();
+                slow.push((key, then));
+            }
+        }
+    }
+    partition.leader.delivery.slow.watches |= watches;
+    for (key, then) in slow {
+        is_too_slow(partition, key, then, effects);
+    }
+    let search = &mut partition.leader.delivery.slow;
+    search.at = goes_on.then_some((connection, after));
+    let pause_ms = if goes_on { 1 } else { LOOK_MS };
+    search.due_ms = (goes_on || search.watches).then_some(now_ms + pause_ms);
+}
+
+fn is_too_slow(partition: &mut Partition, key: ConsumerKey, then: SlowAction, effects: &mut Vec<Effect>) {
+    let unsettled = unsettled_of(partition, key);
+    let now_ms = partition.now_ms;
+    let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key) else { return };
+    if unsettled.is_empty() {
+        // It has spoken about all of it, in a transaction: until it gets more it has nothing to
+        // say, and must not wait for that.
+        consumer.pace.spoke_ms = now_ms;
+        return;
+    }
+    consumer.pace.is_slow = true;
+    let (id, notice) = (consumer.queue, consumer.notice.clone());
+    let at = partition.state.queues.get(&id).map(|queue| queue.source.clone());
+    let notice = notice.or_else(|| partition.leader.delivery.spreads.get(&key.whole())?.notice().cloned());
+    if let (Some(consumer), Some(at)) = (notice, at) {
+        announce(Notice::SlowConsumer { consumer, at }, effects);
+    }
+    partition.counters.slow_consumers += 1;
+    match then {
+        SlowAction::Advise => {}
+        SlowAction::Detach => {
+            let touched = oust(partition, key, DetachCause::Slow, effects);
+            dispatch_all(partition, touched, effects);
+        }
+        SlowAction::Requeue if key.member == 0 => take_back(partition, id, key, unsettled, effects),
+        SlowAction::Requeue => {}
+    }
+}
+
+/// A consumer's unsettled deliveries without a verdict on their way.
+fn unsettled_of(partition: &mut Partition, key: ConsumerKey) -> Vec<EntryTag> {
+    let held = EntryState::Held { by: key, in_transaction: false };
+    let Some(consumer) = partition.leader.delivery.consumers.get(&key) else { return Vec::new() };
+    let (id, mut tags) = (consumer.queue, consumer.held.tags().collect::<Vec<EntryTag>>());
+    tags.retain(|tag| entry_at(partition, id, *tag).is_some_and(|entry| entry.state == held));
+    tags
+}
+
+/// A consumer's messages go to others. It gets nothing until it settles, for it would get the
+/// same again.
+pub fn take_back(
+    partition: &mut Partition,
+    id: QueueId,
+    key: ConsumerKey,
+    mut tags: Vec<EntryTag>,
+    effects: &mut Vec<Effect>,
+) {
+    tags.sort_unstable();
+    partition.leader.delivery.has_taken_back = true;
+    forget_held(&mut partition.leader, key, &tags);
+    release_entries(partition, id, key, &tags, true, effects);
+    leave_line(&mut partition.state, &mut partition.leader, key);
+    if let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key) {
+        consumer.pace.withheld += std::mem::take(&mut consumer.credit);
+        consumer.pace.taken.extend(tags);
+    }
+    dispatch(partition, id, effects);
 }

@@ -23,14 +23,19 @@ use postroad_routing::Pattern;
 use crate::Partition;
 use crate::addresses::binding::missing_bindings;
 use crate::connection::Connection;
-use crate::delivery::consumer::{check_new, may_get_more};
+use crate::delivery::consumer::{check_new, may_get_more, oust, take_seat};
+use crate::delivery::dispatch::dispatch;
 use crate::delivery::line::{leave_line, line_up};
 use crate::delivery::selection;
+use crate::intake::publish::dispatch_all;
+use crate::intake::waiting::declare_first;
 use crate::leader::Leader;
 use crate::leasing::refuse_reserve_of_deleted;
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
 use crate::notice::announce_consumer;
 use crate::partition::reply;
+use crate::settings::Settings;
 use crate::settling::doubt;
 use crate::state::State;
 
@@ -63,8 +68,8 @@ fn first_of_pattern(name: &str) -> &str {
 }
 
 /// A consumer of a pattern ends.
-pub fn forget_spread(partition: &mut Partition, key: ConsumerKey) -> Option<Spread> {
-    let delivery = &mut partition.leader.delivery;
+pub fn forget_spread(leader: &mut Leader, key: ConsumerKey) -> Option<Spread> {
+    let delivery = &mut leader.delivery;
     let spread = delivery.spreads.remove(&key)?;
     delivery.members -= spread.members.len();
     delivery.draining_wholes.remove(&key);
@@ -79,8 +84,8 @@ pub fn forget_spread(partition: &mut Partition, key: ConsumerKey) -> Option<Spre
 }
 
 /// Whether a consumer of a pattern may read this number of queues.
-fn check_width(partition: &Partition, attach: &Attach, queues: usize) -> Result<(), Refusal> {
-    let (read, max) = (partition.leader.delivery.members, partition.settings.members_max());
+fn check_width(leader: &Leader, settings: &Settings, attach: &Attach, queues: usize) -> Result<(), Refusal> {
+    let (read, max) = (leader.delivery.members, settings.members_max());
     match queues == 0 || read + queues <= max {
         true => Ok(()),
         false => Err(Refusal::PatternTooWide { pattern: attach.source.clone(), queues, read, max }),
@@ -91,8 +96,8 @@ fn check_width(partition: &Partition, attach: &Attach, queues: usize) -> Result<
 pub fn end_crowded(partition: &mut Partition, effects: &mut Vec<Effect>) {
     for whole in std::mem::take(&mut partition.leader.delivery.crowded) {
         if partition.leader.delivery.spreads.contains_key(&whole) {
-            let touched = partition.oust(whole, DetachCause::PatternTooWide, effects);
-            partition.dispatch_all(touched, effects);
+            let touched = oust(partition, whole, DetachCause::PatternTooWide, effects);
+            dispatch_all(partition, touched, effects);
         }
     }
 }
@@ -104,192 +109,14 @@ fn pattern_of(attach: &Attach) -> Option<Pattern> {
     Pattern::parse(name).ok().filter(|pattern| may && pattern.is_wildcard())
 }
 
-impl Partition {
-    /// Attaches a consumer of a pattern of queues; gives back any other.
-    pub(crate) fn attach_to_pattern(&mut self, attach: Attach, effects: &mut Vec<Effect>) -> Option<Attach> {
-        let Some(pattern) = pattern_of(&attach) else { return Some(attach) };
-        let (key, ticket) = (attach.consumer, attach.ticket);
-        if let Err(refusal) =
-            check_new(&self.leader, key).and_then(|()| selection::parse(&attach.selector).map(drop))
-        {
-            reply(key.connection, ticket, Err(refusal), effects);
-            return None;
-        }
-        let heir_of = doubt::heir_of_all(&attach);
-        let room = self.settings.members_max().saturating_sub(self.leader.delivery.members);
-        let queues = match heir_of {
-            Some(link) => doubt::queues_of(self, link, room),
-            None => self.state.addresses.queues_matching(&pattern),
-        };
-        if let Err(refusal) = check_width(self, &attach, queues.len()) {
-            reply(key.connection, ticket, Err(refusal), effects);
-            return None;
-        }
-        // As in ActiveMQ: where no queue matches yet, a queue of the pattern's own name collects
-        // messages of the topics.
-        let is_fed = !self.settings.addressing.feeds_of(&attach.source).is_empty();
-        if queues.is_empty() && is_fed && attach.mode != ConsumerMode::Browse && heir_of.is_none() {
-            self.declare_first(attach.source.clone(), attach, effects);
-            return None;
-        }
-        if heir_of.is_none() {
-            self.bind_for_reader(&queues, &attach, effects);
-        }
-        let steals = attach.steals.clone().filter(|_| heir_of.is_some());
-        reply(key.connection, ticket, Ok(()), effects);
-        let spread = Spread {
-            pattern,
-            credit: attach.credit,
-            attach,
-            draining: false,
-            members: BTreeSet::new(),
-            last_member: 0,
-            starved: VecDeque::new(),
-        };
-        let first = first_of_pattern(&spread.attach.source.name).to_owned();
-        self.leader.delivery.spreads_by_first.entry(first).or_default().insert(key);
-        self.leader.delivery.spreads.insert(key, spread);
-        self.leader.connections.get_or_make(key.connection).consumers.insert(key);
-        let notice = self.leader.delivery.spreads.get(&key).and_then(Spread::notice).cloned();
-        announce_consumer(notice.as_ref(), true, effects);
-        let queues: Vec<QueueId> =
-            queues.iter().filter_map(|queue| self.state.addresses.get(queue)?.bound.own()).collect();
-        for id in &queues {
-            let member = self.join(key, *id);
-            if let (Some(name), Some(member)) = (&steals, member) {
-                doubt::hand_on(self, (*id, name), member, effects);
-            }
-        }
-        for id in &queues {
-            self.dispatch(*id, effects);
-        }
-        if queues.is_empty() {
-            self.end_browse_of_members(key, effects);
-        }
-        None
-    }
-
-    /// The bindings of the queues of a pattern respect the selector of the new reader.
-    fn bind_for_reader(&mut self, queues: &[Destination], attach: &Attach, effects: &mut Vec<Effect>) {
-        for queue in queues {
-            for binding in missing_bindings(&self.state, &self.settings, queue, Some(attach)) {
-                let command = postroad_model::Command::Bind(binding);
-                self.propose(command, Urgency::Waiting, Completion::Nothing, effects);
-            }
-        }
-    }
-
-    fn join(&mut self, whole: ConsumerKey, id: QueueId) -> Option<ConsumerKey> {
-        let spread = self.leader.delivery.spreads.get_mut(&whole)?;
-        spread.last_member += 1;
-        spread.members.insert(spread.last_member);
-        self.leader.delivery.members += 1;
-        let (member, attach) = (whole.with_member(spread.last_member), spread.attach.clone());
-        self.seat(id, member, &attach);
-        Some(member)
-    }
-
-    /// A queue was made: readers of a matching pattern read it too. A browser sees the queues that
-    /// existed when it came.
-    pub(crate) fn join_spreads(&mut self, id: QueueId, queue: &Destination) {
-        if self.leader.delivery.spreads.is_empty() || queue.temporary {
-            return;
-        }
-        let wants = |spread: &Spread| {
-            spread.attach.mode != ConsumerMode::Browse
-                && spread.pattern.matches(&queue.name)
-                && doubt::heir_of_all(&spread.attach).is_none()
-        };
-        let delivery = &self.leader.delivery;
-        let first = queue.name.split('.').next().unwrap_or_default();
-        let firsts = [first, ""].into_iter().filter_map(|first| delivery.spreads_by_first.get(first));
-        let wholes = firsts.flatten().filter(|key| delivery.spreads.get(key).is_some_and(wants));
-        let mut wholes: Vec<ConsumerKey> = wholes.copied().collect();
-        wholes.sort_unstable();
-        wholes.dedup();
-        let mut room = self.settings.members_max().saturating_sub(self.leader.delivery.members);
-        for whole in wholes {
-            match room {
-                0 => self.leader.delivery.crowded.push(whole),
-                _ => drop(self.join(whole, id)),
-            }
-            room = room.saturating_sub(1);
-        }
-    }
-
-    /// Serves the starved, as long as there is credit.
-    pub(crate) fn feed(&mut self, whole: ConsumerKey, effects: &mut Vec<Effect>) {
-        while let Some(spread) =
-            self.leader.delivery.spreads.get_mut(&whole).filter(|spread| spread.credit > 0)
-            && let Some(member) = spread.starved.pop_front()
-        {
-            let key = whole.with_member(member);
-            let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { continue };
-            consumer.starved = false;
-            let id = consumer.queue;
-            line_up(&mut self.state, &mut self.leader, &self.settings, key);
-            self.dispatch(id, effects);
-        }
-    }
-
-    /// Notifies the client of a pattern browser once, when all its members have seen everything.
-    pub(crate) fn end_browse_of_members(&mut self, whole: ConsumerKey, effects: &mut Vec<Effect>) {
-        let browses = self
-            .leader
-            .delivery
-            .spreads
-            .get(&whole)
-            .is_some_and(|spread| spread.attach.mode == ConsumerMode::Browse);
-        let is_over = |key: &ConsumerKey| {
-            let browse =
-                self.leader.delivery.consumers.get(key).and_then(|consumer| consumer.browse.as_ref());
-            browse.is_none_or(|browse| browse.is_over)
-        };
-        if browses && readers_of(&self.leader, whole).iter().all(is_over) {
-            effects.push(Effect::Drained { consumer: whole });
-        }
-    }
-
-    /// A queue has ended under one of its consumers; whether a session has to know.
-    pub(crate) fn forget_reader(
-        &mut self,
-        key: ConsumerKey,
-        source: &Destination,
-        effects: &mut Vec<Effect>,
-    ) {
-        let consumer = self.leader.delivery.consumers.remove(&key);
-        if let Some(consumer) = &consumer {
-            self.leader.delivery.drains.end(consumer.queue, key);
-        }
-        let notice = consumer.as_ref().and_then(|consumer| consumer.notice.as_ref());
-        announce_consumer(notice, false, effects);
-        if let Some(spread) = self.leader.delivery.spreads.get_mut(&key.whole()).filter(|_| key.member != 0) {
-            self.leader.delivery.members -= usize::from(spread.members.remove(&key.member));
-            if consumer.and_then(|consumer| consumer.browse).is_some_and(|browse| !browse.is_over) {
-                self.end_browse_of_members(key.whole(), effects);
-            }
-            // It may have been the last whose body was on its way.
-            finish_drain_of_members(&mut self.state, &mut self.leader, key.whole(), effects);
-            return;
-        }
-        if let Some(connection) = self.leader.connections.get_mut(&key.connection) {
-            connection.consumers.remove(&key);
-        }
-        if let Some(reserving) = consumer.and_then(|consumer| consumer.reserving) {
-            return refuse_reserve_of_deleted(&mut self.leader, key, &reserving, source, effects);
-        }
-        effects.push(Effect::Detached { consumer: key, cause: DetachCause::Deleted });
-    }
-}
-
 /// The consumer of the connection after this one. A consumer of a pattern has members instead, or
 /// stands for itself as long as there are none.
 pub(crate) fn next_reader(
-    partition: &Partition,
+    leader: &Leader,
     connection: &Connection,
     after: Option<ConsumerKey>,
 ) -> Option<ConsumerKey> {
-    let spreads = &partition.leader.delivery.spreads;
+    let spreads = &leader.delivery.spreads;
     if let Some(after) = after
         && let Some(spread) = spreads.get(&after.whole())
         && let Some(member) = spread.members.range((Bound::Excluded(after.member), Bound::Unbounded)).next()
@@ -366,4 +193,190 @@ pub fn finish_drain_of_members(
         spread.credit = 0;
         effects.push(Effect::Drained { consumer: whole });
     }
+}
+
+/// Attaches a consumer of a pattern of queues; gives back any other.
+pub fn attach_to_pattern(
+    partition: &mut Partition,
+    attach: Attach,
+    effects: &mut Vec<Effect>,
+) -> Option<Attach> {
+    let Some(pattern) = pattern_of(&attach) else { return Some(attach) };
+    let (key, ticket) = (attach.consumer, attach.ticket);
+    if let Err(refusal) =
+        check_new(&partition.leader, key).and_then(|()| selection::parse(&attach.selector).map(drop))
+    {
+        reply(key.connection, ticket, Err(refusal), effects);
+        return None;
+    }
+    let heir_of = doubt::heir_of_all(&attach);
+    let room = partition.settings.members_max().saturating_sub(partition.leader.delivery.members);
+    let queues = match heir_of {
+        Some(link) => doubt::queues_of(&partition.state, &partition.leader, link, room),
+        None => partition.state.addresses.queues_matching(&pattern),
+    };
+    if let Err(refusal) = check_width(&partition.leader, &partition.settings, &attach, queues.len()) {
+        reply(key.connection, ticket, Err(refusal), effects);
+        return None;
+    }
+    // As in ActiveMQ: where no queue matches yet, a queue of the pattern's own name collects
+    // messages of the topics.
+    let is_fed = !partition.settings.addressing.feeds_of(&attach.source).is_empty();
+    if queues.is_empty() && is_fed && attach.mode != ConsumerMode::Browse && heir_of.is_none() {
+        declare_first(partition, attach.source.clone(), attach, effects);
+        return None;
+    }
+    if heir_of.is_none() {
+        bind_for_reader(partition, &queues, &attach, effects);
+    }
+    let steals = attach.steals.clone().filter(|_| heir_of.is_some());
+    reply(key.connection, ticket, Ok(()), effects);
+    let spread = Spread {
+        pattern,
+        credit: attach.credit,
+        attach,
+        draining: false,
+        members: BTreeSet::new(),
+        last_member: 0,
+        starved: VecDeque::new(),
+    };
+    let first = first_of_pattern(&spread.attach.source.name).to_owned();
+    partition.leader.delivery.spreads_by_first.entry(first).or_default().insert(key);
+    partition.leader.delivery.spreads.insert(key, spread);
+    partition.leader.connections.get_or_make(key.connection).consumers.insert(key);
+    let notice = partition.leader.delivery.spreads.get(&key).and_then(Spread::notice).cloned();
+    announce_consumer(notice.as_ref(), true, effects);
+    let queues: Vec<QueueId> =
+        queues.iter().filter_map(|queue| partition.state.addresses.get(queue)?.bound.own()).collect();
+    for id in &queues {
+        let member = join_queue(partition, key, *id);
+        if let (Some(name), Some(member)) = (&steals, member) {
+            doubt::hand_on(partition, (*id, name), member, effects);
+        }
+    }
+    for id in &queues {
+        dispatch(partition, *id, effects);
+    }
+    if queues.is_empty() {
+        end_browse_of_members(partition, key, effects);
+    }
+    None
+}
+
+/// The bindings of the queues of a pattern respect the selector of the new reader.
+fn bind_for_reader(
+    partition: &mut Partition,
+    queues: &[Destination],
+    attach: &Attach,
+    effects: &mut Vec<Effect>,
+) {
+    for queue in queues {
+        for binding in missing_bindings(&partition.state, &partition.settings, queue, Some(attach)) {
+            let command = postroad_model::Command::Bind(binding);
+            propose(partition, command, Urgency::Waiting, Completion::Nothing, effects);
+        }
+    }
+}
+
+fn join_queue(partition: &mut Partition, whole: ConsumerKey, id: QueueId) -> Option<ConsumerKey> {
+    let spread = partition.leader.delivery.spreads.get_mut(&whole)?;
+    spread.last_member += 1;
+    spread.members.insert(spread.last_member);
+    partition.leader.delivery.members += 1;
+    let (member, attach) = (whole.with_member(spread.last_member), spread.attach.clone());
+    take_seat(partition, id, member, &attach);
+    Some(member)
+}
+
+/// A queue was made: readers of a matching pattern read it too. A browser sees the queues that
+/// existed when it came.
+pub fn join_spreads(partition: &mut Partition, id: QueueId, queue: &Destination) {
+    if partition.leader.delivery.spreads.is_empty() || queue.temporary {
+        return;
+    }
+    let wants = |spread: &Spread| {
+        spread.attach.mode != ConsumerMode::Browse
+            && spread.pattern.matches(&queue.name)
+            && doubt::heir_of_all(&spread.attach).is_none()
+    };
+    let delivery = &partition.leader.delivery;
+    let first = queue.name.split('.').next().unwrap_or_default();
+    let firsts = [first, ""].into_iter().filter_map(|first| delivery.spreads_by_first.get(first));
+    let wholes = firsts.flatten().filter(|key| delivery.spreads.get(key).is_some_and(wants));
+    let mut wholes: Vec<ConsumerKey> = wholes.copied().collect();
+    wholes.sort_unstable();
+    wholes.dedup();
+    let mut room = partition.settings.members_max().saturating_sub(partition.leader.delivery.members);
+    for whole in wholes {
+        match room {
+            0 => partition.leader.delivery.crowded.push(whole),
+            _ => drop(join_queue(partition, whole, id)),
+        }
+        room = room.saturating_sub(1);
+    }
+}
+
+/// Serves the starved, as long as there is credit.
+pub fn feed_starved(partition: &mut Partition, whole: ConsumerKey, effects: &mut Vec<Effect>) {
+    while let Some(spread) =
+        partition.leader.delivery.spreads.get_mut(&whole).filter(|spread| spread.credit > 0)
+        && let Some(member) = spread.starved.pop_front()
+    {
+        let key = whole.with_member(member);
+        let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key) else { continue };
+        consumer.starved = false;
+        let id = consumer.queue;
+        line_up(&mut partition.state, &mut partition.leader, &partition.settings, key);
+        dispatch(partition, id, effects);
+    }
+}
+
+/// Notifies the client of a pattern browser once, when all its members have seen everything.
+pub fn end_browse_of_members(partition: &mut Partition, whole: ConsumerKey, effects: &mut Vec<Effect>) {
+    let browses = partition
+        .leader
+        .delivery
+        .spreads
+        .get(&whole)
+        .is_some_and(|spread| spread.attach.mode == ConsumerMode::Browse);
+    let is_over = |key: &ConsumerKey| {
+        let browse =
+            partition.leader.delivery.consumers.get(key).and_then(|consumer| consumer.browse.as_ref());
+        browse.is_none_or(|browse| browse.is_over)
+    };
+    if browses && readers_of(&partition.leader, whole).iter().all(is_over) {
+        effects.push(Effect::Drained { consumer: whole });
+    }
+}
+
+/// A queue has ended under one of its consumers; whether a session has to know.
+pub fn forget_reader(
+    partition: &mut Partition,
+    key: ConsumerKey,
+    source: &Destination,
+    effects: &mut Vec<Effect>,
+) {
+    let consumer = partition.leader.delivery.consumers.remove(&key);
+    if let Some(consumer) = &consumer {
+        partition.leader.delivery.drains.end(consumer.queue, key);
+    }
+    let notice = consumer.as_ref().and_then(|consumer| consumer.notice.as_ref());
+    announce_consumer(notice, false, effects);
+    if let Some(spread) = partition.leader.delivery.spreads.get_mut(&key.whole()).filter(|_| key.member != 0)
+    {
+        partition.leader.delivery.members -= usize::from(spread.members.remove(&key.member));
+        if consumer.and_then(|consumer| consumer.browse).is_some_and(|browse| !browse.is_over) {
+            end_browse_of_members(partition, key.whole(), effects);
+        }
+        // It may have been the last whose body was on its way.
+        finish_drain_of_members(&mut partition.state, &mut partition.leader, key.whole(), effects);
+        return;
+    }
+    if let Some(connection) = partition.leader.connections.get_mut(&key.connection) {
+        connection.consumers.remove(&key);
+    }
+    if let Some(reserving) = consumer.and_then(|consumer| consumer.reserving) {
+        return refuse_reserve_of_deleted(&mut partition.leader, key, &reserving, source, effects);
+    }
+    effects.push(Effect::Detached { consumer: key, cause: DetachCause::Deleted });
 }

@@ -248,70 +248,6 @@ impl Partition {
         })
     }
 
-    /// Policies have changed. Queues are counted again only if some may have another owner.
-    pub(crate) fn limit_accounts(&mut self, before: &Policies) {
-        let policies = &self.settings.policies;
-        let accounts = Accounts::new(policies, u64::from(self.settings.placement.partitions));
-        let keep_owners = before.tenants.own_as(&policies.tenants);
-        if !keep_owners || !self.leader.intake.accounts.take_limits_of(&accounts) {
-            self.account_anew();
-        }
-    }
-
-    /// Owners have changed, or recovery has ended: every queue is counted again.
-    pub(crate) fn account_anew(&mut self) {
-        let parts = u64::from(self.settings.placement.partitions);
-        let accounts = Accounts::new(&self.settings.policies, parts);
-        for queue in self.state.queues.values_mut() {
-            queue.owners = accounts.owners_of(&queue.source, &self.settings.policies);
-        }
-        self.leader.intake.accounts = accounts;
-        queue_quota::expect_anew(self);
-        for queue in self.state.queues.values() {
-            self.leader.intake.accounts.open(queue);
-            let leased = self.state.leases.counts(queue.id).leased;
-            self.leader.intake.accounts.leased(queue.owners, 0, leased);
-        }
-    }
-
-    /// The accounts that have no room for the message, or, after others that wait, any that it
-    /// would be in.
-    pub(crate) fn full_accounts(
-        &self,
-        sent: &Sent,
-        receivers: &[QueueId],
-        is_behind: bool,
-    ) -> Vec<AccountNumber> {
-        if self.leader.intake.accounts.all.is_empty() {
-            return Vec::new();
-        }
-        let queues = receivers.iter().filter_map(|id| self.state.queues.get(id)).map(|queue| queue.owners);
-        let mut shares: Vec<(AccountNumber, Load)> = Vec::new();
-        for number in queues.chain(self.owners_of_unborn(sent)).flatten().flatten() {
-            let known = shares.iter().position(|(known, _)| *known == number);
-            let place = known.unwrap_or_else(|| {
-                shares.push((number, Load::default()));
-                shares.len() - 1
-            });
-            shares[place].1.add(sent.message.size());
-        }
-        let is_full = |(number, share): &(AccountNumber, Load)| {
-            let account = &self.leader.intake.accounts.all[usize::from(number.0)];
-            !account.limit.is_none() && (is_behind || !account.has_room_for(*share, sent.message.persistent))
-        };
-        shares.iter().filter(|share| is_full(share)).map(|(number, _)| *number).collect()
-    }
-
-    /// The accounts of the queues that the message is the first of.
-    pub(crate) fn owners_of_unborn(&self, sent: &Sent) -> impl Iterator<Item = Owners> {
-        // Scheduled messages count when they are due.
-        let counts = !self.leader.intake.accounts.all.is_empty() && sent.schedule.is_none();
-        let queues = sent.targets().filter(move |to| counts && to.kind == DestinationKind::Queue);
-        queues
-            .filter(|to| self.state.addresses.get(to).is_none())
-            .map(|to| owners_of(&self.leader, &self.settings, to))
-    }
-
     /// The first limit for which so much more in these queues would be too much: of a queue, also
     /// one that drops it then, or of all that a tenant or the broker holds here.
     pub fn limit_exceeded_by(&self, more: &BTreeMap<Destination, Load>) -> Option<Refusal> {
@@ -371,4 +307,68 @@ fn quota_exceeded_by(
     let to = more.keys().find(|to| accounts.owners_of(to, policies).contains(&number))?.clone();
     let (owner, limit) = (account.owner.clone(), policies.limit_of(account.owner.as_deref()));
     Some(Refusal::QuotaFull { to, owner, limit: limit.to_string().into() })
+}
+
+/// Owners have changed, or recovery has ended: every queue is counted again.
+pub fn account_anew(state: &mut State, leader: &mut Leader, settings: &Settings) {
+    let parts = u64::from(settings.placement.partitions);
+    let accounts = Accounts::new(&settings.policies, parts);
+    for queue in state.queues.values_mut() {
+        queue.owners = accounts.owners_of(&queue.source, &settings.policies);
+    }
+    leader.intake.accounts = accounts;
+    queue_quota::expect_anew(leader, settings);
+    for queue in state.queues.values() {
+        leader.intake.accounts.open(queue);
+        let leased = state.leases.counts(queue.id).leased;
+        leader.intake.accounts.leased(queue.owners, 0, leased);
+    }
+}
+
+/// Policies have changed. Queues are counted again only if some may have another owner.
+pub fn limit_accounts(state: &mut State, leader: &mut Leader, settings: &Settings, before: &Policies) {
+    let policies = &settings.policies;
+    let accounts = Accounts::new(policies, u64::from(settings.placement.partitions));
+    let keep_owners = before.tenants.own_as(&policies.tenants);
+    if !keep_owners || !leader.intake.accounts.take_limits_of(&accounts) {
+        account_anew(state, leader, settings);
+    }
+}
+
+/// The accounts that have no room for the message, or, after others that wait, any that it
+/// would be in.
+pub fn full_accounts(
+    partition: &Partition,
+    sent: &Sent,
+    receivers: &[QueueId],
+    is_behind: bool,
+) -> Vec<AccountNumber> {
+    if partition.leader.intake.accounts.all.is_empty() {
+        return Vec::new();
+    }
+    let queues = receivers.iter().filter_map(|id| partition.state.queues.get(id)).map(|queue| queue.owners);
+    let mut shares: Vec<(AccountNumber, Load)> = Vec::new();
+    for number in queues.chain(owners_of_unborn(partition, sent)).flatten().flatten() {
+        let known = shares.iter().position(|(known, _)| *known == number);
+        let place = known.unwrap_or_else(|| {
+            shares.push((number, Load::default()));
+            shares.len() - 1
+        });
+        shares[place].1.add(sent.message.size());
+    }
+    let is_full = |(number, share): &(AccountNumber, Load)| {
+        let account = &partition.leader.intake.accounts.all[usize::from(number.0)];
+        !account.limit.is_none() && (is_behind || !account.has_room_for(*share, sent.message.persistent))
+    };
+    shares.iter().filter(|share| is_full(share)).map(|(number, _)| *number).collect()
+}
+
+/// The accounts of the queues that the message is the first of.
+pub fn owners_of_unborn(partition: &Partition, sent: &Sent) -> impl Iterator<Item = Owners> {
+    // Scheduled messages count when they are due.
+    let counts = !partition.leader.intake.accounts.all.is_empty() && sent.schedule.is_none();
+    let queues = sent.targets().filter(move |to| counts && to.kind == DestinationKind::Queue);
+    queues
+        .filter(|to| partition.state.addresses.get(to).is_none())
+        .map(|to| owners_of(&partition.leader, &partition.settings, to))
 }

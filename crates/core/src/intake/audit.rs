@@ -15,8 +15,11 @@ use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
 use crate::intake::arrivals::{Arrivals, Runs};
+use crate::intake::publish::publish_now;
+use crate::leader::Leader;
 use crate::leaving::is_leaving;
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
 use crate::partition::reply;
 use crate::protocols::Protocols;
 use crate::settings::Settings;
@@ -206,68 +209,6 @@ impl Audit {
     }
 }
 
-impl Partition {
-    /// A message sent over a client's next connection may be on its way to the log from the last
-    /// one: the answer waits until everything ahead of it is there. Given back if it need not wait.
-    pub(crate) fn behind_what_came_before(
-        &mut self,
-        publish: Publish,
-        effects: &mut Vec<Effect>,
-    ) -> Option<Publish> {
-        if !publish.sent.message.persistent {
-            return Some(publish);
-        }
-        let lacks_windows = crate::moving::lacks_windows(self, &publish);
-        let names_producer = || (self.protocols.origin_of)(&publish.sent.message).is_some();
-        let connection = self.leader.connections.get(&publish.connection);
-        // A send behind a waiting one waits behind it.
-        let is_behind = connection.is_some_and(|connection| connection.resends > 0);
-        if !is_behind && (!publish.resent || !names_producer()) {
-            return Some(publish);
-        }
-        // It has come just now: its connection is there.
-        let connection = self.leader.connections.get_or_make(publish.connection);
-        if connection.resent && connection.resends == 0 && !lacks_windows {
-            return Some(publish);
-        }
-        connection.resends += 1;
-        let nothing = postroad_model::Command::Transact(postroad_model::Changes::default());
-        self.propose(nothing, Urgency::Waiting, Completion::Resent(Box::new(publish)), effects);
-        None
-    }
-
-    /// Everything that was ahead of the message is in the log.
-    pub(crate) fn resent(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
-        let Some(publish) = crate::moving::behind_windows(self, publish, effects) else { return };
-        if self.no_more_waits(publish.connection) {
-            self.publish_now(publish, effects);
-        }
-    }
-
-    /// The log has failed: whether the message is there is certain now.
-    pub(crate) fn resend_failed(&mut self, publish: &Publish, refusal: &Refusal, effects: &mut Vec<Effect>) {
-        if self.no_more_waits(publish.connection) {
-            let result = if came_before(&self.state, &self.protocols, publish) {
-                Ok(())
-            } else {
-                Err(refusal.clone())
-            };
-            reply(publish.connection, publish.ticket, result, effects);
-        }
-    }
-
-    /// One message less waits; `false` if its connection is gone.
-    fn no_more_waits(&mut self, connection: ConnectionId) -> bool {
-        if is_leaving(self, connection) {
-            return false;
-        }
-        let Some(connection) = self.leader.connections.get_mut(&connection) else { return false };
-        connection.resends = connection.resends.saturating_sub(1);
-        connection.resent = true;
-        true
-    }
-}
-
 impl Protocols {
     /// Who sent a message, and the number that it has there.
     fn producer_of(&self, message: &Message) -> Option<(Producer, Origin)> {
@@ -298,6 +239,77 @@ pub fn came_before(state: &State, protocols: &Protocols, publish: &Publish) -> b
             true => state.audit.arrivals.knows(producer, origin.sequence),
             false => state.audit.knows(producer, origin.sequence),
         })
+}
+
+/// One message less waits; `false` if its connection is gone.
+fn no_more_waits(leader: &mut Leader, connection: ConnectionId) -> bool {
+    if is_leaving(leader, connection) {
+        return false;
+    }
+    let Some(connection) = leader.connections.get_mut(&connection) else { return false };
+    connection.resends = connection.resends.saturating_sub(1);
+    connection.resent = true;
+    true
+}
+
+/// The log has failed: whether the message is there is certain now.
+pub fn resend_failed(
+    state: &mut State,
+    leader: &mut Leader,
+    protocols: &Protocols,
+    publish: &Publish,
+    refusal: &Refusal,
+    effects: &mut Vec<Effect>,
+) {
+    if no_more_waits(leader, publish.connection) {
+        let result = if came_before(state, protocols, publish) { Ok(()) } else { Err(refusal.clone()) };
+        reply(publish.connection, publish.ticket, result, effects);
+    }
+}
+
+/// A message sent over a client's next connection may be on its way to the log from the last
+/// one: the answer waits until everything ahead of it is there. Given back if it need not wait.
+pub fn behind_what_came_before(
+    partition: &mut Partition,
+    publish: Publish,
+    effects: &mut Vec<Effect>,
+) -> Option<Publish> {
+    if !publish.sent.message.persistent {
+        return Some(publish);
+    }
+    let lacks_windows = crate::moving::lacks_windows(&partition.leader, &publish);
+    let names_producer = || (partition.protocols.origin_of)(&publish.sent.message).is_some();
+    let connection = partition.leader.connections.get(&publish.connection);
+    // A send behind a waiting one waits behind it.
+    let is_behind = connection.is_some_and(|connection| connection.resends > 0);
+    if !is_behind && (!publish.resent || !names_producer()) {
+        return Some(publish);
+    }
+    // It has come just now: its connection is there.
+    let connection = partition.leader.connections.get_or_make(publish.connection);
+    if connection.resent && connection.resends == 0 && !lacks_windows {
+        return Some(publish);
+    }
+    connection.resends += 1;
+    let nothing = postroad_model::Command::Transact(postroad_model::Changes::default());
+    propose(partition, nothing, Urgency::Waiting, Completion::Resent(Box::new(publish)), effects);
+    None
+}
+
+/// Everything that was ahead of the message is in the log.
+pub fn note_resent(partition: &mut Partition, publish: Publish, effects: &mut Vec<Effect>) {
+    let Some(publish) = crate::moving::behind_windows(
+        &mut partition.state,
+        &mut partition.leader,
+        &partition.protocols,
+        publish,
+        effects,
+    ) else {
+        return;
+    };
+    if no_more_waits(&mut partition.leader, publish.connection) {
+        publish_now(partition, publish, effects);
+    }
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use std::fmt;
 use postroad_model::{ConnectionId, Destination, Publish, QueueId, Refusal};
 
 use crate::Partition;
-use crate::intake::account::AccountNumber;
-use crate::intake::limit::full_unborn;
+use crate::intake::account::{AccountNumber, full_accounts};
+use crate::intake::limit::{full_queues, full_unborn, what_holds};
 use crate::intake::parked::SendObstacle;
 use crate::intake::publish::{Admitted, follows_the_log, lacks_memory_for};
 use crate::intake::waiting::awaits_queue;
@@ -75,52 +75,54 @@ impl fmt::Display for BlockedOn {
 impl Partition {
     /// Why sends to this address are blocked, and how many are; `None` if none is.
     pub fn blocked_sends(&self, to: &Destination) -> Option<(BlockedOn, usize)> {
-        Some((self.what_holds(to)?, self.leader.intake.parked.count_at(to)))
+        Some((what_holds(self, to)?, self.leader.intake.parked.count_at(to)))
     }
+}
 
-    /// The reason why this send, after those `ahead` of it, has to wait; `None` if it need not.
-    pub(super) fn blocked_on(
-        &self,
-        publish: &Publish,
-        admitted: &Result<Admitted, Refusal>,
-        receivers: &[QueueId],
-        ahead: SendObstacle,
-    ) -> Option<BlockedOn> {
-        let sent = &publish.sent;
-        let admitted_as = match admitted {
-            Ok(admitted_as) => admitted_as,
-            Err(Refusal::StoreFull { .. }) => {
-                let waits = |to: &Destination| self.settings.policies.of(to).limit.waits_for_disk;
-                return sent.targets().any(waits).then_some(BlockedOn::Disk);
-            }
-            Err(_) => return None,
-        };
-        if ahead.own {
-            return Some(BlockedOn::Own(publish.connection));
+/// The reason why this send, after those `ahead` of it, has to wait; `None` if it need not.
+pub fn blocked_on(
+    partition: &Partition,
+    publish: &Publish,
+    admitted: &Result<Admitted, Refusal>,
+    receivers: &[QueueId],
+    ahead: SendObstacle,
+) -> Option<BlockedOn> {
+    let sent = &publish.sent;
+    let admitted_as = match admitted {
+        Ok(admitted_as) => admitted_as,
+        Err(Refusal::StoreFull { .. }) => {
+            let waits = |to: &Destination| partition.settings.policies.of(to).limit.waits_for_disk;
+            return sent.targets().any(waits).then_some(BlockedOn::Disk);
         }
-        let limit = || {
-            if !self.settings.policies.any_limit() {
-                return None;
-            }
-            let queue = self.full_queues(sent, receivers, ahead.here).next();
-            let queue = queue.map(|queue| BlockedOn::Queue(queue.id));
-            let unborn = || full_unborn(self, sent, ahead.here).next().map(|_| BlockedOn::Log);
-            queue.or_else(unborn).or_else(|| {
-                self.full_accounts(sent, receivers, ahead.here).first().copied().map(BlockedOn::Account)
-            })
-        };
-        match admitted_as {
-            // Sends before it may wait for memory, if nothing durable was bound when they came:
-            // those it may overtake.
-            Admitted::Durable => limit(),
-            Admitted::Volatile => limit()
-                .or_else(|| ahead.here.then_some(BlockedOn::Line))
-                .or_else(|| follows_the_log(&self.leader, publish, admitted).then_some(BlockedOn::Log))
-                .or_else(|| lacks_memory_for(&self.state, &self.leader, &self.settings, sent, receivers)),
-            Admitted::NeedsQueue if ahead.here => Some(BlockedOn::Line),
-            Admitted::NeedsQueue => {
-                awaits_queue(&self.state, &self.leader, sent, admitted).then_some(BlockedOn::Log)
-            }
+        Err(_) => return None,
+    };
+    if ahead.own {
+        return Some(BlockedOn::Own(publish.connection));
+    }
+    let limit = || {
+        if !partition.settings.policies.any_limit() {
+            return None;
+        }
+        let queue = full_queues(partition, sent, receivers, ahead.here).next();
+        let queue = queue.map(|queue| BlockedOn::Queue(queue.id));
+        let unborn = || full_unborn(partition, sent, ahead.here).next().map(|_| BlockedOn::Log);
+        queue.or_else(unborn).or_else(|| {
+            full_accounts(partition, sent, receivers, ahead.here).first().copied().map(BlockedOn::Account)
+        })
+    };
+    match admitted_as {
+        // Sends before it may wait for memory, if nothing durable was bound when they came:
+        // those it may overtake.
+        Admitted::Durable => limit(),
+        Admitted::Volatile => limit()
+            .or_else(|| ahead.here.then_some(BlockedOn::Line))
+            .or_else(|| follows_the_log(&partition.leader, publish, admitted).then_some(BlockedOn::Log))
+            .or_else(|| {
+                lacks_memory_for(&partition.state, &partition.leader, &partition.settings, sent, receivers)
+            }),
+        Admitted::NeedsQueue if ahead.here => Some(BlockedOn::Line),
+        Admitted::NeedsQueue => {
+            awaits_queue(&partition.state, &partition.leader, sent, admitted).then_some(BlockedOn::Log)
         }
     }
 }

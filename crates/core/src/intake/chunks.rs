@@ -28,6 +28,7 @@ use postroad_model::{
 use crate::Partition;
 use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::log::propose::propose_for;
 use crate::moving::passes_on;
 use crate::partition::reply;
 use crate::settings::Settings;
@@ -146,114 +147,6 @@ impl Uploads {
         for upload in uploads {
             self.abandon(connection, upload, effects);
         }
-    }
-}
-
-impl Partition {
-    /// Events of connections about pieces.
-    pub(crate) fn pass_on(&mut self, event: Event, effects: &mut Vec<Effect>) {
-        match event {
-            Event::Chunk { connection, upload, to, bytes, ticket } => {
-                let index = self
-                    .leader
-                    .intake
-                    .uploads
-                    .open
-                    .get(&(connection, upload))
-                    .map_or(0, |upload| upload.begun);
-                self.take_piece(Piece { connection, upload, to, index, bytes, ticket }, effects);
-            }
-            Event::Abandon { connection, upload } => {
-                self.leader.intake.uploads.abandon(connection, upload, effects)
-            }
-            Event::WantChunk { consumer, position, .. } => {
-                effects.push(Effect::ReadChunk { connection: consumer.connection, position });
-            }
-            _ => {}
-        }
-    }
-
-    /// One more piece of a large body.
-    fn take_piece(&mut self, piece: Piece, effects: &mut Vec<Effect>) {
-        let (upload, to) = ((piece.connection, piece.upload), &piece.to);
-        let begin = || Upload { to: to.clone(), bytes: 0, begun: 0, pieces: BTreeMap::new() };
-        self.leader.intake.uploads.open.entry(upload).or_insert_with(begin).begun += 1;
-        self.leader.intake.uploads.waiting.push_back(piece);
-        self.propose_pieces(effects);
-    }
-
-    /// Sends pieces on their way, as many as may be.
-    fn propose_pieces(&mut self, effects: &mut Vec<Effect>) {
-        while self.leader.intake.uploads.under_way_bytes < UNDER_WAY_BYTES_MAX
-            && let Some(piece) = self.leader.intake.uploads.waiting.pop_front()
-        {
-            let Piece { connection, upload, to, index, bytes, ticket } = piece;
-            if !self.leader.log.space_ample {
-                let reason = "the disk is full".to_owned();
-                let result = Err(Refusal::StoreFailed { reason });
-                answer_piece((connection, upload), ticket, result, effects);
-                continue;
-            }
-            let length = bytes.len() as u64;
-            self.leader.intake.uploads.under_way_bytes += length;
-            let completion = Completion::Piece { connection, upload, index, bytes: length, ticket };
-            self.propose_for(Some(to), Command::Chunk(bytes), Urgency::Waiting, completion, effects);
-        }
-    }
-
-    /// A piece is in the log, as the last record that was applied.
-    pub(crate) fn piece_stored(
-        &mut self,
-        (connection, upload): (ConnectionId, u64),
-        (index, bytes): (u64, u64),
-        ticket: Ticket,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.leader.intake.uploads.under_way_bytes -= bytes;
-        // If the upload was given up meanwhile nothing refers to the record, and nothing keeps it.
-        if let (Some(open), Some(position)) =
-            (self.leader.intake.uploads.open.get_mut(&(connection, upload)), self.state.applied)
-        {
-            open.bytes += bytes;
-            open.pieces.insert(index, (position, bytes));
-            effects.push(Effect::Retain { position, count: 1, bytes });
-        }
-        answer_piece((connection, upload), ticket, Ok(()), effects);
-        self.propose_pieces(effects);
-    }
-
-    /// A piece did not get into the log.
-    pub(crate) fn piece_failed(
-        &mut self,
-        upload: (ConnectionId, u64),
-        bytes: u64,
-        (ticket, refusal): (Ticket, &Refusal),
-        effects: &mut Vec<Effect>,
-    ) {
-        self.leader.intake.uploads.under_way_bytes -= bytes;
-        answer_piece(upload, ticket, Err(refusal.clone()), effects);
-        self.propose_pieces(effects);
-    }
-
-    /// A piece of a body whose message will come from another partition.
-    pub(crate) fn take_peers_piece(
-        &mut self,
-        from: PartitionId,
-        CarriedPiece { upload, index, address }: CarriedPiece,
-        bytes: Bytes,
-        effects: &mut Vec<Effect>,
-    ) {
-        let connection = ConnectionId::internal(from);
-        if !self.leader.intake.uploads.open.contains_key(&(connection, upload))
-            && !passes_on(&self.leader, &self.settings, &address)
-        {
-            // It was asked for, or has waited for others, while the queue was here; its message
-            // would be the only one that is.
-            let result = Err(Refusal::QueueMoving(address));
-            return tell(from, Peer::PieceTaken { upload, result }, effects);
-        }
-        let to = [address].into();
-        self.take_piece(Piece { connection, upload, to, index, bytes, ticket: Ticket(0) }, effects);
     }
 }
 
@@ -379,4 +272,110 @@ pub fn finish_upload(leader: &mut Leader, now_ms: u64, publish: &mut Publish) ->
     let Some(chunks) = take_upload(leader, now_ms, (publish.connection, upload)) else { return false };
     publish.sent.message = publish.sent.message.clone().with_chunks(Some(chunks));
     true
+}
+
+/// Events of connections about pieces.
+pub fn pass_on(partition: &mut Partition, event: Event, effects: &mut Vec<Effect>) {
+    match event {
+        Event::Chunk { connection, upload, to, bytes, ticket } => {
+            let index = partition
+                .leader
+                .intake
+                .uploads
+                .open
+                .get(&(connection, upload))
+                .map_or(0, |upload| upload.begun);
+            take_piece(partition, Piece { connection, upload, to, index, bytes, ticket }, effects);
+        }
+        Event::Abandon { connection, upload } => {
+            partition.leader.intake.uploads.abandon(connection, upload, effects)
+        }
+        Event::WantChunk { consumer, position, .. } => {
+            effects.push(Effect::ReadChunk { connection: consumer.connection, position });
+        }
+        _ => {}
+    }
+}
+
+/// One more piece of a large body.
+fn take_piece(partition: &mut Partition, piece: Piece, effects: &mut Vec<Effect>) {
+    let (upload, to) = ((piece.connection, piece.upload), &piece.to);
+    let begin = || Upload { to: to.clone(), bytes: 0, begun: 0, pieces: BTreeMap::new() };
+    partition.leader.intake.uploads.open.entry(upload).or_insert_with(begin).begun += 1;
+    partition.leader.intake.uploads.waiting.push_back(piece);
+    propose_pieces(partition, effects);
+}
+
+/// Sends pieces on their way, as many as may be.
+fn propose_pieces(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    while partition.leader.intake.uploads.under_way_bytes < UNDER_WAY_BYTES_MAX
+        && let Some(piece) = partition.leader.intake.uploads.waiting.pop_front()
+    {
+        let Piece { connection, upload, to, index, bytes, ticket } = piece;
+        if !partition.leader.log.space_ample {
+            let reason = "the disk is full".to_owned();
+            let result = Err(Refusal::StoreFailed { reason });
+            answer_piece((connection, upload), ticket, result, effects);
+            continue;
+        }
+        let length = bytes.len() as u64;
+        partition.leader.intake.uploads.under_way_bytes += length;
+        let completion = Completion::Piece { connection, upload, index, bytes: length, ticket };
+        propose_for(partition, Some(to), Command::Chunk(bytes), Urgency::Waiting, completion, effects);
+    }
+}
+
+/// A piece is in the log, as the last record that was applied.
+pub fn piece_stored(
+    partition: &mut Partition,
+    (connection, upload): (ConnectionId, u64),
+    (index, bytes): (u64, u64),
+    ticket: Ticket,
+    effects: &mut Vec<Effect>,
+) {
+    partition.leader.intake.uploads.under_way_bytes -= bytes;
+    // If the upload was given up meanwhile nothing refers to the record, and nothing keeps it.
+    if let (Some(open), Some(position)) =
+        (partition.leader.intake.uploads.open.get_mut(&(connection, upload)), partition.state.applied)
+    {
+        open.bytes += bytes;
+        open.pieces.insert(index, (position, bytes));
+        effects.push(Effect::Retain { position, count: 1, bytes });
+    }
+    answer_piece((connection, upload), ticket, Ok(()), effects);
+    propose_pieces(partition, effects);
+}
+
+/// A piece did not get into the log.
+pub fn piece_failed(
+    partition: &mut Partition,
+    upload: (ConnectionId, u64),
+    bytes: u64,
+    (ticket, refusal): (Ticket, &Refusal),
+    effects: &mut Vec<Effect>,
+) {
+    partition.leader.intake.uploads.under_way_bytes -= bytes;
+    answer_piece(upload, ticket, Err(refusal.clone()), effects);
+    propose_pieces(partition, effects);
+}
+
+/// A piece of a body whose message will come from another partition.
+pub fn take_peers_piece(
+    partition: &mut Partition,
+    from: PartitionId,
+    CarriedPiece { upload, index, address }: CarriedPiece,
+    bytes: Bytes,
+    effects: &mut Vec<Effect>,
+) {
+    let connection = ConnectionId::internal(from);
+    if !partition.leader.intake.uploads.open.contains_key(&(connection, upload))
+        && !passes_on(&partition.leader, &partition.settings, &address)
+    {
+        // It was asked for, or has waited for others, while the queue was here; its message
+        // would be the only one that is.
+        let result = Err(Refusal::QueueMoving(address));
+        return tell(from, Peer::PieceTaken { upload, result }, effects);
+    }
+    let to = [address].into();
+    take_piece(partition, Piece { connection, upload, to, index, bytes, ticket: Ticket(0) }, effects);
 }

@@ -17,6 +17,7 @@ use postroad_model::{Aim, ConnectionId, Destination, Publish, Sent};
 
 use crate::Partition;
 use crate::addresses::subscription::subscription_of;
+use crate::intake::publish::receivers_of;
 use crate::intake::recent::Recent;
 
 /// Messages of the topic are noted for so long after the subscription began or was set aside, and
@@ -165,32 +166,32 @@ impl Partition {
     pub fn name_messages_by(&mut self, name_of: NameOf) {
         self.protocols.name_of = name_of;
     }
+}
 
-    /// A message is taken in: `false` if the only subscription that it is for has it already.
-    pub(crate) fn arrives(&mut self, publish: &mut Publish) -> bool {
-        if self.leader.intake.homes.0.is_empty() || !publish.sent.also.is_empty() {
-            return true;
-        }
-        let Sent { to, message, .. } = &publish.sent;
-        let Some(name) = (self.protocols.name_of)(message, to) else { return true };
-        let receivers = self.receivers_of(&publish.sent, Some(publish.connection));
-        let mut homes = std::mem::take(&mut self.leader.intake.homes);
-        // One that is on its way into the log gets what comes from now on.
-        let takes = |name: &Arc<str>| {
-            self.leader.intake.waiting.is_for_subscription(name)
-                || subscription_of(&self.state, to, name).is_some_and(|id| receivers.contains(&id))
-        };
-        let by_link = || (self.protocols.properties_of)(message).property(BROKER_PATH).is_some();
-        let arrival = Arrival { name, to, aim: message.aim(), sender: publish.connection };
-        let way = homes.take(arrival, self.now_ms, takes, by_link);
-        self.leader.intake.homes = homes;
-        match way {
-            Way::All => true,
-            Way::None => false,
-            Way::Except(subscription) => {
-                publish.sent.message = message.clone().aimed(Aim::Except(subscription));
-                true
-            }
+/// A message is taken in: `false` if the only subscription that it is for has it already.
+pub fn arrives(partition: &mut Partition, publish: &mut Publish) -> bool {
+    if partition.leader.intake.homes.0.is_empty() || !publish.sent.also.is_empty() {
+        return true;
+    }
+    let Sent { to, message, .. } = &publish.sent;
+    let Some(name) = (partition.protocols.name_of)(message, to) else { return true };
+    let receivers = receivers_of(partition, &publish.sent, Some(publish.connection));
+    let mut homes = std::mem::take(&mut partition.leader.intake.homes);
+    // One that is on its way into the log gets what comes from now on.
+    let takes = |name: &Arc<str>| {
+        partition.leader.intake.waiting.is_for_subscription(name)
+            || subscription_of(&partition.state, to, name).is_some_and(|id| receivers.contains(&id))
+    };
+    let by_link = || (partition.protocols.properties_of)(message).property(BROKER_PATH).is_some();
+    let arrival = Arrival { name, to, aim: message.aim(), sender: publish.connection };
+    let way = homes.take(arrival, partition.now_ms, takes, by_link);
+    partition.leader.intake.homes = homes;
+    match way {
+        Way::All => true,
+        Way::None => false,
+        Way::Except(subscription) => {
+            publish.sent.message = message.clone().aimed(Aim::Except(subscription));
+            true
         }
     }
 }

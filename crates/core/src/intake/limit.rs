@@ -31,19 +31,25 @@ use postroad_model::{
 use postroad_routing::{AtLimit, Limit, Policies};
 
 use crate::Partition;
-use crate::intake::account::{AccountNumber, Owners, owners_of};
-use crate::intake::blocked::BlockedOn;
+use crate::delivery::idle::wake_who_wants;
+use crate::entries::entry_at;
+use crate::intake::account::{
+    AccountNumber, Owners, full_accounts, limit_accounts, owners_of, owners_of_unborn,
+};
+use crate::intake::blocked::{BlockedOn, blocked_on};
 use crate::intake::parked::{Parked, SendObstacle};
 use crate::intake::policy_round;
-use crate::intake::publish::admit;
+use crate::intake::publish::{admit, receivers_if_needed, receivers_of};
+use crate::intake::unparking::{unpark_first, unpark_held_by};
 use crate::leader::Leader;
 use crate::memory::bodies::BodyLocation;
 use crate::moving::is_moving;
-use crate::notice::{announce, announce_fast_producer};
+use crate::notice::{announce, announce_fast_producer, announce_message};
 use crate::partition::reply;
 use crate::queue::{EntryState, Load, Queue};
 use crate::settings::Settings;
 use crate::settling::lending;
+use crate::settling::settle::{begin_leaving, settle_leaving};
 use crate::state::State;
 
 /// Messages that leave by limits in one step, in one record for each queue: a millisecond of work.
@@ -118,266 +124,6 @@ pub fn full_unborn<'s>(
     })
 }
 
-impl Partition {
-    /// Policies have changed: queues beyond their limits drop messages, and waiting sends may have
-    /// room.
-    pub(crate) fn limit_anew(&mut self, before: &Policies, effects: &mut Vec<Effect>) {
-        self.limit_accounts(before);
-        policy_round::begin(self, effects);
-        if self.settings.policies.any_slow() {
-            self.leader.delivery.slow.begin_at(self.now_ms);
-        }
-    }
-
-    pub(crate) fn trim_all(&mut self, effects: &mut Vec<Effect>) {
-        let over = self.state.queues.values().filter(|queue| queue.limit.drops() && queue.is_over());
-        self.state.endings.over.extend(over.map(|queue| queue.id));
-        self.go_on_trimming(effects);
-    }
-
-    /// The next step of queues that hold more than their limits allow.
-    pub(crate) fn go_on_trimming(&mut self, effects: &mut Vec<Effect>) {
-        let mut left = TRIM_MAX;
-        while left > 0
-            && let Some(id) = self.state.endings.over.pop_first()
-        {
-            // One that has nothing to drop costs a look.
-            left -= self.trim_some(id, left, effects).max(1);
-        }
-    }
-
-    /// How long a send has to wait for room in one of these queues, or in an account that one is
-    /// in; `None` if it need not, `Some(None)` for as long as it takes.
-    ///
-    /// Those after others that wait at a limit wait too.
-    pub(crate) fn wait_for_room(
-        &self,
-        sent: &Sent,
-        receivers: &[QueueId],
-        ahead: SendObstacle,
-    ) -> Option<Option<u64>> {
-        if !self.settings.policies.any_limit() {
-            return None;
-        }
-        let queues = self.full_queues(sent, receivers, ahead.here).map(|queue| queue.limit);
-        let accounts = self.full_accounts(sent, receivers, ahead.here);
-        let accounts = accounts.into_iter().map(|number| self.leader.intake.accounts.account(number).limit);
-        let unborn = full_unborn(self, sent, ahead.here).map(|(_, limit)| limit);
-        let full = queues.chain(accounts).chain(unborn).map(|limit| match limit.action {
-            AtLimit::Fail => Some(self.now_ms.saturating_add(limit.wait_ms)),
-            _ => None,
-        });
-        full.reduce(|one, other| one.into_iter().chain(other).min())
-    }
-
-    /// Of these queues those at whose limit the send waits.
-    pub(super) fn full_queues<'p>(
-        &'p self,
-        sent: &Sent,
-        receivers: &'p [QueueId],
-        is_behind: bool,
-    ) -> impl Iterator<Item = &'p Queue> {
-        let (bytes, persistent) = (sent.message.size(), sent.message.persistent);
-        let queues = receivers.iter().filter_map(|id| self.state.queues.get(id));
-        let holding = queues.filter(|queue| !queue.limit.drops() && !queue.limit.is_none());
-        // The first record has made the queue, and others that were to make it are on their way.
-        let coming = |queue: &Queue| self.leader.intake.unborn_queues.load(&queue.source);
-        holding.filter(move |queue| is_behind || !queue.has_room_for(bytes, persistent, coming(queue)))
-    }
-
-    /// The reason for which the first send to this address waits, if one waits.
-    pub(crate) fn what_holds(&self, to: &Destination) -> Option<BlockedOn> {
-        let parked = self.leader.intake.parked.first(to)?;
-        let first = &parked.publish;
-        let admitted = admit(&self.state, &self.leader, &self.settings, &self.clock, &first.sent);
-        let receivers = self.receivers_if_needed(first, &admitted);
-        let ahead = self.leader.intake.parked.ahead_of_first(parked);
-        let blocked_on = self.blocked_on(first, &admitted, &receivers, ahead);
-        // Without a reason it goes on with the next that looks at it.
-        Some(blocked_on.unwrap_or(if admitted.is_err() { BlockedOn::Disk } else { BlockedOn::Memory }))
-    }
-
-    /// Remembers the reason for which the first send to this address waits, if one waits.
-    pub(crate) fn note_what_holds(&mut self, to: &Destination) {
-        match self.what_holds(to) {
-            Some(held_by) => self.leader.intake.lines.put(to.clone(), held_by, false),
-            None => self.leader.intake.lines.forget(to),
-        }
-    }
-
-    /// Whether a message that cannot wait would have to. One that is due later counts then.
-    pub(crate) fn is_full_for(&self, sent: &Sent, from: ConnectionId) -> bool {
-        if sent.schedule.is_some() {
-            return false;
-        }
-        let ahead = SendObstacle { here: self.leader.intake.parked.is_at(&sent.to), own: false };
-        self.settings.policies.any_limit()
-            && self.wait_for_room(sent, &self.receivers_of(sent, Some(from)), ahead).is_some()
-    }
-
-    /// The refusal of a send that cannot wait, or has waited long enough.
-    pub(crate) fn full(&self, sent: &Sent, from: ConnectionId) -> Refusal {
-        let (to, receivers) = (sent.to.clone(), self.receivers_of(sent, Some(from)));
-        let of_queue = |limit: Limit| Refusal::QueueFull { to: to.clone(), limit: limit.to_string().into() };
-        let of_account = |number: AccountNumber| {
-            let owner = self.leader.intake.accounts.account(number).owner.clone();
-            let limit = self.settings.policies.limit_of(owner.as_deref());
-            Refusal::QuotaFull { to: to.clone(), owner, limit: limit.to_string().into() }
-        };
-        // Behind others it may have waited at a limit that has room now.
-        let refusal = [false, true].into_iter().find_map(|is_behind| {
-            let queue =
-                self.full_queues(sent, &receivers, is_behind).next().map(|queue| of_queue(queue.limit));
-            let unborn = || full_unborn(self, sent, is_behind).next().map(|(_, limit)| of_queue(limit));
-            let account = || self.full_accounts(sent, &receivers, is_behind).first().copied().map(of_account);
-            queue.or_else(unborn).or_else(account)
-        });
-        refusal.unwrap_or_else(|| of_queue(Limit::default()))
-    }
-
-    /// The send waits after others for the same address.
-    pub(crate) fn park(&mut self, publish: Publish, until_ms: Option<u64>, effects: &mut Vec<Effect>) {
-        if until_ms.is_some_and(|until_ms| until_ms <= self.now_ms) {
-            let refusal = self.full(&publish.sent, publish.connection);
-            return reply(publish.connection, publish.ticket, Err(refusal), effects);
-        }
-        let destination = publish.sent.to.clone();
-        let is_first = !self.leader.intake.parked.is_at(&destination);
-        if is_first {
-            announce(Notice::Full { destination: destination.clone() }, effects);
-        }
-        announce_fast_producer(&self.leader, &self.settings, publish.connection, &destination, effects);
-        self.leader.intake.parked.push(publish, until_ms);
-        if is_first {
-            self.note_what_holds(&destination);
-        }
-    }
-
-    /// Refuses those that have waited long enough.
-    pub(crate) fn refuse_late(&mut self, effects: &mut Vec<Effect>) {
-        let late = self.leader.intake.parked.take_late(self.now_ms, LATE_MAX);
-        let mut freed = BTreeSet::new();
-        let mut moved = BTreeSet::new();
-        for Parked { publish, .. } in late {
-            let refusal = self.full(&publish.sent, publish.connection);
-            reply(publish.connection, publish.ticket, Err(refusal), effects);
-            moved.insert(BlockedOn::Own(publish.connection));
-            freed.insert(publish.sent.to);
-        }
-        // Others may have waited after them alone.
-        self.unpark_first(freed, moved, effects);
-    }
-
-    /// A queue drops messages beyond its limit, in one step or more.
-    pub(crate) fn trim(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        if !self.state.endings.over.contains(&id) {
-            self.trim_some(id, TRIM_MAX, effects);
-        }
-    }
-
-    /// Drops at most this number; returns how many.
-    fn trim_some(&mut self, id: QueueId, most: usize, effects: &mut Vec<Effect>) -> usize {
-        let (mut dropped, mut count) = (Vec::new(), 0);
-        while count < most
-            && let Some(tag) = surplus(&mut self.state, &mut self.leader, id)
-        {
-            self.announce_message(id, tag, MessageEvent::Discarded, None, effects);
-            dropped.extend(self.leave(id, &[tag], SettleCause::Dropped, effects));
-            count += 1;
-        }
-        self.settle_leaving(dropped, None, effects);
-        if count == most && self.state.queues.get(&id).is_some_and(Queue::is_over) {
-            self.state.endings.over.insert(id);
-        }
-        count
-    }
-
-    /// The entry waits for no consumer any more, or still does not.
-    pub(crate) fn set_state(&mut self, id: QueueId, tag: EntryTag, state: EntryState) {
-        let Some(entry) = self.entry(id, tag) else { return };
-        let (body, was_ready) = (BodyLocation::from(&*entry), entry.state == EntryState::Ready);
-        let is_taken = !entry.state.is_in_hand() && state.is_in_hand();
-        entry.state = state;
-        if is_taken {
-            self.state.bodies.pin(body);
-        }
-        if matches!(state, EntryState::Resting | EntryState::Leased) {
-            lending::given_back(self, id, tag);
-        }
-        if !was_ready {
-            return;
-        }
-        let bytes = self.state.bodies.headers(body).map_or(0, |(_, bytes)| bytes);
-        if let Some(queue) = self.state.queues.get_mut(&id) {
-            queue.away.add(bytes);
-        }
-    }
-
-    /// The entry is ready again, in its old place.
-    pub(crate) fn give_back(&mut self, id: QueueId, tag: EntryTag) {
-        let Some(entry) = self.entry(id, tag) else { return };
-        let (body, state) = (BodyLocation::from(&*entry), entry.state);
-        // It was to leave, and its lease is not over.
-        if state == EntryState::Leaving && self.state.leases.get(id, tag).is_some() {
-            self.state.leases.resume(id, tag);
-            return self.set_state(id, tag, EntryState::Leased);
-        }
-        lending::given_back(self, id, tag);
-        let bytes = self.state.bodies.headers(body).map_or(0, |(_, bytes)| bytes);
-        if let Some(queue) = self.state.queues.get_mut(&id) {
-            queue.give_back(tag, bytes);
-        }
-        self.wake_who_wants(id, body.key, tag);
-    }
-
-    /// Messages on their way to the log count already.
-    pub(crate) fn expect(&mut self, sent: &Sent, receivers: &[QueueId]) -> Expecting {
-        if !self.settings.policies.any_limit() {
-            return Expecting::default();
-        }
-        let bytes = sent.message.size();
-        let unborn: Vec<Owners> =
-            self.owners_of_unborn(sent).filter(|owners| *owners != Owners::default()).collect();
-        unborn.iter().for_each(|owners| self.leader.intake.accounts.expect_unborn(*owners, bytes));
-        let mut queues = Vec::new();
-        for id in receivers {
-            let counted = |queue: &&mut Queue| {
-                queue.owners != Owners::default() || !queue.limit.is_none() && !queue.limit.drops()
-            };
-            if let Some(queue) = self.state.queues.get_mut(id).filter(counted) {
-                queue.incoming.add(bytes);
-                self.leader.intake.accounts.expect(queue.owners, bytes);
-                queues.push(*id);
-            }
-        }
-        let limited = |queue: &&Destination| {
-            let limit = self.settings.policies.of(queue).limit;
-            sent.schedule.is_none() && !limit.is_none() && !limit.drops()
-        };
-        let unborn_queues: Vec<Destination> =
-            self.state.addresses.new_queues(sent).filter(limited).cloned().collect();
-        unborn_queues.iter().for_each(|queue| self.leader.intake.unborn_queues.add(queue, bytes));
-        Expecting { queues, unborn, unborn_queues }
-    }
-
-    /// There may be room again where it counted.
-    pub(crate) fn unpark_held_by_any(&mut self, expecting: &Expecting, effects: &mut Vec<Effect>) {
-        let mut accounts: Vec<AccountNumber> = expecting.unborn.iter().flatten().flatten().copied().collect();
-        for id in &expecting.queues {
-            accounts.extend(self.state.queues.get(id).into_iter().flat_map(|queue| queue.owners).flatten());
-            self.unpark_held_by(BlockedOn::Queue(*id), effects);
-        }
-        if !expecting.unborn_queues.is_empty() {
-            self.unpark_held_by(BlockedOn::Log, effects);
-        }
-        accounts.sort_unstable();
-        accounts.dedup();
-        for account in accounts {
-            self.unpark_held_by(BlockedOn::Account(account), effects);
-        }
-    }
-}
-
 /// The entry that the queue drops next; `None` if it is within its limit, or if all of its
 /// entries are in flight.
 fn surplus(state: &mut State, leader: &mut Leader, id: QueueId) -> Option<EntryTag> {
@@ -417,4 +163,269 @@ pub fn new_queue(
     queue.owners = owners_of(leader, settings, &queue.source);
     queue.on_the_move = !id.is_volatile() && is_moving(state, leader, &queue.source);
     queue
+}
+
+/// Policies have changed: queues beyond their limits drop messages, and waiting sends may have
+/// room.
+pub fn limit_anew(partition: &mut Partition, before: &Policies, effects: &mut Vec<Effect>) {
+    limit_accounts(&mut partition.state, &mut partition.leader, &partition.settings, before);
+    policy_round::begin(partition, effects);
+    if partition.settings.policies.any_slow() {
+        partition.leader.delivery.slow.begin_at(partition.now_ms);
+    }
+}
+
+pub fn trim_all(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let over = partition.state.queues.values().filter(|queue| queue.limit.drops() && queue.is_over());
+    partition.state.endings.over.extend(over.map(|queue| queue.id));
+    go_on_trimming(partition, effects);
+}
+
+/// The next step of queues that hold more than their limits allow.
+pub fn go_on_trimming(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let mut left = TRIM_MAX;
+    while left > 0
+        && let Some(id) = partition.state.endings.over.pop_first()
+    {
+        // One that has nothing to drop costs a look.
+        left -= trim_some(partition, id, left, effects).max(1);
+    }
+}
+
+/// How long a send has to wait for room in one of these queues, or in an account that one is
+/// in; `None` if it need not, `Some(None)` for as long as it takes.
+///
+/// Those after others that wait at a limit wait too.
+pub fn wait_for_room(
+    partition: &Partition,
+    sent: &Sent,
+    receivers: &[QueueId],
+    ahead: SendObstacle,
+) -> Option<Option<u64>> {
+    if !partition.settings.policies.any_limit() {
+        return None;
+    }
+    let queues = full_queues(partition, sent, receivers, ahead.here).map(|queue| queue.limit);
+    let accounts = full_accounts(partition, sent, receivers, ahead.here);
+    let accounts = accounts.into_iter().map(|number| partition.leader.intake.accounts.account(number).limit);
+    let unborn = full_unborn(partition, sent, ahead.here).map(|(_, limit)| limit);
+    let full = queues.chain(accounts).chain(unborn).map(|limit| match limit.action {
+        AtLimit::Fail => Some(partition.now_ms.saturating_add(limit.wait_ms)),
+        _ => None,
+    });
+    full.reduce(|one, other| one.into_iter().chain(other).min())
+}
+
+/// Of these queues those at whose limit the send waits.
+pub fn full_queues<'p>(
+    partition: &'p Partition,
+    sent: &Sent,
+    receivers: &'p [QueueId],
+    is_behind: bool,
+) -> impl Iterator<Item = &'p Queue> {
+    let (bytes, persistent) = (sent.message.size(), sent.message.persistent);
+    let queues = receivers.iter().filter_map(|id| partition.state.queues.get(id));
+    let holding = queues.filter(|queue| !queue.limit.drops() && !queue.limit.is_none());
+    // The first record has made the queue, and others that were to make it are on their way.
+    let coming = |queue: &Queue| partition.leader.intake.unborn_queues.load(&queue.source);
+    holding.filter(move |queue| is_behind || !queue.has_room_for(bytes, persistent, coming(queue)))
+}
+
+/// The reason for which the first send to this address waits, if one waits.
+pub fn what_holds(partition: &Partition, to: &Destination) -> Option<BlockedOn> {
+    let parked = partition.leader.intake.parked.first(to)?;
+    let first = &parked.publish;
+    let admitted =
+        admit(&partition.state, &partition.leader, &partition.settings, &partition.clock, &first.sent);
+    let receivers = receivers_if_needed(partition, first, &admitted);
+    let ahead = partition.leader.intake.parked.ahead_of_first(parked);
+    let blocked_on = blocked_on(partition, first, &admitted, &receivers, ahead);
+    // Without a reason it goes on with the next that looks at it.
+    Some(blocked_on.unwrap_or(if admitted.is_err() { BlockedOn::Disk } else { BlockedOn::Memory }))
+}
+
+/// Remembers the reason for which the first send to this address waits, if one waits.
+pub fn note_what_holds(partition: &mut Partition, to: &Destination) {
+    match what_holds(partition, to) {
+        Some(held_by) => partition.leader.intake.lines.put(to.clone(), held_by, false),
+        None => partition.leader.intake.lines.forget(to),
+    }
+}
+
+/// Whether a message that cannot wait would have to. One that is due later counts then.
+pub fn is_full_for(partition: &Partition, sent: &Sent, from: ConnectionId) -> bool {
+    if sent.schedule.is_some() {
+        return false;
+    }
+    let ahead = SendObstacle { here: partition.leader.intake.parked.is_at(&sent.to), own: false };
+    partition.settings.policies.any_limit()
+        && wait_for_room(partition, sent, &receivers_of(partition, sent, Some(from)), ahead).is_some()
+}
+
+/// The refusal of a send that cannot wait, or has waited long enough.
+pub fn full_refusal(partition: &Partition, sent: &Sent, from: ConnectionId) -> Refusal {
+    let (to, receivers) = (sent.to.clone(), receivers_of(partition, sent, Some(from)));
+    let of_queue = |limit: Limit| Refusal::QueueFull { to: to.clone(), limit: limit.to_string().into() };
+    let of_account = |number: AccountNumber| {
+        let owner = partition.leader.intake.accounts.account(number).owner.clone();
+        let limit = partition.settings.policies.limit_of(owner.as_deref());
+        Refusal::QuotaFull { to: to.clone(), owner, limit: limit.to_string().into() }
+    };
+    // Behind others it may have waited at a limit that has room now.
+    let refusal = [false, true].into_iter().find_map(|is_behind| {
+        let queue =
+            full_queues(partition, sent, &receivers, is_behind).next().map(|queue| of_queue(queue.limit));
+        let unborn = || full_unborn(partition, sent, is_behind).next().map(|(_, limit)| of_queue(limit));
+        let account =
+            || full_accounts(partition, sent, &receivers, is_behind).first().copied().map(of_account);
+        queue.or_else(unborn).or_else(account)
+    });
+    refusal.unwrap_or_else(|| of_queue(Limit::default()))
+}
+
+/// The send waits after others for the same address.
+pub fn park_send(
+    partition: &mut Partition,
+    publish: Publish,
+    until_ms: Option<u64>,
+    effects: &mut Vec<Effect>,
+) {
+    if until_ms.is_some_and(|until_ms| until_ms <= partition.now_ms) {
+        let refusal = full_refusal(partition, &publish.sent, publish.connection);
+        return reply(publish.connection, publish.ticket, Err(refusal), effects);
+    }
+    let destination = publish.sent.to.clone();
+    let is_first = !partition.leader.intake.parked.is_at(&destination);
+    if is_first {
+        announce(Notice::Full { destination: destination.clone() }, effects);
+    }
+    announce_fast_producer(&partition.leader, &partition.settings, publish.connection, &destination, effects);
+    partition.leader.intake.parked.push(publish, until_ms);
+    if is_first {
+        note_what_holds(partition, &destination);
+    }
+}
+
+/// Refuses those that have waited long enough.
+pub fn refuse_late(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let late = partition.leader.intake.parked.take_late(partition.now_ms, LATE_MAX);
+    let mut freed = BTreeSet::new();
+    let mut moved = BTreeSet::new();
+    for Parked { publish, .. } in late {
+        let refusal = full_refusal(partition, &publish.sent, publish.connection);
+        reply(publish.connection, publish.ticket, Err(refusal), effects);
+        moved.insert(BlockedOn::Own(publish.connection));
+        freed.insert(publish.sent.to);
+    }
+    // Others may have waited after them alone.
+    unpark_first(partition, freed, moved, effects);
+}
+
+/// A queue drops messages beyond its limit, in one step or more.
+pub fn trim(partition: &mut Partition, id: QueueId, effects: &mut Vec<Effect>) {
+    if !partition.state.endings.over.contains(&id) {
+        trim_some(partition, id, TRIM_MAX, effects);
+    }
+}
+
+/// Drops at most this number; returns how many.
+fn trim_some(partition: &mut Partition, id: QueueId, most: usize, effects: &mut Vec<Effect>) -> usize {
+    let (mut dropped, mut count) = (Vec::new(), 0);
+    while count < most
+        && let Some(tag) = surplus(&mut partition.state, &mut partition.leader, id)
+    {
+        announce_message(partition, id, tag, MessageEvent::Discarded, None, effects);
+        dropped.extend(begin_leaving(partition, id, &[tag], SettleCause::Dropped, effects));
+        count += 1;
+    }
+    settle_leaving(partition, dropped, None, effects);
+    if count == most && partition.state.queues.get(&id).is_some_and(Queue::is_over) {
+        partition.state.endings.over.insert(id);
+    }
+    count
+}
+
+/// The entry waits for no consumer any more, or still does not.
+pub fn set_state(partition: &mut Partition, id: QueueId, tag: EntryTag, state: EntryState) {
+    let Some(entry) = entry_at(partition, id, tag) else { return };
+    let (body, was_ready) = (BodyLocation::from(&*entry), entry.state == EntryState::Ready);
+    let is_taken = !entry.state.is_in_hand() && state.is_in_hand();
+    entry.state = state;
+    if is_taken {
+        partition.state.bodies.pin(body);
+    }
+    if matches!(state, EntryState::Resting | EntryState::Leased) {
+        lending::given_back(partition, id, tag);
+    }
+    if !was_ready {
+        return;
+    }
+    let bytes = partition.state.bodies.headers(body).map_or(0, |(_, bytes)| bytes);
+    if let Some(queue) = partition.state.queues.get_mut(&id) {
+        queue.away.add(bytes);
+    }
+}
+
+/// The entry is ready again, in its old place.
+pub fn give_back(partition: &mut Partition, id: QueueId, tag: EntryTag) {
+    let Some(entry) = entry_at(partition, id, tag) else { return };
+    let (body, state) = (BodyLocation::from(&*entry), entry.state);
+    // It was to leave, and its lease is not over.
+    if state == EntryState::Leaving && partition.state.leases.get(id, tag).is_some() {
+        partition.state.leases.resume(id, tag);
+        return set_state(partition, id, tag, EntryState::Leased);
+    }
+    lending::given_back(partition, id, tag);
+    let bytes = partition.state.bodies.headers(body).map_or(0, |(_, bytes)| bytes);
+    if let Some(queue) = partition.state.queues.get_mut(&id) {
+        queue.give_back(tag, bytes);
+    }
+    wake_who_wants(partition, id, body.key, tag);
+}
+
+/// Messages on their way to the log count already.
+pub fn expect_message(partition: &mut Partition, sent: &Sent, receivers: &[QueueId]) -> Expecting {
+    if !partition.settings.policies.any_limit() {
+        return Expecting::default();
+    }
+    let bytes = sent.message.size();
+    let unborn: Vec<Owners> =
+        owners_of_unborn(partition, sent).filter(|owners| *owners != Owners::default()).collect();
+    unborn.iter().for_each(|owners| partition.leader.intake.accounts.expect_unborn(*owners, bytes));
+    let mut queues = Vec::new();
+    for id in receivers {
+        let counted = |queue: &&mut Queue| {
+            queue.owners != Owners::default() || !queue.limit.is_none() && !queue.limit.drops()
+        };
+        if let Some(queue) = partition.state.queues.get_mut(id).filter(counted) {
+            queue.incoming.add(bytes);
+            partition.leader.intake.accounts.expect(queue.owners, bytes);
+            queues.push(*id);
+        }
+    }
+    let limited = |queue: &&Destination| {
+        let limit = partition.settings.policies.of(queue).limit;
+        sent.schedule.is_none() && !limit.is_none() && !limit.drops()
+    };
+    let unborn_queues: Vec<Destination> =
+        partition.state.addresses.new_queues(sent).filter(limited).cloned().collect();
+    unborn_queues.iter().for_each(|queue| partition.leader.intake.unborn_queues.add(queue, bytes));
+    Expecting { queues, unborn, unborn_queues }
+}
+
+/// There may be room again where it counted.
+pub fn unpark_held_by_any(partition: &mut Partition, expecting: &Expecting, effects: &mut Vec<Effect>) {
+    let mut accounts: Vec<AccountNumber> = expecting.unborn.iter().flatten().flatten().copied().collect();
+    for id in &expecting.queues {
+        accounts.extend(partition.state.queues.get(id).into_iter().flat_map(|queue| queue.owners).flatten());
+        unpark_held_by(partition, BlockedOn::Queue(*id), effects);
+    }
+    if !expecting.unborn_queues.is_empty() {
+        unpark_held_by(partition, BlockedOn::Log, effects);
+    }
+    accounts.sort_unstable();
+    accounts.dedup();
+    for account in accounts {
+        unpark_held_by(partition, BlockedOn::Account(account), effects);
+    }
 }

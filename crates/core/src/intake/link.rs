@@ -24,6 +24,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
 use crate::intake::parked::Parked;
+use crate::intake::unparking::unpark_at;
 use crate::leader::Leader;
 use crate::partition::reply;
 
@@ -241,54 +242,6 @@ struct Answer {
     deliveries: Vec<(Bytes, Option<Refusal>)>,
 }
 
-impl Partition {
-    pub(crate) fn about_link(&mut self, event: LinkEvent, effects: &mut Vec<Effect>) {
-        match event {
-            LinkEvent::Resume(resume) => self.resume_link(*resume, effects),
-            LinkEvent::Forget { link, connection, tags } => {
-                self.leader.intake.links.forget_deliveries(&link, connection, &tags)
-            }
-            LinkEvent::Leave { link, connection, is_kept } => {
-                leave_link(&mut self.leader, self.now_ms, &link, connection, is_kept, effects);
-            }
-        }
-    }
-
-    /// A client attaches a link that is to be remembered.
-    fn resume_link(&mut self, resume: ResumeLink, effects: &mut Vec<Effect>) {
-        let (name, holder) = (resume.link.clone(), resume.holder);
-        let is_known = self.leader.intake.links.by_name.contains_key(&name);
-        if !is_known
-            && LINKS_MAX <= self.leader.intake.links.by_name.len()
-            && !self.leader.intake.links.forget_lost()
-        {
-            let refusal = Refusal::TooManyLinks { max: LINKS_MAX };
-            return reply(resume.connection(), resume.ticket, Err(refusal), effects);
-        }
-        let link = self.leader.intake.links.by_name.entry(name.clone()).or_default();
-        link.kept_ms = resume.kept_ms;
-        let before = link.holder.replace(holder).filter(|before| before.connection != holder.connection);
-        let asked = link.asked.replace(resume);
-        if let Some(ends_ms) = link.ends_ms.take() {
-            self.leader.intake.links.ends.remove(&(ends_ms, name.clone()));
-        }
-        self.leader.connections.get_or_make(holder.connection).links.insert(name.clone());
-        if let Some(asked) = asked {
-            refuse(&asked, effects);
-        }
-        if let Some(before) = before {
-            effects.push(Effect::Detached { consumer: before, cause: DetachCause::Stolen });
-            let by_it = |parked: &Parked| {
-                parked.publish.delivery.as_ref().is_some_and(|delivery| delivery.link == name)
-            };
-            let freed = forget_parked(&mut self.leader, before.connection, by_it, effects);
-            // Others may have waited after them alone.
-            self.unpark_at(freed, before.connection, effects);
-        }
-        tell(self.leader.intake.links.answer(&name), effects);
-    }
-}
-
 /// The requester has lost the link meanwhile.
 fn refuse(asked: &ResumeLink, effects: &mut Vec<Effect>) {
     let result = Err(Refusal::LinkLost { name: asked.link.name.clone() });
@@ -354,6 +307,51 @@ pub fn forget_links(leader: &mut Leader, now_ms: u64) {
     {
         leader.intake.links.forget_lost();
     }
+}
+
+pub fn about_link(partition: &mut Partition, event: LinkEvent, effects: &mut Vec<Effect>) {
+    match event {
+        LinkEvent::Resume(resume) => resume_link(partition, *resume, effects),
+        LinkEvent::Forget { link, connection, tags } => {
+            partition.leader.intake.links.forget_deliveries(&link, connection, &tags)
+        }
+        LinkEvent::Leave { link, connection, is_kept } => {
+            leave_link(&mut partition.leader, partition.now_ms, &link, connection, is_kept, effects);
+        }
+    }
+}
+
+/// A client attaches a link that is to be remembered.
+fn resume_link(partition: &mut Partition, resume: ResumeLink, effects: &mut Vec<Effect>) {
+    let (name, holder) = (resume.link.clone(), resume.holder);
+    let is_known = partition.leader.intake.links.by_name.contains_key(&name);
+    if !is_known
+        && LINKS_MAX <= partition.leader.intake.links.by_name.len()
+        && !partition.leader.intake.links.forget_lost()
+    {
+        let refusal = Refusal::TooManyLinks { max: LINKS_MAX };
+        return reply(resume.connection(), resume.ticket, Err(refusal), effects);
+    }
+    let link = partition.leader.intake.links.by_name.entry(name.clone()).or_default();
+    link.kept_ms = resume.kept_ms;
+    let before = link.holder.replace(holder).filter(|before| before.connection != holder.connection);
+    let asked = link.asked.replace(resume);
+    if let Some(ends_ms) = link.ends_ms.take() {
+        partition.leader.intake.links.ends.remove(&(ends_ms, name.clone()));
+    }
+    partition.leader.connections.get_or_make(holder.connection).links.insert(name.clone());
+    if let Some(asked) = asked {
+        refuse(&asked, effects);
+    }
+    if let Some(before) = before {
+        effects.push(Effect::Detached { consumer: before, cause: DetachCause::Stolen });
+        let by_it =
+            |parked: &Parked| parked.publish.delivery.as_ref().is_some_and(|delivery| delivery.link == name);
+        let freed = forget_parked(&mut partition.leader, before.connection, by_it, effects);
+        // Others may have waited after them alone.
+        unpark_at(partition, freed, before.connection, effects);
+    }
+    tell(partition.leader.intake.links.answer(&name), effects);
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use std::ops::Bound;
 use postroad_model::{Effect, QueueId};
 
 use crate::Partition;
+use crate::intake::limit::go_on_trimming;
+use crate::intake::unparking::unpark;
 
 /// Queues that one step looks at.
 const QUEUES_MAX: usize = 2048;
@@ -66,8 +68,8 @@ pub fn go_on(partition: &mut Partition, effects: &mut Vec<Effect>) {
     }
     leader.intake.policy_round.at = Some(last);
     let has_ended = looked_at < QUEUES_MAX && !leader.intake.policy_round.end();
-    partition.go_on_trimming(effects);
+    go_on_trimming(partition, effects);
     if has_ended {
-        partition.unpark(effects);
+        unpark(partition, effects);
     }
 }

@@ -15,6 +15,8 @@ use postroad_model::{Attach, Command, Destination, DestinationKind, Refusal, Sen
 use crate::Partition;
 use crate::intake::account::{AccountNumber, owners_of};
 use crate::intake::waiting::proposals_ended;
+use crate::leader::Leader;
+use crate::settings::Settings;
 
 /// A queue that a proposal makes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +77,7 @@ pub fn check_reader(partition: &mut Partition, attach: &Attach) -> Result<(), Re
 }
 
 fn check_unborn(partition: &mut Partition, wanted: &[Unborn]) -> Result<(), Refusal> {
-    forget_born(partition);
+    forget_born(&mut partition.leader, &partition.settings);
     let mut new: BTreeMap<AccountNumber, Vec<&Unborn>> = BTreeMap::new();
     for unborn in wanted.iter().filter(|unborn| is_new(partition, unborn)) {
         let [Some(number), _] = owners_of(&partition.leader, &partition.settings, unborn.address()) else {
@@ -142,23 +144,23 @@ pub fn expect(partition: &mut Partition, command: &Command) {
 }
 
 /// Proposals have come back: what they made is counted where it is now.
-fn forget_born(partition: &mut Partition) {
-    let ended = proposals_ended(&partition.leader);
+fn forget_born(leader: &mut Leader, settings: &Settings) {
+    let ended = proposals_ended(leader);
     while let Some((_, unborn)) =
-        partition.leader.intake.queues_on_the_way.order.pop_front_if(|(until, _)| *until <= ended)
+        leader.intake.queues_on_the_way.order.pop_front_if(|(until, _)| *until <= ended)
     {
-        partition.leader.intake.queues_on_the_way.all.remove(&unborn);
-        let owners = owners_of(&partition.leader, &partition.settings, unborn.address());
-        partition.leader.intake.accounts.expect_queue(owners, false);
+        leader.intake.queues_on_the_way.all.remove(&unborn);
+        let owners = owners_of(leader, settings, unborn.address());
+        leader.intake.accounts.expect_queue(owners, false);
     }
 }
 
 /// The accounts are new: queues on their way count in them.
-pub fn expect_anew(partition: &mut Partition) {
-    let on_their_way = std::mem::take(&mut partition.leader.intake.queues_on_the_way.order);
+pub fn expect_anew(leader: &mut Leader, settings: &Settings) {
+    let on_their_way = std::mem::take(&mut leader.intake.queues_on_the_way.order);
     for (_, unborn) in &on_their_way {
-        let owners = owners_of(&partition.leader, &partition.settings, unborn.address());
-        partition.leader.intake.accounts.expect_queue(owners, true);
+        let owners = owners_of(leader, settings, unborn.address());
+        leader.intake.accounts.expect_queue(owners, true);
     }
-    partition.leader.intake.queues_on_the_way.order = on_their_way;
+    leader.intake.queues_on_the_way.order = on_their_way;
 }

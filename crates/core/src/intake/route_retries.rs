@@ -21,6 +21,10 @@ use postroad_model::{
 use postroad_selector::Value;
 
 use crate::Partition;
+use crate::clock::Clock;
+use crate::intake::limit::{full_refusal, is_full_for};
+use crate::protocols::Protocols;
+use crate::settings::Settings;
 
 /// Names of queues for dead letters on their way to another partition begin with this.
 const STAGING: &str = "postroad.route.dead-letters.";
@@ -52,7 +56,7 @@ pub fn put_off_refused(
     let only = |to: &Destination| Sent { to: to.clone(), also: Vec::new(), ..sent.clone() };
     let (mut taken, mut refused) = (Vec::new(), Vec::new());
     for to in sent.targets() {
-        match partition.is_full_for(&only(to), from) {
+        match is_full_for(partition, &only(to), from) {
             true => refused.push(to.clone()),
             false => taken.push(to.clone()),
         }
@@ -68,14 +72,14 @@ pub fn put_off_refused(
     for to in refused {
         rule.note_retried(&to);
         let delay_ms = rule.rule.redelivery.and_then(|redelivery| redelivery.rest_ms(0)).unwrap_or(0);
-        sends.push(later(partition, only(&to), &rule.rule.name, (0, delay_ms)));
+        sends.push(later(&partition.clock, only(&to), &rule.rule.name, (0, delay_ms)));
     }
     sends
 }
 
 /// A job that sends the copy after this number of redeliveries and this delay.
-fn later(partition: &Partition, sent: Sent, route: &Arc<str>, (failed, delay_ms): (u32, u64)) -> Sent {
-    let due_ms = partition.clock.wall_ms().saturating_add(delay_ms);
+fn later(clock: &Clock, sent: Sent, route: &Arc<str>, (failed, delay_ms): (u32, u64)) -> Sent {
+    let due_ms = clock.wall_ms().saturating_add(delay_ms);
     let retry = RouteRetry { route: route.clone(), failed };
     let job = format!("postroad-route:{route}").into();
     let schedule = Schedule { retry: Some(retry), ..Schedule::once(job, due_ms) };
@@ -86,7 +90,7 @@ fn later(partition: &Partition, sent: Sent, route: &Arc<str>, (failed, delay_ms)
 pub fn redeliver(partition: &Partition, stored: &Sent, retry: &RouteRetry) -> Sent {
     let own = ConnectionId::internal(partition.settings.id);
     let sent = Sent { schedule: None, ..stored.clone() };
-    if !partition.is_full_for(&sent, own) {
+    if !is_full_for(partition, &sent, own) {
         return sent;
     }
     let failed = retry.failed.saturating_add(1);
@@ -94,7 +98,7 @@ pub fn redeliver(partition: &Partition, stored: &Sent, retry: &RouteRetry) -> Se
     let delay_ms = route.and_then(|route| route.rule.redelivery?.rest_ms(failed));
     if let (Some(route), Some(delay_ms)) = (route, delay_ms) {
         route.note_retried(&sent.to);
-        return later(partition, sent, &retry.route, (failed, delay_ms));
+        return later(&partition.clock, sent, &retry.route, (failed, delay_ms));
     }
     if let Some(route) = route {
         route.note_refused(&sent.to);
@@ -115,7 +119,7 @@ fn refused_for_good(
     failed: u32,
     grave: Destination,
 ) -> Sent {
-    let refusal = partition.full(sent, ConnectionId::internal(partition.settings.id));
+    let refusal = full_refusal(partition, sent, ConnectionId::internal(partition.settings.id));
     let reason = format!("route {route}: {refusal}, after {failed} redeliveries");
     let past = DeadLetter { queue: grave.clone(), origin: sent.to.clone(), reason: Some(reason.into()) };
     let dead = partition.protocols.dead(&sent.message, &past);
@@ -124,7 +128,7 @@ fn refused_for_good(
     changes.put(TARGET.into(), Some(HeaderValue::String(sent.to.to_string().into())));
     changes.put(REDELIVERIES.into(), Some(HeaderValue::integer(failed.into())));
     let is_here = partition.settings.partition_of(&grave) == partition.settings.id;
-    let staging = staging_queue(partition)
+    let staging = staging_queue(&partition.settings)
         .filter(|_| !is_here || partition.settings.policies.routes.takes_from(&grave));
     match staging {
         Some(staging) => {
@@ -137,14 +141,14 @@ fn refused_for_good(
 }
 
 /// A queue of this partition for dead letters that go to another one.
-fn staging_queue(partition: &Partition) -> Option<Destination> {
+fn staging_queue(settings: &Settings) -> Option<Destination> {
     let names = (0..STAGING_MAX).map(|number| Destination::queue(&format!("{STAGING}{number}")));
-    names.into_iter().find(|queue| partition.settings.partition_of(queue) == partition.settings.id)
+    names.into_iter().find(|queue| settings.partition_of(queue) == settings.id)
 }
 
 /// Where a staged dead letter goes.
-pub fn grave_of_staged(partition: &Partition, message: &Message) -> Option<Destination> {
-    let properties = (partition.protocols.properties_of)(message);
+pub fn grave_of_staged(protocols: &Protocols, message: &Message) -> Option<Destination> {
+    let properties = (protocols.properties_of)(message);
     let Some(Value::String(grave)) = properties.property(DEAD_LETTER_QUEUE) else { return None };
     let queue = grave.strip_prefix("queue://").map(Destination::queue);
     queue.or_else(|| grave.strip_prefix("topic://").map(Destination::topic))

@@ -18,6 +18,7 @@ use crate::leader::Leader;
 use crate::partition::reply;
 use crate::protocols::Protocols;
 use crate::settings::Settings;
+use crate::transaction::put_in_transaction;
 
 /// How the assembly changes headers of a message, whatever its protocol. A message that it cannot
 /// read stays as it is.
@@ -57,29 +58,6 @@ impl Partition {
     /// stay as they are.
     pub fn change_headers_by(&mut self, change_headers: ChangeHeaders) {
         self.protocols.change_headers = change_headers;
-    }
-
-    /// Takes the versions of a message into the transaction that all of them belong to, with one
-    /// answer for all.
-    pub(crate) fn publish_routed(&mut self, publish: Publish, routing: Routing, effects: &mut Vec<Effect>) {
-        let Publish { connection, ticket, transaction, resent, ref sent, .. } = publish;
-        // They share its body.
-        let chunks = sent.message.chunks().cloned();
-        let mut versions = vec![RoutedSend { sent: sent.clone(), hold: routing.hold }];
-        versions.extend(routing.further);
-        let mut result = Ok(());
-        for RoutedSend { mut sent, hold } in versions {
-            if sent.message.chunks().is_none() && chunks.is_some() {
-                sent.message = sent.message.with_chunks(chunks.clone());
-            }
-            prepare_sent(&self.settings, &self.clock, &self.protocols, &mut sent);
-            hold_back(&mut self.leader, &self.clock, &mut sent, &hold);
-            for sent in put_off_refused(self, sent, hold.retry.as_ref(), connection) {
-                let version = Publish { transaction, resent, ..Publish::plain(connection, ticket, sent) };
-                result = result.and(self.put_in_transaction(version));
-            }
-        }
-        reply(connection, ticket, result, effects);
     }
 }
 
@@ -132,6 +110,34 @@ pub fn route_own(
         }
     }
     routed
+}
+
+/// Takes the versions of a message into the transaction that all of them belong to, with one
+/// answer for all.
+pub fn publish_routed(
+    partition: &mut Partition,
+    publish: Publish,
+    routing: Routing,
+    effects: &mut Vec<Effect>,
+) {
+    let Publish { connection, ticket, transaction, resent, ref sent, .. } = publish;
+    // They share its body.
+    let chunks = sent.message.chunks().cloned();
+    let mut versions = vec![RoutedSend { sent: sent.clone(), hold: routing.hold }];
+    versions.extend(routing.further);
+    let mut result = Ok(());
+    for RoutedSend { mut sent, hold } in versions {
+        if sent.message.chunks().is_none() && chunks.is_some() {
+            sent.message = sent.message.with_chunks(chunks.clone());
+        }
+        prepare_sent(&partition.settings, &partition.clock, &partition.protocols, &mut sent);
+        hold_back(&mut partition.leader, &partition.clock, &mut sent, &hold);
+        for sent in put_off_refused(partition, sent, hold.retry.as_ref(), connection) {
+            let version = Publish { transaction, resent, ..Publish::plain(connection, ticket, sent) };
+            result = result.and(put_in_transaction(partition, version));
+        }
+    }
+    reply(connection, ticket, result, effects);
 }
 
 #[cfg(test)]

@@ -18,13 +18,15 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::addresses::address::Addresses;
+use crate::addresses::binding::propose_queue;
 use crate::clock::Clock;
 use crate::intake::blocked::BlockedOn;
 use crate::intake::parked::Parked;
-use crate::intake::publish::{Admitted, admit};
+use crate::intake::publish::{Admitted, admit, answer_request};
 use crate::leader::Leader;
 use crate::log::completion::Completion;
-use crate::partition::reply;
+use crate::log::propose::propose;
+use crate::partition::{reply, take_event};
 use crate::settings::Settings;
 use crate::state::State;
 use crate::stepping_down::waiter_of;
@@ -302,133 +304,6 @@ fn looker(event: &Event) -> Option<ConnectionId> {
     }
 }
 
-impl Partition {
-    /// Puts a reader off until its queue is in the log; later events for that reader wait after it.
-    pub(crate) fn declare_first(&mut self, queue: Destination, attach: Attach, effects: &mut Vec<Effect>) {
-        self.begin_queue(&queue, Some(&attach), effects);
-        self.leader.intake.waiting.push(Place::Queue(queue), Event::Attach(attach));
-    }
-
-    /// Has the log make a queue, or bind it as the reader wants it, unless that is under way: the
-    /// waiting events then ask for the rest.
-    fn begin_queue(&mut self, queue: &Destination, attach: Option<&Attach>, effects: &mut Vec<Effect>) {
-        // A line is there as long as its queue is on the way, even if everybody has left it.
-        if !self.leader.intake.waiting.is_for_queue(queue) {
-            self.leader.intake.waiting.begin(Place::Queue(queue.clone()));
-            let completion = Completion::Declared { queue: queue.clone() };
-            self.propose_queue(queue.clone(), attach, completion, effects);
-        }
-    }
-
-    /// A send in memory waits, before all others at its address, until the log has made the
-    /// queues that it needs.
-    pub(crate) fn park_until_declared(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
-        let needed: Vec<Destination> = self.state.addresses.queues_needed(&publish.sent).cloned().collect();
-        for queue in needed {
-            self.begin_queue(&queue, None, effects);
-        }
-        let to = publish.sent.to.clone();
-        self.leader.intake.parked.push_first(publish);
-        self.leader.intake.lines.put(to, BlockedOn::Log, false);
-    }
-
-    /// The log has not made the queue: events that need it are refused.
-    pub(crate) fn queue_failed(&mut self, queue: &Destination, refusal: &Refusal, effects: &mut Vec<Effect>) {
-        let waiting = self.leader.intake.waiting.take_for_queue(queue);
-        self.refuse_waiting(waiting, refusal, effects);
-        let needs = |parked: &&Parked| {
-            let sent = &parked.publish.sent;
-            let is_needed = self.state.addresses.queues_needed(sent).any(|needed| needed == queue);
-            is_needed
-                && matches!(
-                    admit(&self.state, &self.leader, &self.settings, &self.clock, sent),
-                    Ok(Admitted::NeedsQueue)
-                )
-        };
-        let parked = self.leader.intake.parked.sent_to(queue).filter(needs);
-        let failed: Vec<i64> = parked.map(Parked::number).collect();
-        for Parked { publish, .. } in self.leader.intake.parked.take_out_to(queue, &failed) {
-            reply(publish.connection, publish.ticket, Err(refusal.clone()), effects);
-        }
-    }
-
-    /// Puts a reader off until its durable subscription is in the log; later events for that
-    /// subscription wait after it.
-    pub(crate) fn subscribe_first(&mut self, name: &Arc<str>, attach: Attach, effects: &mut Vec<Effect>) {
-        if self.leader.intake.waiting.is_for_subscription(name) {
-            let place = Place::Subscription(name.clone());
-            return self.leader.intake.waiting.push(place, Event::Attach(attach));
-        }
-        let wanted = crate::addresses::subscription::wanted(&attach, name);
-        if !wanted.shared {
-            let now = (self.now_ms, self.wall_ms());
-            self.leader.intake.homes.begin(wanted.own_name(), &wanted.topic, now);
-        }
-        let command = Command::Subscribe(wanted);
-        self.leader.intake.waiting.push(Place::Subscription(name.clone()), Event::Attach(attach));
-        let completion = Completion::Subscribed { name: name.clone() };
-        self.propose(command, Urgency::Waiting, completion, effects);
-    }
-
-    /// Ends a durable subscription. Later events for it wait: they are not for the one that ends.
-    pub(crate) fn end_subscription(
-        &mut self,
-        name: Arc<str>,
-        answer: Option<(ConnectionId, Ticket)>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let completion = Completion::Unsubscribed { name: name.clone(), answer };
-        end_subscription(self, name, completion, effects);
-    }
-
-    /// A subscription has ended, or its end has failed: readers that wait may begin one.
-    pub(crate) fn unsubscribed(
-        &mut self,
-        name: &Arc<str>,
-        answer: Option<(ConnectionId, Ticket)>,
-        result: Result<(), Refusal>,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.answer(answer, result, effects);
-        resume_for_subscription(self, name, effects);
-    }
-
-    /// Deletes an address. Later attaches to it wait, and attach to the new one after that.
-    pub(crate) fn end_address(
-        &mut self,
-        address: Destination,
-        answer: (ConnectionId, Ticket),
-        effects: &mut Vec<Effect>,
-    ) {
-        self.leader.intake.waiting.begin(Place::Queue(address.clone()));
-        let completion = Completion::Deleted { address: address.clone(), answer };
-        self.propose(Command::Delete { queue: address }, Urgency::Waiting, completion, effects);
-    }
-
-    /// Proposals have come back: events that waited for sends among them go on.
-    pub(crate) fn resume_behind_sends(&mut self, effects: &mut Vec<Effect>) {
-        let waiting = self.leader.intake.waiting.take_for_sends(proposals_ended(&self.leader));
-        waiting.into_iter().for_each(|event| resume_one(self, event, effects));
-        answer_echoes(&mut self.leader, effects);
-    }
-
-    /// The log has not made it.
-    pub(crate) fn refuse_waiting(
-        &mut self,
-        waiting: Vec<Event>,
-        refusal: &Refusal,
-        effects: &mut Vec<Effect>,
-    ) {
-        for event in waiting {
-            match event {
-                // Its consumer was never attached: there is nothing to undo.
-                Event::Detach { .. } => self.soft(event, effects),
-                event => self.answer(waiter_of(&event), Err(refusal.clone()), effects),
-            }
-        }
-    }
-}
-
 /// Ends a subscription, and this follows. Readers that come meanwhile wait.
 pub fn end_subscription(
     partition: &mut Partition,
@@ -437,7 +312,7 @@ pub fn end_subscription(
     effects: &mut Vec<Effect>,
 ) {
     partition.leader.intake.waiting.begin(Place::Subscription(name.clone()));
-    partition.propose(Command::Unsubscribe { name }, Urgency::Waiting, completion, effects);
+    propose(partition, Command::Unsubscribe { name }, Urgency::Waiting, completion, effects);
 }
 
 /// The log has made the queue for which events wait, or has ended it.
@@ -471,7 +346,7 @@ fn resume(partition: &mut Partition, place: &Place, effects: &mut Vec<Effect>) {
 /// An event has waited long enough, unless its consumer waits for something else now.
 fn resume_one(partition: &mut Partition, event: Event, effects: &mut Vec<Effect>) {
     if let Some(event) = partition.leader.intake.waiting.behind_its_attach_again(event) {
-        partition.take(event, effects);
+        take_event(partition, event, effects);
     }
 }
 
@@ -555,4 +430,149 @@ pub fn parked_for_queues(
         }
     }
     staying
+}
+
+/// Puts a reader off until its queue is in the log; later events for that reader wait after it.
+pub fn declare_first(
+    partition: &mut Partition,
+    queue: Destination,
+    attach: Attach,
+    effects: &mut Vec<Effect>,
+) {
+    begin_queue(partition, &queue, Some(&attach), effects);
+    partition.leader.intake.waiting.push(Place::Queue(queue), Event::Attach(attach));
+}
+
+/// Has the log make a queue, or bind it as the reader wants it, unless that is under way: the
+/// waiting events then ask for the rest.
+fn begin_queue(
+    partition: &mut Partition,
+    queue: &Destination,
+    attach: Option<&Attach>,
+    effects: &mut Vec<Effect>,
+) {
+    // A line is there as long as its queue is on the way, even if everybody has left it.
+    if !partition.leader.intake.waiting.is_for_queue(queue) {
+        partition.leader.intake.waiting.begin(Place::Queue(queue.clone()));
+        let completion = Completion::Declared { queue: queue.clone() };
+        propose_queue(partition, queue.clone(), attach, completion, effects);
+    }
+}
+
+/// A send in memory waits, before all others at its address, until the log has made the
+/// queues that it needs.
+pub fn park_until_declared(partition: &mut Partition, publish: Publish, effects: &mut Vec<Effect>) {
+    let needed: Vec<Destination> = partition.state.addresses.queues_needed(&publish.sent).cloned().collect();
+    for queue in needed {
+        begin_queue(partition, &queue, None, effects);
+    }
+    let to = publish.sent.to.clone();
+    partition.leader.intake.parked.push_first(publish);
+    partition.leader.intake.lines.put(to, BlockedOn::Log, false);
+}
+
+/// The log has not made the queue: events that need it are refused.
+pub fn queue_failed(
+    partition: &mut Partition,
+    queue: &Destination,
+    refusal: &Refusal,
+    effects: &mut Vec<Effect>,
+) {
+    let waiting = partition.leader.intake.waiting.take_for_queue(queue);
+    refuse_waiting(partition, waiting, refusal, effects);
+    let needs = |parked: &&Parked| {
+        let sent = &parked.publish.sent;
+        let is_needed = partition.state.addresses.queues_needed(sent).any(|needed| needed == queue);
+        is_needed
+            && matches!(
+                admit(&partition.state, &partition.leader, &partition.settings, &partition.clock, sent),
+                Ok(Admitted::NeedsQueue)
+            )
+    };
+    let parked = partition.leader.intake.parked.sent_to(queue).filter(needs);
+    let failed: Vec<i64> = parked.map(Parked::number).collect();
+    for Parked { publish, .. } in partition.leader.intake.parked.take_out_to(queue, &failed) {
+        reply(publish.connection, publish.ticket, Err(refusal.clone()), effects);
+    }
+}
+
+/// Puts a reader off until its durable subscription is in the log; later events for that
+/// subscription wait after it.
+pub fn subscribe_first(
+    partition: &mut Partition,
+    name: &Arc<str>,
+    attach: Attach,
+    effects: &mut Vec<Effect>,
+) {
+    if partition.leader.intake.waiting.is_for_subscription(name) {
+        let place = Place::Subscription(name.clone());
+        return partition.leader.intake.waiting.push(place, Event::Attach(attach));
+    }
+    let wanted = crate::addresses::subscription::wanted(&attach, name);
+    if !wanted.shared {
+        let now = (partition.now_ms, partition.clock.wall_ms());
+        partition.leader.intake.homes.begin(wanted.own_name(), &wanted.topic, now);
+    }
+    let command = Command::Subscribe(wanted);
+    partition.leader.intake.waiting.push(Place::Subscription(name.clone()), Event::Attach(attach));
+    let completion = Completion::Subscribed { name: name.clone() };
+    propose(partition, command, Urgency::Waiting, completion, effects);
+}
+
+/// Ends a durable subscription. Later events for it wait: they are not for the one that ends.
+pub fn end_named_subscription(
+    partition: &mut Partition,
+    name: Arc<str>,
+    answer: Option<(ConnectionId, Ticket)>,
+    effects: &mut Vec<Effect>,
+) {
+    let completion = Completion::Unsubscribed { name: name.clone(), answer };
+    end_subscription(partition, name, completion, effects);
+}
+
+/// A subscription has ended, or its end has failed: readers that wait may begin one.
+pub fn unsubscribed(
+    partition: &mut Partition,
+    name: &Arc<str>,
+    answer: Option<(ConnectionId, Ticket)>,
+    result: Result<(), Refusal>,
+    effects: &mut Vec<Effect>,
+) {
+    answer_request(partition, answer, result, effects);
+    resume_for_subscription(partition, name, effects);
+}
+
+/// Deletes an address. Later attaches to it wait, and attach to the new one after that.
+pub fn end_address(
+    partition: &mut Partition,
+    address: Destination,
+    answer: (ConnectionId, Ticket),
+    effects: &mut Vec<Effect>,
+) {
+    partition.leader.intake.waiting.begin(Place::Queue(address.clone()));
+    let completion = Completion::Deleted { address: address.clone(), answer };
+    propose(partition, Command::Delete { queue: address }, Urgency::Waiting, completion, effects);
+}
+
+/// Proposals have come back: events that waited for sends among them go on.
+pub fn resume_behind_sends(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let waiting = partition.leader.intake.waiting.take_for_sends(proposals_ended(&partition.leader));
+    waiting.into_iter().for_each(|event| resume_one(partition, event, effects));
+    answer_echoes(&mut partition.leader, effects);
+}
+
+/// The log has not made it.
+pub fn refuse_waiting(
+    partition: &mut Partition,
+    waiting: Vec<Event>,
+    refusal: &Refusal,
+    effects: &mut Vec<Effect>,
+) {
+    for event in waiting {
+        match event {
+            // Its consumer was never attached: there is nothing to undo.
+            Event::Detach { .. } => partition.soft(event, effects),
+            event => answer_request(partition, waiter_of(&event), Err(refusal.clone()), effects),
+        }
+    }
 }

@@ -36,17 +36,23 @@ use rustc_hash::FxBuildHasher;
 use crate::Settings;
 
 pub(crate) use duplicates::{Duplicates, Remembered};
-pub(crate) use handle::{Handling, take_back_handled};
-pub(crate) use post::Posting;
+pub(crate) use handle::{
+    Handling, apply_lease, apply_touch, group_of, handle_entries, handled, take_back_handled,
+};
 use post::Posts;
+pub(crate) use post::{Posting, delay_new, has_posted, post_failed};
 use reserve::Reserves;
 pub(crate) use reserve::{
-    Answering, Reserving, answer_reserve, ends_at_bound, has_looked_at_all, is_reserving, leases_left, peeks,
-    refuse_reserve, refuse_reserve_of_deleted,
+    Answering, Reserving, answer_reserve, drop_reserve, end_waits, ends_at_bound, feed_reserve, finish_fed,
+    finish_overdue, finish_reserve, has_looked_at_all, is_reserving, leases_left, peeks, refuse_reserve,
+    refuse_reserve_of_deleted, take_back_reserved,
 };
 use watch::Watches;
 
-pub use end::{is_spent, may_bury_spent};
+pub use end::{
+    begin_lease, bury_if_spent, dispatch_freed, end_leases, forget_lease, is_spent, may_bury_spent,
+};
+pub use options::{about_lease, apply_configure};
 
 /// The lease of one entry, or its delay.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,10 +14,17 @@ use postroad_model::{
 
 use crate::Partition;
 use crate::delivery::browse::Browse;
+use crate::delivery::consumer::{remove_consumer, take_seat};
+use crate::delivery::dispatch::dispatch;
+use crate::delivery::group::take_group;
 use crate::delivery::selection;
 use crate::delivery::spread::spend_credit;
+use crate::entries::entry_at;
+use crate::intake::publish::dispatch_all;
 use crate::leader::Leader;
+use crate::leasing::end::{begin_lease, end_lease};
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
 use crate::moving::is_moving;
 use crate::partition::reply;
 use crate::state::State;
@@ -150,340 +157,6 @@ pub struct Answering {
     messages: Vec<Reserved>,
 }
 
-impl Partition {
-    pub(crate) fn reserve(&mut self, reserve: Reserve, effects: &mut Vec<Effect>) {
-        let (connection, ticket) = (reserve.connection, reserve.ticket);
-        match self.check_reserve(&reserve) {
-            Ok((id, credit)) => self.begin_reserve(id, credit, reserve, effects),
-            Err(refusal) => reply(connection, ticket, Err(refusal), effects),
-        }
-    }
-
-    /// The queue, and how many messages may be taken.
-    fn check_reserve(&self, reserve: &Reserve) -> Result<(QueueId, u32), Refusal> {
-        let queue = &reserve.queue;
-        selection::parse(&reserve.selector)?;
-        let id = self.state.addresses.own_queue(queue).ok_or_else(|| Refusal::NoSuchQueue(queue.clone()))?;
-        if is_moving(&self.state, &self.leader, queue) {
-            return Err(Refusal::QueueMoving(queue.clone()));
-        }
-        let waiting = self.state.queues.get(&id).map_or(0, |queue| queue.requests.reserves);
-        if WAITING_MAX <= waiting {
-            return Err(Refusal::TooManyWaiting { queue: queue.clone(), max: WAITING_MAX });
-        }
-        let wanted = reserve.messages_max.clamp(1, RESERVED_MAX);
-        let Take::Lease { .. } = reserve.take else { return Ok((id, wanted)) };
-        let left = leases_left(self, id)?;
-        Ok((id, u32::try_from(left).unwrap_or(u32::MAX).min(wanted)))
-    }
-
-    fn begin_reserve(&mut self, id: QueueId, credit: u32, reserve: Reserve, effects: &mut Vec<Effect>) {
-        let Reserve { connection, ticket, queue, selector, wait_ms, take, .. } = reserve;
-        let key = next_reserve_key(&mut self.leader, connection);
-        let mode = match take {
-            Take::Lease { .. } => ConsumerMode::Shared,
-            Take::Peek | Take::Get(_) => ConsumerMode::Browse,
-        };
-        let attach = Attach {
-            consumer: key,
-            source: queue,
-            at: None,
-            mode,
-            credit,
-            credit_by_default: false,
-            priority: 0,
-            no_local: false,
-            client: None,
-            selector,
-            subscription: None,
-            share: Share::No,
-            steals: None,
-            retroactive: false,
-            notice: None,
-            ticket,
-        };
-        self.leader.connections.get_or_make(connection).consumers.insert(key);
-        if mode == ConsumerMode::Shared
-            && let Some(queue) = self.state.queues.get_mut(&id)
-        {
-            queue.requests.last_reserve_ms = Some(self.now_ms);
-        }
-        let until_ms = self.now_ms.saturating_add(wait_ms);
-        let reserving = Reserving {
-            queue: id,
-            ticket,
-            take,
-            until_ms,
-            taken: Vec::new(),
-            bytes: 0,
-            is_overdue: wait_ms == 0,
-            refusal: None,
-        };
-        self.seat_reserve(id, key, &attach, reserving);
-        self.dispatch(id, effects);
-        self.end_or_wait(id, key, effects);
-    }
-
-    fn seat_reserve(&mut self, id: QueueId, key: ConsumerKey, attach: &Attach, reserving: Reserving) {
-        if let Some(queue) = self.state.queues.get_mut(&id) {
-            queue.requests.reserves += 1;
-        }
-        self.seat(id, key, attach);
-        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
-        if let Take::Get(tag) = reserving.take {
-            consumer.browse = self.state.queues.get(&id).map(|queue| Browse::of_one(queue, tag));
-        }
-        self.leader.leasing.reserves.asked.insert((key.connection, reserving.ticket), key);
-        consumer.reserving = Some(Box::new(reserving));
-    }
-
-    /// A reserve that was just begun and has got nothing waits, unless it is not to.
-    fn end_or_wait(&mut self, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        let is_fetching = has_more_coming(&self.state, &self.leader, id, key);
-        let Some(reserving) =
-            self.leader.delivery.consumers.get(&key).and_then(|consumer| consumer.reserving.as_ref())
-        else {
-            return;
-        };
-        match (reserving.is_overdue, is_fetching) {
-            (true, true) => drop(self.leader.leasing.reserves.overdue.insert((id, key))),
-            (true, false) => self.finish_reserve(key, effects),
-            (false, _) => drop(self.leader.leasing.reserves.waits.insert((reserving.until_ms, key))),
-        }
-    }
-
-    /// The reserve gets an entry, which is leased, or looks at it. Returns whether a message group
-    /// has ended.
-    pub(crate) fn feed_reserve(
-        &mut self,
-        id: QueueId,
-        tag: EntryTag,
-        key: ConsumerKey,
-        message: Message,
-    ) -> bool {
-        spend_credit(&mut self.leader, key);
-        let Some(take) = self.leader.delivery.consumers.get_mut(&key).and_then(|consumer| {
-            if let Some(browse) = &mut consumer.browse {
-                browse.pass(tag);
-            }
-            consumer.reserving.as_ref().map(|reserving| reserving.take)
-        }) else {
-            return false;
-        };
-        let (mut lease, mut ended) = (None, false);
-        match take {
-            Take::Lease { lasts_ms } => {
-                ended = self.take_group(id, key, &message).ended;
-                lease = Some(self.lease_entry(id, tag, lasts_ms, &message));
-                self.counters.delivered += 1;
-            }
-            Take::Peek | Take::Get(_) => {}
-        }
-        let deliveries = self.entry(id, tag).map_or(0, |entry| entry.deliveries());
-        let (bytes, from) = (message.size(), self.settings.id);
-        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return ended };
-        let Some(reserving) = &mut consumer.reserving else { return ended };
-        if reserving.taken.is_empty() {
-            self.leader.leasing.reserves.fed.push(key);
-        }
-        reserving.taken.push(Reserved { queue: id, tag, lease, deliveries, from, message });
-        reserving.bytes += bytes;
-        if RESERVED_BYTES_MAX <= reserving.bytes {
-            consumer.credit = 0;
-        }
-        ended
-    }
-
-    /// The entry is leased from now on; the log learns it with the rest of the batch.
-    fn lease_entry(&mut self, id: QueueId, tag: EntryTag, lasts_ms: u64, message: &Message) -> LeaseId {
-        let lease = self.leader.leasing.next_lease(&self.settings);
-        let end = LeaseEnd { wall_ms: self.wall_ms().saturating_add(lasts_ms), lasts_ms };
-        let group = message.group().map(|group| group.id.clone());
-        self.begin_lease(id, tag, (Some(lease), end), group);
-        if let Some(entry) = self.entry(id, tag) {
-            match matches!(entry.key, MessageKey::Durable { .. }) && !id.is_volatile() {
-                true => entry.uncounted_deliveries += 1,
-                false => entry.failed_deliveries += 1,
-            }
-        }
-        lease
-    }
-
-    /// Answers the reserves that got something, unless bodies of more are on their way.
-    pub(crate) fn finish_fed(&mut self, effects: &mut Vec<Effect>) {
-        let mut keep = Vec::new();
-        for key in std::mem::take(&mut self.leader.leasing.reserves.fed) {
-            let Some(consumer) = self.leader.delivery.consumers.get(&key) else { continue };
-            match has_more_coming(&self.state, &self.leader, consumer.queue, key) {
-                true => keep.push(key),
-                false => self.finish_reserve(key, effects),
-            }
-        }
-        self.leader.leasing.reserves.fed.append(&mut keep);
-    }
-
-    /// Those whose time was over while bodies were on their way: these are here, or cannot be read.
-    pub(crate) fn finish_overdue(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        if self.leader.leasing.reserves.overdue.is_empty()
-            || self.state.queues.get(&id).is_none_or(|queue| queue.fetching)
-        {
-            return;
-        }
-        let first = ConsumerKey::new(ConnectionId::new(0, 0), 0);
-        let of_queue = self.leader.leasing.reserves.overdue.range((id, first)..);
-        let of_queue = of_queue.take_while(|(queue, _)| *queue == id).map(|(_, key)| *key);
-        let ended: Vec<ConsumerKey> =
-            of_queue.filter(|key| !has_more_coming(&self.state, &self.leader, id, *key)).collect();
-        for (number, key) in ended.into_iter().enumerate() {
-            match number < ENDED_MAX {
-                true => self.finish_reserve(key, effects),
-                // Its turn comes with a later tick.
-                false => drop(self.leader.leasing.reserves.waits.insert((self.now_ms, key))),
-            }
-        }
-    }
-
-    /// Answers the reserves whose time is over.
-    pub(crate) fn end_waits(&mut self, effects: &mut Vec<Effect>) {
-        for _ in 0..ENDED_MAX {
-            let Some((until_ms, key)) = self.leader.leasing.reserves.waits.first().copied() else { return };
-            if self.now_ms < until_ms {
-                return;
-            }
-            self.leader.leasing.reserves.waits.pop_first();
-            let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { continue };
-            let id = consumer.queue;
-            let is_fetching = self.state.queues.get(&id).is_some_and(|queue| queue.fetching);
-            match &mut consumer.reserving {
-                Some(reserving) if is_fetching => {
-                    reserving.is_overdue = true;
-                    self.leader.leasing.reserves.overdue.insert((id, key));
-                }
-                Some(_) => self.finish_reserve(key, effects),
-                None => {}
-            }
-        }
-    }
-
-    /// The reserve ends: its client is answered once its leases are in the log.
-    pub(crate) fn finish_reserve(&mut self, key: ConsumerKey, effects: &mut Vec<Effect>) {
-        let Some(consumer) = self.leader.delivery.consumers.get_mut(&key) else { return };
-        let (id, Some(reserving)) = (consumer.queue, consumer.reserving.take()) else { return };
-        forget_reserve(&mut self.state, &mut self.leader, id, key, &reserving);
-        self.remove_consumer(key, Delivered::None, effects);
-        let Reserving { ticket, take, taken, refusal, .. } = *reserving;
-        let connection = key.connection;
-        if let Some(refusal) = refusal.filter(|_| taken.is_empty()) {
-            return reply(connection, ticket, Err(refusal), effects);
-        }
-        let answering = Answering { connection, ticket, messages: taken };
-        match take {
-            Take::Lease { lasts_ms } => self.propose_lease(id, lasts_ms, answering, effects),
-            Take::Peek | Take::Get(_) => answer_reserve(answering, effects),
-        }
-    }
-
-    fn propose_lease(&mut self, id: QueueId, lasts_ms: u64, answering: Answering, effects: &mut Vec<Effect>) {
-        let mut tags = Vec::with_capacity(answering.messages.len());
-        let mut first = None;
-        let leased: Vec<(EntryTag, Option<LeaseId>)> =
-            answering.messages.iter().map(|message| (message.tag, message.lease)).collect();
-        // The leases of one batch follow one another, but another batch may have been filled at the
-        // same time.
-        let mut touched = Vec::new();
-        for (tag, lease) in leased {
-            let key = self.entry(id, tag).map(|entry| entry.key);
-            if !matches!(key, Some(MessageKey::Durable { .. })) || id.is_volatile() {
-                continue;
-            }
-            let held = self.state.leases.get(id, tag).and_then(|held| held.id);
-            // Others ended while it waited for bodies.
-            let Some(lease) = lease.filter(|lease| held == Some(*lease)) else { continue };
-            let expected = first.map(|first: LeaseId| first.plus(tags.len() as u64));
-            match expected {
-                None => {
-                    first = Some(lease);
-                    tags.push(tag);
-                }
-                Some(expected) if expected == lease => tags.push(tag),
-                Some(_) => touched.push((tag, lease)),
-            }
-        }
-        let end = LeaseEnd { wall_ms: self.wall_ms().saturating_add(lasts_ms), lasts_ms };
-        // Those out of order get a record each: rare.
-        for (tag, lease) in touched {
-            self.propose_leases(id, lease, end, vec![tag], Completion::Nothing, effects);
-        }
-        match first {
-            Some(first) => {
-                self.propose_leases(id, first, end, tags, Completion::Leased(answering), effects);
-            }
-            None => answer_reserve(answering, effects),
-        }
-    }
-
-    fn propose_leases(
-        &mut self,
-        queue: QueueId,
-        first: LeaseId,
-        until: LeaseEnd,
-        tags: Vec<EntryTag>,
-        completion: Completion,
-        effects: &mut Vec<Effect>,
-    ) {
-        let before_first = LeaseId(first.0.wrapping_sub(1));
-        let command = Command::Lease { queue, before_first, until, tags };
-        self.propose(command, Urgency::Waiting, completion, effects);
-    }
-
-    /// The log failed: the reserved messages go back. Returns the queues that are to be dispatched.
-    pub(crate) fn take_back_reserved(&mut self, answering: &Answering) -> Vec<QueueId> {
-        let mut touched = Vec::new();
-        for message in &answering.messages {
-            if self
-                .state
-                .leases
-                .get(message.queue, message.tag)
-                .is_some_and(|lease| lease.id == message.lease)
-            {
-                self.end_lease(message.queue, message.tag);
-                touched.push(message.queue);
-            }
-        }
-        touched
-    }
-
-    /// The client of a reserve is gone, with its connection or alone: messages that it took and did
-    /// not report go back.
-    pub(crate) fn drop_reserve(&mut self, id: QueueId, key: ConsumerKey, reserving: Reserving) {
-        forget_reserve(&mut self.state, &mut self.leader, id, key, &reserving);
-        for Reserved { tag, lease, .. } in reserving.taken {
-            if lease.is_some() && self.state.leases.get(id, tag).is_some_and(|held| held.id == lease) {
-                self.end_lease(id, tag);
-            }
-        }
-    }
-
-    /// The client of a waiting reserve does not wait any more.
-    pub(crate) fn cancel_reserve(
-        &mut self,
-        queue: &Destination,
-        connection: ConnectionId,
-        ticket: Ticket,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(id) = self.state.addresses.own_queue(queue) else { return };
-        let asked = self.leader.leasing.reserves.asked.get(&(connection, ticket)).copied();
-        let of_queue = |key: &ConsumerKey| {
-            self.leader.delivery.consumers.get(key).is_some_and(|consumer| consumer.queue == id)
-        };
-        if let Some(key) = asked.filter(of_queue) {
-            let queues = self.remove_consumer(key, Delivered::None, effects);
-            self.dispatch_all(queues, effects);
-        }
-    }
-}
-
 fn next_reserve_key(leader: &mut Leader, connection: ConnectionId) -> ConsumerKey {
     loop {
         leader.leasing.reserves.last_number = leader.leasing.reserves.last_number.wrapping_add(1);
@@ -563,4 +236,360 @@ pub fn refuse_reserve_of_deleted(
 ) {
     leader.leasing.reserves.forget(key, reserving);
     reply(key.connection, reserving.ticket, Err(Refusal::NoSuchQueue(queue.clone())), effects);
+}
+
+pub fn take_reserve(partition: &mut Partition, reserve: Reserve, effects: &mut Vec<Effect>) {
+    let (connection, ticket) = (reserve.connection, reserve.ticket);
+    match check_reserve(partition, &reserve) {
+        Ok((id, credit)) => begin_reserve(partition, id, credit, reserve, effects),
+        Err(refusal) => reply(connection, ticket, Err(refusal), effects),
+    }
+}
+
+/// The queue, and how many messages may be taken.
+fn check_reserve(partition: &Partition, reserve: &Reserve) -> Result<(QueueId, u32), Refusal> {
+    let queue = &reserve.queue;
+    selection::parse(&reserve.selector)?;
+    let id = partition.state.addresses.own_queue(queue).ok_or_else(|| Refusal::NoSuchQueue(queue.clone()))?;
+    if is_moving(&partition.state, &partition.leader, queue) {
+        return Err(Refusal::QueueMoving(queue.clone()));
+    }
+    let waiting = partition.state.queues.get(&id).map_or(0, |queue| queue.requests.reserves);
+    if WAITING_MAX <= waiting {
+        return Err(Refusal::TooManyWaiting { queue: queue.clone(), max: WAITING_MAX });
+    }
+    let wanted = reserve.messages_max.clamp(1, RESERVED_MAX);
+    let Take::Lease { .. } = reserve.take else { return Ok((id, wanted)) };
+    let left = leases_left(partition, id)?;
+    Ok((id, u32::try_from(left).unwrap_or(u32::MAX).min(wanted)))
+}
+
+fn begin_reserve(
+    partition: &mut Partition,
+    id: QueueId,
+    credit: u32,
+    reserve: Reserve,
+    effects: &mut Vec<Effect>,
+) {
+    let Reserve { connection, ticket, queue, selector, wait_ms, take, .. } = reserve;
+    let key = next_reserve_key(&mut partition.leader, connection);
+    let mode = match take {
+        Take::Lease { .. } => ConsumerMode::Shared,
+        Take::Peek | Take::Get(_) => ConsumerMode::Browse,
+    };
+    let attach = Attach {
+        consumer: key,
+        source: queue,
+        at: None,
+        mode,
+        credit,
+        credit_by_default: false,
+        priority: 0,
+        no_local: false,
+        client: None,
+        selector,
+        subscription: None,
+        share: Share::No,
+        steals: None,
+        retroactive: false,
+        notice: None,
+        ticket,
+    };
+    partition.leader.connections.get_or_make(connection).consumers.insert(key);
+    if mode == ConsumerMode::Shared
+        && let Some(queue) = partition.state.queues.get_mut(&id)
+    {
+        queue.requests.last_reserve_ms = Some(partition.now_ms);
+    }
+    let until_ms = partition.now_ms.saturating_add(wait_ms);
+    let reserving = Reserving {
+        queue: id,
+        ticket,
+        take,
+        until_ms,
+        taken: Vec::new(),
+        bytes: 0,
+        is_overdue: wait_ms == 0,
+        refusal: None,
+    };
+    seat_reserve(partition, id, key, &attach, reserving);
+    dispatch(partition, id, effects);
+    end_or_wait(partition, id, key, effects);
+}
+
+fn seat_reserve(
+    partition: &mut Partition,
+    id: QueueId,
+    key: ConsumerKey,
+    attach: &Attach,
+    reserving: Reserving,
+) {
+    if let Some(queue) = partition.state.queues.get_mut(&id) {
+        queue.requests.reserves += 1;
+    }
+    take_seat(partition, id, key, attach);
+    let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key) else { return };
+    if let Take::Get(tag) = reserving.take {
+        consumer.browse = partition.state.queues.get(&id).map(|queue| Browse::of_one(queue, tag));
+    }
+    partition.leader.leasing.reserves.asked.insert((key.connection, reserving.ticket), key);
+    consumer.reserving = Some(Box::new(reserving));
+}
+
+/// A reserve that was just begun and has got nothing waits, unless it is not to.
+fn end_or_wait(partition: &mut Partition, id: QueueId, key: ConsumerKey, effects: &mut Vec<Effect>) {
+    let is_fetching = has_more_coming(&partition.state, &partition.leader, id, key);
+    let Some(reserving) =
+        partition.leader.delivery.consumers.get(&key).and_then(|consumer| consumer.reserving.as_ref())
+    else {
+        return;
+    };
+    match (reserving.is_overdue, is_fetching) {
+        (true, true) => drop(partition.leader.leasing.reserves.overdue.insert((id, key))),
+        (true, false) => finish_reserve(partition, key, effects),
+        (false, _) => drop(partition.leader.leasing.reserves.waits.insert((reserving.until_ms, key))),
+    }
+}
+
+/// The reserve gets an entry, which is leased, or looks at it. Returns whether a message group
+/// has ended.
+pub fn feed_reserve(
+    partition: &mut Partition,
+    id: QueueId,
+    tag: EntryTag,
+    key: ConsumerKey,
+    message: Message,
+) -> bool {
+    spend_credit(&mut partition.leader, key);
+    let Some(take) = partition.leader.delivery.consumers.get_mut(&key).and_then(|consumer| {
+        if let Some(browse) = &mut consumer.browse {
+            browse.pass(tag);
+        }
+        consumer.reserving.as_ref().map(|reserving| reserving.take)
+    }) else {
+        return false;
+    };
+    let (mut lease, mut ended) = (None, false);
+    match take {
+        Take::Lease { lasts_ms } => {
+            ended = take_group(partition, id, key, &message).ended;
+            lease = Some(lease_entry(partition, id, tag, lasts_ms, &message));
+            partition.counters.delivered += 1;
+        }
+        Take::Peek | Take::Get(_) => {}
+    }
+    let deliveries = entry_at(partition, id, tag).map_or(0, |entry| entry.deliveries());
+    let (bytes, from) = (message.size(), partition.settings.id);
+    let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key) else { return ended };
+    let Some(reserving) = &mut consumer.reserving else { return ended };
+    if reserving.taken.is_empty() {
+        partition.leader.leasing.reserves.fed.push(key);
+    }
+    reserving.taken.push(Reserved { queue: id, tag, lease, deliveries, from, message });
+    reserving.bytes += bytes;
+    if RESERVED_BYTES_MAX <= reserving.bytes {
+        consumer.credit = 0;
+    }
+    ended
+}
+
+/// The entry is leased from now on; the log learns it with the rest of the batch.
+fn lease_entry(
+    partition: &mut Partition,
+    id: QueueId,
+    tag: EntryTag,
+    lasts_ms: u64,
+    message: &Message,
+) -> LeaseId {
+    let lease = partition.leader.leasing.next_lease(&partition.settings);
+    let end = LeaseEnd { wall_ms: partition.clock.wall_ms().saturating_add(lasts_ms), lasts_ms };
+    let group = message.group().map(|group| group.id.clone());
+    begin_lease(partition, id, tag, (Some(lease), end), group);
+    if let Some(entry) = entry_at(partition, id, tag) {
+        match matches!(entry.key, MessageKey::Durable { .. }) && !id.is_volatile() {
+            true => entry.uncounted_deliveries += 1,
+            false => entry.failed_deliveries += 1,
+        }
+    }
+    lease
+}
+
+/// Answers the reserves that got something, unless bodies of more are on their way.
+pub fn finish_fed(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let mut keep = Vec::new();
+    for key in std::mem::take(&mut partition.leader.leasing.reserves.fed) {
+        let Some(consumer) = partition.leader.delivery.consumers.get(&key) else { continue };
+        match has_more_coming(&partition.state, &partition.leader, consumer.queue, key) {
+            true => keep.push(key),
+            false => finish_reserve(partition, key, effects),
+        }
+    }
+    partition.leader.leasing.reserves.fed.append(&mut keep);
+}
+
+/// Those whose time was over while bodies were on their way: these are here, or cannot be read.
+pub fn finish_overdue(partition: &mut Partition, id: QueueId, effects: &mut Vec<Effect>) {
+    if partition.leader.leasing.reserves.overdue.is_empty()
+        || partition.state.queues.get(&id).is_none_or(|queue| queue.fetching)
+    {
+        return;
+    }
+    let first = ConsumerKey::new(ConnectionId::new(0, 0), 0);
+    let of_queue = partition.leader.leasing.reserves.overdue.range((id, first)..);
+    let of_queue = of_queue.take_while(|(queue, _)| *queue == id).map(|(_, key)| *key);
+    let ended: Vec<ConsumerKey> =
+        of_queue.filter(|key| !has_more_coming(&partition.state, &partition.leader, id, *key)).collect();
+    for (number, key) in ended.into_iter().enumerate() {
+        match number < ENDED_MAX {
+            true => finish_reserve(partition, key, effects),
+            // Its turn comes with a later tick.
+            false => drop(partition.leader.leasing.reserves.waits.insert((partition.now_ms, key))),
+        }
+    }
+}
+
+/// Answers the reserves whose time is over.
+pub fn end_waits(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    for _ in 0..ENDED_MAX {
+        let Some((until_ms, key)) = partition.leader.leasing.reserves.waits.first().copied() else { return };
+        if partition.now_ms < until_ms {
+            return;
+        }
+        partition.leader.leasing.reserves.waits.pop_first();
+        let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key) else { continue };
+        let id = consumer.queue;
+        let is_fetching = partition.state.queues.get(&id).is_some_and(|queue| queue.fetching);
+        match &mut consumer.reserving {
+            Some(reserving) if is_fetching => {
+                reserving.is_overdue = true;
+                partition.leader.leasing.reserves.overdue.insert((id, key));
+            }
+            Some(_) => finish_reserve(partition, key, effects),
+            None => {}
+        }
+    }
+}
+
+/// The reserve ends: its client is answered once its leases are in the log.
+pub fn finish_reserve(partition: &mut Partition, key: ConsumerKey, effects: &mut Vec<Effect>) {
+    let Some(consumer) = partition.leader.delivery.consumers.get_mut(&key) else { return };
+    let (id, Some(reserving)) = (consumer.queue, consumer.reserving.take()) else { return };
+    forget_reserve(&mut partition.state, &mut partition.leader, id, key, &reserving);
+    remove_consumer(partition, key, Delivered::None, effects);
+    let Reserving { ticket, take, taken, refusal, .. } = *reserving;
+    let connection = key.connection;
+    if let Some(refusal) = refusal.filter(|_| taken.is_empty()) {
+        return reply(connection, ticket, Err(refusal), effects);
+    }
+    let answering = Answering { connection, ticket, messages: taken };
+    match take {
+        Take::Lease { lasts_ms } => propose_lease(partition, id, lasts_ms, answering, effects),
+        Take::Peek | Take::Get(_) => answer_reserve(answering, effects),
+    }
+}
+
+fn propose_lease(
+    partition: &mut Partition,
+    id: QueueId,
+    lasts_ms: u64,
+    answering: Answering,
+    effects: &mut Vec<Effect>,
+) {
+    let mut tags = Vec::with_capacity(answering.messages.len());
+    let mut first = None;
+    let leased: Vec<(EntryTag, Option<LeaseId>)> =
+        answering.messages.iter().map(|message| (message.tag, message.lease)).collect();
+    // The leases of one batch follow one another, but another batch may have been filled at the
+    // same time.
+    let mut touched = Vec::new();
+    for (tag, lease) in leased {
+        let key = entry_at(partition, id, tag).map(|entry| entry.key);
+        if !matches!(key, Some(MessageKey::Durable { .. })) || id.is_volatile() {
+            continue;
+        }
+        let held = partition.state.leases.get(id, tag).and_then(|held| held.id);
+        // Others ended while it waited for bodies.
+        let Some(lease) = lease.filter(|lease| held == Some(*lease)) else { continue };
+        let expected = first.map(|first: LeaseId| first.plus(tags.len() as u64));
+        match expected {
+            None => {
+                first = Some(lease);
+                tags.push(tag);
+            }
+            Some(expected) if expected == lease => tags.push(tag),
+            Some(_) => touched.push((tag, lease)),
+        }
+    }
+    let end = LeaseEnd { wall_ms: partition.clock.wall_ms().saturating_add(lasts_ms), lasts_ms };
+    // Those out of order get a record each: rare.
+    for (tag, lease) in touched {
+        propose_leases(partition, id, lease, end, vec![tag], Completion::Nothing, effects);
+    }
+    match first {
+        Some(first) => {
+            propose_leases(partition, id, first, end, tags, Completion::Leased(answering), effects);
+        }
+        None => answer_reserve(answering, effects),
+    }
+}
+
+fn propose_leases(
+    partition: &mut Partition,
+    queue: QueueId,
+    first: LeaseId,
+    until: LeaseEnd,
+    tags: Vec<EntryTag>,
+    completion: Completion,
+    effects: &mut Vec<Effect>,
+) {
+    let before_first = LeaseId(first.0.wrapping_sub(1));
+    let command = Command::Lease { queue, before_first, until, tags };
+    propose(partition, command, Urgency::Waiting, completion, effects);
+}
+
+/// The log failed: the reserved messages go back. Returns the queues that are to be dispatched.
+pub fn take_back_reserved(partition: &mut Partition, answering: &Answering) -> Vec<QueueId> {
+    let mut touched = Vec::new();
+    for message in &answering.messages {
+        if partition
+            .state
+            .leases
+            .get(message.queue, message.tag)
+            .is_some_and(|lease| lease.id == message.lease)
+        {
+            end_lease(partition, message.queue, message.tag);
+            touched.push(message.queue);
+        }
+    }
+    touched
+}
+
+/// The client of a reserve is gone, with its connection or alone: messages that it took and did
+/// not report go back.
+pub fn drop_reserve(partition: &mut Partition, id: QueueId, key: ConsumerKey, reserving: Reserving) {
+    forget_reserve(&mut partition.state, &mut partition.leader, id, key, &reserving);
+    for Reserved { tag, lease, .. } in reserving.taken {
+        if lease.is_some() && partition.state.leases.get(id, tag).is_some_and(|held| held.id == lease) {
+            end_lease(partition, id, tag);
+        }
+    }
+}
+
+/// The client of a waiting reserve does not wait any more.
+pub fn cancel_reserve(
+    partition: &mut Partition,
+    queue: &Destination,
+    connection: ConnectionId,
+    ticket: Ticket,
+    effects: &mut Vec<Effect>,
+) {
+    let Some(id) = partition.state.addresses.own_queue(queue) else { return };
+    let asked = partition.leader.leasing.reserves.asked.get(&(connection, ticket)).copied();
+    let of_queue = |key: &ConsumerKey| {
+        partition.leader.delivery.consumers.get(key).is_some_and(|consumer| consumer.queue == id)
+    };
+    if let Some(key) = asked.filter(of_queue) {
+        let queues = remove_consumer(partition, key, Delivered::None, effects);
+        dispatch_all(partition, queues, effects);
+    }
 }

@@ -12,17 +12,30 @@ use postroad_model::{
 };
 
 use crate::Partition;
-use crate::addresses::binding::bind_failed;
+use crate::addresses::binding::{bind_again, bind_failed};
 use crate::addresses::offline;
-use crate::addresses::subscription::tell_of_subscription;
-use crate::intake::limit::{Expecting, expected};
-use crate::intake::waiting;
-use crate::leasing::{Answering, Handling, Posting, answer_reserve, refuse_reserve, take_back_handled};
-use crate::moving::{audit_recorded, move_failed, send_audit};
+use crate::addresses::subscription::{begin_subscription, tell_of_subscription};
+use crate::intake::audit::{note_resent, resend_failed};
+use crate::intake::chunks::{piece_failed, piece_stored};
+use crate::intake::limit::{Expecting, expected, unpark_held_by_any};
+use crate::intake::publish::{answer_request, dispatch_all};
+use crate::intake::unparking::unpark;
+use crate::intake::waiting::{self, queue_failed, refuse_waiting, resume_behind_sends, unsubscribed};
+use crate::leasing::{
+    Answering, Handling, Posting, answer_reserve, handle_entries, handled, has_posted, post_failed,
+    refuse_reserve, take_back_handled, take_back_reserved,
+};
+use crate::log::propose::propose;
+use crate::moving::{audit_recorded, move_failed, pass_move_barrier, send_audit};
 use crate::partition::reply;
-use crate::schedule::{not_fired, not_unshelved};
+use crate::schedule::{fail_searches, has_left, not_fired, not_unshelved, pass_time, search_on};
 use crate::settling::lending;
-use crate::transaction::{VolatileChanges, resolve_transactions, shares_ended, spread_decision, tell};
+use crate::settling::release::counted;
+use crate::settling::settle::give_back_all;
+use crate::transaction::{
+    VolatileChanges, decision_failed, promised, resolve_transactions, return_to_holders, shares_ended,
+    spread_decision, tell,
+};
 
 /// Work that follows one proposal.
 #[derive(Debug)]
@@ -246,202 +259,232 @@ impl Completion {
     }
 }
 
-impl Partition {
-    /// The proposal is durable and was applied.
-    pub(crate) fn complete(&mut self, completion: Completion, effects: &mut Vec<Effect>) {
-        match completion {
-            Completion::Reply { connection, ticket }
-            | Completion::Leaves { connection, ticket, .. }
-            | Completion::Document { connection, ticket, .. } => {
-                reply(connection, ticket, Ok(()), effects);
-            }
-            Completion::Sent { connection, ticket, expecting, bytes } => {
-                expected(&mut self.state, &mut self.leader, &expecting, bytes);
-                reply(connection, ticket, Ok(()), effects);
-                self.unpark_held_by_any(&expecting, effects);
-            }
-            Completion::Piece { connection, upload, index, bytes, ticket } => {
-                self.piece_stored((connection, upload), (index, bytes), ticket, effects);
-            }
-            Completion::Declared { queue } => {
-                waiting::resume_for_queue(self, &queue, effects);
-            }
-            Completion::Settled { answer, .. } => self.answer(answer, Ok(()), effects),
-            Completion::Counted { queue, tags } => self.counted(queue, &tags),
-            Completion::Leased(answering) => answer_reserve(answering, effects),
-            Completion::Handled(handling) => self.handled(handling, effects),
-            Completion::Asked(asked) => self.handle_entries(*asked, effects),
-            Completion::Posted(posting) => self.has_posted(posting, effects),
-            Completion::Lent(deliveries) => lending::recorded(self, deliveries, effects),
-            Completion::Transacted { volatile, shares, answer, .. } => {
-                volatile.carry_out(self, effects);
-                shares_ended(shares, true, effects);
-                self.answer(answer, Ok(()), effects);
-            }
-            Completion::Prepared { id, .. } => {
-                tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
-            }
-            Completion::Decided { id } => spread_decision(&mut self.state, id, effects),
-            Completion::Promised { id } => self.promised(id, effects),
-            Completion::Withdrawn { id } => self.leader.transactions.withdrawn(id, effects),
-            Completion::Ended { id } => tell(id.coordinator, Peer::Done { id }, effects),
-            Completion::Subscribed { name } => {
-                let first = self.leader.intake.waiting.first_for_subscription(&name);
-                if let Some(Event::Attach(attach)) = first.cloned() {
-                    self.begin_subscription(&attach, effects);
-                }
-                tell_of_subscription(&self.state, &self.settings, &name, effects);
-                waiting::resume_for_subscription(self, &name, effects);
-            }
-            Completion::Deleted { address, answer } => {
-                self.answer(Some(answer), Ok(()), effects);
-                waiting::resume_for_queue(self, &address, effects);
-            }
-            Completion::Unsubscribed { name, answer } => self.unsubscribed(&name, answer, Ok(()), effects),
-            Completion::OfflineEnded { ended, .. } => offline::ended(self, ended, effects),
-            Completion::Resent(publish) => self.resent(*publish, effects),
-            Completion::Shelved { jobs } => self.has_left(jobs, false, effects),
-            Completion::Unshelved { .. } => {
-                self.pass_time(effects);
-                self.search_on(effects);
-            }
-            Completion::Expecting { queue, from } => tell(from, Peer::Expecting { queue }, effects),
-            Completion::AuditGoes { queue } => send_audit(self, queue, effects),
-            Completion::Remembers { queue, from } => audit_recorded(self, queue, from, effects),
-            Completion::MoveBarrier { queue } => self.pass_move_barrier(&queue, effects),
-            Completion::LeftFor { queue, to } => tell(to, Peer::Arrived { queue }, effects),
-            Completion::Bound { .. } | Completion::Fired { .. } | Completion::Nothing => {}
+/// The proposal is durable and was applied.
+pub fn complete_proposal(partition: &mut Partition, completion: Completion, effects: &mut Vec<Effect>) {
+    match completion {
+        Completion::Reply { connection, ticket }
+        | Completion::Leaves { connection, ticket, .. }
+        | Completion::Document { connection, ticket, .. } => {
+            reply(connection, ticket, Ok(()), effects);
         }
+        Completion::Sent { connection, ticket, expecting, bytes } => {
+            expected(&mut partition.state, &mut partition.leader, &expecting, bytes);
+            reply(connection, ticket, Ok(()), effects);
+            unpark_held_by_any(partition, &expecting, effects);
+        }
+        Completion::Piece { connection, upload, index, bytes, ticket } => {
+            piece_stored(partition, (connection, upload), (index, bytes), ticket, effects);
+        }
+        Completion::Declared { queue } => {
+            waiting::resume_for_queue(partition, &queue, effects);
+        }
+        Completion::Settled { answer, .. } => answer_request(partition, answer, Ok(()), effects),
+        Completion::Counted { queue, tags } => counted(partition, queue, &tags),
+        Completion::Leased(answering) => answer_reserve(answering, effects),
+        Completion::Handled(handling) => handled(partition, handling, effects),
+        Completion::Asked(asked) => handle_entries(partition, *asked, effects),
+        Completion::Posted(posting) => has_posted(partition, posting, effects),
+        Completion::Lent(deliveries) => lending::recorded(partition, deliveries, effects),
+        Completion::Transacted { volatile, shares, answer, .. } => {
+            volatile.carry_out(partition, effects);
+            shares_ended(shares, true, effects);
+            answer_request(partition, answer, Ok(()), effects);
+        }
+        Completion::Prepared { id, .. } => {
+            tell(id.coordinator, Peer::Prepared { id, result: Ok(()) }, effects);
+        }
+        Completion::Decided { id } => spread_decision(&mut partition.state, id, effects),
+        Completion::Promised { id } => promised(partition, id, effects),
+        Completion::Withdrawn { id } => partition.leader.transactions.withdrawn(id, effects),
+        Completion::Ended { id } => tell(id.coordinator, Peer::Done { id }, effects),
+        Completion::Subscribed { name } => {
+            let first = partition.leader.intake.waiting.first_for_subscription(&name);
+            if let Some(Event::Attach(attach)) = first.cloned() {
+                begin_subscription(partition, &attach, effects);
+            }
+            tell_of_subscription(&partition.state, &partition.settings, &name, effects);
+            waiting::resume_for_subscription(partition, &name, effects);
+        }
+        Completion::Deleted { address, answer } => {
+            answer_request(partition, Some(answer), Ok(()), effects);
+            waiting::resume_for_queue(partition, &address, effects);
+        }
+        Completion::Unsubscribed { name, answer } => unsubscribed(partition, &name, answer, Ok(()), effects),
+        Completion::OfflineEnded { ended, .. } => offline::ended(partition, ended, effects),
+        Completion::Resent(publish) => note_resent(partition, *publish, effects),
+        Completion::Shelved { jobs } => has_left(partition, jobs, false, effects),
+        Completion::Unshelved { .. } => {
+            pass_time(partition, effects);
+            search_on(partition, effects);
+        }
+        Completion::Expecting { queue, from } => tell(from, Peer::Expecting { queue }, effects),
+        Completion::AuditGoes { queue } => send_audit(partition, queue, effects),
+        Completion::Remembers { queue, from } => audit_recorded(partition, queue, from, effects),
+        Completion::MoveBarrier { queue } => pass_move_barrier(partition, &queue, effects),
+        Completion::LeftFor { queue, to } => tell(to, Peer::Arrived { queue }, effects),
+        Completion::Bound { .. } | Completion::Fired { .. } | Completion::Nothing => {}
     }
+}
 
-    /// Every outstanding proposal failed: each waiter gets an error, and none of the proposals took
-    /// effect.
-    pub(crate) fn proposals_failed(&mut self, reason: &str, effects: &mut Vec<Effect>) {
-        // Records that are durable come to their end. Proposals that follow from it are behind the
-        // failure.
-        let made = self.leader.log.made;
-        self.leader.intake.recent.clear();
-        self.leader.intake.homes.clear();
-        self.finish_records(effects);
-        let log = &mut self.leader.log;
-        let failed = log.pending.len() - (log.made - made) as usize;
-        let mut failed: Vec<Completion> = log.pending.drain(..failed).collect();
-        let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
-        self.fail_searches(reason, effects);
-        // Nothing is served before all has come back: else a later message could be sent ahead of
-        // an earlier one.
-        let touched = failed.iter_mut().flat_map(|completion| self.take_back_what_left(completion)).collect();
-        self.dispatch_all(touched, effects);
-        for completion in failed {
-            self.fail(completion, &refusal, effects);
-        }
-        // Sends that waited for the log, or for a send that was refused now.
-        self.unpark(effects);
-        self.resume_behind_sends(effects);
+/// Every outstanding proposal failed: each waiter gets an error, and none of the proposals took
+/// effect.
+pub fn proposals_failed(partition: &mut Partition, reason: &str, effects: &mut Vec<Effect>) {
+    // Records that are durable come to their end. Proposals that follow from it are behind the
+    // failure.
+    let made = partition.leader.log.made;
+    partition.leader.intake.recent.clear();
+    partition.leader.intake.homes.clear();
+    partition.finish_records(effects);
+    let log = &mut partition.leader.log;
+    let failed = log.pending.len() - (log.made - made) as usize;
+    let mut failed: Vec<Completion> = log.pending.drain(..failed).collect();
+    let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
+    fail_searches(&mut partition.state, reason, effects);
+    // Nothing is served before all has come back: else a later message could be sent ahead of
+    // an earlier one.
+    let touched =
+        failed.iter_mut().flat_map(|completion| take_back_what_left(partition, completion)).collect();
+    dispatch_all(partition, touched, effects);
+    for completion in failed {
+        fail_completion(partition, completion, &refusal, effects);
     }
+    // Sends that waited for the log, or for a send that was refused now.
+    unpark(partition, effects);
+    resume_behind_sends(partition, effects);
+}
 
-    /// Leaving entries go back to their place or their holder; the returned queues are to be
-    /// dispatched.
-    fn take_back_what_left(&mut self, completion: &mut Completion) -> Vec<QueueId> {
-        match completion {
-            Completion::Settled { settlements, answer: Some(_) } => self.give_back_all(settlements),
-            Completion::Leased(answering) => self.take_back_reserved(answering),
-            Completion::Handled(handling) => take_back_handled(self, handling),
-            Completion::Transacted { settlements, volatile, .. } => {
-                self.return_to_holders(settlements, std::mem::take(volatile))
-            }
-            Completion::Prepared { id, settlements } => {
-                self.leader.transactions.end_prepared(*id);
-                let volatile = self.leader.transactions.prepared_volatile.remove(id).unwrap_or_default();
-                self.return_to_holders(settlements, volatile)
-            }
-            _ => Vec::new(),
+/// Leaving entries go back to their place or their holder; the returned queues are to be
+/// dispatched.
+fn take_back_what_left(partition: &mut Partition, completion: &mut Completion) -> Vec<QueueId> {
+    match completion {
+        Completion::Settled { settlements, answer: Some(_) } => give_back_all(partition, settlements),
+        Completion::Leased(answering) => take_back_reserved(partition, answering),
+        Completion::Handled(handling) => take_back_handled(partition, handling),
+        Completion::Transacted { settlements, volatile, .. } => {
+            return_to_holders(partition, settlements, std::mem::take(volatile))
         }
+        Completion::Prepared { id, settlements } => {
+            partition.leader.transactions.end_prepared(*id);
+            let volatile = partition.leader.transactions.prepared_volatile.remove(id).unwrap_or_default();
+            return_to_holders(partition, settlements, volatile)
+        }
+        _ => Vec::new(),
     }
+}
 
-    fn fail(&mut self, completion: Completion, refusal: &Refusal, effects: &mut Vec<Effect>) {
-        let no = || Err(refusal.clone());
-        match completion {
-            Completion::Reply { connection, ticket }
-            | Completion::Leaves { connection, ticket, .. }
-            | Completion::Document { connection, ticket, .. } => {
-                reply(connection, ticket, no(), effects);
-            }
-            Completion::Sent { connection, ticket, expecting, bytes } => {
-                expected(&mut self.state, &mut self.leader, &expecting, bytes);
-                reply(connection, ticket, no(), effects);
-                self.unpark_held_by_any(&expecting, effects);
-            }
-            Completion::Piece { connection, upload, bytes, ticket, .. } => {
-                self.piece_failed((connection, upload), bytes, (ticket, refusal), effects);
-            }
-            Completion::Bound { queue } => bind_failed(&mut self.state, &mut self.leader, queue),
-            Completion::Declared { queue } => self.queue_failed(&queue, refusal, effects),
-            Completion::Settled { settlements, answer: None } => {
-                self.leader.settling.unsaved.extend(settlements)
-            }
-            Completion::Settled { answer, .. } => self.answer(answer, no(), effects),
-            Completion::Transacted { shares, answer, .. } => {
-                shares_ended(shares, false, effects);
-                self.answer(answer, no(), effects);
-            }
-            Completion::Prepared { id, .. } => {
-                tell(id.coordinator, Peer::Prepared { id, result: no() }, effects);
-            }
-            Completion::Decided { id } | Completion::Promised { id } | Completion::Withdrawn { id } => {
-                self.decision_failed(id, refusal, effects);
-            }
-            Completion::Subscribed { name } => {
-                let waiting = self.leader.intake.waiting.take_for_subscription(&name);
-                self.refuse_waiting(waiting, refusal, effects);
-            }
-            // The address is there as before, for readers that wait for it.
-            Completion::Deleted { address, answer } => {
-                self.answer(Some(answer), no(), effects);
-                waiting::resume_for_queue(self, &address, effects);
-            }
-            Completion::Unsubscribed { name, answer } => self.unsubscribed(&name, answer, no(), effects),
-            Completion::OfflineEnded { queue, ended } => {
-                offline::note(self, queue);
-                self.unsubscribed(&ended.name, None, no(), effects);
-            }
-            Completion::Resent(publish) => self.resend_failed(&publish, refusal, effects),
-            Completion::Fired { due } => not_fired(&mut self.state, self.now_ms, due),
-            Completion::Shelved { jobs } => self.has_left(jobs, true, effects),
-            Completion::Unshelved { shelf } => not_unshelved(&mut self.state, self.now_ms, shelf),
-            // Known here for this run; the log learns the next count.
-            Completion::Counted { .. } => {}
-            Completion::Leased(answering) => refuse_reserve(&answering, refusal, effects),
-            Completion::Lent(deliveries) => lending::recorded(self, deliveries, effects),
-            Completion::Handled(handling) => {
-                reply(handling.connection, handling.ticket, no(), effects);
-            }
-            Completion::Asked(asked) => reply(asked.connection, asked.ticket, no(), effects),
-            Completion::Posted(posting) => self.post_failed(&posting, refusal, effects),
-            Completion::MoveBarrier { queue } | Completion::LeftFor { queue, .. } => {
-                move_failed(&mut self.leader, self.now_ms, &queue)
-            }
-            // Asked for again when the log recovers, or after a while.
-            Completion::AuditGoes { .. } | Completion::Remembers { .. } => {}
-            Completion::Ended { .. } | Completion::Expecting { .. } | Completion::Nothing => {}
+fn fail_completion(
+    partition: &mut Partition,
+    completion: Completion,
+    refusal: &Refusal,
+    effects: &mut Vec<Effect>,
+) {
+    let no = || Err(refusal.clone());
+    match completion {
+        Completion::Reply { connection, ticket }
+        | Completion::Leaves { connection, ticket, .. }
+        | Completion::Document { connection, ticket, .. } => {
+            reply(connection, ticket, no(), effects);
         }
+        Completion::Sent { connection, ticket, expecting, bytes } => {
+            expected(&mut partition.state, &mut partition.leader, &expecting, bytes);
+            reply(connection, ticket, no(), effects);
+            unpark_held_by_any(partition, &expecting, effects);
+        }
+        Completion::Piece { connection, upload, bytes, ticket, .. } => {
+            piece_failed(partition, (connection, upload), bytes, (ticket, refusal), effects);
+        }
+        Completion::Bound { .. }
+        | Completion::Declared { .. }
+        | Completion::Subscribed { .. }
+        | Completion::Deleted { .. }
+        | Completion::Unsubscribed { .. }
+        | Completion::OfflineEnded { .. } => fail_address(partition, completion, refusal, effects),
+        Completion::Settled { settlements, answer: None } => {
+            partition.leader.settling.unsaved.extend(settlements)
+        }
+        Completion::Settled { answer, .. } => answer_request(partition, answer, no(), effects),
+        Completion::Transacted { shares, answer, .. } => {
+            shares_ended(shares, false, effects);
+            answer_request(partition, answer, no(), effects);
+        }
+        Completion::Prepared { id, .. } => {
+            tell(id.coordinator, Peer::Prepared { id, result: no() }, effects);
+        }
+        Completion::Decided { id } | Completion::Promised { id } | Completion::Withdrawn { id } => {
+            decision_failed(partition, id, refusal, effects);
+        }
+        Completion::Resent(publish) => resend_failed(
+            &mut partition.state,
+            &mut partition.leader,
+            &partition.protocols,
+            &publish,
+            refusal,
+            effects,
+        ),
+        Completion::Fired { due } => not_fired(&mut partition.state, partition.now_ms, due),
+        Completion::Shelved { jobs } => has_left(partition, jobs, true, effects),
+        Completion::Unshelved { shelf } => not_unshelved(&mut partition.state, partition.now_ms, shelf),
+        // Known here for this run; the log learns the next count.
+        Completion::Counted { .. } => {}
+        Completion::Leased(answering) => refuse_reserve(&answering, refusal, effects),
+        Completion::Lent(deliveries) => lending::recorded(partition, deliveries, effects),
+        Completion::Handled(handling) => {
+            reply(handling.connection, handling.ticket, no(), effects);
+        }
+        Completion::Asked(asked) => reply(asked.connection, asked.ticket, no(), effects),
+        Completion::Posted(posting) => post_failed(partition, &posting, refusal, effects),
+        Completion::MoveBarrier { queue } | Completion::LeftFor { queue, .. } => {
+            move_failed(&mut partition.leader, partition.now_ms, &queue)
+        }
+        // Asked for again when the log recovers, or after a while.
+        Completion::AuditGoes { .. } | Completion::Remembers { .. } => {}
+        Completion::Ended { .. } | Completion::Expecting { .. } | Completion::Nothing => {}
     }
+}
 
-    /// Whether the disk has room; when it has room again, waiting commands are proposed again.
-    pub(crate) fn space(&mut self, ample: bool, effects: &mut Vec<Effect>) {
-        self.leader.log.space_ample = ample;
-        if !ample {
-            return;
+/// As [`fail_completion`], for addresses and their queues.
+fn fail_address(
+    partition: &mut Partition,
+    completion: Completion,
+    refusal: &Refusal,
+    effects: &mut Vec<Effect>,
+) {
+    let no = || Err(refusal.clone());
+    match completion {
+        Completion::Bound { queue } => bind_failed(&mut partition.state, &mut partition.leader, queue),
+        Completion::Declared { queue } => queue_failed(partition, &queue, refusal, effects),
+        Completion::Subscribed { name } => {
+            let waiting = partition.leader.intake.waiting.take_for_subscription(&name);
+            refuse_waiting(partition, waiting, refusal, effects);
         }
-        let unsaved = std::mem::take(&mut self.leader.settling.unsaved);
-        for settlements in unsaved.chunks(self.settings.slice_changes.max(1)).map(<[_]>::to_vec) {
-            let command = postroad_model::Command::Settle(settlements.clone());
-            let completion = Completion::Settled { settlements, answer: None };
-            self.propose(command, postroad_model::Urgency::Lazy, completion, effects);
+        // The address is there as before, for readers that wait for it.
+        Completion::Deleted { address, answer } => {
+            answer_request(partition, Some(answer), no(), effects);
+            waiting::resume_for_queue(partition, &address, effects);
         }
-        self.bind_again(effects);
-        resolve_transactions(&mut self.state, &mut self.leader, effects);
-        self.pass_time(effects);
-        self.unpark(effects);
+        Completion::Unsubscribed { name, answer } => unsubscribed(partition, &name, answer, no(), effects),
+        Completion::OfflineEnded { queue, ended } => {
+            offline::note(partition, queue);
+            unsubscribed(partition, &ended.name, None, no(), effects);
+        }
+        _ => {}
     }
+}
+
+/// Whether the disk has room; when it has room again, waiting commands are proposed again.
+pub fn note_space(partition: &mut Partition, ample: bool, effects: &mut Vec<Effect>) {
+    partition.leader.log.space_ample = ample;
+    if !ample {
+        return;
+    }
+    let unsaved = std::mem::take(&mut partition.leader.settling.unsaved);
+    for settlements in unsaved.chunks(partition.settings.slice_changes.max(1)).map(<[_]>::to_vec) {
+        let command = postroad_model::Command::Settle(settlements.clone());
+        let completion = Completion::Settled { settlements, answer: None };
+        propose(partition, command, postroad_model::Urgency::Lazy, completion, effects);
+    }
+    bind_again(partition, effects);
+    resolve_transactions(&mut partition.state, &mut partition.leader, effects);
+    pass_time(partition, effects);
+    unpark(partition, effects);
 }

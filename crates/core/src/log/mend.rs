@@ -16,7 +16,10 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::entries::{entry_at, put_down};
 use crate::queue::{LaneNumber, Packed, Queue, tag, untag};
+use crate::schedule::{apply_unschedule, take_job};
+use crate::settling::settle::end_entry;
 
 /// A partition that is put together again from a log with holes.
 pub struct PartitionRebuild {
@@ -197,7 +200,7 @@ impl PartitionRebuild {
             return self.messages.push(lost);
         };
         let bytes = sent.message.bytes.len() as u64;
-        self.partition.take_job(key, bytes, schedule, &mut Vec::new());
+        take_job(&mut self.partition, key, bytes, schedule, &mut Vec::new());
     }
 
     /// After the last record, and after [`PartitionRebuild::take_shelved`]: ends whatever needs a
@@ -207,7 +210,7 @@ impl PartitionRebuild {
         self.drop_jobs(&is_there);
         let mut prepared = std::mem::take(&mut self.partition.state.prepared);
         for share in prepared.values_mut() {
-            share.settlements.retain(|end| self.partition.entry(end.queue, end.tag).is_some());
+            share.settlements.retain(|end| entry_at(&mut self.partition, end.queue, end.tag).is_some());
         }
         self.partition.state.prepared = prepared;
         RebuiltPartition { partition: self.partition, lost: self.messages, doubts: self.doubts }
@@ -231,7 +234,7 @@ impl PartitionRebuild {
             }
         }
         for (queue, tag) in ending {
-            self.partition.end_entry(queue, tag, SettleCause::Dropped, &mut Vec::new());
+            end_entry(&mut self.partition, queue, tag, SettleCause::Dropped, &mut Vec::new());
         }
     }
 
@@ -252,7 +255,7 @@ impl PartitionRebuild {
                     let body_bytes = self.partition.state.bodies.headers(*key).map_or(0, |(_, bytes)| bytes);
                     let (queue, subscription, holder) = (Some(to.clone()), None, Holder::Transaction);
                     lost.push(LostMessage { queue, subscription, position, ordinal, body_bytes, holder });
-                    self.partition.put_down(*key, &mut Vec::new());
+                    put_down(&mut self.partition, *key, &mut Vec::new());
                 }
                 found.is_none()
             });
@@ -273,7 +276,7 @@ impl PartitionRebuild {
         let jobs = self.partition.state.jobs.iter().filter(|(due, ..)| !is_there(due.position));
         let gone: Vec<_> = jobs.map(|(due, job, _)| (due, job)).collect();
         let jobs: Vec<Due> = gone.iter().map(|(due, _)| *due).collect();
-        self.partition.apply_unschedule(&jobs, &mut Vec::new());
+        apply_unschedule(&mut self.partition, &jobs, &mut Vec::new());
         for (Due { position, ordinal, .. }, job) in gone {
             let (queue, subscription, body_bytes) = (None, None, job.bytes.into());
             let holder = Holder::Job;

@@ -15,10 +15,9 @@ use postroad_model::{
 
 use crate::documents;
 use crate::log::compressed::{self, Method};
-use crate::log::flag;
-use crate::log::known;
 use crate::log::queue_records::of_queue;
 use crate::log::reader::Reader;
+use crate::log::{flag, known};
 
 /// The layout that this build writes, and the newest that it reads.
 pub(crate) const VERSION: u8 = 1;

@@ -10,29 +10,31 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postroad_model::{
-    Binding, Destination, DestinationKind, EntryTag, LeaseEnd, Message, MessageKey, MessageRow, PartitionId,
-    Piece, Position, QueueId, Snapshot, Subscription, TransactionId,
+    Binding, Destination, DestinationKind, Message, MessageKey, MessageRow, PartitionId, Piece, Position,
+    QueueId, Snapshot, Subscription, TransactionId,
 };
 
 use crate::Partition;
-use crate::addresses::binding::TopicFeed;
+use crate::addresses::binding::{TopicFeed, apply_bind};
+use crate::addresses::subscription::bind_subscription;
 use crate::documents::Documents;
+use crate::entries::entry_at;
 use crate::figures::{Counts, QueueCounts};
 use crate::intake::arrivals::Arrivals;
 use crate::intake::audit::Audit;
-use crate::intake::limit::new_queue;
-use crate::leasing::Remembered;
+use crate::intake::limit::{new_queue, set_state};
 use crate::log::known::{read_arrivals, read_producer, write_arrivals, write_producers};
+use crate::log::lease_records::{read_leases, write_leases};
 use crate::log::reader::Reader;
 use crate::log::record::{RecordError, Writer};
 use crate::memory::bodies::Bodies;
-use crate::memory::packing::{packed_pages, written_page};
+use crate::memory::packing::{pack_all, packed_pages, written_page};
+use crate::moving::apply_leave;
 use crate::partition::add_queue;
 use crate::pausing::Paused;
 use crate::queue::{Entry, EntryState, Lane, LaneNumber, Load, Packed, Page, Queue, Span, tag};
 use crate::schedule::{Chunk, Job, Jobs, Shelf, WORDS};
 use crate::settings::Settings;
-use crate::settling::lending;
 use crate::state::State;
 use crate::transaction::{Prepared, Promised};
 
@@ -152,77 +154,12 @@ impl Partition {
             out.chunks(chunks);
         });
         self.state.jobs.write_shelves(&mut out);
-        self.write_moves(&mut out);
+        write_moves(self, &mut out);
         write_leases(&self.state, &mut out, &queues);
         write_counts(&mut out, &queues);
         self.state.paused.write(&mut out, !self.state.documents.is_empty());
         self.state.documents.write(&mut out);
         out.finish_state()
-    }
-
-    fn write_moves(&self, out: &mut Writer) {
-        out.list(&self.leaving().collect::<Vec<_>>(), |out, (queue, to)| {
-            out.destination(queue).u16(to.0);
-        });
-        let moved = self
-            .state
-            .prepared
-            .iter()
-            .flat_map(|(id, prepared)| prepared.moved.iter().map(move |of| (*id, of)));
-        out.list(&moved.collect::<Vec<_>>(), |out, (id, (key, failed_deliveries))| {
-            out.transaction(*id);
-            write_key(out, **key);
-            out.u32(**failed_deliveries);
-        });
-    }
-
-    fn read_leases(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
-        let lease = |input: &mut Reader<'_>| {
-            let entry = (QueueId(input.u64()?), EntryTag(input.u64()?));
-            Ok((entry, (input.lease()?, input.lease_end()?)))
-        };
-        for ((queue, tag), lease) in input.list(lease)? {
-            if let Some(link) = lease.0.filter(|lease| lease.is_of_link()) {
-                lending::apply(self, queue, true, &[(tag, Some(link))]);
-                continue;
-            }
-            let is_there = self.entry(queue, tag).is_some_and(|entry| entry.state == EntryState::Ready);
-            // A prepared transaction that deletes it has it already.
-            if is_there {
-                let group = self.group_of(queue, tag);
-                self.begin_lease(queue, tag, lease, group);
-            }
-        }
-        for (id, options) in input.list(|input| Ok((QueueId(input.u64()?), input.queue_options()?)))? {
-            let queue = self.state.queues.get_mut(&id);
-            let queue = queue.ok_or(SnapshotError::Dangling { what: "queue of options", number: id.0 })?;
-            queue.options = Some(Box::new(options));
-        }
-        let one = |input: &mut Reader<'_>| {
-            let (key, id) = (input.u128()?, input.u128()?);
-            Ok((key, Remembered { tag: EntryTag(input.u64()?), id, until_ms: input.u64()? }))
-        };
-        for (id, known) in input.list(|input| Ok((QueueId(input.u64()?), input.list(one)?)))? {
-            let queue = self.state.queues.get_mut(&id);
-            let queue = queue.ok_or(SnapshotError::Dangling { what: "queue of duplicates", number: id.0 })?;
-            let duplicates = queue.duplicates.get_or_insert_default();
-            known.into_iter().for_each(|(key, message)| duplicates.remember(key, message));
-        }
-        Ok(())
-    }
-
-    fn read_moves(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
-        for (queue, to) in input.list(|input| Ok((input.destination()?, PartitionId(input.u16()?))))? {
-            self.apply_leave(queue, to);
-        }
-        let moved = input.list(|input| Ok((input.transaction()?, read_key(input)?, input.u32()?)))?;
-        for (id, key, failed_deliveries) in moved {
-            let prepared = self.state.prepared.get_mut(&id);
-            let what = "transaction of moved message";
-            let prepared = prepared.ok_or(SnapshotError::Dangling { what, number: id.number })?;
-            prepared.moved.insert(key, failed_deliveries);
-        }
-        Ok(())
     }
 
     /// A partition as the snapshot describes it; bodies are absent until they are asked for.
@@ -256,7 +193,7 @@ impl Partition {
             partition.state.bodies.insert_absent(key, message, bytes);
             Ok(())
         })?;
-        input.each(|input| partition.read_queue(input))?;
+        input.each(|input| read_queue(&mut partition, input))?;
         let prepared = input.list(|input| Ok((input.transaction()?, read_prepared(input)?)))?;
         for (id, prepared) in &prepared {
             partition.state.bodies.claim_prepared(*id, prepared)?;
@@ -264,7 +201,7 @@ impl Partition {
         partition.state.bodies.forget_unreferred();
         restore_packed(&mut partition.state);
         for (id, prepared) in prepared {
-            partition.restore_prepared(id, prepared)?;
+            restore_prepared(&mut partition, id, prepared)?;
         }
         let decided = input.list(|input| Ok((input.transaction()?, input.participants()?)))?;
         partition.state.decided = decided.into_iter().collect();
@@ -275,7 +212,7 @@ impl Partition {
             if partition.state.addresses.get(&binding.queue).is_none() {
                 return Err(SnapshotError::Dangling { what: "queue of binding", number });
             }
-            partition.apply_bind(binding);
+            apply_bind(&mut partition, binding);
         }
         let producers = [input.list(read_producer)?, input.list(read_producer)?];
         let arrivals = Arrivals::restore([input.list(read_arrivals)?, input.list(read_arrivals)?]);
@@ -288,8 +225,8 @@ impl Partition {
             partition.state.scheduled_bodies.insert(key, Arc::new(chunks));
         }
         partition.state.jobs.read_shelves(&mut input)?;
-        partition.read_moves(&mut input)?;
-        partition.read_leases(&mut input)?;
+        read_moves(&mut partition, &mut input)?;
+        read_leases(&mut partition, &mut input)?;
         read_counts(&mut partition.state, &mut input)?;
         partition.state.paused = Paused::read(&mut input)?;
         if let Some(id) = partition.state.paused.dangling(|id| partition.state.queues.contains_key(id)) {
@@ -297,7 +234,7 @@ impl Partition {
         }
         partition.state.documents = Documents::read(&mut input)?;
         input.end()?;
-        partition.pack_all();
+        pack_all(&mut partition);
         Ok(partition)
     }
 
@@ -348,38 +285,6 @@ impl Partition {
     pub fn restore_body(&mut self, key: MessageKey, message: Message) {
         self.state.bodies.restore(key, message);
         self.state.bodies.pin(key);
-    }
-
-    fn read_queue(&mut self, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
-        let id = QueueId(input.u64()?);
-        let source = input.destination()?;
-        let subscription = input.list(Reader::subscription)?.pop();
-        let mut queue = new_queue(&self.state, &self.leader, &self.settings, id, source.clone());
-        read_lanes(&mut self.state, &self.settings, &mut queue, input)?;
-        match subscription {
-            Some(subscription) => self.bind_subscription(queue, subscription),
-            None => {
-                self.state.addresses.get_or_make(&source).bound.insert(id, None);
-                add_queue(&mut self.state, &mut self.leader, queue);
-            }
-        }
-        Ok(())
-    }
-
-    fn restore_prepared(&mut self, id: TransactionId, prepared: Prepared) -> Result<(), SnapshotError> {
-        // A queue that was deleted meanwhile, or a subscription that was ended, has taken its
-        // entries along.
-        for settlement in &prepared.settlements {
-            if !self.state.queues.contains_key(&settlement.queue) {
-                continue;
-            }
-            let entry = self.entry(settlement.queue, settlement.tag);
-            let number = settlement.tag.0;
-            entry.ok_or(SnapshotError::Dangling { what: "entry of transaction", number })?;
-            self.set_state(settlement.queue, settlement.tag, EntryState::Leaving);
-        }
-        self.state.prepared.insert(id, prepared);
-        Ok(())
     }
 }
 
@@ -600,24 +505,6 @@ impl Jobs {
     }
 }
 
-fn write_leases(state: &State, out: &mut Writer, queues: &[&Queue]) {
-    let leased = state.leases.durable().map(|(queue, tag, lease)| (queue, tag, lease.id, lease.end));
-    let lent = state.lent.iter().map(|(queue, tag, link)| (queue, tag, Some(link), LeaseEnd::default()));
-    out.list(&leased.chain(lent).collect::<Vec<_>>(), |out, (queue, tag, lease, end)| {
-        out.u64(queue.0).u64(tag.0).lease(*lease).lease_end(*end);
-    });
-    let options = queues.iter().filter_map(|queue| Some((queue.id, queue.options.as_ref()?)));
-    out.list(&options.collect::<Vec<_>>(), |out, (queue, options)| {
-        out.u64(queue.0).queue_options(options);
-    });
-    let known = queues.iter().filter_map(|queue| Some((queue.id, queue.duplicates.as_ref()?)));
-    out.list(&known.collect::<Vec<_>>(), |out, (queue, duplicates)| {
-        out.u64(queue.0).list(&duplicates.iter().collect::<Vec<_>>(), |out, (key, known)| {
-            out.u128(*key).u128(known.id).u64(known.tag.0).u64(known.until_ms);
-        });
-    });
-}
-
 fn read_jobs(state: &mut State, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
     let job = |input: &mut Reader<'_>| Ok((input.due()?, Job { bytes: input.u32()?, name: input.u64()? }));
     let pages = input.list(|input| Ok((input.blob()?, input.list(job)?)))?;
@@ -791,5 +678,71 @@ fn read_lanes(
         }
         read_lane(state, settings, number, queue, input)?;
     }
+    Ok(())
+}
+
+fn write_moves(partition: &Partition, out: &mut Writer) {
+    out.list(&partition.leaving().collect::<Vec<_>>(), |out, (queue, to)| {
+        out.destination(queue).u16(to.0);
+    });
+    let moved = partition
+        .state
+        .prepared
+        .iter()
+        .flat_map(|(id, prepared)| prepared.moved.iter().map(move |of| (*id, of)));
+    out.list(&moved.collect::<Vec<_>>(), |out, (id, (key, failed_deliveries))| {
+        out.transaction(*id);
+        write_key(out, **key);
+        out.u32(**failed_deliveries);
+    });
+}
+
+fn read_moves(partition: &mut Partition, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+    for (queue, to) in input.list(|input| Ok((input.destination()?, PartitionId(input.u16()?))))? {
+        apply_leave(partition, queue, to);
+    }
+    let moved = input.list(|input| Ok((input.transaction()?, read_key(input)?, input.u32()?)))?;
+    for (id, key, failed_deliveries) in moved {
+        let prepared = partition.state.prepared.get_mut(&id);
+        let what = "transaction of moved message";
+        let prepared = prepared.ok_or(SnapshotError::Dangling { what, number: id.number })?;
+        prepared.moved.insert(key, failed_deliveries);
+    }
+    Ok(())
+}
+
+fn read_queue(partition: &mut Partition, input: &mut Reader<'_>) -> Result<(), SnapshotError> {
+    let id = QueueId(input.u64()?);
+    let source = input.destination()?;
+    let subscription = input.list(Reader::subscription)?.pop();
+    let mut queue = new_queue(&partition.state, &partition.leader, &partition.settings, id, source.clone());
+    read_lanes(&mut partition.state, &partition.settings, &mut queue, input)?;
+    match subscription {
+        Some(subscription) => bind_subscription(partition, queue, subscription),
+        None => {
+            partition.state.addresses.get_or_make(&source).bound.insert(id, None);
+            add_queue(&mut partition.state, &mut partition.leader, queue);
+        }
+    }
+    Ok(())
+}
+
+fn restore_prepared(
+    partition: &mut Partition,
+    id: TransactionId,
+    prepared: Prepared,
+) -> Result<(), SnapshotError> {
+    // A queue that was deleted meanwhile, or a subscription that was ended, has taken its
+    // entries along.
+    for settlement in &prepared.settlements {
+        if !partition.state.queues.contains_key(&settlement.queue) {
+            continue;
+        }
+        let entry = entry_at(partition, settlement.queue, settlement.tag);
+        let number = settlement.tag.0;
+        entry.ok_or(SnapshotError::Dangling { what: "entry of transaction", number })?;
+        set_state(partition, settlement.queue, settlement.tag, EntryState::Leaving);
+    }
+    partition.state.prepared.insert(id, prepared);
     Ok(())
 }

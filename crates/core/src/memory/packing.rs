@@ -46,133 +46,6 @@ const SHRINK_SHARE: u64 = 16;
 const STAY_MS: u64 = 100;
 
 impl Partition {
-    /// Opens the page of this entry, if it is packed; returns whether it was.
-    pub(crate) fn open_page(&mut self, id: QueueId, entry: EntryTag) -> bool {
-        let (number, sequence) = untag(entry);
-        let number = LaneNumber(number);
-        let alone = Load { messages: 1, bytes: 0 };
-        let Some(opened) = self.unpack(id, number, sequence..sequence + 1, alone) else { return false };
-        self.pack_what_is_idle(id, number, opened);
-        true
-    }
-
-    /// Of the packed page that has the first of these sequences, if there is one, opens those pages
-    /// that have the requested entries: the first, and those after it as long as there are not too
-    /// many messages, or bytes of bodies. Returns which pages these are.
-    pub(crate) fn unpack(
-        &mut self,
-        id: QueueId,
-        number: LaneNumber,
-        wanted: Range<u64>,
-        within: Load,
-    ) -> Option<Range<u64>> {
-        let lane = self.state.queues.get_mut(&id)?.lanes.get_mut(number)?;
-        let page = lane.take_packed(wanted.start)?;
-        self.state.bodies.remove_page(&page);
-        let era = self.state.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-        let (mut entries, is_shared) = (page.entries(), page.is_shared());
-        let last = last_wanted(&entries, &wanted, within);
-        let pages = lane.page_of(wanted.start)..lane.page_of(last) + lane.page_entries();
-        let [first, end] =
-            [pages.start, pages.end].map(|end| entries.partition_point(|entry| entry.sequence < end));
-        // Their neighbours stay packed, in pages as wide as can be without them.
-        for (mut rest, near) in [(&entries[..first], pages.start), (&entries[end..], pages.end - 1)] {
-            while let Some(begin) = rest.first() {
-                let block_end = lane.end_of_block_beside(begin.sequence, near);
-                let block;
-                (block, rest) = rest.split_at(rest.partition_point(|entry| entry.sequence < block_end));
-                let page = Page::of(block);
-                debug_assert!(page.is_some(), "they made a page with others");
-                let Some(page) = page else { continue };
-                self.state.expiries.insert_in(era, page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-                let page = self.state.bodies.keep_page(page.shared(is_shared), &self.settings);
-                let restored = lane.restore_packed(page);
-                debug_assert!(restored, "its place was its own until now");
-            }
-        }
-        self.counters.opened_pages += (pages.end - pages.start) / lane.page_entries();
-        for packed in entries.drain(first..end) {
-            let Packed { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes } =
-                packed;
-            let key = MessageKey::Durable { position, ordinal };
-            self.state.expiries.insert_in(era, headers.expires_at_ms, id, tag(number.0, sequence));
-            let place = self.state.bodies.unpack(key, headers, body_bytes);
-            let state = EntryState::Ready;
-            let entry = Entry { key, place, stamp, failed_deliveries, uncounted_deliveries: 0, state };
-            lane.restore(sequence, entry);
-        }
-        Some(pages)
-    }
-
-    /// Packs full pages of the lane while messages take more memory than they may, but for those
-    /// that were just `opened`, which are about to be used.
-    pub(crate) fn pack_what_is_idle(&mut self, id: QueueId, number: LaneNumber, opened: Range<u64>) {
-        if number.is_volatile()
-            || id.is_volatile()
-            || !is_short_of_memory(&self.state, &self.leader, &self.settings)
-        {
-            return;
-        }
-        let Some(queue) = self.state.queues.get(&id) else { return };
-        let Some(lane) = queue.lanes.get(number) else { return };
-        let in_use = pages_in_use(&self.leader, &self.settings, queue, number, lane);
-        let is_in_use = |page: &u64| in_use.iter().any(|pages| pages.contains(page));
-        let idle = lane.full_pages().filter(|page| !is_in_use(page) && !opened.contains(page));
-        let (idle, was_deep) = (idle.collect::<Vec<_>>(), lane.is_deep());
-        let mut packed = 0;
-        for page in idle.iter().take(LOOKED_AT_MAX) {
-            if !is_short_of_memory(&self.state, &self.leader, &self.settings) || packed == PACKED_MAX {
-                break;
-            }
-            packed += usize::from(self.pack(id, number, *page));
-        }
-        if !was_deep {
-            leave_bodies(&mut self.state, id, number, &idle);
-        }
-    }
-
-    /// Packs idle pages, if memory is short: after a start.
-    pub(crate) fn pack_all(&mut self) {
-        for (id, number) in lanes_with_full_pages(&self.state) {
-            let lane = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(number));
-            for page in lane.map(|lane| lane.full_pages().collect::<Vec<_>>()).unwrap_or_default() {
-                if !is_short_of_memory(&self.state, &self.leader, &self.settings) {
-                    return;
-                }
-                self.pack(id, number, page);
-            }
-        }
-    }
-
-    /// The excess is released: unused pages, some at a time, and bodies, those that came last
-    /// before the others.
-    pub(crate) fn shrink_to_budget(&mut self) {
-        if must_shrink(&self.state, &self.leader, &self.settings) {
-            self.leader.memory.shrink_due_ms.get_or_insert(self.now_ms);
-            self.leader.memory.shrink_bytes = durable_bytes_max(&self.state, &self.leader, &self.settings);
-        }
-        self.leader.memory.shrink_bytes =
-            self.leader.memory.shrink_bytes.max(durable_bytes_max(&self.state, &self.leader, &self.settings));
-        if self.leader.memory.shrink_due_ms.is_none_or(|due_ms| self.now_ms < due_ms) {
-            return;
-        }
-        let before = self.counters.packed_pages;
-        self.pack_some();
-        self.state.bodies.leave(durable_bytes_max(&self.state, &self.leader, &self.settings));
-        let goes_on = is_short_of_memory(&self.state, &self.leader, &self.settings)
-            && before < self.counters.packed_pages;
-        self.leader.memory.shrink_due_ms = goes_on.then_some(self.now_ms + STAY_MS);
-    }
-
-    /// Packs unused pages of each lane, as many as one attempt looks at, while memory is short.
-    fn pack_some(&mut self) {
-        if is_short_of_memory(&self.state, &self.leader, &self.settings) {
-            for (id, number) in lanes_with_full_pages(&self.state) {
-                self.pack_what_is_idle(id, number, 0..0);
-            }
-        }
-    }
-
     /// The excess of durable bodies that are not in flight after a tick, or whether they are
     /// miscounted: there must be neither.
     pub fn overstayed(&self) -> Option<String> {
@@ -184,36 +57,6 @@ impl Partition {
         (is_over || !are_counted).then(|| {
             format!("bodies that nobody has take {loose_bytes} of {bytes_max} bytes, counted: {are_counted}")
         })
-    }
-
-    /// Whether it can be packed, and is.
-    fn pack(&mut self, id: QueueId, number: LaneNumber, page: u64) -> bool {
-        let Some(lane) = self.state.queues.get(&id).and_then(|queue| queue.lanes.get(number)) else {
-            return false;
-        };
-        if lane.has_returned(page) {
-            return false;
-        }
-        let entries =
-            lane.page(page).map(|(sequence, entry)| packed(&self.state, &self.leader, sequence, entry));
-        let Some(entries) = entries.collect::<Option<Vec<Packed>>>() else { return false };
-        let is_shared = 1 < holders(&self.state, lane, page);
-        let Some(page) = Page::of(&entries) else { return false };
-        let mut era = None;
-        for Packed { sequence, position, ordinal, headers, .. } in entries {
-            era = era.or(self.state.expiries.remove(headers.expires_at_ms, id, tag(number.0, sequence)));
-            self.state.bodies.pack(MessageKey::Durable { position, ordinal });
-        }
-        // The first of them to expire stands for the page.
-        self.state.expiries.insert_in(era, page.first_expiry_ms(), id, tag(number.0, page.ends().0));
-        let page = self.state.bodies.keep_page(page.shared(is_shared), &self.settings);
-        self.counters.packed_pages += 1;
-        let first = page.ends().0;
-        if let Some(lane) = self.state.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) {
-            lane.pack(page);
-        }
-        widen(&mut self.state, &self.settings, id, number, first);
-        true
     }
 }
 
@@ -417,4 +260,168 @@ pub fn leaves_ahead_ms(state: &State, leader: &Leader, settings: &Settings, now_
     let is_over = ahead_bytes_kept(state, leader, settings) < state.bodies.ahead_bytes()
         && is_short_of_memory(state, leader, settings);
     is_over.then_some(now_ms + STAY_MS)
+}
+
+/// Opens the page of this entry, if it is packed; returns whether it was.
+pub fn open_page(partition: &mut Partition, id: QueueId, entry: EntryTag) -> bool {
+    let (number, sequence) = untag(entry);
+    let number = LaneNumber(number);
+    let alone = Load { messages: 1, bytes: 0 };
+    let Some(opened) = unpack_pages(partition, id, number, sequence..sequence + 1, alone) else {
+        return false;
+    };
+    pack_what_is_idle(partition, id, number, opened);
+    true
+}
+
+/// Of the packed page that has the first of these sequences, if there is one, opens those pages
+/// that have the requested entries: the first, and those after it as long as there are not too
+/// many messages, or bytes of bodies. Returns which pages these are.
+pub fn unpack_pages(
+    partition: &mut Partition,
+    id: QueueId,
+    number: LaneNumber,
+    wanted: Range<u64>,
+    within: Load,
+) -> Option<Range<u64>> {
+    let lane = partition.state.queues.get_mut(&id)?.lanes.get_mut(number)?;
+    let page = lane.take_packed(wanted.start)?;
+    partition.state.bodies.remove_page(&page);
+    let era = partition.state.expiries.remove(page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+    let (mut entries, is_shared) = (page.entries(), page.is_shared());
+    let last = last_wanted(&entries, &wanted, within);
+    let pages = lane.page_of(wanted.start)..lane.page_of(last) + lane.page_entries();
+    let [first, end] =
+        [pages.start, pages.end].map(|end| entries.partition_point(|entry| entry.sequence < end));
+    // Their neighbours stay packed, in pages as wide as can be without them.
+    for (mut rest, near) in [(&entries[..first], pages.start), (&entries[end..], pages.end - 1)] {
+        while let Some(begin) = rest.first() {
+            let block_end = lane.end_of_block_beside(begin.sequence, near);
+            let block;
+            (block, rest) = rest.split_at(rest.partition_point(|entry| entry.sequence < block_end));
+            let page = Page::of(block);
+            debug_assert!(page.is_some(), "they made a page with others");
+            let Some(page) = page else { continue };
+            partition.state.expiries.insert_in(era, page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+            let page = partition.state.bodies.keep_page(page.shared(is_shared), &partition.settings);
+            let restored = lane.restore_packed(page);
+            debug_assert!(restored, "its place was its own until now");
+        }
+    }
+    partition.counters.opened_pages += (pages.end - pages.start) / lane.page_entries();
+    for packed in entries.drain(first..end) {
+        let Packed { sequence, stamp, position, ordinal, failed_deliveries, headers, body_bytes } = packed;
+        let key = MessageKey::Durable { position, ordinal };
+        partition.state.expiries.insert_in(era, headers.expires_at_ms, id, tag(number.0, sequence));
+        let place = partition.state.bodies.unpack(key, headers, body_bytes);
+        let state = EntryState::Ready;
+        let entry = Entry { key, place, stamp, failed_deliveries, uncounted_deliveries: 0, state };
+        lane.restore(sequence, entry);
+    }
+    Some(pages)
+}
+
+/// Packs full pages of the lane while messages take more memory than they may, but for those
+/// that were just `opened`, which are about to be used.
+pub fn pack_what_is_idle(partition: &mut Partition, id: QueueId, number: LaneNumber, opened: Range<u64>) {
+    if number.is_volatile()
+        || id.is_volatile()
+        || !is_short_of_memory(&partition.state, &partition.leader, &partition.settings)
+    {
+        return;
+    }
+    let Some(queue) = partition.state.queues.get(&id) else { return };
+    let Some(lane) = queue.lanes.get(number) else { return };
+    let in_use = pages_in_use(&partition.leader, &partition.settings, queue, number, lane);
+    let is_in_use = |page: &u64| in_use.iter().any(|pages| pages.contains(page));
+    let idle = lane.full_pages().filter(|page| !is_in_use(page) && !opened.contains(page));
+    let (idle, was_deep) = (idle.collect::<Vec<_>>(), lane.is_deep());
+    let mut packed = 0;
+    for page in idle.iter().take(LOOKED_AT_MAX) {
+        if !is_short_of_memory(&partition.state, &partition.leader, &partition.settings)
+            || packed == PACKED_MAX
+        {
+            break;
+        }
+        packed += usize::from(pack_page(partition, id, number, *page));
+    }
+    if !was_deep {
+        leave_bodies(&mut partition.state, id, number, &idle);
+    }
+}
+
+/// Packs idle pages, if memory is short: after a start.
+pub fn pack_all(partition: &mut Partition) {
+    for (id, number) in lanes_with_full_pages(&partition.state) {
+        let lane = partition.state.queues.get(&id).and_then(|queue| queue.lanes.get(number));
+        for page in lane.map(|lane| lane.full_pages().collect::<Vec<_>>()).unwrap_or_default() {
+            if !is_short_of_memory(&partition.state, &partition.leader, &partition.settings) {
+                return;
+            }
+            pack_page(partition, id, number, page);
+        }
+    }
+}
+
+/// The excess is released: unused pages, some at a time, and bodies, those that came last
+/// before the others.
+pub fn shrink_to_budget(partition: &mut Partition) {
+    if must_shrink(&partition.state, &partition.leader, &partition.settings) {
+        partition.leader.memory.shrink_due_ms.get_or_insert(partition.now_ms);
+        partition.leader.memory.shrink_bytes =
+            durable_bytes_max(&partition.state, &partition.leader, &partition.settings);
+    }
+    partition.leader.memory.shrink_bytes = partition.leader.memory.shrink_bytes.max(durable_bytes_max(
+        &partition.state,
+        &partition.leader,
+        &partition.settings,
+    ));
+    if partition.leader.memory.shrink_due_ms.is_none_or(|due_ms| partition.now_ms < due_ms) {
+        return;
+    }
+    let before = partition.counters.packed_pages;
+    pack_some(partition);
+    partition.state.bodies.leave(durable_bytes_max(&partition.state, &partition.leader, &partition.settings));
+    let goes_on = is_short_of_memory(&partition.state, &partition.leader, &partition.settings)
+        && before < partition.counters.packed_pages;
+    partition.leader.memory.shrink_due_ms = goes_on.then_some(partition.now_ms + STAY_MS);
+}
+
+/// Packs unused pages of each lane, as many as one attempt looks at, while memory is short.
+fn pack_some(partition: &mut Partition) {
+    if is_short_of_memory(&partition.state, &partition.leader, &partition.settings) {
+        for (id, number) in lanes_with_full_pages(&partition.state) {
+            pack_what_is_idle(partition, id, number, 0..0);
+        }
+    }
+}
+
+/// Whether it can be packed, and is.
+fn pack_page(partition: &mut Partition, id: QueueId, number: LaneNumber, page: u64) -> bool {
+    let Some(lane) = partition.state.queues.get(&id).and_then(|queue| queue.lanes.get(number)) else {
+        return false;
+    };
+    if lane.has_returned(page) {
+        return false;
+    }
+    let entries =
+        lane.page(page).map(|(sequence, entry)| packed(&partition.state, &partition.leader, sequence, entry));
+    let Some(entries) = entries.collect::<Option<Vec<Packed>>>() else { return false };
+    let is_shared = 1 < holders(&partition.state, lane, page);
+    let Some(page) = Page::of(&entries) else { return false };
+    let mut era = None;
+    for Packed { sequence, position, ordinal, headers, .. } in entries {
+        era = era.or(partition.state.expiries.remove(headers.expires_at_ms, id, tag(number.0, sequence)));
+        partition.state.bodies.pack(MessageKey::Durable { position, ordinal });
+    }
+    // The first of them to expire stands for the page.
+    partition.state.expiries.insert_in(era, page.first_expiry_ms(), id, tag(number.0, page.ends().0));
+    let page = partition.state.bodies.keep_page(page.shared(is_shared), &partition.settings);
+    partition.counters.packed_pages += 1;
+    let first = page.ends().0;
+    if let Some(lane) = partition.state.queues.get_mut(&id).and_then(|queue| queue.lanes.get_mut(number)) {
+        lane.pack(page);
+    }
+    widen(&mut partition.state, &partition.settings, id, number, first);
+    true
 }

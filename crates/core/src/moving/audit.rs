@@ -17,8 +17,10 @@ use postroad_model::{Changes, Command, Destination, Effect, PartitionId, Peer, U
 use super::origin::RETRY_MS;
 use super::resends::windows_came;
 use crate::Partition;
+use crate::leader::Leader;
 use crate::log::completion::Completion;
 use crate::log::known;
+use crate::log::propose::propose;
 use crate::transaction::tell;
 
 /// How far the windows of the duplicate detection are.
@@ -42,7 +44,7 @@ pub(super) fn hand_over(partition: &mut Partition, queue: &Destination, effects:
     leaving.audit = Handover::Due(now_ms + RETRY_MS);
     let nothing = Command::Transact(Changes::default());
     let completion = Completion::AuditGoes { queue: queue.clone() };
-    partition.propose(nothing, Urgency::Waiting, completion, effects);
+    propose(partition, nothing, Urgency::Waiting, completion, effects);
 }
 
 /// The log has all that was sent to the queue here.
@@ -68,7 +70,7 @@ pub(super) fn take(
             true => Completion::Remembers { queue: queue.clone(), from },
             false => Completion::Nothing,
         };
-        partition.propose(Command::Remember { known }, Urgency::Waiting, completion, effects);
+        propose(partition, Command::Remember { known }, Urgency::Waiting, completion, effects);
     }
 }
 
@@ -86,7 +88,7 @@ pub(super) fn taken(partition: &mut Partition, queue: &Destination) {
 }
 
 /// Whether the windows of this queue are not at its target.
-pub(super) fn is_due(partition: &Partition, queue: &Destination) -> bool {
-    let leaving = partition.leader.moves.leaving.get(queue);
+pub(super) fn is_due(leader: &Leader, queue: &Destination) -> bool {
+    let leaving = leader.moves.leaving.get(queue);
     leaving.is_some_and(|leaving| leaving.audit != Handover::Done)
 }

@@ -40,12 +40,16 @@ use postroad_model::{
 use crate::Partition;
 use crate::addresses::address::Addresses;
 use crate::leader::Leader;
-use crate::moving::origin::{list_moves, placed};
+use crate::moving::origin::{begin_move, list_moves, placed};
+use crate::moving::target::follow_queue;
 use crate::state::State;
 
 use audit::Handover;
 pub use audit::{recorded as audit_recorded, send as send_audit};
-pub use origin::{end_move, lives_here_now, move_failed, passes_on};
+pub use origin::{
+    about_move, apply_leave, end_move, go_on_moving, lives_here_now, move_failed, own_step_ended,
+    pass_move_barrier, passes_on, send_after,
+};
 use resends::Resends;
 pub use resends::{behind_windows, forget_resends, lacks_windows, refuse_waiting, transacted_behind_windows};
 
@@ -207,25 +211,6 @@ impl Partition {
     pub fn leaving(&self) -> impl Iterator<Item = (&Destination, PartitionId)> {
         self.state.leaving.iter().map(|(queue, to)| (queue, *to))
     }
-
-    /// Events of operators and clients about queues on the move.
-    pub(crate) fn about_moves(&mut self, event: Event, effects: &mut Vec<Effect>) {
-        match event {
-            Event::Move { queue, to, connection, ticket } => {
-                self.begin_move(queue, to, (connection, ticket), effects);
-            }
-            Event::ListMoves { connection, ticket } => {
-                list_moves(&self.state, &self.leader, connection, ticket, effects)
-            }
-            Event::Placed { queue, of } => {
-                placed(&mut self.leader, self.now_ms, &queue, of);
-                self.go_on_moving(effects);
-            }
-            Event::Follow(attach) => self.follow_queue(attach, effects),
-            Event::Leave { consumer } => self.leader.connections.leave_for(consumer, effects),
-            _ => {}
-        }
-    }
 }
 
 /// Whether the queue delivers nothing, as it is on the move.
@@ -250,5 +235,24 @@ impl Addresses {
 fn set_on_the_move(state: &mut State, queue: &Destination, on_the_move: bool) {
     if let Some(queue) = state.addresses.own_queue(queue).and_then(|id| state.queues.get_mut(&id)) {
         queue.on_the_move = on_the_move;
+    }
+}
+
+/// Events of operators and clients about queues on the move.
+pub fn about_moves(partition: &mut Partition, event: Event, effects: &mut Vec<Effect>) {
+    match event {
+        Event::Move { queue, to, connection, ticket } => {
+            begin_move(partition, queue, to, (connection, ticket), effects);
+        }
+        Event::ListMoves { connection, ticket } => {
+            list_moves(&partition.state, &partition.leader, connection, ticket, effects)
+        }
+        Event::Placed { queue, of } => {
+            placed(&mut partition.leader, partition.now_ms, &queue, of);
+            go_on_moving(partition, effects);
+        }
+        Event::Follow(attach) => follow_queue(partition, attach, effects),
+        Event::Leave { consumer } => partition.leader.connections.leave_for(consumer, effects),
+        _ => {}
     }
 }

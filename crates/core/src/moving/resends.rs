@@ -11,8 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use postroad_model::{ConnectionId, Destination, Effect, PartitionId, Publish, Refusal, Sent, Ticket};
 
 use crate::Partition;
+use crate::intake::audit::{note_resent, resend_failed};
+use crate::leader::Leader;
 use crate::partition::reply;
-use crate::transaction::{open_transaction, resume_behind};
+use crate::protocols::Protocols;
+use crate::state::State;
+use crate::transaction::{open_transaction, publish_in_transaction, resume_behind};
 
 /// Messages that wait at once, far more than are sent again while windows are on their way. Further
 /// ones are refused.
@@ -44,28 +48,30 @@ impl Resends {
 }
 
 /// Whether a message that may have been sent before has to wait.
-pub fn lacks_windows(partition: &Partition, publish: &Publish) -> bool {
-    publish.resent && partition.leader.moves.resends.lacks(&publish.sent)
+pub fn lacks_windows(leader: &Leader, publish: &Publish) -> bool {
+    publish.resent && leader.moves.resends.lacks(&publish.sent)
 }
 
 /// Puts a message behind the windows that it needs, or behind another message of its connection
 /// that waits for them; any other is given back.
 pub fn behind_windows(
-    partition: &mut Partition,
+    state: &mut State,
+    leader: &mut Leader,
+    protocols: &Protocols,
     publish: Publish,
     effects: &mut Vec<Effect>,
 ) -> Option<Publish> {
-    let waiting = &partition.leader.moves.resends.waiting;
+    let waiting = &leader.moves.resends.waiting;
     let is_behind = waiting.iter().any(|other| other.connection == publish.connection);
-    if !is_behind && !lacks_windows(partition, &publish) {
+    if !is_behind && !lacks_windows(leader, &publish) {
         return Some(publish);
     }
     if waiting.len() >= WAITING_MAX {
         let refusal = Refusal::QueueMoving(publish.sent.to.clone());
-        partition.resend_failed(&publish, &refusal, effects);
+        resend_failed(state, leader, protocols, &publish, &refusal, effects);
         return None;
     }
-    partition.leader.moves.resends.waiting.push(publish);
+    leader.moves.resends.waiting.push(publish);
     None
 }
 
@@ -76,7 +82,7 @@ pub fn transacted_behind_windows(
     publish: Publish,
     effects: &mut Vec<Effect>,
 ) -> Option<Publish> {
-    if !lacks_windows(partition, &publish) {
+    if !lacks_windows(&partition.leader, &publish) {
         return Some(publish);
     }
     let leader = &mut partition.leader;
@@ -139,13 +145,13 @@ pub fn windows_came(
         resends.lacking.remove(queue);
         for publish in std::mem::take(&mut resends.waiting) {
             if publish.transaction.is_none() {
-                partition.resent(publish, effects);
+                note_resent(partition, publish, effects);
                 continue;
             }
             // It may lack others.
             let connection = publish.connection;
             partition.leader.transactions.closings.end(&[connection]);
-            partition.publish_in_transaction(publish, effects);
+            publish_in_transaction(partition, publish, effects);
         }
         resume_behind(partition, effects);
     }

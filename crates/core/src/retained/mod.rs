@@ -14,5 +14,6 @@ mod keeping;
 mod replay;
 mod store;
 
-pub use replay::{Replay, Source};
+pub use keeping::{keep_recent, keep_recent_of, retain_message};
+pub use replay::{Replay, Source, begin_replay, read_on_replay};
 pub use store::Retained;

@@ -16,6 +16,8 @@ use super::{Jobs, key_of};
 use crate::Partition;
 use crate::ask::answer_page;
 use crate::partition::reply;
+use crate::schedule::manage::begin_search;
+use crate::state::State;
 
 /// Pages that are made at the same time; further requests are refused.
 const LISTINGS_MAX: usize = 64;
@@ -104,7 +106,7 @@ pub(crate) fn list_jobs(
         return answer_page(Page::default(), (connection, ticket), effects);
     }
     let after = ask.after.as_ref().and_then(ScheduleId::of_key).map(|id| last_up_to(own, id));
-    partition.search(wanted, after, Purpose::List { ask, connection, ticket }, effects);
+    begin_search(partition, wanted, after, Purpose::List { ask, connection, ticket }, effects);
 }
 
 /// The last firing of this partition that comes no later than that of another one in a list of
@@ -160,14 +162,14 @@ pub(super) fn begin_listing(
 
 /// A record was read, or cannot be; whether a page waited for it.
 pub(super) fn list_record(
-    partition: &mut Partition,
+    state: &mut State,
     key: MessageKey,
     record: Option<&Sent>,
     effects: &mut Vec<Effect>,
 ) -> bool {
-    let Some(numbers) = partition.state.jobs.listings.awaited.remove(&key) else { return false };
+    let Some(numbers) = state.jobs.listings.awaited.remove(&key) else { return false };
     for number in numbers {
-        let listings = &mut partition.state.jobs.listings.by_number;
+        let listings = &mut state.jobs.listings.by_number;
         let Some(listing) = listings.get_mut(&number) else { continue };
         listing.take(key, record);
         if listing.missing == 0
@@ -181,8 +183,8 @@ pub(super) fn list_record(
 }
 
 /// The log has failed: no record may come.
-pub(super) fn fail_listings(partition: &mut Partition, reason: &str, effects: &mut Vec<Effect>) {
-    let listings = std::mem::take(&mut partition.state.jobs.listings);
+pub(super) fn fail_listings(state: &mut State, reason: &str, effects: &mut Vec<Effect>) {
+    let listings = std::mem::take(&mut state.jobs.listings);
     for (connection, ticket) in listings.waiters() {
         let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
         reply(connection, ticket, Err(refusal), effects);

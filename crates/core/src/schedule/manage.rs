@@ -12,8 +12,12 @@ use postroad_model::{
 use super::listing::{begin_listing, fail_listings};
 use super::{Firing, Job, Jobs, Shelf, digest, key_of};
 use crate::Partition;
+use crate::intake::publish::publish_volatile;
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
 use crate::partition::reply;
+use crate::schedule::shelving::shelve_some;
+use crate::state::State;
 use crate::transaction::tell;
 
 /// Jobs that one record ends.
@@ -181,176 +185,180 @@ impl Searches {
     }
 }
 
-impl Partition {
-    /// The answer comes once none of them can come again.
-    pub(crate) fn end_jobs(
-        &mut self,
-        wanted: &JobsWanted,
-        connection: ConnectionId,
-        ticket: Ticket,
-        effects: &mut Vec<Effect>,
-    ) {
-        let only = wanted.only;
-        if let Some(id) = only.filter(|id| id.partition != self.settings.id) {
-            return reply(connection, ticket, Err(Refusal::NoSuchSchedule { id }), effects);
-        }
-        self.search(wanted, None, Purpose::End { only, connection, ticket }, effects);
-    }
-
-    /// The copies come later than the answer.
-    pub(crate) fn browse_jobs(
-        &mut self,
-        wanted: &JobsWanted,
-        reply_to: &Destination,
-        (connection, ticket): (ConnectionId, Ticket),
-        effects: &mut Vec<Effect>,
-    ) {
-        self.search(wanted, None, Purpose::Show { reply_to: reply_to.clone() }, effects);
-        reply(connection, ticket, Ok(()), effects);
-    }
-
-    pub(super) fn search(
-        &mut self,
-        wanted: &JobsWanted,
-        after: Option<Due>,
-        purpose: Purpose,
-        effects: &mut Vec<Effect>,
-    ) {
-        let only = wanted.only.map(|id| self.state.jobs.next_of(id.due));
-        let due_ms = match (only, after) {
-            (Some(only), _) => only.at_ms..=only.at_ms,
-            (None, Some(after)) => after.at_ms.max(*wanted.due_ms.start())..=*wanted.due_ms.end(),
-            (None, None) => wanted.due_ms.clone(),
-        };
-        let name = wanted.job.as_deref().map(digest);
-        let search = Search { name, due_ms, only, after, found: Vec::new(), purpose };
-        match self.state.jobs.searches.waiting.len() < SEARCHES_MAX {
-            true => self.state.jobs.searches.waiting.push(search),
-            false => refuse_search(search, "too many requests for scheduled messages are running", effects),
-        }
-        self.search_on(effects);
-    }
-
-    /// Has the next shelf read that a request needs; after the last one memory is searched, so that
-    /// no job is missed that has come from a shelf meanwhile.
-    pub(crate) fn search_on(&mut self, effects: &mut Vec<Effect>) {
-        while self.state.jobs.searches.reading.is_none() && self.state.jobs.shelves.moving() < SOUGHT_MAX {
-            if self.state.jobs.searches.active.is_empty() && !self.state.jobs.begin_searches() {
-                return self.shelve(effects);
-            }
-            let searches = &mut self.state.jobs.searches;
-            let Some(shelf) = searches.shelves.pop_front() else {
-                for search in std::mem::take(&mut searches.active) {
-                    self.end_search(search, effects);
-                }
-                continue;
-            };
-            let is_wanted = searches.active.iter().any(|search| search.reaches(&shelf));
-            if is_wanted && self.state.jobs.shelves.handling(shelf.position).is_some() {
-                searches.reading = Some(shelf.position);
-                effects.push(Effect::ReadShelf { position: shelf.position });
-            }
-        }
-    }
-
-    /// A shelf was read. Jobs to be ended are on their way back by now: the log has that first.
-    pub(super) fn look_on(&mut self, position: Position, jobs: &[(Due, Job)], effects: &mut Vec<Effect>) {
-        if self.state.jobs.searches.reading != Some(position) {
-            return;
-        }
-        self.state.jobs.searches.reading = None;
-        let mut many = Vec::new();
-        for search in &mut self.state.jobs.searches.active {
-            let found = jobs.iter().filter(|(due, job)| search.matches(due, job)).map(|(due, _)| *due);
-            search.take(found.collect());
-            if search.is_ending() && ENDED_MAX <= search.found.len() {
-                many.push(std::mem::take(&mut search.found));
-            }
-        }
-        for jobs in many {
-            self.propose(Command::Unschedule { jobs }, Urgency::Waiting, Completion::Nothing, effects);
-        }
-        self.search_on(effects);
-    }
-
-    fn end_search(&mut self, mut search: Search, effects: &mut Vec<Effect>) {
-        search.take(self.state.jobs.wanted(&search));
-        match search.purpose {
-            Purpose::End { only: Some(id), connection, ticket } if search.found.is_empty() => {
-                reply(connection, ticket, Err(Refusal::NoSuchSchedule { id }), effects);
-            }
-            Purpose::End { connection, ticket, .. } => {
-                self.end_found(&search.found, connection, ticket, effects);
-            }
-            Purpose::Show { reply_to } => self.state.jobs.show(&search.found, &reply_to, effects),
-            Purpose::List { ask, connection, ticket } => {
-                begin_listing(self, search.found, &ask, (connection, ticket), effects);
-            }
-        }
-    }
-
-    fn end_found(
-        &mut self,
-        jobs: &[Due],
-        connection: ConnectionId,
-        ticket: Ticket,
-        effects: &mut Vec<Effect>,
-    ) {
-        let mut records = jobs.chunks(ENDED_MAX).peekable();
-        if records.peek().is_none() {
-            return reply(connection, ticket, Ok(()), effects);
-        }
-        while let Some(jobs) = records.next() {
-            let last = records.peek().is_none();
-            let completion =
-                if last { Completion::Reply { connection, ticket } } else { Completion::Nothing };
-            let command = Command::Unschedule { jobs: jobs.to_vec() };
-            self.propose(command, Urgency::Waiting, completion, effects);
-        }
-    }
-
-    /// A shelf cannot be read, or the log has failed: no request can be answered as complete.
-    pub(crate) fn fail_searches(&mut self, reason: &str, effects: &mut Vec<Effect>) {
-        let Searches { waiting, active, .. } = std::mem::take(&mut self.state.jobs.searches);
-        for search in active.into_iter().chain(waiting) {
-            refuse_search(search, reason, effects);
-        }
-        fail_listings(self, reason, effects);
-    }
-
-    /// A request wanted the message.
-    pub(super) fn send_copies(&mut self, key: MessageKey, stored: &Sent, effects: &mut Vec<Effect>) {
-        for Browsed { due, reply_to } in self.state.jobs.browsed.remove(&key).unwrap_or_default() {
-            let job: Arc<str> =
-                stored.schedule.as_ref().map_or_else(|| "".into(), |schedule| schedule.job.clone());
-            let number = Some(digest(&format!("{due:?} {reply_to}")));
-            let mut message = (self.protocols.write_due)(
-                &stored.message,
-                &Firing { job: &job, now_ms: self.clock.wall_ms(), number },
-            );
-            message.persistent = false;
-            let to = self.settings.partition_of(&reply_to);
-            if message.chunks().is_some() && to != self.settings.id {
-                // A copy is no move, and not worth one: the body lies here.
-                continue;
-            }
-            let sent = Box::new(Sent::new(reply_to, message));
-            tell(to, Peer::Offer { sent }, effects);
-        }
-    }
-
-    /// No request waits for it: it goes to the present consumers.
-    pub(crate) fn take_offer(&mut self, sent: Sent, effects: &mut Vec<Effect>) {
-        if self.state.addresses.get(&sent.to).is_some() {
-            self.publish_volatile(sent, None, effects);
-        }
-    }
-}
-
 fn refuse_search(search: Search, reason: &str, effects: &mut Vec<Effect>) {
     if let Purpose::End { connection, ticket, .. } | Purpose::List { connection, ticket, .. } = search.purpose
     {
         let refusal = Refusal::StoreFailed { reason: reason.to_owned() };
         reply(connection, ticket, Err(refusal), effects);
+    }
+}
+
+/// The answer comes once none of them can come again.
+pub fn end_jobs(
+    partition: &mut Partition,
+    wanted: &JobsWanted,
+    connection: ConnectionId,
+    ticket: Ticket,
+    effects: &mut Vec<Effect>,
+) {
+    let only = wanted.only;
+    if let Some(id) = only.filter(|id| id.partition != partition.settings.id) {
+        return reply(connection, ticket, Err(Refusal::NoSuchSchedule { id }), effects);
+    }
+    begin_search(partition, wanted, None, Purpose::End { only, connection, ticket }, effects);
+}
+
+/// The copies come later than the answer.
+pub fn browse_jobs(
+    partition: &mut Partition,
+    wanted: &JobsWanted,
+    reply_to: &Destination,
+    (connection, ticket): (ConnectionId, Ticket),
+    effects: &mut Vec<Effect>,
+) {
+    begin_search(partition, wanted, None, Purpose::Show { reply_to: reply_to.clone() }, effects);
+    reply(connection, ticket, Ok(()), effects);
+}
+
+pub fn begin_search(
+    partition: &mut Partition,
+    wanted: &JobsWanted,
+    after: Option<Due>,
+    purpose: Purpose,
+    effects: &mut Vec<Effect>,
+) {
+    let only = wanted.only.map(|id| partition.state.jobs.next_of(id.due));
+    let due_ms = match (only, after) {
+        (Some(only), _) => only.at_ms..=only.at_ms,
+        (None, Some(after)) => after.at_ms.max(*wanted.due_ms.start())..=*wanted.due_ms.end(),
+        (None, None) => wanted.due_ms.clone(),
+    };
+    let name = wanted.job.as_deref().map(digest);
+    let search = Search { name, due_ms, only, after, found: Vec::new(), purpose };
+    match partition.state.jobs.searches.waiting.len() < SEARCHES_MAX {
+        true => partition.state.jobs.searches.waiting.push(search),
+        false => refuse_search(search, "too many requests for scheduled messages are running", effects),
+    }
+    search_on(partition, effects);
+}
+
+/// Has the next shelf read that a request needs; after the last one memory is searched, so that
+/// no job is missed that has come from a shelf meanwhile.
+pub fn search_on(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    while partition.state.jobs.searches.reading.is_none()
+        && partition.state.jobs.shelves.moving() < SOUGHT_MAX
+    {
+        if partition.state.jobs.searches.active.is_empty() && !partition.state.jobs.begin_searches() {
+            return shelve_some(partition, effects);
+        }
+        let searches = &mut partition.state.jobs.searches;
+        let Some(shelf) = searches.shelves.pop_front() else {
+            for search in std::mem::take(&mut searches.active) {
+                end_search(partition, search, effects);
+            }
+            continue;
+        };
+        let is_wanted = searches.active.iter().any(|search| search.reaches(&shelf));
+        if is_wanted && partition.state.jobs.shelves.handling(shelf.position).is_some() {
+            searches.reading = Some(shelf.position);
+            effects.push(Effect::ReadShelf { position: shelf.position });
+        }
+    }
+}
+
+/// A shelf was read. Jobs to be ended are on their way back by now: the log has that first.
+pub fn look_on(
+    partition: &mut Partition,
+    position: Position,
+    jobs: &[(Due, Job)],
+    effects: &mut Vec<Effect>,
+) {
+    if partition.state.jobs.searches.reading != Some(position) {
+        return;
+    }
+    partition.state.jobs.searches.reading = None;
+    let mut many = Vec::new();
+    for search in &mut partition.state.jobs.searches.active {
+        let found = jobs.iter().filter(|(due, job)| search.matches(due, job)).map(|(due, _)| *due);
+        search.take(found.collect());
+        if search.is_ending() && ENDED_MAX <= search.found.len() {
+            many.push(std::mem::take(&mut search.found));
+        }
+    }
+    for jobs in many {
+        propose(partition, Command::Unschedule { jobs }, Urgency::Waiting, Completion::Nothing, effects);
+    }
+    search_on(partition, effects);
+}
+
+fn end_search(partition: &mut Partition, mut search: Search, effects: &mut Vec<Effect>) {
+    search.take(partition.state.jobs.wanted(&search));
+    match search.purpose {
+        Purpose::End { only: Some(id), connection, ticket } if search.found.is_empty() => {
+            reply(connection, ticket, Err(Refusal::NoSuchSchedule { id }), effects);
+        }
+        Purpose::End { connection, ticket, .. } => {
+            end_found(partition, &search.found, connection, ticket, effects);
+        }
+        Purpose::Show { reply_to } => partition.state.jobs.show(&search.found, &reply_to, effects),
+        Purpose::List { ask, connection, ticket } => {
+            begin_listing(partition, search.found, &ask, (connection, ticket), effects);
+        }
+    }
+}
+
+fn end_found(
+    partition: &mut Partition,
+    jobs: &[Due],
+    connection: ConnectionId,
+    ticket: Ticket,
+    effects: &mut Vec<Effect>,
+) {
+    let mut records = jobs.chunks(ENDED_MAX).peekable();
+    if records.peek().is_none() {
+        return reply(connection, ticket, Ok(()), effects);
+    }
+    while let Some(jobs) = records.next() {
+        let last = records.peek().is_none();
+        let completion = if last { Completion::Reply { connection, ticket } } else { Completion::Nothing };
+        let command = Command::Unschedule { jobs: jobs.to_vec() };
+        propose(partition, command, Urgency::Waiting, completion, effects);
+    }
+}
+
+/// A shelf cannot be read, or the log has failed: no request can be answered as complete.
+pub fn fail_searches(state: &mut State, reason: &str, effects: &mut Vec<Effect>) {
+    let Searches { waiting, active, .. } = std::mem::take(&mut state.jobs.searches);
+    for search in active.into_iter().chain(waiting) {
+        refuse_search(search, reason, effects);
+    }
+    fail_listings(state, reason, effects);
+}
+
+/// A request wanted the message.
+pub fn send_copies(partition: &mut Partition, key: MessageKey, stored: &Sent, effects: &mut Vec<Effect>) {
+    for Browsed { due, reply_to } in partition.state.jobs.browsed.remove(&key).unwrap_or_default() {
+        let job: Arc<str> =
+            stored.schedule.as_ref().map_or_else(|| "".into(), |schedule| schedule.job.clone());
+        let number = Some(digest(&format!("{due:?} {reply_to}")));
+        let mut message = (partition.protocols.write_due)(
+            &stored.message,
+            &Firing { job: &job, now_ms: partition.clock.wall_ms(), number },
+        );
+        message.persistent = false;
+        let to = partition.settings.partition_of(&reply_to);
+        if message.chunks().is_some() && to != partition.settings.id {
+            // A copy is no move, and not worth one: the body lies here.
+            continue;
+        }
+        let sent = Box::new(Sent::new(reply_to, message));
+        tell(to, Peer::Offer { sent }, effects);
+    }
+}
+
+/// No request waits for it: it goes to the present consumers.
+pub fn take_offer(partition: &mut Partition, sent: Sent, effects: &mut Vec<Effect>) {
+    if partition.state.addresses.get(&sent.to).is_some() {
+        publish_volatile(partition, sent, None, effects);
     }
 }

@@ -29,13 +29,20 @@ use postroad_model::{
 use rustc_hash::FxBuildHasher;
 
 use crate::Partition;
+use crate::addresses::binding::bind_new_queues;
 use crate::clock::{Clock, ERAS, Era};
+use crate::entries::note_released;
 use crate::intake::chunks::release_scheduled;
+use crate::intake::publish::enqueue_durable;
 use crate::intake::route_retries::redeliver;
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
 use crate::log::record::RecordError;
 use crate::memory::packing::{leaves_ahead_ms, shrinks_ms};
-use crate::schedule::shelving::fetch_shelves;
+use crate::moving::send_after;
+use crate::partition::Counters;
+use crate::schedule::manage::send_copies;
+use crate::schedule::shelving::{fetch_shelves, shelve_some};
 use crate::state::State;
 pub use calendar::{Calendar, WrittenPage};
 pub use calendars::Calendars;
@@ -44,9 +51,10 @@ pub use held::{HeldJob, held_jobs_in_record};
 pub(crate) use listing::list_jobs;
 use listing::{Listings, list_record};
 use manage::{Browsed, Searches};
+pub use manage::{browse_jobs, end_jobs, fail_searches, search_on, take_offer};
 pub use shelf::{Chunk, Shelf, Shelves, WORDS};
 use shelving::Leaving;
-pub use shelving::not_unshelved;
+pub use shelving::{has_left, not_unshelved, shelf_read};
 
 /// How the assembly writes a message that is due now, whatever its protocol.
 pub type WriteDue = fn(&Message, &Firing<'_>) -> Message;
@@ -305,133 +313,6 @@ impl Partition {
             .chain(self.leader.offline.next_ms(self.now_ms))
             .min()
     }
-
-    /// The record with the message is applied: from now on it waits.
-    pub(crate) fn take_job(
-        &mut self,
-        key: MessageKey,
-        bytes: u64,
-        schedule: &Schedule,
-        effects: &mut Vec<Effect>,
-    ) {
-        let MessageKey::Durable { position, ordinal } = key else { return };
-        let cron = schedule.again.as_ref().and_then(|again| Cron::parse(again.cron.as_deref()?).ok());
-        let at_ms = cron.and_then(|cron| cron.next_after(schedule.due_ms)).unwrap_or(schedule.due_ms);
-        let job = Job { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), name: digest(&schedule.job) };
-        self.state.jobs.insert(Due { at_ms, position, ordinal }, job, schedule.again.clone());
-        self.shelve(effects);
-    }
-
-    /// Time has passed: bodies are requested ahead, and due jobs are fired.
-    pub(crate) fn pass_time(&mut self, effects: &mut Vec<Effect>) {
-        if self.now_ms < self.state.jobs.rest_until_ms || !self.leader.log.space_ample {
-            return;
-        }
-        fetch_shelves(&mut self.state, &self.clock, effects);
-        self.shelve(effects);
-        for era in Era::all() {
-            let now_ms = self.clock.wall_of(era);
-            while let Some(first) = self.state.jobs.ripe[era.index()].first_entry()
-                && first.key().at_ms <= now_ms
-            {
-                let (due, sent) = first.remove_entry();
-                self.fire((due, era), &sent, effects);
-            }
-        }
-        Era::all().for_each(|era| ask_for_bodies(&mut self.state, &self.clock, era, effects));
-    }
-
-    /// A body has come back from the log.
-    pub(crate) fn recalled(&mut self, key: MessageKey, sent: Box<Sent>, effects: &mut Vec<Effect>) {
-        self.send_copies(key, &sent, effects);
-        list_record(self, key, Some(&sent), effects);
-        // A body that a client asked for may be read twice, and must not arrive after the job was
-        // fired.
-        let asked = self.state.jobs.under_way.get(&key).copied();
-        if let Some((due, era)) = asked.filter(|(due, _)| !self.state.jobs.firing.contains(due)) {
-            self.state.jobs.ripe[era.index()].insert(due, sent);
-            self.pass_time(effects);
-        }
-    }
-
-    /// A body cannot be read: its job stays on disk, and is counted. `false` if no job asked for
-    /// it.
-    pub(crate) fn set_job_aside(&mut self, key: MessageKey, effects: &mut Vec<Effect>) -> bool {
-        let listed = list_record(self, key, None, effects);
-        let browsed = self.state.jobs.browsed.remove(&key).is_some() || listed;
-        let Some((due, _)) = self.state.jobs.under_way.get(&key).copied() else { return browsed };
-        self.state.jobs.unreadable.push(due);
-        self.counters.unreadable += 1;
-        true
-    }
-
-    fn fire(&mut self, (due, era): (Due, Era), stored: &Sent, effects: &mut Vec<Effect>) {
-        let again = self.state.jobs.again_of(due);
-        let next = again.and_then(|again| next_firing(due, again, self.clock.wall_of(era)));
-        let burst = again.and_then(|again| burst(stored.schedule.as_deref()?, due, again));
-        let message = match burst {
-            Some(_) => stored.message.clone(),
-            None => {
-                let job = stored.schedule.as_ref().map_or("", |schedule| &schedule.job);
-                let number = again.map(|_| digest(&format!("{due:?}")));
-                (self.protocols.write_due)(
-                    &stored.message,
-                    &Firing { job, now_ms: self.clock.wall_ms(), number },
-                )
-            }
-        };
-        let schedule = burst.map(Box::new);
-        let retry = stored.schedule.as_ref().and_then(|schedule| schedule.retry.as_ref());
-        let sent = match retry {
-            Some(retry) => redeliver(self, stored, retry),
-            None => Sent { message, schedule, to: stored.to.clone(), also: stored.also.clone(), moved: None },
-        };
-        self.state.jobs.firing.insert(due);
-        if sent.schedule.is_none() {
-            self.send_after(&sent, effects);
-        }
-        self.bind_new_queues(std::slice::from_ref(&sent), effects);
-        let command = Command::Fire { due, next, sent };
-        self.propose(command, Urgency::Waiting, Completion::Fired { due }, effects);
-    }
-
-    pub(crate) fn apply_fire(
-        &mut self,
-        position: Position,
-        due: Due,
-        next: Option<(u64, Recurrence)>,
-        sent: Sent,
-        effects: &mut Vec<Effect>,
-    ) {
-        // It may have been ended meanwhile.
-        let Some((job, era)) = self.state.jobs.remove(due) else { return };
-        let is_over = next.is_none();
-        if let Some((at_ms, again)) = next {
-            let due = Due { at_ms, ..due };
-            let era = if again.cron.is_some() { self.clock.era() } else { era };
-            self.state.jobs.waiting.insert_in(era, due, job);
-            self.state.jobs.note_again(due, Some(again));
-        }
-        self.enqueue_durable(position, vec![sent], effects);
-        if is_over {
-            self.job_is_over(due, u64::from(job.bytes), effects);
-        }
-    }
-
-    pub(crate) fn apply_unschedule(&mut self, jobs: &[Due], effects: &mut Vec<Effect>) {
-        for due in jobs {
-            // It may have been fired meanwhile, and go on.
-            let next = self.state.jobs.next_of(*due);
-            if let Some((job, _)) = self.state.jobs.remove(next) {
-                self.job_is_over(*due, u64::from(job.bytes), effects);
-            }
-        }
-    }
-
-    fn job_is_over(&mut self, due: Due, bytes: u64, effects: &mut Vec<Effect>) {
-        self.released(key_of(due), bytes, effects);
-        release_scheduled(&mut self.state, key_of(due), effects);
-    }
 }
 
 /// A cron job that sends several messages each time begins a job of its own for them.
@@ -498,4 +379,136 @@ pub fn not_fired(state: &mut State, now_ms: u64, due: Due) {
     state.jobs.under_way.remove(&key_of(due));
     state.jobs.firing.remove(&due);
     state.jobs.rest_until_ms = now_ms + RETRY_MS;
+}
+
+/// The record with the message is applied: from now on it waits.
+pub fn take_job(
+    partition: &mut Partition,
+    key: MessageKey,
+    bytes: u64,
+    schedule: &Schedule,
+    effects: &mut Vec<Effect>,
+) {
+    let MessageKey::Durable { position, ordinal } = key else { return };
+    let cron = schedule.again.as_ref().and_then(|again| Cron::parse(again.cron.as_deref()?).ok());
+    let at_ms = cron.and_then(|cron| cron.next_after(schedule.due_ms)).unwrap_or(schedule.due_ms);
+    let job = Job { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), name: digest(&schedule.job) };
+    partition.state.jobs.insert(Due { at_ms, position, ordinal }, job, schedule.again.clone());
+    shelve_some(partition, effects);
+}
+
+/// Time has passed: bodies are requested ahead, and due jobs are fired.
+pub fn pass_time(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    if partition.now_ms < partition.state.jobs.rest_until_ms || !partition.leader.log.space_ample {
+        return;
+    }
+    fetch_shelves(&mut partition.state, &partition.clock, effects);
+    shelve_some(partition, effects);
+    for era in Era::all() {
+        let now_ms = partition.clock.wall_of(era);
+        while let Some(first) = partition.state.jobs.ripe[era.index()].first_entry()
+            && first.key().at_ms <= now_ms
+        {
+            let (due, sent) = first.remove_entry();
+            fire_job(partition, (due, era), &sent, effects);
+        }
+    }
+    Era::all().for_each(|era| ask_for_bodies(&mut partition.state, &partition.clock, era, effects));
+}
+
+/// A body has come back from the log.
+pub fn recalled(partition: &mut Partition, key: MessageKey, sent: Box<Sent>, effects: &mut Vec<Effect>) {
+    send_copies(partition, key, &sent, effects);
+    list_record(&mut partition.state, key, Some(&sent), effects);
+    // A body that a client asked for may be read twice, and must not arrive after the job was
+    // fired.
+    let asked = partition.state.jobs.under_way.get(&key).copied();
+    if let Some((due, era)) = asked.filter(|(due, _)| !partition.state.jobs.firing.contains(due)) {
+        partition.state.jobs.ripe[era.index()].insert(due, sent);
+        pass_time(partition, effects);
+    }
+}
+
+/// A body cannot be read: its job stays on disk, and is counted. `false` if no job asked for
+/// it.
+pub fn set_job_aside(
+    state: &mut State,
+    counters: &mut Counters,
+    key: MessageKey,
+    effects: &mut Vec<Effect>,
+) -> bool {
+    let listed = list_record(state, key, None, effects);
+    let browsed = state.jobs.browsed.remove(&key).is_some() || listed;
+    let Some((due, _)) = state.jobs.under_way.get(&key).copied() else { return browsed };
+    state.jobs.unreadable.push(due);
+    counters.unreadable += 1;
+    true
+}
+
+fn fire_job(partition: &mut Partition, (due, era): (Due, Era), stored: &Sent, effects: &mut Vec<Effect>) {
+    let again = partition.state.jobs.again_of(due);
+    let next = again.and_then(|again| next_firing(due, again, partition.clock.wall_of(era)));
+    let burst = again.and_then(|again| burst(stored.schedule.as_deref()?, due, again));
+    let message = match burst {
+        Some(_) => stored.message.clone(),
+        None => {
+            let job = stored.schedule.as_ref().map_or("", |schedule| &schedule.job);
+            let number = again.map(|_| digest(&format!("{due:?}")));
+            (partition.protocols.write_due)(
+                &stored.message,
+                &Firing { job, now_ms: partition.clock.wall_ms(), number },
+            )
+        }
+    };
+    let schedule = burst.map(Box::new);
+    let retry = stored.schedule.as_ref().and_then(|schedule| schedule.retry.as_ref());
+    let sent = match retry {
+        Some(retry) => redeliver(partition, stored, retry),
+        None => Sent { message, schedule, to: stored.to.clone(), also: stored.also.clone(), moved: None },
+    };
+    partition.state.jobs.firing.insert(due);
+    if sent.schedule.is_none() {
+        send_after(partition, &sent, effects);
+    }
+    bind_new_queues(partition, std::slice::from_ref(&sent), effects);
+    let command = Command::Fire { due, next, sent };
+    propose(partition, command, Urgency::Waiting, Completion::Fired { due }, effects);
+}
+
+pub fn apply_fire(
+    partition: &mut Partition,
+    position: Position,
+    due: Due,
+    next: Option<(u64, Recurrence)>,
+    sent: Sent,
+    effects: &mut Vec<Effect>,
+) {
+    // It may have been ended meanwhile.
+    let Some((job, era)) = partition.state.jobs.remove(due) else { return };
+    let is_over = next.is_none();
+    if let Some((at_ms, again)) = next {
+        let due = Due { at_ms, ..due };
+        let era = if again.cron.is_some() { partition.clock.era() } else { era };
+        partition.state.jobs.waiting.insert_in(era, due, job);
+        partition.state.jobs.note_again(due, Some(again));
+    }
+    enqueue_durable(partition, position, vec![sent], effects);
+    if is_over {
+        job_is_over(partition, due, u64::from(job.bytes), effects);
+    }
+}
+
+pub fn apply_unschedule(partition: &mut Partition, jobs: &[Due], effects: &mut Vec<Effect>) {
+    for due in jobs {
+        // It may have been fired meanwhile, and go on.
+        let next = partition.state.jobs.next_of(*due);
+        if let Some((job, _)) = partition.state.jobs.remove(next) {
+            job_is_over(partition, *due, u64::from(job.bytes), effects);
+        }
+    }
+}
+
+fn job_is_over(partition: &mut Partition, due: Due, bytes: u64, effects: &mut Vec<Effect>) {
+    note_released(partition, key_of(due), bytes, effects);
+    release_scheduled(&mut partition.state, key_of(due), effects);
 }

@@ -13,6 +13,9 @@ use super::{Job, Jobs, RETRY_MS, Shelf, key_of};
 use crate::Partition;
 use crate::clock::Clock;
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
+use crate::schedule::manage::{fail_searches, look_on, search_on};
+use crate::schedule::pass_time;
 use crate::state::State;
 
 /// Of the memory for waiting messages, a job that is due once may have a share of this many bytes:
@@ -138,67 +141,6 @@ impl Jobs {
 }
 
 impl Partition {
-    /// Sends jobs that are due last on their way out of memory, if there are too many.
-    pub(crate) fn shelve(&mut self, effects: &mut Vec<Effect>) {
-        let may = self.leader.is_live
-            && self.leader.log.space_ample
-            && self.state.jobs.rest_until_ms <= self.now_ms;
-        while may
-            && self.state.jobs.leaving.records < MOVING_MAX
-            && self.state.jobs.searches.is_empty()
-            && let Some(jobs) = self.state.jobs.next_to_leave()
-        {
-            let count = jobs.len();
-            self.state.jobs.leaving.records += 1;
-            self.state.jobs.leaving.jobs += count;
-            let command = Command::Shelve { jobs: PackedJobs::of(jobs).bytes().clone() };
-            self.propose(command, Urgency::Lazy, Completion::Shelved { jobs: count }, effects);
-        }
-    }
-
-    /// A record with jobs is applied; or it failed, and nothing is tried for a while.
-    pub(crate) fn has_left(&mut self, jobs: usize, has_failed: bool, effects: &mut Vec<Effect>) {
-        self.state.jobs.leaving.records -= 1;
-        self.state.jobs.leaving.jobs -= jobs;
-        if has_failed {
-            self.state.jobs.rest_until_ms = self.now_ms + RETRY_MS;
-        }
-        self.search_on(effects);
-    }
-
-    /// The record of a shelf was read for one who wanted it, or cannot be.
-    pub(crate) fn shelf_read(
-        &mut self,
-        position: Position,
-        jobs: Result<Bytes, String>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let read = jobs.and_then(|bytes| match PackedJobs::read(&bytes) {
-            Ok(packed) => Ok((bytes, packed.jobs())),
-            Err(error) => Err(error.to_string()),
-        });
-        match read {
-            Ok((bytes, jobs)) => {
-                let is_sought = self.state.jobs.is_sought(position, &jobs);
-                let handling = self.state.jobs.shelves.handling(position);
-                if handling == Some(Handling::Read) || is_sought && handling == Some(Handling::Lies) {
-                    self.state.jobs.shelves.handle(position, Handling::Comes);
-                    let command = Command::Unshelve { shelf: position, jobs: bytes };
-                    let completion = Completion::Unshelved { shelf: position };
-                    self.propose(command, Urgency::Waiting, completion, effects);
-                }
-                self.look_on(position, &jobs, effects);
-            }
-            // One that is gone by now needs not be read.
-            Err(reason) if self.state.jobs.shelves.handling(position).is_some() => {
-                self.counters.unreadable += self.state.jobs.shelves.set_aside(position);
-                self.fail_searches(&reason, effects);
-            }
-            Err(_) => self.look_on(position, &[], effects),
-        }
-        self.pass_time(effects);
-    }
-
     /// Whether jobs are in that record, and not in memory.
     pub fn has_shelf(&self, position: Position) -> bool {
         self.state.jobs.shelves.handling(position).is_some()
@@ -219,4 +161,65 @@ pub fn fetch_shelves(state: &mut State, clock: &Clock, effects: &mut Vec<Effect>
 pub fn not_unshelved(state: &mut State, now_ms: u64, position: Position) {
     state.jobs.shelves.handle(position, Handling::Lies);
     state.jobs.rest_until_ms = now_ms + RETRY_MS;
+}
+
+/// Sends jobs that are due last on their way out of memory, if there are too many.
+pub fn shelve_some(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let may = partition.leader.is_live
+        && partition.leader.log.space_ample
+        && partition.state.jobs.rest_until_ms <= partition.now_ms;
+    while may
+        && partition.state.jobs.leaving.records < MOVING_MAX
+        && partition.state.jobs.searches.is_empty()
+        && let Some(jobs) = partition.state.jobs.next_to_leave()
+    {
+        let count = jobs.len();
+        partition.state.jobs.leaving.records += 1;
+        partition.state.jobs.leaving.jobs += count;
+        let command = Command::Shelve { jobs: PackedJobs::of(jobs).bytes().clone() };
+        propose(partition, command, Urgency::Lazy, Completion::Shelved { jobs: count }, effects);
+    }
+}
+
+/// A record with jobs is applied; or it failed, and nothing is tried for a while.
+pub fn has_left(partition: &mut Partition, jobs: usize, has_failed: bool, effects: &mut Vec<Effect>) {
+    partition.state.jobs.leaving.records -= 1;
+    partition.state.jobs.leaving.jobs -= jobs;
+    if has_failed {
+        partition.state.jobs.rest_until_ms = partition.now_ms + RETRY_MS;
+    }
+    search_on(partition, effects);
+}
+
+/// The record of a shelf was read for one who wanted it, or cannot be.
+pub fn shelf_read(
+    partition: &mut Partition,
+    position: Position,
+    jobs: Result<Bytes, String>,
+    effects: &mut Vec<Effect>,
+) {
+    let read = jobs.and_then(|bytes| match PackedJobs::read(&bytes) {
+        Ok(packed) => Ok((bytes, packed.jobs())),
+        Err(error) => Err(error.to_string()),
+    });
+    match read {
+        Ok((bytes, jobs)) => {
+            let is_sought = partition.state.jobs.is_sought(position, &jobs);
+            let handling = partition.state.jobs.shelves.handling(position);
+            if handling == Some(Handling::Read) || is_sought && handling == Some(Handling::Lies) {
+                partition.state.jobs.shelves.handle(position, Handling::Comes);
+                let command = Command::Unshelve { shelf: position, jobs: bytes };
+                let completion = Completion::Unshelved { shelf: position };
+                propose(partition, command, Urgency::Waiting, completion, effects);
+            }
+            look_on(partition, position, &jobs, effects);
+        }
+        // One that is gone by now needs not be read.
+        Err(reason) if partition.state.jobs.shelves.handling(position).is_some() => {
+            partition.counters.unreadable += partition.state.jobs.shelves.set_aside(position);
+            fail_searches(&mut partition.state, &reason, effects);
+        }
+        Err(_) => look_on(partition, position, &[], effects),
+    }
+    pass_time(partition, effects);
 }

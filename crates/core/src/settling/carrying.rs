@@ -26,11 +26,16 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::delivery::dispatch::set_entry_aside;
+use crate::entries::entry_at;
 use crate::intake::chunks::lend;
+use crate::intake::limit::set_state;
+use crate::intake::publish::answer_request;
 use crate::leader::Leader;
 use crate::queue::EntryState;
 use crate::settings::Settings;
-use crate::transaction::tell;
+use crate::settling::settle::stays;
+use crate::transaction::{move_at_once, tell};
 
 /// Pieces of a body on their way at once: one is read while another is written.
 const AHEAD: usize = 2;
@@ -46,7 +51,7 @@ pub struct Carrying {
     last_upload: u64,
 }
 
-/// See [`Partition::move_messages`].
+/// See [`move_messages`].
 #[derive(Debug)]
 struct Move {
     sends: Vec<Sent>,
@@ -149,138 +154,6 @@ impl Partition {
     pub fn is_carrying(&self) -> bool {
         !self.leader.settling.carrying.waiting.is_empty()
     }
-
-    /// Entries of one queue leave it, and these messages, which they were, go elsewhere: as
-    /// [`Partition::move_messages`].
-    pub(crate) fn move_entries(
-        &mut self,
-        (queue, tags, cause): (QueueId, &[EntryTag], SettleCause),
-        sends: Vec<Sent>,
-        leaving: Vec<Settlement>,
-        answer: Option<(ConnectionId, Ticket)>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let mut settlements = leaving;
-        for tag in tags {
-            // A message in memory alone stays too, until the log has its dead letter.
-            self.set_state(queue, *tag, EntryState::Leaving);
-            settlements.push(Settlement { queue, tag: *tag, cause });
-        }
-        self.move_messages(sends, settlements, answer, effects);
-    }
-
-    /// Moves messages of this partition to other addresses, all or nothing; whatever else is
-    /// settled goes with them.
-    pub(crate) fn move_messages(
-        &mut self,
-        sends: Vec<Sent>,
-        settlements: Vec<Settlement>,
-        answer: Option<(ConnectionId, Ticket)>,
-        effects: &mut Vec<Effect>,
-    ) {
-        // The entry lets its body go before the message that it becomes has it, whatever becomes of
-        // the queue meanwhile.
-        sends.iter().for_each(|sent| lend(&mut self.leader, self.now_ms, &sent.message, effects));
-        let bodies = bodies_to_carry(&mut self.leader, &self.settings, &sends);
-        if bodies.is_empty() {
-            return self.move_at_once(sends, &[], settlements, answer, effects);
-        }
-        self.leader.settling.carrying.waiting.push_back(Move {
-            sends,
-            settlements,
-            answer,
-            bodies,
-            not_before_ms: 0,
-        });
-        self.go_on_carrying(effects);
-    }
-
-    /// Goes on with the moves that may; makes those whose bodies are there.
-    pub(crate) fn go_on_carrying(&mut self, effects: &mut Vec<Effect>) {
-        while let Some(index) =
-            self.leader.settling.carrying.ask(self.now_ms, self.settings.placement.partitions, effects)
-        {
-            let Some(Move { sends, settlements, answer, bodies, .. }) =
-                self.leader.settling.carrying.waiting.remove(index)
-            else {
-                return;
-            };
-            self.move_at_once(sends, &bodies, settlements, answer, effects);
-        }
-    }
-
-    /// Another partition has a piece in its log, or has not.
-    pub(crate) fn piece_taken(
-        &mut self,
-        from: PartitionId,
-        upload: u64,
-        result: Result<(), Refusal>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(index) = self.leader.settling.carrying.find(upload) else {
-            // Its move was given up while it was on its way.
-            return tell(from, Peer::Forsake { upload }, effects);
-        };
-        match result {
-            Ok(()) => {
-                let bodies = &mut self.leader.settling.carrying.waiting[index].bodies;
-                bodies.iter_mut().filter(|body| body.upload == upload).for_each(|body| body.taken += 1);
-            }
-            Err(refusal) => self.cannot_write(index, refusal, effects),
-        }
-        self.go_on_carrying(effects);
-    }
-
-    /// A waiting client gets an error, and everything stays where it was; a move without one is
-    /// tried again.
-    fn cannot_write(&mut self, index: usize, refusal: Refusal, effects: &mut Vec<Effect>) {
-        let Some(failed) = self.leader.settling.carrying.give_up_move(index, effects) else { return };
-        if failed.answer.is_some() {
-            self.stay(&failed.settlements, effects);
-            return self.answer(failed.answer, Err(refusal), effects);
-        }
-        let (bodies, not_before_ms) =
-            (bodies_to_carry(&mut self.leader, &self.settings, &failed.sends), self.now_ms + RETRY_MS);
-        self.leader.settling.carrying.waiting.push_back(Move { bodies, not_before_ms, ..failed });
-    }
-
-    /// A piece of the body cannot be read here, and never will be: its message is set aside. The
-    /// rest of the move goes on, unless a client waits for all of it.
-    pub(crate) fn piece_unread(&mut self, upload: u64, reason: String, effects: &mut Vec<Effect>) {
-        let Some(index) = self.leader.settling.carrying.find(upload) else { return };
-        let Some(mut failed) = self.leader.settling.carrying.give_up_move(index, effects) else { return };
-        let Some(lost) = failed.bodies.iter().find(|body| body.upload == upload) else { return };
-        failed.sends.remove(lost.index);
-        let (aside, others) =
-            failed.settlements.into_iter().partition(|end| self.has_body(end, &lost.chunks));
-        failed.settlements = others;
-        self.set_entries_aside(&aside);
-        if failed.answer.is_some() {
-            self.stay(&failed.settlements, effects);
-            let reason = format!("a message, {reason}");
-            self.answer(failed.answer, Err(Refusal::Unreadable { reason }), effects);
-        } else {
-            failed.bodies = bodies_to_carry(&mut self.leader, &self.settings, &failed.sends);
-            self.leader.settling.carrying.waiting.insert(index, failed);
-        }
-        self.go_on_carrying(effects);
-    }
-
-    /// Whether this entry's message has this body.
-    fn has_body(&mut self, of: &Settlement, chunks: &Arc<Chunks>) -> bool {
-        let key = self.entry(of.queue, of.tag).map(|entry| entry.key);
-        let headers = key.and_then(|key| self.state.bodies.headers(key));
-        headers.and_then(|(message, _)| message.chunks()) == Some(chunks)
-    }
-
-    /// These stay where they are, undelivered, until the process ends. There are none if their
-    /// queue has ended.
-    fn set_entries_aside(&mut self, aside: &[Settlement]) {
-        self.counters.unreadable += (aside.len() as u64).max(1);
-        for Settlement { queue, tag, .. } in aside {
-            self.set_entry_aside(*queue, *tag);
-        }
-    }
 }
 
 /// The large bodies that go to other partitions, none of which has any of them yet.
@@ -295,4 +168,140 @@ fn bodies_to_carry(leader: &mut Leader, settings: &Settings, sends: &[Sent]) -> 
         }
     }
     bodies
+}
+
+/// Entries of one queue leave it, and these messages, which they were, go elsewhere: as
+/// [`move_messages`].
+pub fn move_entries(
+    partition: &mut Partition,
+    (queue, tags, cause): (QueueId, &[EntryTag], SettleCause),
+    sends: Vec<Sent>,
+    leaving: Vec<Settlement>,
+    answer: Option<(ConnectionId, Ticket)>,
+    effects: &mut Vec<Effect>,
+) {
+    let mut settlements = leaving;
+    for tag in tags {
+        // A message in memory alone stays too, until the log has its dead letter.
+        set_state(partition, queue, *tag, EntryState::Leaving);
+        settlements.push(Settlement { queue, tag: *tag, cause });
+    }
+    move_messages(partition, sends, settlements, answer, effects);
+}
+
+/// Moves messages of this partition to other addresses, all or nothing; whatever else is
+/// settled goes with them.
+pub fn move_messages(
+    partition: &mut Partition,
+    sends: Vec<Sent>,
+    settlements: Vec<Settlement>,
+    answer: Option<(ConnectionId, Ticket)>,
+    effects: &mut Vec<Effect>,
+) {
+    // The entry lets its body go before the message that it becomes has it, whatever becomes of
+    // the queue meanwhile.
+    sends.iter().for_each(|sent| lend(&mut partition.leader, partition.now_ms, &sent.message, effects));
+    let bodies = bodies_to_carry(&mut partition.leader, &partition.settings, &sends);
+    if bodies.is_empty() {
+        return move_at_once(partition, sends, &[], settlements, answer, effects);
+    }
+    partition.leader.settling.carrying.waiting.push_back(Move {
+        sends,
+        settlements,
+        answer,
+        bodies,
+        not_before_ms: 0,
+    });
+    go_on_carrying(partition, effects);
+}
+
+/// Goes on with the moves that may; makes those whose bodies are there.
+pub fn go_on_carrying(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    while let Some(index) = partition.leader.settling.carrying.ask(
+        partition.now_ms,
+        partition.settings.placement.partitions,
+        effects,
+    ) {
+        let Some(Move { sends, settlements, answer, bodies, .. }) =
+            partition.leader.settling.carrying.waiting.remove(index)
+        else {
+            return;
+        };
+        move_at_once(partition, sends, &bodies, settlements, answer, effects);
+    }
+}
+
+/// Another partition has a piece in its log, or has not.
+pub fn piece_taken(
+    partition: &mut Partition,
+    from: PartitionId,
+    upload: u64,
+    result: Result<(), Refusal>,
+    effects: &mut Vec<Effect>,
+) {
+    let Some(index) = partition.leader.settling.carrying.find(upload) else {
+        // Its move was given up while it was on its way.
+        return tell(from, Peer::Forsake { upload }, effects);
+    };
+    match result {
+        Ok(()) => {
+            let bodies = &mut partition.leader.settling.carrying.waiting[index].bodies;
+            bodies.iter_mut().filter(|body| body.upload == upload).for_each(|body| body.taken += 1);
+        }
+        Err(refusal) => cannot_write(partition, index, refusal, effects),
+    }
+    go_on_carrying(partition, effects);
+}
+
+/// A waiting client gets an error, and everything stays where it was; a move without one is
+/// tried again.
+fn cannot_write(partition: &mut Partition, index: usize, refusal: Refusal, effects: &mut Vec<Effect>) {
+    let Some(failed) = partition.leader.settling.carrying.give_up_move(index, effects) else { return };
+    if failed.answer.is_some() {
+        stays(partition, &failed.settlements, effects);
+        return answer_request(partition, failed.answer, Err(refusal), effects);
+    }
+    let (bodies, not_before_ms) = (
+        bodies_to_carry(&mut partition.leader, &partition.settings, &failed.sends),
+        partition.now_ms + RETRY_MS,
+    );
+    partition.leader.settling.carrying.waiting.push_back(Move { bodies, not_before_ms, ..failed });
+}
+
+/// A piece of the body cannot be read here, and never will be: its message is set aside. The
+/// rest of the move goes on, unless a client waits for all of it.
+pub fn piece_unread(partition: &mut Partition, upload: u64, reason: String, effects: &mut Vec<Effect>) {
+    let Some(index) = partition.leader.settling.carrying.find(upload) else { return };
+    let Some(mut failed) = partition.leader.settling.carrying.give_up_move(index, effects) else { return };
+    let Some(lost) = failed.bodies.iter().find(|body| body.upload == upload) else { return };
+    failed.sends.remove(lost.index);
+    let (aside, others) =
+        failed.settlements.into_iter().partition(|end| has_body(partition, end, &lost.chunks));
+    failed.settlements = others;
+    set_entries_aside(partition, &aside);
+    if failed.answer.is_some() {
+        stays(partition, &failed.settlements, effects);
+        let reason = format!("a message, {reason}");
+        answer_request(partition, failed.answer, Err(Refusal::Unreadable { reason }), effects);
+    } else {
+        failed.bodies = bodies_to_carry(&mut partition.leader, &partition.settings, &failed.sends);
+        partition.leader.settling.carrying.waiting.insert(index, failed);
+    }
+    go_on_carrying(partition, effects);
+}
+
+/// Whether this entry's message has this body.
+fn has_body(partition: &mut Partition, of: &Settlement, chunks: &Arc<Chunks>) -> bool {
+    let key = entry_at(partition, of.queue, of.tag).map(|entry| entry.key);
+    let headers = key.and_then(|key| partition.state.bodies.headers(key));
+    headers.and_then(|(message, _)| message.chunks()) == Some(chunks)
+}
+
+/// These stay where they are, undelivered, until the process ends. There are none if their
+/// queue has ended.
+fn set_entries_aside(partition: &mut Partition, aside: &[Settlement]) {
+    partition.counters.unreadable += (aside.len() as u64).max(1);
+    for Settlement { queue, tag, .. } in aside {
+        set_entry_aside(partition, *queue, *tag);
+    }
 }

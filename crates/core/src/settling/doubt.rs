@@ -21,13 +21,17 @@ use postroad_model::{
     QueueId,
 };
 
-use crate::Partition;
-use crate::delivery::dispatch::begin_fetch;
+use crate::delivery::dispatch::{begin_fetch, dispatch};
 use crate::delivery::fetches::Waiter;
+use crate::entries::{entry_at, sought_at};
 use crate::intake::chunks::lend;
+use crate::intake::limit::set_state;
+use crate::leader::Leader;
 use crate::memory::bodies::BodyLocation;
 use crate::queue::EntryState;
-use crate::traces;
+use crate::settling::release::release_entries;
+use crate::state::State;
+use crate::{Partition, traces};
 
 /// Deliveries of a partition that are kept: their bodies stay in memory.
 const KEPT_MAX: usize = 1 << 16;
@@ -129,14 +133,15 @@ impl Doubts {
 
 /// Keeps the deliveries of a consumer of this name that has gone; `false` if there are too many.
 pub fn keep(
-    partition: &mut Partition,
+    leader: &mut Leader,
+    now_ms: u64,
     (id, name): (QueueId, Arc<str>),
     (holder, tags): (ConsumerKey, &[EntryTag]),
     keep_ms: u32,
 ) -> bool {
-    let until_ms = partition.now_ms.saturating_add(u64::from(keep_ms));
+    let until_ms = now_ms.saturating_add(u64::from(keep_ms));
     let held = tags.iter().map(|tag| (holder, *tag)).collect();
-    partition.leader.settling.doubts.add((id, LeaseId::of_link(&name)), held, until_ms)
+    leader.settling.doubts.add((id, LeaseId::of_link(&name)), held, until_ms)
 }
 
 /// A start: the links may have sent what is lent to them.
@@ -144,7 +149,7 @@ pub fn find(partition: &mut Partition) {
     let mut found: BTreeMap<Of, Vec<(ConsumerKey, EntryTag)>> = BTreeMap::new();
     let holder = ConsumerKey::new(ConnectionId::internal(partition.settings.id), 0);
     for (id, tag, link) in partition.state.lent.iter().collect::<Vec<_>>() {
-        if partition.entry(id, tag).is_some_and(|entry| entry.state == EntryState::Ready) {
+        if entry_at(partition, id, tag).is_some_and(|entry| entry.state == EntryState::Ready) {
             found.entry((id, link)).or_default().push((holder, tag));
         }
     }
@@ -153,7 +158,7 @@ pub fn find(partition: &mut Partition) {
         let tags: Vec<EntryTag> = held.iter().map(|(_, tag)| *tag).collect();
         if partition.leader.settling.doubts.add((id, link), held, UNDATED) {
             let state = EntryState::Held { by: holder, in_transaction: false };
-            tags.into_iter().for_each(|tag| partition.set_state(id, tag, state));
+            tags.into_iter().for_each(|tag| set_state(partition, id, tag, state));
         }
     }
 }
@@ -169,9 +174,9 @@ pub fn heir_of_all(attach: &Attach) -> Option<LeaseId> {
 }
 
 /// The queues with deliveries in doubt to these links, up to a number.
-pub fn queues_of(partition: &Partition, link: LeaseId, most: usize) -> Vec<Destination> {
-    let kept = partition.leader.settling.doubts.kept.keys().filter(|(_, of)| *of == link);
-    let queues = kept.filter_map(|(id, _)| partition.state.queues.get(id));
+pub fn queues_of(state: &State, leader: &Leader, link: LeaseId, most: usize) -> Vec<Destination> {
+    let kept = leader.settling.doubts.kept.keys().filter(|(_, of)| *of == link);
+    let queues = kept.filter_map(|(id, _)| state.queues.get(id));
     // A subscription has a consumer of its own.
     let queues = queues.filter(|queue| queue.source.kind == DestinationKind::Queue);
     queues.map(|queue| queue.source.clone()).take(most).collect()
@@ -189,7 +194,7 @@ pub fn hand_on(
     let mut absent = Vec::new();
     for (holder, tag) in kept.held {
         let held = EntryState::Held { by: holder, in_transaction: false };
-        let Some(entry) = partition.entry(id, tag).filter(|entry| entry.state == held) else { continue };
+        let Some(entry) = entry_at(partition, id, tag).filter(|entry| entry.state == held) else { continue };
         let (sought, failed_deliveries) = (BodyLocation::from(&*entry), entry.deliveries());
         let message = partition.state.bodies.resident(sought).cloned();
         // In their order: later ones wait, too.
@@ -197,7 +202,7 @@ pub fn hand_on(
             absent.push((holder, tag));
             continue;
         };
-        partition.set_state(id, tag, EntryState::Held { by: to, in_transaction: false });
+        set_state(partition, id, tag, EntryState::Held { by: to, in_transaction: false });
         let delivery = &mut partition.leader.delivery;
         let Some(consumer) = delivery.consumers.get_mut(&to) else { continue };
         consumer.held.push(delivery.next_hold, tag, partition.now_ms);
@@ -206,7 +211,7 @@ pub fn hand_on(
             connection.unwritten_bytes += message.bytes.len() as u64;
         }
         lend(&mut partition.leader, partition.now_ms, &message, effects);
-        let trace = traces::delivered(partition, (id, tag), sought.key, to);
+        let trace = traces::delivered(&mut partition.leader, (id, tag), sought.key, to);
         let source = partition.state.queues.get(&id).filter(|_| to.member != 0);
         effects.push(Effect::Deliver(Delivery {
             consumer: to,
@@ -236,7 +241,7 @@ fn read_back(
     let mut keys = Vec::new();
     let waiter = Waiter::Heir(of.0, to);
     for (_, tag) in absent.iter().take(READ_MAX) {
-        let Some(sought) = partition.sought(of.0, *tag) else { continue };
+        let Some(sought) = sought_at(partition, of.0, *tag) else { continue };
         if partition.state.bodies.resident(sought).is_some() {
             continue;
         }
@@ -263,7 +268,7 @@ pub fn read(partition: &mut Partition, id: QueueId, to: ConsumerKey, effects: &m
     if let Some(name) = consumer.and_then(|consumer| consumer.steals.clone()) {
         hand_on(partition, (id, &name), to, effects);
     }
-    partition.dispatch(id, effects);
+    dispatch(partition, id, effects);
 }
 
 /// Deliveries that no consumer of their name has come for are ready again.
@@ -272,9 +277,9 @@ pub fn end_overdue(partition: &mut Partition, effects: &mut Vec<Effect>) {
     partition.leader.settling.doubts.date(now_ms.saturating_add(FOUND_KEPT_MS));
     while let Some((id, kept)) = partition.leader.settling.doubts.take_due(now_ms) {
         for (holder, tag) in kept.held {
-            partition.release(id, holder, &[tag], false, effects);
+            release_entries(partition, id, holder, &[tag], false, effects);
         }
-        partition.dispatch(id, effects);
+        dispatch(partition, id, effects);
     }
 }
 

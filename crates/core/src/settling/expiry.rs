@@ -10,9 +10,16 @@ use postroad_model::{Destination, Effect, EntryTag, MessageEvent, MessageKey, Qu
 
 use crate::Partition;
 use crate::clock::{Clock, ERAS, Era};
-use crate::delivery::dispatch::begin_fetch;
+use crate::delivery::dispatch::{begin_fetch, set_entry_aside};
+use crate::entries::entry_at;
 use crate::intake::route_retries::{grave_of_staged, is_staging};
+use crate::memory::packing::open_page;
+use crate::notice::announce_message;
+use crate::protocols::Protocols;
 use crate::queue::EntryState;
+use crate::settings::Settings;
+use crate::settling::settle::{bury_expired, settle_held};
+use crate::state::State;
 
 /// Work of one tick at most, in entries that end without a grave: many that end at once do not
 /// delay other clients for long.
@@ -112,96 +119,101 @@ impl Expiries {
     }
 }
 
-impl Partition {
-    /// Ends due entries.
-    pub(crate) fn sweep(&mut self, effects: &mut Vec<Effect>) {
-        let mut absent = Vec::new();
-        let mut left = SWEPT_MAX;
-        while left > 0
-            && let Some((era, id, tag)) = self.state.expiries.take_due(&self.clock)
-        {
-            // It stood for its page: now each of its entries stands for itself.
-            if self.open_page_in(era, id, tag) {
-                left = left.saturating_sub(PAGE_COST);
-                continue;
-            }
-            left -= 1;
-            let Some(entry) = self.entry(id, tag) else { continue };
-            let (key, state) = (entry.key, entry.state);
-            // It may be refused by the log, or held: then its turn comes again.
-            self.state.expiries.insert(self.clock.wall_ms() + AGAIN_MS, id, tag);
-            if state != EntryState::Ready && state != EntryState::Resting {
-                continue;
-            }
-            let has_grave = self.grave_of(id, key).is_some();
-            if !has_grave || self.state.bodies.resident(key).is_some() {
-                left = left.saturating_sub(if has_grave { BURIAL_COST } else { 0 });
-                self.expire(id, tag, effects);
-                continue;
-            }
-            self.state.expiries.awaits(key, id, tag);
-            if !self.leader.delivery.fetches.has(key) {
-                begin_fetch(&mut self.state, &mut self.leader, key.into());
-                absent.push(key);
-            }
+/// Where the message goes if its time is over in this queue; `None` if it ends. A volatile
+/// subscription keeps nothing for later, and an expired message in a dead-letter queue is
+/// discarded.
+pub fn grave_of(
+    state: &State,
+    settings: &Settings,
+    protocols: &Protocols,
+    id: QueueId,
+    key: MessageKey,
+) -> Option<Destination> {
+    let queue = state.queues.get(&id).filter(|_| !id.is_volatile())?;
+    if is_staging(&queue.source) {
+        let staged = state.bodies.resident(key).map(|message| grave_of_staged(protocols, message));
+        // Which one is known once its body is read.
+        return staged.unwrap_or_else(|| Some(queue.source.clone()));
+    }
+    let policy = &settings.policies.of(&queue.source).dead_letters;
+    let (headers, _) = state.bodies.headers(key)?;
+    let keeps = policy.expired && (headers.persistent || policy.non_persistent);
+    policy.queue_of(&queue.source).filter(|grave| keeps && *grave != queue.source)
+}
+
+/// Ends due entries.
+pub fn sweep(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let mut absent = Vec::new();
+    let mut left = SWEPT_MAX;
+    while left > 0
+        && let Some((era, id, tag)) = partition.state.expiries.take_due(&partition.clock)
+    {
+        // It stood for its page: now each of its entries stands for itself.
+        if open_page_in(partition, era, id, tag) {
+            left = left.saturating_sub(PAGE_COST);
+            continue;
         }
-        if !absent.is_empty() {
-            effects.push(Effect::Fetch { keys: absent });
+        left -= 1;
+        let Some(entry) = entry_at(partition, id, tag) else { continue };
+        let (key, state) = (entry.key, entry.state);
+        // It may be refused by the log, or held: then its turn comes again.
+        partition.state.expiries.insert(partition.clock.wall_ms() + AGAIN_MS, id, tag);
+        if state != EntryState::Ready && state != EntryState::Resting {
+            continue;
+        }
+        let has_grave =
+            grave_of(&partition.state, &partition.settings, &partition.protocols, id, key).is_some();
+        if !has_grave || partition.state.bodies.resident(key).is_some() {
+            left = left.saturating_sub(if has_grave { BURIAL_COST } else { 0 });
+            expire(partition, id, tag, effects);
+            continue;
+        }
+        partition.state.expiries.awaits(key, id, tag);
+        if !partition.leader.delivery.fetches.has(key) {
+            begin_fetch(&mut partition.state, &mut partition.leader, key.into());
+            absent.push(key);
         }
     }
-
-    /// Opens the page of this entry; its entries go on to end by the clock of that era.
-    fn open_page_in(&mut self, era: Era, id: QueueId, tag: EntryTag) -> bool {
-        let current = std::mem::replace(&mut self.state.expiries.era, era);
-        let is_open = self.open_page(id, tag);
-        self.state.expiries.era = current;
-        is_open
+    if !absent.is_empty() {
+        effects.push(Effect::Fetch { keys: absent });
     }
+}
 
-    /// The body came that these entries need to go to the dead letters; or it cannot be read, and
-    /// they stay on disk, undelivered and counted.
-    pub(crate) fn read_for_expiry(
-        &mut self,
-        entries: Vec<(QueueId, EntryTag)>,
-        is_there: bool,
-        effects: &mut Vec<Effect>,
-    ) {
-        for (id, tag) in entries {
-            let state = self.entry(id, tag).map(|entry| entry.state);
-            match state {
-                Some(EntryState::Ready | EntryState::Resting) if is_there => self.expire(id, tag, effects),
-                Some(EntryState::Ready | EntryState::Resting) => {
-                    self.counters.unreadable += 1;
-                    self.set_entry_aside(id, tag);
-                }
-                _ => {}
+/// Opens the page of this entry; its entries go on to end by the clock of that era.
+fn open_page_in(partition: &mut Partition, era: Era, id: QueueId, tag: EntryTag) -> bool {
+    let current = std::mem::replace(&mut partition.state.expiries.era, era);
+    let is_open = open_page(partition, id, tag);
+    partition.state.expiries.era = current;
+    is_open
+}
+
+/// The body came that these entries need to go to the dead letters; or it cannot be read, and
+/// they stay on disk, undelivered and counted.
+pub fn read_for_expiry(
+    partition: &mut Partition,
+    entries: Vec<(QueueId, EntryTag)>,
+    is_there: bool,
+    effects: &mut Vec<Effect>,
+) {
+    for (id, tag) in entries {
+        let state = entry_at(partition, id, tag).map(|entry| entry.state);
+        match state {
+            Some(EntryState::Ready | EntryState::Resting) if is_there => expire(partition, id, tag, effects),
+            Some(EntryState::Ready | EntryState::Resting) => {
+                partition.counters.unreadable += 1;
+                set_entry_aside(partition, id, tag);
             }
+            _ => {}
         }
     }
+}
 
-    /// Where the message goes if its time is over in this queue; `None` if it ends. A volatile
-    /// subscription keeps nothing for later, and an expired message in a dead-letter queue is
-    /// discarded.
-    pub(crate) fn grave_of(&self, id: QueueId, key: MessageKey) -> Option<Destination> {
-        let queue = self.state.queues.get(&id).filter(|_| !id.is_volatile())?;
-        if is_staging(&queue.source) {
-            let staged = self.state.bodies.resident(key).map(|message| grave_of_staged(self, message));
-            // Which one is known once its body is read.
-            return staged.unwrap_or_else(|| Some(queue.source.clone()));
-        }
-        let policy = &self.settings.policies.of(&queue.source).dead_letters;
-        let (headers, _) = self.state.bodies.headers(key)?;
-        let keeps = policy.expired && (headers.persistent || policy.non_persistent);
-        policy.queue_of(&queue.source).filter(|grave| keeps && *grave != queue.source)
-    }
-
-    /// Ends an expired entry; its body is in memory if it has a grave. No client waits for it.
-    pub(crate) fn expire(&mut self, id: QueueId, tag: EntryTag, effects: &mut Vec<Effect>) {
-        let Some(key) = self.entry(id, tag).map(|entry| entry.key) else { return };
-        self.announce_message(id, tag, MessageEvent::Expired, None, effects);
-        match self.grave_of(id, key) {
-            Some(grave) => self.bury_expired((id, &[tag]), Vec::new(), grave, None, effects),
-            None => self.settle_held(id, &[tag], SettleCause::Expired, None, effects),
-        }
+/// Ends an expired entry; its body is in memory if it has a grave. No client waits for it.
+pub fn expire(partition: &mut Partition, id: QueueId, tag: EntryTag, effects: &mut Vec<Effect>) {
+    let Some(key) = entry_at(partition, id, tag).map(|entry| entry.key) else { return };
+    announce_message(partition, id, tag, MessageEvent::Expired, None, effects);
+    match grave_of(&partition.state, &partition.settings, &partition.protocols, id, key) {
+        Some(grave) => bury_expired(partition, (id, &[tag]), Vec::new(), grave, None, effects),
+        None => settle_held(partition, id, &[tag], SettleCause::Expired, None, effects),
     }
 }

@@ -12,9 +12,12 @@ use postroad_model::{Effect, EntryTag, LookupMap, MessageKey, QueueId, RareHeade
 use postroad_selector::Value;
 
 use crate::Partition;
+use crate::entries::entry_at;
+use crate::intake::limit::set_state;
 use crate::protocols::Protocols;
 use crate::queue::{EntryState, LaneNumber};
 use crate::settings::Settings;
+use crate::settling::settle::settle_held;
 
 /// The entries of a last-value queue by value. It is never larger than the queue.
 #[derive(Default)]
@@ -77,45 +80,6 @@ fn is_newer((one, at): (MessageKey, EntryTag), (than, there): (MessageKey, Entry
     }
 }
 
-impl Partition {
-    /// Superseded entries leave, before any delivery.
-    pub(crate) fn drop_superseded(&mut self, id: QueueId, effects: &mut Vec<Effect>) {
-        let is_live = self.leader.is_live;
-        let queue = self.state.queues.get_mut(&id).filter(|_| is_live);
-        let Some(last_values) = queue.and_then(|queue| queue.last_values.as_mut()) else { return };
-        if last_values.leaving.is_empty() {
-            return;
-        }
-        let superseded = std::mem::take(&mut last_values.leaving);
-        // Delayed entries leave as well: a queue that moves takes them along, and by their place
-        // they may come after their successors.
-        let is_free = |tag: &EntryTag| {
-            self.entry(id, *tag)
-                .is_some_and(|entry| !entry.state.is_in_hand() && entry.state != EntryState::Leased)
-        };
-        let (leaving, held): (Vec<EntryTag>, Vec<EntryTag>) = superseded.into_iter().partition(is_free);
-        // At a start a prepared branch may have one: that leaves when it is given back.
-        if let Some(last_values) = self.state.queues.get_mut(&id).and_then(|queue| queue.last_values.as_mut())
-        {
-            last_values.held.extend(held);
-        }
-        // All at once: where one leaves memory a send may be let in, and the next delivery must not
-        // be one of the others.
-        leaving.iter().for_each(|tag| self.set_state(id, *tag, EntryState::Leaving));
-        self.settle_held(id, &leaving, SettleCause::Replaced, None, effects);
-    }
-
-    /// After a start: entries that were superseded when the last run ended.
-    pub(crate) fn drop_all_superseded(&mut self, effects: &mut Vec<Effect>) {
-        let with_values = self.state.queues.values().filter(|queue| queue.last_values.is_some());
-        let mut ids: Vec<QueueId> = with_values.map(|queue| queue.id).collect();
-        ids.sort_unstable();
-        for id in ids {
-            self.drop_superseded(id, effects);
-        }
-    }
-}
-
 /// The value by which a queue of the message's keeps the last one becomes a header of it.
 pub fn note_last_value(settings: &Settings, protocols: &Protocols, sent: &mut Sent) {
     if !settings.policies.any_last_value() || sent.message.last_value().is_some() {
@@ -133,5 +97,43 @@ pub fn note_last_value(settings: &Settings, protocols: &Protocols, sent: &mut Se
     if text.is_some() {
         let rare = sent.message.rare.as_deref().cloned().unwrap_or_default();
         sent.message.rare = Some(Arc::new(RareHeaders { last_value: text, ..rare }));
+    }
+}
+
+/// Superseded entries leave, before any delivery.
+pub fn drop_superseded(partition: &mut Partition, id: QueueId, effects: &mut Vec<Effect>) {
+    let is_live = partition.leader.is_live;
+    let queue = partition.state.queues.get_mut(&id).filter(|_| is_live);
+    let Some(last_values) = queue.and_then(|queue| queue.last_values.as_mut()) else { return };
+    if last_values.leaving.is_empty() {
+        return;
+    }
+    let superseded = std::mem::take(&mut last_values.leaving);
+    // Delayed entries leave as well: a queue that moves takes them along, and by their place
+    // they may come after their successors.
+    let is_free = |tag: &EntryTag| {
+        entry_at(partition, id, *tag)
+            .is_some_and(|entry| !entry.state.is_in_hand() && entry.state != EntryState::Leased)
+    };
+    let (leaving, held): (Vec<EntryTag>, Vec<EntryTag>) = superseded.into_iter().partition(is_free);
+    // At a start a prepared branch may have one: that leaves when it is given back.
+    if let Some(last_values) =
+        partition.state.queues.get_mut(&id).and_then(|queue| queue.last_values.as_mut())
+    {
+        last_values.held.extend(held);
+    }
+    // All at once: where one leaves memory a send may be let in, and the next delivery must not
+    // be one of the others.
+    leaving.iter().for_each(|tag| set_state(partition, id, *tag, EntryState::Leaving));
+    settle_held(partition, id, &leaving, SettleCause::Replaced, None, effects);
+}
+
+/// After a start: entries that were superseded when the last run ended.
+pub fn drop_all_superseded(partition: &mut Partition, effects: &mut Vec<Effect>) {
+    let with_values = partition.state.queues.values().filter(|queue| queue.last_values.is_some());
+    let mut ids: Vec<QueueId> = with_values.map(|queue| queue.id).collect();
+    ids.sort_unstable();
+    for id in ids {
+        drop_superseded(partition, id, effects);
     }
 }

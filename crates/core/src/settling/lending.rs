@@ -20,9 +20,14 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::connection::note_written;
+use crate::entries::entry_at;
+use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
 use crate::queue::{EntryState, Queue};
 use crate::settling::doubt;
+use crate::state::State;
 
 /// Entries that links may have sent, each with the lease of the link. As many as links may have in
 /// flight.
@@ -72,30 +77,30 @@ pub struct Lending {
 }
 
 /// The lease of the link that this consumer stands for.
-fn link_of(partition: &Partition, consumer: ConsumerKey) -> Option<LeaseId> {
-    let consumer = partition.leader.delivery.consumers.get(&consumer)?;
+fn link_of(leader: &Leader, consumer: ConsumerKey) -> Option<LeaseId> {
+    let consumer = leader.delivery.consumers.get(&consumer)?;
     consumer.steals.as_deref().map(LeaseId::of_link)
 }
 
 /// The delivery leaves, once its record is in the log if it needs one.
 pub fn send(partition: &mut Partition, delivery: Delivery, key: MessageKey, effects: &mut Vec<Effect>) {
-    match lends(partition, delivery.queue.1, delivery.consumer, key) {
+    match lends(&partition.state, &partition.leader, delivery.queue.1, delivery.consumer, key) {
         true => partition.leader.settling.lending.outgoing.push(delivery),
         false => effects.push(Effect::Deliver(delivery)),
     }
 }
 
 /// Whether a delivery of this message to the consumer is to be recorded before it leaves.
-fn lends(partition: &Partition, id: QueueId, to: ConsumerKey, key: MessageKey) -> bool {
+fn lends(state: &State, leader: &Leader, id: QueueId, to: ConsumerKey, key: MessageKey) -> bool {
     let is_recognised = |queue: &Queue| {
         let is_aside = queue.subscription.as_ref().is_some_and(Subscription::is_aside);
         is_aside || queue.source.kind == DestinationKind::Queue
     };
-    let consumer = partition.leader.delivery.consumers.get(&to);
+    let consumer = leader.delivery.consumers.get(&to);
     consumer.is_some_and(|consumer| consumer.steals.is_some() && consumer.browse.is_none())
         && matches!(key, MessageKey::Durable { .. })
         && !id.is_volatile()
-        && partition.state.queues.get(&id).is_some_and(is_recognised)
+        && state.queues.get(&id).is_some_and(is_recognised)
 }
 
 /// The entry waits for a consumer again.
@@ -121,24 +126,24 @@ pub fn record(partition: &mut Partition, effects: &mut Vec<Effect>) {
     }
     for (queue, entries) in back {
         let command = Command::Touch { queue, until: None, entries };
-        partition.propose(command, Urgency::Lazy, Completion::Nothing, effects);
+        propose(partition, command, Urgency::Lazy, Completion::Nothing, effects);
     }
     let mut lent: BTreeMap<QueueId, Vec<_>> = BTreeMap::new();
     for Delivery { queue: (_, id), tag, consumer, .. } in &outgoing {
         // One that has gone meanwhile gets nothing.
-        if let Some(link) = link_of(partition, *consumer) {
+        if let Some(link) = link_of(&partition.leader, *consumer) {
             lent.entry(*id).or_default().push((*tag, Some(link)));
         }
     }
     let lasts_ms = doubt::FOUND_KEPT_MS;
-    let until = Some(LeaseEnd { wall_ms: partition.wall_ms().saturating_add(lasts_ms), lasts_ms });
+    let until = Some(LeaseEnd { wall_ms: partition.clock.wall_ms().saturating_add(lasts_ms), lasts_ms });
     let last = lent.keys().next_back().copied();
     let mut deliveries = Some(outgoing);
     for (queue, entries) in lent {
         let of_all = if Some(queue) == last { deliveries.take() } else { None };
         let completion = of_all.map_or(Completion::Nothing, Completion::Lent);
         partition.leader.settling.lending.is_recording = true;
-        partition.propose(Command::Touch { queue, until, entries }, Urgency::Waiting, completion, effects);
+        propose(partition, Command::Touch { queue, until, entries }, Urgency::Waiting, completion, effects);
     }
     // None of their consumers is there.
     if let Some(outgoing) = deliveries.take() {
@@ -153,18 +158,19 @@ pub fn recorded(partition: &mut Partition, deliveries: Vec<Delivery>, effects: &
     for delivery in deliveries {
         let ((_, id), tag, consumer) = (delivery.queue, delivery.tag, delivery.consumer);
         let is_there = partition.leader.delivery.consumers.contains_key(&consumer);
-        let state = partition.entry(id, tag).map(|entry| entry.state);
+        let state = entry_at(partition, id, tag).map(|entry| entry.state);
         match state {
             Some(EntryState::Held { by, .. }) if by == consumer && is_there => {
                 effects.push(Effect::Deliver(delivery));
                 continue;
             }
             // Its link keeps it in doubt, or has taken it over.
-            Some(EntryState::Held { by, .. }) if by == consumer || link_of(partition, by).is_some() => {}
+            Some(EntryState::Held { by, .. })
+                if by == consumer || link_of(&partition.leader, by).is_some() => {}
             Some(_) => given_back(partition, id, tag),
             None => {}
         }
-        partition.written(consumer.connection, delivery.message.bytes.len() as u64, effects);
+        note_written(partition, consumer.connection, delivery.message.bytes.len() as u64, effects);
     }
     record(partition, effects);
 }
@@ -173,7 +179,7 @@ pub fn recorded(partition: &mut Partition, deliveries: Vec<Delivery>, effects: &
 pub fn apply(partition: &mut Partition, id: QueueId, is_lent: bool, entries: &[(EntryTag, Option<LeaseId>)]) {
     for (tag, link) in entries {
         match link {
-            Some(link) if is_lent && partition.entry(id, *tag).is_some() => {
+            Some(link) if is_lent && entry_at(partition, id, *tag).is_some() => {
                 partition.state.lent.insert(id, *tag, *link);
             }
             _ => partition.state.lent.remove(id, *tag),

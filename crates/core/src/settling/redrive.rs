@@ -21,12 +21,18 @@ use postroad_routing::Returning;
 use postroad_selector::{AtDelivery, Selector};
 
 use crate::Partition;
+use crate::delivery::dispatch::fetch_behind;
 use crate::delivery::fetches::Waiter;
 use crate::delivery::selection::{self, PropertiesOf};
+use crate::entries::entry_at;
+use crate::intake::publish::dispatch_all;
 use crate::memory::bodies::Bodies;
+use crate::memory::packing::open_page;
 use crate::partition::reply;
 use crate::queue::{Entry, Look, Verdict, View, tag, untag};
+use crate::settling::carrying::move_entries;
 use crate::settling::last_value::note_last_value;
+use crate::settling::rest::wake_all;
 
 /// How the assembly takes a dead letter's past out of it, whatever its protocol.
 pub type Revive = fn(&Message) -> Revived;
@@ -266,7 +272,7 @@ impl Partition {
             effects.push(Effect::Redriven { connection, ticket, moved: 0, stayed: 0 });
             return reply(connection, ticket, Ok(()), effects);
         };
-        self.wake_all(queue);
+        wake_all(self, queue);
         let end = self.state.queues.get(&queue).map_or(0, |queue| queue.next_stamp);
         self.begin_redrive(queue, (wanted, selector), By::Operator(connection, ticket), end, BTreeMap::new());
     }
@@ -349,7 +355,7 @@ impl Partition {
                 Next::Entry(tag) => {
                     let (lane, sequence) = untag(tag);
                     redrive.views.entry(lane).or_default().pass(sequence);
-                    let key = self.entry(redrive.queue, tag).map(|entry| entry.key);
+                    let key = entry_at(self, redrive.queue, tag).map(|entry| entry.key);
                     let headers = key.and_then(|key| self.state.bodies.headers(key));
                     bytes += headers.map_or(0, |(_, bytes)| bytes);
                     going.push(tag);
@@ -404,9 +410,9 @@ impl Partition {
 
     /// The entry cannot be judged yet: its page is packed, or its body on the disk.
     fn await_dead(&mut self, number: u64, mut redrive: UnderWay, from: EntryTag, effects: &mut Vec<Effect>) {
-        if !self.open_page(redrive.queue, from) {
-            redrive.awaits = self.entry(redrive.queue, from).map(|entry| entry.key);
-            self.fetch_behind(Waiter::Queue(redrive.queue), from, effects);
+        if !open_page(self, redrive.queue, from) {
+            redrive.awaits = entry_at(self, redrive.queue, from).map(|entry| entry.key);
+            fetch_behind(self, Waiter::Queue(redrive.queue), from, effects);
         }
         self.leader.settling.redrives.under_way.insert(number, redrive);
     }
@@ -421,7 +427,7 @@ impl Partition {
     ) {
         let (mut sends, mut moving) = (Vec::with_capacity(going.len()), Vec::with_capacity(going.len()));
         for tag in going {
-            let key = self.entry(redrive.queue, *tag).map(|entry| entry.key);
+            let key = entry_at(self, redrive.queue, *tag).map(|entry| entry.key);
             let message = key.and_then(|key| self.state.bodies.resident(key));
             let Some(mut sent) = message.and_then(|message| redrive.revived(message, self.protocols.revive))
             else {
@@ -437,7 +443,7 @@ impl Partition {
         redrive.moving = moving.len() as u64;
         self.leader.settling.redrives.under_way.insert(number, redrive);
         let answer = Some((ConnectionId::internal(self.settings.id), Ticket(number)));
-        self.move_entries((from, &moving, SettleCause::Consumed), sends, Vec::new(), answer, effects);
+        move_entries(self, (from, &moving, SettleCause::Consumed), sends, Vec::new(), answer, effects);
     }
 
     /// The transaction of a step has ended.
@@ -466,7 +472,7 @@ impl Partition {
                 effects.push(Effect::Redriven { connection, ticket, moved, stayed });
                 reply(connection, ticket, result, effects);
                 // A message that was woken for it and stays is for waiting consumers.
-                self.dispatch_all(vec![queue], effects);
+                dispatch_all(self, vec![queue], effects);
             }
             // Messages that could not go now are looked at again.
             By::Policy { .. } => {

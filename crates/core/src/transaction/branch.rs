@@ -22,14 +22,18 @@ use postroad_model::{
 use super::coordinator::{Coordination, Purpose};
 use super::held::HeldByPrepared;
 use crate::Partition;
+use crate::intake::publish::answer_request;
 use crate::leader::{Leader, Transactions};
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
 use crate::partition::reply;
 use crate::settings::Settings;
 use crate::state::State;
 use crate::transaction::coordinator::{
-    ask_to_prepare, begin_coordinating, end_coordinating, next_transaction_id, tell,
+    answer_all, ask_to_prepare, begin_coordinating, end_coordinating, next_transaction_id, tell,
 };
+use crate::transaction::open::commit_here;
+use crate::transaction::participant::apply_abort;
 use crate::transaction::timeout::{timed_out, watch_age};
 
 /// Shares of open branches that a partition coordinates, of all sessions: some 300 bytes each.
@@ -208,251 +212,6 @@ fn transactions(shares: &[Share]) -> Vec<TransactionKey> {
     shares.iter().map(|share| share.transaction).collect()
 }
 
-impl Partition {
-    pub(crate) fn end_branch(
-        &mut self,
-        branch: BranchId,
-        transaction: TransactionKey,
-        participants: Vec<PartitionId>,
-        ticket: Ticket,
-        effects: &mut Vec<Effect>,
-    ) {
-        let share = Share { transaction, participants };
-        let closed = self.state.branches.promised.contains_key(&branch)
-            || self.state.branches.overruled.contains_key(&branch)
-            || self.leader.transactions.is_being_prepared(&branch);
-        let late = self.leader.transactions.branches.open.get(&branch).is_some_and(|open| open.timed_out);
-        let is_full = self.leader.transactions.branches.open_shares >= OPEN_SHARES_MAX;
-        let result = match (closed, late) {
-            (true, _) => Err(Refusal::BranchClosed),
-            (false, true) => Err(timed_out(&self.settings)),
-            (false, false) if is_full => Err(Refusal::TooManyBranches { max: OPEN_SHARES_MAX }),
-            (false, false) => Ok(()),
-        };
-        match result {
-            Err(_) => self.undo_shares(vec![share], None, false, effects),
-            Ok(()) => {
-                watch_age(&mut self.leader, &self.settings, self.now_ms);
-                self.leader.transactions.branches.add_share(branch, share, self.now_ms);
-            }
-        }
-        reply(transaction.connection, ticket, result, effects);
-    }
-
-    pub(crate) fn prepare_branch(
-        &mut self,
-        branch: BranchId,
-        connection: ConnectionId,
-        ticket: Ticket,
-        effects: &mut Vec<Effect>,
-    ) {
-        // A client that has lost the connection over its question may ask again.
-        if self.state.branches.promised.contains_key(&branch) {
-            return reply(connection, ticket, Ok(()), effects);
-        }
-        let shares = match (
-            self.state.branches.overruled(&branch),
-            self.leader.transactions.branches.take_open(&branch),
-        ) {
-            (Some(committed), _) => Err(Refusal::BranchOverruled { committed }),
-            (None, None) => Err(Refusal::NoSuchBranch),
-            (None, Some(open)) if open.timed_out => Err(timed_out(&self.settings)),
-            (None, Some(open)) => Ok(open.shares),
-        };
-        let shares = match shares {
-            Ok(shares) => shares,
-            Err(refusal) => return reply(connection, ticket, Err(refusal), effects),
-        };
-        let asked = by_participant(&shares);
-        if asked.is_empty() {
-            shares_ended(transactions(&shares), true, effects);
-            return reply(connection, ticket, Err(Refusal::BranchEmpty), effects);
-        }
-        let participants = asked.keys().copied().collect();
-        let mut coordination = Coordination::new(Purpose::Promise(branch), participants);
-        coordination.answers.push((connection, ticket));
-        coordination.shares = transactions(&shares);
-        ask_to_prepare(&mut self.leader, &self.settings, asked, coordination, effects);
-    }
-
-    pub(crate) fn decide_branch(
-        &mut self,
-        branch: &BranchId,
-        decision: Decision,
-        answer: (ConnectionId, Ticket),
-        effects: &mut Vec<Effect>,
-    ) {
-        let (connection, ticket) = answer;
-        if let Some(promised) = self.state.branches.promised.get(branch).cloned() {
-            return match decision {
-                Decision::Rollback => self.decide_promised(promised, false, answer, effects),
-                Decision::Commit | Decision::CommitOnePhase => {
-                    self.decide_promised(promised, true, answer, effects);
-                }
-                Decision::Overrule { commit } => {
-                    self.overrule(branch.clone(), promised, commit, answer, effects);
-                }
-            };
-        }
-        match take_to_decide(&mut self.state, &mut self.leader, &self.settings, branch, decision) {
-            Err(refusal) => reply(connection, ticket, Err(refusal), effects),
-            Ok(Open { timed_out: true, .. }) => reply(connection, ticket, Ok(()), effects),
-            Ok(open) if decision == Decision::Rollback => {
-                self.undo_shares(open.shares, Some(answer), false, effects);
-            }
-            Ok(open) => self.commit_shares(&open.shares, answer, effects),
-        }
-    }
-
-    /// Carries an open branch out at once: by one record if all of it lies here.
-    fn commit_shares(&mut self, shares: &[Share], answer: (ConnectionId, Ticket), effects: &mut Vec<Effect>) {
-        let asked = by_participant(shares);
-        let participants: Vec<PartitionId> = asked.keys().copied().collect();
-        let keys = transactions(shares);
-        if participants.is_empty() {
-            shares_ended(keys, true, effects);
-            return self.answer(Some(answer), Ok(()), effects);
-        }
-        if participants == [self.settings.id] {
-            return self.commit_here(&asked[&self.settings.id], keys, Some(answer), effects);
-        }
-        let mut coordination = Coordination::new(Purpose::Commit, participants);
-        coordination.answers.push(answer);
-        coordination.shares = keys;
-        ask_to_prepare(&mut self.leader, &self.settings, asked, coordination, effects);
-    }
-
-    /// Applies the decision on a promise, or joins the requests that wait for the same.
-    fn decide_promised(
-        &mut self,
-        Promised { id, participants }: Promised,
-        commit: bool,
-        answer: (ConnectionId, Ticket),
-        effects: &mut Vec<Effect>,
-    ) {
-        if let Some(under_way) = self.leader.transactions.coordinating.get_mut(&id) {
-            return match commit == (under_way.purpose == Purpose::Commit) {
-                true => under_way.answers.push(answer),
-                false => self.answer(Some(answer), Err(Refusal::BranchClosed), effects),
-            };
-        }
-        let command = match commit {
-            true => Command::Decide { id, participants: participants.clone() },
-            false => Command::Abort { id },
-        };
-        self.end_promise(id, participants, (commit, command), answer, effects);
-    }
-
-    /// An operator decides about a promise.
-    fn overrule(
-        &mut self,
-        branch: BranchId,
-        Promised { id, participants }: Promised,
-        commit: bool,
-        answer: (ConnectionId, Ticket),
-        effects: &mut Vec<Effect>,
-    ) {
-        // Its manager has spoken before.
-        if self.leader.transactions.coordinating.contains_key(&id) {
-            return self.answer(Some(answer), Err(Refusal::BranchClosed), effects);
-        }
-        let command = Command::Overrule { id, branch, participants: participants.clone(), commit };
-        self.end_promise(id, participants, (commit, command), answer, effects);
-    }
-
-    fn end_promise(
-        &mut self,
-        id: TransactionId,
-        participants: Vec<PartitionId>,
-        (commit, command): (bool, Command),
-        answer: (ConnectionId, Ticket),
-        effects: &mut Vec<Effect>,
-    ) {
-        let (purpose, completion) = match commit {
-            true => (Purpose::Commit, Completion::Decided { id }),
-            false => (Purpose::Withdraw, Completion::Withdrawn { id }),
-        };
-        let mut coordination = Coordination::new(purpose, participants);
-        coordination.answers.push(answer);
-        coordination.shares = self.leader.transactions.branches.shares.remove(&id).unwrap_or_default();
-        begin_coordinating(&mut self.leader, id, coordination);
-        self.propose(command, Urgency::Waiting, completion, effects);
-    }
-
-    pub(crate) fn apply_overrule(
-        &mut self,
-        (id, branch): (TransactionId, BranchId),
-        participants: Vec<PartitionId>,
-        commit: bool,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.state.branches.overrule(branch, commit);
-        match commit {
-            true => apply_decide(&mut self.state, id, participants),
-            false => self.apply_abort(id, effects),
-        }
-    }
-
-    pub(crate) fn forget_branch(
-        &mut self,
-        branch: BranchId,
-        connection: ConnectionId,
-        ticket: Ticket,
-        effects: &mut Vec<Effect>,
-    ) {
-        if self.state.branches.overruled(&branch).is_none() {
-            return reply(connection, ticket, Err(Refusal::NoSuchBranch), effects);
-        }
-        let completion = Completion::Reply { connection, ticket };
-        self.propose(Command::ForgetBranch { branch }, Urgency::Waiting, completion, effects);
-    }
-
-    /// Drops the unprepared work, everywhere.
-    pub(super) fn undo_shares(
-        &mut self,
-        shares: Vec<Share>,
-        answer: Option<(ConnectionId, Ticket)>,
-        timed_out: bool,
-        effects: &mut Vec<Effect>,
-    ) {
-        let asked = by_participant(&shares);
-        if asked.is_empty() {
-            shares_ended(transactions(&shares), false, effects);
-            return self.answer(answer, Ok(()), effects);
-        }
-        let id = next_transaction_id(&mut self.leader, &self.settings);
-        let mut coordination = Coordination::new(Purpose::Undo, asked.keys().copied().collect());
-        coordination.answers.extend(answer);
-        coordination.shares = transactions(&shares);
-        for (to, transactions) in asked {
-            tell(to, Peer::Discard { transactions, id, timed_out }, effects);
-        }
-        begin_coordinating(&mut self.leader, id, coordination);
-    }
-
-    /// A connection is gone, and with it the open branches in which it worked.
-    pub(crate) fn undo_branches_of(&mut self, connection: ConnectionId, effects: &mut Vec<Effect>) {
-        let worked = |open: &Open| open.shares.iter().any(|share| share.transaction.connection == connection);
-        let gone: Vec<BranchId> = (self.leader.transactions.branches.open.iter())
-            .filter(|(_, open)| worked(open))
-            .map(|(branch, _)| branch.clone())
-            .collect();
-        for branch in gone {
-            match self.leader.transactions.branches.take_open(&branch) {
-                Some(open) if !open.timed_out => self.undo_shares(open.shares, None, false, effects),
-                _ => {}
-            }
-        }
-    }
-
-    /// The promise is durable.
-    pub(crate) fn promised(&mut self, id: TransactionId, effects: &mut Vec<Effect>) {
-        let Some(ended) = end_coordinating(&mut self.leader, id, effects) else { return };
-        self.leader.transactions.branches.keep_shares(id, ended.shares);
-        self.answer_all(ended.answers, &Ok(()), effects);
-    }
-}
-
 pub fn shares_ended(shares: Vec<TransactionKey>, committed: bool, effects: &mut Vec<Effect>) {
     effects.extend(shares.into_iter().map(|transaction| Effect::Ended { transaction, committed }));
 }
@@ -505,4 +264,252 @@ fn take_to_decide(
         }
         (_, Some(_)) => Ok(leader.transactions.branches.take_open(branch).unwrap_or_default()),
     }
+}
+
+pub fn end_branch(
+    partition: &mut Partition,
+    branch: BranchId,
+    transaction: TransactionKey,
+    participants: Vec<PartitionId>,
+    ticket: Ticket,
+    effects: &mut Vec<Effect>,
+) {
+    let share = Share { transaction, participants };
+    let closed = partition.state.branches.promised.contains_key(&branch)
+        || partition.state.branches.overruled.contains_key(&branch)
+        || partition.leader.transactions.is_being_prepared(&branch);
+    let late = partition.leader.transactions.branches.open.get(&branch).is_some_and(|open| open.timed_out);
+    let is_full = partition.leader.transactions.branches.open_shares >= OPEN_SHARES_MAX;
+    let result = match (closed, late) {
+        (true, _) => Err(Refusal::BranchClosed),
+        (false, true) => Err(timed_out(&partition.settings)),
+        (false, false) if is_full => Err(Refusal::TooManyBranches { max: OPEN_SHARES_MAX }),
+        (false, false) => Ok(()),
+    };
+    match result {
+        Err(_) => undo_shares(partition, vec![share], None, false, effects),
+        Ok(()) => {
+            watch_age(&mut partition.leader, &partition.settings, partition.now_ms);
+            partition.leader.transactions.branches.add_share(branch, share, partition.now_ms);
+        }
+    }
+    reply(transaction.connection, ticket, result, effects);
+}
+
+pub fn prepare_branch(
+    partition: &mut Partition,
+    branch: BranchId,
+    connection: ConnectionId,
+    ticket: Ticket,
+    effects: &mut Vec<Effect>,
+) {
+    // A client that has lost the connection over its question may ask again.
+    if partition.state.branches.promised.contains_key(&branch) {
+        return reply(connection, ticket, Ok(()), effects);
+    }
+    let shares = match (
+        partition.state.branches.overruled(&branch),
+        partition.leader.transactions.branches.take_open(&branch),
+    ) {
+        (Some(committed), _) => Err(Refusal::BranchOverruled { committed }),
+        (None, None) => Err(Refusal::NoSuchBranch),
+        (None, Some(open)) if open.timed_out => Err(timed_out(&partition.settings)),
+        (None, Some(open)) => Ok(open.shares),
+    };
+    let shares = match shares {
+        Ok(shares) => shares,
+        Err(refusal) => return reply(connection, ticket, Err(refusal), effects),
+    };
+    let asked = by_participant(&shares);
+    if asked.is_empty() {
+        shares_ended(transactions(&shares), true, effects);
+        return reply(connection, ticket, Err(Refusal::BranchEmpty), effects);
+    }
+    let participants = asked.keys().copied().collect();
+    let mut coordination = Coordination::new(Purpose::Promise(branch), participants);
+    coordination.answers.push((connection, ticket));
+    coordination.shares = transactions(&shares);
+    ask_to_prepare(&mut partition.leader, &partition.settings, asked, coordination, effects);
+}
+
+pub fn decide_branch(
+    partition: &mut Partition,
+    branch: &BranchId,
+    decision: Decision,
+    answer: (ConnectionId, Ticket),
+    effects: &mut Vec<Effect>,
+) {
+    let (connection, ticket) = answer;
+    if let Some(promised) = partition.state.branches.promised.get(branch).cloned() {
+        return match decision {
+            Decision::Rollback => decide_promised(partition, promised, false, answer, effects),
+            Decision::Commit | Decision::CommitOnePhase => {
+                decide_promised(partition, promised, true, answer, effects);
+            }
+            Decision::Overrule { commit } => {
+                overrule_branch(partition, branch.clone(), promised, commit, answer, effects);
+            }
+        };
+    }
+    match take_to_decide(&mut partition.state, &mut partition.leader, &partition.settings, branch, decision) {
+        Err(refusal) => reply(connection, ticket, Err(refusal), effects),
+        Ok(Open { timed_out: true, .. }) => reply(connection, ticket, Ok(()), effects),
+        Ok(open) if decision == Decision::Rollback => {
+            undo_shares(partition, open.shares, Some(answer), false, effects);
+        }
+        Ok(open) => commit_shares(partition, &open.shares, answer, effects),
+    }
+}
+
+/// Carries an open branch out at once: by one record if all of it lies here.
+fn commit_shares(
+    partition: &mut Partition,
+    shares: &[Share],
+    answer: (ConnectionId, Ticket),
+    effects: &mut Vec<Effect>,
+) {
+    let asked = by_participant(shares);
+    let participants: Vec<PartitionId> = asked.keys().copied().collect();
+    let keys = transactions(shares);
+    if participants.is_empty() {
+        shares_ended(keys, true, effects);
+        return answer_request(partition, Some(answer), Ok(()), effects);
+    }
+    if participants == [partition.settings.id] {
+        return commit_here(partition, &asked[&partition.settings.id], keys, Some(answer), effects);
+    }
+    let mut coordination = Coordination::new(Purpose::Commit, participants);
+    coordination.answers.push(answer);
+    coordination.shares = keys;
+    ask_to_prepare(&mut partition.leader, &partition.settings, asked, coordination, effects);
+}
+
+/// Applies the decision on a promise, or joins the requests that wait for the same.
+fn decide_promised(
+    partition: &mut Partition,
+    Promised { id, participants }: Promised,
+    commit: bool,
+    answer: (ConnectionId, Ticket),
+    effects: &mut Vec<Effect>,
+) {
+    if let Some(under_way) = partition.leader.transactions.coordinating.get_mut(&id) {
+        return match commit == (under_way.purpose == Purpose::Commit) {
+            true => under_way.answers.push(answer),
+            false => answer_request(partition, Some(answer), Err(Refusal::BranchClosed), effects),
+        };
+    }
+    let command = match commit {
+        true => Command::Decide { id, participants: participants.clone() },
+        false => Command::Abort { id },
+    };
+    end_promise(partition, id, participants, (commit, command), answer, effects);
+}
+
+/// An operator decides about a promise.
+fn overrule_branch(
+    partition: &mut Partition,
+    branch: BranchId,
+    Promised { id, participants }: Promised,
+    commit: bool,
+    answer: (ConnectionId, Ticket),
+    effects: &mut Vec<Effect>,
+) {
+    // Its manager has spoken before.
+    if partition.leader.transactions.coordinating.contains_key(&id) {
+        return answer_request(partition, Some(answer), Err(Refusal::BranchClosed), effects);
+    }
+    let command = Command::Overrule { id, branch, participants: participants.clone(), commit };
+    end_promise(partition, id, participants, (commit, command), answer, effects);
+}
+
+fn end_promise(
+    partition: &mut Partition,
+    id: TransactionId,
+    participants: Vec<PartitionId>,
+    (commit, command): (bool, Command),
+    answer: (ConnectionId, Ticket),
+    effects: &mut Vec<Effect>,
+) {
+    let (purpose, completion) = match commit {
+        true => (Purpose::Commit, Completion::Decided { id }),
+        false => (Purpose::Withdraw, Completion::Withdrawn { id }),
+    };
+    let mut coordination = Coordination::new(purpose, participants);
+    coordination.answers.push(answer);
+    coordination.shares = partition.leader.transactions.branches.shares.remove(&id).unwrap_or_default();
+    begin_coordinating(&mut partition.leader, id, coordination);
+    propose(partition, command, Urgency::Waiting, completion, effects);
+}
+
+pub fn apply_overrule(
+    partition: &mut Partition,
+    (id, branch): (TransactionId, BranchId),
+    participants: Vec<PartitionId>,
+    commit: bool,
+    effects: &mut Vec<Effect>,
+) {
+    partition.state.branches.overrule(branch, commit);
+    match commit {
+        true => apply_decide(&mut partition.state, id, participants),
+        false => apply_abort(partition, id, effects),
+    }
+}
+
+pub fn forget_branch(
+    partition: &mut Partition,
+    branch: BranchId,
+    connection: ConnectionId,
+    ticket: Ticket,
+    effects: &mut Vec<Effect>,
+) {
+    if partition.state.branches.overruled(&branch).is_none() {
+        return reply(connection, ticket, Err(Refusal::NoSuchBranch), effects);
+    }
+    let completion = Completion::Reply { connection, ticket };
+    propose(partition, Command::ForgetBranch { branch }, Urgency::Waiting, completion, effects);
+}
+
+/// Drops the unprepared work, everywhere.
+pub fn undo_shares(
+    partition: &mut Partition,
+    shares: Vec<Share>,
+    answer: Option<(ConnectionId, Ticket)>,
+    timed_out: bool,
+    effects: &mut Vec<Effect>,
+) {
+    let asked = by_participant(&shares);
+    if asked.is_empty() {
+        shares_ended(transactions(&shares), false, effects);
+        return answer_request(partition, answer, Ok(()), effects);
+    }
+    let id = next_transaction_id(&mut partition.leader, &partition.settings);
+    let mut coordination = Coordination::new(Purpose::Undo, asked.keys().copied().collect());
+    coordination.answers.extend(answer);
+    coordination.shares = transactions(&shares);
+    for (to, transactions) in asked {
+        tell(to, Peer::Discard { transactions, id, timed_out }, effects);
+    }
+    begin_coordinating(&mut partition.leader, id, coordination);
+}
+
+/// A connection is gone, and with it the open branches in which it worked.
+pub fn undo_branches_of(partition: &mut Partition, connection: ConnectionId, effects: &mut Vec<Effect>) {
+    let worked = |open: &Open| open.shares.iter().any(|share| share.transaction.connection == connection);
+    let gone: Vec<BranchId> = (partition.leader.transactions.branches.open.iter())
+        .filter(|(_, open)| worked(open))
+        .map(|(branch, _)| branch.clone())
+        .collect();
+    for branch in gone {
+        match partition.leader.transactions.branches.take_open(&branch) {
+            Some(open) if !open.timed_out => undo_shares(partition, open.shares, None, false, effects),
+            _ => {}
+        }
+    }
+}
+
+/// The promise is durable.
+pub fn promised(partition: &mut Partition, id: TransactionId, effects: &mut Vec<Effect>) {
+    let Some(ended) = end_coordinating(&mut partition.leader, id, effects) else { return };
+    partition.leader.transactions.branches.keep_shares(id, ended.shares);
+    answer_all(partition, ended.answers, &Ok(()), effects);
 }

@@ -30,11 +30,17 @@ use super::open::{Asked, OpenTransaction, check_open, sort_sent, sort_settled};
 use super::participant::propose_to_prepare;
 use super::senders::SentTo;
 use crate::Partition;
+use crate::addresses::binding::bind_new_queue;
+use crate::entries::entry_at;
+use crate::intake::publish::{answer_request, dispatch_all, publish_volatile};
 use crate::leaving::{Leaving, note_ended};
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
 use crate::moving::refuse_waiting;
-use crate::partition::reply;
+use crate::partition::{reply, take_in_turn};
 use crate::queue::EntryState;
+use crate::settling::release::release_entries;
+use crate::settling::settle::{end_entry, give_back_all, settle_verdicts};
 use crate::stepping_down::waiter_of;
 use crate::transaction::branch::shares_ended;
 use crate::transaction::coordinator::tell;
@@ -436,7 +442,7 @@ pub fn resume_behind(partition: &mut Partition, effects: &mut Vec<Effect>) {
     }
     for event in std::mem::take(&mut partition.leader.transactions.closings.behind) {
         if let Some(event) = behind_its_transactions(partition, event, effects) {
-            partition.take_in_turn(event, effects);
+            take_in_turn(partition, event, effects);
         }
     }
 }
@@ -485,10 +491,10 @@ impl ApplyChanges {
         effects: &mut Vec<Effect>,
     ) -> Option<Stage> {
         for end in super::slices::next(&mut self.ends, budget) {
-            partition.end_entry(end.queue, end.tag, end.cause, effects);
+            end_entry(partition, end.queue, end.tag, end.cause, effects);
         }
         for (connection, sent) in super::slices::next(&mut self.sends, budget) {
-            partition.publish_volatile(sent, Some(connection), effects);
+            publish_volatile(partition, sent, Some(connection), effects);
         }
         if self.ends.len() + self.sends.len() > 0 {
             return Some(Stage::ApplyChanges(self));
@@ -514,13 +520,13 @@ fn settle_some(
         }
         if !partition.leader.delivery.consumers.contains_key(&settle.consumer) {
             // It has lost the rest, and hears of that.
-            partition.settle(Settle { tags: tags.collect(), ..*settle }, effects);
+            settle_verdicts(partition, Settle { tags: tags.collect(), ..*settle }, effects);
             return None;
         }
         let most = slice.min(*budget);
         let next: Vec<EntryTag> = super::slices::next(&mut tags, &mut { most }).collect();
         *budget -= next.len();
-        partition.settle(Settle { tags: next, ticket: None, ..(*settle).clone() }, effects);
+        settle_verdicts(partition, Settle { tags: next, ticket: None, ..(*settle).clone() }, effects);
     }
     let ticket = settle.ticket?;
     let connection = settle.consumer.connection;
@@ -533,7 +539,7 @@ fn settle_some(
     } else {
         // Durable after all of the verdicts.
         let (nothing, completion) = (Changes::default(), Completion::Reply { connection, ticket });
-        partition.propose(Command::Transact(nothing), Urgency::Waiting, completion, effects);
+        propose(partition, Command::Transact(nothing), Urgency::Waiting, completion, effects);
     }
     None
 }
@@ -547,7 +553,7 @@ pub fn settle(partition: &mut Partition, mut settle: Settle, effects: &mut Vec<E
         || partition.leader.delivery.has_taken_back;
     let is_there = partition.leader.delivery.consumers.contains_key(&settle.consumer);
     if is_whole || !is_there || settle.tags.len() <= partition.settings.slice_changes {
-        return partition.settle(settle, effects);
+        return settle_verdicts(partition, settle, effects);
     }
     let tags = std::mem::take(&mut settle.tags);
     let (connections, changes) = (vec![settle.consumer.connection], tags.len());
@@ -558,7 +564,7 @@ pub fn settle(partition: &mut Partition, mut settle: Settle, effects: &mut Vec<E
 impl Answers {
     fn give(self, partition: &mut Partition, result: &Result<(), Refusal>, effects: &mut Vec<Effect>) {
         shares_ended(self.shares, result.is_ok(), effects);
-        partition.answer(self.answer, result.clone(), effects);
+        answer_request(partition, self.answer, result.clone(), effects);
         if let Some(id) = self.done {
             tell(id.coordinator, Peer::Done { id }, effects);
         }
@@ -621,7 +627,7 @@ impl Sort {
             self.volatile.settled_again.extend(settled_again);
         }
         if self.changes != Changes::default() {
-            self.new_queues.iter().for_each(|queue| partition.bind_new_queue(queue, effects));
+            self.new_queues.iter().for_each(|queue| bind_new_queue(partition, queue, effects));
         }
         match self.then {
             Some(Close::Commit(answers)) => {
@@ -657,7 +663,7 @@ fn commit(
         true => Command::Transact(changes),
         false => Command::Settle(settled_again),
     };
-    partition.propose(command, Urgency::Waiting, completion, effects);
+    propose(partition, command, Urgency::Waiting, completion, effects);
     None
 }
 
@@ -695,7 +701,7 @@ impl Undo {
             return Some(Stage::Undo(self));
         }
         let touched = self.returning.end(partition);
-        partition.dispatch_all(touched, effects);
+        dispatch_all(partition, touched, effects);
         let result = self.refusal.map_or(Ok(()), Err);
         match self.then {
             Close::Commit(answers) | Close::Undo(answers) => answers.give(partition, &result, effects),
@@ -718,7 +724,7 @@ impl Undo {
             for (consumer, settlement) in super::slices::next(&mut self.settled, budget) {
                 let Settlement { queue, tag, .. } = settlement;
                 let has_reader = partition.leader.delivery.consumers.contains_key(&consumer);
-                let Some(entry) = partition.entry(queue, tag) else { continue };
+                let Some(entry) = entry_at(partition, queue, tag) else { continue };
                 if entry.state != (EntryState::Held { by: consumer, in_transaction: true }) {
                     continue;
                 }
@@ -735,7 +741,7 @@ impl Undo {
                     orphans.entry((queue, consumer)).or_default().push(tag);
                 }
             }
-            partition.give_back_all(&own);
+            give_back_all(partition, &own);
             if self.sends.len() + self.settled.len() > 0 {
                 break false;
             }
@@ -745,7 +751,7 @@ impl Undo {
         for ((queue, consumer), tags) in orphans {
             // One record counts the failed deliveries of a slice.
             for tags in tags.chunks(partition.settings.slice_changes.clamp(1, crate::SLICE_CHANGES)) {
-                partition.release(queue, consumer, tags, true, effects);
+                release_entries(partition, queue, consumer, tags, true, effects);
             }
         }
         is_done

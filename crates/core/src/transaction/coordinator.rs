@@ -8,9 +8,11 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::intake::publish::answer_request;
 use crate::intake::waiting::echo;
 use crate::leader::Leader;
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
 use crate::settings::Settings;
 use crate::state::State;
 use crate::transaction::branch::shares_ended;
@@ -99,95 +101,6 @@ impl Coordinated {
         let echo = *echo;
         self.closed.remove(&connection);
         echo
-    }
-}
-
-impl Partition {
-    /// One participant has prepared, or could not.
-    pub(crate) fn prepared_by(
-        &mut self,
-        from: PartitionId,
-        id: TransactionId,
-        result: Result<(), Refusal>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(coordination) = self.leader.transactions.coordinating.get_mut(&id) else {
-            return tell_decision(&mut self.state, &mut self.leader, from, id, effects);
-        };
-        if let Err(refusal) = result {
-            coordination.refused.get_or_insert(refusal);
-        }
-        if !coordination.awaiting.remove(&from) || !coordination.awaiting.is_empty() {
-            return;
-        }
-        let participants = coordination.participants.clone();
-        if let Some(refusal) = coordination.refused.take() {
-            return self.decision_failed(id, &refusal, effects);
-        }
-        if let Purpose::Promise(branch) = &coordination.purpose {
-            let command = Command::Promise { id, branch: branch.clone(), participants };
-            return self.propose(command, Urgency::Waiting, Completion::Promised { id }, effects);
-        }
-        self.decide(id, participants, effects);
-    }
-
-    /// All participants have prepared: the decision goes into the log.
-    fn decide(&mut self, id: TransactionId, participants: Vec<PartitionId>, effects: &mut Vec<Effect>) {
-        if let Some(coordination) = self.leader.transactions.coordinating.get_mut(&id) {
-            coordination.awaiting = participants.iter().copied().collect();
-        }
-        let command = Command::Decide { id, participants };
-        self.propose(command, Urgency::Waiting, Completion::Decided { id }, effects);
-    }
-
-    /// There will be no decision: abort, unless the branch was promised, which then waits for
-    /// another decision. The client has its answer once its consumers hold their messages again.
-    pub(crate) fn decision_failed(
-        &mut self,
-        id: TransactionId,
-        refusal: &Refusal,
-        effects: &mut Vec<Effect>,
-    ) {
-        if self.state.branches.is_promised(id) {
-            let Some(ended) = end_coordinating(&mut self.leader, id, effects) else { return };
-            self.leader.transactions.branches.keep_shares(id, ended.shares);
-            return self.answer_all(ended.answers, &Err(refusal.clone()), effects);
-        }
-        let Some(coordination) = self.leader.transactions.coordinating.get_mut(&id) else { return };
-        (coordination.purpose, coordination.refusal) = (Purpose::Undo, Some(refusal.clone()));
-        coordination.awaiting = coordination.participants.iter().copied().collect();
-        for to in &coordination.participants {
-            effects.push(Effect::Tell { to: *to, peer: Peer::Decided { id, commit: false } });
-        }
-    }
-
-    /// One participant has carried the decision out, durably; after the last one the client has its
-    /// answer.
-    pub(crate) fn done_by(&mut self, from: PartitionId, id: TransactionId, effects: &mut Vec<Effect>) {
-        let Some(coordination) = self.leader.transactions.coordinating.get_mut(&id) else { return };
-        coordination.awaiting.remove(&from);
-        if !coordination.awaiting.is_empty() {
-            return;
-        }
-        let Some(ended) = end_coordinating(&mut self.leader, id, effects) else { return };
-        let Coordination { purpose, refusal, answers, shares, .. } = ended;
-        let committed = purpose != Purpose::Undo;
-        if committed {
-            self.propose(Command::Forget { id }, Urgency::Lazy, Completion::Nothing, effects);
-        }
-        shares_ended(shares, committed, effects);
-        self.answer_all(answers, &refusal.map_or(Ok(()), Err), effects);
-    }
-
-    pub(super) fn answer_all(
-        &mut self,
-        answers: Vec<(ConnectionId, Ticket)>,
-        result: &Result<(), Refusal>,
-        effects: &mut Vec<Effect>,
-    ) {
-        for (connection, ticket) in answers {
-            self.answer(Some((connection, ticket)), result.clone(), effects);
-        }
     }
 }
 
@@ -296,4 +209,96 @@ pub fn end_coordinating(
         }
     }
     Some(ended)
+}
+
+/// One participant has prepared, or could not.
+pub fn prepared_by(
+    partition: &mut Partition,
+    from: PartitionId,
+    id: TransactionId,
+    result: Result<(), Refusal>,
+    effects: &mut Vec<Effect>,
+) {
+    let Some(coordination) = partition.leader.transactions.coordinating.get_mut(&id) else {
+        return tell_decision(&mut partition.state, &mut partition.leader, from, id, effects);
+    };
+    if let Err(refusal) = result {
+        coordination.refused.get_or_insert(refusal);
+    }
+    if !coordination.awaiting.remove(&from) || !coordination.awaiting.is_empty() {
+        return;
+    }
+    let participants = coordination.participants.clone();
+    if let Some(refusal) = coordination.refused.take() {
+        return decision_failed(partition, id, &refusal, effects);
+    }
+    if let Purpose::Promise(branch) = &coordination.purpose {
+        let command = Command::Promise { id, branch: branch.clone(), participants };
+        return propose(partition, command, Urgency::Waiting, Completion::Promised { id }, effects);
+    }
+    decide_coordinated(partition, id, participants, effects);
+}
+
+/// All participants have prepared: the decision goes into the log.
+fn decide_coordinated(
+    partition: &mut Partition,
+    id: TransactionId,
+    participants: Vec<PartitionId>,
+    effects: &mut Vec<Effect>,
+) {
+    if let Some(coordination) = partition.leader.transactions.coordinating.get_mut(&id) {
+        coordination.awaiting = participants.iter().copied().collect();
+    }
+    let command = Command::Decide { id, participants };
+    propose(partition, command, Urgency::Waiting, Completion::Decided { id }, effects);
+}
+
+/// There will be no decision: abort, unless the branch was promised, which then waits for
+/// another decision. The client has its answer once its consumers hold their messages again.
+pub fn decision_failed(
+    partition: &mut Partition,
+    id: TransactionId,
+    refusal: &Refusal,
+    effects: &mut Vec<Effect>,
+) {
+    if partition.state.branches.is_promised(id) {
+        let Some(ended) = end_coordinating(&mut partition.leader, id, effects) else { return };
+        partition.leader.transactions.branches.keep_shares(id, ended.shares);
+        return answer_all(partition, ended.answers, &Err(refusal.clone()), effects);
+    }
+    let Some(coordination) = partition.leader.transactions.coordinating.get_mut(&id) else { return };
+    (coordination.purpose, coordination.refusal) = (Purpose::Undo, Some(refusal.clone()));
+    coordination.awaiting = coordination.participants.iter().copied().collect();
+    for to in &coordination.participants {
+        effects.push(Effect::Tell { to: *to, peer: Peer::Decided { id, commit: false } });
+    }
+}
+
+/// One participant has carried the decision out, durably; after the last one the client has its
+/// answer.
+pub fn done_by(partition: &mut Partition, from: PartitionId, id: TransactionId, effects: &mut Vec<Effect>) {
+    let Some(coordination) = partition.leader.transactions.coordinating.get_mut(&id) else { return };
+    coordination.awaiting.remove(&from);
+    if !coordination.awaiting.is_empty() {
+        return;
+    }
+    let Some(ended) = end_coordinating(&mut partition.leader, id, effects) else { return };
+    let Coordination { purpose, refusal, answers, shares, .. } = ended;
+    let committed = purpose != Purpose::Undo;
+    if committed {
+        propose(partition, Command::Forget { id }, Urgency::Lazy, Completion::Nothing, effects);
+    }
+    shares_ended(shares, committed, effects);
+    answer_all(partition, answers, &refusal.map_or(Ok(()), Err), effects);
+}
+
+pub fn answer_all(
+    partition: &mut Partition,
+    answers: Vec<(ConnectionId, Ticket)>,
+    result: &Result<(), Refusal>,
+    effects: &mut Vec<Effect>,
+) {
+    for (connection, ticket) in answers {
+        answer_request(partition, Some((connection, ticket)), result.clone(), effects);
+    }
 }

@@ -24,14 +24,23 @@ mod senders;
 mod slices;
 mod timeout;
 
-pub use branch::{Branches, OpenBranches, Promised, apply_decide, shares_ended};
+pub use branch::{
+    Branches, OpenBranches, Promised, apply_decide, apply_overrule, decide_branch, end_branch, forget_branch,
+    prepare_branch, promised, shares_ended, undo_branches_of,
+};
 pub use closing::{
     Closings, Returning, behind_its_transactions, close_leaving, finish_decided, go_on_closing,
     resume_behind, settle, undo_all,
 };
-pub use coordinator::{Coordinated, Coordination, resolve_transactions, spread_decision, tell};
+pub use coordinator::{
+    Coordinated, Coordination, decision_failed, resolve_transactions, spread_decision, tell,
+};
 pub use held::count_prepared;
-pub use open::{OpenTransaction, VolatileChanges, open_transaction};
-pub use participant::Prepared;
+pub use open::{
+    OpenTransaction, VolatileChanges, begin_commit, move_at_once, open_transaction, publish_in_transaction,
+    put_in_transaction, return_to_holders, roll_back, settle_in_transaction,
+};
+pub use participant::{Prepared, apply_abort, apply_commit, apply_prepare, hear, seal};
 pub use senders::Senders;
 pub use slices::{Rest, Slices, carry_out, go_on, record_ended};
+pub use timeout::end_overdue;

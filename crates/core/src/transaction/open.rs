@@ -8,18 +8,24 @@ use postroad_model::{
 };
 
 use crate::Partition;
+use crate::addresses::binding::bind_new_queues;
+use crate::entries::entry_at;
 use crate::intake::audit::came_before;
 use crate::intake::chunks::finish_peers_uploads;
-use crate::intake::publish::{Admitted, admit, goes_both_ways, without_idle_client};
+use crate::intake::limit::{full_refusal, is_full_for};
+use crate::intake::publish::{
+    Admitted, admit, answer_request, dispatch_all, goes_both_ways, publish_volatile, without_idle_client,
+};
 use crate::leader::{Leader, Transactions};
 use crate::log::completion::Completion;
+use crate::log::propose::propose;
 use crate::memory::bodies::apart;
 use crate::moving::transacted_behind_windows;
 use crate::partition::reply;
 use crate::queue::EntryState;
 use crate::settings::Settings;
 use crate::settling::carrying::Body;
-use crate::settling::settle::end_held;
+use crate::settling::settle::{end_entry, end_held, give_back_all, settle_leaving};
 use crate::transaction::closing::{Answers, Close, Kinds, close};
 use crate::transaction::coordinator::{coordinate, tell};
 use crate::transaction::senders::SentTo;
@@ -186,10 +192,10 @@ impl VolatileChanges {
     /// The rest of the transaction is carried out.
     pub(crate) fn carry_out(self, partition: &mut Partition, effects: &mut Vec<Effect>) {
         for settlement in self.settlements {
-            partition.end_entry(settlement.queue, settlement.tag, settlement.cause, effects);
+            end_entry(partition, settlement.queue, settlement.tag, settlement.cause, effects);
         }
         for (connection, sent) in self.sends {
-            partition.publish_volatile(sent, Some(connection), effects);
+            publish_volatile(partition, sent, Some(connection), effects);
         }
     }
 }
@@ -198,237 +204,6 @@ impl OpenTransaction {
     /// It can only be rolled back.
     pub fn refuse(&mut self, refusal: Refusal) {
         self.refused.get_or_insert(refusal);
-    }
-}
-
-impl Partition {
-    pub(crate) fn publish_in_transaction(&mut self, publish: Publish, effects: &mut Vec<Effect>) {
-        let Some(publish) = transacted_behind_windows(self, publish, effects) else { return };
-        let Publish { connection, ticket, .. } = publish;
-        let result = self.put_in_transaction(publish);
-        reply(connection, ticket, result, effects);
-    }
-
-    /// The message belongs to its transaction from now on, or the transaction can only be rolled
-    /// back.
-    pub(crate) fn put_in_transaction(&mut self, publish: Publish) -> Result<(), Refusal> {
-        let came_before = came_before(&self.state, &self.protocols, &publish);
-        let Publish { connection, mut sent, transaction: Some(key), .. } = publish else { return Ok(()) };
-        if came_before {
-            self.counters.duplicates += 1;
-            open_transaction(&mut self.leader, &self.settings, self.now_ms, key);
-            return Ok(());
-        }
-        let (bytes, max_bytes) = (sent.message.bytes.len() as u64, self.settings.transaction_bytes_max);
-        let open_bytes_max = self.settings.open_bytes_max;
-        let admitted =
-            admit(&self.state, &self.leader, &self.settings, &self.clock, &sent).and_then(|admitted| {
-                match self.is_full_for(&sent, connection) {
-                    true => Err(self.full(&sent, connection)),
-                    false => Ok(admitted),
-                }
-            });
-        let (held_bytes, all_bytes) = (bytes + SENT_BYTES, self.leader.transactions.open_bytes);
-        open_transaction(&mut self.leader, &self.settings, self.now_ms, key);
-        let Transactions { open, senders, .. } = &mut self.leader.transactions;
-        let Some(open) = open.get_mut(&key) else { return Ok(()) };
-        let result = match open.refused.clone().map_or(admitted, Err) {
-            Ok(_) if open.bytes + bytes > max_bytes => Err(Refusal::TransactionTooLarge { max_bytes }),
-            Ok(_) if all_bytes + held_bytes > open_bytes_max => {
-                Err(Refusal::TransactionsFull { max_bytes: open_bytes_max })
-            }
-            Ok(_) => Ok(()),
-            Err(refusal) => Err(refusal),
-        };
-        match &result {
-            Ok(()) => {
-                open.bytes += bytes;
-                open.held_bytes += held_bytes;
-                apart(&mut sent.message.bytes);
-                senders.note(&mut open.sent_to, &sent);
-                open.sends.push(sent);
-                self.leader.transactions.open_bytes += held_bytes;
-            }
-            Err(refusal) => self.leader.transactions.refuse_open(key, refusal.clone()),
-        }
-        result
-    }
-
-    pub(crate) fn settle_in_transaction(
-        &mut self,
-        queue: QueueId,
-        consumer: ConsumerKey,
-        tags: &[EntryTag],
-        cause: SettleCause,
-        transaction: TransactionKey,
-    ) {
-        let bytes = tags.len() as u64 * SETTLED_BYTES;
-        let max_bytes = self.settings.open_bytes_max;
-        if self.leader.transactions.open_bytes + bytes > max_bytes {
-            open_transaction(&mut self.leader, &self.settings, self.now_ms, transaction);
-            return self
-                .leader
-                .transactions
-                .refuse_open(transaction, Refusal::TransactionsFull { max_bytes });
-        }
-        let held = EntryState::Held { by: consumer, in_transaction: false };
-        let (mut settled, mut settled_again) = (Vec::with_capacity(tags.len()), Vec::new());
-        for tag in tags {
-            let settlement = Settlement { queue, tag: *tag, cause };
-            match self.entry(queue, *tag) {
-                Some(entry) if entry.state == held => {
-                    entry.state = EntryState::Held { by: consumer, in_transaction: true };
-                    settled.push((consumer, settlement));
-                }
-                Some(entry) if entry.state == EntryState::Leaving => settled_again.push(settlement),
-                _ => {}
-            }
-        }
-        let bytes = (settled.len() + settled_again.len()) as u64 * SETTLED_BYTES;
-        let open = open_transaction(&mut self.leader, &self.settings, self.now_ms, transaction);
-        open.settled.extend(settled);
-        open.settled_again.extend(settled_again);
-        open.held_bytes += bytes;
-        self.leader.transactions.open_bytes += bytes;
-    }
-
-    pub(crate) fn rollback(
-        &mut self,
-        key: TransactionKey,
-        ticket: Option<Ticket>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let answer = ticket.map(|ticket| (key.connection, ticket));
-        let answers = Answers { answer, ..Answers::default() };
-        close(self, &[key], (None, Close::Undo(answers)), effects);
-    }
-
-    pub(crate) fn commit(
-        &mut self,
-        key: TransactionKey,
-        participants: &[PartitionId],
-        ticket: Ticket,
-        effects: &mut Vec<Effect>,
-    ) {
-        let answer = Some((key.connection, ticket));
-        match participants {
-            [] => self.answer(answer, Ok(()), effects),
-            [one] if *one == self.settings.id => self.commit_here(&[key], Vec::new(), answer, effects),
-            _ => coordinate(&mut self.leader, &self.settings, key, participants, answer, effects),
-        }
-    }
-
-    /// Commits the part of it in this partition. `shares` are notified of the end.
-    pub(crate) fn commit_here(
-        &mut self,
-        keys: &[TransactionKey],
-        shares: Vec<TransactionKey>,
-        answer: Option<(ConnectionId, Ticket)>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let answers = Answers { shares, answer, done: None };
-        close(self, keys, (None, Close::Commit(answers)), effects);
-    }
-
-    /// A closed transaction failed: consumers that are still there hold their settled entries
-    /// again, the rest returns to its place.
-    pub(crate) fn put_back(
-        &mut self,
-        settlements: Vec<Settlement>,
-        volatile: VolatileChanges,
-        effects: &mut Vec<Effect>,
-    ) {
-        let touched = self.return_to_holders(&settlements, volatile);
-        self.dispatch_all(touched, effects);
-    }
-
-    /// As `put_back`; the queues that it returns are to be dispatched.
-    pub(crate) fn return_to_holders(
-        &mut self,
-        settlements: &[Settlement],
-        volatile: VolatileChanges,
-    ) -> Vec<QueueId> {
-        let orphans: Vec<Settlement> = (volatile.returning(settlements).into_iter())
-            .filter(|(by, end)| !by.is_some_and(|by| self.hold_again(by, end)))
-            .map(|(_, end)| end)
-            .collect();
-        self.give_back_all(&orphans)
-    }
-
-    /// Whether the log must know of it.
-    fn is_in_log(&mut self, end: &Settlement) -> bool {
-        let key = self.entry(end.queue, end.tag).map(|entry| entry.key);
-        !end.queue.is_volatile() && !matches!(key, Some(MessageKey::Volatile(_)))
-    }
-
-    pub(super) fn hold_again(&mut self, by: ConsumerKey, end: &Settlement) -> bool {
-        let attached =
-            self.leader.delivery.consumers.get_mut(&by).filter(|consumer| consumer.queue == end.queue);
-        let Some(consumer) = attached else { return false };
-        consumer.held.push(self.leader.delivery.next_hold, end.tag, self.now_ms);
-        self.leader.delivery.next_hold += 1;
-        if let Some(entry) = self.entry(end.queue, end.tag) {
-            entry.state = EntryState::Held { by, in_transaction: false };
-        }
-        true
-    }
-
-    /// As [`Partition::move_messages`]; the bodies that go to another partition are there already.
-    pub(crate) fn move_at_once(
-        &mut self,
-        sends: Vec<Sent>,
-        bodies: &[Body],
-        settlements: Vec<Settlement>,
-        answer: Option<(ConnectionId, Ticket)>,
-        effects: &mut Vec<Effect>,
-    ) {
-        if sends.is_empty() {
-            return self.settle_leaving(settlements, answer, effects);
-        }
-        let here = self.settings.id;
-        let mut shares: BTreeMap<PartitionId, Share> = BTreeMap::new();
-        for (index, sent) in sends.into_iter().enumerate() {
-            let body = bodies.iter().find(|body| body.index == index);
-            let to = body.map_or_else(|| self.settings.partition_of(&sent.to), |body| body.to);
-            let (sends, uploads) = shares.entry(to).or_default();
-            uploads.extend(body.map(|body| (sends.len(), body.upload)));
-            sends.push(sent);
-        }
-        let (own, _) = shares.remove(&here).unwrap_or_default();
-        if shares.is_empty() {
-            self.bind_new_queues(&own, effects);
-            let (settlements, in_memory): (Vec<Settlement>, Vec<Settlement>) =
-                settlements.into_iter().partition(|end| self.is_in_log(end));
-            let volatile = VolatileChanges { settlements: in_memory, ..VolatileChanges::default() };
-            let completion = Completion::Transacted {
-                settlements: settlements.clone(),
-                volatile,
-                shares: Vec::new(),
-                answer,
-            };
-            let changes = Changes { sends: own, settlements };
-            return self.propose(Command::Transact(changes), Urgency::Waiting, completion, effects);
-        }
-        let key = TransactionKey {
-            connection: ConnectionId::internal(here),
-            number: self.leader.transactions.next_transaction,
-        };
-        self.leader.transactions.next_transaction += 1;
-        let nobody = ConsumerKey::new(key.connection, 0);
-        for settlement in &settlements {
-            if let Some(entry) = self.entry(settlement.queue, settlement.tag) {
-                entry.state = EntryState::Held { by: nobody, in_transaction: true };
-            }
-        }
-        add_sends(&mut self.leader, &self.settings, self.now_ms, key, own);
-        let open = open_transaction(&mut self.leader, &self.settings, self.now_ms, key);
-        open.settled = settlements.into_iter().map(|end| (nobody, end)).collect();
-        open.sealed = true;
-        let participants: Vec<PartitionId> = std::iter::once(here).chain(shares.keys().copied()).collect();
-        for (there, (sends, uploads)) in shares {
-            tell(there, Peer::Enlist { transaction: key, sends, uploads }, effects);
-        }
-        coordinate(&mut self.leader, &self.settings, key, &participants, answer, effects);
     }
 }
 
@@ -442,7 +217,7 @@ pub fn check_open(
 ) -> Option<Refusal> {
     let Some(number) = number.checked_sub(1) else { return open.refused.clone() };
     if let Some(end) = open.settled_again.get(number) {
-        let entry = partition.entry(end.queue, end.tag);
+        let entry = entry_at(partition, end.queue, end.tag);
         let has_come_back = entry.is_some_and(|entry| entry.state != EntryState::Leaving);
         return has_come_back.then_some(Refusal::TakenBack);
     }
@@ -486,7 +261,7 @@ pub fn sort_settled(
 ) {
     end_held(&mut partition.leader, partition.now_ms, consumer, &[settlement.tag]);
     let durable = !settlement.queue.is_volatile();
-    let Some(entry) = partition.entry(settlement.queue, settlement.tag) else { return };
+    let Some(entry) = entry_at(partition, settlement.queue, settlement.tag) else { return };
     volatile.holders.push((consumer, settlement));
     match entry.key {
         MessageKey::Durable { .. } if durable => {
@@ -581,4 +356,227 @@ pub fn enlist(
     finish_peers_uploads(leader, settings, now_ms, key, &mut sends, uploads);
     add_sends(leader, settings, now_ms, key, sends);
     open_transaction(leader, settings, now_ms, key).sealed = true;
+}
+
+pub fn publish_in_transaction(partition: &mut Partition, publish: Publish, effects: &mut Vec<Effect>) {
+    let Some(publish) = transacted_behind_windows(partition, publish, effects) else { return };
+    let Publish { connection, ticket, .. } = publish;
+    let result = put_in_transaction(partition, publish);
+    reply(connection, ticket, result, effects);
+}
+
+/// The message belongs to its transaction from now on, or the transaction can only be rolled
+/// back.
+pub fn put_in_transaction(partition: &mut Partition, publish: Publish) -> Result<(), Refusal> {
+    let came_before = came_before(&partition.state, &partition.protocols, &publish);
+    let Publish { connection, mut sent, transaction: Some(key), .. } = publish else { return Ok(()) };
+    if came_before {
+        partition.counters.duplicates += 1;
+        open_transaction(&mut partition.leader, &partition.settings, partition.now_ms, key);
+        return Ok(());
+    }
+    let (bytes, max_bytes) = (sent.message.bytes.len() as u64, partition.settings.transaction_bytes_max);
+    let open_bytes_max = partition.settings.open_bytes_max;
+    let admitted = admit(&partition.state, &partition.leader, &partition.settings, &partition.clock, &sent)
+        .and_then(|admitted| match is_full_for(partition, &sent, connection) {
+            true => Err(full_refusal(partition, &sent, connection)),
+            false => Ok(admitted),
+        });
+    let (held_bytes, all_bytes) = (bytes + SENT_BYTES, partition.leader.transactions.open_bytes);
+    open_transaction(&mut partition.leader, &partition.settings, partition.now_ms, key);
+    let Transactions { open, senders, .. } = &mut partition.leader.transactions;
+    let Some(open) = open.get_mut(&key) else { return Ok(()) };
+    let result = match open.refused.clone().map_or(admitted, Err) {
+        Ok(_) if open.bytes + bytes > max_bytes => Err(Refusal::TransactionTooLarge { max_bytes }),
+        Ok(_) if all_bytes + held_bytes > open_bytes_max => {
+            Err(Refusal::TransactionsFull { max_bytes: open_bytes_max })
+        }
+        Ok(_) => Ok(()),
+        Err(refusal) => Err(refusal),
+    };
+    match &result {
+        Ok(()) => {
+            open.bytes += bytes;
+            open.held_bytes += held_bytes;
+            apart(&mut sent.message.bytes);
+            senders.note(&mut open.sent_to, &sent);
+            open.sends.push(sent);
+            partition.leader.transactions.open_bytes += held_bytes;
+        }
+        Err(refusal) => partition.leader.transactions.refuse_open(key, refusal.clone()),
+    }
+    result
+}
+
+pub fn settle_in_transaction(
+    partition: &mut Partition,
+    queue: QueueId,
+    consumer: ConsumerKey,
+    tags: &[EntryTag],
+    cause: SettleCause,
+    transaction: TransactionKey,
+) {
+    let bytes = tags.len() as u64 * SETTLED_BYTES;
+    let max_bytes = partition.settings.open_bytes_max;
+    if partition.leader.transactions.open_bytes + bytes > max_bytes {
+        open_transaction(&mut partition.leader, &partition.settings, partition.now_ms, transaction);
+        return partition
+            .leader
+            .transactions
+            .refuse_open(transaction, Refusal::TransactionsFull { max_bytes });
+    }
+    let held = EntryState::Held { by: consumer, in_transaction: false };
+    let (mut settled, mut settled_again) = (Vec::with_capacity(tags.len()), Vec::new());
+    for tag in tags {
+        let settlement = Settlement { queue, tag: *tag, cause };
+        match entry_at(partition, queue, *tag) {
+            Some(entry) if entry.state == held => {
+                entry.state = EntryState::Held { by: consumer, in_transaction: true };
+                settled.push((consumer, settlement));
+            }
+            Some(entry) if entry.state == EntryState::Leaving => settled_again.push(settlement),
+            _ => {}
+        }
+    }
+    let bytes = (settled.len() + settled_again.len()) as u64 * SETTLED_BYTES;
+    let open = open_transaction(&mut partition.leader, &partition.settings, partition.now_ms, transaction);
+    open.settled.extend(settled);
+    open.settled_again.extend(settled_again);
+    open.held_bytes += bytes;
+    partition.leader.transactions.open_bytes += bytes;
+}
+
+pub fn roll_back(
+    partition: &mut Partition,
+    key: TransactionKey,
+    ticket: Option<Ticket>,
+    effects: &mut Vec<Effect>,
+) {
+    let answer = ticket.map(|ticket| (key.connection, ticket));
+    let answers = Answers { answer, ..Answers::default() };
+    close(partition, &[key], (None, Close::Undo(answers)), effects);
+}
+
+pub fn begin_commit(
+    partition: &mut Partition,
+    key: TransactionKey,
+    participants: &[PartitionId],
+    ticket: Ticket,
+    effects: &mut Vec<Effect>,
+) {
+    let answer = Some((key.connection, ticket));
+    match participants {
+        [] => answer_request(partition, answer, Ok(()), effects),
+        [one] if *one == partition.settings.id => commit_here(partition, &[key], Vec::new(), answer, effects),
+        _ => coordinate(&mut partition.leader, &partition.settings, key, participants, answer, effects),
+    }
+}
+
+/// Commits the part of it in this partition. `shares` are notified of the end.
+pub fn commit_here(
+    partition: &mut Partition,
+    keys: &[TransactionKey],
+    shares: Vec<TransactionKey>,
+    answer: Option<(ConnectionId, Ticket)>,
+    effects: &mut Vec<Effect>,
+) {
+    let answers = Answers { shares, answer, done: None };
+    close(partition, keys, (None, Close::Commit(answers)), effects);
+}
+
+/// A closed transaction failed: consumers that are still there hold their settled entries
+/// again, the rest returns to its place.
+pub fn put_back(
+    partition: &mut Partition,
+    settlements: Vec<Settlement>,
+    volatile: VolatileChanges,
+    effects: &mut Vec<Effect>,
+) {
+    let touched = return_to_holders(partition, &settlements, volatile);
+    dispatch_all(partition, touched, effects);
+}
+
+/// As `put_back`; the queues that it returns are to be dispatched.
+pub fn return_to_holders(
+    partition: &mut Partition,
+    settlements: &[Settlement],
+    volatile: VolatileChanges,
+) -> Vec<QueueId> {
+    let orphans: Vec<Settlement> = (volatile.returning(settlements).into_iter())
+        .filter(|(by, end)| !by.is_some_and(|by| hold_again(partition, by, end)))
+        .map(|(_, end)| end)
+        .collect();
+    give_back_all(partition, &orphans)
+}
+
+/// Whether the log must know of it.
+fn is_in_log(partition: &mut Partition, end: &Settlement) -> bool {
+    let key = entry_at(partition, end.queue, end.tag).map(|entry| entry.key);
+    !end.queue.is_volatile() && !matches!(key, Some(MessageKey::Volatile(_)))
+}
+
+pub fn hold_again(partition: &mut Partition, by: ConsumerKey, end: &Settlement) -> bool {
+    let attached =
+        partition.leader.delivery.consumers.get_mut(&by).filter(|consumer| consumer.queue == end.queue);
+    let Some(consumer) = attached else { return false };
+    consumer.held.push(partition.leader.delivery.next_hold, end.tag, partition.now_ms);
+    partition.leader.delivery.next_hold += 1;
+    if let Some(entry) = entry_at(partition, end.queue, end.tag) {
+        entry.state = EntryState::Held { by, in_transaction: false };
+    }
+    true
+}
+
+/// As `move_messages`; the bodies that go to another partition are there already.
+pub fn move_at_once(
+    partition: &mut Partition,
+    sends: Vec<Sent>,
+    bodies: &[Body],
+    settlements: Vec<Settlement>,
+    answer: Option<(ConnectionId, Ticket)>,
+    effects: &mut Vec<Effect>,
+) {
+    if sends.is_empty() {
+        return settle_leaving(partition, settlements, answer, effects);
+    }
+    let here = partition.settings.id;
+    let mut shares: BTreeMap<PartitionId, Share> = BTreeMap::new();
+    for (index, sent) in sends.into_iter().enumerate() {
+        let body = bodies.iter().find(|body| body.index == index);
+        let to = body.map_or_else(|| partition.settings.partition_of(&sent.to), |body| body.to);
+        let (sends, uploads) = shares.entry(to).or_default();
+        uploads.extend(body.map(|body| (sends.len(), body.upload)));
+        sends.push(sent);
+    }
+    let (own, _) = shares.remove(&here).unwrap_or_default();
+    if shares.is_empty() {
+        bind_new_queues(partition, &own, effects);
+        let (settlements, in_memory): (Vec<Settlement>, Vec<Settlement>) =
+            settlements.into_iter().partition(|end| is_in_log(partition, end));
+        let volatile = VolatileChanges { settlements: in_memory, ..VolatileChanges::default() };
+        let completion =
+            Completion::Transacted { settlements: settlements.clone(), volatile, shares: Vec::new(), answer };
+        let changes = Changes { sends: own, settlements };
+        return propose(partition, Command::Transact(changes), Urgency::Waiting, completion, effects);
+    }
+    let key = TransactionKey {
+        connection: ConnectionId::internal(here),
+        number: partition.leader.transactions.next_transaction,
+    };
+    partition.leader.transactions.next_transaction += 1;
+    let nobody = ConsumerKey::new(key.connection, 0);
+    for settlement in &settlements {
+        if let Some(entry) = entry_at(partition, settlement.queue, settlement.tag) {
+            entry.state = EntryState::Held { by: nobody, in_transaction: true };
+        }
+    }
+    add_sends(&mut partition.leader, &partition.settings, partition.now_ms, key, own);
+    let open = open_transaction(&mut partition.leader, &partition.settings, partition.now_ms, key);
+    open.settled = settlements.into_iter().map(|end| (nobody, end)).collect();
+    open.sealed = true;
+    let participants: Vec<PartitionId> = std::iter::once(here).chain(shares.keys().copied()).collect();
+    for (there, (sends, uploads)) in shares {
+        tell(there, Peer::Enlist { transaction: key, sends, uploads }, effects);
+    }
+    coordinate(&mut partition.leader, &partition.settings, key, &participants, answer, effects);
 }

@@ -23,11 +23,17 @@ use postroad_model::{
 use super::participant::{Aborting, Preparing};
 use super::{Prepared, VolatileChanges};
 use crate::Partition;
+use crate::entries::put_down;
 use crate::intake::audit::audit;
 use crate::intake::blocked::BlockedOn;
-use crate::intake::publish::evict_newest;
-use crate::log::completion::Completion;
+use crate::intake::publish::{bind_entries, dispatch_all, enqueue_left, evict_newest, publish_volatile};
+use crate::intake::unparking::{unpark, unpark_held_by};
+use crate::intake::waiting::resume_behind_sends;
+use crate::log::completion::{Completion, complete_proposal};
 use crate::memory::packing::are_deep;
+use crate::partition::apply_next;
+use crate::schedule::take_job;
+use crate::settling::settle::end_entry;
 
 /// See the head of this file.
 #[derive(Default)]
@@ -178,17 +184,17 @@ impl ApplyChanges {
     /// Carries out changes as far as the budget allows.
     fn step(&mut self, partition: &mut Partition, budget: &mut usize, effects: &mut Vec<Effect>) {
         for end in next(&mut self.ends, budget) {
-            partition.end_entry(end.queue, end.tag, end.cause, effects);
+            end_entry(partition, end.queue, end.tag, end.cause, effects);
         }
         for (key, bytes, schedule) in next(&mut self.jobs, budget) {
-            partition.take_job(key, bytes, &schedule, effects);
+            take_job(partition, key, bytes, &schedule, effects);
         }
         self.sends.step(partition, budget, effects);
         for end in next(&mut self.volatile_ends, budget) {
-            partition.end_entry(end.queue, end.tag, end.cause, effects);
+            end_entry(partition, end.queue, end.tag, end.cause, effects);
         }
         for (connection, sent) in next(&mut self.volatile_sends, budget) {
-            partition.publish_volatile(sent, Some(connection), effects);
+            publish_volatile(partition, sent, Some(connection), effects);
         }
     }
 }
@@ -214,7 +220,7 @@ impl Sends {
                 };
                 let first = *ordinal;
                 *ordinal += sends.len() as u32;
-                partition.enqueue_left(*position, first..*ordinal, sends, effects);
+                enqueue_left(partition, *position, first..*ordinal, sends, effects);
             }
             Sends::Prepared { sends, moved, senders } => {
                 let sends: Vec<(MessageKey, Destination)> = next(sends, budget).collect();
@@ -246,11 +252,11 @@ fn enqueue_prepared(
         {
             audit(&mut partition.state, &partition.settings, &partition.protocols, &message);
         }
-        partition.bind_entries((*key, moved), to, senders.sender_of(*key), &mut touched, effects);
-        partition.put_down(*key, effects);
+        bind_entries(partition, (*key, moved), to, senders.sender_of(*key), &mut touched, effects);
+        put_down(partition, *key, effects);
     }
     let are_deep = are_deep(&partition.state, &touched);
-    partition.dispatch_all(touched, effects);
+    dispatch_all(partition, touched, effects);
     evict_newest(
         &mut partition.state,
         &mut partition.leader,
@@ -289,7 +295,7 @@ pub fn go_on(partition: &mut Partition, effects: &mut Vec<Effect>) {
             }
         } else if let Some((position, command)) = partition.leader.transactions.slices.behind.pop_front() {
             budget = budget.saturating_sub(weight(&command));
-            partition.apply_next(position, command, effects);
+            apply_next(partition, position, command, effects);
         } else {
             return;
         }
@@ -300,13 +306,13 @@ pub fn go_on(partition: &mut Partition, effects: &mut Vec<Effect>) {
 /// on.
 pub fn record_ended(partition: &mut Partition, begins: bool, effects: &mut Vec<Effect>) {
     if let Some(completion) = partition.leader.log.pending.pop_front() {
-        partition.complete(completion, effects);
+        complete_proposal(partition, completion, effects);
         if begins {
             // Sends that waited for memory may go through the log now.
-            partition.unpark(effects);
+            unpark(partition, effects);
         }
-        partition.unpark_held_by(BlockedOn::Log, effects);
-        partition.resume_behind_sends(effects);
+        unpark_held_by(partition, BlockedOn::Log, effects);
+        resume_behind_sends(partition, effects);
     }
 }
 
