@@ -6,13 +6,12 @@
 //!
 //! Never here: connections, consumers, and who waits for an answer.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use postroad_model::{
     Chunks, Destination, LookupMap, MessageKey, PartitionId, Position, QueueId, TransactionId,
 };
-use rustc_hash::FxBuildHasher;
 
 use crate::addresses::address::Addresses;
 use crate::addresses::ending::Endings;
@@ -21,7 +20,7 @@ use crate::intake::audit::Audit;
 use crate::leasing::Leases;
 use crate::memory::bodies::Bodies;
 use crate::pausing::Paused;
-use crate::queue::Queue;
+use crate::queue::Queues;
 use crate::schedule::Jobs;
 use crate::settings::Settings;
 use crate::settling::expiry::Expiries;
@@ -35,7 +34,7 @@ pub struct State {
     /// Addresses, with the queues that each one feeds.
     pub addresses: Addresses,
     /// Queues by id.
-    pub queues: HashMap<QueueId, Queue, FxBuildHasher>,
+    pub queues: Queues,
     /// How many durable queues were made: counts the next one.
     pub next_queue: u64,
     /// Headers and bodies of messages, by key.
@@ -78,7 +77,7 @@ impl State {
         State {
             applied: None,
             addresses: Addresses::default(),
-            queues: HashMap::default(),
+            queues: Queues::default(),
             next_queue: 0,
             bodies: Bodies::default(),
             endings: Endings::default(),

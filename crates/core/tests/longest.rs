@@ -374,7 +374,7 @@ fn open_transactions() {
     check("what a queue that moves waits for", &mut timed, |timed, _| {
         timed.event(Event::ListMoves { connection, ticket });
     });
-    check("explain a queue beside them", &mut timed, |timed, _| {
+    print("explain a queue beside them", &mut timed, |timed, _| {
         let question = Question::Explain { queue: Destination::queue("a"), of: Explained::Next };
         let ask = Ask { question, after: None, rows: Ask::ROWS_MAX, order: Order::default() }.into();
         timed.event(Event::Ask { ask, connection, ticket });
@@ -603,18 +603,20 @@ fn subscriptions_without_a_reader() {
     });
 }
 
-fn with_queues(policies: Policies) -> Timed {
-    let mut timed = Timed::new(policies);
+fn add_queues(timed: &mut Timed) {
     for number in 0..QUEUES {
         timed.proposed.push_back(Command::Declare { queue: Destination::queue(&format!("q{number}")) });
         timed.apply_all();
     }
-    timed
 }
 
 #[test]
 fn policies_over_many_queues() {
-    let mut timed = with_queues(Policies::default());
+    // The table of addresses grows at some of these steps, and looks at each name then.
+    let tries = (0..TRIES).map(|_| Timed::new(Policies::default()).times_of(add_queues));
+    print_longest("queues are made, not bounded", tries.collect());
+    let mut timed = Timed::new(Policies::default());
+    add_queues(&mut timed);
     let limit = Limit { messages_max: Some(10), action: AtLimit::DropOldest, ..Limit::default() };
     let fallback = Policies::default().fallback().clone();
     let limited = Arc::new(Policies::new(Policy { limit, ..fallback }));

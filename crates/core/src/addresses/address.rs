@@ -111,7 +111,8 @@ impl Bound {
 /// The addresses of a partition.
 #[derive(Default)]
 pub struct Addresses {
-    by_destination: LookupMap<Destination, Address>,
+    /// Each is a box, as a table that grows moves all of its entries at once.
+    by_destination: LookupMap<Destination, Box<Address>>,
     /// Queues that are not volatile, oldest first: for figures, which must not look at all of them.
     pub lasting: BTreeSet<QueueId>,
     /// Volatile ones, oldest first.
@@ -129,7 +130,7 @@ pub struct Addresses {
 impl Addresses {
     /// The address, if it exists.
     pub fn get(&self, destination: &Destination) -> Option<&Address> {
-        self.by_destination.get(destination)
+        self.by_destination.get(destination).map(Box::as_ref)
     }
 
     /// The address, made on first use.
@@ -138,7 +139,7 @@ impl Addresses {
             self.changes.push((destination.clone(), true));
             self.feeding.insert(destination);
         }
-        self.by_destination.get_or_insert_with(destination.clone(), Address::default)
+        self.by_destination.get_or_insert_with(destination.clone(), Box::default)
     }
 
     /// The addresses that came (`true`) or went since the last time.
@@ -228,7 +229,7 @@ impl Addresses {
         let removed = self.by_destination.remove(destination)?;
         self.feeding.remove(destination);
         self.changes.push((destination.clone(), false));
-        Some(removed)
+        Some(*removed)
     }
 }
 

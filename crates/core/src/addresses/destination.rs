@@ -227,7 +227,7 @@ mod tests {
         let to = Destination { temporary: true, ..Destination::queue("t0") };
         let publish = Publish::plain(CLIENT, Ticket(1), Sent::new(to, message));
         partition.leader.intake.parked.push(publish, None);
-        let ids: Vec<QueueId> = partition.state.queues.keys().copied().collect();
+        let ids: Vec<QueueId> = partition.state.queues.values().map(|queue| queue.id).collect();
         assert_eq!(ids.len(), 3);
         for id in ids {
             delete_queue(&mut partition, id, effects);

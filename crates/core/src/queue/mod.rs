@@ -8,6 +8,7 @@ mod load;
 mod offers;
 mod page;
 mod seats;
+mod table;
 mod turns;
 mod view;
 
@@ -36,6 +37,7 @@ pub use load::Load;
 pub use offers::Offers;
 pub use page::{Packed, Page};
 pub use seats::{Seat, Seats};
+pub use table::Queues;
 pub use turns::{Turn, Turns, Waiting};
 pub use view::{Look, Verdict, View};
 
